@@ -1,0 +1,216 @@
+//! The clocks that leases are measured by, each with a sleep of its own.
+//!
+//! A lease's clock must run whenever a rival's can, so the store names it: [`Boottime`] for servers, because the server
+//! runs on while this machine is suspended; [`Monotonic`] for SQLite and memory, where every rival sleeps with us.
+//! [`Manual`] is moved by a test. No wall clock decides whether a lease lives.
+
+use std::fmt;
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+
+pub use crate::term::Instant;
+
+/// A sleep until some moment of a clock.
+pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// A source of time that only goes forward.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// Now.
+    fn now(&self) -> Instant;
+
+    /// Ends at `at` or soon after, never before. Needs a tokio runtime with its I/O and time drivers on.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    fn sleep_until(&self, at: Instant) -> Sleep<'_>;
+
+    /// What others call this clock, for the status file of a job.
+    fn name(&self) -> &'static str;
+}
+
+/// `CLOCK_BOOTTIME`: runs on while the machine is suspended.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Boottime;
+
+/// `CLOCK_MONOTONIC`: stands still while the machine is suspended.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Monotonic;
+
+impl Clock for Boottime {
+    fn now(&self) -> Instant {
+        read(ClockId::Boottime)
+    }
+
+    fn sleep_until(&self, at: Instant) -> Sleep<'_> {
+        Box::pin(sleep(self, TimerfdClockId::Boottime, at))
+    }
+
+    fn name(&self) -> &'static str {
+        "CLOCK_BOOTTIME"
+    }
+}
+
+impl Clock for Monotonic {
+    fn now(&self) -> Instant {
+        read(ClockId::Monotonic)
+    }
+
+    fn sleep_until(&self, at: Instant) -> Sleep<'_> {
+        Box::pin(sleep(self, TimerfdClockId::Monotonic, at))
+    }
+
+    fn name(&self) -> &'static str {
+        "CLOCK_MONOTONIC"
+    }
+}
+
+fn read(id: ClockId) -> Instant {
+    let time = clock_gettime(id);
+    let seconds = u64::try_from(time.tv_sec).expect("these clocks start at zero");
+    let nanos = u64::try_from(time.tv_nsec).expect("these clocks start at zero");
+    Instant::from_nanos(seconds * 1_000_000_000 + nanos)
+}
+
+/// Sleeps on a timer of the clock itself: tokio's own timer has a grain of one millisecond and stands still during suspend.
+async fn sleep(clock: &dyn Clock, id: TimerfdClockId, at: Instant) {
+    if clock.now() >= at {
+        return;
+    }
+    if let Ok(timer) = timer(id, at)
+        && timer.readable().await.is_ok()
+    {
+        return;
+    }
+    // Out of descriptors: coarse, but the deadline is still met.
+    while clock.now() < at {
+        let left = at.since(clock.now());
+        tokio::time::sleep(left.min(Duration::from_millis(100))).await;
+    }
+}
+
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe, for owners that could give back another descriptor; an OwnedFd cannot"
+)]
+fn timer(id: TimerfdClockId, at: Instant) -> std::io::Result<AsyncFd<OwnedFd>> {
+    let fd = timerfd_create(id, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+    let nanos = at.as_nanos();
+    let seconds = i64::try_from(nanos / 1_000_000_000).expect("2^64 ns are few seconds");
+    let rest = i64::try_from(nanos % 1_000_000_000).expect("less than a second");
+    let once = Itimerspec {
+        it_interval: Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        },
+        it_value: Timespec {
+            tv_sec: seconds,
+            tv_nsec: rest,
+        },
+    };
+    timerfd_settime(&fd, TimerfdTimerFlags::ABSTIME, &once)?;
+    AsyncFd::with_interest(fd, Interest::READABLE)
+}
+
+/// The wall clock: only for the tokens of SQLite and memory, and for what people read.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that reads the wall clock"
+)]
+pub(crate) fn wall_clock() -> SystemTime {
+    SystemTime::now()
+}
+
+/// The wall clock in microseconds since 1970.
+pub(crate) fn wall_clock_us() -> u64 {
+    let since = wall_clock()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A clock that stands still until a test moves it.
+#[derive(Debug, Default)]
+pub struct Manual {
+    nanos: AtomicU64,
+    moved: Notify,
+}
+
+impl Manual {
+    /// A clock that shows one hour, so that tests can look back.
+    pub fn new() -> Self {
+        Self {
+            nanos: AtomicU64::new(3_600_000_000_000),
+            moved: Notify::new(),
+        }
+    }
+
+    /// Moves it forward and wakes whoever slept until then.
+    pub fn advance(&self, by: Duration) {
+        let by = u64::try_from(by.as_nanos()).expect("tests move by less than 500 years");
+        self.nanos.fetch_add(by, Ordering::SeqCst);
+        self.moved.notify_waiters();
+    }
+}
+
+impl Clock for Manual {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.nanos.load(Ordering::SeqCst))
+    }
+
+    fn sleep_until(&self, at: Instant) -> Sleep<'_> {
+        Box::pin(async move {
+            loop {
+                let moved = self.moved.notified();
+                if self.now() >= at {
+                    return;
+                }
+                moved.await;
+            }
+        })
+    }
+
+    fn name(&self) -> &'static str {
+        "manual"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sleep_never_ends_early() {
+        for clock in [&Boottime as &dyn Clock, &Monotonic] {
+            let at = clock.now().after(Duration::from_millis(5));
+            clock.sleep_until(at).await;
+            assert!(clock.now() >= at);
+            clock.sleep_until(Instant::ZERO).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_manual_clock_wakes_its_sleepers_when_moved() {
+        let clock = std::sync::Arc::new(Manual::new());
+        let at = clock.now().after(Duration::from_secs(5));
+        let sleeper = tokio::spawn({
+            let clock = clock.clone();
+            async move { clock.sleep_until(at).await }
+        });
+        clock.advance(Duration::from_secs(4));
+        tokio::task::yield_now().await;
+        assert!(!sleeper.is_finished());
+        clock.advance(Duration::from_secs(1));
+        sleeper.await.expect("woken");
+    }
+}

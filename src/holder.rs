@@ -1,0 +1,124 @@
+//! Who asks: an identity drawn anew for each claim, so that no repeated release or late renewal of an earlier claim can
+//! ever touch a later one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::error::{Error, ErrorKind};
+
+/// The identity of one claim: the client's uuid and 63 random bits from the operating system.
+///
+/// Never a counter, a thread or a process: a forked child, or a machine resumed twice from one snapshot, would continue
+/// the same count, and a store would take the two for one holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Holder {
+    client: Uuid,
+    claim: u64,
+}
+
+impl Holder {
+    /// Joins the two halves; the highest bit of `claim` is dropped.
+    pub const fn new(client: Uuid, claim: u64) -> Self {
+        Self {
+            client,
+            claim: claim & (u64::MAX >> 1),
+        }
+    }
+
+    /// A fresh identity for a claim of this client.
+    ///
+    /// # Errors
+    /// `Unavailable` where the operating system gives no random bits.
+    pub fn draw(client: Uuid) -> Result<Self, Error> {
+        let claim = getrandom::u64().map_err(|source| {
+            Error::new(
+                ErrorKind::Unavailable,
+                "acquire failed: the operating system gave no random bits",
+            )
+            .with_source(source.to_string())
+        })?;
+        Ok(Self::new(client, claim))
+    }
+
+    /// The client that drew it.
+    pub const fn client(&self) -> Uuid {
+        self.client
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:016x}", self.client.simple(), self.claim)
+    }
+}
+
+impl FromStr for Holder {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let parts = text.split_once('-').and_then(|(client, claim)| {
+            let client = (client.len() == 32).then(|| Uuid::try_parse(client).ok())??;
+            let claim = (claim.len() == 16).then(|| u64::from_str_radix(claim, 16).ok())??;
+            (claim <= u64::MAX >> 1).then_some(Self { client, claim })
+        });
+        parts.ok_or_else(|| {
+            Error::invalid(format!(
+                "holder {text:?} refused: expected 32 hex digits, '-', 16 hex digits"
+            ))
+        })
+    }
+}
+
+impl TryFrom<String> for Holder {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<Holder> for String {
+    fn from(holder: Holder) -> Self {
+        holder.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn two_claims_of_one_client_differ() {
+        let client = Uuid::from_u128(7);
+        let draw = || Holder::draw(client).expect("random bits");
+        assert_ne!(draw(), draw());
+        assert_eq!(draw().client(), client);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bad in [
+            "",
+            "-",
+            "7-7",
+            "00000000000000000000000000000007",
+            "00000000000000000000000000000007-8000000000000000",
+        ] {
+            assert!(bad.parse::<Holder>().is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn text_is_read_back(client: u128, claim: u64) {
+            let holder = Holder::new(Uuid::from_u128(client), claim);
+            prop_assert_eq!(holder.to_string().parse::<Holder>().expect("its own text"), holder);
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! The contract of [`Store`] as tests. Whoever writes a store calls [`check`] from a test of its own.
+//!
+//! The checks run against the real thing in real time, with ttls of a fraction of a second, under names that no other
+//! run uses. Each panics with its own name and what it saw.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::{
+    Answer, Claim, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Name, Outcome, Release,
+    Renewal, Reply, Store, Token,
+};
+
+/// Long enough that no busy machine lets it run out within a check.
+const LONG: Duration = Duration::from_secs(20);
+/// Short enough to wait for.
+const SHORT: Duration = Duration::from_millis(400);
+/// The limit of each request.
+const LIMIT: Duration = Duration::from_secs(5);
+
+type Check = for<'a> fn(&'a Bench) -> Reply<'a, ()>;
+
+macro_rules! checks {
+    ($($check:ident),* $(,)?) => {
+        &[$((stringify!($check), (|bench| Box::pin($check(bench))) as Check)),*]
+    };
+}
+
+const CHECKS: &[(&str, Check)] = checks![
+    a_free_name_is_granted_and_a_taken_one_is_held,
+    the_facts_of_the_holder_are_told,
+    tokens_rise_across_release,
+    tokens_rise_across_expiry,
+    a_token_is_above_the_floor,
+    a_floor_far_ahead_is_refused_and_nothing_is_left,
+    asked_again_the_holder_gets_its_token_and_a_full_ttl,
+    a_renewal_extends,
+    a_renewal_never_creates,
+    a_renewal_of_another_holder_is_refused,
+    a_batch_answers_one_by_one_in_order,
+    an_empty_batch_is_answered,
+    a_release_frees_once,
+    a_release_of_another_holder_frees_nothing,
+    a_late_release_leaves_the_next_holder_alone,
+    a_kept_release_stays_taken_for_its_time,
+    a_marked_eviction_tells_the_holder_and_keeps_the_name,
+    an_eviction_now_frees_the_name,
+    an_eviction_of_a_free_name_says_so,
+    a_list_has_what_begins_so,
+    odd_names_are_kept_apart,
+    the_watchdogs_connection_sees_the_same_leases,
+    contended_grants_are_exclusive,
+    a_closed_store_says_so,
+];
+
+/// Runs every check against this store, one after the other. It is closed afterwards.
+///
+/// # Panics
+/// Where the store breaks the contract.
+pub async fn check(store: Arc<dyn Store>) {
+    let run = Uuid::new_v4().simple().to_string();
+    for (name, check) in CHECKS {
+        let bench = Bench {
+            store: store.clone(),
+            prefix: format!("{run}/{name}"),
+        };
+        let outcome = tokio::spawn(async move { check(&bench).await }).await;
+        if let Err(broken) = outcome {
+            panic!("store {} breaks `{name}`: {broken}", store.location());
+        }
+    }
+}
+
+/// A store, and the names that belong to one check.
+struct Bench {
+    store: Arc<dyn Store>,
+    prefix: String,
+}
+
+impl Bench {
+    fn name(&self, rest: &str) -> Name {
+        Name::new(format!("{}/{rest}", self.prefix)).expect("a valid name")
+    }
+
+    fn claim(&self, rest: &str, ttl: Duration) -> Claim {
+        let holder = Holder::draw(Uuid::new_v4()).expect("random bits");
+        let info = Info::here(Some("conformance \"é\"")).expect("a valid label");
+        Claim::new(self.name(rest), holder, ttl, Arc::new(info))
+    }
+
+    async fn ask(&self, claim: &Claim) -> Answer {
+        let answer = self.store.acquire(claim, LIMIT).await;
+        answer.expect("the store answers a claim")
+    }
+
+    async fn granted(&self, claim: &Claim) -> Token {
+        match self.ask(claim).await {
+            Answer::Granted(Grant { token }) => token,
+            Answer::Held(held) => panic!("expected a grant of {}, got {held}", claim.name),
+        }
+    }
+
+    async fn held(&self, claim: &Claim) -> Held {
+        match self.ask(claim).await {
+            Answer::Held(held) => *held,
+            Answer::Granted(grant) => panic!("expected held, got {grant:?} of {}", claim.name),
+        }
+    }
+
+    async fn renew(&self, claims: &[&Claim]) -> Vec<Outcome> {
+        let renewals: Vec<_> = claims
+            .iter()
+            .map(|claim| Renewal::new(claim.name.clone(), claim.holder, claim.ttl))
+            .collect();
+        self.store.renew(&renewals, LIMIT).await.outcomes
+    }
+
+    async fn release(&self, claim: &Claim) -> Release {
+        let released = self.store.release(&claim.name, claim.holder, None, LIMIT);
+        released.await.expect("the store answers a release")
+    }
+
+    async fn inspect(&self, name: &Name) -> Option<Held> {
+        let held = self.store.inspect(name, LIMIT).await;
+        held.expect("the store answers a look")
+    }
+
+    async fn pass(&self, time: Duration) {
+        let clock = self.store.clock();
+        clock.sleep_until(clock.now().after(time)).await;
+    }
+}
+
+async fn a_free_name_is_granted_and_a_taken_one_is_held(bench: &Bench) {
+    let (first, second) = (bench.claim("a", LONG), bench.claim("a", LONG));
+    bench.granted(&first).await;
+    let held = bench.held(&second).await;
+    assert_eq!(held.by, Some(first.holder));
+    bench.granted(&bench.claim("b", LONG)).await;
+}
+
+async fn the_facts_of_the_holder_are_told(bench: &Bench) {
+    let claim = bench.claim("a", LONG);
+    assert_eq!(bench.inspect(&claim.name).await, None);
+    let token = bench.granted(&claim).await;
+    let held = bench.inspect(&claim.name).await.expect("it is taken");
+    assert_eq!(held.name, claim.name);
+    assert_eq!(held.by, Some(claim.holder));
+    assert_eq!(held.token, Some(token));
+    assert_eq!(held.info, *claim.info);
+    let since = held.since.expect("the store knows since when");
+    let age = crate::clock::wall_clock().duration_since(since);
+    assert!(age.unwrap_or_default() < LONG, "since {since:?}");
+    let remaining = held.remaining.expect("it has an end");
+    assert!(remaining > LONG / 2 && remaining <= LONG, "{remaining:?}");
+}
+
+async fn tokens_rise_across_release(bench: &Bench) {
+    let mut last = None;
+    for _ in 0..20 {
+        let claim = bench.claim("a", LONG);
+        let token = bench.granted(&claim).await;
+        assert!(Some(token) > last, "{token} after {last:?}");
+        last = Some(token);
+        assert_eq!(bench.release(&claim).await, Release::Released);
+    }
+}
+
+async fn tokens_rise_across_expiry(bench: &Bench) {
+    let first = bench.granted(&bench.claim("a", SHORT)).await;
+    bench.pass(SHORT * 2).await;
+    let second = bench.granted(&bench.claim("a", LONG)).await;
+    assert!(second > first, "{second} after {first}");
+}
+
+async fn a_token_is_above_the_floor(bench: &Bench) {
+    let first = bench.claim("a", LONG);
+    let token = bench.granted(&first).await;
+    bench.release(&first).await;
+    let floor = Token::new(token.get() + 3_600_000_000).expect("an hour ahead");
+    let second = bench.claim("a", LONG).with_floor(Some(floor));
+    let lifted = bench.granted(&second).await;
+    assert!(lifted > floor);
+    bench.release(&second).await;
+    assert!(bench.granted(&bench.claim("a", LONG)).await > lifted);
+}
+
+async fn a_floor_far_ahead_is_refused_and_nothing_is_left(bench: &Bench) {
+    let claim = bench.claim("a", LONG).with_floor(Some(Token::MAX));
+    let error = bench.store.acquire(&claim, LIMIT).await;
+    let error = error.expect_err("a floor at the top is refused");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+    assert_eq!(bench.inspect(&claim.name).await, None);
+    bench.granted(&bench.claim("a", LONG)).await;
+}
+
+async fn asked_again_the_holder_gets_its_token_and_a_full_ttl(bench: &Bench) {
+    let claim = bench.claim("a", SHORT * 2);
+    let token = bench.granted(&claim).await;
+    bench.pass(SHORT).await;
+    assert_eq!(bench.granted(&claim).await, token);
+    bench.pass(SHORT + SHORT / 2).await;
+    // Past the first term, within the second.
+    bench.held(&bench.claim("a", SHORT)).await;
+}
+
+async fn a_renewal_extends(bench: &Bench) {
+    let claim = bench.claim("a", SHORT * 2);
+    bench.granted(&claim).await;
+    bench.pass(SHORT).await;
+    assert!(matches!(
+        bench.renew(&[&claim]).await[..],
+        [Outcome::Renewed]
+    ));
+    bench.pass(SHORT + SHORT / 2).await;
+    bench.held(&bench.claim("a", SHORT)).await;
+}
+
+async fn a_renewal_never_creates(bench: &Bench) {
+    let claim = bench.claim("a", SHORT);
+    assert!(matches!(
+        bench.renew(&[&claim]).await[..],
+        [Outcome::Refused]
+    ));
+    assert_eq!(bench.inspect(&claim.name).await, None);
+    bench.granted(&claim).await;
+    bench.pass(SHORT * 2).await;
+    assert!(matches!(
+        bench.renew(&[&claim]).await[..],
+        [Outcome::Refused]
+    ));
+    assert_eq!(bench.inspect(&claim.name).await, None);
+}
+
+async fn a_renewal_of_another_holder_is_refused(bench: &Bench) {
+    let (first, second) = (bench.claim("a", LONG), bench.claim("a", LONG));
+    bench.granted(&first).await;
+    assert!(matches!(
+        bench.renew(&[&second]).await[..],
+        [Outcome::Refused]
+    ));
+    let held = bench.inspect(&first.name).await.expect("still taken");
+    assert_eq!(held.by, Some(first.holder));
+}
+
+async fn a_batch_answers_one_by_one_in_order(bench: &Bench) {
+    let claims: Vec<_> = (0..300)
+        .map(|index| bench.claim(&index.to_string(), LONG))
+        .collect();
+    for claim in claims.iter().step_by(2) {
+        bench.granted(claim).await;
+    }
+    let outcomes = bench.renew(&claims.iter().collect::<Vec<_>>()).await;
+    assert_eq!(outcomes.len(), claims.len());
+    for (index, outcome) in outcomes.iter().enumerate() {
+        match (index % 2, outcome) {
+            (0, Outcome::Renewed) | (1, Outcome::Refused) => {}
+            _ => panic!("renewal {index} answered {outcome:?}"),
+        }
+    }
+}
+
+async fn an_empty_batch_is_answered(bench: &Bench) {
+    assert!(bench.renew(&[]).await.is_empty());
+}
+
+async fn a_release_frees_once(bench: &Bench) {
+    let claim = bench.claim("a", LONG);
+    assert_eq!(bench.release(&claim).await, Release::NotHeld);
+    bench.granted(&claim).await;
+    assert_eq!(bench.release(&claim).await, Release::Released);
+    assert_eq!(bench.release(&claim).await, Release::NotHeld);
+    assert_eq!(bench.inspect(&claim.name).await, None);
+}
+
+async fn a_release_of_another_holder_frees_nothing(bench: &Bench) {
+    let (first, second) = (bench.claim("a", LONG), bench.claim("a", LONG));
+    bench.granted(&first).await;
+    assert_eq!(bench.release(&second).await, Release::NotHeld);
+    bench.held(&second).await;
+}
+
+async fn a_late_release_leaves_the_next_holder_alone(bench: &Bench) {
+    let (first, second) = (bench.claim("a", SHORT), bench.claim("a", LONG));
+    bench.granted(&first).await;
+    bench.pass(SHORT * 2).await;
+    bench.granted(&second).await;
+    assert_eq!(bench.release(&first).await, Release::NotHeld);
+    let held = bench.inspect(&second.name).await.expect("still taken");
+    assert_eq!(held.by, Some(second.holder));
+}
+
+async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
+    let claim = bench.claim("a", LONG);
+    bench.granted(&claim).await;
+    let kept = bench
+        .store
+        .release(&claim.name, claim.holder, Some(SHORT * 2), LIMIT);
+    assert_eq!(kept.await.expect("answered"), Release::Released);
+    bench.held(&bench.claim("a", LONG)).await;
+    assert!(matches!(
+        bench.renew(&[&claim]).await[..],
+        [Outcome::Refused]
+    ));
+    assert_eq!(bench.release(&claim).await, Release::NotHeld);
+    bench.held(&bench.claim("a", LONG)).await;
+    bench.pass(SHORT * 3).await;
+    bench.granted(&bench.claim("a", LONG)).await;
+}
+
+async fn a_marked_eviction_tells_the_holder_and_keeps_the_name(bench: &Bench) {
+    let claim = bench.claim("a", SHORT * 2);
+    bench.granted(&claim).await;
+    let evicted = bench
+        .store
+        .evict(&claim.name, Eviction::Marked, LIMIT)
+        .await;
+    assert!(evicted.expect("answered"));
+    bench.held(&bench.claim("a", LONG)).await;
+    assert!(matches!(
+        bench.renew(&[&claim]).await[..],
+        [Outcome::Evicted]
+    ));
+    bench.pass(SHORT * 3).await;
+    bench.granted(&bench.claim("a", LONG)).await;
+    assert!(matches!(
+        bench.renew(&[&claim]).await[..],
+        [Outcome::Refused]
+    ));
+}
+
+async fn an_eviction_now_frees_the_name(bench: &Bench) {
+    let (first, second) = (bench.claim("a", LONG), bench.claim("a", LONG));
+    let before = bench.granted(&first).await;
+    let evicted = bench.store.evict(&first.name, Eviction::Now, LIMIT).await;
+    assert!(evicted.expect("answered"));
+    assert!(bench.granted(&second).await > before);
+    let outcomes = bench.renew(&[&first]).await;
+    assert!(matches!(
+        outcomes[..],
+        [Outcome::Refused | Outcome::Evicted]
+    ));
+}
+
+async fn an_eviction_of_a_free_name_says_so(bench: &Bench) {
+    for how in [Eviction::Marked, Eviction::Now] {
+        let evicted = bench.store.evict(&bench.name("a"), how, LIMIT).await;
+        assert!(!evicted.expect("answered"));
+    }
+}
+
+async fn a_list_has_what_begins_so(bench: &Bench) {
+    for rest in ["b*", "a", "b?", "c"] {
+        bench.granted(&bench.claim(rest, LONG)).await;
+    }
+    bench.granted(&bench.claim("b[x]", SHORT / 4)).await;
+    bench.pass(SHORT).await;
+    let list = async |prefix: &Name| {
+        let held = bench.store.list(prefix.as_str(), LIMIT).await;
+        let held = held.expect("answered");
+        held.into_iter().map(|held| held.name).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        list(&bench.name("b")).await,
+        [bench.name("b*"), bench.name("b?")]
+    );
+    assert_eq!(list(&bench.name("b*")).await, [bench.name("b*")]);
+    assert_eq!(list(&bench.name("x")).await, []);
+}
+
+async fn odd_names_are_kept_apart(bench: &Bench) {
+    let odd = [
+        "x", "X", "x ", "x:token", "x'", "x\"", "x%", "é", "x\\", "x:queue",
+    ];
+    for rest in odd {
+        bench.granted(&bench.claim(rest, LONG)).await;
+    }
+    for rest in odd {
+        bench.held(&bench.claim(rest, LONG)).await;
+    }
+}
+
+async fn the_watchdogs_connection_sees_the_same_leases(bench: &Bench) {
+    let claim = bench.claim("a", LONG);
+    bench.granted(&claim).await;
+    let other = bench.store.for_watchdog().await.expect("a connection");
+    let renewal = Renewal::new(claim.name.clone(), claim.holder, claim.ttl);
+    let renewed = other.renew(&[renewal], LIMIT).await.outcomes;
+    assert!(matches!(renewed[..], [Outcome::Renewed]), "{renewed:?}");
+    let released = other.release(&claim.name, claim.holder, None, LIMIT).await;
+    assert_eq!(released.expect("answered"), Release::Released);
+    other.close().await;
+    assert_eq!(bench.inspect(&claim.name).await, None);
+}
+
+async fn contended_grants_are_exclusive(bench: &Bench) {
+    let claims: Vec<_> = (0..32).map(|_| bench.claim("a", LONG)).collect();
+    let mut answers = tokio::task::JoinSet::new();
+    for claim in claims {
+        let store = bench.store.clone();
+        answers.spawn(async move { store.acquire(&claim, LIMIT).await });
+    }
+    let answers: Vec<Result<Answer, Error>> = answers.join_all().await;
+    let grants = answers
+        .iter()
+        .filter(|answer| matches!(answer, Ok(Answer::Granted(_))))
+        .count();
+    assert_eq!(grants, 1, "{answers:?}");
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+async fn a_closed_store_says_so(bench: &Bench) {
+    bench.store.close().await;
+    let error = bench.store.acquire(&bench.claim("a", LONG), LIMIT).await;
+    assert_eq!(error.expect_err("closed").kind(), ErrorKind::Closed);
+}

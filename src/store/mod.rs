@@ -1,0 +1,381 @@
+//! The authority that grants leases, and the contract that every one of them keeps.
+//!
+//! [`memory`] is the reference to read, `sqlite` the embedded default, `redis` what people scale to. A store is passive:
+//! it has no timers and renews nothing; the watchdog above it does. `store::conformance` (feature `conformance`) holds
+//! this contract as tests, for whoever writes another.
+//!
+//! # Guarantees
+//! 1. At most one holder has a name at any moment of the store's own clock.
+//! 2. Every grant of a name carries a token above every earlier grant's of that name, and above the claim's floor.
+//! 3. Asked again by its holder, `acquire` **sets the full ttl again** and answers the token kept in the lease. So a
+//!    repeated request is harmless, and each reply belongs to the moment at which its own attempt was sent.
+//! 4. `renew` compares and extends, it never creates. One bad lease does not spoil its batch.
+//! 5. `release` frees only what this holder holds; repeated, it is harmless.
+//! 6. Whatever is granted runs out by itself, at most one ttl after the store last heard of it.
+//! 7. Every call ends within its limit and a little, whatever the server and the network do.
+//!
+//! # Assumptions
+//! Where the store's counter is lost or behind (flush, eviction, empty restart, a replica that missed it), the clock that
+//! mints the next token is not behind the clock that minted the last one by more than the time between the two grants.
+//!
+//! # Errors
+//! `Unavailable` and `TimedOut` leave open whether the request was carried out; so the caller treats the claim as
+//! *doubtful*. After `Invalid`, `Denied`, `Misconfigured` and `Closed` nothing was changed. Held by another is a value.
+//!
+//! # Cancel safety
+//! A future that is dropped may or may not have been carried out, as with a lost reply. Repeat it or release it.
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod memory;
+//R
+//pub mod redis;
+//S
+//pub mod sqlite;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::clock::Clock;
+pub use crate::error::{Error, ErrorKind};
+pub use crate::holder::Holder;
+pub use crate::name::Name;
+pub use crate::token::Token;
+
+/// What a store's methods give back: a future that can be moved to any thread.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A store of leases. The [module](self) says what it promises.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// The clock by which leases of this store are measured: it runs whenever a rival's can.
+    fn clock(&self) -> Arc<dyn Clock>;
+
+    /// Where the leases are kept, for people; without secrets.
+    fn location(&self) -> String;
+
+    /// Takes the name, or says who has it.
+    fn acquire<'a>(&'a self, claim: &'a Claim, limit: Duration)
+    -> Reply<'a, Result<Answer, Error>>;
+
+    /// Extends each lease to its full ttl from now, if its holder still has it. Answers in the order of the batch, one
+    /// outcome each, whatever happens.
+    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed>;
+
+    /// Frees the name if this holder has it. With `keep_for` it stays taken for that long yet, renewable by nobody.
+    fn release<'a>(
+        &'a self,
+        name: &'a Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        limit: Duration,
+    ) -> Reply<'a, Result<Release, Error>>;
+
+    /// Hints that names were freed, if this store can give them.
+    ///
+    /// # Errors
+    /// As the store's other calls. `None` is the answer of a store whose waiters look again by time only.
+    fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Who has this name, by one direct read.
+    fn inspect<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: Duration,
+    ) -> Reply<'a, Result<Option<Held>, Error>>;
+
+    /// Who has the names that begin so, by name. May read the whole store.
+    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>>;
+
+    /// Ends a holder's right by order of an operator. Answers whether anybody had it.
+    fn evict<'a>(
+        &'a self,
+        name: &'a Name,
+        how: Eviction,
+        limit: Duration,
+    ) -> Reply<'a, Result<bool, Error>>;
+
+    /// What in this store's set-up weakens the promises, for `doctor` and `status`.
+    fn hazards(&self, limit: Duration) -> Reply<'_, Result<Vec<Hazard>, Error>> {
+        let _ = limit;
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// The same store over a connection of its own, made on the calling runtime, so that nothing that blocks the user's
+    /// connections can delay a renewal.
+    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>>;
+
+    /// Closes the connections. Later calls fail with `Closed`.
+    fn close(&self) -> Reply<'_, ()>;
+}
+
+/// One request for a name.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Claim {
+    /// What is asked for.
+    pub name: Name,
+    /// Who asks.
+    pub holder: Holder,
+    /// How long the store is to keep it without a renewal.
+    pub ttl: Duration,
+    /// The token must be above this one.
+    pub floor: Option<Token>,
+    /// What others are told about the holder.
+    pub info: Arc<Info>,
+}
+
+impl Claim {
+    /// A claim without a floor.
+    pub fn new(name: Name, holder: Holder, ttl: Duration, info: Arc<Info>) -> Self {
+        Self {
+            name,
+            holder,
+            ttl,
+            floor: None,
+            info,
+        }
+    }
+
+    /// The same claim with a floor under its token.
+    #[must_use = "returns the claim with its floor"]
+    pub fn with_floor(mut self, floor: Option<Token>) -> Self {
+        self.floor = floor;
+        self
+    }
+}
+
+/// What a holder lets others know about itself. Stored as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Info {
+    /// Free text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The holder's machine.
+    #[serde(default)]
+    pub host: String,
+    /// The holder's process.
+    #[serde(default)]
+    pub pid: u32,
+}
+
+impl Info {
+    /// The longest label, in bytes.
+    pub const MAX_LABEL_BYTES: usize = 200;
+
+    /// This process, under a label.
+    ///
+    /// # Errors
+    /// `Invalid` for a label that is too long or has control characters.
+    pub fn here(label: Option<&str>) -> Result<Self, Error> {
+        if let Some(label) = label
+            && (label.len() > Self::MAX_LABEL_BYTES || label.chars().any(char::is_control))
+        {
+            let shown: String = label.chars().take(64).collect();
+            return Err(Error::invalid(format!(
+                "label {shown:?} refused: expected at most {} bytes without control characters",
+                Self::MAX_LABEL_BYTES
+            )));
+        }
+        Ok(Self {
+            label: label.map(Into::into),
+            host: rustix::system::uname().nodename().to_string_lossy().into(),
+            pid: std::process::id(),
+        })
+    }
+}
+
+/// The answer to a claim.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Answer {
+    /// Yes.
+    Granted(Grant),
+    /// Somebody else has it. Boxed, since most answers are grants.
+    Held(Box<Held>),
+}
+
+/// A store's yes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grant {
+    /// The fencing token.
+    pub token: Token,
+}
+
+impl Grant {
+    /// A grant with this token.
+    pub const fn new(token: Token) -> Self {
+        Self { token }
+    }
+}
+
+/// Who has a name. Everything but the name may be unknown: it was written by others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Held {
+    /// What is held.
+    pub name: Name,
+    /// By whom.
+    pub by: Option<Holder>,
+    /// Under which token.
+    pub token: Option<Token>,
+    /// What the holder says of itself.
+    pub info: Info,
+    /// Since when, by the store's wall clock.
+    pub since: Option<SystemTime>,
+    /// How long yet, unless it is renewed. `None` where it has no end that the store knows.
+    pub remaining: Option<Duration>,
+}
+
+impl Held {
+    /// Nothing known but that it is taken.
+    pub fn new(name: Name) -> Self {
+        Self {
+            name,
+            by: None,
+            token: None,
+            info: Info::default(),
+            since: None,
+            remaining: None,
+        }
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "held by host={} pid={}", self.info.host, self.info.pid)?;
+        if let Some(label) = &self.info.label {
+            write!(f, " label={label:?}")?;
+        }
+        if let Some(token) = self.token {
+            write!(f, " token={token}")?;
+        }
+        match self.remaining {
+            Some(remaining) => write!(f, " remaining={remaining:.1?}"),
+            None => write!(f, " remaining=unknown"),
+        }
+    }
+}
+
+impl std::error::Error for Held {}
+
+/// One lease to extend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Renewal {
+    /// What is held.
+    pub name: Name,
+    /// By whom.
+    pub holder: Holder,
+    /// For how long from now.
+    pub ttl: Duration,
+}
+
+impl Renewal {
+    /// Extends this holder's lease to `ttl` from now.
+    pub const fn new(name: Name, holder: Holder, ttl: Duration) -> Self {
+        Self { name, holder, ttl }
+    }
+}
+
+/// The reply to a batch of renewals.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Renewed {
+    /// One for each renewal of the batch, in its order.
+    pub outcomes: Vec<Outcome>,
+    /// The server's own clock when it answered, since 1970: what tells a step of that clock from the passing of time.
+    pub server_time: Option<Duration>,
+}
+
+impl Renewed {
+    /// A reply without a server's time.
+    pub const fn new(outcomes: Vec<Outcome>) -> Self {
+        Self {
+            outcomes,
+            server_time: None,
+        }
+    }
+}
+
+/// What became of one renewal.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Extended.
+    Renewed,
+    /// The holder no longer has it. Final.
+    Refused,
+    /// An operator evicted the holder. Final.
+    Evicted,
+    /// Not known. Try again until the deadline.
+    Unknown(Error),
+}
+
+/// What became of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Release {
+    /// It was held, and is not any more.
+    Released,
+    /// This holder does not hold it. Final only if none of its claims is unanswered.
+    NotHeld,
+}
+
+/// How an operator takes a name from its holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Eviction {
+    /// The holder hears it at its next renewal; the name stays taken for the rest of its ttl, so that no two overlap.
+    Marked,
+    /// The name is free at once. The holder may work on until its next renewal; only a fence protects.
+    Now,
+}
+
+/// Something in the store's set-up that weakens a promise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Hazard {
+    /// What is wrong, what it endangers, and the mend.
+    pub text: String,
+}
+
+impl Hazard {
+    /// A hazard described so.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into() }
+    }
+}
+
+/// A stream of hints that names were freed. Lossy: whoever waits looks again by time as well.
+pub trait Notices: fmt::Debug + Send + Sync {
+    /// Begins to listen for this name.
+    fn follow(&self, name: &Name);
+
+    /// Stops listening for this name.
+    fn unfollow(&self, name: &Name);
+
+    /// The next hint. For one caller at a time.
+    ///
+    /// # Cancel safety
+    /// Dropping it loses no hint.
+    fn next(&self) -> Reply<'_, Notice>;
+}
+
+/// A hint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// This name was freed, perhaps.
+    Freed(Name),
+    /// The connection was lost and is there again: hints were missed, look at every name.
+    Reconnected,
+}

@@ -1,0 +1,314 @@
+//! The pure arithmetic of one lease's time: from the moment its last confirmed request left to the moments at which to
+//! renew, to worry, and to stop.
+//!
+//! ```text
+//! sent_at      renew_at              at_risk_at         deadline    sent_at + ttl
+//!    |------------|----------------------|------------------|------------|
+//!              ttl/3 - jitter         2/3 ttl          - margin   the store may grant again
+//! ```
+//!
+//! Counted from *before* the request left: the store may have started the term that early. Knows no clock.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// A moment on the clock of a lease, in nanoseconds since that clock's zero. Only moments of one clock compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// Before everything else.
+    pub const ZERO: Self = Self(0);
+    /// After everything else.
+    pub const FAR_FUTURE: Self = Self(u64::MAX);
+
+    /// The moment so many nanoseconds after the clock's zero.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's zero.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Later by `duration`; stops at the far future.
+    #[must_use = "returns the later moment"]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(duration)))
+    }
+
+    /// Earlier by `duration`; stops at zero.
+    #[must_use = "returns the earlier moment"]
+    pub fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(duration)))
+    }
+
+    /// How long ago `earlier` was; nothing if it is still to come.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long a lease runs unrenewed, and how much earlier than that we hold it to be over. Checked once, when made.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Timing {
+    ttl: Duration,
+    margin: Duration,
+}
+
+impl Timing {
+    /// The least ttl, so that the default margin and a slow scheduler leave room to renew.
+    pub const MIN_TTL: Duration = Duration::from_secs(1);
+    /// The least ttl for callers who name a margin of their own, and so say that they know their machine.
+    pub const MIN_TTL_WITH_MARGIN: Duration = Duration::from_millis(100);
+    /// The greatest ttl: what nobody renews is to be free again within a day.
+    pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+    /// The ttl where none is given.
+    pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+    /// Checks a ttl and a margin; without a margin it is ttl/50 + 20 ms.
+    ///
+    /// # Errors
+    /// `Invalid`, with the value and the limits.
+    pub fn new(ttl: Duration, margin: Option<Duration>) -> Result<Self, Error> {
+        let least = match margin {
+            Some(_) => Self::MIN_TTL_WITH_MARGIN,
+            None => Self::MIN_TTL,
+        };
+        if !(least..=Self::MAX_TTL).contains(&ttl) {
+            let hint = if margin.is_none() && ttl >= Self::MIN_TTL_WITH_MARGIN {
+                "; with an explicit margin as little as 100ms"
+            } else {
+                ""
+            };
+            return Err(Error::invalid(format!(
+                "ttl {ttl:?} refused: expected {least:?} to 24h{hint}"
+            )));
+        }
+        let margin = margin.unwrap_or(ttl / 50 + Duration::from_millis(20));
+        // Keeps renew_at < at_risk_at < deadline: the first two are ttl/3 apart, the last two ttl/3 - margin.
+        if margin.is_zero() || margin >= ttl / 3 {
+            return Err(Error::invalid(format!(
+                "margin {margin:?} refused: expected more than 0 and less than a third of the ttl {ttl:?}"
+            )));
+        }
+        Ok(Self { ttl, margin })
+    }
+
+    /// How long the store keeps the lease without a renewal.
+    pub const fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// How much earlier than the store we hold it to be over.
+    pub const fn margin(&self) -> Duration {
+        self.margin
+    }
+
+    /// The term that begins with a request sent at this moment.
+    pub const fn term(self, sent_at: Instant) -> Term {
+        Term {
+            sent_at,
+            timing: self,
+        }
+    }
+
+    /// The term that ends at this deadline.
+    pub fn term_until(self, deadline: Instant) -> Term {
+        self.term(deadline.before(self.ttl - self.margin))
+    }
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self::new(Self::DEFAULT_TTL, None).expect("the default is within the limits")
+    }
+}
+
+impl fmt::Debug for Timing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ttl={:?} margin={:?}", self.ttl, self.margin)
+    }
+}
+
+/// One stretch of a lease: what its last confirmed request bought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Term {
+    sent_at: Instant,
+    timing: Timing,
+}
+
+impl Term {
+    /// When the confirmed request left.
+    pub const fn sent_at(&self) -> Instant {
+        self.sent_at
+    }
+
+    /// The moment from which the lease no longer counts as held.
+    pub fn deadline(&self) -> Instant {
+        self.sent_at.after(self.timing.ttl - self.timing.margin)
+    }
+
+    /// The moment from which a missing renewal is a reason to worry.
+    pub fn at_risk_at(&self) -> Instant {
+        self.sent_at.after(self.timing.ttl * 2 / 3)
+    }
+
+    /// When to renew: `roll` picks the moment within [`renewal_window`](Self::renewal_window).
+    pub fn renew_at(&self, first: bool, roll: u16) -> Instant {
+        let window = self.renewal_window(first);
+        let width = nanos(window.end().since(*window.start()));
+        let share = u128::from(width) * u128::from(roll) / u128::from(u16::MAX);
+        let share = u64::try_from(share).expect("a share of the width is no more than it");
+        window.start().after(Duration::from_nanos(share))
+    }
+
+    /// From when to when a renewal may be planned: the last tenth before ttl/3. The first one is spread over ttl/6 to
+    /// ttl/3, so that leases taken together do not stay together.
+    pub fn renewal_window(&self, first: bool) -> RangeInclusive<Instant> {
+        let third = self.timing.ttl / 3;
+        let early = if first { third / 2 } else { third / 10 };
+        self.sent_at.after(third - early)..=self.sent_at.after(third)
+    }
+
+    /// Whether a grant seen now is worth handing out: at least a quarter of the ttl is left.
+    pub fn is_fresh(&self, now: Instant) -> bool {
+        self.deadline().since(now) >= self.timing.ttl / 4
+    }
+}
+
+/// How long one attempt to renew may take, `left` before the deadline: half of it, so that another attempt fits, but
+/// never so little that no server could answer. Without the floor the halves would never end.
+pub fn attempt_budget(timing: &Timing, left: Duration) -> Duration {
+    let least = (timing.ttl / 50).max(Duration::from_millis(10));
+    (left / 2).clamp(least, request_limit(timing.ttl).max(least))
+}
+
+/// The limit of one request where the caller names none.
+pub fn request_limit(ttl: Duration) -> Duration {
+    (ttl / 6).min(Duration::from_secs(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn the_default_margin_is_a_fiftieth_and_20_ms() {
+        assert_eq!(Timing::default().ttl(), ms(30_000));
+        assert_eq!(Timing::default().margin(), ms(620));
+    }
+
+    #[test]
+    fn the_deadline_is_counted_from_the_send() {
+        let term = Timing::new(ms(3_000), Some(ms(100)))
+            .expect("valid")
+            .term(Instant::from_nanos(1_000_000));
+        assert_eq!(term.deadline(), Instant::from_nanos(2_901_000_000));
+        assert_eq!(term.at_risk_at(), Instant::from_nanos(2_001_000_000));
+        assert_eq!(
+            term.renew_at(false, u16::MAX),
+            Instant::from_nanos(1_001_000_000)
+        );
+        assert_eq!(term.renew_at(false, 0), Instant::from_nanos(901_000_000));
+        assert_eq!(term.renew_at(true, 0), Instant::from_nanos(501_000_000));
+    }
+
+    #[test]
+    fn ttls_outside_the_limits_are_refused_with_their_value() {
+        for (ttl, margin) in [
+            (ms(0), None),
+            (ms(999), None),
+            (ms(99), Some(ms(1))),
+            (ms(86_400_001), None),
+        ] {
+            let message = Timing::new(ttl, margin).expect_err("refused").to_string();
+            assert!(message.contains(&format!("{ttl:?}")), "{message}");
+        }
+        assert!(Timing::new(ms(1_000), None).is_ok());
+        assert!(Timing::new(ms(100), Some(ms(5))).is_ok());
+        assert!(Timing::new(Timing::MAX_TTL, None).is_ok());
+    }
+
+    #[test]
+    fn margins_that_leave_no_room_are_refused() {
+        for margin in [ms(0), ms(1_000), ms(5_000)] {
+            assert!(Timing::new(ms(3_000), Some(margin)).is_err(), "{margin:?}");
+        }
+    }
+
+    #[test]
+    fn time_stops_at_its_ends_instead_of_wrapping() {
+        assert_eq!(Instant::FAR_FUTURE.after(ms(1)), Instant::FAR_FUTURE);
+        assert_eq!(Instant::ZERO.before(Duration::MAX), Instant::ZERO);
+        assert_eq!(Instant::ZERO.since(Instant::FAR_FUTURE), Duration::ZERO);
+        let term = Timing::default().term(Instant::FAR_FUTURE);
+        assert_eq!(term.deadline(), Instant::FAR_FUTURE);
+    }
+
+    #[test]
+    fn a_grant_with_less_than_a_quarter_left_is_not_fresh() {
+        let term = Timing::new(ms(4_000), Some(ms(100)))
+            .expect("valid")
+            .term(Instant::ZERO);
+        assert!(term.is_fresh(Instant::ZERO.after(ms(2_900))));
+        assert!(!term.is_fresh(Instant::ZERO.after(ms(2_901))));
+        assert!(!term.is_fresh(Instant::FAR_FUTURE));
+    }
+
+    #[test]
+    fn retries_come_to_an_end() {
+        let timing = Timing::default();
+        let (mut left, mut attempts) = (timing.ttl(), 0);
+        while !left.is_zero() {
+            left = left.saturating_sub(attempt_budget(&timing, left));
+            attempts += 1;
+        }
+        assert!(attempts < 30, "{attempts}");
+        assert_eq!(attempt_budget(&timing, timing.ttl()), ms(2_000));
+        assert_eq!(attempt_budget(&timing, ms(1)), ms(600));
+    }
+
+    proptest! {
+        #[test]
+        fn the_moments_are_in_order(
+            sent in 0_u64..u64::MAX / 2,
+            ttl_ms in 100_u64..86_400_000,
+            share in 0.000_1_f64..0.333,
+            roll: u16,
+            first: bool,
+        ) {
+            let ttl = ms(ttl_ms);
+            if let Ok(timing) = Timing::new(ttl, Some(ttl.mul_f64(share))) {
+                let term = timing.term(Instant::from_nanos(sent));
+                prop_assert!(term.sent_at() < term.renew_at(first, roll));
+                prop_assert!(term.renew_at(first, roll) < term.at_risk_at());
+                prop_assert!(term.at_risk_at() < term.deadline());
+                prop_assert!(term.deadline() < term.sent_at().after(ttl));
+                prop_assert_eq!(timing.term_until(term.deadline()), term);
+            }
+        }
+
+        #[test]
+        fn a_budget_is_within_its_limits(left_ms in 0_u64..100_000, ttl_ms in 1_000_u64..86_400_000) {
+            let timing = Timing::new(ms(ttl_ms), None).expect("valid");
+            let budget = attempt_budget(&timing, ms(left_ms));
+            prop_assert!(budget >= ms(10) && budget >= timing.ttl() / 50);
+            prop_assert!(budget <= ms(2_000).max(timing.ttl() / 50));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The fencing token: a number that only ever rises, and the one rule by which every store mints the next.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind};
+
+/// A fencing token: each grant of a name carries one greater than every earlier grant's of that name.
+///
+/// Hand it to your storage with each write, and let storage refuse what is lower than it has seen ([`fence`](crate::fence)).
+/// Tokens rise but are not dense: they follow the store's clock in microseconds where that is ahead of the counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub struct Token(u64);
+
+impl Token {
+    /// The greatest token, 2^53-1: what Lua, JavaScript and JSON can still count exactly.
+    pub const MAX: Self = Self((1 << 53) - 1);
+
+    /// How far ahead of the store's clock a floor may be. More is taken for a mistake, because it would stay for ever.
+    pub const FLOOR_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Checks a token.
+    ///
+    /// # Errors
+    /// `Invalid` for 0 and for more than [`Token::MAX`].
+    pub fn new(value: u64) -> Result<Self, Error> {
+        if (1..=Self::MAX.0).contains(&value) {
+            Ok(Self(value))
+        } else {
+            Err(Error::invalid(format!(
+                "token {value} refused: expected a whole number from 1 to {}",
+                Self::MAX
+            )))
+        }
+    }
+
+    /// The number itself.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The next token: above the last one and above the floor, and not behind the store's clock.
+    ///
+    /// The clock is what carries the rule through an empty restart; the counter is what carries it through a clock that
+    /// went back.
+    ///
+    /// # Errors
+    /// `Invalid` for a floor more than [`Token::FLOOR_AHEAD`] past the clock; `Misconfigured` when the numbers run out.
+    pub fn mint(last: Option<Self>, floor: Option<Self>, now_us: u64) -> Result<Self, Error> {
+        let last = last.map_or(0, Self::get);
+        let floor = floor.map_or(0, Self::get);
+        let ahead = u64::try_from(Self::FLOOR_AHEAD.as_micros()).expect("a day fits");
+        if floor > now_us.saturating_add(ahead) {
+            return Err(Error::invalid(format!(
+                "acquire refused: the floor is more than a day ahead of the store's clock floor={floor} clock_us={now_us}"
+            )));
+        }
+        // Two short of the top, as in the scripts: there a number may be counted up once before it is looked at.
+        if last >= Self::MAX.0 - 2 || now_us >= Self::MAX.0 - 2 {
+            return Err(Error::new(
+                ErrorKind::Misconfigured,
+                format!(
+                    "acquire refused: no tokens are left below 2^53 counter={last} clock_us={now_us}"
+                ),
+            ));
+        }
+        Ok(Self((last + 1).max(now_us).max(floor + 1)))
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl FromStr for Token {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let value = text.parse().map_err(|source| {
+            Error::invalid(format!(
+                "token {text:?} refused: expected a whole number from 1 to {}",
+                Self::MAX
+            ))
+            .with_source(std::num::ParseIntError::clone(&source))
+        })?;
+        Self::new(value)
+    }
+}
+
+impl TryFrom<u64> for Token {
+    type Error = Error;
+
+    fn try_from(value: u64) -> Result<Self, Error> {
+        Self::new(value)
+    }
+}
+
+impl From<Token> for u64 {
+    fn from(token: Token) -> Self {
+        token.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn token(value: u64) -> Token {
+        Token::new(value).expect("within the limits")
+    }
+
+    #[test]
+    fn zero_and_past_the_top_are_refused() {
+        assert!(Token::new(0).is_err());
+        assert_eq!(token(1 << 52).get(), 1 << 52);
+        assert_eq!(Token::new((1 << 53) - 1).expect("the top"), Token::MAX);
+        assert!(Token::new(1 << 53).is_err());
+    }
+
+    #[test]
+    fn a_counter_at_the_top_is_refused_rather_than_repeated() {
+        let error = Token::mint(Some(Token::MAX), None, 1).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    }
+
+    #[test]
+    fn a_floor_a_day_ahead_is_taken_and_one_beyond_is_refused() {
+        let day = 86_400_000_000;
+        assert_eq!(
+            Token::mint(None, Some(token(day + 7)), 7)
+                .expect("taken")
+                .get(),
+            day + 8
+        );
+        let error = Token::mint(None, Some(token(day + 8)), 7).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn text_is_read_back_and_nonsense_refused() {
+        assert_eq!("42".parse::<Token>().expect("a token"), token(42));
+        for bad in ["", "-1", "0", "4.2", "9007199254740992", "1e3"] {
+            assert!(bad.parse::<Token>().is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_minted_token_is_above_the_last_and_the_floor(
+            last in 0_u64..(1 << 53) - 3,
+            floor in 0_u64..(1 << 52),
+            now in 0_u64..(1 << 52),
+        ) {
+            let last = Token::new(last).ok();
+            let floor = Token::new(floor).ok();
+            if let Ok(next) = Token::mint(last, floor, now) {
+                prop_assert!(Some(next) > last);
+                prop_assert!(Some(next) > floor);
+                prop_assert!(next.get() >= now);
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Everything that needs more than a pure function: real stores, real processes, real time.
+
+mod conformance;
