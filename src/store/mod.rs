@@ -30,8 +30,8 @@ pub mod conformance;
 pub mod memory;
 //R
 //pub mod redis;
-//S
-//pub mod sqlite;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 use std::fmt;
 use std::future::Future;
