@@ -30,9 +30,11 @@ pub mod conformance;
 pub mod memory;
 //R
 //pub mod redis;
-//S
-//pub mod sqlite;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
+#[cfg(not(all(feature = "redis", feature = "sqlite")))]
+mod absent;
 mod url;
 
 use std::fmt;

@@ -6,4 +6,5 @@
 
 mod conformance;
 mod lease;
+mod sqlite;
 mod tidy;
