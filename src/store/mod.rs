@@ -28,8 +28,8 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod memory;
-//R
-//pub mod redis;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
+#[cfg(not(feature = "redis"))]
+use super::absent::open_redis;
 #[cfg(not(feature = "sqlite"))]
 use super::absent::open_sqlite;
 use super::memory::Memory;
+#[cfg(feature = "redis")]
+use super::redis::open_url as open_redis;
 #[cfg(feature = "sqlite")]
 use super::sqlite::open_url as open_sqlite;
 use super::{Error, Store};
@@ -22,6 +26,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
     match scheme {
         "memory" => Ok(Arc::new(Memory::new())),
         "sqlite" => open_sqlite(rest).await,
+        "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix" => open_redis(url),
         _ => {
             let shown: String = scheme.chars().take(32).collect();
             Err(Error::invalid(format!(
