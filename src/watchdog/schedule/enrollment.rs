@@ -58,13 +58,16 @@ impl Schedule {
         if let Phase::Lost(reason) = entry.phase {
             return Err(reason);
         }
-        entry.signal.extend(term.deadline())?;
+        // The server may have granted it before its clock stepped.
+        let gained = self.server.gained_since(term.sent_at());
+        let deadline = term.deadline().before(gained.unwrap_or_default());
+        entry.signal.extend(deadline)?;
         let hold_until = entry
             .limits
             .max_hold
             .map_or(Instant::FAR_FUTURE, |most| term.sent_at().after(most));
         let mut hold = Hold {
-            deadline: term.deadline(),
+            deadline,
             hold_until,
             ends_at: Instant::ZERO,
             renew_at: term.renew_at(true, self.random.u16(..)),

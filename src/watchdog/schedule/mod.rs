@@ -25,6 +25,7 @@ pub use self::settle::Settled;
 pub use self::turn::Turn;
 pub use self::turn::{Batch, Departure, Loss};
 use super::doubtful::Doubt;
+use super::server_clock::ServerClock;
 use super::signal::{Reason, Signal};
 use crate::holder::Holder;
 use crate::name::Name;
@@ -57,6 +58,7 @@ pub struct Schedule {
     asleep_until: Instant,
     /// Source of jitter.
     random: fastrand::Rng,
+    server: ServerClock,
     is_closing: bool,
 }
 
@@ -124,6 +126,7 @@ impl Schedule {
             attempts: 0,
             asleep_until: Instant::FAR_FUTURE,
             random: fastrand::Rng::with_seed(seed),
+            server: ServerClock::default(),
             is_closing: false,
         }
     }
@@ -164,22 +167,6 @@ impl Schedule {
             deadline,
             signal: entry.signal.clone(),
         })
-    }
-
-    /// Moves every deadline forward in time by what the server's clock gained on ours.
-    pub fn shorten(&mut self, by: Duration) {
-        let held: Vec<Key> = self.ends.iter().map(|(_, key)| *key).collect();
-        for key in held {
-            let entry = &mut self.entries[key];
-            if let Phase::Held(hold) = &mut entry.phase {
-                self.ends.remove(&(hold.ends_at, key));
-                hold.deadline = hold.deadline.before(by);
-                hold.ends_at = hold.ends_at.before(by);
-                self.ends.insert((hold.ends_at, key));
-                // A loss that was found first stands.
-                let _ = entry.signal.extend(hold.deadline);
-            }
-        }
     }
 
     /// Takes no more claims in, and ends all leases.

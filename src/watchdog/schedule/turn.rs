@@ -47,6 +47,8 @@ pub struct Batch {
     pub limit: Duration,
     /// The least margin in it.
     pub margin: Duration,
+    /// The longest ttl in it.
+    pub longest: Duration,
 }
 
 /// A release to be sent.
@@ -126,6 +128,7 @@ impl Schedule {
                     sent_at: now,
                     limit: budget,
                     margin: timing.margin(),
+                    longest: timing.ttl(),
                 });
             }
             let batch = batches.last_mut().expect("one was pushed if none fitted");
@@ -143,6 +146,7 @@ impl Schedule {
         }
         batch.limit = batch.limit.min(budget);
         batch.margin = batch.margin.min(entry.timing.margin());
+        batch.longest = batch.longest.max(entry.timing.ttl());
         batch.tickets.push((key, attempt));
         let (name, ttl) = (entry.name.clone(), entry.timing.ttl());
         batch.renewals.push(Renewal::new(name, entry.holder, ttl));
