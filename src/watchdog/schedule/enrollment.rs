@@ -62,6 +62,8 @@ impl Schedule {
         let gained = self.server.gained_since(term.sent_at());
         let deadline = term.deadline().before(gained.unwrap_or_default());
         entry.signal.extend(deadline)?;
+        // The work begins here: the wait for the name was no lack of progress.
+        entry.signal.note_progress(term.sent_at());
         let hold_until = entry
             .limits
             .max_hold

@@ -11,6 +11,8 @@
 
 mod enrollment;
 mod settle;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::collections::BTreeSet;

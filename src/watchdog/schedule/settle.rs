@@ -128,8 +128,9 @@ impl Schedule {
             unreachable!("it waits for this attempt");
         };
         hold.attempt = None;
-        // A reply that comes after the end, or after a `check()` saw the deadline pass, revives nothing.
-        if now >= hold.ends_at {
+        // A reply that comes after the end, or after a `check()` saw the deadline pass, revives nothing. The end that is
+        // armed may be older than the last sign of progress.
+        if now >= hold.end(entry.limits, &entry.signal) {
             let reason = hold.reason(now);
             settled.losses.extend(self.lose(key, reason));
             return;
