@@ -122,6 +122,7 @@ impl Schedule {
             Phase::Held(hold) => {
                 self.ends.remove(&(hold.ends_at, key));
                 self.renewals.remove(&(hold.renew_at, key));
+                self.due.remove(&(hold.deadline, key));
                 true
             }
             Phase::Lost(_) => true,

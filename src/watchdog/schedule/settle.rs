@@ -99,10 +99,14 @@ impl Schedule {
             let Phase::Held(hold) = &mut entry.phase else {
                 unreachable!("only what is held stands in `ends`");
             };
+            let is_due = self.due.remove(&(hold.deadline, key));
             self.ends.remove(&(hold.ends_at, key));
             hold.deadline = hold.deadline.before(by);
             hold.ends_at = hold.end(entry.limits, &entry.signal);
             self.ends.insert((hold.ends_at, key));
+            if is_due {
+                self.due.insert((hold.deadline, key));
+            }
             if self.renewals.remove(&(hold.renew_at, key)) {
                 hold.renew_at = hold.renew_at.before(by);
                 self.renewals.insert((hold.renew_at, key));

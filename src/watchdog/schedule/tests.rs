@@ -1,11 +1,14 @@
 //! The schedule to its edges, in no time at all.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
+use crate::error::{Error, ErrorKind};
 use crate::store::{Outcome, Renewed};
 use crate::term::Term;
 
@@ -86,10 +89,18 @@ impl Bench {
         let outcomes = batch.tickets.iter().map(|_| outcome()).collect();
         self.schedule.settle(batch, Renewed::new(outcomes), now)
     }
+
+    fn next(&mut self) -> Instant {
+        self.schedule.sleep(BATCHES_IN_FLIGHT, RELEASES_IN_FLIGHT)
+    }
 }
 
 fn renewed() -> Outcome {
     Outcome::Renewed
+}
+
+fn unknown() -> Outcome {
+    Outcome::Unknown(Error::new(ErrorKind::TimedOut, "renew failed: no answer"))
 }
 
 fn reasons(losses: &[Loss]) -> Vec<Reason> {
@@ -127,4 +138,62 @@ fn a_renewal_that_comes_between_progress_and_the_next_turn_ends_nothing() {
     let settled = bench.settle(&batch, renewed, at(10_001));
     assert_eq!(reasons(&settled.losses), []);
     assert_eq!(settled.renewed, 1);
+}
+
+#[test]
+fn nothing_past_its_deadline_is_renewed_however_many_are_lost_at_once() {
+    let mut bench = Bench::new();
+    for _ in 0..STEPS_PER_TURN + 10 {
+        bench.held(START);
+    }
+    let late = START.after(TTL);
+    let first = bench.turn(late);
+    assert_eq!(first.losses.len(), STEPS_PER_TURN);
+    assert!(first.batches.is_empty());
+    assert!(bench.next() <= late);
+    let second = bench.turn(late);
+    assert_eq!(second.losses.len(), 10);
+    assert!(second.batches.is_empty());
+}
+
+#[test]
+fn a_turn_looks_at_a_bounded_number_of_leases_that_made_progress() {
+    let mut bench = Bench::new();
+    let signals: Vec<_> = (0..STEPS_PER_TURN * 3)
+        .map(|_| bench.hold(START, progress_within(ms(1_000))).1)
+        .collect();
+    for signal in &signals {
+        signal.note_progress(at(500));
+    }
+    let mut turns = 0;
+    while bench.next() <= at(1_000) {
+        assert!(bench.turn(at(1_000)).losses.is_empty());
+        turns += 1;
+    }
+    assert_eq!(turns, 3);
+}
+
+#[test]
+fn a_turn_fills_no_more_batches_than_there_is_room_for() {
+    let mut bench = Bench::new();
+    let seconds = [1, 2, 4, 8, 16, 32, 64, 128];
+    for ttl in seconds.map(Duration::from_secs) {
+        bench.timing = Timing::new(ttl, None).expect("valid");
+        for _ in 0..300 {
+            bench.held(START.before(ttl * 2 / 3));
+        }
+    }
+    let mut seen = HashSet::new();
+    let mut turns = 0;
+    while bench.next() <= START {
+        let turn = bench.turn(START);
+        assert!(turn.batches.len() <= BATCHES_IN_FLIGHT);
+        for batch in turn.batches {
+            assert!((1..=BATCH).contains(&batch.renewals.len()));
+            seen.extend(batch.tickets.iter().map(|(key, _)| *key));
+        }
+        turns += 1;
+        assert!(turns <= 20);
+    }
+    assert_eq!(seen.len(), 300 * seconds.len());
 }
