@@ -6,5 +6,6 @@
 
 mod conformance;
 mod lease;
+mod simulator;
 mod sqlite;
 mod tidy;
