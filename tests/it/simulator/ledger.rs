@@ -98,6 +98,8 @@ pub(super) struct Gone {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) violation: Option<Violation>,
+    /// The only promise that is looked at; all of them, unless a bug is planted.
+    only: Option<Promise>,
     pub(super) checks: BTreeMap<Promise, u64>,
     pub(super) faults: Counts,
     pub(super) events: u64,
@@ -113,6 +115,13 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
+    pub(super) fn looking_at(only: Option<Promise>) -> Self {
+        Self {
+            only,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn fault(&mut self, kind: &'static str) {
         *self.faults.entry(kind).or_default() += 1;
     }
@@ -126,7 +135,8 @@ impl Ledger {
         what: impl FnOnce() -> String,
     ) {
         *self.checks.entry(promise).or_default() += 1;
-        if !is_kept && self.violation.is_none() {
+        let is_looked_at = self.only.is_none_or(|only| only == promise);
+        if !is_kept && is_looked_at && self.violation.is_none() {
             let what = what();
             self.violation = Some(Violation { promise, at, what });
         }

@@ -11,7 +11,9 @@
 //! `LEASEHOLD_SIMULATED_FROM` the first seed; `LEASEHOLD_SIMULATED_SEED` runs and prints one of them. A seed that was found
 //! to break a promise becomes a test with the name of what was wrong.
 
+mod claim;
 mod ledger;
+mod network;
 mod plan;
 mod planted;
 mod process;
@@ -59,6 +61,17 @@ fn a_hundred_schedules_of_two_thousand_leases_keep_every_promise() {
     show(Shape::Large);
     let summary = run_many(0, 100, Shape::Large);
     println!("{summary}");
+}
+
+/// Runs one seed that once broke a promise.
+fn keeps_every_promise(seed: u64) {
+    let ledger = run(seed, Shape::Small, None);
+    assert!(ledger.violation.is_none(), "{}", ledger.violation.unwrap());
+}
+
+#[test]
+fn a_grant_with_nothing_left_after_a_step_of_the_servers_clock_is_not_handed_out() {
+    keeps_every_promise(1_235);
 }
 
 #[test]

@@ -42,7 +42,6 @@ pub(super) struct Odds {
 
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) seed: u64,
     pub(super) bug: Option<Bug>,
     pub(super) weather: Weather,
     pub(super) processes: usize,
@@ -62,7 +61,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn draw(seed: u64, shape: Shape, bug: Option<Bug>, rng: &mut Rng) -> Self {
+    pub(super) fn draw(shape: Shape, bug: Option<Bug>, rng: &mut Rng) -> Self {
         let weather = match rng.u8(..20) {
             0 => Weather::Calm,
             1..=6 => Weather::Gusts,
@@ -88,7 +87,6 @@ impl Plan {
         let margin = timing.margin().as_secs_f64() / timing.ttl().as_secs_f64();
         let mut rate = || 1.0 + (rng.f64() - 0.5) * margin * 0.5;
         Self {
-            seed,
             bug,
             weather,
             processes,

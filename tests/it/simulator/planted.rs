@@ -6,6 +6,7 @@ use leasehold::term::Instant;
 use leasehold::{Holder, Reason};
 use uuid::Uuid;
 
+use super::ledger::Promise;
 use super::process::Process;
 use super::stage::Stage;
 use super::store::Verdict;
@@ -60,6 +61,26 @@ impl Bug {
         Self::TurnSkipsALease,
         Self::HolderReusedAfterFork,
     ];
+
+    /// The promise that it breaks; others that it breaks earlier are passed over, so that the harm itself is seen.
+    pub(super) fn breaks(self) -> Promise {
+        match self {
+            Self::DeadlineFromTheReply
+            | Self::NoMargin
+            | Self::UnknownAsRenewed
+            | Self::ReanswerKeepsTheOldEnd => Promise::NoYesWhileTheStoreCouldGrantToAnother,
+            Self::LateReplyRevives => Promise::ALossIsFinal,
+            Self::UnknownAsLost | Self::JitterPastTheDeadline | Self::OneErrorFailsItsBatch => {
+                Promise::TransientFaultsLoseNothing
+            }
+            Self::RenewalCreates => Promise::NothingIsCreatedByARenewal,
+            Self::NotHeldIsFinal => Promise::ADoubtfulClaimIsCleaned,
+            Self::WithdrawAfterRelease => Promise::NoRenewalAfterAnExit,
+            Self::ReleaseAtLoss => Promise::NoReleaseWhileTheGuardIsThere,
+            Self::TurnSkipsALease => Promise::NoLeaseForgotten,
+            Self::HolderReusedAfterFork => Promise::TokensRise,
+        }
+    }
 }
 
 /// The moment from which a confirmed request counts.

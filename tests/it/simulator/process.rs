@@ -15,9 +15,10 @@ use leasehold::{Error, ErrorKind, Holder, Name, Reason, Token};
 use uuid::Uuid;
 
 use super::ledger::Promise;
+use super::network::{Body, Reply};
 use super::planted::{self, Bug};
 use super::slot::Slot;
-use super::stage::{Body, Event, Happening, Reply, Stage};
+use super::stage::{Event, Happening, Stage};
 use super::store::Verdict;
 
 pub(super) struct Process {

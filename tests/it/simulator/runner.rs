@@ -5,7 +5,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
 
 use super::ledger::{Counts, Ledger, Promise, Violation};
 use super::plan::Shape;
@@ -34,7 +36,7 @@ pub(super) fn run(seed: u64, shape: Shape, bug: Option<Bug>) -> Ledger {
 
 /// Runs the seeds from `first` on, one after the other on every core, and panics with the seed of a broken promise.
 pub(super) fn run_many(first: u64, count: u64, shape: Shape) -> Summary {
-    let started = Instant::now();
+    let started = Monotonic.now();
     let next = AtomicU64::new(first);
     let summary = Mutex::new(Summary::default());
     let broken: Mutex<Option<(u64, Violation)>> = Mutex::new(None);
@@ -63,7 +65,7 @@ pub(super) fn run_many(first: u64, count: u64, shape: Shape) -> Summary {
         panic!("seed={seed} shape={shape:?}: {violation}");
     }
     let mut summary = summary.into_inner().unwrap();
-    summary.took = started.elapsed();
+    summary.took = Monotonic.now().since(started);
     summary
 }
 

@@ -3,11 +3,12 @@
 use leasehold::internals::schedule::Limits;
 
 use super::ledger::{Ledger, Promise};
+use super::network::Outage;
 use super::plan::{Shape, Weather};
 use super::planted::Bug;
 use super::process::Process;
 use super::slot::Slot;
-use super::stage::{Act, Disturbance, Event, Outage, Stage};
+use super::stage::{Act, Disturbance, Event, Stage};
 use super::time::nanos;
 
 /// So many events are far more than any run needs: beyond, something goes round in circles.
