@@ -91,19 +91,25 @@ impl File {
     ) -> Result<T, Failure> {
         match self.write(until, &work) {
             Err(failure) if failure.is_full() => {
-                patiently(until, || restart_log(&self.db))?;
+                self.restart_log(until)?;
                 self.write(until, work)
             }
             answer => answer,
         }
     }
 
+    /// Moves the log into the file, so that its room is used again.
+    pub(super) fn restart_log(&mut self, until: Instant) -> Result<(), Failure> {
+        patiently(until, || restart_log(&self.db))
+    }
+
     fn prepare(&mut self, until: Instant) -> Result<(), Failure> {
         // Ours alone decides how long to wait: SQLite's own wait is not fair.
         self.db.busy_timeout(Duration::ZERO)?;
+        let has_log = self.has_log()?;
         // Until it is known to be ours, not even the log of a crashed owner is moved into the file.
         self.db
-            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
         let is_empty = patiently(until, || is_empty(&self.db))?;
         if self.db.is_readonly("main")? {
             return Err(Failure::ReadOnly);
@@ -115,6 +121,16 @@ impl File {
             self.write(until, make_schema)?;
         }
         self.check_identity()
+    }
+
+    fn has_log(&self) -> Result<bool, Failure> {
+        let failed = |source| Failure::io("look at the file", source);
+        // Where SQLite looks for it: beside what a symbolic link points at.
+        let mut log = fs::canonicalize(&self.path)
+            .map_err(failed)?
+            .into_os_string();
+        log.push("-wal");
+        fs::exists(log).map_err(failed)
     }
 
     /// SQLite would go on with a file that was deleted or replaced, and grant what the new one grants too.

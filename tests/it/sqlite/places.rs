@@ -35,12 +35,9 @@ pub(super) fn boot(id: &Path) -> [&str; 6] {
     mounted(script, id)
 }
 
-/// A disk of 256 KiB at this folder.
+/// A disk of 1 MiB at this folder.
 pub(super) fn small_disk(folder: &Path) -> [&str; 6] {
-    mounted(
-        "mount -t tmpfs -o size=256k none \"$0\"; exec \"$@\"",
-        folder,
-    )
+    mounted("mount -t tmpfs -o size=1m none \"$0\"; exec \"$@\"", folder)
 }
 
 /// This folder, not writable by anybody.
@@ -50,7 +47,7 @@ pub(super) fn read_only(folder: &Path) -> [&str; 6] {
 }
 
 /// A clock that is ahead by so many seconds.
-pub(super) fn ahead<'a>(seconds: &'a str) -> [&'a str; 7] {
+pub(super) fn ahead(seconds: &str) -> [&str; 7] {
     [
         "unshare",
         "--time",
@@ -60,4 +57,18 @@ pub(super) fn ahead<'a>(seconds: &'a str) -> [&'a str; 7] {
         seconds,
         "--",
     ]
+}
+
+/// A user without rights, whom permission bits bind as they do not bind root.
+pub(super) fn nobody() -> &'static [&'static str] {
+    if rustix::process::geteuid().is_root() {
+        &[
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+        ]
+    } else {
+        &[]
+    }
 }
