@@ -91,16 +91,16 @@ impl File {
     ) -> Result<T, Failure> {
         match self.write(until, &work) {
             Err(failure) if failure.is_full() => {
-                self.restart_log(until)?;
+                self.empty_log(until)?;
                 self.write(until, work)
             }
             answer => answer,
         }
     }
 
-    /// Moves the log into the file, so that its room is used again.
-    pub(super) fn restart_log(&mut self, until: Instant) -> Result<(), Failure> {
-        patiently(until, || restart_log(&self.db))
+    /// Moves the log into the file as far as readers allow, so that its blocks are written again.
+    pub(super) fn empty_log(&mut self, until: Instant) -> Result<(), Failure> {
+        patiently(until, || empty_log(&self.db))
     }
 
     fn prepare(&mut self, until: Instant) -> Result<(), Failure> {
@@ -241,9 +241,9 @@ fn make_schema(db: &Connection) -> Result<(), Failure> {
     Ok(())
 }
 
-fn restart_log(db: &Connection) -> Result<(), Failure> {
-    let busy: bool = db.query_row("PRAGMA wal_checkpoint(RESTART)", (), |row| row.get(0))?;
-    if busy { Err(Failure::Busy) } else { Ok(()) }
+/// Passively: whoever reads an old state for long must not keep others from their leases.
+fn empty_log(db: &Connection) -> Result<(), Failure> {
+    Ok(db.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()))?)
 }
 
 /// Tries again, with a wait of random length between, for as long as others are in the way and time is left.

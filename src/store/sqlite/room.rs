@@ -25,9 +25,7 @@ pub(super) fn is_enough(db: &Connection) -> Result<bool, Failure> {
 
 /// Makes the file longer. Its new pages must be written in full before they are free: a hole would have no blocks.
 pub(super) fn make(file: &mut File, until: Instant) -> Result<(), Failure> {
-    let grown = file
-        .write(until, fill)
-        .and_then(|()| file.restart_log(until));
+    let grown = file.write(until, fill).and_then(|()| file.empty_log(until));
     let freed = file.write_though_full(until, empty);
     grown.and(freed)
 }

@@ -176,12 +176,13 @@ async fn a_read_only_disk_is_misconfigured() {
 
 #[tokio::test]
 async fn a_file_without_the_right_to_write_it_is_denied() {
-    let (folder, file) = folder_and_file();
-    made(&file).await;
-    for (path, mode) in [(folder.path(), 0o755), (&*file, 0o444)] {
-        fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("it is ours");
+    if !places::are_allowed() {
+        return;
     }
-    let said = Child::start_under(places::nobody(), &file).answer();
+    let (_folder, file) = folder_and_file();
+    made(&file).await;
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o444)).expect("it is ours");
+    let said = Child::start_under(places::not_root(), &file).answer();
     assert!(
         said.as_ref()
             .is_some_and(|said| said.starts_with("refused Denied: open failed: ")),
@@ -235,10 +236,12 @@ async fn a_new_file_is_for_its_user_only_and_nothing_else_is_left_beside_it() {
 
 #[tokio::test]
 async fn the_default_file_is_in_a_folder_of_the_users_own() {
+    if !places::are_allowed() {
+        return;
+    }
     let (folder, file) = folder_and_file();
-    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).expect("it is ours");
     let state = format!("XDG_STATE_HOME={}", folder.path().display());
-    let surroundings = [places::nobody(), &["env", &state]].concat();
+    let surroundings = [places::not_root(), &["env", &state]].concat();
     let opened = Child::start_under(&surroundings, &folder.path().join("other")).ask("default");
     let own = folder.path().join("leasehold");
     assert_eq!(

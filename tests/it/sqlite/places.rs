@@ -7,7 +7,7 @@ use std::process::Command;
 /// that it knows.
 pub(super) fn are_allowed() -> bool {
     let tried = Command::new("unshare")
-        .args(["--mount", "--time", "true"])
+        .args(["--mount", "--time", "unshare", "--user", "true"])
         .output();
     let tried = tried.expect("unshare is there; to install it: apt-get install util-linux");
     if tried.status.success() {
@@ -16,7 +16,7 @@ pub(super) fn are_allowed() -> bool {
     let skipped = std::env::var("LEASEHOLD_TEST_SKIP").unwrap_or_default();
     assert!(
         skipped.split(',').any(|word| word == "namespaces"),
-        "this test needs mount and time namespaces: run it as root, or set LEASEHOLD_TEST_SKIP=namespaces; {}",
+        "this test needs mount, time and user namespaces: run it as root, or set LEASEHOLD_TEST_SKIP=namespaces; {}",
         String::from_utf8_lossy(&tried.stderr)
     );
     eprintln!("SKIPPED for LEASEHOLD_TEST_SKIP=namespaces");
@@ -59,16 +59,12 @@ pub(super) fn ahead(seconds: &str) -> [&str; 7] {
     ]
 }
 
-/// A user without rights, whom permission bits bind as they do not bind root.
-pub(super) fn nobody() -> &'static [&'static str] {
+/// A user who is not root, so that permission bits bind; the owner of root's files all the same, so that this binary
+/// can be started wherever it is.
+pub(super) fn not_root() -> &'static [&'static str] {
     if rustix::process::geteuid().is_root() {
-        &[
-            "setpriv",
-            "--reuid=65534",
-            "--regid=65534",
-            "--clear-groups",
-        ]
+        &["unshare", "--user"]
     } else {
-        &[]
+        &["env"]
     }
 }
