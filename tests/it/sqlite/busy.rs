@@ -54,6 +54,8 @@ async fn while_a_writer_is_stopped_calls_end_by_their_limit_and_go_on_afterwards
     let released = ends_at_its_limit(store.release(&ours.name, ours.holder, None, SHORT)).await;
     assert_eq!(released.expect_err("busy").kind(), ErrorKind::TimedOut);
 
+    // The store itself is not stuck behind them.
+    held(&store, &claim("ours", LONG)).await;
     writer.execute_batch("COMMIT").expect("it goes on");
     granted(&store, &free).await;
     let renewed = store.renew(&renewal, LIMIT).await.outcomes;

@@ -239,19 +239,27 @@ async fn the_default_file_is_in_a_folder_of_the_users_own() {
     if !places::are_allowed() {
         return;
     }
-    let (folder, file) = folder_and_file();
-    let state = format!("XDG_STATE_HOME={}", folder.path().display());
-    let surroundings = [places::not_root(), &["env", &state]].concat();
-    let opened = Child::start_under(&surroundings, &folder.path().join("other")).ask("default");
-    let own = folder.path().join("leasehold");
-    assert_eq!(
-        opened,
-        own.join(file.file_name().expect("a name"))
-            .display()
-            .to_string()
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |path: &str| folder.path().join(path);
+    let other = at("other.sqlite");
+    let default = |state: &str, home: &str| {
+        let (state, home) = (format!("XDG_STATE_HOME={state}"), format!("HOME={home}"));
+        let surroundings = [places::not_root(), &["env", &state, &home]].concat();
+        Child::start_under(&surroundings, &other).ask("default")
+    };
+    let (state, home) = (
+        at("state").display().to_string(),
+        at("home").display().to_string(),
     );
-    let mode = own.metadata().expect("it was made").permissions().mode();
-    assert_eq!(mode & 0o777, 0o700);
+    assert_eq!(
+        default(&state, &home),
+        format!("{state}/leasehold/leases.sqlite")
+    );
+    let below_home = format!("{home}/.local/state/leasehold/leases.sqlite");
+    assert_eq!(default("relative/is/unset", &home), below_home);
+    assert!(default("", "").contains("neither XDG_STATE_HOME nor HOME"));
+    let folder_of_its_own = at("state/leasehold").metadata().expect("it was made");
+    assert_eq!(folder_of_its_own.permissions().mode() & 0o777, 0o700);
 }
 
 #[tokio::test]
