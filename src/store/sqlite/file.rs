@@ -43,15 +43,19 @@ impl File {
         {
             create(path)?;
         }
+        // An overlay file system gives the file another identity when it is first opened for writing, so look twice.
+        let before = examine(path)?;
+        let mut db = connect(path)?;
         let identity = examine(path)?;
-        // Without the URI flag, so that a path is taken as it is; without CREATE, so that its mode is ours.
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let db = Connection::open_with_flags(path, flags)?;
+        if identity != before {
+            db = connect(path)?;
+        }
         let mut file = Self {
             db,
             path: path.into(),
             identity,
         };
+        file.check_identity()?;
         file.prepare(until)?;
         Ok(file)
     }
@@ -120,7 +124,7 @@ impl File {
         if is_empty {
             self.write(until, make_schema)?;
         }
-        self.check_identity()
+        Ok(())
     }
 
     fn has_log(&self) -> Result<bool, Failure> {
@@ -200,6 +204,12 @@ fn examine(path: &Path) -> Result<(u64, u64), Failure> {
             .map_err(|error| Failure::io(what, error.into()))?;
     }
     Ok((found.dev(), found.ino()))
+}
+
+fn connect(path: &Path) -> Result<Connection, Failure> {
+    // Without the URI flag, so that a path is taken as it is; without CREATE, so that its mode is ours.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Ok(Connection::open_with_flags(path, flags)?)
 }
 
 fn is_empty(db: &Connection) -> Result<bool, Failure> {
