@@ -29,19 +29,12 @@ impl Boot {
         if id.is_empty() {
             return Err(Failure::Boot("the boot id is empty"));
         }
-        Ok(Self {
-            id,
-            offset_ns: own_offset_ns()?,
-        })
+        Ok(Self::new(id, own_offset_ns()?))
     }
 
-    /// A boot made up for tests.
-    #[cfg(test)]
-    pub(super) fn named(id: &str) -> Self {
-        Self {
-            id: id.into(),
-            offset_ns: 0,
-        }
+    /// The boot of this id, seen from a time namespace with this offset.
+    pub(super) const fn new(id: String, offset_ns: i64) -> Self {
+        Self { id, offset_ns }
     }
 
     /// Its id.
@@ -119,7 +112,7 @@ mod tests {
 
     #[test]
     fn an_offset_is_taken_off_again() {
-        let plain = Boot::named("b");
+        let plain = Boot::new("b".into(), 0);
         let ahead = Boot {
             offset_ns: -3_600_000_000_000,
             ..plain.clone()

@@ -178,6 +178,17 @@ impl Sqlite {
     }
 }
 
+/// Opens the store of a URL `sqlite:PATH`; `sqlite:///PATH` is understood as well.
+pub(super) async fn open_url(rest: &str) -> Result<Arc<dyn Store>, Error> {
+    let path = rest.strip_prefix("//").unwrap_or(rest);
+    if path.is_empty() {
+        return Err(Error::invalid(
+            "store URL \"sqlite:\" refused: it names no file; expected sqlite:PATH",
+        ));
+    }
+    Ok(Arc::new(Sqlite::open(path).await?))
+}
+
 impl Store for Sqlite {
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::new(Monotonic)

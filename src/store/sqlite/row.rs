@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_row_of_this_boot_counts_until_its_end() {
-        let ours = Boot::named("ours");
+        let ours = Boot::new("ours".into(), 0);
         let row = row("ours", Some(("theirs", 0, 7)));
         assert_eq!(
             row.judge(&ours, at(9)),
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_row_of_another_boot_counts_though_its_end_looks_past() {
-        let ours = Boot::named("ours");
+        let ours = Boot::new("ours".into(), 0);
         for watch in [None, Some(("third", 0, 7))] {
             assert_eq!(
                 row("theirs", watch).judge(&ours, at(1_000)),
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_row_watched_unchanged_is_void_at_the_end_of_the_watch() {
-        let ours = Boot::named("ours");
+        let ours = Boot::new("ours".into(), 0);
         let row = row("theirs", Some(("ours", 500, 7)));
         assert_eq!(
             row.judge(&ours, at(499)),
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_row_renewed_under_watch_gives_two_kernels_away() {
-        let ours = Boot::named("ours");
+        let ours = Boot::new("ours".into(), 0);
         let row = row("theirs", Some(("ours", 500, 6)));
         assert_eq!(row.judge(&ours, at(1)), Verdict::Shared);
         assert_eq!(row.judge(&ours, at(1_000)), Verdict::Shared);
