@@ -138,7 +138,8 @@ mod tests {
     async fn a_request_ends_by_its_limit_though_the_thread_hangs() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("leases.sqlite");
-        let open = move |until| Leases::new(File::open(&file, until)?, Boot::named("b"), until);
+        let open =
+            move |until| Leases::new(File::open(&file, until)?, Boot::new("b".into(), 0), until);
         let thread = Thread::start(open, CLOSING).await.expect("it opens");
         let (disk, hung) = std::sync::mpsc::sync_channel::<()>(0);
         let limit = Duration::from_millis(100);
