@@ -76,6 +76,21 @@ async fn while_a_writer_is_stopped_those_who_wait_are_told_who_holds() {
 }
 
 #[tokio::test]
+async fn a_shell_left_in_a_reading_transaction_holds_nobody_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("leases.sqlite");
+    let store = open(&file).await;
+    let shell = raw(&file);
+    shell
+        .execute_batch("BEGIN; SELECT * FROM lease")
+        .expect("it reads");
+    // Enough for the file to grow several times.
+    for index in 0..500 {
+        granted(&store, &claim(&index.to_string(), LONG)).await;
+    }
+}
+
+#[tokio::test]
 async fn more_requests_than_the_queue_takes_all_end_by_their_limit() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("leases.sqlite");
