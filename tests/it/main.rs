@@ -6,5 +6,6 @@
 
 mod conformance;
 mod lease;
+mod licences;
 mod sqlite;
 mod tidy;
