@@ -6,6 +6,7 @@
 
 mod conformance;
 mod lease;
+mod licences;
 mod simulator;
 mod sqlite;
 mod tidy;
