@@ -43,8 +43,6 @@ pub struct Lease {
     token: Token,
     timing: Timing,
     held_since: Instant,
-    /// Who enrolled; another process is the child of a fork.
-    pid: u32,
 }
 
 /// How a lease stands.
@@ -80,7 +78,6 @@ pub(crate) struct Parts {
     pub(crate) token: Token,
     pub(crate) timing: Timing,
     pub(crate) held_since: Instant,
-    pub(crate) pid: u32,
 }
 
 impl Lease {
@@ -93,7 +90,6 @@ impl Lease {
             token,
             timing,
             held_since,
-            pid,
         } = parts;
         telemetry::granted(name.as_str(), token.get());
         Self {
@@ -104,7 +100,6 @@ impl Lease {
             token,
             timing,
             held_since,
-            pid,
         }
     }
 
@@ -258,15 +253,13 @@ impl Lease {
     }
 
     fn is_forked(&self) -> bool {
-        self.pid != std::process::id()
+        self.enrollment.is_inherited()
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.is_forked() {
-            self.enrollment.abandon();
-        } else if !self.enrollment.has_ended() {
+        if !self.is_forked() && !self.enrollment.has_ended() {
             let now = self.clock().now();
             let was_held = self.enrollment.signal().check(now).is_ok();
             let held_for = was_held.then(|| now.since(self.held_since));

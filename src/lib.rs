@@ -52,6 +52,7 @@ mod holder;
 pub mod internals;
 mod lease;
 mod name;
+mod origin;
 pub mod store;
 mod telemetry;
 pub mod term;

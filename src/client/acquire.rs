@@ -404,7 +404,6 @@ impl Call {
             token: grant.token,
             timing: self.timing,
             held_since: sent_at,
-            pid: self.client.pid,
         })))
     }
 }

@@ -18,6 +18,7 @@ use self::floors::Floors;
 use crate::error::{Error, ErrorKind};
 use crate::lease::Lease;
 use crate::name::Name;
+use crate::origin::Origin;
 use crate::store::{Info, Store};
 use crate::telemetry;
 use crate::term::Timing;
@@ -46,15 +47,14 @@ use crate::watchdog::Watchdog;
 /// When the last clone is dropped, leases that are still held are renewed on until their guards are gone.
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     store: Arc<dyn Store>,
     watchdog: OnceCell<Watchdog>,
     id: Uuid,
-    /// Who built it; another process is the child of a fork.
-    pid: u32,
+    pub(crate) origin: Origin,
     timing: Timing,
     info: Arc<Info>,
     floors: Mutex<Floors>,
@@ -82,7 +82,7 @@ impl Client {
                 store,
                 watchdog: OnceCell::new(),
                 id: Uuid::new_v4(),
-                pid: std::process::id(),
+                origin: Origin::here(),
                 timing,
                 info: Arc::new(info),
                 floors: Mutex::default(),
@@ -196,12 +196,12 @@ impl Inner {
                 "acquire refused: the client was shut down",
             ));
         }
-        let start = || Watchdog::start(self.store.clone());
+        let start = || Watchdog::start(self.store.clone(), self.origin.clone());
         self.watchdog.get_or_try_init(start).await
     }
 
     fn is_forked(&self) -> bool {
-        self.pid != std::process::id()
+        self.origin.is_elsewhere()
     }
 
     fn floor(&self, name: &Name) -> Option<Token> {

@@ -36,6 +36,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::name::Name;
+use crate::origin::Origin;
 use crate::store::Store;
 use crate::telemetry::{Event, Reporter};
 use crate::term::{Instant, Term, Timing};
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     /// Wakes whoever waits for a renewal, a loss or an exit: all of them, after each turn that had one.
     moved: Notify,
     reporter: Reporter,
+    origin: Origin,
     is_dead: AtomicBool,
 }
 
@@ -68,13 +70,14 @@ impl Watchdog {
     ///
     /// # Cancel safety
     /// A thread that nobody waits for ends.
-    pub(crate) async fn start(store: Arc<dyn Store>) -> Result<Self, Error> {
+    pub(crate) async fn start(store: Arc<dyn Store>, origin: Origin) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             schedule: Mutex::new(Schedule::new(fastrand::u64(..))),
             clock: store.clock(),
             wake: Notify::new(),
             moved: Notify::new(),
             reporter: Reporter::start()?,
+            origin,
             is_dead: AtomicBool::new(false),
         });
         let (ready, is_ready) = oneshot::channel();
@@ -156,8 +159,10 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        self.shared.schedule().retire();
-        self.shared.wake.notify_one();
+        if !self.shared.origin.is_elsewhere() {
+            self.shared.schedule().retire();
+            self.shared.wake.notify_one();
+        }
     }
 }
 
@@ -278,9 +283,9 @@ impl Enrollment {
         self.key.is_none()
     }
 
-    /// Forgets the enrollment without a word: for the child of a fork, where the loop does not run.
-    pub(crate) fn abandon(&mut self) {
-        self.key = None;
+    /// Whether this is the child of a fork, where the loop does not run.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.shared.origin.is_elsewhere()
     }
 
     /// What tells the holder.
@@ -316,7 +321,9 @@ impl Enrollment {
 
 impl Drop for Enrollment {
     fn drop(&mut self) {
-        self.leave(None);
+        if !self.is_inherited() {
+            self.leave(None);
+        }
     }
 }
 
