@@ -184,6 +184,12 @@ impl Shared {
         }
     }
 
+    /// Tells of a loss that a `check()` found before the loop did, because its guard is about to go.
+    fn tell_found(&self, key: Key) {
+        let found = self.schedule().found(key);
+        self.tell(found.into_iter().collect());
+    }
+
     /// Tells the holders, whatever the code that they wake does.
     fn tell(&self, losses: Vec<Loss>) {
         let had_losses = !losses.is_empty();
@@ -195,11 +201,13 @@ impl Shared {
                 self.reporter
                     .send(Event::WakerPanicked { name: name.clone() });
             }
-            self.reporter.send(Event::Lost {
-                name,
-                reason: loss.reason.as_str(),
-                overrun: self.clock.now().since(loss.deadline),
-            });
+            if let Some(deadline) = loss.deadline {
+                self.reporter.send(Event::Lost {
+                    name,
+                    reason: loss.reason.as_str(),
+                    overrun: self.clock.now().since(deadline),
+                });
+            }
         }
         if had_losses {
             self.moved.notify_waiters();
@@ -259,6 +267,7 @@ impl Enrollment {
     ) -> Option<Withdrawal> {
         let key = self.key.take()?;
         let now = self.shared.clock.now();
+        self.shared.tell_found(key);
         let (attempt, is_earlier) = self.shared.schedule().withdraw(key, now, keep_for, limit);
         self.shared.wake_if(is_earlier);
         self.shared.moved.notify_waiters();
@@ -272,6 +281,7 @@ impl Enrollment {
     pub(crate) fn leave(&mut self, keep_for: Option<Duration>) {
         if let Some(key) = self.key.take() {
             let now = self.shared.clock.now();
+            self.shared.tell_found(key);
             let is_earlier = self.shared.schedule().leave(key, now, keep_for);
             self.shared.wake_if(is_earlier);
             self.shared.moved.notify_waiters();

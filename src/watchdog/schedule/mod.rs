@@ -169,9 +169,9 @@ impl Schedule {
                 self.ends.remove(&(hold.ends_at, key));
                 self.renewals.remove(&(hold.renew_at, key));
                 self.due.remove(&(hold.deadline, key));
-                hold.deadline
+                Some(hold.deadline)
             }
-            Phase::Claiming => Instant::FAR_FUTURE,
+            Phase::Claiming => None,
             Phase::Lost(_) | Phase::Leaving(_) => return None,
         };
         let reason = entry.signal.lose(reason);
@@ -182,6 +182,12 @@ impl Schedule {
             deadline,
             signal: entry.signal.clone(),
         })
+    }
+
+    /// The loss that a `check()` found and no turn has told yet.
+    pub fn found(&mut self, key: Key) -> Option<Loss> {
+        let reason = self.entries[key].signal.deadline().err()?;
+        self.lose(key, reason)
     }
 
     /// Takes no more claims in, and ends all leases.

@@ -31,8 +31,8 @@ pub struct Loss {
     pub name: Name,
     /// Why it is lost.
     pub reason: Reason,
-    /// The deadline that it had.
-    pub deadline: Instant,
+    /// The deadline that it had; none, if it was only claimed.
+    pub deadline: Option<Instant>,
     /// Through which the holder is told.
     pub signal: Arc<Signal>,
 }

@@ -142,6 +142,17 @@ impl Ledger {
         }
     }
 
+    /// What its holder was told when it asked.
+    pub(super) fn check_answer(&mut self, at: Real, holder: Holder, is_held: bool, shown: Instant) {
+        let Some(until) = self.guards.get(&holder).map(|guard| guard.until) else {
+            return;
+        };
+        let is_right = !is_held || shown < until;
+        self.check(Promise::NoDeadlinePastItsArithmetic, at, is_right, || {
+            format!("{holder} asked at {shown:?} and was told yes, but {until:?} was bought")
+        });
+    }
+
     /// Whether its holder, asking at this moment of its own clock, is told yes.
     pub(super) fn says_yes(&self, holder: Holder, shown: Instant) -> bool {
         let guard = self.guards.get(&holder);
