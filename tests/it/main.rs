@@ -10,3 +10,4 @@ mod licences;
 mod simulator;
 mod sqlite;
 mod tidy;
+mod watchdog;
