@@ -109,8 +109,11 @@ pub(super) struct Ledger {
     pub(super) gone: HashMap<Holder, Gone>,
     /// Whom the store told that it is not theirs.
     pub(super) refused: BTreeSet<Holder>,
-    /// Whose row went by a restart, an operator or a wild clock: beyond what is promised.
+    /// Whose row went by a restart or an operator: beyond what is promised.
     pub(super) excused: BTreeSet<Holder>,
+    /// Whose row ends earlier since a step of the server's clock, and since when: beyond what is promised, until the
+    /// client has found the step.
+    pub(super) stepped: BTreeMap<Holder, Real>,
     last_tokens: BTreeMap<Name, Token>,
 }
 
