@@ -11,6 +11,7 @@ use leasehold::term::{Instant, Timing};
 use leasehold::{Holder, Name, Reason, Token};
 use uuid::Uuid;
 
+use super::store::Verdict;
 use super::time::Real;
 
 /// The promises, each checked many times in a run.
@@ -107,8 +108,8 @@ pub(super) struct Ledger {
     pub(super) guards: HashMap<Holder, Guard>,
     /// Whose guard is gone.
     pub(super) gone: HashMap<Holder, Gone>,
-    /// Whom the store told that it is not theirs.
-    pub(super) refused: BTreeSet<Holder>,
+    /// Whom the store told that it is not theirs, and how.
+    pub(super) refused: BTreeMap<Holder, Verdict>,
     /// Whose row went by a restart or an operator: beyond what is promised.
     pub(super) excused: BTreeSet<Holder>,
     /// Whose row ends earlier since a step of the server's clock, and since when: beyond what is promised, until the
@@ -260,7 +261,8 @@ impl Ledger {
             Reason::Deadline => {
                 shown.after(EARLY) >= until || self.faults.contains_key("wild clock")
             }
-            Reason::Refused | Reason::Evicted => self.refused.contains(&holder),
+            Reason::Refused => self.refused.get(&holder) == Some(&Verdict::Refused),
+            Reason::Evicted => self.refused.get(&holder) == Some(&Verdict::Evicted),
             Reason::MaxHold => limits.max_hold.is_some_and(|most| held_for >= most),
             Reason::NoProgress => limits.progress_within.is_some_and(|most| idle >= most),
             Reason::Shutdown => true,
