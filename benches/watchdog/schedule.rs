@@ -69,7 +69,7 @@ impl Bench {
         let key = self.schedule.enroll(name, holder, timing, limits, signal);
         let key = key.expect("it is open");
         self.schedule
-            .hold(key, timing.term(self.now))
+            .hold(key, timing.term(self.now), self.now)
             .expect("held");
     }
 

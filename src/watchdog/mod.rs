@@ -16,7 +16,7 @@ mod doubtful;
     expect(unreachable_pub, reason = "the feature `internals` re-exports it")
 )]
 pub mod schedule;
-mod server_clock;
+mod server_time;
 #[cfg_attr(
     not(feature = "internals"),
     expect(unreachable_pub, reason = "the feature `internals` re-exports it")
@@ -248,14 +248,15 @@ impl Enrollment {
             .claim_answered(self.key(), attempt.before);
     }
 
-    /// Begins to renew. Answers the term that counts, if need be a shorter one.
+    /// Begins to renew.
     ///
     /// # Errors
-    /// The reason, if the client ended all leases meanwhile.
-    pub(crate) fn hold(&self, term: Term) -> Result<Term, Reason> {
-        let (term, is_earlier) = self.shared.schedule().hold(self.key(), term)?;
+    /// The reason, if the client ended all leases meanwhile, or too little is left of the term.
+    pub(crate) fn hold(&self, term: Term) -> Result<(), Reason> {
+        let now = self.shared.clock.now();
+        let is_earlier = self.shared.schedule().hold(self.key(), term, now)?;
         self.shared.wake_if(is_earlier);
-        Ok(term)
+        Ok(())
     }
 
     /// Ends the enrollment before its release is sent by the caller. `None`: there is nothing to release. The loop sends

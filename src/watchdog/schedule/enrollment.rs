@@ -49,12 +49,11 @@ impl Schedule {
         self.entries[key].unanswered_until = before;
     }
 
-    /// Begins to renew a lease that was granted. Answers the term that counts, which is shorter than the one given if the
-    /// server's clock stepped meanwhile; and whether the loop has to be woken.
+    /// Begins to renew a lease that was granted. Answers whether the loop has to be woken.
     ///
     /// # Errors
-    /// The reason, where it was lost before it was held: the client is shutting down.
-    pub fn hold(&mut self, key: Key, term: Term) -> Result<(Term, bool), Reason> {
+    /// The reason, where it was lost before it was held: the client is shutting down, or too little is left of its term.
+    pub fn hold(&mut self, key: Key, term: Term, now: Instant) -> Result<bool, Reason> {
         let entry = &mut self.entries[key];
         if let Phase::Lost(reason) = entry.phase {
             return Err(reason);
@@ -63,6 +62,11 @@ impl Schedule {
         let sent_at = term.sent_at();
         let gained = self.server.gained_since(sent_at).unwrap_or_default();
         let term = entry.timing.term(sent_at.before(gained));
+        if !term.is_fresh(now) {
+            let reason = entry.signal.lose(Reason::Late);
+            entry.phase = Phase::Lost(reason);
+            return Err(reason);
+        }
         entry.signal.extend(term.deadline())?;
         // The work begins here: the wait for the name was no lack of progress.
         entry.signal.note_progress(sent_at);
@@ -82,7 +86,7 @@ impl Schedule {
         self.ends.insert((hold.ends_at, key));
         self.renewals.insert((hold.renew_at, key));
         entry.phase = Phase::Held(hold);
-        Ok((term, self.is_earlier(armed)))
+        Ok(self.is_earlier(armed))
     }
 
     /// The guard is gone: its release is left to the loop. Answers whether the loop has to be woken.

@@ -27,7 +27,7 @@ pub use self::settle::Settled;
 pub use self::turn::Turn;
 pub use self::turn::{Batch, Departure, Loss};
 use super::doubtful::Doubt;
-use super::server_clock::ServerClock;
+use super::server_time::ServerClock;
 use super::signal::{Reason, Signal};
 use crate::holder::Holder;
 use crate::name::Name;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Batch, Key, Loss, Phase, Schedule};
 use crate::store::{Outcome, Renewed};
 use crate::term::Instant;
-use crate::watchdog::server_clock::{Finding, Reading};
+use crate::watchdog::server_time::{Finding, Reading};
 use crate::watchdog::signal::Reason;
 
 /// How a batch went.

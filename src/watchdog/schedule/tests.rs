@@ -62,7 +62,9 @@ impl Bench {
         let (key, signal) = self.enroll(sent_at, limits);
         let before = self.schedule.claim_sent(key, sent_at);
         self.schedule.claim_answered(key, before);
-        self.schedule.hold(key, self.term(sent_at)).expect("held");
+        self.schedule
+            .hold(key, self.term(sent_at), sent_at)
+            .expect("held");
         (key, signal)
     }
 
@@ -123,7 +125,10 @@ fn the_time_without_progress_begins_with_the_hold_and_not_with_the_wait_for_it()
     let before = bench.schedule.claim_sent(key, at(60_000));
     bench.schedule.claim_answered(key, before);
     let term = bench.term(at(60_000));
-    bench.schedule.hold(key, term).expect("held");
+    bench
+        .schedule
+        .hold(key, term, term.sent_at())
+        .expect("held");
     assert!(bench.turn(at(60_010)).losses.is_empty());
     assert_eq!(
         reasons(&bench.turn(at(65_000)).losses),
@@ -390,17 +395,11 @@ fn a_step_of_the_servers_clock_moves_what_waits_what_is_due_and_what_is_under_wa
 fn the_loop_is_woken_only_for_what_is_earlier_than_its_sleep() {
     let mut bench = Bench::new();
     let (first, _) = bench.enroll(START, Limits::default());
-    assert!(
-        bench
-            .schedule
-            .hold(first, bench.timing.term(START))
-            .expect("held")
-            .1
-    );
+    let (term, later) = (bench.term(START), bench.term(at(20_000)));
+    assert_eq!(bench.schedule.hold(first, term, START), Ok(true));
     let next = bench.next();
     let (second, _) = bench.enroll(START, Limits::default());
-    let later = bench.timing.term(START.after(TTL));
-    assert!(!bench.schedule.hold(second, later).expect("held").1);
+    assert_eq!(bench.schedule.hold(second, later, START), Ok(false));
     assert_eq!(bench.next(), next);
     assert!(
         bench.schedule.leave(second, at(1), None),

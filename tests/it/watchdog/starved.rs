@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 use super::unruly::Unruly;
 use super::{LIMIT, TTL, alone, client, held, runtime};
 
-/// Far more than a cancellation takes, far less than the margin that it would have to use up to do harm. How late it
+/// Far more than a cancellation takes on a machine full of other tests, far less than for ever. How late it
 /// really is, the benches measure.
-const SOON: Duration = Duration::from_millis(50);
+const SOON: Duration = Duration::from_millis(500);
 
 /// Blocks every worker of this runtime until it is dropped.
 struct Blocked {

@@ -66,6 +66,19 @@ fn a_lease_that_is_left_is_released_and_never_renewed_again() {
 }
 
 #[test]
+fn a_grant_that_comes_too_late_is_not_held_and_is_released() {
+    let mut bench = Bench::new();
+    let (key, signal) = bench.enroll(START, Limits::default());
+    let before = bench.schedule.claim_sent(key, START);
+    bench.schedule.claim_answered(key, before);
+    let (term, late) = (bench.term(START), at(22_000));
+    assert_eq!(bench.schedule.hold(key, term, late), Err(Reason::Late));
+    assert_eq!(signal.deadline(), Err(Reason::Late));
+    assert!(bench.schedule.leave(key, late, None));
+    departure(&mut bench, late);
+}
+
+#[test]
 fn after_a_refusal_nothing_is_sent() {
     let mut bench = Bench::new();
     let key = lost_by(&mut bench, refused);
@@ -112,7 +125,10 @@ fn a_name_is_kept_once_by_a_release_that_was_answered() {
     let before = bench.schedule.claim_sent(key, at(1));
     bench.schedule.claim_answered(key, before);
     let term = bench.term(at(1));
-    bench.schedule.hold(key, term).expect("held");
+    bench
+        .schedule
+        .hold(key, term, term.sent_at())
+        .expect("held");
     bench.schedule.leave(key, at(2), Some(ms(500)));
     let first = departure(&mut bench, at(2));
     assert_eq!(first.keep_for, Some(ms(500)));
@@ -144,7 +160,7 @@ fn closing_tells_each_holder_once_and_waits_for_the_guards() {
     assert!(bench.schedule.close(Reason::WatchdogDied).is_empty());
     let term = bench.term(at(1));
     assert_eq!(
-        bench.schedule.hold(claimed, term).err(),
+        bench.schedule.hold(claimed, term, at(1)).err(),
         Some(Reason::Shutdown)
     );
     for key in [held, claimed, lost] {

@@ -105,7 +105,7 @@ impl Play {
             let term = self.bench.term(self.now);
             self.bench
                 .schedule
-                .hold(key, term)
+                .hold(key, term, self.now)
                 .expect("it is not closing");
             self.guards.push((key, signal));
         }
