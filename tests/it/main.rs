@@ -1,3 +1,4 @@
 //! Everything that needs more than a pure function: real stores, real processes, real time.
 
 mod conformance;
+mod harness;
