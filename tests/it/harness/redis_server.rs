@@ -116,9 +116,23 @@ impl RedisServer {
         self.port.expect("it was set up with a port")
     }
 
-    /// Its wall clock.
-    pub(crate) fn clock(&self) -> &ServerClock {
-        self.clock.as_ref().expect("it was set up with a clock")
+    /// Moves its wall clock, by a second or more, and returns once it goes by it.
+    pub(crate) async fn step_clock(&self, by_ms: i64) {
+        let goal = self.time_ms().await + by_ms;
+        let clock = self.clock.as_ref().expect("it was set up with a clock");
+        clock.step(by_ms);
+        // Valkey 9 looks at its clock only every 100 ms.
+        until("the stepped clock", async || {
+            let off = self.time_ms().await - goal;
+            (off.abs() < by_ms.abs() / 2).then_some(())
+        })
+        .await;
+    }
+
+    /// What its wall clock shows.
+    pub(crate) async fn time_ms(&self) -> i64 {
+        let (seconds, micros): (i64, i64) = self.told("TIME").await;
+        seconds * 1_000 + micros / 1_000
     }
 
     /// A network of the test's own before this server.
@@ -302,4 +316,15 @@ async fn a_key_without_an_end_is_found() {
     server.assert_all_keys_run_out().await;
     let () = server.told("SET a 1").await;
     server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn a_servers_clock_is_moved_while_it_runs() {
+    let server = Setup::default().with_clock().start().await;
+    let () = server.told("SET short 1 PX 60000").await;
+    let () = server.told("SET long 1 PX 600000").await;
+    server.step_clock(120_000).await;
+    assert_eq!(server.keys().await, ["long"]);
+    server.step_clock(-240_000).await;
+    assert!(server.told::<i64>("PTTL long").await > 700_000);
 }
