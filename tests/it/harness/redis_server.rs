@@ -196,6 +196,21 @@ impl RedisServer {
         }
     }
 
+    /// All that it knows, but for how long yet.
+    pub(crate) async fn contents(&self) -> Vec<(String, Vec<u8>)> {
+        let mut connection = self.connect().await.expect("it is up");
+        let mut contents = Vec::new();
+        for key in self.keys().await {
+            let dump: Option<Vec<u8>> = redis::cmd("DUMP")
+                .arg(&key)
+                .query_async(&mut connection)
+                .await
+                .expect("DUMP is answered");
+            contents.extend(dump.map(|dump| (key, dump)));
+        }
+        contents
+    }
+
     /// Stops it where it stands.
     pub(crate) fn pause(&self) {
         self.process.as_ref().expect("it runs").pause();
