@@ -94,9 +94,9 @@ impl Proxy {
         }
     }
 
-    /// Where clients connect to.
-    pub(crate) fn port(&self) -> u16 {
-        self.port
+    /// For the store.
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
     }
 
     /// From now on, each request is put before this policy.
@@ -390,7 +390,7 @@ mod tests {
     }
 
     async fn connect(proxy: &Proxy) -> MultiplexedConnection {
-        let client = redis::Client::open(format!("redis://127.0.0.1:{}", proxy.port()));
+        let client = redis::Client::open(proxy.url());
         let client = client.expect("a valid url");
         let config = redis::AsyncConnectionConfig::new()
             .set_response_timeout(Some(Duration::from_millis(300)));
