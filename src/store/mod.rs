@@ -33,6 +33,8 @@ pub mod memory;
 //S
 //pub mod sqlite;
 
+mod url;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -46,6 +48,8 @@ pub use crate::error::{Error, ErrorKind};
 pub use crate::holder::Holder;
 pub use crate::name::Name;
 pub use crate::token::Token;
+
+pub use self::url::open;
 
 /// What a store's methods give back: a future that can be moved to any thread.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

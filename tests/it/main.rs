@@ -1,5 +1,10 @@
 //! Everything that needs more than a pure function: real stores, real processes, real time.
+#![expect(
+    clippy::unwrap_used,
+    reason = "tests speak through their names and fail by panic"
+)]
 
 mod conformance;
 mod harness;
+mod lease;
 mod redis;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
 use leasehold::Error;
-use leasehold::store::{Claim, ErrorKind, Eviction, Outcome, Release, Store};
+use leasehold::store::{self, Claim, ErrorKind, Eviction, Outcome, Release, Store};
 
+use super::open;
 use super::wire::lease;
-use super::{open, try_open};
 use crate::harness::asking::{LIMIT, LONG, claim, granted, held, released, renewal, renewed};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{now, until};
@@ -350,7 +350,7 @@ async fn no_error_and_no_description_shows_the_password() {
     ];
     for _ in ["a server that refuses", "no server"] {
         for url in &urls {
-            match try_open(url).await {
+            match store::open(url).await {
                 Ok(store) => {
                     shown.push(format!("{store:?} {}", store.location()));
                     shown.extend(errors(&*store, LIMIT).await.iter().map(all_of));
@@ -379,7 +379,7 @@ fn all_of(error: &Error) -> String {
 
 /// What is met first at this address: where it is opened, or at the first claim.
 async fn first_error(url: &str) -> Error {
-    match try_open(url).await {
+    match store::open(url).await {
         Err(error) => error,
         Ok(store) => {
             let answer = store.acquire(&claim("errors", LONG), LIMIT).await;
