@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::resp;
-use super::wait::{at, now, until};
+use super::wait::{at, now};
 
 /// Requests under way on one connection; more than any client of ours has.
 const UNDER_WAY: usize = 4_096;
@@ -60,11 +60,6 @@ impl Request {
     /// Whether it runs a script that is loaded.
     pub(crate) fn is_script(&self) -> bool {
         self.words[0].eq_ignore_ascii_case("EVALSHA")
-    }
-
-    /// Whether this is among its words.
-    pub(crate) fn mentions(&self, part: &str) -> bool {
-        self.words.iter().any(|word| word.contains(part))
     }
 }
 
@@ -119,12 +114,6 @@ impl Proxy {
     /// The faults so far, each with its request's command.
     pub(crate) fn faults(&self) -> Vec<(String, Fault)> {
         self.road.desk().faults.clone()
-    }
-
-    /// Returns when so many requests have met a fault.
-    pub(crate) async fn faulted(&self, count: usize) {
-        let look = async || (self.faults().len() >= count).then_some(());
-        until("a request that meets a fault", look).await;
     }
 
     /// How many requests have come.
@@ -378,6 +367,7 @@ mod tests {
     use deadpool_redis::redis::{self, RedisError};
 
     use super::super::redis_server::RedisServer;
+    use super::super::wait::until;
     use super::*;
 
     /// Counts up through the proxy, on a connection of its own.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use leasehold::store::{self, Store};
 
 mod errors;
+mod holder;
 mod lost_replies;
 mod rights;
 mod scripts;
