@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use leasehold::store::{self, Store};
 
+mod batches;
 mod errors;
 mod holder;
 mod lost_replies;
 mod rights;
 mod scripts;
 mod tokens;
+mod weather;
 mod wire;
 
 /// The store at a URL that is in order.
