@@ -28,8 +28,9 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod memory;
-//R
-//pub mod redis;
+
+#[cfg(feature = "redis")]
+pub mod redis;
 //S
 //pub mod sqlite;
 
