@@ -19,7 +19,7 @@ const TTL: Duration = Duration::from_secs(2);
 const SLACK: Duration = Duration::from_millis(100);
 
 async fn client(url: &str) -> Client {
-    let builder = Client::builder().store_url(url).ttl(TTL);
+    let builder = Client::builder().shared_store(open(url)).ttl(TTL);
     builder.build().await.expect("a URL in order")
 }
 
@@ -70,7 +70,7 @@ async fn behind_a_black_hole_the_holder_is_told_before_a_rival_is_granted() {
     renewed(&lease).await;
     let deadline = lease.term().expect("it is held").deadline();
     proxy.stall();
-    let direct = open(&server.url()).await;
+    let direct = open(&server.url());
     let (told_at, granted_at) = tokio::join!(told_at(&lease), rival_granted_at(direct));
     // A renewal under way at the stall may have moved the deadline by a third of the ttl.
     assert!(told_at >= deadline && told_at < deadline.after(TTL / 3 + SLACK));
@@ -103,7 +103,7 @@ async fn a_stopped_servers_holder_is_told_at_the_deadline_and_a_late_renewal_rev
     );
     server.resume();
     // The renewals that wait in the server's socket are carried out now, and help nobody.
-    let granted_at = rival_granted_at(open(&server.url()).await).await;
+    let granted_at = rival_granted_at(open(&server.url())).await;
     assert!(granted_at > told_at);
     assert_eq!(lease.state(), State::Lost(Reason::Deadline));
     assert_eq!(lease.release().await, Ending::AlreadyLost);
@@ -265,7 +265,7 @@ async fn a_clock_that_jumps_past_the_ttl_is_told_at_the_next_renewal() {
 async fn a_small_jump_of_the_servers_clock_loses_nothing() {
     let server = Setup::default().with_clock().start().await;
     let builder = Client::builder()
-        .store_url(server.url())
+        .shared_store(open(&server.url()))
         .ttl(Duration::from_secs(6));
     let client = builder.build().await.expect("a URL in order");
     let lease = take(&client, "a").await;
@@ -336,7 +336,9 @@ async fn a_claim_whose_reply_was_lost_is_asked_again_by_its_holder() {
 #[tokio::test]
 async fn a_lease_that_is_dropped_during_an_outage_is_released_after_it() {
     let server = RedisServer::start().await;
-    let builder = Client::builder().store_url(server.url()).ttl(LONG);
+    let builder = Client::builder()
+        .shared_store(open(&server.url()))
+        .ttl(LONG);
     let client = builder.build().await.expect("a URL in order");
     let lease = take(&client, "a").await;
     server.pause();

@@ -20,7 +20,7 @@ const SHORT: Duration = Duration::from_millis(300);
 async fn start() -> (RedisServer, Proxy, std::sync::Arc<dyn Store>) {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
-    let store = open(&proxy.url()).await;
+    let store = open(&proxy.url());
     let warm = claim("warm", LONG);
     granted(&*store, &warm).await;
     assert!(matches!(renewed(&*store, &warm).await, Outcome::Renewed));
@@ -165,7 +165,7 @@ async fn a_claim_repeated_after_a_lost_reply_keeps_its_rival_out_for_a_whole_ttl
     let sent_at = now();
     granted(&*store, &claim).await;
 
-    let direct = open(&server.url()).await;
+    let direct = open(&server.url());
     at(first_sent_at.after(ttl)).await;
     let granted_at = rival_granted_at(&*direct).await;
     let over = sent_at.after(ttl);
@@ -202,7 +202,7 @@ async fn a_renewal_that_arrives_after_the_release_revives_nothing() {
         .outcomes
         .remove(0);
     assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
-    let direct = open(&server.url()).await;
+    let direct = open(&server.url());
     assert_eq!(released(&*direct, &first).await, Release::Released);
     let next = claim("a", Duration::from_secs(10));
     granted(&*direct, &next).await;
