@@ -5,6 +5,8 @@
 )]
 
 mod conformance;
+mod harness;
 mod lease;
+mod redis;
 mod sqlite;
 mod tidy;

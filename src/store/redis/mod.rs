@@ -52,7 +52,7 @@ use self::lane::{Budget, Origin};
 use self::scripts::{SCRIPTS, Server};
 use super::{
     Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Notices, Release, Renewal,
-    Renewed, Reply, Store,
+    Renewed, Reply, Store, Token,
 };
 use crate::clock::Boottime;
 
