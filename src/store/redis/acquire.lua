@@ -45,11 +45,11 @@ local now = time[1] * 1000000 + time[2]
 local since = string.format('%.0f', now)
 
 local last = redis.call('GET', counter) or '0'
-if not find(last, '^%d+$') then return {'broken', 'counter', last} end
+if not find(last, '^%d+$') then return {'broken', 'counter', string.sub(last, 1, 64)} end
 -- More than a day ahead is taken for a mistake, because it would stay.
 if tonumber(floor) > now + 86400000000 then return {'invalid', 'floor', floor, since} end
 local token = math.max(last + 1, now, floor + 1)
-if token > 9007199254740989 then return {'broken', 'counter', last} end
+if token > 9007199254740989 then return {'broken', 'counter', string.sub(last, 1, 64)} end
 -- tostring would write 1.79e+15.
 token = token == now and since or string.format('%.0f', token)
 if tonumber(memory) < tonumber(ttl) then memory = ttl end

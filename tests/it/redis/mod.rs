@@ -8,10 +8,13 @@ use leasehold::store::redis::Redis;
 
 mod batches;
 mod errors;
+mod hazards;
 mod holder;
 mod lost_replies;
+mod notices;
 mod rights;
 mod scripts;
+mod store;
 mod tokens;
 mod weather;
 mod wire;
