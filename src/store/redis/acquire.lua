@@ -24,14 +24,13 @@ local left = redis.call('PTTL', lease)
 if left ~= -2 then
   -- Raises WRONGTYPE where the key is somebody else's.
   local fields = redis.call('HGETALL', lease)
-  local is_mine, token, is_evicted
+  local is_mine, token
   for i = 1, #fields, 2 do
     local field = fields[i]
-    if field == holder then is_mine = true
-    elseif field == 'token' then token = fields[i + 1]
-    elseif field == 'evicted' then is_evicted = true end
+    if field == 'token' then token = fields[i + 1]
+    elseif field == holder then is_mine = fields[i + 1] == '1' end
   end
-  if is_mine and token and not is_evicted then
+  if is_mine and token then
     redis.call('PEXPIRE', lease, ttl)
     return {'granted', token}
   end
