@@ -1,16 +1,17 @@
 //! Each way in which a server can fail a request, brought about for real, and what the caller is told to do about it.
 
-use std::error::Error as _;
 use std::fs;
 use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
-use leasehold::Error;
+use leasehold::{Client, Error};
 use leasehold::store::{Claim, ErrorKind, Eviction, Outcome, Release, Store};
 
 use super::wire::lease;
 use super::{open, try_open};
-use crate::harness::asking::{LIMIT, LONG, claim, granted, held, released, renewal, renewed};
+use crate::harness::asking::{
+    LIMIT, LONG, chain, claim, granted, held, released, renewal, renewed,
+};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{now, until};
 
@@ -353,9 +354,13 @@ async fn no_error_and_no_description_shows_the_password() {
             match try_open(url) {
                 Ok(store) => {
                     shown.push(format!("{store:?} {}", store.location()));
-                    shown.extend(errors(&*store, LIMIT).await.iter().map(all_of));
+                    shown.extend(errors(&*store, LIMIT).await.iter().map(chain));
                 }
-                Err(error) => shown.push(all_of(&error)),
+                Err(error) => shown.push(chain(&error)),
+            }
+            match Client::open(url).await {
+                Ok(client) => shown.push(format!("{client:?}")),
+                Err(error) => shown.push(chain(&error)),
             }
         }
         server.kill();
@@ -364,17 +369,6 @@ async fn no_error_and_no_description_shows_the_password() {
     for text in shown {
         assert!(!text.contains(secret), "{text}");
     }
-}
-
-/// Everything that an error can say.
-fn all_of(error: &Error) -> String {
-    let mut text = format!("{error} {error:?}");
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(" {cause} {cause:?}"));
-        source = cause.source();
-    }
-    text
 }
 
 /// What is met first at this address: where it is opened, or at the first claim.

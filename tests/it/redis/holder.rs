@@ -9,7 +9,7 @@ use leasehold::{Attempt, Client, Ending, Lease, Outage, Reason, State};
 
 use super::open;
 use super::wire::{counter, lease as key};
-use crate::harness::asking::{LIMIT, LONG, claim};
+use crate::harness::asking::{LIMIT, LONG, chain, claim};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{at, now, until};
@@ -17,6 +17,8 @@ use crate::harness::wait::{at, now, until};
 const TTL: Duration = Duration::from_secs(2);
 /// What a busy machine may add to a cancellation; a bench holds the real bar.
 const SLACK: Duration = Duration::from_millis(100);
+/// How much before its deadline a holder may be told.
+const EARLY: Duration = Duration::from_millis(10);
 
 async fn client(url: &str) -> Client {
     let builder = Client::builder().shared_store(open(url)).ttl(TTL);
@@ -34,6 +36,19 @@ async fn take(client: &Client, name: &str) -> Lease {
 async fn renewed(lease: &Lease) {
     let deadline = lease.term().expect("it is held").deadline();
     lease.renewed_past(deadline).await.expect("it is renewed");
+}
+
+/// Gives the name `a` back. A connection that broke meanwhile may cost the answer; then the watchdog sees to it.
+async fn freed(lease: Lease, server: &RedisServer) {
+    let ending = lease.release().await;
+    assert!(
+        matches!(ending, Ending::Released | Ending::Unknown),
+        "{ending:?}"
+    );
+    until("a free name", async || {
+        (!server.keys().await.contains(&key("a"))).then_some(())
+    })
+    .await;
 }
 
 /// When a rival for the name `a`, asking this store all the time, is granted.
@@ -73,7 +88,7 @@ async fn behind_a_black_hole_the_holder_is_told_before_a_rival_is_granted() {
     let direct = open(&server.url());
     let (told_at, granted_at) = tokio::join!(told_at(&lease), rival_granted_at(direct));
     // A renewal under way at the stall may have moved the deadline by a third of the ttl.
-    assert!(told_at >= deadline && told_at < deadline.after(TTL / 3 + SLACK));
+    assert!(told_at >= deadline.before(EARLY) && told_at < deadline.after(TTL / 3 + SLACK));
     assert!(
         granted_at > told_at,
         "a rival {:?} before the holder was told",
@@ -97,7 +112,7 @@ async fn a_stopped_servers_holder_is_told_at_the_deadline_and_a_late_renewal_rev
     let deadline = lease.term().expect("it is held").deadline();
     let told_at = told_at(&lease).await;
     assert!(
-        told_at >= deadline && told_at < deadline.after(SLACK),
+        told_at >= deadline.before(EARLY) && told_at < deadline.after(SLACK),
         "{:?}",
         told_at.since(deadline)
     );
@@ -161,7 +176,7 @@ async fn an_outage_within_the_window_loses_nothing() {
     }
     let kept: u64 = server.told(&format!("HGET {} token", key("a"))).await;
     assert_eq!(kept, token.get());
-    assert_eq!(lease.release().await, Ending::Released);
+    freed(lease, &server).await;
     server.assert_all_keys_run_out().await;
 }
 
@@ -177,7 +192,7 @@ async fn connections_that_break_all_the_time_lose_nothing() {
         at(now().after(TTL / 20)).await;
         lease.check().expect("it is held");
     }
-    assert_eq!(lease.release().await, Ending::Released);
+    freed(lease, &server).await;
 }
 
 #[tokio::test]
@@ -367,6 +382,6 @@ async fn a_client_that_saw_a_token_gets_a_higher_one_from_a_server_that_forgot_i
     server.step_clock(-25 * 3_600_000).await;
     let () = server.told("FLUSHALL").await;
     let error = client.try_acquire("a").await.expect_err("a day behind");
-    assert!(error.to_string().contains("clock"), "{error}");
+    assert!(chain(&error).contains("clock"), "{error:?}");
     assert_eq!(server.keys().await, [""; 0]);
 }
