@@ -13,14 +13,11 @@ use super::{Error, Store};
 /// # Cancel safety
 /// Dropping it leaves nothing behind.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
-    let scheme = url.split(':').next().unwrap_or_default();
-    match scheme {
-        "memory" => Ok(Arc::new(Memory::new())),
-        _ => {
-            let shown: String = scheme.chars().take(32).collect();
-            Err(Error::invalid(format!(
-                "store URL refused: unknown scheme {shown:?}; expected redis://, rediss://, redis+unix:, sqlite:PATH or memory:"
-            )))
-        }
+    match url.split_once(':').map(|(scheme, _)| scheme) {
+        Some("memory") => Ok(Arc::new(Memory::new())),
+        // What stands before the colon is a scheme or, where that was forgotten, a password.
+        _ => Err(Error::invalid(
+            "store URL refused: unknown scheme; expected redis://, rediss://, redis+unix:, sqlite:PATH or memory:",
+        )),
     }
 }
