@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
-use leasehold::{Client, Error};
 use leasehold::store::{Claim, ErrorKind, Eviction, Outcome, Release, Store};
+use leasehold::{Client, Error};
 
 use super::wire::lease;
 use super::{open, try_open};
@@ -354,7 +354,7 @@ async fn no_error_and_no_description_shows_the_password() {
             match try_open(url) {
                 Ok(store) => {
                     shown.push(format!("{store:?} {}", store.location()));
-                    shown.extend(errors(&*store, LIMIT).await.iter().map(chain));
+                    shown.extend(errors(&*store, SHORT).await.iter().map(chain));
                 }
                 Err(error) => shown.push(chain(&error)),
             }
