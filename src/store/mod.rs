@@ -28,12 +28,13 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod memory;
-
 #[cfg(feature = "redis")]
 pub mod redis;
-//S
-//pub mod sqlite;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
+#[cfg(not(all(feature = "redis", feature = "sqlite")))]
+mod absent;
 mod url;
 
 use std::fmt;

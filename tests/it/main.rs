@@ -8,4 +8,5 @@ mod conformance;
 mod harness;
 mod lease;
 mod redis;
+mod sqlite;
 mod tidy;

@@ -52,7 +52,7 @@ use self::lane::{Budget, Origin};
 use self::scripts::{SCRIPTS, Server};
 use super::{
     Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Notices, Release, Renewal,
-    Renewed, Reply, Store,
+    Renewed, Reply, Store, Token,
 };
 use crate::clock::Boottime;
 
@@ -128,7 +128,7 @@ impl Redis {
             .arg(self.keys.counter(&claim.name))
             .arg(claim.holder.to_string())
             .arg(millis(claim.ttl))
-            .arg(claim.floor.map_or(0, crate::Token::get))
+            .arg(claim.floor.map_or(0, Token::get))
             .arg(info)
             .arg(millis(self.token_memory));
         let budget = Budget::new(limit);
@@ -298,6 +298,11 @@ impl Store for Redis {
             }
         })
     }
+}
+
+/// The store at a URL whose scheme is one of ours.
+pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
+    Ok(Arc::new(Redis::open(url)?))
 }
 
 /// Whole milliseconds, rounded up: the server must keep a lease for no less than its holder counts on.
