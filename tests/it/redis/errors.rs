@@ -4,11 +4,11 @@ use std::fs;
 use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
-use leasehold::store::{Claim, ErrorKind, Eviction, Outcome, Release, Store};
+use leasehold::store::{self, Claim, ErrorKind, Eviction, Outcome, Release, Store};
 use leasehold::{Client, Error};
 
+use super::open;
 use super::wire::lease;
-use super::{open, try_open};
 use crate::harness::asking::{
     LIMIT, LONG, chain, claim, granted, held, released, renewal, renewed,
 };
@@ -67,7 +67,7 @@ async fn serves_again(store: &dyn Store, holder: &Claim) {
 /// A server, a store on it, and a lease that is held.
 async fn start(setup: Setup) -> (RedisServer, std::sync::Arc<dyn Store>, Claim) {
     let server = setup.start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     let holder = claim("holder", LONG);
     granted(&*store, &holder).await;
     (server, store, holder)
@@ -82,6 +82,15 @@ async fn a_server_that_is_down_is_unavailable_until_it_is_back() {
     server.restart_from(&snapshot).await;
     serves_again(&*store, &holder).await;
     server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn a_server_that_was_restarted_is_found_by_the_next_request() {
+    let (mut server, store, _) = start(Setup::default()).await;
+    for _ in 0..5 {
+        server.restart_empty().await;
+        granted(&*store, &claim("a", LONG)).await;
+    }
 }
 
 #[tokio::test]
@@ -107,12 +116,12 @@ async fn a_stopped_server_times_out_within_the_limit() {
 async fn a_black_hole_times_out_within_the_limit() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
-    let store = open(&proxy.url());
+    let store = open(&proxy.url()).await;
     let holder = claim("holder", LONG);
     granted(&*store, &holder).await;
     proxy.stall();
     assert_all_fail(&*store, SHORT, ErrorKind::TimedOut).await;
-    let other = open(&proxy.url());
+    let other = open(&proxy.url()).await;
     assert_all_fail(&*other, SHORT, ErrorKind::TimedOut).await;
     proxy.flow();
     serves_again(&*store, &holder).await;
@@ -190,7 +199,7 @@ async fn a_server_with_too_many_clients_is_unavailable() {
     let error = first_error(&server.url()).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     limit(&mut only, 100).await;
-    granted(&*open(&server.url()), &claim("a", LONG)).await;
+    granted(&*open(&server.url()).await, &claim("a", LONG)).await;
 }
 
 #[tokio::test]
@@ -222,12 +231,12 @@ async fn a_server_that_cannot_save_is_misconfigured() {
 #[tokio::test]
 async fn a_read_only_replica_is_misconfigured() {
     let master = Setup::default().with_port().start().await;
-    let to_master = open(&master.url());
+    let to_master = open(&master.url()).await;
     let holder = claim("holder", LONG);
     granted(&*to_master, &holder).await;
     let replica = RedisServer::start().await;
     replica.follow(&master).await;
-    let store = open(&replica.url());
+    let store = open(&replica.url()).await;
     let error = store.acquire(&claim("a", LONG), LIMIT).await;
     let error = error.expect_err("it takes no writes");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
@@ -299,7 +308,7 @@ async fn a_wrong_or_missing_password_is_denied() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     }
     granted(
-        &*open(&format!("{}?pass=right", server.url())),
+        &*open(&format!("{}?pass=right", server.url())).await,
         &claim("a", LONG),
     )
     .await;
@@ -318,10 +327,10 @@ async fn a_missing_right_is_denied() {
         .told("ACL SETUSER nowrites on >secret ~* &* +@all -pexpire -del -set")
         .await;
     for user in ["nokeys", "noscripts"] {
-        let store = open(&format!("{}?user={user}&pass=secret", server.url()));
+        let store = open(&format!("{}?user={user}&pass=secret", server.url())).await;
         assert_all_fail(&*store, LIMIT, ErrorKind::Denied).await;
     }
-    let store = open(&format!("{}?user=nowrites&pass=secret", server.url()));
+    let store = open(&format!("{}?user=nowrites&pass=secret", server.url())).await;
     let error = store.acquire(&claim("a", LONG), LIMIT).await;
     let error = error.expect_err("no right to write");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
@@ -351,7 +360,7 @@ async fn no_error_and_no_description_shows_the_password() {
     ];
     for _ in ["a server that refuses", "no server"] {
         for url in &urls {
-            match try_open(url) {
+            match store::open(url).await {
                 Ok(store) => {
                     shown.push(format!("{store:?} {}", store.location()));
                     shown.extend(errors(&*store, SHORT).await.iter().map(chain));
@@ -373,7 +382,7 @@ async fn no_error_and_no_description_shows_the_password() {
 
 /// What is met first at this address: where it is opened, or at the first claim.
 async fn first_error(url: &str) -> Error {
-    match try_open(url) {
+    match store::open(url).await {
         Err(error) => error,
         Ok(store) => {
             let answer = store.acquire(&claim("errors", LONG), LIMIT).await;
