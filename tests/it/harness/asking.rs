@@ -1,8 +1,10 @@
 //! Short words for asking a store, where the answer is not what the test is about.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::Error;
 use leasehold::store::{
     Answer, Claim, Grant, Held, Holder, Info, Name, Outcome, Release, Renewal, Store, Token,
 };
@@ -53,6 +55,17 @@ pub(crate) async fn renewed(store: &dyn Store, claim: &Claim) -> Outcome {
 pub(crate) async fn released(store: &dyn Store, claim: &Claim) -> Release {
     let released = store.release(&claim.name, claim.holder, None, LIMIT);
     released.await.expect("the store answers a release")
+}
+
+/// Everything that an error can say, with what caused it.
+pub(crate) fn chain(error: &Error) -> String {
+    let mut text = format!("{error} {error:?}");
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(" {cause} {cause:?}"));
+        source = cause.source();
+    }
+    text
 }
 
 /// A token of a name that is taken and freed again.

@@ -37,7 +37,7 @@ fn only_failure(outcomes: &[Outcome]) -> (usize, ErrorKind) {
 #[tokio::test]
 async fn a_poisoned_key_in_a_batch_of_256_costs_one_renewal() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     let (_, batch) = hold(&*store, 256).await;
     let () = server
         .told(&format!("SET {} poison PX 60000", lease("n99")))
@@ -49,7 +49,7 @@ async fn a_poisoned_key_in_a_batch_of_256_costs_one_renewal() {
 #[tokio::test]
 async fn a_forbidden_key_in_a_batch_of_256_costs_one_renewal() {
     let server = RedisServer::start().await;
-    let admin = open(&server.url());
+    let admin = open(&server.url()).await;
     let (_, batch) = hold(&*admin, 256).await;
     // All of the names but n99.
     let keys = [
@@ -64,7 +64,7 @@ async fn a_forbidden_key_in_a_batch_of_256_costs_one_renewal() {
             keys.join(" ")
         ))
         .await;
-    let store = open(&format!("{}?user=worker&pass=secret", server.url()));
+    let store = open(&format!("{}?user=worker&pass=secret", server.url())).await;
     let outcomes = store.renew(&batch, LIMIT).await.outcomes;
     assert_eq!(only_failure(&outcomes), (99, ErrorKind::Denied));
 }
@@ -72,7 +72,7 @@ async fn a_forbidden_key_in_a_batch_of_256_costs_one_renewal() {
 #[tokio::test]
 async fn scripts_that_a_server_forgot_are_loaded_again_unnoticed() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     let (claims, batch) = hold(&*store, 600).await;
     let forget = async || server.told::<()>("SCRIPT FLUSH").await;
     forget().await;

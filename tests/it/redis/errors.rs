@@ -1,16 +1,17 @@
 //! Each way in which a server can fail a request, brought about for real, and what the caller is told to do about it.
 
-use std::error::Error as _;
 use std::fs;
 use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
-use leasehold::Error;
-use leasehold::store::{Claim, ErrorKind, Eviction, Outcome, Release, Store};
+use leasehold::store::{self, Claim, ErrorKind, Eviction, Outcome, Release, Store};
+use leasehold::{Client, Error};
 
+use super::open;
 use super::wire::lease;
-use super::{open, try_open};
-use crate::harness::asking::{LIMIT, LONG, claim, granted, held, released, renewal, renewed};
+use crate::harness::asking::{
+    LIMIT, LONG, chain, claim, granted, held, released, renewal, renewed,
+};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{now, until};
 
@@ -66,7 +67,7 @@ async fn serves_again(store: &dyn Store, holder: &Claim) {
 /// A server, a store on it, and a lease that is held.
 async fn start(setup: Setup) -> (RedisServer, std::sync::Arc<dyn Store>, Claim) {
     let server = setup.start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     let holder = claim("holder", LONG);
     granted(&*store, &holder).await;
     (server, store, holder)
@@ -81,6 +82,15 @@ async fn a_server_that_is_down_is_unavailable_until_it_is_back() {
     server.restart_from(&snapshot).await;
     serves_again(&*store, &holder).await;
     server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn a_server_that_was_restarted_is_found_by_the_next_request() {
+    let (mut server, store, _) = start(Setup::default()).await;
+    for _ in 0..5 {
+        server.restart_empty().await;
+        granted(&*store, &claim("a", LONG)).await;
+    }
 }
 
 #[tokio::test]
@@ -106,12 +116,12 @@ async fn a_stopped_server_times_out_within_the_limit() {
 async fn a_black_hole_times_out_within_the_limit() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
-    let store = open(&proxy.url());
+    let store = open(&proxy.url()).await;
     let holder = claim("holder", LONG);
     granted(&*store, &holder).await;
     proxy.stall();
     assert_all_fail(&*store, SHORT, ErrorKind::TimedOut).await;
-    let other = open(&proxy.url());
+    let other = open(&proxy.url()).await;
     assert_all_fail(&*other, SHORT, ErrorKind::TimedOut).await;
     proxy.flow();
     serves_again(&*store, &holder).await;
@@ -119,12 +129,13 @@ async fn a_black_hole_times_out_within_the_limit() {
 
 #[tokio::test]
 async fn a_server_that_is_loading_is_unavailable_until_it_has_loaded() {
+    // A millisecond for each key, of 10 kB; clients are heard once in 2 MB.
     let slow = Setup::default()
         .with(["--key-load-delay", "1000"])
-        .with(["--loading-process-events-interval-bytes", "1024"]);
+        .with(["--rdbcompression", "no"]);
     let (mut server, store, holder) = start(slow).await;
     let fill =
-        "for i = 1, 1000 do redis.call('SET', 'k' .. i, string.rep('x', 200), 'PX', 60000) end";
+        "for i = 1, 1000 do redis.call('SET', 'k' .. i, string.rep('x', 10000), 'PX', 60000) end";
     let mut connection = server.connect().await.expect("it is up");
     let filled = redis::cmd("EVAL")
         .arg(fill)
@@ -189,12 +200,12 @@ async fn a_server_with_too_many_clients_is_unavailable() {
     let error = first_error(&server.url()).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     limit(&mut only, 100).await;
-    granted(&*open(&server.url()), &claim("a", LONG)).await;
+    granted(&*open(&server.url()).await, &claim("a", LONG)).await;
 }
 
 #[tokio::test]
 async fn a_server_that_cannot_save_is_misconfigured() {
-    let (server, store, holder) = start(Setup::default().with(["--save", "3600 1000000"])).await;
+    let (server, store, holder) = start(Setup::default().with(["--save", "3600", "1000000"])).await;
     // A folder where the snapshot should go.
     let target = server.folder().join("dump.rdb");
     fs::create_dir(&target).expect("the folder is ours");
@@ -221,12 +232,12 @@ async fn a_server_that_cannot_save_is_misconfigured() {
 #[tokio::test]
 async fn a_read_only_replica_is_misconfigured() {
     let master = Setup::default().with_port().start().await;
-    let to_master = open(&master.url());
+    let to_master = open(&master.url()).await;
     let holder = claim("holder", LONG);
     granted(&*to_master, &holder).await;
     let replica = RedisServer::start().await;
     replica.follow(&master).await;
-    let store = open(&replica.url());
+    let store = open(&replica.url()).await;
     let error = store.acquire(&claim("a", LONG), LIMIT).await;
     let error = error.expect_err("it takes no writes");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
@@ -298,7 +309,7 @@ async fn a_wrong_or_missing_password_is_denied() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     }
     granted(
-        &*open(&format!("{}?pass=right", server.url())),
+        &*open(&format!("{}?pass=right", server.url())).await,
         &claim("a", LONG),
     )
     .await;
@@ -317,10 +328,10 @@ async fn a_missing_right_is_denied() {
         .told("ACL SETUSER nowrites on >secret ~* &* +@all -pexpire -del -set")
         .await;
     for user in ["nokeys", "noscripts"] {
-        let store = open(&format!("{}?user={user}&pass=secret", server.url()));
+        let store = open(&format!("{}?user={user}&pass=secret", server.url())).await;
         assert_all_fail(&*store, LIMIT, ErrorKind::Denied).await;
     }
-    let store = open(&format!("{}?user=nowrites&pass=secret", server.url()));
+    let store = open(&format!("{}?user=nowrites&pass=secret", server.url())).await;
     let error = store.acquire(&claim("a", LONG), LIMIT).await;
     let error = error.expect_err("no right to write");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
@@ -350,12 +361,16 @@ async fn no_error_and_no_description_shows_the_password() {
     ];
     for _ in ["a server that refuses", "no server"] {
         for url in &urls {
-            match try_open(url) {
+            match store::open(url).await {
                 Ok(store) => {
                     shown.push(format!("{store:?} {}", store.location()));
-                    shown.extend(errors(&*store, LIMIT).await.iter().map(all_of));
+                    shown.extend(errors(&*store, SHORT).await.iter().map(chain));
                 }
-                Err(error) => shown.push(all_of(&error)),
+                Err(error) => shown.push(chain(&error)),
+            }
+            match Client::open(url).await {
+                Ok(client) => shown.push(format!("{client:?}")),
+                Err(error) => shown.push(chain(&error)),
             }
         }
         server.kill();
@@ -366,20 +381,9 @@ async fn no_error_and_no_description_shows_the_password() {
     }
 }
 
-/// Everything that an error can say.
-fn all_of(error: &Error) -> String {
-    let mut text = format!("{error} {error:?}");
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(" {cause} {cause:?}"));
-        source = cause.source();
-    }
-    text
-}
-
 /// What is met first at this address: where it is opened, or at the first claim.
 async fn first_error(url: &str) -> Error {
-    match try_open(url) {
+    match store::open(url).await {
         Err(error) => error,
         Ok(store) => {
             let answer = store.acquire(&claim("errors", LONG), LIMIT).await;

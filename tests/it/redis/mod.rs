@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold::Error;
-use leasehold::store::Store;
-use leasehold::store::redis::Redis;
+use leasehold::store::{self, Store};
 
 mod batches;
 mod errors;
@@ -19,12 +17,7 @@ mod tokens;
 mod weather;
 mod wire;
 
-/// The store at this URL, or why it cannot be opened.
-fn try_open(url: &str) -> Result<Arc<dyn Store>, Error> {
-    Ok(Arc::new(Redis::open(url)?))
-}
-
 /// The store at a URL that is in order.
-fn open(url: &str) -> Arc<dyn Store> {
-    try_open(url).expect("a URL in order")
+async fn open(url: &str) -> Arc<dyn Store> {
+    store::open(url).await.expect("a URL in order")
 }

@@ -30,7 +30,7 @@ async fn server_without(right: &str) -> (RedisServer, std::sync::Arc<dyn Store>)
         .filter(|word| *word != right)
         .collect();
     let () = server.told(&without.join(" ")).await;
-    let store = open(&format!("{}?user=leasehold&pass=secret", server.url()));
+    let store = open(&format!("{}?user=leasehold&pass=secret", server.url())).await;
     (server, store)
 }
 

@@ -7,7 +7,7 @@ use leasehold::store::{ErrorKind, Store, Token};
 
 use super::open;
 use super::wire::{counter, lease};
-use crate::harness::asking::{LIMIT, LONG, claim, granted, next_token};
+use crate::harness::asking::{LIMIT, LONG, chain, claim, granted, next_token};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::until;
 
@@ -24,7 +24,7 @@ async fn rises(store: &dyn Store, between: impl AsyncFnOnce()) {
 #[tokio::test]
 async fn tokens_rise_through_a_flush() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     rises(&*store, async || server.told("FLUSHALL").await).await;
     server.assert_all_keys_run_out().await;
 }
@@ -32,7 +32,7 @@ async fn tokens_rise_through_a_flush() {
 #[tokio::test]
 async fn tokens_rise_through_the_loss_of_the_counter() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     rises(&*store, async || {
         assert!(server.told::<bool>(&format!("DEL {}", counter("a"))).await);
     })
@@ -43,7 +43,7 @@ async fn tokens_rise_through_the_loss_of_the_counter() {
 #[tokio::test]
 async fn tokens_rise_through_an_eviction_by_a_full_server() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     rises(&*store, async || {
         let () = server
             .told("CONFIG SET maxmemory-policy allkeys-random")
@@ -63,7 +63,7 @@ async fn tokens_rise_through_an_eviction_by_a_full_server() {
 #[tokio::test]
 async fn tokens_rise_through_an_empty_restart() {
     let mut server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     rises(&*store, async || server.restart_empty().await).await;
     server.assert_all_keys_run_out().await;
 }
@@ -71,7 +71,7 @@ async fn tokens_rise_through_an_empty_restart() {
 #[tokio::test]
 async fn tokens_rise_through_a_restart_from_an_older_snapshot() {
     let mut server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     next_token(&*store, "a").await;
     let snapshot = server.snapshot().await;
     rises(&*store, async || {
@@ -85,7 +85,7 @@ async fn tokens_rise_through_a_restart_from_an_older_snapshot() {
 #[tokio::test]
 async fn tokens_rise_through_a_failover_to_a_replica_that_missed_the_grant() {
     let mut master = Setup::default().with_port().start().await;
-    let before = open(&master.url());
+    let before = open(&master.url()).await;
     next_token(&*before, "a").await;
     let replica = RedisServer::start().await;
     replica.follow(&master).await;
@@ -93,7 +93,7 @@ async fn tokens_rise_through_a_failover_to_a_replica_that_missed_the_grant() {
     replica.promote().await;
     let missed = granted(&*before, &claim("a", LONG)).await;
     master.kill();
-    let after = open(&replica.url());
+    let after = open(&replica.url()).await;
     let token = next_token(&*after, "a").await;
     assert!(token > missed, "{token} after {missed}");
     replica.assert_all_keys_run_out().await;
@@ -102,7 +102,7 @@ async fn tokens_rise_through_a_failover_to_a_replica_that_missed_the_grant() {
 #[tokio::test]
 async fn tokens_rise_though_the_servers_clock_goes_back_while_the_counter_lives() {
     let server = Setup::default().with_clock().start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     rises(&*store, async || server.step_clock(-3 * HOUR_MS).await).await;
     server.assert_all_keys_run_out().await;
 }
@@ -110,7 +110,7 @@ async fn tokens_rise_though_the_servers_clock_goes_back_while_the_counter_lives(
 #[tokio::test]
 async fn tokens_rise_through_a_clock_that_was_ahead_and_a_counter_that_ran_out() {
     let server = Setup::default().with_clock().start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     rises(&*store, async || {
         // By less than the counter is kept: it lives until the clock has caught up.
         server.step_clock(-HOUR_MS / 2).await;
@@ -123,7 +123,7 @@ async fn tokens_rise_through_a_clock_that_was_ahead_and_a_counter_that_ran_out()
 #[tokio::test]
 async fn the_counter_outlives_the_longest_lease() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     for (name, ttl) in [("a", LONG), ("b", Duration::from_secs(3 * 3_600))] {
         granted(&*store, &claim(name, ttl)).await;
         let kept: u64 = server.told(&format!("PTTL {}", counter(name))).await;
@@ -133,10 +133,28 @@ async fn the_counter_outlives_the_longest_lease() {
     }
 }
 
+#[tokio::test]
+async fn tokens_rise_through_a_move_from_sqlite_to_redis_and_back() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let file = format!("sqlite:{}", folder.path().join("leases").display());
+    let (server, local) = (RedisServer::start().await, open(&file).await);
+    let remote = open(&server.url()).await;
+    let mut last = None;
+    for store in [&local, &remote, &local, &remote] {
+        let token = next_token(&**store, "a").await;
+        assert!(
+            Some(token) > last,
+            "{token} after {last:?} on {}",
+            store.location()
+        );
+        last = Some(token);
+    }
+}
+
 /// A server that breaks the assumption: its clock goes back by so much, and it forgets the counter.
 async fn broken_by(back_ms: i64) -> (RedisServer, std::sync::Arc<dyn Store>, Token) {
     let server = Setup::default().with_clock().start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     let last = next_token(&*store, "a").await;
     server.step_clock(-back_ms).await;
     let () = server.told("FLUSHALL").await;
@@ -169,8 +187,11 @@ async fn a_floor_that_is_a_day_ahead_of_a_broken_server_is_refused_with_the_reas
         .await;
     let error = refused.expect_err("more than a day ahead");
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    let message = error.to_string();
-    assert!(message.contains(&format!("floor={last}")), "{message}");
+    let message = chain(&error);
+    assert!(
+        message.contains("floor") && message.contains(&last.to_string()),
+        "{message}"
+    );
     assert!(message.contains("clock"), "{message}");
     assert_eq!(server.keys().await, [""; 0]);
 }

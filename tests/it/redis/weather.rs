@@ -42,7 +42,7 @@ async fn in_bad_weather_grants_exclude_each_other_and_tokens_rise() {
         let url = proxy.url();
         let history = history.clone();
         tasks.spawn(async move {
-            let store = open(&url);
+            let store = open(&url).await;
             while now() < end {
                 take_and_free(&*store, &history).await;
             }
