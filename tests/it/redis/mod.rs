@@ -5,6 +5,7 @@ use std::sync::Arc;
 use leasehold::store::{self, Store};
 
 mod batches;
+mod connections;
 mod errors;
 mod hazards;
 mod holder;
@@ -12,7 +13,6 @@ mod lost_replies;
 mod notices;
 mod rights;
 mod scripts;
-mod store;
 mod tokens;
 mod weather;
 mod wire;

@@ -34,7 +34,7 @@ async fn follow(notices: &dyn Notices, name: &str) {
 #[tokio::test]
 async fn a_release_and_an_eviction_are_told_to_those_who_follow_the_name() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     let notices = subscribe(&*store).await;
     follow(&*notices, "a").await;
     follow(&*notices, "b c*").await;
@@ -51,7 +51,7 @@ async fn a_release_and_an_eviction_are_told_to_those_who_follow_the_name() {
 #[tokio::test]
 async fn a_name_that_is_no_longer_followed_is_quiet() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     let notices = subscribe(&*store).await;
     follow(&*notices, "a").await;
     notices.unfollow(&Name::new("a").expect("a valid name"));
@@ -65,7 +65,7 @@ async fn a_name_that_is_no_longer_followed_is_quiet() {
 #[tokio::test]
 async fn a_server_that_comes_back_is_followed_as_before() {
     let mut server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     let notices = subscribe(&*store).await;
     follow(&*notices, "a").await;
     server.restart_empty().await;
@@ -77,7 +77,7 @@ async fn a_server_that_comes_back_is_followed_as_before() {
 #[tokio::test]
 async fn one_subscription_serves_a_thousand_names() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     let notices = subscribe(&*store).await;
     for index in 0..1_000 {
         notices.follow(&Name::new(format!("n{index}")).expect("a valid name"));
@@ -97,7 +97,7 @@ async fn one_subscription_serves_a_thousand_names() {
 #[tokio::test]
 async fn hints_that_nobody_reads_become_one_look_at_every_name() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     let notices = subscribe(&*store).await;
     follow(&*notices, "a").await;
     let mut connection = server.connect().await.expect("it is up");
@@ -119,7 +119,7 @@ async fn hints_that_nobody_reads_become_one_look_at_every_name() {
 #[tokio::test]
 async fn a_next_that_is_dropped_loses_no_hint() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     let notices = subscribe(&*store).await;
     follow(&*notices, "a").await;
     for _ in 0..20 {
@@ -136,7 +136,7 @@ async fn a_user_without_channels_is_told_so() {
     let () = server
         .told("ACL SETUSER worker on >secret ~* +@all resetchannels")
         .await;
-    let store = open(&format!("{}?user=worker&pass=secret", server.url()));
+    let store = open(&format!("{}?user=worker&pass=secret", server.url())).await;
     let error = store.notices().await.expect_err("no rights to channels");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
 }
@@ -147,13 +147,13 @@ async fn a_name_outside_the_users_channels_does_not_spoil_the_others() {
     let () = server
         .told("ACL SETUSER worker on >secret ~* +@all resetchannels &leasehold:{}:freed &leasehold:{a}:freed")
         .await;
-    let store = open(&format!("{}?user=worker&pass=secret", server.url()));
+    let store = open(&format!("{}?user=worker&pass=secret", server.url())).await;
     let notices = subscribe(&*store).await;
     for name in ["b", "a", "c"] {
         follow(&*notices, name).await;
     }
-    next_token(&*open(&server.url()), "b").await;
-    next_token(&*open(&server.url()), "a").await;
+    next_token(&*open(&server.url()).await, "b").await;
+    next_token(&*open(&server.url()).await, "a").await;
     assert_eq!(next(&*notices).await, freed("a"));
 }
 

@@ -17,18 +17,11 @@ use crate::harness::asking::{LIMIT, LONG, claim, granted, held, next_token, rele
 use crate::harness::redis_server::{RedisServer, Setup};
 
 #[tokio::test]
-async fn a_server_on_a_socket_keeps_the_contract() {
-    let server = RedisServer::start().await;
-    conformance::check(open(&server.url())).await;
-    server.assert_all_keys_run_out().await;
-}
-
-#[tokio::test]
 async fn a_server_on_a_port_with_a_password_and_another_database_keeps_the_contract() {
     let setup = Setup::default().with_port().with_password("s3cret/@");
     let server = setup.start().await;
     let url = format!("redis://:s3cret%2F%40@127.0.0.1:{}/3", server.port());
-    conformance::check(open(&url)).await;
+    conformance::check(open(&url).await).await;
     assert_eq!(server.keys().await, [""; 0], "database 0 is untouched");
 }
 
@@ -36,13 +29,13 @@ async fn a_server_on_a_port_with_a_password_and_another_database_keeps_the_contr
 async fn a_server_behind_tls_keeps_the_contract() {
     let (_server, url, folder) = start_with_tls().await;
     let ca = folder.path().join("certificate.pem");
-    conformance::check(open(&format!("{url}?ca={}", ca.display()))).await;
+    conformance::check(open(&format!("{url}?ca={}", ca.display())).await).await;
 }
 
 #[tokio::test]
 async fn a_certificate_that_nobody_vouches_for_is_refused() {
     let (_server, url, _folder) = start_with_tls().await;
-    let refused = open(&url).acquire(&claim("a", LONG), LIMIT).await;
+    let refused = open(&url).await.acquire(&claim("a", LONG), LIMIT).await;
     let error = refused.expect_err("the web's roots do not know it");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     let source = std::error::Error::source(&error).expect("a source");
@@ -151,7 +144,7 @@ async fn prefixes_keep_leases_apart() {
 #[tokio::test]
 async fn a_list_of_thousands_is_read_page_by_page() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     for index in 0..1_500 {
         granted(&*store, &claim(&format!("n{index:04}"), LONG)).await;
     }
@@ -165,7 +158,7 @@ async fn a_list_of_thousands_is_read_page_by_page() {
 #[tokio::test]
 async fn scripts_that_are_missing_are_loaded_once_for_all_batches() {
     let server = RedisServer::start().await;
-    let store = open(&server.url());
+    let store = open(&server.url()).await;
     let claim = claim("a", LONG);
     granted(&*store, &claim).await;
     let () = server.told("SCRIPT FLUSH").await;
@@ -194,7 +187,7 @@ fn a_connection_outlives_the_runtime_that_made_it() {
     let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
     let (first, second) = (runtime(), runtime());
     let server = second.block_on(RedisServer::start());
-    let store = open(&server.url());
+    let store = second.block_on(open(&server.url()));
     let one = claim("a", LONG);
     first.block_on(granted(&*store, &one));
     drop(first);
@@ -212,7 +205,7 @@ fn the_watchdogs_connection_lives_while_the_users_runtime_is_blocked() {
     };
     let (users, watchdogs) = (runtime(), runtime());
     let server = watchdogs.block_on(RedisServer::start());
-    let store = open(&server.url());
+    let store = watchdogs.block_on(open(&server.url()));
     let one = claim("a", LONG);
     users.block_on(granted(&*store, &one));
     // From here on nobody drives the user's runtime, on which the shared connection was made.
