@@ -6,6 +6,7 @@ use leasehold::store::{self, Store};
 
 mod batches;
 mod errors;
+mod failover;
 mod holder;
 mod lost_replies;
 mod rights;
