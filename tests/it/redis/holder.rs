@@ -286,11 +286,7 @@ async fn a_claim_that_was_abandoned_on_a_slow_way_leaves_nothing() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
     let client = client(&proxy.url()).await;
-    drop(take(&client, "warm").await);
-    until("a free name", async || {
-        (server.keys().await == [counter("warm")]).then_some(())
-    })
-    .await;
+    take(&client, "warm").await.release().await;
 
     let slow = Duration::from_millis(300);
     let sent_at = now();
@@ -320,7 +316,7 @@ async fn a_claim_that_lands_after_its_lease_was_released_is_released_too() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
     let client = client(&proxy.url()).await;
-    drop(take(&client, "warm").await);
+    take(&client, "warm").await.release().await;
     let slow = Duration::from_millis(1_500);
     let lands_at = now().after(slow);
     proxy.once(Request::is_script, Fault::DelayRequest(slow));
@@ -352,7 +348,7 @@ async fn a_claim_whose_reply_was_lost_is_asked_again_by_its_holder() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
     let client = client(&proxy.url()).await;
-    drop(take(&client, "warm").await);
+    take(&client, "warm").await.release().await;
     for fault in [Fault::DropReply, Fault::HoldReply] {
         proxy.once(Request::is_script, fault);
         let start = now();
