@@ -11,3 +11,4 @@ mod licences;
 mod redis;
 mod sqlite;
 mod tidy;
+mod tls;
