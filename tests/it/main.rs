@@ -9,6 +9,7 @@ mod harness;
 mod lease;
 mod licences;
 mod redis;
+mod simulator;
 mod sqlite;
 mod tidy;
 mod tls;
