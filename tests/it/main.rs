@@ -8,3 +8,4 @@ mod conformance;
 mod lease;
 mod sqlite;
 mod tidy;
+mod tool;
