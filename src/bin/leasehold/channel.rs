@@ -57,7 +57,7 @@ pub enum Event {
     Stopping { cause: Cause },
     /// The command ended. With a cause: because it was ended.
     Exited { end: End, cause: Option<Cause> },
-    /// The job was stopped from the terminal, which is the tool's again.
+    /// The job was stopped, and the terminal is the tool's again.
     Suspended,
     /// The group is empty. The last message.
     Gone { strays: Vec<i32> },

@@ -10,6 +10,7 @@ mod job;
 mod loss;
 mod signals;
 mod store_faults;
+mod terminal;
 mod watching;
 
 use std::fs;

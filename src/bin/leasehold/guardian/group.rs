@@ -34,8 +34,8 @@ pub struct Group {
 pub enum Ended {
     /// The command itself.
     Leader(End),
-    /// The command was stopped, not ended.
-    Suspended,
+    /// The command was stopped, not ended, by this signal.
+    Suspended(i32),
 }
 
 impl Group {
@@ -89,8 +89,8 @@ impl Group {
             if pid != self.leader {
                 continue;
             }
-            if status.stopped() {
-                return Some(Ended::Suspended);
+            if let Some(signal) = status.stopping_signal() {
+                return Some(Ended::Suspended(signal));
             }
             self.is_leader_reaped = true;
             return Some(Ended::Leader(end_of(status)));

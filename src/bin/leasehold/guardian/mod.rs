@@ -97,7 +97,7 @@ impl Guardian {
         let group = Group::start(command, stdin, &inherited)
             .map_err(|error| refuse(&channel, format!("cannot start a process: {error}")))?;
         if let Some(terminal) = &terminal {
-            terminal.give(group.leader());
+            terminal.begin(group.leader());
         }
         // Whoever reads the job's output shall see its end when the job's own copies are closed.
         to_null(rustix::stdio::dup2_stdout)?;
@@ -130,7 +130,7 @@ impl Guardian {
             self.wait(next);
         }
         if let Some(terminal) = &self.terminal {
-            terminal.take_back();
+            terminal.take_back(self.group.leader());
         }
         let strays = self.group.strays();
         self.tell(&Event::Gone { strays });
@@ -157,12 +157,7 @@ impl Guardian {
             Order::Renewed { deadline_ns } => {
                 self.timeline.renewed(Instant::from_nanos(deadline_ns));
             }
-            Order::Signal(number) => {
-                if number == Signal::CONT.as_raw() {
-                    self.resume();
-                }
-                self.group.signal(number);
-            }
+            Order::Signal(number) => self.signal(number),
             Order::Stop(cause) => self.timeline.stop(cause, self.clock.now()),
             Order::Begin(_) => {}
         }
@@ -178,27 +173,35 @@ impl Guardian {
                     self.tell(&Event::Exited { end, cause });
                     self.timeline.stop(Cause::CommandEnded, self.clock.now());
                 }
-                Ended::Suspended => self.suspend(),
+                Ended::Suspended(signal) => self.suspended(signal),
             }
         }
     }
 
-    /// The job was stopped. From the terminal, that is meant for the tool as well.
-    fn suspend(&self) {
-        if let Some(terminal) = &self.terminal
-            && terminal.take_back()
-        {
+    /// The job was stopped: because it wants the terminal, which it gets if it may; else the tool is to stop as well, so
+    /// that whoever sits before it sees a stopped job.
+    fn suspended(&self, signal: i32) {
+        let Some(terminal) = &self.terminal else {
+            return;
+        };
+        let leader = self.group.leader();
+        let wants = [Signal::TTIN.as_raw(), Signal::TTOU.as_raw()].contains(&signal);
+        if wants && terminal.give(leader) {
+            self.group.signal(Signal::CONT.as_raw());
+        } else {
+            terminal.take_back(leader);
             self.tell(&Event::Suspended);
         }
     }
 
-    /// After `fg` the terminal is the job's again; after `bg` it stays where it is.
-    fn resume(&self) {
+    /// Hands a signal on. After `fg` the terminal is the job's again; after `bg` it stays where it is.
+    fn signal(&self, number: i32) {
         if let Some(terminal) = &self.terminal
-            && terminal.is_tools()
+            && number == Signal::CONT.as_raw()
         {
-            terminal.give(self.group.leader());
+            terminal.begin(self.group.leader());
         }
+        self.group.signal(number);
     }
 
     /// Does what the timeline asks for, and gives back the moment of its next question.

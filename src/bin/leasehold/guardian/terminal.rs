@@ -1,45 +1,58 @@
-//! Who may read the terminal: the job while it runs, the tool's own group before and after.
+//! Who may read the terminal: the tool's own group, or the job's.
 //!
-//! A job has a group of its own, and a group in the background is stopped at its first read of the terminal. So if the tool
-//! was in the foreground, the job is put there in its place.
+//! A job has a group of its own, and a group in the background is stopped when it reads the terminal or changes its
+//! settings. Where both input and output are the terminal the job is put in the foreground from the start. Where only the
+//! input is, as in `leasehold run x -- list | less`, somebody else in the pipe may be reading the keys, so the job gets the
+//! terminal when it first asks for it.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::process::{Pid, getpgid, getppid};
 use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 
-/// The terminal that the job reads.
+/// The terminal of our session, if it is the job's input.
 #[derive(Debug)]
 pub struct Terminal {
     fd: OwnedFd,
     /// The tool's group.
     owner: Pid,
+    is_output_too: bool,
 }
 
 impl Terminal {
-    /// The terminal behind this input, if it is our session's and the tool is in its foreground.
+    /// The terminal behind this input.
     pub fn of(stdin: &impl AsFd) -> Option<Self> {
-        if !isatty(stdin) {
+        if !isatty(stdin) || tcgetpgrp(stdin).is_err() {
             return None;
         }
-        let owner = getpgid(getppid()).ok()?;
-        let fd = rustix::io::fcntl_dupfd_cloexec(stdin, 3).ok()?;
-        let is_foreground = tcgetpgrp(&fd) == Ok(owner);
-        is_foreground.then_some(Self { fd, owner })
+        Some(Self {
+            fd: rustix::io::fcntl_dupfd_cloexec(stdin, 3).ok()?,
+            owner: getpgid(getppid()).ok()?,
+            is_output_too: isatty(std::io::stdout()),
+        })
     }
 
-    /// Puts the job in the foreground. SIGTTOU is blocked in the guardian, so that it may do so from the background.
-    pub fn give(&self, leader: Pid) {
-        let _ = tcsetpgrp(&self.fd, leader);
+    /// Puts a new job where it belongs.
+    pub fn begin(&self, job: Pid) {
+        if self.is_output_too {
+            self.give(job);
+        }
     }
 
-    /// Puts the tool back there. `false` if somebody else has taken the place meanwhile.
-    pub fn take_back(&self) -> bool {
-        tcsetpgrp(&self.fd, self.owner).is_ok()
+    /// Puts the job in the foreground, if the tool is there to make room. `false` if it is not, as after `bg`.
+    pub fn give(&self, job: Pid) -> bool {
+        // SIGTTOU is blocked in the guardian, so that it may do this from the background.
+        self.is_in_front(self.owner) && tcsetpgrp(&self.fd, job).is_ok()
     }
 
-    /// Whether the tool is in the foreground, as after `fg`.
-    pub fn is_tools(&self) -> bool {
-        tcgetpgrp(&self.fd) == Ok(self.owner)
+    /// Puts the tool back in the foreground, if the job is there.
+    pub fn take_back(&self, job: Pid) {
+        if self.is_in_front(job) {
+            let _ = tcsetpgrp(&self.fd, self.owner);
+        }
+    }
+
+    fn is_in_front(&self, group: Pid) -> bool {
+        tcgetpgrp(&self.fd) == Ok(group)
     }
 }

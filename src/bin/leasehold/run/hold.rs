@@ -9,7 +9,9 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Instant};
 use leasehold::term::Term;
 use leasehold::{Lease, Reason};
+use rustix::process::Signal;
 
+use super::foreground;
 use super::job::{self, Job};
 use super::plan::Plan;
 use super::signals::Signals;
@@ -178,10 +180,18 @@ impl<'a> Hold<'a> {
                 self.end = Some((end, cause));
                 say::detail(format_args!("the command ended {end:?}"));
             }
-            Event::Suspended => {}
+            Event::Suspended => self.suspend(),
             Event::Gone { strays } => return Some(Ok(self.exit(&strays))),
         }
         None
+    }
+
+    /// The job was stopped from the terminal, so the tool and whatever stands in a pipe with it stop too. Nobody renews
+    /// then: a job that is stopped for longer than its lease lasts is ended.
+    fn suspend(&self) {
+        if !foreground::suspend() {
+            self.job.tell(&Order::Signal(Signal::CONT.as_raw()));
+        }
     }
 
     fn stopping(&self, cause: Cause) {

@@ -1,6 +1,7 @@
 //! `leasehold run`: takes the lease, has the job run under it, gives it back.
 
 mod acquire;
+mod foreground;
 mod hold;
 mod job;
 mod plan;

@@ -6,10 +6,11 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
+use super::foreground;
 use crate::exit::Failure;
 
-/// Those that reach the job through the tool.
-const FORWARDED: [Signal; 8] = [
+/// Those that reach the job through the tool. The tool follows the job into being stopped, so it heeds TSTP only for it.
+const FORWARDED: [Signal; 9] = [
     Signal::TERM,
     Signal::INT,
     Signal::HUP,
@@ -18,6 +19,7 @@ const FORWARDED: [Signal; 8] = [
     Signal::USR2,
     Signal::WINCH,
     Signal::CONT,
+    Signal::TSTP,
 ];
 
 /// Those that end the wait for a lease.
@@ -60,9 +62,12 @@ impl Signals {
     /// The next signal that ends a wait. Dropping it loses none of these.
     pub async fn ending(&mut self) -> Signal {
         loop {
-            let signal = self.next().await;
-            if ENDING.contains(&signal) {
-                return signal;
+            match self.next().await {
+                Signal::TSTP => {
+                    foreground::suspend();
+                }
+                signal if ENDING.contains(&signal) => return signal,
+                _ => {}
             }
         }
     }
