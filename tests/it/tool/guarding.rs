@@ -88,6 +88,18 @@ fn a_stopped_guardian_does_not_save_the_job() {
     assert_eq!(run.end().code, Some(79));
 }
 
+#[test]
+fn the_command_itself_ends_when_tool_and_guardian_are_killed_together() {
+    let place = Place::new();
+    let run = place.run(&[], "echo $$ > pids; exec sleep 20");
+    let pid = place.numbers("pids")[0];
+    let guardian = run.guardian();
+    run.signal(Signal::STOP);
+    kill_process(guardian, Signal::KILL).expect("it lives");
+    run.signal(Signal::KILL);
+    until("the command's end", || is_dead(pid));
+}
+
 /// Ended, whether reaped or not.
 fn is_dead(pid: u64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

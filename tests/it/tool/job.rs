@@ -4,6 +4,10 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
+
 use super::{Place, is_alive};
 
 #[test]
@@ -123,6 +127,19 @@ fn what_the_command_leaves_in_its_group_is_ended_before_the_lease_is_free() {
     assert_eq!(ended.code, Some(5), "{ended:?}");
     let pid = place.numbers("pids")[0];
     assert!(!is_alive(pid));
+}
+
+#[test]
+fn an_ended_process_that_nobody_reaps_does_not_hold_up_the_end() {
+    let place = Place::new();
+    // A child of the group whose parent leaves the group and never asks for its end.
+    let script = "sh -c 'sleep 20 & exec setsid sleep 8' &
+        until test \"$(cut -d' ' -f6 /proc/$!/stat)\" = $!; do :; done; exit 6";
+    let began = Monotonic.now();
+    let ended = place.run(&["--ttl", "2s"], script).end();
+    assert_eq!(ended.code, Some(6), "{ended:?}");
+    let took = Monotonic.now().since(began);
+    assert!(took < Duration::from_secs(4), "{took:?}");
 }
 
 #[test]

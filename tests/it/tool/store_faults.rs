@@ -42,6 +42,28 @@ fn another_programs_file_is_78_and_left_alone() {
 }
 
 #[test]
+fn a_file_of_a_newer_version_is_78_and_left_alone() {
+    let place = Place::new();
+    assert_eq!(place.run(&[], "true").end().code, Some(0));
+    let file = rusqlite::Connection::open(place.store()).expect("opened");
+    let version: i64 = file
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .expect("read");
+    file.pragma_update(None, "user_version", version + 1)
+        .expect("written");
+    drop(file);
+    fails(&place, &[], 78);
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_78() {
+    let place = Place::new();
+    let url = format!("sqlite:{}", place.path("nowhere/leases.sqlite").display());
+    let said = fails(&place, &["--store", &url], 78);
+    assert!(said.contains("nowhere"), "{said}");
+}
+
+#[test]
 fn a_server_that_is_not_there_is_69_soon() {
     let place = Place::new();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");

@@ -3,6 +3,7 @@
 //! The guardian is a subreaper, so whatever the job leaves behind becomes its child and is reaped by it. What left the
 //! group (`setsid`, a shell with job control) is not signalled: that it went away on purpose is respected, and reported.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,6 +28,7 @@ const MAX_STRAYS: usize = 100;
 pub struct Group {
     leader: Pid,
     is_leader_reaped: bool,
+    is_killed: Cell<bool>,
 }
 
 /// What became of a child.
@@ -56,6 +58,7 @@ impl Group {
         Ok(Self {
             leader: leader.expect("the kernel's numbers are positive"),
             is_leader_reaped: false,
+            is_killed: Cell::new(false),
         })
     }
 
@@ -80,6 +83,7 @@ impl Group {
     /// Ends the group.
     pub fn kill(&self) {
         self.send(Signal::KILL);
+        self.is_killed.set(true);
     }
 
     /// The next thing that became known about the command. Others are reaped in passing.
@@ -97,9 +101,14 @@ impl Group {
         }
     }
 
-    /// Whether nothing is left of it. Ends that were not reaped count as left.
+    /// Whether nothing is left of it.
     pub fn is_empty(&self) -> bool {
-        self.is_leader_reaped && test_kill_process_group(self.leader) == Err(Errno::SRCH)
+        if !self.is_leader_reaped {
+            return false;
+        }
+        let is_gone = test_kill_process_group(self.leader) == Err(Errno::SRCH);
+        // One whose parent left the group, and does not reap, would count for as long as that parent lives.
+        is_gone || self.is_killed.get() && !has_living_member(self.leader)
     }
 
     /// The children that are left once the group is empty: those that left it.
@@ -119,6 +128,25 @@ impl Group {
             let _ = kill_process_group(self.leader, signal);
         }
     }
+}
+
+/// Whether any process of this group has not ended yet, reaped or not.
+fn has_living_member(group: Pid) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return true;
+    };
+    processes.flatten().any(|process| {
+        let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        // The name stands in brackets and may have any character in it. State, parent and group follow.
+        let mut words = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace();
+        let state = words.next();
+        let member = words.nth(1).and_then(|word| word.parse().ok());
+        member == Some(group.as_raw_pid()) && !matches!(state, Some("Z" | "X"))
+    })
 }
 
 fn end_of(status: rustix::process::WaitStatus) -> End {
