@@ -13,6 +13,7 @@ mod channel;
 mod check;
 mod exit;
 mod guardian;
+mod process;
 mod run;
 mod say;
 mod shim;

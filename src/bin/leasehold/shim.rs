@@ -1,5 +1,7 @@
 //! The last step before the command: the job's process sets what only itself can set, and becomes the command.
 //!
+//! It then stops itself, so that the command begins only when the tool knows which group it would have to end.
+//!
 //! Should the guardian be killed, the kernel kills the command too. That net catches only the one process, and only while
 //! its parent lives, so it is set here, in the process itself, and the parent is looked at once more afterwards.
 
@@ -9,7 +11,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::sys::signal::SigSet;
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal,
+};
 
 use crate::exit::Exit;
 
@@ -36,6 +40,10 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> Exit {
         return Exit::Internal;
     }
     if mask_of(&mask.to_string_lossy()).thread_set_mask().is_err() {
+        return Exit::Internal;
+    }
+    // Until the guardian has told the tool of us and made room in the foreground.
+    if kill_process(getpid(), Signal::STOP).is_err() {
         return Exit::Internal;
     }
     let error = Command::new(&program).args(arguments).exec();

@@ -14,10 +14,11 @@ use nix::sys::signal::SigSet;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process_group, set_child_subreaper,
-    test_kill_process_group, wait,
+    test_kill_process_group, wait, waitpid,
 };
 
 use crate::channel::End;
+use crate::process::{self, Process};
 use crate::shim;
 
 /// How many of the processes that left the group are named.
@@ -41,7 +42,8 @@ pub enum Ended {
 }
 
 impl Group {
-    /// Starts the command as the leader of a group of its own, with these signals blocked.
+    /// Makes the command's process, the leader of a group of its own, with these signals blocked. It does not run before
+    /// it hears CONT.
     pub fn start(command: Vec<OsString>, stdin: OwnedFd, blocked: &SigSet) -> io::Result<Self> {
         let guardian = getpid();
         set_child_subreaper(Some(guardian))?;
@@ -54,9 +56,13 @@ impl Group {
             .stdin(Stdio::from(stdin))
             .process_group(0)
             .spawn()?;
-        let leader = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let leader = Pid::from_child(&child);
+        let stopped = waitpid(Some(leader), WaitOptions::UNTRACED)?;
+        if !stopped.is_some_and(|(_, status)| status.stopped()) {
+            return Err(io::Error::other("it ended at once"));
+        }
         Ok(Self {
-            leader: leader.expect("the kernel's numbers are positive"),
+            leader,
             is_leader_reaped: false,
             is_killed: Cell::new(false),
         })
@@ -108,16 +114,17 @@ impl Group {
         }
         let is_gone = test_kill_process_group(self.leader) == Err(Errno::SRCH);
         // One whose parent left the group, and does not reap, would count for as long as that parent lives.
-        is_gone || self.is_killed.get() && !has_living_member(self.leader)
+        is_gone || self.is_killed.get() && !has_member(self.leader)
     }
 
-    /// The children that are left once the group is empty: those that left it.
+    /// The living children that are left once the group is empty: those that left it.
     pub fn strays(&self) -> Vec<i32> {
         let pid = getpid().as_raw_pid();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         let children = children.unwrap_or_default();
         let pids = children.split_whitespace();
         pids.filter_map(|pid| pid.parse().ok())
+            .filter(|pid| Process::read(*pid).is_some_and(|process| process.is_alive))
             .take(MAX_STRAYS)
             .collect()
     }
@@ -130,22 +137,13 @@ impl Group {
     }
 }
 
-/// Whether any process of this group has not ended yet, reaped or not.
-fn has_living_member(group: Pid) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else {
-        return true;
-    };
-    processes.flatten().any(|process| {
-        let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-        // The name stands in brackets and may have any character in it. State, parent and group follow.
-        let mut words = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace();
-        let state = words.next();
-        let member = words.nth(1).and_then(|word| word.parse().ok());
-        member == Some(group.as_raw_pid()) && !matches!(state, Some("Z" | "X"))
+/// Whether this group has a process that lives, or one that is ours to reap in a moment.
+fn has_member(group: Pid) -> bool {
+    let (group, guardian) = (group.as_raw_pid(), getpid().as_raw_pid());
+    process::all().is_none_or(|mut processes| {
+        processes.any(|process| {
+            process.group == group && (process.is_alive || process.parent == guardian)
+        })
     })
 }
 

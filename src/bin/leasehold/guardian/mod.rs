@@ -112,9 +112,11 @@ impl Guardian {
             terminal,
             status_file: plan.status_file,
         };
+        // Told first: should we be killed from here on, the tool knows what to end.
         guardian.tell(&Event::Started {
             pid: guardian.group.leader().as_raw_pid(),
         });
+        guardian.group.signal(Signal::CONT.as_raw());
         Ok(guardian)
     }
 

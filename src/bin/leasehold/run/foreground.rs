@@ -2,6 +2,8 @@
 
 use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, getsid, kill_process_group};
 
+use crate::process::Process;
+
 /// Stops our group, this process included, until somebody continues it. `false` if nobody would.
 pub fn suspend() -> bool {
     can_be_resumed() && kill_process_group(getpgrp(), Signal::STOP).is_ok()
@@ -18,14 +20,7 @@ fn can_be_resumed() -> bool {
         if getpgid(Some(pid)) != Ok(group) {
             return true;
         }
-        above = parent(pid);
+        above = Process::read(pid.as_raw_pid()).and_then(|process| Pid::from_raw(process.parent));
     }
     false
-}
-
-fn parent(pid: Pid) -> Option<Pid> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
-    // The name stands in brackets and may have any character in it.
-    let rest = stat.rsplit_once(')')?.1;
-    Pid::from_raw(rest.split_whitespace().nth(1)?.parse().ok()?)
 }
