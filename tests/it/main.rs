@@ -6,6 +6,7 @@
 
 mod conformance;
 mod lease;
+mod licences;
 mod sqlite;
 mod tidy;
 mod tool;
