@@ -2,17 +2,19 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use leasehold::term::Timing;
 
 use crate::exit::Exit;
 use crate::timeline::Pace;
 
-/// Runs a command while holding a lease, and ends it before anybody else can hold it.
+/// Runs a command while holding a lease, and ends it before anybody else can hold it
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, about, propagate_version = true)]
+#[command(name = "leasehold", version, propagate_version = true)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
@@ -22,7 +24,13 @@ pub struct Arguments {
 pub enum Command {
     Run(Box<Run>),
     Status(Status),
+    /// In a job: exit 0 while its lease is held, 79 if it is not, 64 outside of a job
     Check,
+    Wait(Wait),
+    Evict(Evict),
+    Completions(Completions),
+    /// Print the man page
+    Man,
 }
 
 /// Run a command while holding a lease
@@ -45,19 +53,35 @@ pub struct Run {
     pub wait: Option<Duration>,
 
     /// How long the store keeps the lease without a renewal
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", env = "LEASEHOLD_TTL", value_parser = duration)]
     pub ttl: Duration,
 
     /// How much earlier than the store we hold it to be over [default: ttl/50 + 20ms]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MARGIN", value_parser = duration)]
     pub margin: Option<Duration>,
 
     /// The time between TERM and KILL when the job is ended [default: a third of the ttl, at most 10s]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_KILL_AFTER", value_parser = duration)]
     pub kill_after: Option<Duration>,
 
+    /// End the job after this long, and exit 124
+    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MAX_RUNTIME", value_parser = duration)]
+    pub max_runtime: Option<Duration>,
+
+    /// Hold the lease for this long at most, then end the job and exit 79
+    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MAX_HOLD", value_parser = duration)]
+    pub max_hold: Option<Duration>,
+
+    /// Keep the name taken for this long in all, also when the job ends sooner
+    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_HOLD_AT_LEAST", value_parser = duration)]
+    pub hold_at_least: Option<Duration>,
+
+    /// The token must be above this one, which storage has seen
+    #[arg(long, value_name = "TOKEN")]
+    pub min_token: Option<String>,
+
     /// What others are told about the holder
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_LABEL")]
     pub label: Option<String>,
 
     #[command(flatten)]
@@ -65,6 +89,14 @@ pub struct Run {
 
     #[command(flatten)]
     pub store: Store,
+
+    /// Write what became of the run to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+
+    /// Say what happens as JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
 
     /// Say each step
     #[arg(short, long, conflicts_with = "quiet")]
@@ -100,14 +132,55 @@ pub struct Status {
     pub store: Store,
 }
 
+/// Wait until a name is free, without taking it
+#[derive(Debug, Args)]
+pub struct Wait {
+    /// The name
+    pub name: String,
+
+    /// Wait for this long at most, then exit 75 [default: without limit]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration)]
+    pub wait: Option<Duration>,
+
+    #[command(flatten)]
+    pub store: Store,
+}
+
+/// Take a name from its holder
+#[derive(Debug, Args)]
+pub struct Evict {
+    /// The name
+    pub name: String,
+
+    /// Free it at once, although the holder may work on until its next renewal; without this the name stays taken for the
+    /// rest of the holder's ttl, and its job is ended before
+    #[arg(long)]
+    pub now: bool,
+
+    #[command(flatten)]
+    pub store: Store,
+}
+
+/// Print completions for a shell
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    pub shell: Shell,
+}
+
 #[derive(Debug, Args)]
 pub struct Store {
-    /// Where the leases are: redis://HOST, rediss://HOST, redis+unix:PATH or sqlite:PATH [default: a file of this user]
-    #[arg(long = "store", value_name = "URL", env = crate::store::VARIABLE, hide_env_values = true)]
+    /// Where the leases are: redis://HOST, rediss://HOST, redis+unix:PATH or sqlite:PATH [env: LEASEHOLD_STORE] [default: a
+    /// file of this user]
+    #[arg(long = "store", value_name = "URL")]
     pub url: Option<String>,
 
+    /// Read that URL from a file, so that its password is in no list of processes [env: LEASEHOLD_STORE_FILE]
+    #[arg(long = "store-file", value_name = "FILE", conflicts_with = "url")]
+    pub file: Option<PathBuf>,
+
     /// How long the first contact with the store may take, else exit 69
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", env = "LEASEHOLD_CONNECT_TIMEOUT", value_parser = duration)]
     pub connect_timeout: Duration,
 }
 
@@ -128,6 +201,7 @@ Exit codes:
   77   the store refuses our credentials
   78   the store cannot do its work
   79   the lease was lost, and the job stopped
+  124  the job ran for longer than --max-runtime
   125  leasehold itself failed
   126  the command cannot be run
   127  there is no such command

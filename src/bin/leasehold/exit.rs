@@ -70,6 +70,8 @@ impl From<Exit> for ExitCode {
 pub struct Failure {
     pub exit: Exit,
     pub message: String,
+    /// Somebody else holds the name, whatever exit was chosen for that.
+    pub is_conflict: bool,
 }
 
 impl Failure {
@@ -93,6 +95,7 @@ impl Failure {
         Self {
             exit,
             message: message.into(),
+            is_conflict: false,
         }
     }
 }

@@ -11,8 +11,11 @@
 mod args;
 mod channel;
 mod check;
+mod evict;
 mod exit;
 mod guardian;
+mod log;
+mod pages;
 mod process;
 mod run;
 mod say;
@@ -21,6 +24,7 @@ mod status;
 mod status_file;
 mod store;
 mod timeline;
+mod wait;
 
 use std::process::ExitCode;
 
@@ -44,11 +48,15 @@ fn tool() -> Exit {
         Ok(arguments) => arguments,
         Err(exit) => return exit,
     };
-    let result = match arguments.command {
+    let result = log::start().and_then(|()| match arguments.command {
         Command::Run(arguments) => run::main(*arguments),
         Command::Status(arguments) => status::main(arguments),
         Command::Check => check::main(),
-    };
+        Command::Wait(arguments) => wait::main(arguments),
+        Command::Evict(arguments) => evict::main(arguments),
+        Command::Completions(arguments) => pages::completions(arguments),
+        Command::Man => pages::man(),
+    });
     let exit = result.unwrap_or_else(|failure| {
         say::failure(&failure);
         failure.exit

@@ -21,6 +21,9 @@ static PRINTER: OnceLock<Option<SyncSender<Job>>> = OnceLock::new();
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static LOUDNESS: AtomicU8 = AtomicU8::new(Loudness::Normal as u8);
 
+/// What the JSON objects are about, if they are asked for.
+static JSON_NAME: OnceLock<String> = OnceLock::new();
+
 /// How much is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loudness {
@@ -42,19 +45,24 @@ pub fn set_loudness(loudness: Loudness) {
     LOUDNESS.store(loudness as u8, Ordering::Relaxed);
 }
 
-/// Why the tool fails. Always said.
-pub fn failure(message: impl Display) {
-    line(Loudness::Quiet, message);
+/// Has each message be one JSON object, about this name.
+pub fn as_json(name: &str) {
+    let _ = JSON_NAME.set(name.into());
 }
 
-/// What a person has to know.
-pub fn note(message: impl Display) {
-    line(Loudness::Normal, message);
+/// Why the tool fails. Always said.
+pub fn failure(message: impl Display) {
+    line(Loudness::Quiet, "failed", message);
+}
+
+/// What a person has to know. The event is its name for programs.
+pub fn note(event: &'static str, message: impl Display) {
+    line(Loudness::Normal, event, message);
 }
 
 /// A step on the way.
-pub fn detail(message: impl Display) {
-    line(Loudness::Verbose, message);
+pub fn detail(event: &'static str, message: impl Display) {
+    line(Loudness::Verbose, event, message);
 }
 
 /// Text as it is, such as a line of a log.
@@ -72,7 +80,10 @@ pub fn flush() {
     };
     let dropped = DROPPED.swap(0, Ordering::Relaxed);
     if dropped > 0 {
-        note(format_args!("{dropped} messages were not printed"));
+        note(
+            "dropped",
+            format_args!("{dropped} messages were not printed"),
+        );
     }
     let (done, is_done) = sync_channel(1);
     if printer.try_send(Job::Flush(done)).is_ok() {
@@ -80,9 +91,22 @@ pub fn flush() {
     }
 }
 
-fn line(loudness: Loudness, message: impl Display) {
-    if loudness as u8 <= LOUDNESS.load(Ordering::Relaxed) {
-        raw(format!("leasehold: {message}\n"));
+fn line(loudness: Loudness, event: &'static str, message: impl Display) {
+    let json = JSON_NAME.get();
+    // Programs get every event: they pick by name.
+    if json.is_none() && loudness as u8 > LOUDNESS.load(Ordering::Relaxed) {
+        return;
+    }
+    match json {
+        Some(name) => raw(serde_json::json!({
+            "version": 1,
+            "event": event,
+            "name": name,
+            "message": message.to_string(),
+        })
+        .to_string()
+            + "\n"),
+        None => raw(format!("leasehold: {message}\n")),
     }
 }
 

@@ -31,7 +31,7 @@ struct Row {
 /// Prints them.
 pub fn main(arguments: args::Status) -> Result<Exit, Failure> {
     let name = arguments.name.as_deref().map(Name::new).transpose()?;
-    let store = Choice::from(arguments.store.url);
+    let store = Choice::of(&arguments.store)?;
     crate::block_on(async {
         let client = store
             .connect(arguments.store.connect_timeout, |builder| builder)
@@ -79,7 +79,7 @@ fn text(location: &str, hazards: &[Hazard], rows: &[Row]) -> String {
 /// A reader who left early is no fault.
 fn print(text: &str) {
     if let Err(error) = std::io::stdout().write_all(text.as_bytes()) {
-        say::detail(format_args!("output was not read: {error}"));
+        say::detail("unread", format_args!("output was not read: {error}"));
     }
 }
 

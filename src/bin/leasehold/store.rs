@@ -1,14 +1,19 @@
 //! Which store the tool talks to, and what of its address others may see.
 
+use std::path::Path;
 use std::time::Duration;
 
 use leasehold::store::sqlite::Sqlite;
 use leasehold::{Builder, Client, Error, ErrorKind};
 
+use crate::args;
 use crate::exit::{Exit, Failure, chain};
 
 /// The variable that names the store where `--store` does not.
 pub const VARIABLE: &str = "LEASEHOLD_STORE";
+
+/// The variable that names a file with the store's URL in it.
+const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
 
 /// The store as it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +25,25 @@ pub enum Choice {
 }
 
 impl Choice {
+    /// By option, else by variable, else the embedded file. Not left to the parser, for which a variable and an option
+    /// would contradict each other.
+    pub fn of(arguments: &args::Store) -> Result<Self, Failure> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        if let Some(url) = &arguments.url {
+            return Ok(Self::Url(url.clone()));
+        }
+        if let Some(path) = &arguments.file {
+            return read(path);
+        }
+        if let Some(url) = set(VARIABLE) {
+            let url = url.into_string().map_err(|_| {
+                Failure::usage(format!("{VARIABLE} refused: expected a URL in UTF-8"))
+            })?;
+            return Ok(Self::Url(url));
+        }
+        set(FILE_VARIABLE).map_or(Ok(Self::Default), |path| read(path.as_ref()))
+    }
+
     /// A client of this store that was given a little time to reach it.
     pub async fn connect(
         &self,
@@ -47,10 +71,14 @@ impl Choice {
     }
 }
 
-impl From<Option<String>> for Choice {
-    fn from(url: Option<String>) -> Self {
-        url.map_or(Self::Default, Self::Url)
-    }
+fn read(path: &Path) -> Result<Choice, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let path = path.display();
+        Failure::usage(format!(
+            "store file {path} refused: {error}; expected a file with a URL"
+        ))
+    })?;
+    Ok(Choice::Url(text.trim().into()))
 }
 
 /// What has to be answered soon, because nothing has begun yet and whoever started us waits.

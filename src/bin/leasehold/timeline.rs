@@ -46,6 +46,24 @@ pub enum Cause {
     CommandEnded,
     /// The job ran for longer than it was allowed to.
     MaxRuntime,
+    /// The guardian is gone, so nobody would end the job in time.
+    GuardianGone,
+}
+
+impl Cause {
+    /// For people.
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Deadline => "no renewal was confirmed in time",
+            Self::Refused => "the store says that the lease is not ours",
+            Self::Evicted => "an operator evicted us",
+            Self::LeaseEnded => "the lease was held for as long as it may be",
+            Self::ToolGone => "the tool was gone",
+            Self::CommandEnded => "the command ended and left processes behind",
+            Self::MaxRuntime => "it ran for as long as it may",
+            Self::GuardianGone => "the guardian was gone",
+        }
+    }
 }
 
 /// What to do now.
@@ -196,7 +214,8 @@ impl Timeline {
             | Cause::LeaseEnded
             | Cause::ToolGone
             | Cause::CommandEnded
-            | Cause::MaxRuntime => kill_after,
+            | Cause::MaxRuntime
+            | Cause::GuardianGone => kill_after,
         }
     }
 }

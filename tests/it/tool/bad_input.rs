@@ -97,6 +97,20 @@ fn commands_and_options() {
 }
 
 #[test]
+fn limits() {
+    run_refused(
+        &["--max-runtime", "0s"],
+        "x",
+        &["max-runtime", "0ns", "more than 0s"],
+    );
+    run_refused(&["--max-hold", "0s"], "x", &["max-hold", "more than 0s"]);
+    run_refused(&["--hold-at-least", "25h"], "x", &["90000s", "at most 24h"]);
+    run_refused(&["--min-token", "0"], "x", &["token", "whole number"]);
+    run_refused(&["--min-token", "many"], "x", &["\"many\"", "whole number"]);
+    run_refused(&["--store-file", "/no/such/file"], "x", &["/no/such/file"]);
+}
+
+#[test]
 fn a_check_outside_of_a_job() {
     refused(&["check"], &["LEASEHOLD_STATUS_FILE", "leasehold run"]);
 }

@@ -81,7 +81,7 @@ fn a_refused_renewal_ends_the_job() {
     evict(&place, Eviction::Now);
     let ended = run.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
-    assert!(ended.stderr.contains("Refused"), "{ended:?}");
+    assert!(ended.stderr.contains("reason=refused"), "{ended:?}");
     assert!(pids.into_iter().all(|pid| !is_alive(pid)));
 }
 
@@ -96,7 +96,7 @@ fn an_evicted_job_is_gone_before_its_name_is_free() {
     assert!(!place.mark("rivals").contains("alive"));
     let ended = first.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
-    assert!(ended.stderr.contains("Evicted"), "{ended:?}");
+    assert!(ended.stderr.contains("reason=evicted"), "{ended:?}");
 }
 
 #[test]

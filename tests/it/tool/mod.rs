@@ -7,7 +7,11 @@ mod bad_input;
 mod exclusion;
 mod guarding;
 mod job;
+mod limits;
 mod loss;
+mod operators;
+mod pages;
+mod reports;
 mod signals;
 mod store_faults;
 mod terminal;
@@ -57,6 +61,24 @@ impl Place {
             )
             .env("XDG_RUNTIME_DIR", self.0.path())
             .stdin(Stdio::null());
+        command
+    }
+
+    /// Another program in the same surroundings, such as one that starts the tool.
+    fn program(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        let tool = self.tool(&[]);
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env("TOOL", env!("CARGO_BIN_EXE_leasehold"))
+            .stdin(Stdio::null());
+        for (name, value) in tool.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         command
     }
 

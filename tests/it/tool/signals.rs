@@ -79,16 +79,7 @@ fn a_second_term_is_passed_on_as_well() {
 #[test]
 fn a_signal_that_was_ignored_stays_ignored_for_the_job() {
     let place = Place::new();
-    let tool = env!("CARGO_BIN_EXE_leasehold");
-    let script = format!("trap '' HUP; exec {tool} run x -- sh -c 'kill -HUP $$; exit 9'");
-    let mut command = place.tool(&[]);
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &script]).current_dir(place.path(""));
-    for (name, value) in command.get_envs() {
-        if let Some(value) = value {
-            shell.env(name, value);
-        }
-    }
-    command = shell;
+    let script = "trap '' HUP; exec $TOOL run x -- sh -c 'kill -HUP $$; exit 9'";
+    let command = place.program("sh", &["-c", script]);
     assert_eq!(place.start(command).end().code, Some(9));
 }

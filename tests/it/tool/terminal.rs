@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::{Arc, Mutex};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -30,18 +30,9 @@ impl Shell {
             let path = name.to_str().expect("a path");
             options.read(true).write(true).open(path).expect("opened")
         };
-        // Takes over from the tool's own command only the environment.
-        let tool = place.tool(&[]);
-        let mut shell = Command::new("setsid");
+        let mut shell = place.program("setsid", &["--ctty", "sh", "-i"]);
         shell
-            .args(["--ctty", "sh", "-i"])
-            .current_dir(place.path(""))
             .env("PS1", "ready> ")
-            .env("TOOL", env!("CARGO_BIN_EXE_leasehold"))
-            .envs(
-                tool.get_envs()
-                    .filter_map(|(name, value)| Some((name, value?))),
-            )
             .stdin(slave())
             .stdout(slave())
             .stderr(slave());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Instant, Monotonic};
-use leasehold::{Attempt, Builder, Client, ErrorKind, Lease, Outage};
+use leasehold::{Attempt, Builder, Client, ErrorKind, Lease, Outage, Request};
 
 use super::plan::{Patience, Plan};
 use super::signals::Signals;
@@ -23,10 +23,13 @@ pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Client, Failu
     let connecting = plan.store.connect(plan.connect_timeout, settings);
     let client = or_signal(signals, connecting).await?;
     if plan.store == Choice::Default {
-        say::note(format_args!(
-            "no store named: leases are kept for this user in {}",
-            client.store().location()
-        ));
+        say::note(
+            "store",
+            format_args!(
+                "no store named: leases are kept for this user in {}",
+                client.store().location()
+            ),
+        );
     }
     Ok(client)
 }
@@ -38,10 +41,7 @@ pub async fn acquire(
     signals: &mut Signals,
 ) -> Result<Lease, Failure> {
     let began = Monotonic.now();
-    let first = first_contact(
-        plan.connect_timeout,
-        client.claim(plan.name.as_str()).try_acquire(),
-    );
+    let first = first_contact(plan.connect_timeout, request(client, plan).try_acquire());
     let held = match or_signal(signals, first).await? {
         Attempt::Acquired(lease) => return Ok(lease),
         Attempt::Held(held) => held,
@@ -55,13 +55,27 @@ pub async fn acquire(
     if plan.patience == Patience::None {
         return Err(plan.not_acquired(held.to_string()));
     }
-    say::note(format_args!("waiting for name={}: {held}", plan.name));
+    say::note(
+        "waiting",
+        format_args!("waiting for name={}: {held}", plan.name),
+    );
     or_signal(signals, wait(client, plan, began)).await
+}
+
+fn request(client: &Client, plan: &Plan) -> Request {
+    let mut request = client.claim(plan.name.as_str());
+    if let Some(floor) = plan.floor {
+        request = request.floor(floor);
+    }
+    if let Some(most) = plan.max_hold {
+        request = request.max_hold(most);
+    }
+    request
 }
 
 /// Waits out both the holder and outages, within the limit.
 async fn wait(client: &Client, plan: &Plan, began: Instant) -> Result<Lease, Failure> {
-    let request = client.claim(plan.name.as_str()).on_outage(Outage::WaitOut);
+    let request = request(client, plan).on_outage(Outage::WaitOut);
     let result = match left(plan, began) {
         Some(left) => request.acquire_within(left).await,
         None => request.acquire().await,

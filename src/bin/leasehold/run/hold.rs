@@ -13,9 +13,10 @@ use rustix::process::Signal;
 
 use super::foreground;
 use super::job::{self, Job};
+use super::outcome::Outcome;
 use super::plan::Plan;
 use super::signals::Signals;
-use crate::channel::{End, Event, Order};
+use crate::channel::{Event, Order};
 use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::status_file::{self, State, Status, StatusFile};
@@ -36,11 +37,10 @@ pub struct Hold<'a> {
     term: Term,
     is_lost: bool,
     is_at_risk: bool,
-    /// The job had to be killed from here, which the guardian does not know.
-    is_netted: bool,
     /// When to kill the group if the guardian has not.
     net_at: Instant,
-    end: Option<(End, Option<Cause>)>,
+    runtime_ends_at: Option<Instant>,
+    outcome: Outcome,
 }
 
 /// The first status of a job.
@@ -82,21 +82,21 @@ impl<'a> Hold<'a> {
             term,
             is_lost: false,
             is_at_risk: false,
-            is_netted: false,
-            end: None,
+            runtime_ends_at: None,
+            outcome: Outcome::default(),
         }
     }
 
     /// Until nothing is left of the job.
-    pub async fn run(mut self, signals: &mut Signals) -> Result<Exit, Failure> {
+    pub async fn run(mut self, signals: &mut Signals) -> Result<Outcome, Failure> {
         let clock = self.clock.clone();
         let mut children = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())
             .map_err(|error| Failure::internal("cannot listen for signals", &error))?;
         loop {
             tokio::select! {
                 biased;
-                event = self.job.event() => if let Some(exit) = self.heard(event).await {
-                    return exit;
+                event = self.job.event() => if let Some(outcome) = self.heard(event).await {
+                    return outcome;
                 },
                 term = self.lease.renewed_past(self.term.deadline()), if !self.is_lost => match term {
                     Some(term) => self.renewed(term),
@@ -105,8 +105,12 @@ impl<'a> Hold<'a> {
                 signal = signals.next() => self.job.tell(&Order::Signal(signal.as_raw())),
                 _ = children.recv() => job::reap(),
                 () = clock.sleep_until(self.worry_at()), if !self.is_at_risk && !self.is_lost => self.at_risk(),
-                () = clock.sleep_until(self.net_at) => if let Some(exit) = self.net().await {
-                    return exit;
+                () = clock.sleep_until(self.runtime_ends_at.unwrap_or(Instant::FAR_FUTURE)), if self.runtime_ends_at.is_some() => {
+                    self.runtime_ends_at = None;
+                    self.job.tell(&Order::Stop(Cause::MaxRuntime));
+                },
+                () = clock.sleep_until(self.net_at) => if let Some(outcome) = self.net().await {
+                    return outcome;
                 },
             }
         }
@@ -120,7 +124,10 @@ impl<'a> Hold<'a> {
         });
         if self.is_at_risk {
             self.is_at_risk = false;
-            say::note(format_args!("renewed again name={}", self.plan.name));
+            say::note(
+                "renewed",
+                format_args!("renewed again name={}", self.plan.name),
+            );
         }
         self.show(State::Held);
     }
@@ -133,22 +140,28 @@ impl<'a> Hold<'a> {
     fn at_risk(&mut self) {
         self.is_at_risk = true;
         let term_at = self.plan.pace.term_at(self.term.deadline());
-        say::note(format_args!(
-            "renewals fail: the job is ended in {:.1?} name={} token={}",
-            term_at.since(self.clock.now()),
-            self.plan.name,
-            self.lease.token()
-        ));
+        say::note(
+            "at_risk",
+            format_args!(
+                "renewals fail: the job is ended in {:.1?} name={} token={}",
+                term_at.since(self.clock.now()),
+                self.plan.name,
+                self.lease.token()
+            ),
+        );
         self.show(State::AtRisk);
     }
 
     fn lost(&mut self, reason: Reason) {
         self.is_lost = true;
-        say::note(format_args!(
-            "lease lost reason={reason:?} name={} token={}",
-            self.plan.name,
-            self.lease.token()
-        ));
+        say::note(
+            "lost",
+            format_args!(
+                "lease lost reason={reason} name={} token={}",
+                self.plan.name,
+                self.lease.token()
+            ),
+        );
         self.job.tell(&Order::Stop(match reason {
             Reason::Refused => Cause::Refused,
             Reason::Evicted => Cause::Evicted,
@@ -164,24 +177,28 @@ impl<'a> Hold<'a> {
         self.file.update(self.status.clone());
     }
 
-    /// The guardian spoke, or is gone. An exit ends the run.
-    async fn heard(&mut self, event: Option<Event>) -> Option<Result<Exit, Failure>> {
+    /// The guardian spoke, or is gone. An outcome ends the run.
+    async fn heard(&mut self, event: Option<Event>) -> Option<Result<Outcome, Failure>> {
         let Some(event) = event else {
             return Some(self.unguarded().await);
         };
         match event {
             Event::Started { pid } => {
                 self.job.started(pid);
-                say::detail(format_args!("started pid={pid}"));
+                self.runtime_ends_at = self
+                    .plan
+                    .max_runtime
+                    .map(|most| self.clock.now().after(most));
+                say::detail("started", format_args!("started pid={pid}"));
             }
             Event::NotStarted { error } => return Some(Err(Failure::new(Exit::Internal, error))),
             Event::Stopping { cause } => self.stopping(cause),
             Event::Exited { end, cause } => {
-                self.end = Some((end, cause));
-                say::detail(format_args!("the command ended {end:?}"));
+                self.outcome.end = Some((end, cause));
+                say::detail("ended", format_args!("the command ended {end:?}"));
             }
             Event::Suspended => self.suspend(),
-            Event::Gone { strays } => return Some(Ok(self.exit(&strays))),
+            Event::Gone { strays } => return Some(Ok(self.gone(strays))),
         }
         None
     }
@@ -196,47 +213,48 @@ impl<'a> Hold<'a> {
 
     fn stopping(&self, cause: Cause) {
         let message = format_args!(
-            "ending the job, killed in at most {:.1?} cause={cause:?} name={}",
+            "ending the job, killed in at most {:.1?}: {} name={}",
             self.plan.pace.kill_after(),
+            cause.in_words(),
             self.plan.name
         );
         match cause {
-            Cause::CommandEnded => say::detail(message),
-            _ => say::note(message),
+            Cause::CommandEnded => say::detail("stopping", message),
+            _ => say::note("stopping", message),
         }
     }
 
-    fn exit(&self, strays: &[i32]) -> Exit {
+    fn gone(&mut self, strays: Vec<i32>) -> Outcome {
         if !strays.is_empty() {
-            say::note(format_args!(
-                "{} processes left the job's group and run on without the lease pids={strays:?}",
-                strays.len()
-            ));
+            say::note(
+                "left",
+                format_args!(
+                    "{} processes left the job's group and run on without the lease pids={strays:?}",
+                    strays.len()
+                ),
+            );
         }
-        match self.end {
-            _ if self.is_netted => Exit::Lost,
-            Some((End::Code(code), None | Some(Cause::CommandEnded))) => Exit::Command(code),
-            Some((End::Signal(number), None | Some(Cause::CommandEnded))) => Exit::Signal(number),
-            Some((_, Some(Cause::MaxRuntime))) => Exit::MaxRuntime,
-            Some(_) | None => Exit::Lost,
-        }
+        self.outcome.strays = strays;
+        std::mem::take(&mut self.outcome)
     }
 
     /// The job has to be gone, and the guardian has not said that it is.
-    async fn net(&mut self) -> Option<Result<Exit, Failure>> {
+    async fn net(&mut self) -> Option<Result<Outcome, Failure>> {
         if let Some(event) = self.job.said() {
             return self.heard(Some(event)).await;
         }
-        if self.end.is_none() {
-            self.is_netted = true;
-        }
+        self.outcome.is_netted |= self.outcome.end.is_none();
         self.job.kill();
         self.net_at = self.clock.now().after(KILL_AGAIN);
         None
     }
 
     /// Without its guardian the job is not safe.
-    async fn unguarded(&mut self) -> Result<Exit, Failure> {
+    async fn unguarded(&mut self) -> Result<Outcome, Failure> {
+        if !self.job.has_started() {
+            let message = "the guardian ended before the command was started";
+            return Err(Failure::new(Exit::Internal, message));
+        }
         say::failure(format_args!(
             "the guardian is gone, so the job is killed name={}",
             self.plan.name
@@ -246,6 +264,6 @@ impl<'a> Hold<'a> {
                 .sleep_until(self.clock.now().after(KILL_AGAIN))
                 .await;
         }
-        Ok(Exit::Lost)
+        Ok(Outcome::default())
     }
 }

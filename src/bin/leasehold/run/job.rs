@@ -85,6 +85,10 @@ impl Job {
         self.group = Pid::from_raw(pid);
     }
 
+    pub fn has_started(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// Kills the group without the guardian. `false` if nothing was left of it.
     pub fn kill(&self) -> bool {
         self.group.is_some_and(|group| {

@@ -1,11 +1,12 @@
 //! What a run is to do, checked as a whole before anything is started.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::Name;
 use leasehold::store::Info;
 use leasehold::term::Timing;
+use leasehold::{Name, Token};
 
 use crate::args;
 use crate::exit::Failure;
@@ -23,6 +24,11 @@ pub struct Plan {
     pub store: Choice,
     pub connect_timeout: Duration,
     pub command: Vec<OsString>,
+    pub max_runtime: Option<Duration>,
+    pub max_hold: Option<Duration>,
+    pub hold_at_least: Duration,
+    pub floor: Option<Token>,
+    pub report: Option<PathBuf>,
     conflict: args::Conflict,
 }
 
@@ -41,6 +47,14 @@ impl Plan {
         let timing = Timing::new(arguments.ttl, arguments.margin)?;
         let pace = Pace::new(&timing, arguments.kill_after).map_err(Failure::usage)?;
         Info::here(arguments.label.as_deref())?;
+        for (what, limit) in [
+            ("max-runtime", arguments.max_runtime),
+            ("max-hold", arguments.max_hold),
+            ("hold-at-least", arguments.hold_at_least),
+        ] {
+            check_limit(what, limit)?;
+        }
+        let floor = arguments.min_token.as_deref().map(str::parse).transpose()?;
         Ok(Self {
             name,
             timing,
@@ -52,8 +66,13 @@ impl Plan {
             },
             label: arguments.label,
             connect_timeout: arguments.store.connect_timeout,
-            store: arguments.store.url.into(),
+            store: Choice::of(&arguments.store)?,
             command: arguments.command,
+            max_runtime: arguments.max_runtime,
+            max_hold: arguments.max_hold,
+            hold_at_least: arguments.hold_at_least.unwrap_or_default(),
+            floor,
+            report: arguments.report,
             conflict: arguments.conflict,
         })
     }
@@ -61,6 +80,26 @@ impl Plan {
     /// The end of a run whose name somebody else holds.
     pub fn not_acquired(&self, why: String) -> Failure {
         let message = format!("not acquired: {why} name={}", self.name);
-        Failure::new(self.conflict.exit(), message)
+        Failure {
+            is_conflict: true,
+            ..Failure::new(self.conflict.exit(), message)
+        }
+    }
+}
+
+/// Nothing at all is a mistake, and so is more than a name may be taken without anybody behind it.
+fn check_limit(what: &str, limit: Option<Duration>) -> Result<(), Failure> {
+    match limit {
+        Some(limit) if limit.is_zero() || what == "hold-at-least" && limit > Timing::MAX_TTL => {
+            let most = if what == "hold-at-least" {
+                " and at most 24h"
+            } else {
+                ""
+            };
+            Err(Failure::usage(format!(
+                "{what} {limit:?} refused: expected more than 0s{most}"
+            )))
+        }
+        _ => Ok(()),
     }
 }
