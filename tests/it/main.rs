@@ -13,3 +13,4 @@ mod simulator;
 mod sqlite;
 mod tidy;
 mod tls;
+mod tool;
