@@ -2,6 +2,7 @@
 
 pub mod clock;
 mod error;
+pub mod fence;
 mod holder;
 mod name;
 pub mod store;
