@@ -1,3 +1,5 @@
 //! Everything that needs more than a pure function: real stores, real processes, real time.
 
 mod conformance;
+mod harness;
+mod redis;
