@@ -230,7 +230,6 @@ async fn the_first_write_is_accepted_and_its_pass_kept(bench: &Bench) {
 
 async fn a_holder_writes_many_times(bench: &Bench) {
     let (resource, pass) = (bench.resource("a"), bench.pass(1, 1));
-    bench.raised(&resource, &pass).await;
     for value in ["one", "two", "three"] {
         bench.written(&resource, &pass, value).await;
     }

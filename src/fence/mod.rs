@@ -9,18 +9,18 @@ mod pass;
 #[cfg(all(feature = "internals", feature = "conformance"))]
 #[doc(hidden)]
 pub mod planted;
-//G #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
-//G mod postgres;
-//G #[cfg(feature = "redis")]
-//G pub mod redis;
+#[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
+mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod refusal;
 mod rule;
 #[cfg(feature = "rusqlite")]
 pub mod rusqlite;
-//G #[cfg(feature = "sqlx")]
-//G pub mod sqlx;
-//G #[cfg(feature = "tokio-postgres")]
-//G pub mod tokio_postgres;
+#[cfg(feature = "sqlx")]
+pub mod sqlx;
+#[cfg(feature = "tokio-postgres")]
+pub mod tokio_postgres;
 //G #[cfg(feature = "tower")]
 //G pub mod tower;
 

@@ -29,7 +29,7 @@
 //! leases: a writer that is paused inside its transaction would keep every renewal of the machine waiting.
 //!
 //! # Errors
-//! `Stale` with the [`Refusal`]; `TimedOut` with [`Blocked`] where another connection kept the file busy for longer than
+//! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`] where another connection kept the file busy for longer than
 //! this connection's `busy_timeout`; `Misconfigured` where the table is missing or the file cannot be written.
 //!
 //! # Cancel safety

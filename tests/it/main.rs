@@ -1,5 +1,6 @@
 //! Everything that needs more than a pure function: real stores, real processes, real time.
 
 mod conformance;
+mod fence;
 mod harness;
 mod redis;
