@@ -74,7 +74,8 @@ const CHECKS: &[(&str, Check)] = checks![
     the_fence_survives_a_restart,
     a_write_cut_short_keeps_its_raise,
     an_unknown_answer_is_resolved_by_reading_back,
-    a_raise_and_a_write_at_once_lose_nothing,
+    a_raise_beside_a_slow_write_loses_nothing,
+    a_raise_beside_many_writers_loses_nothing,
     contended_raises_end_at_the_highest,
 ];
 
@@ -116,15 +117,16 @@ impl Bench {
         format!("{}/{rest}", self.prefix)
     }
 
-    /// A pass of this check's lease name; `claim` tells holders apart.
+    /// A pass of this check's lease name; `claim` tells holders apart, each in a process of its own.
     fn pass(&self, claim: u64, token: u64) -> Pass {
         self.pass_for("lease é", claim, token)
     }
 
     fn pass_for(&self, name: &str, claim: u64, token: u64) -> Pass {
+        let client = Uuid::from_u128(self.client.as_u128() ^ u128::from(claim));
         Pass::new(
             Name::new(self.resource(name)).expect("a valid name"),
-            Holder::new(self.client, claim),
+            Holder::new(client, claim),
             // As high as real ones, so that a number kept as a double or in 32 bits is found out.
             Token::new((1 << 53) - 1_000 + token).expect("a valid token"),
         )
@@ -261,7 +263,8 @@ async fn a_raise_bars_the_older_before_any_write(bench: &Bench) {
 
 async fn two_leases_of_one_process_have_passes_of_their_own(bench: &Bench) {
     let resource = bench.resource("a");
-    let (first, second) = (bench.pass(1, 1), bench.pass(2, 2));
+    let (first, mut second) = (bench.pass(1, 1), bench.pass(2, 2));
+    second.holder = Holder::new(first.holder.client(), 2);
     bench.written(&resource, &first, "first").await;
     bench.written(&resource, &second, "second").await;
     let stale = Refusal::Stale {
@@ -432,7 +435,37 @@ async fn an_unknown_answer_is_resolved_by_reading_back(bench: &Bench) {
     }
 }
 
-async fn a_raise_and_a_write_at_once_lose_nothing(bench: &Bench) {
+/// However far a write has come, a raise either waits for it or bars it: nothing lands between the successor's first
+/// read and its own write.
+async fn a_raise_beside_a_slow_write_loses_nothing(bench: &Bench) {
+    for polls in 1..=12 {
+        let resource = bench.resource(polls);
+        let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
+        bench.written(&resource, &older, "begin").await;
+        let mut write = bench.guard.write(&resource, Some(&older), "older");
+        let early = Cut::after(polls, &mut write).await;
+        let read = async {
+            bench.raised(&resource, &successor).await;
+            bench.guard.read(&resource).await
+        };
+        let rest = async {
+            match early {
+                Some(answer) => answer,
+                None => write.await,
+            }
+        };
+        let (base, answer) = tokio::join!(biased; read, rest);
+        let expected = if answer.is_ok() { "older" } else { "begin" };
+        assert_eq!(
+            base.as_deref(),
+            Some(expected),
+            "the write answered {answer:?}"
+        );
+        assert_eq!(bench.guard.read(&resource).await, base);
+    }
+}
+
+async fn a_raise_beside_many_writers_loses_nothing(bench: &Bench) {
     for round in 0..20 {
         let resource = bench.resource(round);
         let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));

@@ -34,7 +34,9 @@
 //! the answer to a commit was lost, look at [`row`](Fence::row) and at what was to be written.
 //!
 //! # Cancel safety
-//! Dropped futures and transactions roll back, except a commit, which may or may not have been carried out.
+//! Dropped futures and transactions roll back, except a commit, which may or may not have been carried out. sqlx 0.9.0
+//! itself leaves a transaction open on the pooled connection where the future of its own `begin` is dropped; the fence's
+//! [`begin`](Fence::begin) does not, and a [`raise`](Fence::raise) in such a transaction is refused as not the first.
 
 use std::time::Duration;
 
@@ -100,7 +102,11 @@ impl Fence {
         let pass = bearer.pass()?;
         // One round trip for both: nothing comes between the begin and what has to come first.
         let opening = format!("BEGIN; {}", self.0.set_lock_timeout());
-        let begun = pool.begin_with(AssertSqlSafe(opening)).await;
+        // In a task of its own, which nobody drops: sqlx 0.9.0 forgets a begin that is dropped before its answer, and the
+        // pool hands the connection to the next user inside that transaction.
+        let pool = pool.clone();
+        let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(opening)).await });
+        let begun = begun.await.unwrap_or(Err(DriverError::WorkerCrashed));
         let mut transaction = begun.map_err(|error| self.failed("begin", error))?;
         self.raise_pass(&mut transaction, bearer, &pass).await?;
         Ok(transaction)

@@ -50,9 +50,13 @@ impl File {
 
 fn connect(path: &PathBuf) -> Connection {
     let connection = Connection::open(path).expect("a local file");
+    // SQLite's own waits grow to 100 ms, and so let one of many writers starve.
     connection
-        .busy_timeout(Duration::from_secs(10))
-        .expect("a valid time");
+        .busy_handler(Some(|tries| {
+            std::thread::sleep(Duration::from_millis(1));
+            tries < 10_000
+        }))
+        .expect("a valid handler");
     connection
         .pragma_update(None, "synchronous", "normal")
         .expect("known to SQLite");

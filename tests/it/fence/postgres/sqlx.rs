@@ -12,6 +12,7 @@ use sqlx::{Executor, PgPool, Postgres};
 
 use crate::fence::{pass, pass_for};
 use crate::harness::postgres_server::PostgresServer;
+use crate::harness::wait::until;
 
 #[derive(Debug)]
 struct Registers(PgPool);
@@ -57,9 +58,8 @@ impl Guarded for Registers {
         shown: Option<&'a Pass>,
     ) -> Reply<'a, Result<(), Error>> {
         Box::pin(async move {
-            let mut transaction = self.0.begin().await.expect("begun");
-            fence(resource)
-                .raise(&mut transaction, Pass::required(shown)?)
+            let transaction = fence(resource)
+                .begin(&self.0, Pass::required(shown)?)
                 .await?;
             transaction.commit().await.expect("committed");
             Ok(())
@@ -161,4 +161,38 @@ async fn a_dropped_transaction_leaves_no_raise() {
     drop(transaction);
     assert_eq!(fence("a").row(&pool).await.expect("read"), None);
     assert_eq!(get(&pool, "a").await, None);
+}
+
+#[tokio::test]
+async fn a_begin_that_is_dropped_leaves_no_transaction_behind() {
+    let pool = pool().await;
+    for _ in 0..20 {
+        let (fence, pass) = (fence("a"), pass(1, 1));
+        let mut begin = Box::pin(fence.begin(&pool, &pass));
+        // Polled until the request has left, then dropped.
+        let _unheard = tokio::time::timeout(Duration::ZERO, &mut begin).await;
+    }
+    until("the transactions to end", async || {
+        let open: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND state LIKE 'idle in transaction%'",
+        )
+        .fetch_one(&pool)
+        .await
+        .expect("read");
+        (open == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_raise_in_a_transaction_of_the_users_own_is_committed_with_it() {
+    let pool = pool().await;
+    let mut transaction = pool.begin().await.expect("begun");
+    fence("a")
+        .raise(&mut transaction, &pass(1, 1))
+        .await
+        .expect("raised");
+    transaction.commit().await.expect("committed");
+    assert_eq!(fence("a").row(&pool).await.expect("read"), Some(pass(1, 1)));
 }
