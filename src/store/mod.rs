@@ -28,10 +28,14 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod memory;
-//R
-//pub mod redis;
-//S
-//pub mod sqlite;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+#[cfg(not(all(feature = "redis", feature = "sqlite")))]
+mod absent;
+mod url;
 
 use std::fmt;
 use std::future::Future;
@@ -46,6 +50,8 @@ pub use crate::error::{Error, ErrorKind};
 pub use crate::holder::Holder;
 pub use crate::name::Name;
 pub use crate::token::Token;
+
+pub use self::url::open;
 
 /// What a store's methods give back: a future that can be moved to any thread.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

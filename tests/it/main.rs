@@ -1,6 +1,13 @@
 //! Everything that needs more than a pure function: real stores, real processes, real time.
+#![expect(
+    clippy::unwrap_used,
+    reason = "tests speak through their names and fail by panic"
+)]
 
 mod conformance;
 mod fence;
 mod harness;
+mod lease;
 mod redis;
+mod sqlite;
+mod tidy;

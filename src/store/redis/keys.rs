@@ -37,6 +37,11 @@ impl Keys {
         self.join(name.as_str(), "}:freed")
     }
 
+    /// A channel that belongs to no name, since a name is never empty, but to the same rights.
+    pub(super) fn channel_of_nobody(&self) -> String {
+        self.join("", "}:freed")
+    }
+
     /// The pattern of all leases whose names begin so, for SCAN.
     pub(super) fn pattern(&self, begin: &str) -> String {
         let mut pattern = String::new();

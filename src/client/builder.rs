@@ -1,0 +1,90 @@
+//! The settings of a client, all checked in `build()`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Client;
+use crate::error::Error;
+use crate::store::{self, Info, Store};
+use crate::term::Timing;
+
+/// Puts a client together.
+#[derive(Debug, Default)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder {
+    source: Option<Source>,
+    ttl: Option<Duration>,
+    margin: Option<Duration>,
+    label: Option<String>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Url(String),
+    Store(Arc<dyn Store>),
+}
+
+impl Builder {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// The store at this URL: `redis://`, `rediss://`, `redis+unix:`, `sqlite:PATH` or `memory:`.
+    pub fn store_url(mut self, url: impl Into<String>) -> Self {
+        self.source = Some(Source::Url(url.into()));
+        self
+    }
+
+    /// A store that is open already.
+    pub fn store(mut self, store: impl Store) -> Self {
+        self.source = Some(Source::Store(Arc::new(store)));
+        self
+    }
+
+    /// A store that is open already and shared with others.
+    pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.source = Some(Source::Store(store));
+        self
+    }
+
+    /// How long the store keeps a lease without a renewal; 30 s by default.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How much earlier than the store we hold a lease to be over; ttl/50 + 20 ms by default.
+    pub fn margin(mut self, margin: Duration) -> Self {
+        self.margin = Some(margin);
+        self
+    }
+
+    /// What others are told about the holder; at most 200 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Checks the settings and opens the store.
+    ///
+    /// # Errors
+    /// `Invalid`, with the bad value and what was expected; otherwise as the store's opening.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    pub async fn build(self) -> Result<Client, Error> {
+        let ttl = self.ttl.unwrap_or(Timing::DEFAULT_TTL);
+        let timing = Timing::new(ttl, self.margin)?;
+        let info = Info::here(self.label.as_deref())?;
+        let store = match self.source {
+            Some(Source::Store(store)) => store,
+            Some(Source::Url(url)) => store::open(&url).await?,
+            None => {
+                return Err(Error::invalid(
+                    "client refused: no store given; expected store_url() or store()",
+                ));
+            }
+        };
+        Ok(Client::new(store, timing, info))
+    }
+}

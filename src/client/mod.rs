@@ -1,0 +1,225 @@
+//! The client: one store, one watchdog, and the way to a lease.
+
+mod acquire;
+mod builder;
+mod floors;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+pub use self::acquire::{Attempt, Outage, Request};
+pub use self::builder::Builder;
+use self::floors::Floors;
+use crate::error::{Error, ErrorKind};
+use crate::lease::Lease;
+use crate::name::Name;
+use crate::store::{Info, Store};
+use crate::telemetry;
+use crate::term::Timing;
+use crate::token::Token;
+use crate::watchdog::Watchdog;
+
+/// Acquires leases from one store and keeps them renewed. Cloning is cheap; clones are one client.
+///
+/// ```
+/// # tokio_test_run(async {
+/// use leasehold::{Attempt, Client};
+/// use leasehold::store::memory::Memory;
+///
+/// let client = Client::builder().store(Memory::new()).build().await?;
+/// let lease = client.acquire("nightly-report").await?;
+/// println!("token {}", lease.token());
+/// assert!(matches!(client.try_acquire("nightly-report").await?, Attempt::Held(_)));
+/// lease.release().await;
+/// # Ok::<(), leasehold::Error>(())
+/// # });
+/// # fn tokio_test_run<F: Future<Output = Result<(), leasehold::Error>>>(f: F) {
+/// #     tokio::runtime::Runtime::new().unwrap().block_on(f).unwrap();
+/// # }
+/// ```
+///
+/// When the last clone is dropped, leases that are still held are renewed on until their guards are gone.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Arc<dyn Store>,
+    watchdog: OnceCell<Watchdog>,
+    id: Uuid,
+    /// Who built it; another process is the child of a fork.
+    pid: u32,
+    timing: Timing,
+    info: Arc<Info>,
+    floors: Mutex<Floors>,
+    is_closed: AtomicBool,
+}
+
+impl Client {
+    /// A client with settings of your own.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// A client of the store at this URL, with the defaults.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that says nothing to us; otherwise as the store's opening.
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        Self::builder().store_url(url).build().await
+    }
+
+    fn new(store: Arc<dyn Store>, timing: Timing, info: Info) -> Self {
+        telemetry::describe();
+        Self {
+            inner: Arc::new(Inner {
+                store,
+                watchdog: OnceCell::new(),
+                id: Uuid::new_v4(),
+                pid: std::process::id(),
+                timing,
+                info: Arc::new(info),
+                floors: Mutex::default(),
+                is_closed: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// Asks for a name with options of its own.
+    pub fn claim(&self, name: impl AsRef<str>) -> Request {
+        Request::new(self.clone(), name.as_ref())
+    }
+
+    /// Takes the name if it is free: one round trip.
+    ///
+    /// # Errors
+    /// As [`Request::try_acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Request::try_acquire`].
+    pub async fn try_acquire(&self, name: impl AsRef<str>) -> Result<Attempt, Error> {
+        self.claim(name).try_acquire().await
+    }
+
+    /// Takes the name, however long somebody else has it.
+    ///
+    /// # Errors
+    /// As [`Request::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Request::acquire`].
+    pub async fn acquire(&self, name: impl AsRef<str>) -> Result<Lease, Error> {
+        self.claim(name).acquire().await
+    }
+
+    /// Takes the name, waiting for it no longer than `limit`.
+    ///
+    /// # Errors
+    /// As [`Request::acquire_within`].
+    ///
+    /// # Cancel safety
+    /// As [`Request::acquire_within`].
+    pub async fn acquire_within(
+        &self,
+        name: impl AsRef<str>,
+        limit: Duration,
+    ) -> Result<Lease, Error> {
+        self.claim(name).acquire_within(limit).await
+    }
+
+    /// Does the work while the name is held.
+    ///
+    /// # Errors
+    /// As [`Request::run`].
+    ///
+    /// # Cancel safety
+    /// As [`Request::run`].
+    pub async fn run<T>(
+        &self,
+        name: impl AsRef<str>,
+        work: impl AsyncFnOnce(&Lease) -> T,
+    ) -> Result<T, Error> {
+        self.claim(name).run(work).await
+    }
+
+    /// The store, for a look at leases, for evictions and hazards.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    /// Lifts the next grant of this name over a token that storage has seen.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that breaks the rules.
+    pub fn raise_floor(&self, name: impl AsRef<str>, token: Token) -> Result<(), Error> {
+        self.inner.raise_floor(&Name::new(name)?, token);
+        Ok(())
+    }
+
+    /// Ends everything: cancels the holders, waits for their guards to be gone, sends the releases, closes the store. Takes
+    /// no longer than `limit` and answers whether nothing was left; what was runs out by itself.
+    ///
+    /// # Cancel safety
+    /// Dropped, the holders stay cancelled and the guards' releases are still sent.
+    pub async fn shutdown(&self, limit: Duration) -> bool {
+        self.inner.is_closed.store(true, Ordering::Release);
+        if self.inner.is_forked() {
+            return true;
+        }
+        let is_done = match self.inner.watchdog.get() {
+            Some(watchdog) => watchdog.shut_down(limit).await,
+            None => true,
+        };
+        self.inner.store.close().await;
+        is_done
+    }
+}
+
+impl Inner {
+    /// The watchdog, started for the first lease.
+    async fn watchdog(&self) -> Result<&Watchdog, Error> {
+        if self.is_forked() {
+            return Err(Error::new(
+                ErrorKind::Closed,
+                "acquire refused: the client belongs to the parent of this process",
+            ));
+        }
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(Error::new(
+                ErrorKind::Closed,
+                "acquire refused: the client was shut down",
+            ));
+        }
+        let start = || Watchdog::start(self.store.clone());
+        self.watchdog.get_or_try_init(start).await
+    }
+
+    fn is_forked(&self) -> bool {
+        self.pid != std::process::id()
+    }
+
+    fn floor(&self, name: &Name) -> Option<Token> {
+        let floors = self.floors.lock().unwrap_or_else(PoisonError::into_inner);
+        floors.get(name)
+    }
+
+    fn raise_floor(&self, name: &Name, token: Token) {
+        let mut floors = self.floors.lock().unwrap_or_else(PoisonError::into_inner);
+        floors.raise(name, token);
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("store", &self.inner.store.location())
+            .field("id", &self.inner.id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,287 @@
+//! The guard that a holder keeps while it works.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
+use crate::holder::Holder;
+use crate::name::Name;
+use crate::store::{Release, Store};
+use crate::telemetry::{self, Event};
+use crate::term::{self, Instant, Term, Timing};
+use crate::token::Token;
+use crate::watchdog::Enrollment;
+
+pub use crate::watchdog::signal::Reason;
+
+/// A lease that is held, and renewed until this guard is gone.
+///
+/// # Guarantees
+/// - [`check`](Self::check) never says yes at or past the deadline: `ttl - margin` after the last confirmed request left.
+/// - The [`cancellation_token`](Self::cancellation_token) is cancelled at that deadline, or as soon as the process runs
+///   again. No reply is needed, and no blocked executor can delay it.
+/// - A lease that was lost stays lost, whatever reply comes late.
+/// - Dropping the guard releases the lease. It never blocks, never fails, and works without a runtime.
+///
+/// # Assumptions
+/// The store's clock gains no more than the margin on ours within one ttl. A failover, a flush or an operator can grant the
+/// name earlier; then the holder hears at its next renewal, and only storage that compares the [`token`](Self::token) is
+/// safe (see the promises of [this crate](crate)).
+///
+/// # Errors
+/// [`check`](Self::check) fails with `Lost` and nothing else.
+#[must_use = "a lease that is dropped is released at once"]
+pub struct Lease {
+    enrollment: Enrollment,
+    store: Arc<dyn Store>,
+    name: Name,
+    holder: Holder,
+    token: Token,
+    timing: Timing,
+    held_since: Instant,
+    /// Who enrolled; another process is the child of a fork.
+    pid: u32,
+}
+
+/// How a lease stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// Held, and renewals are answered. Exits: AtRisk (two thirds of the ttl without a renewal), Lost.
+    Held,
+    /// Held, but the renewal is overdue. Exits: Held (renewed), Lost (at the deadline).
+    AtRisk,
+    /// Not held any more. No exits.
+    Lost(Reason),
+}
+
+/// How a release ended. Whatever it is, the lease is not held here any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// The name is free, or kept as was asked.
+    Released,
+    /// It had been lost before.
+    AlreadyLost,
+    /// The store did not answer. The release is repeated in the background; at the latest the lease runs out by itself.
+    Unknown,
+}
+
+/// What a lease is made of; the client puts it together.
+pub(crate) struct Parts {
+    pub(crate) enrollment: Enrollment,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) name: Name,
+    pub(crate) holder: Holder,
+    pub(crate) token: Token,
+    pub(crate) timing: Timing,
+    pub(crate) held_since: Instant,
+    pub(crate) pid: u32,
+}
+
+impl Lease {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts {
+            enrollment,
+            store,
+            name,
+            holder,
+            token,
+            timing,
+            held_since,
+            pid,
+        } = parts;
+        telemetry::granted(name.as_str(), token.get());
+        Self {
+            enrollment,
+            store,
+            name,
+            holder,
+            token,
+            timing,
+            held_since,
+            pid,
+        }
+    }
+
+    /// What is held.
+    pub const fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// The fencing token: hand it to storage with each write.
+    pub const fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The identity under which it is held.
+    pub const fn holder(&self) -> Holder {
+        self.holder
+    }
+
+    /// How long the store keeps it without a renewal.
+    pub const fn ttl(&self) -> Duration {
+        self.timing.ttl()
+    }
+
+    /// The clock by which it is measured.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        self.enrollment.clock()
+    }
+
+    /// Whether it is held now, exactly and without any I/O: cheap enough to ask before each step of the work.
+    ///
+    /// A yes can be old by the time it is acted on: only a fence closes that gap.
+    ///
+    /// # Errors
+    /// `Lost`, with the reason.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.enrollment.signal().check(self.clock().now()) {
+            Ok(_) => Ok(()),
+            Err(reason) => Err(self.loss(reason)),
+        }
+    }
+
+    fn loss(&self, reason: Reason) -> Error {
+        Error::new(
+            ErrorKind::Lost,
+            format!(
+                "lease lost: {reason} lease={} token={}",
+                self.name, self.token
+            ),
+        )
+    }
+
+    /// How it stands now.
+    pub fn state(&self) -> State {
+        let now = self.clock().now();
+        match self.enrollment.signal().check(now) {
+            Err(reason) => State::Lost(reason),
+            Ok(deadline) if now >= self.timing.term_until(deadline).at_risk_at() => State::AtRisk,
+            Ok(_) => State::Held,
+        }
+    }
+
+    /// How long it is held yet if no further renewal is confirmed. Nothing once it is lost.
+    pub fn remaining(&self) -> Duration {
+        let now = self.clock().now();
+        let deadline = self.enrollment.signal().check(now);
+        deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
+    }
+
+    /// The term that the last confirmed request bought, on the lease's [`clock`](Self::clock). `None` once it is lost.
+    pub fn term(&self) -> Option<Term> {
+        let deadline = self.enrollment.signal().deadline().ok()?;
+        Some(self.timing.term_until(deadline))
+    }
+
+    /// Waits for a term that ends later than `deadline`. `None` once the lease is lost.
+    ///
+    /// # Cancel safety
+    /// Dropping it changes nothing.
+    pub async fn renewed_past(&self, deadline: Instant) -> Option<Term> {
+        let deadline = self.enrollment.moved_past(deadline).await.ok()?;
+        Some(self.timing.term_until(deadline))
+    }
+
+    /// A token that is cancelled when the lease is lost. Cancelling it yourself cancels nobody else.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.enrollment.signal().token().child_token()
+    }
+
+    /// Waits until the lease is lost.
+    ///
+    /// # Cancel safety
+    /// Dropping it changes nothing.
+    pub async fn lost(&self) -> Reason {
+        self.enrollment.signal().token().cancelled().await;
+        let reason = self.enrollment.signal().deadline();
+        reason.expect_err("a loss is written before it is told")
+    }
+
+    /// Shows that the work goes on, for a lease that was asked for with a limit on the time without progress.
+    pub fn progress(&self) {
+        let now = self.clock().now();
+        self.enrollment.signal().note_progress(now);
+    }
+
+    /// Gives the name back and waits for the answer, for no longer than a request may take.
+    ///
+    /// # Cancel safety
+    /// Dropped, the release is left to the watchdog. The lease is not held here from the first poll on.
+    pub async fn release(self) -> Ending {
+        self.end(None).await
+    }
+
+    /// Gives the lease up, but lets the name stay taken for `rest` yet: so a short job does not run twice when the clocks
+    /// of two machines differ.
+    ///
+    /// # Cancel safety
+    /// As [`release`](Self::release).
+    pub async fn release_keeping(self, rest: Duration) -> Ending {
+        self.end(Some(rest)).await
+    }
+
+    async fn end(mut self, keep_for: Option<Duration>) -> Ending {
+        if self.is_forked() {
+            return Ending::Unknown;
+        }
+        let limit = term::request_limit(self.timing.ttl());
+        let was_held = self.enrollment.signal().check(self.clock().now()).is_ok();
+        if was_held {
+            telemetry::left(self.clock().now().since(self.held_since));
+        }
+        // Withdrawn first: no renewal may follow the release.
+        let ending = match self.enrollment.withdraw(keep_for, limit + limit / 2) {
+            None => Ending::AlreadyLost,
+            Some(withdrawal) => {
+                let releasing = self.store.release(&self.name, self.holder, keep_for, limit);
+                let answer = releasing.await;
+                withdrawal.settle(answer.is_ok());
+                match answer {
+                    Err(_) => Ending::Unknown,
+                    Ok(Release::Released) if was_held => Ending::Released,
+                    Ok(_) => Ending::AlreadyLost,
+                }
+            }
+        };
+        telemetry::released(match ending {
+            Ending::Released => "released",
+            Ending::AlreadyLost => "already_lost",
+            Ending::Unknown => "unknown",
+        });
+        ending
+    }
+
+    fn is_forked(&self) -> bool {
+        self.pid != std::process::id()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            self.enrollment.abandon();
+        } else if !self.enrollment.has_ended() {
+            let now = self.clock().now();
+            let was_held = self.enrollment.signal().check(now).is_ok();
+            let held_for = was_held.then(|| now.since(self.held_since));
+            self.enrollment.report(Event::Dropped { held_for });
+            self.enrollment.leave(None);
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", &self.name)
+            .field("token", &self.token)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,271 @@
+//! What leasehold tells the outside: one function per event, each a metric and a tracing event. The only caller of the
+//! `metrics` and `tracing` macros for lease events.
+//!
+//! The user's subscriber and recorder run inside these calls, and may block. So the watchdog's thread never makes them:
+//! it hands an [`Event`] to a [`Reporter`], whose own thread does. A full queue drops the event and counts it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
+
+use crate::error::{Error, ErrorKind};
+
+/// Events that wait for the reporter. A hundred batches a second fill it in ten seconds of a blocked log, which is when
+/// dropping is right.
+const QUEUE: usize = 1_024;
+
+/// Something that happened on a thread that must not block.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A batch of renewals came back.
+    Renewed(Batch),
+    /// A lease was lost, `overrun` after its deadline.
+    Lost {
+        name: String,
+        reason: &'static str,
+        overrun: Duration,
+    },
+    /// A guard was dropped without a release; if the lease was held until then, for so long.
+    Dropped { held_for: Option<Duration> },
+    /// A release of the watchdog's came back.
+    Released { outcome: &'static str },
+    /// The loop woke so much later than planned.
+    Woke { late: Duration },
+    /// The server's clock stepped.
+    ClockJumped { kind: &'static str, by: Duration },
+    /// Code of the user's, run by a cancellation, panicked.
+    WakerPanicked { name: String },
+}
+
+/// How a batch of renewals went.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) size: usize,
+    pub(crate) took: Duration,
+    pub(crate) renewed: u64,
+    pub(crate) refused: u64,
+    pub(crate) unknown: u64,
+    pub(crate) least_left: Option<f64>,
+    pub(crate) first_error: Option<Error>,
+}
+
+impl Event {
+    fn emit(self) {
+        match self {
+            Self::Renewed(batch) => renewed(&batch),
+            Self::Lost {
+                name,
+                reason,
+                overrun,
+            } => lost(&name, reason, overrun),
+            Self::Dropped { held_for } => {
+                held_for.into_iter().for_each(left);
+                released("dropped");
+            }
+            Self::Released { outcome } => released(outcome),
+            Self::Woke { late } => histogram!("leasehold_watchdog_lag_seconds").record(late),
+            Self::ClockJumped { kind, by } => clock_jumped(kind, by),
+            Self::WakerPanicked { name } => {
+                tracing::error!(lease = name, "code woken by the loss of a lease panicked");
+            }
+        }
+    }
+}
+
+/// Where events go that happen on a thread that must not block.
+#[derive(Debug, Clone)]
+pub(crate) struct Reporter {
+    queue: SyncSender<Event>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Reporter {
+    /// Starts the reporter's thread. It ends when the last handle is gone.
+    pub(crate) fn start() -> Result<Self, Error> {
+        let (queue, events) = sync_channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let reporter = Self {
+            queue,
+            dropped: dropped.clone(),
+        };
+        let thread = std::thread::Builder::new().name("leasehold-report".into());
+        let started = thread.spawn(move || report(&events, &dropped));
+        started.map_err(|source| {
+            Error::new(
+                ErrorKind::Unavailable,
+                "acquire failed: the reporter's thread did not start",
+            )
+            .with_source(source)
+        })?;
+        Ok(reporter)
+    }
+
+    /// Hands an event over. Never blocks.
+    pub(crate) fn send(&self, event: Event) {
+        if self.queue.try_send(event).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn report(events: &Receiver<Event>, dropped: &AtomicU64) {
+    for event in events {
+        // A subscriber or recorder that panics is the user's; the next event is still reported.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| event.emit()));
+        let missed = dropped.swap(0, Ordering::Relaxed);
+        if missed > 0 {
+            counter!("leasehold_events_dropped_total").increment(missed);
+        }
+    }
+}
+
+fn renewed(batch: &Batch) {
+    for (outcome, count) in [
+        ("renewed", batch.renewed),
+        ("refused", batch.refused),
+        ("unknown", batch.unknown),
+    ] {
+        counter!("leasehold_renewals_total", "outcome" => outcome).increment(count);
+    }
+    histogram!("leasehold_renewal_duration_seconds").record(batch.took);
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a batch has a few hundred leases"
+    )]
+    histogram!("leasehold_watchdog_batch_size").record(batch.size as f64);
+    if let Some(left) = batch.least_left {
+        histogram!("leasehold_renewal_margin_ratio").record(left);
+    }
+    if let Some(error) = &batch.first_error {
+        let cause = std::error::Error::source(error).map(ToString::to_string);
+        tracing::warn!(
+            leases = batch.unknown,
+            kind = ?error.kind(),
+            error = %error,
+            cause = cause.unwrap_or_default(),
+            "renewals got no answer and are tried again"
+        );
+    }
+}
+
+fn lost(name: &str, reason: &'static str, overrun: Duration) {
+    counter!("leasehold_leases_lost_total", "reason" => reason).increment(1);
+    histogram!("leasehold_loss_overrun_seconds").record(overrun);
+    gauge!("leasehold_held_leases").decrement(1);
+    tracing::warn!(lease = name, reason, ?overrun, "lease lost");
+}
+
+fn clock_jumped(kind: &'static str, by: Duration) {
+    counter!("leasehold_clock_jumps_total", "kind" => kind).increment(1);
+    tracing::error!(kind, ?by, "the clock of the store's server stepped");
+}
+
+/// A call to acquire ended.
+pub(crate) fn acquire_ended(outcome: &'static str, waited: Duration) {
+    counter!("leasehold_acquisitions_total", "outcome" => outcome).increment(1);
+    histogram!("leasehold_acquire_wait_seconds", "outcome" => outcome).record(waited);
+}
+
+/// A lease was granted.
+pub(crate) fn granted(name: &str, token: u64) {
+    gauge!("leasehold_held_leases").increment(1);
+    tracing::debug!(lease = name, token, "lease granted");
+}
+
+/// A guard's release ended.
+pub(crate) fn released(outcome: &'static str) {
+    counter!("leasehold_releases_total", "outcome" => outcome).increment(1);
+}
+
+/// A lease ended by its guard while it was held.
+pub(crate) fn left(held_for: Duration) {
+    gauge!("leasehold_held_leases").decrement(1);
+    histogram!("leasehold_hold_duration_seconds").record(held_for);
+}
+
+/// A grant was refused because its token was not above one seen before.
+pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
+    counter!("leasehold_tokens_fallen_total").increment(1);
+    tracing::error!(
+        lease = name,
+        token,
+        floor,
+        "a grant was refused: its token fell"
+    );
+}
+
+/// Describes every metric and registers those that have no labels, so that dashboards see zeros.
+pub(crate) fn describe() {
+    describe_counter!(
+        "leasehold_acquisitions_total",
+        "Calls to acquire that ended, by outcome"
+    );
+    describe_histogram!(
+        "leasehold_acquire_wait_seconds",
+        Unit::Seconds,
+        "From the call to acquire to its end"
+    );
+    describe_gauge!("leasehold_held_leases", "Leases held by this process");
+    describe_histogram!(
+        "leasehold_hold_duration_seconds",
+        Unit::Seconds,
+        "How long leases were held"
+    );
+    describe_counter!("leasehold_renewals_total", "Renewals of leases, by outcome");
+    describe_histogram!(
+        "leasehold_renewal_duration_seconds",
+        Unit::Seconds,
+        "From the send of a batch to its answer"
+    );
+    describe_histogram!(
+        "leasehold_renewal_margin_ratio",
+        "Least share of the ttl that was left when a batch was renewed"
+    );
+    describe_counter!(
+        "leasehold_leases_lost_total",
+        "Leases lost while held, by reason"
+    );
+    describe_histogram!(
+        "leasehold_loss_overrun_seconds",
+        Unit::Seconds,
+        "How late after its deadline a holder was told"
+    );
+    describe_counter!("leasehold_releases_total", "Ends of holding, by outcome");
+    describe_histogram!(
+        "leasehold_watchdog_lag_seconds",
+        Unit::Seconds,
+        "How much later than planned the watchdog woke"
+    );
+    describe_histogram!(
+        "leasehold_watchdog_batch_size",
+        "Leases in one batch of renewals"
+    );
+    describe_counter!(
+        "leasehold_clock_jumps_total",
+        "Steps seen of the clock of the store's server"
+    );
+    describe_counter!(
+        "leasehold_tokens_fallen_total",
+        "Grants refused because their token was not above one seen before"
+    );
+    describe_counter!(
+        "leasehold_events_dropped_total",
+        "Events dropped because the log or the recorder was slow"
+    );
+    for outcome in ["renewed", "refused", "unknown"] {
+        counter!("leasehold_renewals_total", "outcome" => outcome).increment(0);
+    }
+    for name in [
+        "leasehold_clock_jumps_total",
+        "leasehold_tokens_fallen_total",
+        "leasehold_events_dropped_total",
+    ] {
+        counter!(name).increment(0);
+    }
+    gauge!("leasehold_held_leases").increment(0);
+}

@@ -1,0 +1,96 @@
+//! Releases that are still to be sent or repeated.
+//!
+//! A release is final at once only if no attempt of its claim is unanswered: a claim that was delayed on its way may
+//! arrive after the release and be granted to nobody. Then the claim is *doubtful*, and its release is repeated until
+//! one ttl after the last unanswered attempt was sent; whatever lands later runs out by itself. Pure, like the schedule.
+
+use std::time::Duration;
+
+use crate::term::Instant;
+
+/// What is still to be done about one claim that nobody holds any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    /// From then on nothing of the claim can be left that does not run out by itself.
+    until: Instant,
+    /// Whether an attempt of the claim is unanswered, so that even a clear answer is not the last word.
+    is_doubtful: bool,
+    /// How many releases were sent.
+    tries: u32,
+}
+
+impl Doubt {
+    /// A claim whose last request was sent at `last_sent`. With `unanswered_until` some attempt may yet be carried out.
+    pub(crate) fn new(
+        last_sent: Instant,
+        ttl: Duration,
+        unanswered_until: Option<Instant>,
+    ) -> Self {
+        let end = last_sent.after(ttl);
+        Self {
+            until: unanswered_until.map_or(end, |until| until.max(end)),
+            is_doubtful: unanswered_until.is_some(),
+            tries: 0,
+        }
+    }
+
+    /// What a clear answer, `Released` or `NotHeld`, leaves to do: the moment of the next release, or nothing.
+    pub(crate) fn answered(&mut self, now: Instant, ttl: Duration) -> Option<Instant> {
+        if self.is_doubtful {
+            self.again(now, ttl)
+        } else {
+            None
+        }
+    }
+
+    /// When to repeat a release that got no answer; nothing once the lease has run out by itself.
+    pub(crate) fn again(&mut self, now: Instant, ttl: Duration) -> Option<Instant> {
+        if now >= self.until {
+            return None;
+        }
+        let pause = pause(self.tries, ttl);
+        self.tries += 1;
+        Some(now.after(pause).min(self.until))
+    }
+}
+
+/// 1 s, 2 s, 4 s, but never longer than a third of the ttl: what lands late is gone within that.
+fn pause(tries: u32, ttl: Duration) -> Duration {
+    Duration::from_secs(1 << tries.min(10)).min(ttl / 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_clear_answer_is_final_without_doubt() {
+        assert_eq!(Doubt::new(at(0), TTL, None).answered(at(1), TTL), None);
+    }
+
+    #[test]
+    fn a_doubtful_claim_is_released_again_until_one_ttl_has_passed() {
+        let mut doubt = Doubt::new(at(0), TTL, Some(at(30)));
+        let mut now = at(0);
+        let mut sent = vec![];
+        while let Some(next) = doubt.answered(now, TTL) {
+            sent.push(next);
+            now = next;
+        }
+        assert_eq!(sent, [at(1), at(3), at(7), at(15), at(25), at(30)]);
+    }
+
+    #[test]
+    fn an_unanswered_release_is_repeated_until_the_lease_has_run_out() {
+        let mut doubt = Doubt::new(at(10), TTL, None);
+        assert_eq!(doubt.again(at(12), TTL), Some(at(13)));
+        assert_eq!(doubt.again(at(39), TTL), Some(at(40)));
+        assert_eq!(doubt.again(at(40), TTL), None);
+    }
+}

@@ -1,0 +1,342 @@
+//! The one background keeper of all leases of a client.
+//!
+//! ```text
+//!  user's tasks                        watchdog's thread                       reporter's thread
+//!  enroll, hold, leave ─┐          ┌─► turn ─► cancel the lost ─► events ────► logs, metrics
+//!                       ▼          │     └───► spawn batches, releases ─► store (its own connection)
+//!                 Mutex<Schedule> ─┘                    └── settle ◄──────────────┘
+//! ```
+//!
+//! The schedule is the only shared state and is never held across an await. The loop decides, other tasks do the I/O.
+//! The loop is woken only when the earliest armed instant moves forward.
+
+mod doubtful;
+#[cfg_attr(
+    not(feature = "internals"),
+    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
+)]
+pub mod schedule;
+mod server_clock;
+#[cfg_attr(
+    not(feature = "internals"),
+    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
+)]
+pub mod signal;
+mod task;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use self::schedule::{Key, Limits, Loss, Schedule};
+use self::signal::{Reason, Signal};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
+use crate::holder::Holder;
+use crate::name::Name;
+use crate::store::Store;
+use crate::telemetry::{Event, Reporter};
+use crate::term::{Instant, Term, Timing};
+
+/// The client's hold on its watchdog. When it is dropped, no more claims are taken in; what is held is renewed on until
+/// its guards are gone.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    shared: Arc<Shared>,
+}
+
+/// What the loop and the enrollments share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    schedule: Mutex<Schedule>,
+    clock: Arc<dyn Clock>,
+    /// Wakes the loop.
+    wake: Notify,
+    /// Wakes whoever waits for a renewal, a loss or an exit: all of them, after each turn that had one.
+    moved: Notify,
+    reporter: Reporter,
+    is_dead: AtomicBool,
+}
+
+impl Watchdog {
+    /// Starts the thread and waits until it has a connection of its own.
+    ///
+    /// # Errors
+    /// `Unavailable` where a thread cannot be started; otherwise as the store's connecting.
+    ///
+    /// # Cancel safety
+    /// A thread that nobody waits for ends.
+    pub(crate) async fn start(store: Arc<dyn Store>) -> Result<Self, Error> {
+        let shared = Arc::new(Shared {
+            schedule: Mutex::new(Schedule::new(fastrand::u64(..))),
+            clock: store.clock(),
+            wake: Notify::new(),
+            moved: Notify::new(),
+            reporter: Reporter::start()?,
+            is_dead: AtomicBool::new(false),
+        });
+        let (ready, is_ready) = oneshot::channel();
+        let watchdog = Self {
+            shared: shared.clone(),
+        };
+        let thread = std::thread::Builder::new().name("leasehold-watchdog".into());
+        let started = thread.spawn(move || task::run(&shared, &store, ready));
+        started.map_err(|source| {
+            Error::new(
+                ErrorKind::Unavailable,
+                "acquire failed: the watchdog's thread did not start",
+            )
+            .with_source(source)
+        })?;
+        is_ready.await.unwrap_or_else(|_| Err(died()))?;
+        Ok(watchdog)
+    }
+
+    /// Takes a claim in, before it is sent.
+    ///
+    /// # Errors
+    /// `Closed` when the thread has ended or the client is shutting down.
+    pub(crate) fn enroll(
+        &self,
+        name: Name,
+        holder: Holder,
+        timing: Timing,
+        limits: Limits,
+    ) -> Result<Enrollment, Error> {
+        let signal = Arc::new(Signal::new(self.shared.clock.now()));
+        let key = self
+            .shared
+            .schedule()
+            .enroll(name, holder, timing, limits, signal.clone());
+        let key = key.ok_or_else(|| self.why_closed())?;
+        Ok(Enrollment {
+            shared: self.shared.clone(),
+            signal,
+            key: Some(key),
+        })
+    }
+
+    fn why_closed(&self) -> Error {
+        if self.is_dead() {
+            died()
+        } else {
+            Error::new(
+                ErrorKind::Closed,
+                "acquire refused: the client is shutting down",
+            )
+        }
+    }
+
+    /// Whether its thread has ended.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.shared.is_dead.load(Ordering::Acquire)
+    }
+
+    /// Ends all leases, then waits until their guards are gone and their releases are sent, up to `limit`. Answers
+    /// whether nothing is left.
+    pub(crate) async fn shut_down(&self, limit: Duration) -> bool {
+        let losses = self.shared.schedule().close(Reason::Shutdown);
+        self.shared.tell(losses);
+        self.shared.wake.notify_one();
+        let ends_at = self.shared.clock.now().after(limit);
+        loop {
+            let moved = self.shared.moved.notified();
+            if self.shared.schedule().is_empty() {
+                return true;
+            }
+            tokio::select! {
+                () = moved => {}
+                () = self.shared.clock.sleep_until(ends_at) => return false,
+            }
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.shared.schedule().retire();
+        self.shared.wake.notify_one();
+    }
+}
+
+fn died() -> Error {
+    Error::new(
+        ErrorKind::Closed,
+        "acquire refused: the watchdog's thread has ended",
+    )
+}
+
+impl Shared {
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_if(&self, is_needed: bool) {
+        if is_needed {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Tells the holders, whatever the code that they wake does.
+    fn tell(&self, losses: Vec<Loss>) {
+        let had_losses = !losses.is_empty();
+        for loss in losses {
+            let cancel = std::panic::AssertUnwindSafe(|| loss.signal.cancel());
+            let is_panic = std::panic::catch_unwind(cancel).is_err();
+            let name = loss.name.as_str().to_owned();
+            if is_panic {
+                self.reporter
+                    .send(Event::WakerPanicked { name: name.clone() });
+            }
+            self.reporter.send(Event::Lost {
+                name,
+                reason: loss.reason.as_str(),
+                overrun: self.clock.now().since(loss.deadline),
+            });
+        }
+        if had_losses {
+            self.moved.notify_waiters();
+        }
+    }
+}
+
+/// One claim's place in the schedule, from before it is sent until its lease is gone. Dropping it releases.
+#[derive(Debug)]
+pub(crate) struct Enrollment {
+    shared: Arc<Shared>,
+    signal: Arc<Signal>,
+    /// Gone once the enrollment has ended.
+    key: Option<Key>,
+}
+
+/// An attempt of a claim that is under way. Dropped unanswered, it stays in doubt.
+#[derive(Debug)]
+#[must_use = "an attempt that is not answered stays in doubt"]
+pub(crate) struct Sending {
+    /// Read before it is sent: its grant's term begins here.
+    pub(crate) sent_at: Instant,
+    before: Option<Instant>,
+}
+
+impl Enrollment {
+    /// Notes that an attempt is leaving now.
+    pub(crate) fn send(&self) -> Sending {
+        let sent_at = self.shared.clock.now();
+        let before = self.shared.schedule().claim_sent(self.key(), sent_at);
+        Sending { sent_at, before }
+    }
+
+    /// Notes that the store answered this attempt, the last one sent.
+    pub(crate) fn answered(&self, attempt: Sending) {
+        self.shared
+            .schedule()
+            .claim_answered(self.key(), attempt.before);
+    }
+
+    /// Begins to renew.
+    ///
+    /// # Errors
+    /// The reason, if the client ended all leases meanwhile.
+    pub(crate) fn hold(&self, term: Term) -> Result<(), Reason> {
+        let is_earlier = self.shared.schedule().hold(self.key(), term)?;
+        self.shared.wake_if(is_earlier);
+        Ok(())
+    }
+
+    /// Ends the enrollment before its release is sent by the caller. `None`: there is nothing to release. The loop sends
+    /// it should the report not come within `limit`.
+    pub(crate) fn withdraw(
+        &mut self,
+        keep_for: Option<Duration>,
+        limit: Duration,
+    ) -> Option<Withdrawal> {
+        let key = self.key.take()?;
+        let now = self.shared.clock.now();
+        let (attempt, is_earlier) = self.shared.schedule().withdraw(key, now, keep_for, limit);
+        self.shared.wake_if(is_earlier);
+        self.shared.moved.notify_waiters();
+        Some(Withdrawal {
+            shared: self.shared.clone(),
+            ticket: (key, attempt?),
+        })
+    }
+
+    /// Leaves the release to the loop. Never blocks, never fails.
+    pub(crate) fn leave(&mut self, keep_for: Option<Duration>) {
+        if let Some(key) = self.key.take() {
+            let now = self.shared.clock.now();
+            let is_earlier = self.shared.schedule().leave(key, now, keep_for);
+            self.shared.wake_if(is_earlier);
+            self.shared.moved.notify_waiters();
+        }
+    }
+
+    /// Whether its lease is gone.
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.key.is_none()
+    }
+
+    /// Forgets the enrollment without a word: for the child of a fork, where the loop does not run.
+    pub(crate) fn abandon(&mut self) {
+        self.key = None;
+    }
+
+    /// What tells the holder.
+    pub(crate) fn signal(&self) -> &Signal {
+        &self.signal
+    }
+
+    /// The clock of the lease.
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.shared.clock
+    }
+
+    /// Waits until the deadline is past `deadline`, by a renewal or by a loss.
+    pub(crate) async fn moved_past(&self, deadline: Instant) -> Result<Instant, Reason> {
+        loop {
+            let moved = self.shared.moved.notified();
+            let current = self.signal.deadline()?;
+            if current > deadline {
+                return Ok(current);
+            }
+            moved.await;
+        }
+    }
+
+    pub(crate) fn report(&self, event: Event) {
+        self.shared.reporter.send(event);
+    }
+
+    fn key(&self) -> Key {
+        self.key.expect("an enrollment is used until it ends")
+    }
+}
+
+impl Drop for Enrollment {
+    fn drop(&mut self) {
+        self.leave(None);
+    }
+}
+
+/// A release that the caller sends and then reports.
+#[derive(Debug)]
+#[must_use = "without a report the loop sends the release once more"]
+pub(crate) struct Withdrawal {
+    shared: Arc<Shared>,
+    ticket: (Key, u64),
+}
+
+impl Withdrawal {
+    /// Reports the answer: `is_clear` if the store said what it did.
+    pub(crate) fn settle(self, is_clear: bool) {
+        let now = self.shared.clock.now();
+        let is_earlier = self
+            .shared
+            .schedule()
+            .settle_release(self.ticket, is_clear, now);
+        self.shared.wake_if(is_earlier);
+        self.shared.moved.notify_waiters();
+    }
+}

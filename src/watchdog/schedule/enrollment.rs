@@ -1,0 +1,145 @@
+//! The way in and the way out of the schedule: from the claim to the grant, and from the guard's end to the release.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Entry, Hold, Key, Leave, Limits, Phase, Schedule};
+use crate::holder::Holder;
+use crate::name::Name;
+use crate::term::{Instant, Term, Timing};
+use crate::watchdog::doubtful::Doubt;
+use crate::watchdog::signal::{Reason, Signal};
+
+impl Schedule {
+    /// Takes a claim in before it is sent. `None` when the schedule is closing.
+    pub fn enroll(
+        &mut self,
+        name: Name,
+        holder: Holder,
+        timing: Timing,
+        limits: Limits,
+        signal: Arc<Signal>,
+    ) -> Option<Key> {
+        (!self.is_closing).then(|| {
+            self.entries.insert(Entry {
+                name,
+                holder,
+                timing,
+                limits,
+                signal,
+                last_sent: Instant::ZERO,
+                unanswered_until: None,
+                phase: Phase::Claiming,
+            })
+        })
+    }
+
+    /// Notes that an attempt of the claim is leaving. Give the answer back to [`claim_answered`](Self::claim_answered);
+    /// an attempt for which that does not happen stays in doubt.
+    pub fn claim_sent(&mut self, key: Key, now: Instant) -> Option<Instant> {
+        let entry = &mut self.entries[key];
+        entry.last_sent = now;
+        entry
+            .unanswered_until
+            .replace(now.after(entry.timing.ttl()))
+    }
+
+    /// Notes that the last attempt of the claim was answered; `before` is what its sending gave.
+    pub fn claim_answered(&mut self, key: Key, before: Option<Instant>) {
+        self.entries[key].unanswered_until = before;
+    }
+
+    /// Begins to renew a lease that was granted. Answers whether the loop has to be woken.
+    ///
+    /// # Errors
+    /// The reason, where it was lost before it was held: the client is shutting down.
+    pub fn hold(&mut self, key: Key, term: Term) -> Result<bool, Reason> {
+        let entry = &mut self.entries[key];
+        if let Phase::Lost(reason) = entry.phase {
+            return Err(reason);
+        }
+        entry.signal.extend(term.deadline())?;
+        let hold_until = entry
+            .limits
+            .max_hold
+            .map_or(Instant::FAR_FUTURE, |most| term.sent_at().after(most));
+        let mut hold = Hold {
+            deadline: term.deadline(),
+            hold_until,
+            ends_at: Instant::ZERO,
+            renew_at: term.renew_at(true, self.random.u16(..)),
+            attempt: None,
+        };
+        hold.ends_at = hold.end(entry.limits, &entry.signal);
+        let armed = hold.ends_at.min(hold.renew_at);
+        self.ends.insert((hold.ends_at, key));
+        self.renewals.insert((hold.renew_at, key));
+        entry.phase = Phase::Held(hold);
+        Ok(self.is_earlier(armed))
+    }
+
+    /// The guard is gone: its release is left to the loop. Answers whether the loop has to be woken.
+    pub fn leave(&mut self, key: Key, now: Instant, keep_for: Option<Duration>) -> bool {
+        if !self.end_enrollment(key, keep_for) {
+            return false;
+        }
+        self.release_at(key, now);
+        self.is_earlier(now)
+    }
+
+    /// The guard releases by itself: the attempt to report to [`settle_release`](Self::settle_release), unless there is
+    /// nothing to release. Should the report not come within `limit`, the loop takes over. Also answers whether the loop
+    /// has to be woken.
+    pub fn withdraw(
+        &mut self,
+        key: Key,
+        now: Instant,
+        keep_for: Option<Duration>,
+        limit: Duration,
+    ) -> (Option<u64>, bool) {
+        if !self.end_enrollment(key, keep_for) {
+            return (None, false);
+        }
+        let attempt = self.next_attempt();
+        let takes_over_at = now.after(limit);
+        self.release_at(key, takes_over_at);
+        if let Phase::Leaving(leave) = &mut self.entries[key].phase {
+            leave.attempt = Some(attempt);
+        }
+        (Some(attempt), self.is_earlier(takes_over_at))
+    }
+
+    /// Takes an entry out of the renewals. Answers whether something is left to release; if not, it is gone.
+    fn end_enrollment(&mut self, key: Key, keep_for: Option<Duration>) -> bool {
+        let entry = &mut self.entries[key];
+        let is_in_store = match &entry.phase {
+            Phase::Claiming | Phase::Lost(Reason::Refused) => entry.unanswered_until.is_some(),
+            Phase::Held(hold) => {
+                self.ends.remove(&(hold.ends_at, key));
+                self.renewals.remove(&(hold.renew_at, key));
+                true
+            }
+            Phase::Lost(_) => true,
+            Phase::Leaving(_) => unreachable!("an enrollment ends once"),
+        };
+        if !is_in_store {
+            self.entries.remove(key);
+            return false;
+        }
+        let keep_for = keep_for.filter(|_| matches!(entry.phase, Phase::Held(_)));
+        entry.phase = Phase::Leaving(Leave {
+            doubt: Doubt::new(entry.last_sent, entry.timing.ttl(), entry.unanswered_until),
+            keep_for,
+            release_at: Instant::FAR_FUTURE,
+            attempt: None,
+        });
+        true
+    }
+
+    pub(super) fn release_at(&mut self, key: Key, at: Instant) {
+        if let Phase::Leaving(leave) = &mut self.entries[key].phase {
+            leave.release_at = at;
+            self.releases.insert((at, key));
+        }
+    }
+}

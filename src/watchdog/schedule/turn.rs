@@ -1,0 +1,174 @@
+//! What is due: holders to be told, batches to be sent, releases to be sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{BATCH, Key, LOSSES_PER_TURN, Phase, Schedule};
+use crate::holder::Holder;
+use crate::name::Name;
+use crate::store::Renewal;
+use crate::term::{self, Instant};
+use crate::watchdog::signal::{Reason, Signal};
+
+/// What is to be done now. The loop carries it out, in this order.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// Holders to be told.
+    pub losses: Vec<Loss>,
+    /// Batches to be sent.
+    pub batches: Vec<Batch>,
+    /// Releases to be sent.
+    pub releases: Vec<Departure>,
+}
+
+/// A lease that was lost just now.
+#[derive(Debug)]
+pub struct Loss {
+    /// What was held.
+    pub name: Name,
+    /// Why it is lost.
+    pub reason: Reason,
+    /// The deadline that it had.
+    pub deadline: Instant,
+    /// Through which the holder is told.
+    pub signal: Arc<Signal>,
+}
+
+/// Renewals to be sent together.
+#[derive(Debug)]
+pub struct Batch {
+    /// The entries and their attempts, in the order of the renewals.
+    pub tickets: Vec<(Key, u64)>,
+    /// What to send.
+    pub renewals: Vec<Renewal>,
+    /// Read before it is sent.
+    pub sent_at: Instant,
+    /// How long it may take.
+    pub limit: Duration,
+    /// The least margin in it.
+    pub margin: Duration,
+}
+
+/// A release to be sent.
+#[derive(Debug)]
+pub struct Departure {
+    /// The entry and its attempt.
+    pub ticket: (Key, u64),
+    /// What is released.
+    pub name: Name,
+    /// Whose it was.
+    pub holder: Holder,
+    /// How long the name is to stay taken.
+    pub keep_for: Option<Duration>,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
+impl Schedule {
+    /// What is to be done now, with so much room for further batches and releases.
+    pub fn turn(&mut self, now: Instant, batch_room: usize, release_room: usize) -> Turn {
+        Turn {
+            losses: self.take_losses(now),
+            batches: self.take_batches(now, batch_room),
+            releases: self.take_releases(now, release_room),
+        }
+    }
+
+    fn take_losses(&mut self, now: Instant) -> Vec<Loss> {
+        let mut losses = Vec::new();
+        while losses.len() < LOSSES_PER_TURN {
+            let Some(&(at, key)) = self.ends.first().filter(|(at, _)| *at <= now) else {
+                break;
+            };
+            let entry = &mut self.entries[key];
+            let Phase::Held(hold) = &mut entry.phase else {
+                unreachable!("only what is held stands in `ends`");
+            };
+            let end = hold.end(entry.limits, &entry.signal);
+            if end > now {
+                // There was progress since this was armed.
+                hold.ends_at = end;
+                self.ends.remove(&(at, key));
+                self.ends.insert((end, key));
+                continue;
+            }
+            let reason = hold.reason(now);
+            losses.extend(self.lose(key, reason));
+        }
+        losses
+    }
+
+    fn take_batches(&mut self, now: Instant, room: usize) -> Vec<Batch> {
+        let mut due = Vec::new();
+        while due.len() < room * BATCH
+            && let Some(&(at, key)) = self.renewals.first()
+            && at <= now
+        {
+            self.renewals.pop_first();
+            let Phase::Held(hold) = &self.entries[key].phase else {
+                unreachable!("only what is held stands in `renewals`");
+            };
+            due.push((hold.deadline, key));
+        }
+        due.sort_unstable();
+        let mut batches: Vec<Batch> = Vec::new();
+        for (deadline, key) in due {
+            let timing = self.entries[key].timing;
+            let budget = term::attempt_budget(&timing, deadline.since(now));
+            // What is urgent and what is not do not share a batch, or the one would cut the other's time short.
+            let fits = batches
+                .last()
+                .is_some_and(|batch| batch.renewals.len() < BATCH && budget <= batch.limit * 2);
+            if !fits {
+                batches.push(Batch {
+                    tickets: Vec::new(),
+                    renewals: Vec::new(),
+                    sent_at: now,
+                    limit: budget,
+                    margin: timing.margin(),
+                });
+            }
+            let batch = batches.last_mut().expect("one was pushed if none fitted");
+            self.put_in(batch, key, budget);
+        }
+        batches
+    }
+
+    fn put_in(&mut self, batch: &mut Batch, key: Key, budget: Duration) {
+        let attempt = self.next_attempt();
+        let entry = &mut self.entries[key];
+        entry.last_sent = batch.sent_at;
+        if let Phase::Held(hold) = &mut entry.phase {
+            hold.attempt = Some(attempt);
+        }
+        batch.limit = batch.limit.min(budget);
+        batch.margin = batch.margin.min(entry.timing.margin());
+        batch.tickets.push((key, attempt));
+        let (name, ttl) = (entry.name.clone(), entry.timing.ttl());
+        batch.renewals.push(Renewal::new(name, entry.holder, ttl));
+    }
+
+    fn take_releases(&mut self, now: Instant, room: usize) -> Vec<Departure> {
+        let mut departures = Vec::new();
+        while departures.len() < room
+            && let Some(&(at, key)) = self.releases.first()
+            && at <= now
+        {
+            self.releases.pop_first();
+            let attempt = self.next_attempt();
+            let entry = &mut self.entries[key];
+            let Phase::Leaving(leave) = &mut entry.phase else {
+                unreachable!("only what leaves stands in `releases`");
+            };
+            leave.attempt = Some(attempt);
+            departures.push(Departure {
+                ticket: (key, attempt),
+                name: entry.name.clone(),
+                holder: entry.holder,
+                keep_for: leave.keep_for,
+                limit: term::request_limit(entry.timing.ttl()),
+            });
+        }
+        departures
+    }
+}

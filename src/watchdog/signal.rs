@@ -1,0 +1,236 @@
+//! What the watchdog and a lease share: one number that says until when the lease counts, or why it ended; when the work
+//! last showed progress; and the token that cancels the holder.
+//!
+//! # Invariants
+//! 1. A loss is final: once the number names a reason, no renewal changes it.
+//! 2. Whoever sees the deadline pass first writes the loss, be it the watchdog or a `check()`. So a renewal that is
+//!    confirmed after a `check()` said no cannot make the next one say yes.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use crate::term::Instant;
+
+/// Why a lease ended before it was released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reason {
+    /// The store says that this holder does not have it.
+    Refused,
+    /// An operator evicted the holder.
+    Evicted,
+    /// No renewal was confirmed in time.
+    Deadline,
+    /// The grant itself came past its deadline.
+    Late,
+    /// It was held for as long as the holder allowed itself.
+    MaxHold,
+    /// The work made no progress for as long as the holder allowed itself.
+    NoProgress,
+    /// The client was shut down.
+    Shutdown,
+    /// The watchdog's thread ended, so nobody would renew.
+    WatchdogDied,
+}
+
+impl Reason {
+    const ALL: [Self; 8] = [
+        Self::Refused,
+        Self::Evicted,
+        Self::Deadline,
+        Self::Late,
+        Self::MaxHold,
+        Self::NoProgress,
+        Self::Shutdown,
+        Self::WatchdogDied,
+    ];
+
+    /// The word for logs, metrics and files.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Evicted => "evicted",
+            Self::Deadline => "deadline",
+            Self::Late => "late",
+            Self::MaxHold => "max_hold",
+            Self::NoProgress => "no_progress",
+            Self::Shutdown => "shutdown",
+            Self::WatchdogDied => "watchdog_died",
+        }
+    }
+
+    fn code(self) -> u64 {
+        let index = Self::ALL.iter().position(|reason| *reason == self);
+        u64::try_from(index.expect("every reason is in the list")).expect("a short list") + 1
+    }
+
+    fn from_code(code: u64) -> Option<Self> {
+        let index = usize::try_from(code.checked_sub(1)?).ok()?;
+        Self::ALL.get(index).copied()
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The shared number and token of one lease.
+#[derive(Debug)]
+pub struct Signal {
+    /// 0: not granted yet; up to [`LAST_CODE`]: the code of a reason; above: the deadline in nanoseconds.
+    state: AtomicU64,
+    /// When the work last showed progress.
+    progress: AtomicU64,
+    cancel: CancellationToken,
+}
+
+/// Deadlines are later than a few nanoseconds after boot, so small numbers are free for other meanings.
+const LAST_CODE: u64 = 255;
+
+impl Signal {
+    /// The signal of a lease that is not granted yet.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            state: AtomicU64::new(0),
+            progress: AtomicU64::new(now.as_nanos()),
+            cancel: CancellationToken::new(),
+        }
+    }
+
+    /// The deadline as last confirmed, also when it has passed unnoticed.
+    pub fn deadline(&self) -> Result<Instant, Reason> {
+        decode(self.state.load(Ordering::Acquire))
+    }
+
+    /// Whether the lease is held now. Sees to it that a no stays a no.
+    pub fn check(&self, now: Instant) -> Result<Instant, Reason> {
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            let deadline = decode(state)?;
+            if now < deadline {
+                return Ok(deadline);
+            }
+            match self.exchange(state, Reason::Deadline.code()) {
+                Ok(()) => return Err(Reason::Deadline),
+                Err(seen) => state = seen,
+            }
+        }
+    }
+
+    /// Moves the deadline, unless the lease was lost meanwhile.
+    pub fn extend(&self, deadline: Instant) -> Result<(), Reason> {
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            if let Some(reason) = Reason::from_code(state) {
+                return Err(reason);
+            }
+            match self.exchange(state, deadline.as_nanos().max(LAST_CODE + 1)) {
+                Ok(()) => return Ok(()),
+                Err(seen) => state = seen,
+            }
+        }
+    }
+
+    /// Writes the loss; the first reason stands and is the answer.
+    pub fn lose(&self, reason: Reason) -> Reason {
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            if let Some(earlier) = Reason::from_code(state) {
+                return earlier;
+            }
+            match self.exchange(state, reason.code()) {
+                Ok(()) => return reason,
+                Err(seen) => state = seen,
+            }
+        }
+    }
+
+    /// Notes a sign of progress.
+    pub fn note_progress(&self, now: Instant) {
+        self.progress.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When the work last showed progress.
+    pub fn progress(&self) -> Instant {
+        Instant::from_nanos(self.progress.load(Ordering::Relaxed))
+    }
+
+    /// Tells the holder. A loss must have been written before.
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// The token that is cancelled on loss.
+    pub const fn token(&self) -> &CancellationToken {
+        &self.cancel
+    }
+
+    fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
+        self.state
+            .compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire)
+            .map(drop)
+    }
+}
+
+fn decode(state: u64) -> Result<Instant, Reason> {
+    match Reason::from_code(state) {
+        Some(reason) => Err(reason),
+        None => Ok(Instant::from_nanos(state)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(1_000 + nanos)
+    }
+
+    #[test]
+    fn a_check_at_the_deadline_says_no() {
+        let signal = Signal::new(Instant::ZERO);
+        signal.extend(at(10)).expect("not lost");
+        assert_eq!(signal.check(at(9)), Ok(at(10)));
+        assert_eq!(signal.check(at(10)), Err(Reason::Deadline));
+    }
+
+    #[test]
+    fn a_late_reply_does_not_revive_what_a_check_found_lost() {
+        let signal = Signal::new(Instant::ZERO);
+        signal.extend(at(10)).expect("not lost");
+        signal.check(at(11)).expect_err("past the deadline");
+        assert_eq!(signal.extend(at(99)), Err(Reason::Deadline));
+        assert_eq!(signal.check(at(12)), Err(Reason::Deadline));
+    }
+
+    #[test]
+    fn the_first_reason_stands() {
+        let signal = Signal::new(Instant::ZERO);
+        assert_eq!(signal.lose(Reason::Evicted), Reason::Evicted);
+        assert_eq!(signal.lose(Reason::Shutdown), Reason::Evicted);
+    }
+
+    #[test]
+    fn before_the_grant_it_is_not_held() {
+        assert_eq!(
+            Signal::new(Instant::ZERO).check(at(0)),
+            Err(Reason::Deadline)
+        );
+    }
+
+    #[test]
+    fn every_reason_has_a_code_of_its_own() {
+        for reason in Reason::ALL {
+            assert_eq!(Reason::from_code(reason.code()), Some(reason));
+        }
+        assert_eq!(Reason::from_code(0), None);
+        assert_eq!(Reason::from_code(LAST_CODE + 1), None);
+    }
+}

@@ -1,0 +1,250 @@
+//! The watchdog's thread: asks the schedule what to do, tells the lost, and lets other tasks do the I/O.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::Shared;
+use super::schedule::{BATCHES_IN_FLIGHT, Batch, Departure, RELEASES_IN_FLIGHT};
+use super::server_clock::{self, Jump, Reading};
+use super::signal::Reason;
+use crate::error::{Error, ErrorKind};
+use crate::store::{Outcome, Release, Renewed, Store};
+use crate::telemetry::{self, Event};
+use crate::term::Instant;
+
+/// What the loop tells whoever started it: whether it has a connection.
+type Ready = oneshot::Sender<Result<(), Error>>;
+
+/// The thread's whole life.
+pub(super) fn run(shared: &Arc<Shared>, store: &Arc<dyn Store>, ready: Ready) {
+    // Runs also when the loop panics: then nobody renews, and the holders must know.
+    let _obituary = Obituary(shared);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(live(shared, store, ready)),
+        Err(source) => {
+            let error = Error::new(
+                ErrorKind::Unavailable,
+                "acquire failed: the watchdog's runtime did not start",
+            );
+            // If nobody waits any more, nobody needs to know.
+            let _ = ready.send(Err(error.with_source(source)));
+        }
+    }
+}
+
+struct Obituary<'a>(&'a Arc<Shared>);
+
+impl Drop for Obituary<'_> {
+    fn drop(&mut self) {
+        self.0.is_dead.store(true, Ordering::Release);
+        let losses = self.0.schedule().close(Reason::WatchdogDied);
+        self.0.tell(losses);
+        self.0.moved.notify_waiters();
+    }
+}
+
+async fn live(shared: &Arc<Shared>, store: &Arc<dyn Store>, ready: Ready) {
+    match store.for_watchdog().await {
+        Err(error) => {
+            let _ = ready.send(Err(error));
+        }
+        Ok(store) => {
+            if ready.send(Ok(())).is_ok() {
+                Keeper::new(shared.clone(), store.clone()).keep().await;
+            }
+            store.close().await;
+        }
+    }
+}
+
+/// The loop and what it has in flight.
+struct Keeper {
+    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
+    batches: JoinSet<Option<Reading>>,
+    releases: JoinSet<()>,
+    /// The last reading of the server's clock.
+    reading: Option<Reading>,
+}
+
+impl Keeper {
+    fn new(shared: Arc<Shared>, store: Arc<dyn Store>) -> Self {
+        Self {
+            shared,
+            store,
+            batches: JoinSet::new(),
+            releases: JoinSet::new(),
+            reading: None,
+        }
+    }
+
+    /// Turns until the client is gone and nothing is left to do for it.
+    async fn keep(&mut self) {
+        loop {
+            let next = self.turn();
+            if self.is_done() {
+                return;
+            }
+            let slept = tokio::select! {
+                biased;
+                () = self.shared.clock.sleep_until(next) => true,
+                () = self.shared.wake.notified() => false,
+                Some(_) = self.releases.join_next() => false,
+                Some(done) = self.batches.join_next() => {
+                    // A task that panicked has settled nothing: its leases run into their deadlines.
+                    self.reading = done.ok().flatten().or(self.reading);
+                    false
+                }
+            };
+            let late = self.shared.clock.now().since(next);
+            if slept && late > Duration::from_millis(1) {
+                self.shared.reporter.send(Event::Woke { late });
+            }
+        }
+    }
+
+    /// Does what is due. Answers when the next turn is.
+    fn turn(&mut self) -> Instant {
+        let batch_room = BATCHES_IN_FLIGHT.saturating_sub(self.batches.len());
+        let release_room = RELEASES_IN_FLIGHT.saturating_sub(self.releases.len());
+        let now = self.shared.clock.now();
+        let turn = self.shared.schedule().turn(now, batch_room, release_room);
+        self.shared.tell(turn.losses);
+        for batch in turn.batches {
+            let (shared, store) = (self.shared.clone(), self.store.clone());
+            self.batches
+                .spawn(renew(shared, store, batch, self.reading));
+        }
+        for departure in turn.releases {
+            let (shared, store) = (self.shared.clone(), self.store.clone());
+            self.releases.spawn(release(shared, store, departure));
+        }
+        let batch_room = BATCHES_IN_FLIGHT.saturating_sub(self.batches.len());
+        let release_room = RELEASES_IN_FLIGHT.saturating_sub(self.releases.len());
+        self.shared.schedule().sleep(batch_room, release_room)
+    }
+
+    fn is_done(&self) -> bool {
+        let schedule = self.shared.schedule();
+        schedule.is_closing() && schedule.is_empty() && self.batches.is_empty()
+    }
+}
+
+/// Sends one batch and takes its outcomes in. Answers what it read of the server's clock.
+async fn renew(
+    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
+    batch: Batch,
+    reading: Option<Reading>,
+) -> Option<Reading> {
+    let renewing = store.renew(&batch.renewals, batch.limit);
+    let mut renewed = within(&shared, batch.sent_at, batch.limit, renewing)
+        .await
+        .unwrap_or_else(|| Renewed::new(Vec::new()));
+    // A store that answers too little, or nothing, leaves the rest unknown.
+    renewed.outcomes.resize_with(batch.renewals.len(), || {
+        Outcome::Unknown(Error::new(
+            ErrorKind::TimedOut,
+            "renew failed: the store did not answer in time",
+        ))
+    });
+    let now = shared.clock.now();
+    let reading_now = renewed.server_time.map(|server| Reading {
+        sent_at: batch.sent_at,
+        seen_at: now,
+        server,
+    });
+    if let (Some(earlier), Some(later)) = (reading, reading_now) {
+        heed_jump(&shared, earlier, later, batch.margin);
+    }
+    let first_error = take_first_error(&mut renewed.outcomes);
+    let settled = shared.schedule().settle(&batch, renewed.outcomes, now);
+    let event = telemetry::Batch {
+        size: batch.renewals.len(),
+        took: now.since(batch.sent_at),
+        renewed: settled.renewed,
+        refused: u64::try_from(settled.losses.len()).expect("a batch is short"),
+        unknown: settled.unknown,
+        least_left: settled.least_left,
+        first_error,
+    };
+    shared.tell(settled.losses);
+    shared.reporter.send(Event::Renewed(event));
+    shared.moved.notify_waiters();
+    reading_now
+}
+
+/// Takes what the server's clock gained off all deadlines, before the renewals of the new time are counted.
+fn heed_jump(shared: &Shared, earlier: Reading, later: Reading, tolerance: Duration) {
+    match server_clock::jump(earlier, later, tolerance) {
+        None => {}
+        Some(Jump::Forward(by)) => {
+            shared.schedule().shorten(by);
+            shared.wake.notify_one();
+            let kind = "forward";
+            shared.reporter.send(Event::ClockJumped { kind, by });
+        }
+        Some(Jump::Backward(by)) => {
+            let kind = "backward";
+            shared.reporter.send(Event::ClockJumped { kind, by });
+        }
+    }
+}
+
+fn take_first_error(outcomes: &mut [Outcome]) -> Option<Error> {
+    outcomes.iter_mut().find_map(|outcome| match outcome {
+        Outcome::Unknown(error) => {
+            let blank = Error::new(error.kind(), "reported");
+            Some(std::mem::replace(error, blank))
+        }
+        _ => None,
+    })
+}
+
+async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, departure: Departure) {
+    let Departure {
+        ticket,
+        name,
+        holder,
+        keep_for,
+        limit,
+    } = departure;
+    let sent_at = shared.clock.now();
+    let releasing = store.release(&name, holder, keep_for, limit);
+    let answer = within(&shared, sent_at, limit, releasing).await;
+    let outcome = match &answer {
+        Some(Ok(Release::Released)) => "released",
+        Some(Ok(Release::NotHeld)) => "already_lost",
+        Some(Err(_)) | None => "unknown",
+    };
+    let now = shared.clock.now();
+    let is_clear = matches!(answer, Some(Ok(_)));
+    shared.schedule().settle_release(ticket, is_clear, now);
+    shared.reporter.send(Event::Released { outcome });
+    shared.moved.notify_waiters();
+}
+
+/// The answer, unless it takes longer than the store promised. The half on top is for the store's own clock to be the
+/// one that ends it.
+async fn within<T>(
+    shared: &Shared,
+    sent_at: Instant,
+    limit: Duration,
+    answer: impl Future<Output = T>,
+) -> Option<T> {
+    let answer = pin!(answer);
+    tokio::select! {
+        biased;
+        answer = answer => Some(answer),
+        () = shared.clock.sleep_until(sent_at.after(limit + limit / 2)) => None,
+    }
+}

@@ -1,0 +1,298 @@
+//! What the holder of a lease sees, over the store in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
+use leasehold::store::memory::Memory;
+use leasehold::store::{Eviction, Store};
+use leasehold::{Attempt, Client, Ending, ErrorKind, Lease, Reason, State};
+
+const TTL: Duration = Duration::from_millis(400);
+const MARGIN: Duration = Duration::from_millis(40);
+const LIMIT: Duration = Duration::from_secs(5);
+
+async fn client(store: &Memory) -> Client {
+    let builder = Client::builder().store(store.clone());
+    builder.ttl(TTL).margin(MARGIN).build().await.unwrap()
+}
+
+async fn held(client: &Client, name: &str) -> Lease {
+    match client.try_acquire(name).await.unwrap() {
+        Attempt::Acquired(lease) => lease,
+        Attempt::Held(held) => panic!("{held}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn until_free(store: &Memory, name: &str) {
+    let name = leasehold::Name::new(name).unwrap();
+    let free = async {
+        while store.inspect(&name, LIMIT).await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, free)
+        .await
+        .expect("it is freed");
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_while_its_guard_lives() {
+    let store = Memory::new();
+    let client = client(&store).await;
+    let lease = held(&client, "a").await;
+    let mut term = lease.term().unwrap();
+    for _ in 0..4 {
+        term = lease.renewed_past(term.deadline()).await.unwrap();
+    }
+    lease.check().unwrap();
+    assert_eq!(lease.state(), State::Held);
+    assert!(matches!(
+        client.try_acquire("a").await.unwrap(),
+        Attempt::Held(_)
+    ));
+    assert_eq!(lease.release().await, Ending::Released);
+    assert!(matches!(
+        client.try_acquire("a").await.unwrap(),
+        Attempt::Acquired(_)
+    ));
+}
+
+#[tokio::test]
+async fn dropping_a_lease_releases_it() {
+    let store = Memory::new();
+    let client = client(&store).await;
+    drop(held(&client, "a").await);
+    until_free(&store, "a").await;
+}
+
+#[test]
+fn a_lease_dropped_without_a_runtime_is_released() {
+    let store = Memory::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let lease = runtime.block_on(async { held(&client(&store).await, "a").await });
+    drop(runtime);
+    lease.check().unwrap();
+    drop(lease);
+    let other = tokio::runtime::Runtime::new().unwrap();
+    other.block_on(until_free(&store, "a"));
+}
+
+#[tokio::test]
+async fn a_lease_outlives_the_client_that_acquired_it() {
+    let store = Memory::new();
+    let lease = held(&client(&store).await, "a").await;
+    let term = lease.term().unwrap();
+    let next = lease.renewed_past(term.deadline()).await;
+    lease.renewed_past(next.unwrap().deadline()).await.unwrap();
+    drop(lease);
+    until_free(&store, "a").await;
+}
+
+#[tokio::test]
+async fn tokens_rise_from_grant_to_grant() {
+    let client = client(&Memory::new()).await;
+    let mut last = None;
+    for _ in 0..50 {
+        let lease = client.acquire("a").await.unwrap();
+        assert!(Some(lease.token()) > last);
+        last = Some(lease.token());
+        lease.release().await;
+    }
+}
+
+#[tokio::test]
+async fn an_evicted_holder_is_told_and_the_name_stays_taken() {
+    let store = Memory::new();
+    let client = client(&store).await;
+    let lease = held(&client, "a").await;
+    assert!(
+        store
+            .evict(lease.name(), Eviction::Marked, LIMIT)
+            .await
+            .unwrap()
+    );
+    let cancelled = lease.cancellation_token();
+    assert_eq!(lease.lost().await, Reason::Evicted);
+    assert!(cancelled.is_cancelled());
+    assert_eq!(lease.check().unwrap_err().kind(), ErrorKind::Lost);
+    assert!(matches!(
+        client.try_acquire("a").await.unwrap(),
+        Attempt::Held(_)
+    ));
+    drop(lease);
+    until_free(&store, "a").await;
+}
+
+#[tokio::test]
+async fn a_holder_whose_name_was_freed_by_force_is_told_as_refused() {
+    let store = Memory::new();
+    let client = client(&store).await;
+    let lease = held(&client, "a").await;
+    assert!(
+        store
+            .evict(lease.name(), Eviction::Now, LIMIT)
+            .await
+            .unwrap()
+    );
+    assert_eq!(lease.lost().await, Reason::Refused);
+    assert_eq!(lease.release().await, Ending::AlreadyLost);
+}
+
+#[tokio::test]
+async fn a_lease_ends_at_its_longest_hold_and_is_not_released_before_its_guard_is_gone() {
+    let store = Memory::new();
+    let client = client(&store).await;
+    let request = client.claim("a").max_hold(TTL * 2);
+    let lease = request.acquire().await.unwrap();
+    assert_eq!(lease.lost().await, Reason::MaxHold);
+    assert!(store.inspect(lease.name(), LIMIT).await.unwrap().is_some());
+    drop(lease);
+    until_free(&store, "a").await;
+}
+
+#[tokio::test]
+async fn a_lease_without_progress_is_lost_and_one_with_progress_is_not() {
+    let client = client(&Memory::new()).await;
+    let watched = |name| client.claim(name).progress_within(TTL);
+    let idle = watched("idle").acquire().await.unwrap();
+    let busy = watched("busy").acquire().await.unwrap();
+    let ticking = async {
+        loop {
+            busy.progress();
+            tokio::time::sleep(TTL / 20).await;
+        }
+    };
+    tokio::select! {
+        reason = idle.lost() => assert_eq!(reason, Reason::NoProgress),
+        () = ticking => unreachable!(),
+    }
+    busy.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_wait_ends_when_the_holder_leaves() {
+    let client = client(&Memory::new()).await;
+    let first = held(&client, "a").await;
+    let token = first.token();
+    let waiter = tokio::spawn({
+        let client = client.clone();
+        async move { client.acquire("a").await }
+    });
+    let term = first.term().unwrap();
+    first.renewed_past(term.deadline()).await.unwrap();
+    assert!(!waiter.is_finished());
+    first.release().await;
+    let second = tokio::time::timeout(LIMIT, waiter).await.unwrap();
+    assert!(second.unwrap().unwrap().token() > token);
+}
+
+#[tokio::test]
+async fn a_limited_wait_tells_who_held_the_name() {
+    let client = client(&Memory::new()).await;
+    let first = held(&client, "a").await;
+    let error = client.acquire_within("a", TTL / 4).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    let source = std::error::Error::source(&error).unwrap();
+    let facts = source.downcast_ref::<leasehold::store::Held>().unwrap();
+    assert_eq!(facts.by, Some(first.holder()));
+}
+
+#[tokio::test]
+async fn run_releases_and_keeps_the_works_own_error_apart() {
+    let store = Memory::new();
+    let client = client(&store).await;
+    let ended: Result<Result<(), &str>, _> = client.run("a", async |_| Err("its own")).await;
+    assert_eq!(ended.unwrap(), Err("its own"));
+    let name = leasehold::Name::new("a").unwrap();
+    assert!(store.inspect(&name, LIMIT).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn run_drops_the_work_when_the_lease_is_lost() {
+    struct Flag(Arc<std::sync::atomic::AtomicBool>);
+    impl Drop for Flag {
+        fn drop(&mut self) {
+            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+    let store = Memory::new();
+    let client = client(&store).await;
+    let dropped = Arc::<std::sync::atomic::AtomicBool>::default();
+    let flag = Flag(dropped.clone());
+    let working = client.run("a", async |lease: &Lease| {
+        let _flag = flag;
+        store
+            .evict(lease.name(), Eviction::Now, LIMIT)
+            .await
+            .unwrap();
+        std::future::pending::<()>().await;
+    });
+    let error = working.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(dropped.load(std::sync::atomic::Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn run_passes_a_panic_on_after_the_release() {
+    let store = Memory::new();
+    let client = client(&store).await;
+    let working = tokio::spawn({
+        let client = client.clone();
+        async move { client.run("a", async |_| panic!("the work's own")).await }
+    });
+    let ended: Result<Result<(), _>, _> = working.await;
+    assert!(ended.unwrap_err().is_panic());
+    let name = leasehold::Name::new("a").unwrap();
+    assert!(store.inspect(&name, LIMIT).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn shutdown_cancels_the_holder_waits_for_its_guard_and_releases() {
+    let store = Memory::new();
+    let client = client(&store).await;
+    let lease = held(&client, "a").await;
+    let holder = tokio::spawn({
+        let store = store.clone();
+        async move {
+            let reason = lease.lost().await;
+            let is_kept = store.inspect(lease.name(), LIMIT).await.unwrap().is_some();
+            (reason, is_kept)
+        }
+    });
+    assert!(client.shutdown(LIMIT).await);
+    assert_eq!(holder.await.unwrap(), (Reason::Shutdown, true));
+    let name = leasehold::Name::new("a").unwrap();
+    assert!(store.inspect(&name, LIMIT).await.unwrap().is_none());
+    let error = client.try_acquire("a").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn shutdown_takes_no_longer_than_its_limit() {
+    let client = client(&Memory::new()).await;
+    let lease = held(&client, "a").await;
+    let clock = Monotonic;
+    let started = clock.now();
+    assert!(!client.shutdown(Duration::from_millis(50)).await);
+    assert!(clock.now().since(started) < LIMIT);
+    assert_eq!(lease.state(), State::Lost(Reason::Shutdown));
+}
+
+#[tokio::test]
+async fn bad_values_are_refused_with_the_value() {
+    let client = client(&Memory::new()).await;
+    for (request, shown) in [
+        (client.claim(""), "\"\""),
+        (client.claim("a{b}"), "a{b}"),
+        (client.claim("a").ttl(Duration::from_millis(999)), "999ms"),
+        (client.claim("a").ttl(TTL).margin(TTL), "400ms"),
+        (client.claim("a").label("x".repeat(201)), "xxx"),
+        (client.claim("a").max_hold(Duration::ZERO), "0s"),
+    ] {
+        let error = request.try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains(shown), "{error}");
+    }
+}
