@@ -11,14 +11,11 @@ use std::task::{Context, Poll};
 
 use uuid::Uuid;
 
-use super::{Admission, Pass, Refusal, judge};
+use super::{Admission, Pass, Refusal, Reply, judge};
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::token::Token;
-
-/// What an adapter's methods give back.
-pub type Reply<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A guard on its real storage, with one register of text behind it for each resource.
 ///

@@ -2,9 +2,9 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
-//G pub mod gate;
-//G #[cfg(feature = "http")]
-//G pub mod http;
+pub mod gate;
+#[cfg(feature = "http")]
+pub mod http;
 mod pass;
 #[cfg(all(feature = "internals", feature = "conformance"))]
 #[doc(hidden)]
@@ -21,14 +21,19 @@ pub mod rusqlite;
 pub mod sqlx;
 #[cfg(feature = "tokio-postgres")]
 pub mod tokio_postgres;
-//G #[cfg(feature = "tower")]
-//G pub mod tower;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use pass::Pass;
 pub use refusal::{Blocked, Refusal, refused};
 pub use rule::{Admission, judge};
 
+use std::pin::Pin;
+
 use crate::error::Error;
+
+/// What the traits of this module give back: a future that can be moved to any thread.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Who writes: whatever can show a pass. A lease can; so can a bare [`Pass`] that came from elsewhere.
 pub trait Bearer: Send + Sync {

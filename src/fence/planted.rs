@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-use super::conformance::{Guarded, Reply};
-use super::{Admission, Pass, Refusal, judge, refused};
+use super::conformance::Guarded;
+use super::{Admission, Pass, Refusal, Reply, judge, refused};
 use crate::error::Error;
 use crate::token::Token;
 

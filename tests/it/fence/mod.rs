@@ -1,5 +1,7 @@
 //! Storage that refuses a stale holder, on the real storage.
 
+mod gate;
+mod http;
 mod planted;
 mod postgres;
 mod redis;

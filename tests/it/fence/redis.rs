@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{self, AsyncCommands};
-use leasehold::fence::conformance::{self, Guarded, Reply};
+use leasehold::fence::Reply;
+use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::redis::Fence;
 use leasehold::fence::{Pass, Refusal};
 use leasehold::{Error, ErrorKind};

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::fence::conformance::{self, Guarded, Reply};
+use leasehold::fence::Reply;
+use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::rusqlite::Fence;
 use leasehold::fence::{Blocked, Pass, Refusal};
 use leasehold::{Error, ErrorKind};
@@ -49,7 +50,7 @@ impl File {
 }
 
 fn connect(path: &PathBuf) -> Connection {
-    let connection = Connection::open(path).expect("a local file");
+    let mut connection = Connection::open(path).expect("a local file");
     // SQLite's own waits grow to 100 ms, and so let one of many writers starve.
     connection
         .busy_handler(Some(|tries| {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::fence::conformance::{self, Guarded, Reply};
+use leasehold::fence::Reply;
+use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::tokio_postgres::Fence;
 use leasehold::fence::{Blocked, Pass, Refusal};
 use leasehold::{Error, ErrorKind};
