@@ -47,6 +47,7 @@ mod client;
 pub mod clock;
 mod error;
 pub mod fence;
+mod floors;
 mod holder;
 #[cfg(feature = "internals")]
 #[doc(hidden)]

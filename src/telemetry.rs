@@ -199,6 +199,12 @@ pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
     );
 }
 
+/// A fence refused a write.
+pub(crate) fn write_refused(name: &str, token: u64, reason: &'static str) {
+    counter!("leasehold_fence_refusals_total", "reason" => reason).increment(1);
+    tracing::warn!(lease = name, token, reason, "a fence refused a write");
+}
+
 /// Describes every metric and registers those that have no labels, so that dashboards see zeros.
 pub(crate) fn describe() {
     describe_counter!(
@@ -254,11 +260,18 @@ pub(crate) fn describe() {
         "Grants refused because their token was not above one seen before"
     );
     describe_counter!(
+        "leasehold_fence_refusals_total",
+        "Writes refused by a fence, by reason"
+    );
+    describe_counter!(
         "leasehold_events_dropped_total",
         "Events dropped because the log or the recorder was slow"
     );
     for outcome in ["renewed", "refused", "unknown"] {
         counter!("leasehold_renewals_total", "outcome" => outcome).increment(0);
+    }
+    for reason in ["stale", "conflict"] {
+        counter!("leasehold_fence_refusals_total", "reason" => reason).increment(0);
     }
     for name in [
         "leasehold_clock_jumps_total",

@@ -6,6 +6,7 @@ use std::fmt;
 use super::{Bearer, Pass};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
+use crate::telemetry;
 use crate::token::Token;
 
 /// Why a fence did not admit a write. Permanent: the same pass will never be admitted again, so nothing retries it.
@@ -44,6 +45,14 @@ impl Refusal {
             Self::Stale { stored } => Some(*stored),
             Self::Conflict { stored } if stored.name == *name => Some(stored.token),
             Self::Conflict { .. } | Self::Missing => None,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Stale { .. } => "stale",
+            Self::Conflict { .. } => "conflict",
+            Self::Missing => "missing",
         }
     }
 
@@ -111,6 +120,7 @@ impl StdError for Blocked {}
 /// those who write a guard.
 pub fn refused(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
     bearer.refused(&refusal);
+    telemetry::write_refused(shown.name.as_str(), shown.token.get(), refusal.reason());
     Error::new(
         ErrorKind::Stale,
         format!(
