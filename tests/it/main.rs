@@ -8,6 +8,7 @@ mod conformance;
 mod fence;
 mod harness;
 mod lease;
+mod licences;
 mod redis;
 mod sqlite;
 mod tidy;
