@@ -1,7 +1,9 @@
 //! Storage that refuses a stale holder, on the real storage.
 
+mod control;
 mod gate;
 mod http;
+mod lease;
 mod planted;
 mod postgres;
 mod redis;
