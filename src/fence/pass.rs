@@ -35,6 +35,30 @@ impl Pass {
         }
     }
 
+    /// The pass of the job that this process is, if it runs under `leasehold run`: what `LEASEHOLD_NAME`,
+    /// `LEASEHOLD_HOLDER` and `LEASEHOLD_TOKEN` say. `None` where there is none of them.
+    ///
+    /// # Errors
+    /// `Invalid` where one is missing or malformed.
+    pub fn from_environment() -> Result<Option<Self>, Error> {
+        Self::from_variables(|variable| std::env::var(variable).ok())
+    }
+
+    fn from_variables(value: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, Error> {
+        let variables = ["LEASEHOLD_NAME", "LEASEHOLD_HOLDER", "LEASEHOLD_TOKEN"];
+        let [name, holder, token] = variables.map(value);
+        match (name, holder, token) {
+            (None, None, None) => Ok(None),
+            (Some(name), Some(holder), Some(token)) => {
+                let pass = Self::new(Name::new(name)?, holder.parse()?, token.parse()?);
+                Ok(Some(pass))
+            }
+            _ => Err(Error::invalid(
+                "pass refused: of LEASEHOLD_NAME, LEASEHOLD_HOLDER and LEASEHOLD_TOKEN some are missing",
+            )),
+        }
+    }
+
     /// The pass that came with a request, where there may have been none.
     ///
     /// # Errors
@@ -86,6 +110,27 @@ mod tests {
             let broken = whole.replace(good, bad);
             assert!(serde_json::from_str::<Pass>(&broken).is_err(), "{broken}");
         }
+    }
+
+    #[test]
+    fn a_job_finds_its_pass_in_its_environment() {
+        let holder = Holder::new(Uuid::from_u128(7), 9);
+        let value = |variable: &str| {
+            Some(match variable {
+                "LEASEHOLD_NAME" => "nightly".into(),
+                "LEASEHOLD_HOLDER" => holder.to_string(),
+                "LEASEHOLD_TOKEN" => "41".into(),
+                other => panic!("{other}"),
+            })
+        };
+        let pass = Pass::from_variables(value).expect("well").expect("a job");
+        assert_eq!(
+            (pass.name.as_str(), pass.holder, pass.token.get()),
+            ("nightly", holder, 41)
+        );
+        assert_eq!(Pass::from_variables(|_| None).expect("well"), None);
+        let half = |variable: &str| (variable == "LEASEHOLD_NAME").then(|| "nightly".into());
+        assert!(Pass::from_variables(half).is_err());
     }
 
     #[test]
