@@ -70,7 +70,7 @@ pub fn parse(headers: &HeaderMap) -> Result<Option<Pass>, Error> {
             "fencing token refused: the header is there twice",
         ));
     }
-    let text = value.to_str().map_err(|source| malformed(source))?;
+    let text = value.to_str().map_err(malformed)?;
     pass(text).map(Some)
 }
 
@@ -207,7 +207,7 @@ fn pass(text: &str) -> Result<Pass, Error> {
     let holder = holder.ok_or_else(|| malformed("it has no holder"))?;
     let holder = holder.parse().map_err(|error: Error| malformed(error))?;
     let name = decoded(name.ok_or_else(|| malformed("it has no name"))?)?;
-    let name = Name::new(name).map_err(|error| malformed(error))?;
+    let name = Name::new(name).map_err(malformed)?;
     Ok(Pass::new(name, holder, token))
 }
 

@@ -16,8 +16,8 @@
 //!
 //! # Guarantees
 //! 1. A request shows its pass in the header `Fencing-Token`; the handler runs inside the gate, and finds the
-//!    [`Pass`](super::Pass) among the request's extensions.
-//! 2. A stale pass is answered with 412, a missing one with 428, in the form of [`http`](super::http); the handler does not run.
+//!    [`Pass`] among the request's extensions.
+//! 2. A stale pass is answered with 412, a missing one with 428, in the form of [`http`]; the handler does not run.
 //! 3. Safe methods need no pass. A `GET` that shows one raises the fence: so a new holder reads first and is not overtaken.
 //!
 //! # Assumptions

@@ -54,7 +54,7 @@ fn connect(path: &PathBuf) -> Connection {
     // SQLite's own waits grow to 100 ms, and so let one of many writers starve.
     connection
         .busy_handler(Some(|tries| {
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::park_timeout(Duration::from_millis(1));
             tries < 10_000
         }))
         .expect("a valid handler");
