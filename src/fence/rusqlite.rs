@@ -29,12 +29,14 @@
 //! leases: a writer that is paused inside its transaction would keep every renewal of the machine waiting.
 //!
 //! # Errors
-//! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`] where another connection kept the file busy for longer than
-//! this connection's `busy_timeout`; `Misconfigured` where the table is missing or the file cannot be written.
+//! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`] where another connection kept the file busy
+//! for longer than this connection's `busy_timeout`; `Invalid` where the transaction read before its raise, and what it
+//! read is outdated; `Misconfigured` where the table is missing or the file cannot be written.
 //!
 //! # Cancel safety
 //! Nothing here is async: call it from a thread that may block. A [`Transaction`] that is dropped rolls back.
 
+use ::rusqlite::ffi::SQLITE_BUSY_SNAPSHOT;
 use ::rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::{Bearer, Blocked, Pass, checked_resource, judge, refused};
@@ -183,6 +185,14 @@ impl Fence {
     }
 
     fn failed(&self, action: &str, error: ::rusqlite::Error) -> Error {
+        let code = error.sqlite_error().map(|error| error.extended_code);
+        if code == Some(SQLITE_BUSY_SNAPSHOT) {
+            let text = format!(
+                "{action} failed: what this transaction has read is outdated, raise first resource={:?}",
+                self.resource
+            );
+            return Error::invalid(text).with_source(error);
+        }
         let kind = match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 return Blocked::error(&self.resource);

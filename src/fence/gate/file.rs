@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::Journal;
 use crate::error::{Error, ErrorKind};
 use crate::fence::{Pass, Reply};
+use crate::telemetry;
 
 const HEAD: &str = "leasehold gate 1\n";
 
@@ -142,7 +143,7 @@ impl State {
         if self.lines >= self.rewrite_at {
             self.rewrite().unwrap_or_else(|error| {
                 // The raise itself is safe in the longer file.
-                tracing::warn!(path = ?self.path, %error, "the gate's file could not be shortened");
+                telemetry::gate_not_shortened(&self.path, &error);
             });
             self.plan_rewrite();
         }

@@ -202,7 +202,8 @@ fn a_read_before_the_raise_is_found_out_when_it_is_outdated() {
     let error = fence("a")
         .raise(&transaction, &pass(2, 2))
         .expect_err("refused");
-    assert!(Blocked::of(&error).is_some(), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+    assert!(error.to_string().contains("raise first"), "{error}");
 }
 
 #[test]

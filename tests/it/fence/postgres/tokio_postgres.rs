@@ -6,23 +6,23 @@ use std::time::Duration;
 use leasehold::fence::Reply;
 use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::tokio_postgres::Fence;
-use leasehold::fence::{Blocked, Pass, Refusal};
+use leasehold::fence::{Blocked, Pass, Refusal, judge};
 use leasehold::{Error, ErrorKind};
 use tokio_postgres::{Client, IsolationLevel};
 
-use crate::fence::pass;
+use crate::fence::{pass, pass_for};
 use crate::harness::postgres_server::{Database, PostgresServer};
 
 /// A database with a register for each resource, and a few connections, as processes have one each.
 #[derive(Debug)]
 struct Registers {
-    clients: deadpool::Clients,
+    clients: pool::Clients,
     reader: Client,
     isolation: IsolationLevel,
 }
 
 /// A pool of the test's own.
-mod deadpool {
+mod pool {
     use tokio::sync::{Mutex, MutexGuard};
     use tokio_postgres::Client;
 
@@ -89,7 +89,7 @@ impl Registers {
             clients.push(database.connect().await);
         }
         Self {
-            clients: deadpool::Clients::new(clients),
+            clients: pool::Clients::new(clients),
             reader,
             isolation,
         }
@@ -284,7 +284,7 @@ async fn several_fences_are_raised_in_one_transaction() {
         .begin(&mut client, &pass(1, 1))
         .await
         .expect("raised");
-    let other = super::super::pass_for("weekly", 2, 9);
+    let other = pass_for("weekly", 2, 9);
     fence("b")
         .raise_also(&transaction, &other)
         .await
@@ -349,4 +349,59 @@ async fn a_transaction_cut_off_by_the_server_leaves_no_raise() {
         .err()
         .expect("gone");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+}
+
+/// The statement as the page on fences gives it.
+fn documented_one_row_form() -> &'static str {
+    let page = include_str!("../../../../src/fence/README.md");
+    let (_, rest) = page
+        .split_once("```sql\n")
+        .expect("the page has the statement");
+    rest.split_once("```").expect("the statement ends").0
+}
+
+#[tokio::test]
+async fn the_documented_one_row_form_keeps_to_the_rule() {
+    let database = PostgresServer::database().await;
+    let client = database.connect().await;
+    let table = "CREATE TABLE account (id INT, balance INT, fence_token BIGINT, fence_holder TEXT, fence_name TEXT)";
+    client.batch_execute(table).await.expect("made");
+    let row = "INSERT INTO account VALUES (7, 0, 2, $1, 'nightly')";
+    let known = pass(1, 2);
+    client
+        .execute(row, &[&known.holder.to_string()])
+        .await
+        .expect("made");
+    let statement = client
+        .prepare(documented_one_row_form())
+        .await
+        .expect("it is SQL");
+    let mut stored = known.clone();
+    for (balance, shown) in [
+        known,
+        pass(1, 1),
+        pass(2, 2),
+        pass_for("weekly", 3, 9),
+        pass(2, 3),
+        pass(1, 2),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let balance = i32::try_from(balance).expect("a few");
+        let (token, holder) = (shown.token.get().cast_signed(), shown.holder.to_string());
+        let changed = client
+            .execute(
+                &statement,
+                &[&balance, &token, &holder, &7, &shown.name.as_str()],
+            )
+            .await
+            .expect("answered");
+        let admitted = judge(Some(&stored), &shown).is_ok();
+        assert_eq!(changed == 1, admitted, "{shown:?}");
+        if admitted {
+            stored = shown;
+        }
+    }
+    assert_eq!(stored, pass(2, 3));
 }
