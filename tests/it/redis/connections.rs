@@ -205,3 +205,18 @@ async fn a_closed_store_gives_no_connections() {
     let notices = store.notices().await;
     assert_eq!(notices.expect_err("closed").kind(), ErrorKind::Closed);
 }
+
+#[tokio::test]
+async fn a_failure_that_nobody_waited_for_is_not_told_to_the_next() {
+    let mut server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    server.kill();
+    let one = claim("a", LONG);
+    tokio::select! {
+        biased;
+        answer = store.acquire(&one, LIMIT) => panic!("answered at once: {answer:?}"),
+        () = std::future::ready(()) => {}
+    }
+    server.start_again().await;
+    granted(&*store, &one).await;
+}
