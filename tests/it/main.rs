@@ -9,6 +9,8 @@ mod harness;
 mod lease;
 mod licences;
 mod redis;
+mod simulator;
 mod sqlite;
 mod tidy;
 mod tls;
+mod tool;
