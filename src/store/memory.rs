@@ -2,14 +2,16 @@
 //!
 //! Clones share their leases, so two clients of one process can contend. Nothing outlives the process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::Notify;
+
 use super::{
-    Answer, Claim, Clock, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Name, Outcome,
-    Release, Renewal, Renewed, Reply, Store, Token,
+    Answer, Claim, Clock, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Name, Notice,
+    Notices, Outcome, Release, Renewal, Renewed, Reply, Store, Token,
 };
 use crate::clock::{self, Instant, Monotonic};
 
@@ -26,6 +28,8 @@ pub struct Memory {
 struct State {
     rows: BTreeMap<Name, Row>,
     last: Option<Token>,
+    /// Who is told of freed names, for as long as they listen.
+    listeners: Vec<Weak<Ear>>,
 }
 
 #[derive(Debug)]
@@ -142,6 +146,7 @@ impl Memory {
             }
             None => {
                 state.rows.remove(name);
+                state.tell_freed(name);
             }
         }
         Ok(Release::Released)
@@ -166,7 +171,11 @@ impl Memory {
     fn evict_now(&self, name: &Name, how: Eviction) -> Result<bool, Error> {
         let mut state = self.state_for(name)?;
         Ok(match how {
-            Eviction::Now => state.rows.remove(name).is_some(),
+            Eviction::Now => {
+                let was_taken = state.rows.remove(name).is_some();
+                state.tell_freed(name);
+                was_taken
+            }
             Eviction::Marked => match state.rows.get_mut(name) {
                 Some(row) if row.standing != Standing::Kept => {
                     row.standing = Standing::Evicted;
@@ -174,6 +183,74 @@ impl Memory {
                 }
                 _ => false,
             },
+        })
+    }
+}
+
+impl State {
+    fn tell_freed(&mut self, name: &Name) {
+        self.listeners.retain(|ear| match ear.upgrade() {
+            Some(ear) => {
+                ear.hear(name);
+                true
+            }
+            None => false,
+        });
+    }
+}
+
+/// What one listener follows and has not taken yet.
+#[derive(Debug, Default)]
+struct Ear {
+    names: Mutex<Names>,
+    heard: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    followed: BTreeSet<Name>,
+    /// At most once each: two hints tell no more than one.
+    freed: BTreeSet<Name>,
+}
+
+impl Ear {
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, name: &Name) {
+        let mut names = self.names();
+        if names.followed.contains(name) {
+            names.freed.insert(name.clone());
+            self.heard.notify_one();
+        }
+    }
+}
+
+/// One listener's end.
+#[derive(Debug)]
+struct Listening(Arc<Ear>);
+
+impl Notices for Listening {
+    fn follow(&self, name: &Name) {
+        self.0.names().followed.insert(name.clone());
+        self.0.hear(name);
+    }
+
+    fn unfollow(&self, name: &Name) {
+        let mut names = self.0.names();
+        names.followed.remove(name);
+        names.freed.remove(name);
+    }
+
+    fn next(&self) -> Reply<'_, Notice> {
+        Box::pin(async move {
+            loop {
+                if let Some(name) = self.0.names().freed.pop_first() {
+                    return Notice::Freed(name);
+                }
+                self.0.heard.notified().await;
+            }
         })
     }
 }
@@ -256,6 +333,14 @@ impl Store for Memory {
         _: Duration,
     ) -> Reply<'a, Result<bool, Error>> {
         Box::pin(async move { self.evict_now(name, how) })
+    }
+
+    fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {
+        Box::pin(async move {
+            let ear = Arc::new(Ear::default());
+            self.state()?.listeners.push(Arc::downgrade(&ear));
+            Ok(Some(Box::new(Listening(ear)) as Box<dyn Notices>))
+        })
     }
 
     fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {

@@ -361,7 +361,8 @@ impl Hazard {
 
 /// A stream of hints that names were freed. Lossy: whoever waits looks again by time as well.
 pub trait Notices: fmt::Debug + Send + Sync {
-    /// Begins to listen for this name.
+    /// Begins to listen for this name. Once it listens, it hints this name by itself: whoever looked before cannot know
+    /// what was freed meanwhile, and looks again.
     fn follow(&self, name: &Name);
 
     /// Stops listening for this name.
