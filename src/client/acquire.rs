@@ -16,16 +16,12 @@ use crate::store::{Answer, Claim, Grant, Held, Info};
 use crate::telemetry;
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::Pace;
+use crate::waiting::{Found, Outage, Place, Turn};
 use crate::watchdog::Enrollment;
 use crate::watchdog::schedule::Limits;
 
 /// The least time for an answer, also where the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
-/// How often a waiter looks again.
-const PACE: Pace = Pace {
-    cap: Pace::WITHOUT_NOTICES,
-};
 /// How often a grant may come too late to be of use before a try gives up.
 const LATE_GRANTS: u32 = 3;
 
@@ -37,17 +33,6 @@ pub enum Attempt {
     Acquired(Lease),
     /// Somebody else has it. Boxed, since the facts are many.
     Held(Box<Held>),
-}
-
-/// What a waiting claim does when the store cannot be reached.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outage {
-    /// Fails with the store's error.
-    #[default]
-    Fail,
-    /// Goes on trying, within the limit of the wait.
-    WaitOut,
 }
 
 /// A request for a name, with options of its own. Everything is checked when it is sent.
@@ -299,58 +284,96 @@ impl Call {
                 Asked::Late => {}
             }
         }
-        let message = format!(
-            "acquire failed: every grant came too late lease={}",
-            self.name
-        );
-        Err(Error::new(ErrorKind::TimedOut, message))
+        Err(self.too_late())
     }
 
-    /// Asks until it is granted or `ends_at` has come; the last look is at that moment.
+    /// Asks whenever it is this waiter's turn, until it is granted or `ends_at` has come. The last look is at that moment.
     async fn wait(&self, ends_at: Option<Instant>) -> Result<Lease, Error> {
+        self.client.check_open()?;
+        let place = self.client.hub.join(&self.name, self.outage);
         let ends_at = ends_at.unwrap_or(Instant::FAR_FUTURE);
         let mut pending = None;
         loop {
+            let is_turn = self.turn(&place, pending.as_ref(), ends_at).await?;
+            if !is_turn && let Some(found) = place.last_found() {
+                return Err(self.timed_out(found));
+            }
             let now = self.clock.now();
             // A wait of no time at all still looks once, with time for the answer.
             let limit = self
                 .request_limit()
                 .min(ends_at.since(now).max(LEAST_LIMIT));
-            let (pause, why) = match self.ask(&mut pending, limit).await {
-                Ok(Asked::Granted(lease)) => return Ok(lease),
-                Ok(Asked::Late) => continue,
-                Ok(Asked::Held(held)) => {
-                    let pause = PACE.pause(held.remaining, fastrand::u16(..));
-                    (pause, self.timed_out().with_source(*held))
+            let (found, why) = match self.ask(&mut pending, limit).await {
+                Ok(Asked::Granted(lease)) => {
+                    place.granted(self.timing.ttl());
+                    return Ok(lease);
                 }
-                Err(error) if self.outage == Outage::WaitOut && is_open(error.kind()) => {
-                    (PACE.pause(None, fastrand::u16(..)), error)
+                Ok(Asked::Late) if now < ends_at => continue,
+                Ok(Asked::Late) => return Err(self.too_late()),
+                Ok(Asked::Held(held)) => (Found::Held(Arc::from(held)), None),
+                Err(error) if is_open(error.kind()) => {
+                    (Found::Failed(Arc::new(error.copy())), Some(error))
                 }
                 Err(error) => return Err(error),
             };
-            if now >= ends_at {
-                return Err(why);
+            if is_turn {
+                place.found(found.clone());
             }
-            self.sleep(now.after(pause).min(ends_at), pending.as_ref())
-                .await?;
+            match why {
+                Some(error) if self.outage == Outage::Fail => return Err(error),
+                _ if now >= ends_at => return Err(self.timed_out(found)),
+                _ => {}
+            }
         }
     }
 
-    /// Sleeps, unless the client is shut down.
-    async fn sleep(&self, until: Instant, pending: Option<&Pending>) -> Result<(), Error> {
-        let Some(Pending { enrollment, .. }) = pending else {
-            self.clock.sleep_until(until).await;
-            return Ok(());
+    /// Waits for the turn to look. Once the limit has run out, answers whether it is this waiter's turn all the same.
+    async fn turn(
+        &self,
+        place: &Place,
+        pending: Option<&Pending>,
+        ends_at: Instant,
+    ) -> Result<bool, Error> {
+        let shut_down_meanwhile = async {
+            match pending {
+                Some(pending) => pending.enrollment.signal().token().cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        let limit = async {
+            match ends_at {
+                Instant::FAR_FUTURE => std::future::pending().await,
+                ends_at => self.clock.nap_until(ends_at).await,
+            }
         };
         tokio::select! {
             biased;
-            () = enrollment.signal().token().cancelled() => Err(shut_down()),
-            () = self.clock.sleep_until(until) => Ok(()),
+            () = shut_down_meanwhile => Err(shut_down()),
+            turn = place.turn() => match turn {
+                Turn::Look => Ok(true),
+                Turn::Failed(error) => Err(error),
+                Turn::Closed => Err(shut_down()),
+            },
+            () = limit => Ok(place.look_now()),
         }
     }
 
-    fn timed_out(&self) -> Error {
-        let message = format!("acquire failed: the limit ran out lease={}", self.name);
+    /// Why the wait ends, after what was found last.
+    fn timed_out(&self, found: Found) -> Error {
+        match found {
+            Found::Failed(error) => error.copy(),
+            Found::Held(held) => {
+                let message = format!("acquire failed: the limit ran out lease={}", self.name);
+                Error::new(ErrorKind::TimedOut, message).with_source(Held::clone(&held))
+            }
+        }
+    }
+
+    fn too_late(&self) -> Error {
+        let message = format!(
+            "acquire failed: every grant came too late lease={}",
+            self.name
+        );
         Error::new(ErrorKind::TimedOut, message)
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-pub use self::acquire::{Attempt, Outage, Request};
+pub use self::acquire::{Attempt, Request};
 pub use self::builder::Builder;
 use self::floors::Floors;
 use crate::error::{Error, ErrorKind};
@@ -22,6 +22,8 @@ use crate::store::{Info, Store};
 use crate::telemetry;
 use crate::term::Timing;
 use crate::token::Token;
+use crate::waiting::Hub;
+pub use crate::waiting::Outage;
 use crate::watchdog::Watchdog;
 
 /// Acquires leases from one store and keeps them renewed. Cloning is cheap; clones are one client.
@@ -52,6 +54,7 @@ pub struct Client {
 struct Inner {
     store: Arc<dyn Store>,
     watchdog: OnceCell<Watchdog>,
+    hub: Hub,
     id: Uuid,
     /// Who built it; another process is the child of a fork.
     pid: u32,
@@ -79,6 +82,7 @@ impl Client {
         telemetry::describe();
         Self {
             inner: Arc::new(Inner {
+                hub: Hub::new(store.clone()),
                 store,
                 watchdog: OnceCell::new(),
                 id: Uuid::new_v4(),
@@ -172,6 +176,7 @@ impl Client {
         if self.inner.is_forked() {
             return true;
         }
+        self.inner.hub.close();
         let is_done = match self.inner.watchdog.get() {
             Some(watchdog) => watchdog.shut_down(limit).await,
             None => true,
@@ -182,8 +187,8 @@ impl Client {
 }
 
 impl Inner {
-    /// The watchdog, started for the first lease.
-    async fn watchdog(&self) -> Result<&Watchdog, Error> {
+    /// Whether this client may still ask for leases.
+    fn check_open(&self) -> Result<(), Error> {
         if self.is_forked() {
             return Err(Error::new(
                 ErrorKind::Closed,
@@ -196,6 +201,12 @@ impl Inner {
                 "acquire refused: the client was shut down",
             ));
         }
+        Ok(())
+    }
+
+    /// The watchdog, started for the first lease.
+    async fn watchdog(&self) -> Result<&Watchdog, Error> {
+        self.check_open()?;
         let start = || Watchdog::start(self.store.clone());
         self.watchdog.get_or_try_init(start).await
     }

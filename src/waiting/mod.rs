@@ -1,30 +1,64 @@
-//! When to look again for a name that somebody else holds. Pure.
+//! Who waits for which name, and when somebody looks again.
 //!
-//! A waiter looks when the holder's remaining ttl is over, with a little jitter *after* it: looking earlier would only
-//! spin. It also looks in between, as often as its store's hints and costs make sensible, because the name may be freed
-//! before.
+//! ```text
+//!  waiter ── join ──► Line of the name ◄── hint ── hub's thread ◄── the store's notices
+//!    ▲                     │ first in line only
+//!    └──── turn ◄──────────┘
+//! ```
+//!
+//! The waiters of one name stand in a [line](line::Line), first come first served; only the first looks, for all of them.
+//! The [`Hub`] has all lines of a client and listens, on a thread of its own, to the one subscription of the client: there
+//! it outlives the user's runtimes, and what a waker of the user's does cannot delay a renewal.
+//!
+//! A waiter looks when a hint comes and when the holder's time is over, with a little jitter *after* it: looking earlier
+//! would only spin. Hints can be lost, so it looks in between as well.
+
+mod hub;
+mod line;
 
 use std::time::Duration;
 
-/// How long a waiter sleeps before it looks again.
+pub(crate) use self::hub::{Hub, Place, Turn};
+pub(crate) use self::line::Found;
+
+/// What a waiting claim does when the store cannot be reached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outage {
+    /// Fails with the store's error.
+    #[default]
+    Fail,
+    /// Goes on trying, within the limit of the wait.
+    WaitOut,
+}
+
+/// How long the first in line sleeps before it looks again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     /// The longest sleep.
-    pub(crate) cap: Duration,
+    cap: Duration,
 }
 
 impl Pace {
-    /// For stores that give no hints: a look is cheap there, and nothing else would tell that the name was freed.
-    pub(crate) const WITHOUT_NOTICES: Duration = Duration::from_millis(100);
+    /// Where the store gives hints: a lost one costs no more than this.
+    pub(crate) const WITH_NOTICES: Self = Self {
+        cap: Duration::from_secs(5),
+    };
+    /// Where nothing else would tell that the name was freed.
+    pub(crate) const WITHOUT_NOTICES: Self = Self {
+        cap: Duration::from_millis(100),
+    };
+    /// The most by which a look comes after the moment that it waits for: clients that wait for one moment are spread
+    /// over it, and a name that is free does not lie idle for longer.
+    const JITTER: Duration = Duration::from_millis(50);
 
     /// The sleep before the next look; `roll` picks the jitter.
     pub(crate) fn pause(self, remaining: Option<Duration>, roll: u16) -> Duration {
-        let until_free = remaining.unwrap_or(Duration::MAX);
-        let pause = until_free.min(self.cap);
-        // Up to a tenth more, so that many waiters do not look in the same instant.
-        pause
-            + pause.mul_f64(f64::from(roll) / f64::from(u16::MAX) / 10.0)
-            + Duration::from_millis(1)
+        let pause = remaining.unwrap_or(Duration::MAX).min(self.cap);
+        let jitter = (pause / 10).min(Self::JITTER);
+        let share = f64::from(roll) / f64::from(u16::MAX);
+        // Never less than a millisecond, so that a name whose time is over but which is not free is not hammered.
+        pause + jitter.mul_f64(share) + Duration::from_millis(1)
     }
 }
 
@@ -32,23 +66,22 @@ impl Pace {
 mod tests {
     use super::*;
 
-    const PACE: Pace = Pace {
-        cap: Duration::from_secs(5),
-    };
-
     #[test]
     fn a_waiter_never_looks_before_the_remaining_ttl_is_over() {
         for roll in [0, 1, u16::MAX] {
-            let remaining = Duration::from_secs(2);
-            let pause = PACE.pause(Some(remaining), roll);
-            assert!(pause > remaining && pause < remaining * 2, "{pause:?}");
+            for remaining in [Duration::ZERO, Duration::from_secs(2)] {
+                let late = Pace::WITH_NOTICES.pause(Some(remaining), roll) - remaining;
+                assert!(!late.is_zero() && late < Pace::JITTER * 2, "{late:?}");
+            }
         }
     }
 
     #[test]
     fn a_waiter_looks_at_least_as_often_as_the_cap() {
-        for remaining in [None, Some(Duration::from_secs(3_600))] {
-            assert!(PACE.pause(remaining, u16::MAX) < PACE.cap * 2);
+        for pace in [Pace::WITH_NOTICES, Pace::WITHOUT_NOTICES] {
+            for remaining in [None, Some(Duration::from_secs(3_600))] {
+                assert!(pace.pause(remaining, u16::MAX) < pace.cap * 2);
+            }
         }
     }
 }

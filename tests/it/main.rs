@@ -6,3 +6,4 @@
 
 mod conformance;
 mod lease;
+mod waiting;
