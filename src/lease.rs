@@ -30,7 +30,7 @@ pub use crate::watchdog::signal::Reason;
 /// # Assumptions
 /// The store's clock gains no more than the margin on ours within one ttl. A failover, a flush or an operator can grant the
 /// name earlier; then the holder hears at its next renewal, and only storage that compares the [`token`](Self::token) is
-/// safe ([`fence`](crate)).
+/// safe (see the promises of [this crate](crate)).
 ///
 /// # Errors
 /// [`check`](Self::check) fails with `Lost` and nothing else.

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 
 /// A fencing token: each grant of a name carries one greater than every earlier grant's of that name.
 ///
-/// Hand it to your storage with each write, and let storage refuse what is lower than it has seen ([`fence`](crate::fence)).
+/// Hand it to your storage with each write, and let storage refuse what is lower than it has seen (see the promises of [this crate](crate)).
 /// Tokens rise but are not dense: they follow the store's clock in microseconds where that is ahead of the counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]

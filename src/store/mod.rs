@@ -28,11 +28,13 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod memory;
-//R
-//pub mod redis;
-//S
-//pub mod sqlite;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
+#[cfg(not(all(feature = "redis", feature = "sqlite")))]
+mod absent;
 mod url;
 
 use std::fmt;

@@ -6,4 +6,6 @@
 
 mod conformance;
 mod lease;
+mod sqlite;
+mod tidy;
 mod waiting;

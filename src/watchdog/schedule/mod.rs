@@ -19,8 +19,11 @@ use std::time::Duration;
 
 use slab::Slab;
 
+#[cfg(feature = "internals")]
 pub use self::settle::Settled;
-pub use self::turn::{Batch, Departure, Loss, Turn};
+#[cfg(feature = "internals")]
+pub use self::turn::Turn;
+pub use self::turn::{Batch, Departure, Loss};
 use super::doubtful::Doubt;
 use super::signal::{Reason, Signal};
 use crate::holder::Holder;
@@ -200,11 +203,6 @@ impl Schedule {
     /// Whether there is nothing to renew, to release, or to wait for.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
-    }
-
-    /// How many leases are held.
-    pub fn held(&self) -> usize {
-        self.ends.len()
     }
 
     pub(super) fn next_attempt(&mut self) -> u64 {

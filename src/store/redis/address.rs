@@ -1,0 +1,225 @@
+//! Where the server is: a URL, checked once, and shown without its secrets ever after.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use deadpool_redis::redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use deadpool_redis::redis::{
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates, parse_redis_url,
+};
+
+use crate::error::Error;
+
+/// When a silent connection is asked for a sign of life, so that no router on the way forgets it.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+/// How often it is asked again.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long the kernel waits for what it sent to be acknowledged before it gives the connection up.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
+
+/// A server's address and the credentials for it.
+#[derive(Clone)]
+pub(super) struct Address {
+    info: ConnectionInfo,
+    shown: String,
+}
+
+impl Address {
+    /// Reads a URL. A file with certificates, if one is named, is read now.
+    ///
+    /// # Errors
+    /// `Invalid`; the message has no part of the URL that could be a secret.
+    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+        let parsed = parse_redis_url(url).ok_or_else(|| refused("it is not a URL of Redis"))?;
+        let known: &[&str] = match parsed.scheme() {
+            "redis" | "valkey" => &[],
+            "rediss" | "valkeys" => &["ca"],
+            "redis+unix" | "valkey+unix" => &["db", "user", "pass"],
+            _ => return Err(refused("its scheme is unknown")),
+        };
+        if parsed.fragment().is_some() {
+            return Err(refused("it has a part after '#'"));
+        }
+        let mut ca = None;
+        for (key, value) in parsed.query_pairs() {
+            if !known.contains(&&*key) {
+                return Err(refused(&format!("it has a parameter other than {known:?}")));
+            }
+            if key == "ca" {
+                ca = Some(value.into_owned());
+            }
+        }
+        let scheme = parsed.scheme().to_owned();
+        let info = parsed
+            .into_connection_info()
+            .map_err(|error| refused(&error.to_string()))?;
+        let info = match ca {
+            Some(path) => trusting(info, Path::new(&path))?,
+            None => info,
+        };
+        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            install_crypto();
+        }
+        if info.redis_settings().db() < 0 {
+            return Err(refused("its database number is below 0"));
+        }
+        Ok(Self {
+            shown: show(&scheme, &info),
+            info: info.set_tcp_settings(tcp_settings()),
+        })
+    }
+
+    /// For opening connections.
+    pub(super) fn info(&self) -> ConnectionInfo {
+        self.info.clone()
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+fn refused(why: &str) -> Error {
+    Error::invalid(format!(
+        "store URL refused: {why}; expected redis://[USER:PASSWORD@]HOST[:PORT][/DB], \
+         rediss://...[?ca=FILE] or redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD], \
+         with special characters as %XX"
+    ))
+}
+
+/// The same server, believed only if a certificate of this file vouches for it.
+fn trusting(info: ConnectionInfo, path: &Path) -> Result<ConnectionInfo, Error> {
+    let failed = |why: String| Error::invalid(format!("store URL refused: {why} ca={path:?}"));
+    let pem = std::fs::read(path).map_err(|error| {
+        failed("its file of certificates cannot be read".into()).with_source(error)
+    })?;
+    if !pem.windows(17).any(|window| window == b"BEGIN CERTIFICATE") {
+        return Err(failed("its file has no certificate in PEM form".into()));
+    }
+    let certificates = TlsCertificates {
+        client_tls: None,
+        root_cert: Some(pem),
+    };
+    let client = Client::build_with_tls(info, certificates)
+        .map_err(|error| failed("its certificates cannot be used".into()).with_source(error))?;
+    Ok(client.get_connection_info().clone())
+}
+
+/// rustls panics without a process-wide choice of cryptography. One that the program made already stays.
+fn install_crypto() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Fails only where another thread has chosen meanwhile.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+fn tcp_settings() -> TcpSettings {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL);
+    TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(keepalive)
+        .set_user_timeout(UNACKNOWLEDGED)
+}
+
+fn show(scheme: &str, info: &ConnectionInfo) -> String {
+    let db = info.redis_settings().db();
+    match info.addr() {
+        ConnectionAddr::Unix(path) => format!("{scheme}://{}?db={db}", path.display()),
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            if host.contains(':') {
+                format!("{scheme}://[{host}]:{port}/{db}")
+            } else {
+                format!("{scheme}://{host}:{port}/{db}")
+            }
+        }
+        _ => format!("{scheme}:"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(url: &str) -> String {
+        Address::parse(url).expect("a valid URL").to_string()
+    }
+
+    #[test]
+    fn a_url_is_shown_without_its_secrets() {
+        for (url, expected) in [
+            ("redis://localhost", "redis://localhost:6379/0"),
+            ("redis://me:s3cret@db:7000/3", "redis://db:7000/3"),
+            ("redis://:s3cret@[::1]:7000", "redis://[::1]:7000/0"),
+            ("rediss://me:s3cret@db", "rediss://db:6379/0"),
+            (
+                "redis+unix:///run/r.sock?db=2&user=me&pass=s3cret",
+                "redis+unix:///run/r.sock?db=2",
+            ),
+            ("redis+unix:/run/r.sock", "redis+unix:///run/r.sock?db=0"),
+        ] {
+            assert_eq!(shown(url), expected);
+            let address = Address::parse(url).expect("a valid URL");
+            assert!(!format!("{address:?}").contains("s3cret"));
+        }
+    }
+
+    #[test]
+    fn credentials_are_decoded() {
+        let address = Address::parse("redis://me:p%40ss%2F@db/3").expect("a valid URL");
+        let info = address.info();
+        assert_eq!(info.redis_settings().username(), Some("me"));
+        assert_eq!(info.redis_settings().password(), Some("p@ss/"));
+        assert_eq!(info.redis_settings().db(), 3);
+        let address = Address::parse("redis+unix:///r.sock?user=me&pass=p%26").expect("valid");
+        assert_eq!(address.info().redis_settings().password(), Some("p&"));
+    }
+
+    #[test]
+    fn connections_are_set_up_for_small_requests() {
+        let info = Address::parse("redis://db").expect("a valid URL").info();
+        assert!(info.tcp_settings().nodelay());
+        assert!(info.tcp_settings().keepalive().is_some());
+    }
+
+    #[test]
+    fn a_bad_url_is_refused_and_its_secret_not_repeated() {
+        for url in [
+            "",
+            "s3cret",
+            "http://:s3cret@db",
+            "unix:///s3cret",
+            "redis://:s3cret@",
+            "redis://:s3cret@db/s3cret",
+            "redis://:s3cret@db/-1",
+            "redis://:s3cret@db:70000",
+            "redis://db?pass=s3cret",
+            "redis://db?s3cret",
+            "rediss://:s3cret@db#insecure",
+            "redis+unix:///r.sock?passwd=s3cret",
+        ] {
+            let error = Address::parse(url).expect_err(url);
+            assert_eq!(error.kind(), crate::ErrorKind::Invalid);
+            let text = format!("{error} {error:?}");
+            assert!(!text.contains("s3cret"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_certificates_is_refused() {
+        for path in ["/dev/null", "/nowhere"] {
+            let error = Address::parse(&format!("rediss://db?ca={path}")).expect_err("refused");
+            assert!(error.to_string().contains(path), "{error}");
+        }
+    }
+}

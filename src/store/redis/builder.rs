@@ -1,0 +1,172 @@
+//! The settings of a store, checked all at once.
+
+use std::fmt;
+use std::time::Duration;
+
+use deadpool_redis::redis::AsyncConnectionConfig;
+use deadpool_redis::{Manager, Pool, Runtime};
+
+use super::Redis;
+use super::address::Address;
+use super::keys::Keys;
+use super::lane::{Lane, Origin};
+use super::scripts::Server;
+use crate::error::Error;
+
+/// How many connections the pool may have. Requests share one; the rest is room to replace it.
+const POOL_SIZE: usize = 4;
+/// How long a handshake may take: three round trips around the globe, and a slow server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a counter outlives its last grant. Within it the server's clock may be set back without any token falling;
+/// each name costs the server about 140 bytes for so long.
+const TOKEN_MEMORY: Duration = Duration::from_secs(60 * 60);
+/// How many requests may wait for their turn on the connection. A caller beyond them waits, within its limit.
+const WAITING: usize = 512;
+
+/// Makes a [`Redis`]. Begun by [`Redis::builder`] or [`Redis::from_pool`].
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder {
+    source: Source,
+    prefix: String,
+    token_memory: Duration,
+    pool_size: usize,
+    connect_timeout: Duration,
+}
+
+/// Where connections come from.
+enum Source {
+    Url(String),
+    /// A pool of the caller's, and the URL of its server for subscriptions.
+    Pool(Pool, Option<String>),
+}
+
+impl Builder {
+    pub(super) fn from_url(url: &str) -> Self {
+        Self::new(Source::Url(url.into()))
+    }
+
+    pub(super) fn from_pool(pool: Pool) -> Self {
+        Self::new(Source::Pool(pool, None))
+    }
+
+    fn new(source: Source) -> Self {
+        Self {
+            source,
+            prefix: Keys::DEFAULT_PREFIX.into(),
+            token_memory: TOKEN_MEMORY,
+            pool_size: POOL_SIZE,
+            connect_timeout: CONNECT_TIMEOUT,
+        }
+    }
+
+    /// The URL of the server behind the pool, so that waiters can be told when a name is freed.
+    pub fn notices_from(mut self, url: &str) -> Self {
+        let url = url.into();
+        self.source = match self.source {
+            Source::Url(_) => Source::Url(url),
+            Source::Pool(pool, _) => Source::Pool(pool, Some(url)),
+        };
+        self
+    }
+
+    /// What all keys begin with, by default `leasehold`. The rules for names hold.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// For how long the server remembers a name's last token after a grant, by default one hour, and never for less than
+    /// the lease's ttl. It is how far the server's clock may be set back without a token falling.
+    pub fn token_memory(mut self, token_memory: Duration) -> Self {
+        self.token_memory = token_memory;
+        self
+    }
+
+    /// How many connections the store's own pool may have, by default 4. Without effect on a pool of the caller's.
+    pub fn pool_size(mut self, pool_size: usize) -> Self {
+        self.pool_size = pool_size;
+        self
+    }
+
+    /// How long making a connection may take, by default two seconds.
+    pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
+        self.connect_timeout = connect_timeout;
+        self
+    }
+
+    /// Checks everything and makes the store. Connects to nothing.
+    ///
+    /// # Errors
+    /// `Invalid`, with the setting that cannot be.
+    pub fn build(self) -> Result<Redis, Error> {
+        let keys = Keys::new(&self.prefix)?;
+        for (what, value) in [
+            ("token_memory", self.token_memory),
+            ("connect_timeout", self.connect_timeout),
+        ] {
+            if value < Duration::from_millis(1) {
+                return Err(Error::invalid(format!(
+                    "{what} refused: expected at least one millisecond {what}={value:?}"
+                )));
+            }
+        }
+        if self.pool_size == 0 {
+            return Err(Error::invalid(
+                "pool_size refused: expected at least 1 pool_size=0",
+            ));
+        }
+        let (pool, address, owns_pool) = match self.source {
+            Source::Url(url) => {
+                let address = Address::parse(&url)?;
+                let pool = make_pool(&address, self.pool_size, self.connect_timeout)?;
+                (pool, Some(address), true)
+            }
+            Source::Pool(pool, url) => {
+                let address = url.as_deref().map(Address::parse).transpose()?;
+                (pool, address, false)
+            }
+        };
+        let lane = Lane::new(pool.clone(), Origin::Pool, self.connect_timeout);
+        Ok(Redis {
+            server: Server::new(lane),
+            keys,
+            token_memory: self.token_memory,
+            connect_timeout: self.connect_timeout,
+            pool,
+            owns_pool,
+            address,
+        })
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URL has the password.
+        f.debug_struct("Builder")
+            .field("prefix", &self.prefix)
+            .field("token_memory", &self.token_memory)
+            .field("pool_size", &self.pool_size)
+            .field("connect_timeout", &self.connect_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A pool whose connections wait for answers as long as we say: each request brings its own limit.
+fn make_pool(address: &Address, size: usize, limit: Duration) -> Result<Pool, Error> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(limit))
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(WAITING);
+    let unusable =
+        |error: String| Error::invalid(format!("store URL refused: {error} store={address}"));
+    let manager = Manager::new_with_config(address.info(), config)
+        .map_err(|error| unusable(error.to_string()))?;
+    Pool::builder(manager)
+        .max_size(size)
+        .wait_timeout(Some(limit))
+        .create_timeout(Some(limit))
+        .recycle_timeout(Some(limit))
+        .runtime(Runtime::Tokio1)
+        .build()
+        .map_err(|error| unusable(error.to_string()))
+}

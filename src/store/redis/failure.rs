@@ -1,0 +1,259 @@
+//! Why a request failed, and what a caller is told to do about it: the one place where the two are matched.
+//!
+//! Nothing here ever holds a URL, so no password can reach a message or a source.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use deadpool_redis::PoolError;
+use deadpool_redis::redis::{self, RedisError, ServerError};
+
+use crate::error::{Error, ErrorKind};
+
+/// Why a request failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum Failure {
+    /// This store was closed by its owner.
+    #[error("closed")]
+    Closed,
+    /// No answer within the limit. The request may have been carried out.
+    #[error("no answer in time")]
+    Silent,
+    /// The connection could not be made, or broke. The request may have been carried out.
+    #[error("{0}")]
+    Broken(RedisError),
+    /// The runtime on which the connection was being made is gone.
+    #[error("the runtime that was connecting ended")]
+    Abandoned,
+    /// The server answered with an error.
+    #[error("{code} {text}")]
+    Refused { code: String, text: String },
+    /// The server answered something that no script of ours answers.
+    #[error("unexpected reply {0}")]
+    Odd(String),
+    /// A script found an argument out of its limits.
+    #[error("argument refused {argument}={value:?} clock_us={clock}")]
+    Argument {
+        argument: String,
+        value: String,
+        clock: String,
+    },
+    /// The token counter is no number, or near the end of the numbers.
+    #[error("the token counter is unusable or at its end counter={0:?}")]
+    Counter(String),
+}
+
+impl Failure {
+    /// The error for whoever called `operation`; `facts` are `key=value`.
+    pub(super) fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
+        let kind = self.kind();
+        let outcome = match kind {
+            ErrorKind::Unavailable => "store unavailable",
+            ErrorKind::TimedOut => "store did not answer in time",
+            ErrorKind::Denied => "store denies it",
+            ErrorKind::Closed => "store is closed",
+            ErrorKind::Invalid => "value out of its limits",
+            _ => "store cannot do its work",
+        };
+        Error::new(kind, format!("{operation} failed: {outcome} {facts}")).with_source(self)
+    }
+
+    /// Whether the connection is of no more use.
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(self, Self::Broken(_) | Self::Abandoned)
+    }
+
+    /// Whether the server has forgotten our scripts, as after a restart or a failover.
+    pub(super) fn is_no_script(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "NOSCRIPT")
+    }
+
+    /// Whether a batch was refused because of one of its keys, so that its other keys may pass without it.
+    pub(super) fn is_of_one_key(&self) -> bool {
+        match self {
+            // "no permissions to access a key", but not "no permissions to run the 'evalsha' command".
+            Self::Refused { code, text } => {
+                code == "CROSSSLOT" || code == "NOPERM" && text.contains("to access")
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Closed => ErrorKind::Closed,
+            Self::Silent => ErrorKind::TimedOut,
+            Self::Abandoned => ErrorKind::Unavailable,
+            Self::Broken(error) => kind_of_connection(error),
+            Self::Refused { code, text } => kind_of_refusal(code, text),
+            Self::Argument { .. } => ErrorKind::Invalid,
+            Self::Odd(_) | Self::Counter(_) => ErrorKind::Misconfigured,
+        }
+    }
+}
+
+fn kind_of_connection(error: &RedisError) -> ErrorKind {
+    match error.kind() {
+        redis::ErrorKind::AuthenticationFailed => ErrorKind::Denied,
+        redis::ErrorKind::Io => match kind_of_io(error) {
+            Some(io::ErrorKind::PermissionDenied) => ErrorKind::Denied,
+            // How a refused certificate arrives.
+            Some(io::ErrorKind::InvalidData) => ErrorKind::Misconfigured,
+            _ => ErrorKind::Unavailable,
+        },
+        _ => ErrorKind::Misconfigured,
+    }
+}
+
+/// What the operating system said. The crate keeps it behind an `Arc`.
+fn kind_of_io(error: &RedisError) -> Option<io::ErrorKind> {
+    let shared = error
+        .source()?
+        .downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
+    shared.downcast_ref::<io::Error>().map(io::Error::kind)
+}
+
+/// The codes of servers that can work again by themselves.
+const PASSING: &[&str] = &[
+    "LOADING",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "BUSY",
+    "TRYAGAIN",
+    "NOREPLICAS",
+    "NOSCRIPT",
+];
+/// The codes of missing rights.
+const DENYING: &[&str] = &["WRONGPASS", "NOAUTH", "NOPERM"];
+
+fn kind_of_refusal(code: &str, text: &str) -> ErrorKind {
+    let is_in = |codes: &[&str]| {
+        codes.contains(&code)
+            // Redis 6.2 puts the code of an error within a script into the middle of the text.
+            || code == "ERR" && text.split([' ', ':', '-']).any(|word| codes.contains(&word))
+    };
+    if is_in(PASSING) || text.contains("max number of clients") {
+        ErrorKind::Unavailable
+    } else if is_in(DENYING)
+        || text.contains("ACL failure")
+        || text.contains("executing the script can't")
+        || text.contains("Authentication required")
+    {
+        ErrorKind::Denied
+    } else {
+        // READONLY, OOM, MISCONF, WRONGTYPE and whatever else needs somebody's hand.
+        ErrorKind::Misconfigured
+    }
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        if error.is_timeout() {
+            return Self::Silent;
+        }
+        match (error.kind(), error.code()) {
+            (redis::ErrorKind::Server(_) | redis::ErrorKind::Extension, Some(code)) => {
+                Self::Refused {
+                    code: code.into(),
+                    text: error.detail().unwrap_or_default().into(),
+                }
+            }
+            _ => Self::Broken(error),
+        }
+    }
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        RedisError::from(error).into()
+    }
+}
+
+impl From<PoolError> for Failure {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Backend(error) => error.into(),
+            PoolError::Timeout(_) => Self::Silent,
+            PoolError::Closed => Self::Closed,
+            PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
+                Self::Odd(error.to_string())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: &str, text: &str) -> ErrorKind {
+        let (code, text) = (code.into(), text.into());
+        Failure::Refused { code, text }.kind()
+    }
+
+    #[test]
+    fn each_code_tells_what_to_do() {
+        for code in ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "NOREPLICAS"] {
+            assert_eq!(kind(code, ""), ErrorKind::Unavailable, "{code}");
+        }
+        for code in ["WRONGPASS", "NOAUTH", "NOPERM"] {
+            assert_eq!(kind(code, ""), ErrorKind::Denied, "{code}");
+        }
+        for code in [
+            "READONLY",
+            "OOM",
+            "MISCONF",
+            "WRONGTYPE",
+            "ERR",
+            "CROSSSLOT",
+        ] {
+            assert_eq!(kind(code, ""), ErrorKind::Misconfigured, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_code_within_the_text_of_an_old_server_counts() {
+        let text = "Error running script (call to f_0): @user_script:1: -OOM command not allowed";
+        assert_eq!(kind("ERR", text), ErrorKind::Misconfigured);
+        let text = "Error running script (call to f_0): @user_script: 1: -LOADING Redis is loading";
+        assert_eq!(kind("ERR", text), ErrorKind::Unavailable);
+        let text = "Error running script: The user executing the script can't run this command";
+        assert_eq!(kind("ERR", text), ErrorKind::Denied);
+        assert_eq!(
+            kind("ERR", "max number of clients reached"),
+            ErrorKind::Unavailable
+        );
+    }
+
+    #[test]
+    fn only_a_refusal_for_a_key_splits_a_batch() {
+        let refused = |code: &str, text: &str| Failure::Refused {
+            code: code.into(),
+            text: text.into(),
+        };
+        for text in [
+            "No permissions to access a key",
+            "this user has no permissions to access one of the keys used as arguments",
+        ] {
+            assert!(refused("NOPERM", text).is_of_one_key(), "{text}");
+        }
+        let text = "User a has no permissions to run the 'evalsha' command";
+        assert!(!refused("NOPERM", text).is_of_one_key());
+        assert!(!refused("LOADING", "to access").is_of_one_key());
+    }
+
+    #[test]
+    fn what_the_operating_system_said_is_found() {
+        let error = |kind| RedisError::from(io::Error::from(kind));
+        let kind = |kind| Failure::from(error(kind)).kind();
+        assert_eq!(
+            kind(io::ErrorKind::ConnectionRefused),
+            ErrorKind::Unavailable
+        );
+        assert_eq!(kind(io::ErrorKind::PermissionDenied), ErrorKind::Denied);
+        assert_eq!(kind(io::ErrorKind::InvalidData), ErrorKind::Misconfigured);
+        assert_eq!(kind(io::ErrorKind::TimedOut), ErrorKind::TimedOut);
+    }
+}

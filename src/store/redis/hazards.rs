@@ -1,0 +1,205 @@
+//! What in a server's set-up weakens the promises.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use deadpool_redis::redis::{Cmd, Value};
+
+use super::REPLACE_AFTER;
+use super::failure::Failure;
+use super::lane::{Budget, Lane};
+use crate::clock;
+use crate::error::ErrorKind;
+use crate::store::Hazard;
+
+/// How far the server's clock may be from ours before it is worth a word: tokens of a server that takes over later
+/// follow its clock.
+const CLOCK_APART: Duration = Duration::from_secs(1);
+
+/// What the server says of itself. `None` where it refuses.
+#[derive(Default)]
+struct Facts {
+    info: Option<HashMap<String, String>>,
+    save: Option<String>,
+    min_replicas: Option<String>,
+    clock_us: u64,
+}
+
+/// Asks the server and judges what it says.
+pub(super) async fn look(lane: &Lane, budget: Budget) -> Result<Vec<Hazard>, Failure> {
+    let facts = Facts {
+        info: allowed(ask(lane, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
+        save: setting(lane, budget, "save").await?,
+        min_replicas: setting(lane, budget, "min-replicas-to-write").await?,
+        clock_us: server_clock(&ask(lane, budget, &["TIME"]).await?)?,
+    };
+    Ok(judge(&facts, clock::wall_clock_us()))
+}
+
+fn judge(facts: &Facts, now_us: u64) -> Vec<Hazard> {
+    let mut hazards = Vec::new();
+    let mut warn = |text: String| hazards.push(Hazard::new(text));
+    let info = |key: &str| facts.info.as_ref().and_then(|info| info.get(key));
+    let is = |key: &str, value: &str| info(key).is_some_and(|found| found == value);
+
+    if facts.info.is_none() {
+        warn("the server's state cannot be checked: INFO is refused. Grant `+info`, or look by hand.".into());
+    }
+    if facts.save.is_none() {
+        warn("the server's settings cannot be checked: CONFIG is refused. Grant `+config|get`, or look by hand at save and min-replicas-to-write.".into());
+    }
+    if is("role", "slave") {
+        warn("this server is a replica and takes no leases. Use the address of its master.".into());
+    }
+    if is("redis_mode", "cluster") {
+        warn("this server is a node of a cluster: names whose slots lie on other nodes fail. Use a single server.".into());
+    }
+    if let Some(policy) = info("maxmemory_policy").filter(|policy| *policy != "noeviction") {
+        warn(format!(
+            "maxmemory-policy is {policy}: a full server drops leases that are held. Set it to noeviction."
+        ));
+    }
+    if is("aof_enabled", "0") {
+        warn(match facts.save.as_deref() {
+            Some("") => "nothing is written to disk: a restart frees every lease, and holders hear it at their next renewal. Set appendonly yes.",
+            _ => "only snapshots are written to disk: a restart frees leases granted since the last one. Set appendonly yes.",
+        }.into());
+    }
+    if info("connected_slaves").is_some_and(|count| count != "0") {
+        if facts.min_replicas.as_deref() == Some("0") {
+            warn("grants are not known to a replica when they are answered: a failover can grant a held name again. Set min-replicas-to-write to 1, and guard storage with a fence.".into());
+        }
+        warn("this server has replicas: a failover by Sentinel takes 30 s with its default down-after-milliseconds, and no lease of a shorter ttl survives it. Set down-after-milliseconds below two thirds of the ttl.".into());
+    }
+    let apart = Duration::from_micros(facts.clock_us.abs_diff(now_us));
+    if apart > CLOCK_APART {
+        let side = if facts.clock_us > now_us {
+            "ahead of"
+        } else {
+            "behind"
+        };
+        warn(format!(
+            "the server's clock is {apart:.1?} {side} this machine's: tokens can fall when another server takes over. Run a time daemon on both."
+        ));
+    }
+    hazards
+}
+
+async fn ask(lane: &Lane, budget: Budget, words: &[&str]) -> Result<Value, Failure> {
+    let mut command = Cmd::new();
+    words.iter().for_each(|word| {
+        command.arg(*word);
+    });
+    lane.request(&command, budget, REPLACE_AFTER).await
+}
+
+async fn setting(lane: &Lane, budget: Budget, name: &str) -> Result<Option<String>, Failure> {
+    let reply = allowed(ask(lane, budget, &["CONFIG", "GET", name]).await)?;
+    Ok(reply.map(|reply| match reply {
+        Value::Array(pair) => pair.get(1).map(text).unwrap_or_default(),
+        Value::Map(pairs) => pairs
+            .first()
+            .map(|(_, value)| text(value))
+            .unwrap_or_default(),
+        _ => String::new(),
+    }))
+}
+
+/// A server that refuses a command, or that does not know it, still answers the others.
+fn allowed(reply: Result<Value, Failure>) -> Result<Option<Value>, Failure> {
+    match reply {
+        Ok(value) => Ok(Some(value)),
+        Err(failure @ Failure::Refused { .. }) if failure.kind() != ErrorKind::Unavailable => {
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn server_clock(time: &Value) -> Result<u64, Failure> {
+    let read = || {
+        let Value::Array(parts) = time else {
+            return None;
+        };
+        let [seconds, micros] = parts.as_slice() else {
+            return None;
+        };
+        let seconds: u64 = text(seconds).parse().ok()?;
+        Some(seconds * 1_000_000 + text(micros).parse::<u64>().ok()?)
+    };
+    read().ok_or_else(|| Failure::Odd(format!("{time:?}")))
+}
+
+fn lines(info: &Value) -> HashMap<String, String> {
+    let text = text(info);
+    let pairs = text.lines().filter_map(|line| line.split_once(':'));
+    pairs
+        .map(|(key, value)| (key.into(), value.trim().into()))
+        .collect()
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server with nothing to be said against it, and these lines of INFO.
+    fn facts(info: &str) -> Facts {
+        let sound = "role:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
+        Facts {
+            info: Some(lines(&Value::BulkString(format!("{sound}{info}").into()))),
+            save: Some("3600 1".into()),
+            min_replicas: Some("0".into()),
+            clock_us: 7_000_000,
+        }
+    }
+
+    fn told(facts: &Facts) -> String {
+        let hazards = judge(facts, 7_000_000).into_iter();
+        hazards.map(|hazard| hazard.text).collect()
+    }
+
+    #[test]
+    fn a_sound_server_has_none() {
+        assert_eq!(told(&facts("connected_slaves:0\r\n")), "");
+    }
+
+    #[test]
+    fn each_weakness_is_told_with_its_mend() {
+        for (line, word) in [
+            ("role:slave", "replica"),
+            ("redis_mode:cluster", "cluster"),
+            ("maxmemory_policy:allkeys-lru", "noeviction"),
+            ("aof_enabled:0", "appendonly yes"),
+            ("connected_slaves:1", "min-replicas-to-write"),
+            ("connected_slaves:1", "down-after-milliseconds"),
+        ] {
+            let told = told(&facts(line));
+            assert!(told.contains(word), "{line}: {told}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_checked_is_said() {
+        let told = told(&Facts {
+            clock_us: 7_000_000,
+            ..Facts::default()
+        });
+        assert!(told.contains("INFO is refused"), "{told}");
+        assert!(told.contains("CONFIG is refused"), "{told}");
+    }
+
+    #[test]
+    fn a_clock_that_is_off_is_told() {
+        let mut facts = facts("");
+        facts.clock_us += 2_500_000;
+        assert!(told(&facts).contains("2.5s ahead of"), "{}", told(&facts));
+    }
+}

@@ -1,0 +1,154 @@
+//! What the keys and channels are called, and how a name is read back out of a key.
+//!
+//! The braces are the hash tag of Redis Cluster: everything of one name lies in one slot. Names and prefixes have no
+//! braces of their own, so no two names share a key.
+
+use crate::error::Error;
+use crate::name::{self, Name};
+
+/// The keys of all names under one prefix.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    prefix: Box<str>,
+}
+
+impl Keys {
+    pub(super) const DEFAULT_PREFIX: &str = "leasehold";
+
+    pub(super) fn new(prefix: &str) -> Result<Self, Error> {
+        name::check("prefix", prefix)?;
+        Ok(Self {
+            prefix: prefix.into(),
+        })
+    }
+
+    /// The hash that is the lease.
+    pub(super) fn lease(&self, name: &Name) -> String {
+        self.join(name.as_str(), "}")
+    }
+
+    /// The string that remembers the last token.
+    pub(super) fn counter(&self, name: &Name) -> String {
+        self.join(name.as_str(), "}:token")
+    }
+
+    /// The channel on which a release is told.
+    pub(super) fn channel(&self, name: &Name) -> String {
+        self.join(name.as_str(), "}:freed")
+    }
+
+    /// A channel that belongs to no name, since a name is never empty, but to the same rights.
+    pub(super) fn channel_of_nobody(&self) -> String {
+        self.join("", "}:freed")
+    }
+
+    /// The pattern of all leases whose names begin so, for SCAN.
+    pub(super) fn pattern(&self, begin: &str) -> String {
+        let mut pattern = String::new();
+        escape(&self.prefix, &mut pattern);
+        pattern.push_str(":{");
+        escape(begin, &mut pattern);
+        pattern.push_str("*}");
+        pattern
+    }
+
+    /// The name of a lease's key; `None` for keys of another kind.
+    pub(super) fn name_of_lease(&self, key: &str) -> Option<Name> {
+        self.name_before(key, "}")
+    }
+
+    /// The name of a channel; `None` for channels of another kind.
+    pub(super) fn name_of_channel(&self, channel: &str) -> Option<Name> {
+        self.name_before(channel, "}:freed")
+    }
+
+    fn name_before(&self, key: &str, end: &str) -> Option<Name> {
+        let name = key.strip_prefix(&*self.prefix)?.strip_prefix(":{")?;
+        Name::new(name.strip_suffix(end)?).ok()
+    }
+
+    fn join(&self, name: &str, end: &str) -> String {
+        let mut key = String::with_capacity(self.prefix.len() + 2 + name.len() + end.len());
+        key.push_str(&self.prefix);
+        key.push_str(":{");
+        key.push_str(name);
+        key.push_str(end);
+        key
+    }
+}
+
+/// Takes the meaning from the characters that SCAN's patterns give one.
+fn escape(text: &str, pattern: &mut String) {
+    for character in text.chars() {
+        if matches!(character, '*' | '?' | '[' | ']' | '^' | '-' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys() -> Keys {
+        Keys::new(Keys::DEFAULT_PREFIX).expect("a valid prefix")
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a valid name")
+    }
+
+    #[test]
+    fn everything_of_a_name_has_its_hash_tag() {
+        assert_eq!(keys().lease(&name("billing")), "leasehold:{billing}");
+        assert_eq!(
+            keys().counter(&name("billing")),
+            "leasehold:{billing}:token"
+        );
+        assert_eq!(
+            keys().channel(&name("billing")),
+            "leasehold:{billing}:freed"
+        );
+    }
+
+    #[test]
+    fn a_name_that_looks_like_another_key_is_kept_apart() {
+        assert_ne!(
+            keys().lease(&name("a:token")),
+            keys().counter(&name("a")),
+            "the brace closes before the suffix"
+        );
+        assert_eq!(keys().name_of_lease("leasehold:{a}:token"), None);
+        assert_eq!(
+            keys().name_of_lease("leasehold:{a:token}"),
+            Some(name("a:token"))
+        );
+    }
+
+    #[test]
+    fn a_pattern_takes_special_characters_by_the_letter() {
+        let keys = Keys::new("p*").expect("a valid prefix");
+        assert_eq!(keys.pattern("a?[b]\\"), r"p\*:{a\?\[b\]\\*}");
+        assert_eq!(keys.pattern(""), r"p\*:{*}");
+    }
+
+    #[test]
+    fn a_prefix_obeys_the_rule_for_names() {
+        for bad in ["", "a{", "a}b", "a\n"] {
+            let error = Keys::new(bad).expect_err("refused");
+            assert!(error.to_string().starts_with("prefix"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_read_back_from_its_keys(text in "[^{}\\p{Cc}]{1,40}") {
+            let name = name(&text);
+            prop_assert_eq!(keys().name_of_lease(&keys().lease(&name)), Some(name.clone()));
+            prop_assert_eq!(keys().name_of_channel(&keys().channel(&name)), Some(name));
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! One multiplexed connection that all requests share, replaced when it breaks or falls silent.
+//!
+//! ```text
+//!   Down --(request)--> Connecting --(made)--> Up --(broken, or silent past a limit)--> Down
+//! ```
+//!
+//! A connection is made by a task of its own, so that a caller with little time left, or one that goes away, does not
+//! end the attempt that others wait for. The crate itself never gives up a connection whose server has fallen silent;
+//! a lane does.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use deadpool::managed::Manager;
+use deadpool_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
+use deadpool_redis::redis::{Cmd, Value, cmd};
+use deadpool_redis::{Connection, Pool};
+use futures_util::future::{FutureExt, Shared};
+use tokio::time::timeout;
+
+use super::failure::Failure;
+use crate::clock::{Boottime, Clock, Instant};
+
+/// A connection that was silent for so long is asked whether it lives before it is trusted with a request: a server
+/// that was restarted meanwhile, or a router that forgot the connection, would cost the request its answer.
+const QUIET: Duration = Duration::from_secs(5);
+/// How long it has to say so. A quarter of the request's limit, if that is less.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
+
+/// A connection shared by all requests.
+pub(super) struct Lane {
+    pool: Pool,
+    origin: Origin,
+    connect_timeout: Duration,
+    state: Mutex<State>,
+}
+
+/// Where a lane's connections come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Taken from the pool, counted by it, and never given back: what a lane drops is broken or in use by others.
+    Pool,
+    /// Made as the pool makes them, but beside it, so that no user of the pool can keep it from us.
+    Beside,
+}
+
+enum State {
+    /// Exits: Connecting (somebody asks), Closed.
+    Down,
+    /// Exits: Up, Down (failed), Closed.
+    Connecting(Attempt),
+    /// Exits: Down (broken, silent), Closed.
+    Up(Arc<Link>),
+    /// Final.
+    Closed,
+}
+
+type Attempt = Shared<Pin<Box<dyn Future<Output = Result<Arc<Link>, Failure>> + Send>>>;
+
+/// What is left of a caller's limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Budget {
+    ends_at: Instant,
+}
+
+/// One connection.
+struct Link {
+    connection: MultiplexedConnection,
+    made_at: Instant,
+    heard_at: AtomicU64,
+    /// Keeps the pool's count of connections true.
+    _place: Option<Place>,
+}
+
+/// A connection's place in the pool, given up when it is dropped.
+struct Place(Option<Connection>);
+
+impl Lane {
+    pub(super) fn new(pool: Pool, origin: Origin, connect_timeout: Duration) -> Self {
+        Self {
+            pool,
+            origin,
+            connect_timeout,
+            state: Mutex::new(State::Down),
+        }
+    }
+
+    /// The same server over another connection.
+    pub(super) fn another(&self, origin: Origin) -> Self {
+        Self::new(self.pool.clone(), origin, self.connect_timeout)
+    }
+
+    /// Makes the connection now, on the calling runtime.
+    pub(super) async fn connect(&self) -> Result<(), Failure> {
+        self.link(Budget::new(self.connect_timeout)).await.map(drop)
+    }
+
+    /// Sends one command and awaits its answer.
+    ///
+    /// A connection on which the answer fails to come in time is replaced, unless it is younger than `replace_after`: so
+    /// a slow server is not buried in handshakes.
+    ///
+    /// # Cancel safety
+    /// The command may or may not have been carried out.
+    pub(super) async fn request(
+        &self,
+        command: &Cmd,
+        budget: Budget,
+        replace_after: Duration,
+    ) -> Result<Value, Failure> {
+        let link = self.live_link(budget).await?;
+        let outcome = link.send(command, budget.left()).await;
+        match &outcome {
+            Err(Failure::Silent) if link.age() >= replace_after => self.drop_link(&link),
+            Err(failure) if failure.is_broken() => self.drop_link(&link),
+            _ => {}
+        }
+        outcome
+    }
+
+    /// Ends the connection; requests fail from now on.
+    pub(super) fn close(&self) {
+        *self.state() = State::Closed;
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(*self.state(), State::Closed)
+    }
+
+    /// A link that has shown lately that it lives.
+    async fn live_link(&self, budget: Budget) -> Result<Arc<Link>, Failure> {
+        let link = self.link(budget).await?;
+        if !link.is_quiet() {
+            return Ok(link);
+        }
+        let limit = SIGN_OF_LIFE.min(budget.left() / 4);
+        match link.send(&cmd("PING"), limit).await {
+            // Whatever it says to that, it lives.
+            Ok(_) | Err(Failure::Refused { .. }) => Ok(link),
+            Err(_) => {
+                self.drop_link(&link);
+                self.link(budget).await
+            }
+        }
+    }
+
+    async fn link(&self, budget: Budget) -> Result<Arc<Link>, Failure> {
+        let attempt = {
+            let mut state = self.state();
+            match &*state {
+                State::Closed => return Err(Failure::Closed),
+                State::Up(link) => return Ok(link.clone()),
+                State::Connecting(attempt) => attempt.clone(),
+                State::Down => {
+                    let attempt = self.attempt();
+                    *state = State::Connecting(attempt.clone());
+                    attempt
+                }
+            }
+        };
+        let Ok(outcome) = timeout(budget.left(), attempt.clone()).await else {
+            return Err(Failure::Silent);
+        };
+        let mut state = self.state();
+        match &*state {
+            State::Closed => return Err(Failure::Closed),
+            // The first of those who waited writes the outcome down.
+            State::Connecting(current) if current.ptr_eq(&attempt) => {
+                *state = outcome.clone().map_or(State::Down, State::Up);
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    fn attempt(&self) -> Attempt {
+        let (pool, origin, limit) = (self.pool.clone(), self.origin, self.connect_timeout);
+        let task = tokio::spawn(async move {
+            match timeout(limit, Link::make(&pool, origin)).await {
+                Ok(made) => made.map(Arc::new),
+                Err(_) => Err(Failure::Silent),
+            }
+        });
+        let outcome = async move { task.await.unwrap_or(Err(Failure::Abandoned)) };
+        let outcome: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(outcome);
+        outcome.shared()
+    }
+
+    /// Gives this link up, unless another has taken its place already.
+    fn drop_link(&self, link: &Arc<Link>) {
+        let mut state = self.state();
+        if matches!(&*state, State::Up(current) if Arc::ptr_eq(current, link)) {
+            *state = State::Down;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &*self.state() {
+            State::Down => "down",
+            State::Connecting(_) => "connecting",
+            State::Up(_) => "up",
+            State::Closed => "closed",
+        };
+        f.debug_struct("Lane")
+            .field("origin", &self.origin)
+            .field("state", &state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Budget {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self {
+            ends_at: Boottime.now().after(limit),
+        }
+    }
+
+    pub(super) fn left(self) -> Duration {
+        self.ends_at.since(Boottime.now())
+    }
+}
+
+impl Link {
+    async fn make(pool: &Pool, origin: Origin) -> Result<Self, Failure> {
+        let (connection, place) = match origin {
+            Origin::Pool => {
+                let place = Place(Some(pool.get().await?));
+                let connection = place.0.as_deref().expect("just put there").clone();
+                (connection, Some(place))
+            }
+            Origin::Beside => {
+                let made = pool.manager().create().await?;
+                (made, None)
+            }
+        };
+        let now = Boottime.now();
+        Ok(Self {
+            connection,
+            made_at: now,
+            heard_at: AtomicU64::new(now.as_nanos()),
+            _place: place,
+        })
+    }
+
+    async fn send(&self, command: &Cmd, limit: Duration) -> Result<Value, Failure> {
+        let mut connection = self.connection.clone();
+        let answer = timeout(limit, connection.req_packed_command(command)).await;
+        let answer = answer.map_err(|_| Failure::Silent)?;
+        self.heard_at
+            .store(Boottime.now().as_nanos(), Ordering::Relaxed);
+        match answer? {
+            Value::ServerError(error) => Err(error.into()),
+            value => Ok(value),
+        }
+    }
+
+    fn age(&self) -> Duration {
+        Boottime.now().since(self.made_at)
+    }
+
+    fn is_quiet(&self) -> bool {
+        let heard_at = Instant::from_nanos(self.heard_at.load(Ordering::Relaxed));
+        Boottime.now().since(heard_at) > QUIET
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            drop(Connection::take(connection));
+        }
+    }
+}

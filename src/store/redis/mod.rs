@@ -1,0 +1,316 @@
+//! Leases on one Redis or Valkey server: what people scale to.
+//!
+//! Every operation is one script call on one connection that all requests share. The layout of the keys, the scripts and
+//! their rules are described in `README.md` beside this file, for clients in other languages as well.
+//!
+//! ```no_run
+//! # async fn f() -> Result<(), leasehold::Error> {
+//! use leasehold::store::redis::Redis;
+//!
+//! let store = Redis::open("redis://:secret@localhost/0")?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # URLs
+//! `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `rediss://` for TLS, and `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`
+//! for a socket. Special characters are written as `%XX`. With TLS the server's certificate is checked against the
+//! web's usual roots, or with `?ca=FILE` against the certificates of that PEM file alone.
+//!
+//! # What it promises beside the contract
+//! A server that went down and came back is found again by the next request. A connection on which an answer is overdue
+//! is replaced. No password is shown anywhere, errors and their sources included.
+//!
+//! # What it leaves to others
+//! It repeats nothing by itself, because whoever asks must know how often it asked. What a failover or a flush costs is
+//! told by [`hazards`](Store::hazards).
+
+mod address;
+mod builder;
+mod failure;
+mod hazards;
+mod keys;
+mod lane;
+mod list;
+mod notices;
+mod renewals;
+mod reply;
+mod scripts;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_redis::Pool;
+
+pub use self::builder::Builder;
+
+use self::address::Address;
+use self::failure::Failure;
+use self::keys::Keys;
+use self::lane::{Budget, Origin};
+use self::scripts::{SCRIPTS, Server};
+use super::{
+    Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Notices, Release, Renewal,
+    Renewed, Reply, Store, Token,
+};
+use crate::clock::Boottime;
+
+/// The command by which a release is told. Sharded channels would ask for another.
+const PUBLISH: &str = "PUBLISH";
+/// How old a connection must be before a silent one is replaced, for requests that know of no ttl.
+const REPLACE_AFTER: Duration = Duration::from_millis(500);
+
+/// A store on one Redis or Valkey server.
+///
+/// Made without I/O: the first request connects, on the runtime it runs on.
+pub struct Redis {
+    server: Server,
+    keys: Keys,
+    token_memory: Duration,
+    connect_timeout: Duration,
+    pool: Pool,
+    /// Whether the pool ends with this store.
+    owns_pool: bool,
+    /// For subscriptions, which a pool cannot give.
+    address: Option<Address>,
+}
+
+impl Redis {
+    /// The store at this URL, with everything else at its default.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that cannot be used. The message has no secrets.
+    pub fn open(url: &str) -> Result<Self, Error> {
+        Self::builder(url).build()
+    }
+
+    /// The store at this URL, with settings to come.
+    pub fn builder(url: &str) -> Builder {
+        Builder::from_url(url)
+    }
+
+    /// The store behind a pool of the caller's, with settings to come.
+    ///
+    /// The store keeps one connection of the pool for itself as long as it lives, and makes another beside the pool for
+    /// the watchdog. The pool's settings for connections hold: switch its response time-out off or leave it well above
+    /// the requests' limits, and set TCP_NODELAY.
+    ///
+    /// A pool does not tell where its server is, and a subscription cannot come from it. So **without
+    /// [`notices_from`](Builder::notices_from) waiters look again by time only**, and errors do not name the server.
+    pub fn from_pool(pool: Pool) -> Builder {
+        Builder::from_pool(pool)
+    }
+
+    fn error(&self, failure: Failure, operation: &str, name: &Name) -> Error {
+        failure.during(
+            operation,
+            format_args!("name={name} store={}", self.place()),
+        )
+    }
+
+    /// As `error`, for what concerns no single name.
+    fn error_of_all(&self, failure: Failure, operation: &str) -> Error {
+        failure.during(operation, format_args!("store={}", self.place()))
+    }
+
+    fn place(&self) -> &dyn fmt::Display {
+        match &self.address {
+            Some(address) => address,
+            None => &"redis behind a pool of the caller's",
+        }
+    }
+
+    async fn try_acquire(&self, claim: &Claim, limit: Duration) -> Result<Answer, Failure> {
+        let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
+        let mut call = SCRIPTS.acquire.call(2, 5, 256 + 2 * Name::MAX_BYTES);
+        call.arg(self.keys.lease(&claim.name))
+            .arg(self.keys.counter(&claim.name))
+            .arg(claim.holder.to_string())
+            .arg(millis(claim.ttl))
+            .arg(claim.floor.map_or(0, Token::get))
+            .arg(info)
+            .arg(millis(self.token_memory));
+        let budget = Budget::new(limit);
+        let reply = self.server.run(&call, budget, replace_after(claim.ttl));
+        reply::acquired(&reply.await?, &claim.name)
+    }
+
+    async fn try_release(
+        &self,
+        name: &Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        limit: Duration,
+    ) -> Result<Release, Failure> {
+        let mut call = SCRIPTS.release.call(1, 3, 128 + Name::MAX_BYTES);
+        call.arg(self.keys.lease(name))
+            .arg(holder.to_string())
+            .arg(keep_for.map_or(0, millis))
+            .arg(PUBLISH);
+        let reply = self.server.run(&call, Budget::new(limit), REPLACE_AFTER);
+        reply::released(&reply.await?)
+    }
+
+    async fn try_evict(
+        &self,
+        name: &Name,
+        how: Eviction,
+        limit: Duration,
+    ) -> Result<bool, Failure> {
+        let mut call = SCRIPTS.evict.call(1, 2, 64 + Name::MAX_BYTES);
+        call.arg(self.keys.lease(name))
+            .arg(match how {
+                Eviction::Marked => "marked",
+                Eviction::Now => "now",
+            })
+            .arg(PUBLISH);
+        let reply = self.server.run(&call, Budget::new(limit), REPLACE_AFTER);
+        reply::evicted(&reply.await?)
+    }
+
+    async fn beside(&self) -> Result<Arc<dyn Store>, Error> {
+        let lane = self.server.lane.another(Origin::Beside);
+        let connected = lane.connect().await;
+        connected.map_err(|failure| self.error_of_all(failure, "connect"))?;
+        Ok(Arc::new(Self {
+            server: Server::new(lane),
+            keys: self.keys.clone(),
+            token_memory: self.token_memory,
+            connect_timeout: self.connect_timeout,
+            pool: self.pool.clone(),
+            owns_pool: false,
+            address: self.address.clone(),
+        }))
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis")
+            .field("location", &format_args!("{}", self.place()))
+            .field("keys", &self.keys)
+            .field("lane", &self.server.lane)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for Redis {
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(Boottime)
+    }
+
+    fn location(&self) -> String {
+        self.place().to_string()
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        limit: Duration,
+    ) -> Reply<'a, Result<Answer, Error>> {
+        Box::pin(async move {
+            let answer = self.try_acquire(claim, limit).await;
+            answer.map_err(|failure| self.error(failure, "acquire", &claim.name))
+        })
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
+        Box::pin(self.renew_all(batch, limit))
+    }
+
+    fn release<'a>(
+        &'a self,
+        name: &'a Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        limit: Duration,
+    ) -> Reply<'a, Result<Release, Error>> {
+        Box::pin(async move {
+            let release = self.try_release(name, holder, keep_for, limit).await;
+            release.map_err(|failure| self.error(failure, "release", name))
+        })
+    }
+
+    fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {
+        Box::pin(async move {
+            let Some(address) = &self.address else {
+                return Ok(None);
+            };
+            if self.server.lane.is_closed() {
+                return Err(self.error_of_all(Failure::Closed, "subscribe"));
+            }
+            match notices::subscribe(address, &self.keys, self.connect_timeout).await {
+                Ok(subscription) => Ok(Some(Box::new(subscription) as Box<dyn Notices>)),
+                Err(failure) => Err(self.error_of_all(failure, "subscribe")),
+            }
+        })
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: Duration,
+    ) -> Reply<'a, Result<Option<Held>, Error>> {
+        Box::pin(async move {
+            let names = std::slice::from_ref(name);
+            let seen = self.inspect_all(names, Budget::new(limit)).await;
+            let seen = seen.and_then(|mut seen| seen.pop().unwrap_or(Ok(None)));
+            seen.map_err(|failure| self.error(failure, "inspect", name))
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
+        Box::pin(async move {
+            let list = self.try_list(prefix, limit).await;
+            list.map_err(|failure| self.error_of_all(failure, "list"))
+        })
+    }
+
+    fn evict<'a>(
+        &'a self,
+        name: &'a Name,
+        how: Eviction,
+        limit: Duration,
+    ) -> Reply<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let evicted = self.try_evict(name, how, limit).await;
+            evicted.map_err(|failure| self.error(failure, "evict", name))
+        })
+    }
+
+    fn hazards(&self, limit: Duration) -> Reply<'_, Result<Vec<Hazard>, Error>> {
+        Box::pin(async move {
+            let hazards = hazards::look(&self.server.lane, Budget::new(limit)).await;
+            hazards.map_err(|failure| self.error_of_all(failure, "inspect the store"))
+        })
+    }
+
+    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+        Box::pin(self.beside())
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Box::pin(async move {
+            self.server.lane.close();
+            if self.owns_pool {
+                self.pool.close();
+            }
+        })
+    }
+}
+
+/// The store at a URL whose scheme is one of ours.
+pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
+    Ok(Arc::new(Redis::open(url)?))
+}
+
+/// Whole milliseconds, rounded up: the server must keep a lease for no less than its holder counts on.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// How old a silent connection must be to be replaced: one new connection per ttl/10, whatever how many requests fail.
+fn replace_after(ttl: Duration) -> Duration {
+    ttl / 10
+}

@@ -1,0 +1,269 @@
+//! Hints that names were freed: one subscription for all names, on a connection of its own.
+//!
+//! ```text
+//!   follow, unfollow --(changes, notify)--> listener task --(bounded queue)--> next
+//! ```
+//!
+//! The listener connects again by itself, follows what was followed, and then says `Reconnected`. When the queue is full
+//! hints are dropped, and the next one read is `Reconnected` as well, which asks for the same: look at every name.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use deadpool_redis::redis::Client;
+use deadpool_redis::redis::aio::{PubSubSink, PubSubStream};
+use futures_util::StreamExt;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use super::address::Address;
+use super::failure::Failure;
+use super::keys::Keys;
+use crate::name::Name;
+use crate::store::{Notice, Notices, Reply};
+
+/// How many hints wait to be read. More are as good as a reconnect: whoever is so far behind looks at every name.
+const QUEUE: usize = 1_024;
+/// How many channels one command names, so that a reconnect with many names does not block the server.
+const AT_ONCE: usize = 256;
+/// How long the connection may be silent before it is asked whether it lives.
+const PULSE: Duration = Duration::from_secs(10);
+/// The first pause before connecting again; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause before connecting again. Waiters look by time meanwhile.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The subscription of a client. Ends when it is dropped.
+pub(super) struct Subscription {
+    shared: Arc<Shared>,
+    queue: tokio::sync::Mutex<mpsc::Receiver<Notice>>,
+    listener: AbortHandle,
+}
+
+/// What a subscription and its listener share.
+#[derive(Default)]
+struct Shared {
+    /// Names to be followed, or no longer, since the listener last looked.
+    changes: Mutex<HashMap<Name, bool>>,
+    changed: Notify,
+    has_overflowed: AtomicBool,
+}
+
+/// The task that listens.
+struct Listener {
+    client: Client,
+    keys: Keys,
+    /// For each single thing that it asks of the server.
+    limit: Duration,
+    shared: Arc<Shared>,
+    queue: mpsc::Sender<Notice>,
+    followed: BTreeSet<Name>,
+}
+
+/// A connection that listens.
+struct Ear {
+    sink: PubSubSink,
+    stream: PubSubStream,
+}
+
+/// Connects and begins to listen, on the calling runtime.
+///
+/// # Errors
+/// `Denied` if this user may not subscribe: then one can wait without.
+pub(super) async fn subscribe(
+    address: &Address,
+    keys: &Keys,
+    limit: Duration,
+) -> Result<Subscription, Failure> {
+    let shared = Arc::<Shared>::default();
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let listener = Listener {
+        client: Client::open(address.info())?,
+        keys: keys.clone(),
+        limit,
+        shared: shared.clone(),
+        queue: sender,
+        followed: BTreeSet::new(),
+    };
+    let ear = listener.connect().await?;
+    Ok(Subscription {
+        shared,
+        queue: tokio::sync::Mutex::new(receiver),
+        listener: tokio::spawn(listener.run(ear)).abort_handle(),
+    })
+}
+
+impl Subscription {
+    fn change(&self, name: &Name, is_followed: bool) {
+        self.shared.changes().insert(name.clone(), is_followed);
+        self.shared.changed.notify_one();
+    }
+
+    async fn next_notice(&self) -> Notice {
+        let mut queue = self.queue.lock().await;
+        if self.shared.has_overflowed.swap(false, Ordering::Relaxed) {
+            while queue.try_recv().is_ok() {}
+            return Notice::Reconnected;
+        }
+        match queue.recv().await {
+            Some(notice) => notice,
+            // The listener's runtime is gone. Waiters look by time.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Notices for Subscription {
+    fn follow(&self, name: &Name) {
+        self.change(name, true);
+    }
+
+    fn unfollow(&self, name: &Name) {
+        self.change(name, false);
+    }
+
+    fn next(&self) -> Reply<'_, Notice> {
+        Box::pin(self.next_notice())
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+impl Shared {
+    fn changes(&self) -> std::sync::MutexGuard<'_, HashMap<Name, bool>> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener {
+    async fn run(mut self, mut ear: Ear) {
+        loop {
+            self.listen(&mut ear).await;
+            ear = self.reconnect().await;
+            self.tell(Notice::Reconnected);
+        }
+    }
+
+    /// Hands on what it hears until the connection is of no more use.
+    async fn listen(&mut self, ear: &mut Ear) {
+        loop {
+            let is_well = tokio::select! {
+                message = ear.stream.next() => match message {
+                    Some(message) => {
+                        let name = self.keys.name_of_channel(message.get_channel_name());
+                        if let Some(name) = name {
+                            self.tell(Notice::Freed(name));
+                        }
+                        true
+                    }
+                    None => false,
+                },
+                () = self.shared.changed.notified() => self.adjust(&mut ear.sink).await.is_ok(),
+                () = sleep(PULSE) => {
+                    let pulse = timeout(self.limit, ear.sink.ping::<()>()).await;
+                    // An answer that is no pong is a sign of life too.
+                    pulse.is_ok_and(|pong| !pong.is_err_and(|error| error.is_unrecoverable_error()))
+                }
+            };
+            if !is_well {
+                return;
+            }
+        }
+    }
+
+    /// Follows and leaves names as asked for.
+    async fn adjust(&mut self, sink: &mut PubSubSink) -> Result<(), Failure> {
+        let changes = std::mem::take(&mut *self.shared.changes());
+        let (mut new, mut old) = (Vec::new(), Vec::new());
+        for (name, is_followed) in changes {
+            if is_followed && self.followed.insert(name.clone()) {
+                new.push(name);
+            } else if !is_followed && self.followed.remove(&name) {
+                old.push(self.keys.channel(&name));
+            }
+        }
+        for channels in old.chunks(AT_ONCE) {
+            self.within_limit(sink.unsubscribe(channels)).await?;
+        }
+        self.follow(sink, &new).await?;
+        // Each was perhaps freed after its waiter looked and before the server listened for it.
+        new.into_iter()
+            .for_each(|name| self.tell(Notice::Freed(name)));
+        Ok(())
+    }
+
+    /// A name that this user may not follow is left to those who look by time.
+    async fn follow(&self, sink: &mut PubSubSink, names: &[Name]) -> Result<(), Failure> {
+        let channels: Vec<_> = names.iter().map(|name| self.keys.channel(name)).collect();
+        for channels in channels.chunks(AT_ONCE) {
+            match self.within_limit(sink.subscribe(channels)).await {
+                // Refused for one of them, perhaps.
+                Err(Failure::Refused { .. }) => {
+                    for channel in channels {
+                        match self.within_limit(sink.subscribe(channel)).await {
+                            Ok(()) | Err(Failure::Refused { .. }) => {}
+                            Err(failure) => return Err(failure),
+                        }
+                    }
+                }
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects, and asks for a channel of nobody's, to learn now whether this user may subscribe.
+    async fn connect(&self) -> Result<Ear, Failure> {
+        let connection = self.within_limit(self.client.get_async_pubsub()).await?;
+        let (mut sink, stream) = connection.split();
+        let channel = self.keys.channel_of_nobody();
+        self.within_limit(sink.subscribe(channel)).await?;
+        Ok(Ear { sink, stream })
+    }
+
+    /// Connects and follows what was followed, however long it takes.
+    async fn reconnect(&mut self) -> Ear {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if let Ok(mut ear) = self.connect().await {
+                let followed: Vec<_> = self.followed.iter().cloned().collect();
+                if self.follow(&mut ear.sink, &followed).await.is_ok() {
+                    return ear;
+                }
+            }
+            // Half of it by chance: clients that lost one server together do not come back together.
+            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn within_limit<T>(
+        &self,
+        request: impl Future<Output = Result<T, deadpool_redis::redis::RedisError>>,
+    ) -> Result<T, Failure> {
+        match timeout(self.limit, request).await {
+            Ok(outcome) => Ok(outcome?),
+            Err(_) => Err(Failure::Silent),
+        }
+    }
+
+    fn tell(&self, notice: Notice) {
+        if self.queue.try_send(notice).is_err() {
+            self.shared.has_overflowed.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Renewals in batches: one script call extends many leases, and one bad lease does not spoil the others.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+
+use super::Redis;
+use super::failure::Failure;
+use super::lane::Budget;
+use super::reply::{self, Batch, Mark};
+use super::scripts::SCRIPTS;
+use crate::store::{Outcome, Renewal, Renewed};
+
+/// How many leases one call extends: 256 keep the server from others for 0.3 to 0.5 ms, 1,000 would for 1.2 to 1.7 ms.
+const BATCH: usize = 256;
+/// How many calls are under way at once: while the server works on one, the next is on its way.
+const AT_ONCE: usize = 4;
+/// About how many bytes a renewal has in a call: key, holder, ttl and their lengths.
+const BYTES: usize = 128;
+
+/// What became of the renewals of one range.
+type Part = (Range<usize>, Result<Batch, Failure>);
+
+impl Redis {
+    pub(super) async fn renew_all(&self, renewals: &[Renewal], limit: Duration) -> Renewed {
+        let budget = Budget::new(limit);
+        let batches = (0..renewals.len())
+            .step_by(BATCH)
+            .map(|start| start..renewals.len().min(start + BATCH))
+            .map(|range| self.renew_range(renewals, range, budget));
+        let parts: Vec<Vec<Part>> = stream::iter(batches).buffered(AT_ONCE).collect().await;
+
+        let mut renewed = Renewed::new(Vec::with_capacity(renewals.len()));
+        // The parts come in the order of the renewals.
+        for (range, outcome) in parts.into_iter().flatten() {
+            let of = &renewals[range];
+            match outcome {
+                Ok(batch) => {
+                    renewed.server_time = renewed.server_time.max(Some(batch.server_time));
+                    let marks = of.iter().zip(batch.marks);
+                    let outcomes = marks.map(|(renewal, mark)| self.outcome(renewal, mark));
+                    renewed.outcomes.extend(outcomes);
+                }
+                Err(failure) => renewed.outcomes.extend(
+                    of.iter()
+                        .map(|renewal| self.outcome(renewal, Mark::Failed(failure.clone()))),
+                ),
+            }
+        }
+        renewed
+    }
+
+    /// Sends one batch. If it is refused because of one of its keys, sends its halves, and theirs.
+    async fn renew_range(
+        &self,
+        renewals: &[Renewal],
+        range: Range<usize>,
+        budget: Budget,
+    ) -> Vec<Part> {
+        let mut done = Vec::new();
+        let mut waiting = vec![range];
+        // The last in is the first out, and the left half goes in last: so the parts stay in order.
+        while let Some(range) = waiting.pop() {
+            let outcome = self.renew_batch(&renewals[range.clone()], budget).await;
+            match outcome {
+                Err(failure) if failure.is_of_one_key() && range.len() > 1 => {
+                    let middle = range.start + range.len() / 2;
+                    waiting.push(middle..range.end);
+                    waiting.push(range.start..middle);
+                }
+                outcome => done.push((range, outcome)),
+            }
+        }
+        done
+    }
+
+    async fn renew_batch(&self, renewals: &[Renewal], budget: Budget) -> Result<Batch, Failure> {
+        let count = renewals.len();
+        let mut call = SCRIPTS.renew.call(count, 2 * count, BYTES * count);
+        for renewal in renewals {
+            call.arg(self.keys.lease(&renewal.name));
+        }
+        for renewal in renewals {
+            call.arg(renewal.holder.to_string());
+            call.arg(super::millis(renewal.ttl));
+        }
+        let least_ttl = renewals.iter().map(|renewal| renewal.ttl).min();
+        let replace_after = super::replace_after(least_ttl.unwrap_or_default());
+        let reply = self.server.run(&call, budget, replace_after).await?;
+        reply::renewed(&reply, count)
+    }
+
+    fn outcome(&self, renewal: &Renewal, mark: Mark) -> Outcome {
+        match mark {
+            Mark::Renewed => Outcome::Renewed,
+            Mark::Refused => Outcome::Refused,
+            Mark::Evicted => Outcome::Evicted,
+            Mark::Failed(failure) => Outcome::Unknown(self.error(failure, "renew", &renewal.name)),
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! What the scripts answer, read into the words of the store. Anything else is an odd reply, never a guess.
+
+use std::time::{Duration, SystemTime};
+
+use deadpool_redis::redis::Value;
+use serde::Deserialize;
+
+use super::failure::Failure;
+use crate::name::Name;
+use crate::store::{Answer, Grant, Held, Info, Release};
+use crate::token::Token;
+
+/// What a batch of renewals came to.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// The server's clock, since 1970.
+    pub(super) server_time: Duration,
+    /// One for each renewal, in order.
+    pub(super) marks: Vec<Mark>,
+}
+
+/// What became of one renewal of a batch.
+#[derive(Debug)]
+pub(super) enum Mark {
+    Renewed,
+    Refused,
+    Evicted,
+    Failed(Failure),
+}
+
+/// The `info` field, as whoever wrote it wrote it.
+#[derive(Deserialize, Default)]
+struct Told {
+    since: Option<u64>,
+    #[serde(flatten)]
+    info: Info,
+}
+
+/// The answer of `acquire.lua`.
+pub(super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
+    match tagged(reply)? {
+        ("granted", [token]) => {
+            let token = text(token)?;
+            let token = token.parse::<Token>().map_err(|_| odd(reply))?;
+            Ok(Answer::Granted(Grant::new(token)))
+        }
+        ("held", [left, fields]) => Ok(Answer::Held(Box::new(held(name, left, fields)?))),
+        _ => Err(refusal(reply)),
+    }
+}
+
+/// The answer of `renew.lua` to `count` renewals.
+pub(super) fn renewed(reply: &Value, count: usize) -> Result<Batch, Failure> {
+    let ("renewed", [seconds, micros, letters, errors]) = tagged(reply)? else {
+        return Err(refusal(reply));
+    };
+    let server_time =
+        Duration::from_secs(number(seconds)?) + Duration::from_micros(number(micros)?);
+    let mut errors = items(errors)?.iter();
+    let mut marks = Vec::with_capacity(count);
+    for letter in text(letters)?.bytes() {
+        marks.push(match letter {
+            b'y' => Mark::Renewed,
+            b'n' => Mark::Refused,
+            b'e' => Mark::Evicted,
+            b'x' => Mark::Failed(inner_error(errors.next().ok_or_else(|| odd(reply))?)?),
+            _ => return Err(odd(reply)),
+        });
+    }
+    if marks.len() != count {
+        return Err(odd(reply));
+    }
+    Ok(Batch { server_time, marks })
+}
+
+/// The answer of `release.lua`.
+pub(super) fn released(reply: &Value) -> Result<Release, Failure> {
+    match tagged(reply)? {
+        ("released", []) => Ok(Release::Released),
+        ("not_held", []) => Ok(Release::NotHeld),
+        _ => Err(refusal(reply)),
+    }
+}
+
+/// The answer of `evict.lua`: whether anybody had it.
+pub(super) fn evicted(reply: &Value) -> Result<bool, Failure> {
+    match tagged(reply)? {
+        ("evicted", []) => Ok(true),
+        ("not_held", []) => Ok(false),
+        _ => Err(refusal(reply)),
+    }
+}
+
+/// The answer of `inspect.lua`: for each name, whether it is held, or what is wrong with its key.
+pub(super) fn inspected(
+    reply: &Value,
+    names: &[Name],
+) -> Result<Vec<Result<Option<Held>, Failure>>, Failure> {
+    let answers = items(reply)?;
+    if answers.len() != names.len() {
+        return Err(odd(reply));
+    }
+    let read = |(answer, name): (&Value, &Name)| match tagged(answer)? {
+        ("held", [left, fields]) => Ok(Ok(Some(held(name, left, fields)?))),
+        ("free", []) => Ok(Ok(None)),
+        ("failed", [message]) => Ok(Err(inner_error(message)?)),
+        _ => Err(odd(answer)),
+    };
+    answers.iter().zip(names).map(read).collect()
+}
+
+/// A page of SCAN: where to go on, and the keys.
+pub(super) fn scanned(reply: &Value) -> Result<(u64, Vec<&str>), Failure> {
+    let [cursor, keys] = items(reply)? else {
+        return Err(odd(reply));
+    };
+    // A key that is not text is none of ours.
+    let keys = items(keys)?.iter().filter_map(|key| text(key).ok());
+    Ok((number(cursor)?, keys.collect()))
+}
+
+/// What a reply is that says neither yes nor no.
+fn refusal(reply: &Value) -> Failure {
+    let read = || -> Result<Failure, Failure> {
+        Ok(match tagged(reply)? {
+            ("invalid", [argument, value, rest @ ..]) => Failure::Argument {
+                argument: text(argument)?.into(),
+                value: text(value)?.into(),
+                clock: rest.first().map_or(Ok("0"), text)?.into(),
+            },
+            ("broken", [_, value]) => Failure::Counter(text(value)?.into()),
+            _ => odd(reply),
+        })
+    };
+    read().unwrap_or_else(|failure| failure)
+}
+
+fn held(name: &Name, left: &Value, fields: &Value) -> Result<Held, Failure> {
+    let mut held = Held::new(name.clone());
+    // Below 0 is Redis' word for a key without an expiry.
+    held.remaining = match left {
+        Value::Int(ms) => u64::try_from(*ms).ok().map(Duration::from_millis),
+        _ => return Err(odd(left)),
+    };
+    for pair in items(fields)?.chunks_exact(2) {
+        let (Ok(field), Ok(value)) = (text(&pair[0]), text(&pair[1])) else {
+            continue;
+        };
+        match field {
+            "token" => held.token = value.parse().ok(),
+            "info" => {
+                let told: Told = serde_json::from_str(value).unwrap_or_default();
+                held.since = told.since.and_then(|micros| {
+                    SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
+                });
+                held.info = told.info;
+            }
+            _ if held.by.is_none() => held.by = field.parse().ok(),
+            _ => {}
+        }
+    }
+    Ok(held)
+}
+
+/// An error that a script caught and handed on as text. Redis 6.2 leaves the dash of the protocol on it.
+fn inner_error(message: &Value) -> Result<Failure, Failure> {
+    let message = text(message)?;
+    let message = message.strip_prefix('-').unwrap_or(message);
+    let is_code = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_uppercase());
+    let (code, text) = match message.split_once(' ') {
+        Some((code, text)) if is_code(code) => (code, text),
+        _ => ("ERR", message),
+    };
+    Ok(Failure::Refused {
+        code: code.into(),
+        text: text.into(),
+    })
+}
+
+fn tagged(reply: &Value) -> Result<(&str, &[Value]), Failure> {
+    match items(reply)? {
+        [tag, rest @ ..] => Ok((text(tag)?, rest)),
+        [] => Err(odd(reply)),
+    }
+}
+
+fn items(value: &Value) -> Result<&[Value], Failure> {
+    match value {
+        Value::Array(items) => Ok(items),
+        _ => Err(odd(value)),
+    }
+}
+
+fn text(value: &Value) -> Result<&str, Failure> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).map_err(|_| odd(value)),
+        Value::SimpleString(text) => Ok(text),
+        _ => Err(odd(value)),
+    }
+}
+
+fn number(value: &Value) -> Result<u64, Failure> {
+    text(value)?.parse().map_err(|_| odd(value))
+}
+
+/// Cut short: it may be anything.
+fn odd(value: &Value) -> Failure {
+    let shown = format!("{value:?}");
+    Failure::Odd(shown.chars().take(200).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    fn array<const N: usize>(items: [Value; N]) -> Value {
+        Value::Array(items.into())
+    }
+
+    fn name() -> Name {
+        Name::new("a").expect("a valid name")
+    }
+
+    #[test]
+    fn a_grant_is_read() {
+        let reply = array([bulk("granted"), bulk("1795174814720312")]);
+        let answer = acquired(&reply, &name()).expect("a grant");
+        assert!(
+            matches!(answer, Answer::Granted(Grant { token }) if token.get() == 1_795_174_814_720_312)
+        );
+    }
+
+    #[test]
+    fn a_lease_without_an_end_is_held_without_one() {
+        let holder = "00000000000000000000000000000007-0000000000000001";
+        let info = r#"{"since":1795174814720312,"host":"h","pid":7,"more":[]}"#;
+        let fields = [holder, "1", "token", "42", "info", info, "evicted", "1"].map(bulk);
+        let reply = array([bulk("held"), Value::Int(-1), array(fields)]);
+        let Ok(Answer::Held(held)) = acquired(&reply, &name()) else {
+            panic!("expected held");
+        };
+        assert_eq!(held.remaining, None);
+        assert_eq!(held.by.map(|by| by.to_string()).as_deref(), Some(holder));
+        assert_eq!(held.token.map(Token::get), Some(42));
+        assert_eq!((&*held.info.host, held.info.pid), ("h", 7));
+        assert!(held.since.is_some());
+    }
+
+    #[test]
+    fn what_a_stranger_wrote_is_held_by_nobody_known() {
+        let fields = ["x", "1", "token", "many", "info", "{"].map(bulk);
+        let reply = array([bulk("held"), Value::Int(7), array(fields)]);
+        let Ok(Answer::Held(held)) = acquired(&reply, &name()) else {
+            panic!("expected held");
+        };
+        let mut expected = Held::new(name());
+        expected.remaining = Some(Duration::from_millis(7));
+        assert_eq!(*held, expected);
+    }
+
+    #[test]
+    fn refusals_keep_their_facts() {
+        let reply = array(["invalid", "floor", "9", "7"].map(bulk));
+        let failure = acquired(&reply, &name()).expect_err("refused");
+        assert_eq!(
+            failure.to_string(),
+            "argument refused floor=\"9\" clock_us=7"
+        );
+        let reply = array(["broken", "counter", "x"].map(bulk));
+        let failure = acquired(&reply, &name()).expect_err("refused");
+        assert!(matches!(failure, Failure::Counter(value) if value == "x"));
+    }
+
+    #[test]
+    fn a_batch_is_read_in_order_with_its_errors() {
+        let errors = ["WRONGTYPE wrong", "-OOM full", "odd one"].map(bulk);
+        let reply = array([
+            bulk("renewed"),
+            bulk("1795174814"),
+            bulk("5"),
+            bulk("xynexx"),
+            array(errors),
+        ]);
+        let batch = renewed(&reply, 6).expect("a batch");
+        assert_eq!(batch.server_time, Duration::new(1_795_174_814, 5_000));
+        let shown: Vec<_> = batch.marks.iter().map(|m| format!("{m:?}")).collect();
+        assert!(shown[0].contains("WRONGTYPE"), "{shown:?}");
+        assert_eq!(shown[1..4], ["Renewed", "Refused", "Evicted"]);
+        assert!(shown[4].contains("\"OOM\""), "{shown:?}");
+        assert!(shown[5].contains("\"ERR\""), "{shown:?}");
+        assert!(renewed(&reply, 5).is_err(), "a batch of another length");
+    }
+
+    #[test]
+    fn odd_replies_are_errors() {
+        for reply in [
+            Value::Nil,
+            Value::Int(1),
+            array([]),
+            array([bulk("granted")]),
+            array([bulk("granted"), bulk("0")]),
+            array([bulk("held"), bulk("1"), array([])]),
+            array([bulk("else")]),
+        ] {
+            let failure = acquired(&reply, &name()).expect_err("odd");
+            assert!(matches!(failure, Failure::Odd(_)), "{failure}");
+            assert!(released(&reply).is_err());
+            assert!(evicted(&reply).is_err());
+            assert!(renewed(&reply, 1).is_err());
+        }
+    }
+}

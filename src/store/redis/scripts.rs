@@ -1,0 +1,168 @@
+//! The scripts, and how they come to the server: called by their hash, and loaded when the server does not know it.
+//!
+//! They are never sent with EVAL: later servers drop what came that way after 500 others. Whoever finds them missing
+//! loads them all, once for everybody who waits.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use deadpool_redis::redis::{self, Cmd, Value};
+use futures_util::future::try_join_all;
+use tokio::sync::Mutex;
+
+use super::failure::Failure;
+use super::lane::{Budget, Lane};
+
+/// A script and its hash.
+#[derive(Debug)]
+pub(super) struct Script {
+    source: &'static str,
+    hash: String,
+}
+
+/// All scripts of this store.
+#[derive(Debug)]
+pub(super) struct Scripts {
+    pub(super) acquire: Script,
+    pub(super) renew: Script,
+    pub(super) release: Script,
+    pub(super) evict: Script,
+    pub(super) inspect: Script,
+}
+
+pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: Script::new(include_str!("acquire.lua")),
+    renew: Script::new(include_str!("renew.lua")),
+    release: Script::new(include_str!("release.lua")),
+    evict: Script::new(include_str!("evict.lua")),
+    inspect: Script::new(include_str!("inspect.lua")),
+});
+
+impl Script {
+    fn new(source: &'static str) -> Self {
+        let hash = redis::Script::new(source).get_hash().to_owned();
+        Self { source, hash }
+    }
+
+    /// A call of this script, to which `keys` keys and then the arguments are to be added. `size` is about how many bytes
+    /// these have.
+    pub(super) fn call(&self, keys: usize, arguments: usize, size: usize) -> Cmd {
+        let mut call = Cmd::with_capacity(3 + keys + arguments, 64 + size);
+        call.arg("EVALSHA").arg(&self.hash).arg(keys);
+        call
+    }
+}
+
+impl Scripts {
+    fn each(&self) -> [&Script; 5] {
+        let Self {
+            acquire,
+            renew,
+            release,
+            evict,
+            inspect,
+        } = self;
+        [acquire, renew, release, evict, inspect]
+    }
+}
+
+/// A server with our scripts, over one lane.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) lane: Lane,
+    /// How often the scripts were loaded over this lane.
+    loads: AtomicU64,
+    turn: Mutex<()>,
+}
+
+impl Server {
+    pub(super) fn new(lane: Lane) -> Self {
+        Self {
+            lane,
+            loads: AtomicU64::new(0),
+            turn: Mutex::new(()),
+        }
+    }
+
+    /// Calls a script. If the server does not know it, loads all of them and calls it again: the first call was refused
+    /// whole, so this is no second attempt.
+    pub(super) async fn run(
+        &self,
+        call: &Cmd,
+        budget: Budget,
+        replace_after: Duration,
+    ) -> Result<Value, Failure> {
+        let loads = self.loads.load(Ordering::Acquire);
+        let outcome = self.lane.request(call, budget, replace_after).await;
+        if !outcome.as_ref().is_err_and(Failure::is_no_script) {
+            return outcome;
+        }
+        self.load(loads, budget, replace_after).await?;
+        self.lane.request(call, budget, replace_after).await
+    }
+
+    /// Loads the scripts, unless somebody has done so since they had been loaded `seen` times.
+    async fn load(
+        &self,
+        seen: u64,
+        budget: Budget,
+        replace_after: Duration,
+    ) -> Result<(), Failure> {
+        let Ok(_turn) = tokio::time::timeout(budget.left(), self.turn.lock()).await else {
+            return Err(Failure::Silent);
+        };
+        if self.loads.load(Ordering::Acquire) != seen {
+            return Ok(());
+        }
+        try_join_all(SCRIPTS.each().map(async |script| {
+            let mut load = Cmd::new();
+            load.arg("SCRIPT").arg("LOAD").arg(script.source);
+            self.lane.request(&load, budget, replace_after).await
+        }))
+        .await?;
+        self.loads.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_script_says_what_it_takes_and_answers() {
+        for script in SCRIPTS.each() {
+            for word in ["-- KEYS ", "-- ARGV ", "-- Reply "] {
+                assert!(script.source.contains(word), "{word} in {}", script.source);
+            }
+            assert_eq!(script.hash.len(), 40);
+        }
+    }
+
+    #[test]
+    fn no_script_breaks_a_rule_that_can_be_read_off_it() {
+        for script in SCRIPTS.each() {
+            let code: String = script
+                .source
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("--"))
+                .collect();
+            assert!(!code.contains("unpack"), "unpack fails at 8,000 values");
+            let publishes = code.matches("(publish,").count();
+            assert_eq!(publishes, code.matches("pcall(publish,").count());
+        }
+    }
+
+    #[test]
+    fn a_call_names_the_hash_and_counts_the_keys() {
+        let mut call = SCRIPTS.release.call(1, 1, 2);
+        call.arg("k").arg("a");
+        let packed = String::from_utf8(call.get_packed_command()).expect("text");
+        let hash = &SCRIPTS.release.hash;
+        assert_eq!(
+            packed,
+            format!("*5\r\n$7\r\nEVALSHA\r\n$40\r\n{hash}\r\n$1\r\n1\r\n$1\r\nk\r\n$1\r\na\r\n")
+        );
+    }
+}

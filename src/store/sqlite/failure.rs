@@ -1,0 +1,155 @@
+//! What can go wrong with the file, and the one place where it becomes an [`Error`].
+
+use std::io;
+use std::path::Path;
+
+use rusqlite::ErrorCode;
+use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
+
+use super::file::{APPLICATION_ID, SCHEMA_VERSION};
+use crate::error::{Error, ErrorKind};
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// A value of the caller's was refused by a rule that all stores share.
+    #[error(transparent)]
+    Refused(#[from] Error),
+    #[error("the store is closed")]
+    Closed,
+    #[error("the thread of the store has ended")]
+    Ended,
+    #[error("another process keeps the file busy")]
+    Busy,
+    #[error("the file did not answer in time")]
+    Late,
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    #[error("cannot {what}")]
+    Io {
+        what: &'static str,
+        source: io::Error,
+    },
+    #[error("expected a regular file")]
+    NotAFile,
+    #[error(
+        "the file has more than one name, and each would get a write-ahead log of its own names={names}"
+    )]
+    ManyNames { names: u64 },
+    #[error("the file at this path is no longer the one that was opened")]
+    Replaced,
+    #[error("the file is read-only")]
+    ReadOnly,
+    #[error(
+        "the file belongs to another program application_id={found:#x} expected={APPLICATION_ID:#x}"
+    )]
+    Foreign { found: i32 },
+    #[error("the file was written by a newer leasehold schema={found} expected={SCHEMA_VERSION}")]
+    Newer { found: i32 },
+    #[error("the file system allows no write-ahead log journal_mode={found}")]
+    NoLog { found: String },
+    #[error("the file is damaged: {0}")]
+    Damaged(&'static str),
+    #[error("{0}")]
+    Boot(&'static str),
+    #[error("neither XDG_STATE_HOME nor HOME names an absolute folder for the leases")]
+    NoHome,
+    #[error(
+        "two kernels share this file, and a lease in one must not be granted by the other writer_boot={writer} our_boot={ours}"
+    )]
+    Shared { writer: String, ours: String },
+}
+
+impl Failure {
+    pub(super) fn io(what: &'static str, source: io::Error) -> Self {
+        Self::Io { what, source }
+    }
+
+    /// Whether another connection was in the way, so that the same again may succeed.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(
+            self.code(),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+        )
+    }
+
+    /// Whether the disk has no room.
+    pub(super) fn is_full(&self) -> bool {
+        let extended = match self {
+            Self::Sqlite(error) => error.sqlite_error().map(|error| error.extended_code),
+            _ => None,
+        };
+        self.code() == Some(ErrorCode::DiskFull) || extended == Some(SQLITE_IOERR_SHMSIZE)
+    }
+
+    /// The public error of this operation on this file.
+    pub(super) fn into_error(self, operation: &str, path: &Path) -> Error {
+        let kind = self.kind();
+        let path = path.display();
+        let text = |words: &str| format!("{operation} failed: {words} path={path}");
+        match self {
+            Self::Refused(error) => error,
+            Self::Closed => Error::new(kind, text("the store is closed")),
+            Self::Io { what, source } => {
+                Error::new(kind, text(&format!("cannot {what}"))).with_source(source)
+            }
+            Self::Sqlite(source) => Error::new(kind, text(explain(&source))).with_source(source),
+            other => Error::new(kind, text(&other.to_string())),
+        }
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Refused(error) => error.kind(),
+            Self::Closed => ErrorKind::Closed,
+            Self::Ended => ErrorKind::Unavailable,
+            Self::Busy | Self::Late => ErrorKind::TimedOut,
+            Self::Io { source, .. } => kind_of_io(source.kind()),
+            Self::Sqlite(_) if self.is_busy() => ErrorKind::TimedOut,
+            Self::Sqlite(_) if self.is_full() => ErrorKind::Misconfigured,
+            Self::Sqlite(_) => match self.code() {
+                Some(ErrorCode::PermissionDenied) => ErrorKind::Denied,
+                Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => ErrorKind::Unavailable,
+                _ => ErrorKind::Misconfigured,
+            },
+            _ => ErrorKind::Misconfigured,
+        }
+    }
+
+    fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Sqlite(error) => error.sqlite_error_code(),
+            _ => None,
+        }
+    }
+}
+
+fn kind_of_io(kind: io::ErrorKind) -> ErrorKind {
+    match kind {
+        io::ErrorKind::PermissionDenied => ErrorKind::Denied,
+        io::ErrorKind::NotFound
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::ReadOnlyFilesystem
+        | io::ErrorKind::StorageFull
+        | io::ErrorKind::QuotaExceeded
+        | io::ErrorKind::InvalidInput
+        | io::ErrorKind::Unsupported => ErrorKind::Misconfigured,
+        _ => ErrorKind::Unavailable,
+    }
+}
+
+fn explain(error: &rusqlite::Error) -> &'static str {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "another process keeps the file busy"
+        }
+        Some(ErrorCode::DiskFull) => "the disk is full",
+        Some(ErrorCode::NotADatabase) => {
+            "expected a leasehold file, but this is not an SQLite file"
+        }
+        Some(ErrorCode::DatabaseCorrupt) => "the file is damaged",
+        Some(ErrorCode::ReadOnly) => "the file or its folder is read-only",
+        Some(ErrorCode::CannotOpen) => "the file, or the log beside it, cannot be opened",
+        Some(ErrorCode::SystemIoFailure) => "reading or writing the file failed",
+        _ => "SQLite refused",
+    }
+}

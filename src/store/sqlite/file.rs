@@ -1,0 +1,258 @@
+//! The file itself: made, recognised, or refused untouched; and transactions on it that end in time.
+//!
+//! This process never opens the file but through SQLite: the kernel drops all of a process's locks on a file when any
+//! one of its descriptors is closed. So it is looked at by its path only, and made under another name.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
+
+use super::failure::Failure;
+use crate::clock::{Clock, Instant, Monotonic};
+
+/// Marks the file as ours: "lsho".
+pub(super) const APPLICATION_ID: i32 = 0x6c73_686f;
+/// The schema that this code reads and writes.
+pub(super) const SCHEMA_VERSION: i32 = 1;
+
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// How long to wait before trying a busy file again: some transactions of others fit into the least, and the most is
+/// short beside any renewal's budget. It does not grow, or who has waited longest would look most seldom.
+const BUSY_WAIT_US: std::ops::RangeInclusive<u64> = 50..=1_000;
+
+/// An open file of leases.
+#[derive(Debug)]
+pub(super) struct File {
+    db: Connection,
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl File {
+    /// Opens it, and makes it first if it is not there.
+    pub(super) fn open(path: &Path, until: Instant) -> Result<Self, Failure> {
+        if !path
+            .try_exists()
+            .map_err(|source| Failure::io("look at the file", source))?
+        {
+            create(path)?;
+        }
+        let identity = examine(path)?;
+        // Without the URI flag, so that a path is taken as it is; without CREATE, so that its mode is ours.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(path, flags)?;
+        let mut file = Self {
+            db,
+            path: path.into(),
+            identity,
+        };
+        file.prepare(until)?;
+        Ok(file)
+    }
+
+    /// Reads a consistent state; waits for nobody but a recovery of the log.
+    pub(super) fn read<T>(
+        &mut self,
+        until: Instant,
+        work: impl Fn(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.check_identity()?;
+        patiently(until, || work(&self.db))
+    }
+
+    /// One short transaction. It takes the only writer's place first, so that nothing it read can change under it.
+    pub(super) fn write<T>(
+        &mut self,
+        until: Instant,
+        work: impl Fn(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.check_identity()?;
+        patiently(until, || {
+            let transaction = self
+                .db
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let answer = work(&transaction)?;
+            transaction.commit()?;
+            Ok(answer)
+        })
+    }
+
+    /// The same for what must go on while the disk is full: moving the log into the file lets its room be used again.
+    pub(super) fn write_though_full<T>(
+        &mut self,
+        until: Instant,
+        work: impl Fn(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        match self.write(until, &work) {
+            Err(failure) if failure.is_full() => {
+                patiently(until, || restart_log(&self.db))?;
+                self.write(until, work)
+            }
+            answer => answer,
+        }
+    }
+
+    fn prepare(&mut self, until: Instant) -> Result<(), Failure> {
+        // Ours alone decides how long to wait: SQLite's own wait is not fair.
+        self.db.busy_timeout(Duration::ZERO)?;
+        // Until it is known to be ours, not even the log of a crashed owner is moved into the file.
+        self.db
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        let is_empty = patiently(until, || is_empty(&self.db))?;
+        if self.db.is_readonly("main")? {
+            return Err(Failure::ReadOnly);
+        }
+        self.db
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+        patiently(until, || use_log(&self.db))?;
+        if is_empty {
+            self.write(until, make_schema)?;
+        }
+        self.check_identity()
+    }
+
+    /// SQLite would go on with a file that was deleted or replaced, and grant what the new one grants too.
+    fn check_identity(&self) -> Result<(), Failure> {
+        let found = fs::metadata(&self.path).map_err(|_| Failure::Replaced)?;
+        if (found.dev(), found.ino()) == self.identity {
+            Ok(())
+        } else {
+            Err(Failure::Replaced)
+        }
+    }
+}
+
+/// Makes the folder of the file, with all above it, for this user only.
+pub(super) fn create_folder(path: &Path) -> Result<(), Failure> {
+    let Some(folder) = path.parent() else {
+        return Ok(());
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|source| Failure::io("create the folder of the file", source))
+}
+
+/// Puts an empty file at this path, for this user only. Whoever comes second finds the first one's.
+fn create(path: &Path) -> Result<(), Failure> {
+    let failed = |source| Failure::io("create the file", source);
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".{:016x}.new", fastrand::u64(..)));
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&fresh)
+        .map_err(failed)?;
+    match renameat_with(CWD, &fresh, CWD, path, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            let _ = fs::remove_file(&fresh);
+            match error {
+                rustix::io::Errno::EXIST => Ok(()),
+                error => Err(failed(error.into())),
+            }
+        }
+    }
+}
+
+/// Looks at the file from outside and answers what tells it from any other.
+fn examine(path: &Path) -> Result<(u64, u64), Failure> {
+    let found = fs::metadata(path).map_err(|source| Failure::io("look at the file", source))?;
+    if !found.is_file() {
+        return Err(Failure::NotAFile);
+    }
+    if found.nlink() > 1 {
+        return Err(Failure::ManyNames {
+            names: found.nlink(),
+        });
+    }
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    // SQLite would answer no more than "cannot open" or fall back to reading.
+    for (place, what) in [
+        (path, "write the file"),
+        (folder, "write in the file's folder"),
+    ] {
+        access(place, Access::READ_OK | Access::WRITE_OK)
+            .map_err(|error| Failure::io(what, error.into()))?;
+    }
+    Ok((found.dev(), found.ino()))
+}
+
+fn is_empty(db: &Connection) -> Result<bool, Failure> {
+    let number = |sql| db.query_row(sql, (), |row| row.get::<_, i32>(0));
+    let application = number("PRAGMA application_id")?;
+    let version = number("PRAGMA user_version")?;
+    if application == APPLICATION_ID {
+        return match version {
+            SCHEMA_VERSION => Ok(false),
+            found if found > SCHEMA_VERSION => Err(Failure::Newer { found }),
+            _ => Err(Failure::Damaged("its schema has no version")),
+        };
+    }
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    if application == 0 && version == 0 && tables == 0 {
+        Ok(true)
+    } else {
+        Err(Failure::Foreign { found: application })
+    }
+}
+
+fn use_log(db: &Connection) -> Result<(), Failure> {
+    let found: String = db.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
+    if found != "wal" {
+        return Err(Failure::NoLog { found });
+    }
+    // A power cut may take back the last grants; their tokens still rise, by the clock.
+    db.execute_batch("PRAGMA synchronous = NORMAL")?;
+    Ok(())
+}
+
+fn make_schema(db: &Connection) -> Result<(), Failure> {
+    // Somebody else may have made it since we looked.
+    if is_empty(db)? {
+        db.execute_batch(SCHEMA)?;
+        db.pragma_update(None, "application_id", APPLICATION_ID)?;
+        db.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    }
+    Ok(())
+}
+
+fn restart_log(db: &Connection) -> Result<(), Failure> {
+    let busy: bool = db.query_row("PRAGMA wal_checkpoint(RESTART)", (), |row| row.get(0))?;
+    if busy { Err(Failure::Busy) } else { Ok(()) }
+}
+
+/// Tries again, with a wait of random length between, for as long as others are in the way and time is left.
+fn patiently<T>(
+    until: Instant,
+    mut attempt: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    loop {
+        match attempt() {
+            Err(failure) if failure.is_busy() => {
+                let wait = Duration::from_micros(fastrand::u64(BUSY_WAIT_US));
+                if Monotonic.now().after(wait) >= until {
+                    return Err(Failure::Busy);
+                }
+                pause(wait);
+            }
+            answer => return answer,
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "only the store's own thread comes here, and SQLite leaves it nothing to await"
+)]
+fn pause(wait: Duration) {
+    std::thread::sleep(wait);
+}

@@ -1,0 +1,287 @@
+//! The embedded store: one SQLite file, several processes of one machine.
+//!
+//! It needs no server. Whoever opens the same file contends for the same names; two files have nothing to do with each
+//! other, so look at [`location`](Store::location) where an exclusion seems not to hold. By default the file is the
+//! user's own.
+//!
+//! **Keep the file on a local disk.** On a network file system (NFS, SMB) the write-ahead log loses data and two machines
+//! are granted the same name. [`hazards`](Store::hazards) says so where it can see it.
+//!
+//! # Guarantees
+//! 1. Those of [the contract](super), among all processes of one kernel: containers, time namespaces and another boot id
+//!    included.
+//! 2. Leases are timed by `CLOCK_MONOTONIC`, which stands still while the machine sleeps: every rival sleeps with us.
+//! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl. So after a
+//!    reboot names are free one ttl after the file was opened first, and a lease that lives is never taken.
+//! 4. A kill at any moment leaves the file whole, and a power cut costs at most the last grants; tokens rise all the same.
+//! 5. Renewals and releases go on while the disk is full.
+//!
+//! # Assumptions
+//! One kernel writes the file, nobody but leasehold opens it, and no second copy of the SQLite library in this process
+//! does: closing its descriptor would drop our locks. A process that is stopped in the midst of its transaction blocks
+//! all others until it goes on; their calls end by their limits.
+//!
+//! # Errors
+//! `Misconfigured` for a file that is damaged, foreign, newer, replaced, read-only or full, and for one that two kernels
+//! share; `Denied` without the rights; `TimedOut` where others kept the file busy up to the limit.
+//!
+//! ```text
+//! caller --- job, bounded queue ---> thread --- one short transaction ---> file
+//!    <-------------- reply, or the limit -----'
+//! ```
+
+mod boot;
+mod failure;
+mod file;
+mod leases;
+mod place;
+mod row;
+mod thread;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::boot::Boot;
+use self::failure::Failure;
+use self::file::File;
+use self::leases::Leases;
+use self::thread::Thread;
+use super::{
+    Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Outcome, Release, Renewal,
+    Renewed, Reply, Store,
+};
+use crate::clock::{Instant, Monotonic};
+
+/// How long opening may wait for others: as long as it takes a few of them to make the file at the same time.
+const OPENING: Duration = Duration::from_secs(5);
+
+/// Renewals in one transaction: some milliseconds, so that nobody else waits long for the writer's place.
+const BATCH: usize = 256;
+
+/// A store in one file.
+#[derive(Debug)]
+pub struct Sqlite {
+    path: PathBuf,
+    boot: Boot,
+    thread: Thread,
+}
+
+impl Sqlite {
+    /// Opens the leases in this file, and makes it, readable by this user only, if it is not there. Its folder has to be.
+    ///
+    /// # Errors
+    /// `Misconfigured` for a file that is not leasehold's, and for a place that cannot hold one: it is left untouched.
+    /// `Denied` without the rights; `TimedOut` where others keep the file busy.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the file again.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_in(path.as_ref(), |_| Ok(())).await
+    }
+
+    /// Opens the leases at the [default path](Self::default_path), and makes its folder, for this user only.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`default_path`](Self::default_path).
+    ///
+    /// # Cancel safety
+    /// As [`open`](Self::open).
+    pub async fn open_default() -> Result<Self, Error> {
+        Self::open_in(&Self::default_path()?, file::create_folder).await
+    }
+
+    /// Where leases are kept if nobody says: `leasehold/leases.sqlite` in `$XDG_STATE_HOME` or `~/.local/state`, and for
+    /// root in `/var/lib`. It is per user and per file system: a container or `sudo` may see another.
+    ///
+    /// # Errors
+    /// `Misconfigured` where the environment names no home.
+    pub fn default_path() -> Result<PathBuf, Error> {
+        place::default_path().map_err(|failure| failure.into_error("open", Path::new("unknown")))
+    }
+
+    /// Opens it after something was done about its folder.
+    async fn open_in(
+        path: &Path,
+        prepare: fn(&Path) -> Result<(), Failure>,
+    ) -> Result<Self, Error> {
+        let opened = async {
+            let path = std::path::absolute(path)
+                .map_err(|source| Failure::io("make the path absolute", source))?;
+            Self::start(path, Boot::read()?, prepare).await
+        };
+        let opened: Result<Self, Failure> = opened.await;
+        opened.map_err(|failure| failure.into_error("open", path))
+    }
+
+    async fn start(
+        path: PathBuf,
+        boot: Boot,
+        prepare: fn(&Path) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
+        let open = {
+            let (path, boot) = (path.clone(), boot.clone());
+            move |until| {
+                prepare(&path)?;
+                Leases::new(File::open(&path, until)?, boot, until)
+            }
+        };
+        let thread = Thread::start(open, OPENING).await?;
+        Ok(Self { path, boot, thread })
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        operation: &str,
+        limit: Duration,
+        work: impl FnOnce(&mut Leases, Instant) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Error> {
+        let answer = self.thread.ask(limit, work).await;
+        answer.map_err(|failure| failure.into_error(operation, &self.path))
+    }
+
+    async fn renew_part(&self, part: &[Renewal], limit: Duration) -> Vec<Outcome> {
+        let batch = part.to_vec();
+        let work = move |leases: &mut Leases, until| leases.renew(&batch, until);
+        match self.ask("renew", limit, work).await {
+            Ok(outcomes) => outcomes,
+            Err(error) => {
+                let again = |_| Outcome::Unknown(Error::new(error.kind(), error.to_string()));
+                part.iter().map(again).collect()
+            }
+        }
+    }
+
+    async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Error> {
+        let path = self.path.clone();
+        let work = move |leases: &mut Leases, until| {
+            let network = place::network_file_system(&path)?;
+            Ok((network, leases.count_foreign(until)?))
+        };
+        let (network, foreign) = self.ask("look for hazards", limit, work).await?;
+        let path = self.path.display();
+        let on_network = network.map(|kind| {
+            Hazard::new(format!(
+                "the file may be on a network file system, where two machines can be granted one name; \
+                 move it to a local disk path={path} file_system={kind}"
+            ))
+        });
+        let of_others = (foreign > 0).then(|| {
+            Hazard::new(format!(
+                "leases of another boot are watched for one ttl before they are void; if it is not an earlier boot \
+                 but a second kernel, give each a file of its own path={path} leases={foreign}"
+            ))
+        });
+        Ok(on_network.into_iter().chain(of_others).collect())
+    }
+}
+
+/// Opens the store of a URL `sqlite:PATH`; `sqlite:///PATH` is understood as well.
+pub(super) async fn open_url(rest: &str) -> Result<Arc<dyn Store>, Error> {
+    let path = rest.strip_prefix("//").unwrap_or(rest);
+    if path.is_empty() {
+        return Err(Error::invalid(
+            "store URL \"sqlite:\" refused: it names no file; expected sqlite:PATH",
+        ));
+    }
+    Ok(Arc::new(Sqlite::open(path).await?))
+}
+
+impl Store for Sqlite {
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(Monotonic)
+    }
+
+    fn location(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        limit: Duration,
+    ) -> Reply<'a, Result<Answer, Error>> {
+        let claim = claim.clone();
+        Box::pin(self.ask("acquire", limit, move |leases, until| {
+            leases.acquire(&claim, until)
+        }))
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
+        Box::pin(async move {
+            let until = Monotonic.now().after(limit);
+            let mut outcomes = Vec::with_capacity(batch.len());
+            for part in batch.chunks(BATCH) {
+                let left = until.since(Monotonic.now());
+                outcomes.extend(self.renew_part(part, left).await);
+            }
+            Renewed::new(outcomes)
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        name: &'a Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        limit: Duration,
+    ) -> Reply<'a, Result<Release, Error>> {
+        let name = name.clone();
+        Box::pin(self.ask("release", limit, move |leases, until| {
+            leases.release(&name, holder, keep_for, until)
+        }))
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: Duration,
+    ) -> Reply<'a, Result<Option<Held>, Error>> {
+        let name = name.clone();
+        Box::pin(self.ask("inspect", limit, move |leases, until| {
+            leases.inspect(&name, until)
+        }))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
+        let prefix = prefix.to_owned();
+        Box::pin(self.ask("list", limit, move |leases, until| {
+            leases.list(&prefix, until)
+        }))
+    }
+
+    fn evict<'a>(
+        &'a self,
+        name: &'a Name,
+        how: Eviction,
+        limit: Duration,
+    ) -> Reply<'a, Result<bool, Error>> {
+        let name = name.clone();
+        Box::pin(self.ask("evict", limit, move |leases, until| {
+            leases.evict(&name, how, until)
+        }))
+    }
+
+    fn hazards(&self, limit: Duration) -> Reply<'_, Result<Vec<Hazard>, Error>> {
+        Box::pin(self.look_for_hazards(limit))
+    }
+
+    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+        Box::pin(async move {
+            let opened = if self.thread.is_closed() {
+                Err(Failure::Closed)
+            } else {
+                Self::start(self.path.clone(), self.boot.clone(), |_| Ok(())).await
+            };
+            match opened {
+                Ok(store) => Ok(Arc::new(store) as Arc<dyn Store>),
+                Err(failure) => Err(failure.into_error("open", &self.path)),
+            }
+        })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Box::pin(self.thread.close())
+    }
+}

@@ -1,0 +1,266 @@
+//! One lease as the file keeps it, and whether it still counts.
+//!
+//! A row of another boot is not an *earlier* boot's for certain: a container or a virtual machine that shares the file
+//! has a boot id of its own and may renew right now. So it counts until this boot has watched it unchanged for its whole
+//! ttl. The watch is in the row, since the tool's processes are short-lived.
+
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{Connection, OptionalExtension, Row as Record};
+
+use super::boot::Boot;
+use super::failure::Failure;
+use crate::clock::Instant;
+use crate::name::Name;
+use crate::store::Held;
+use crate::token::Token;
+
+/// The columns in the order in which [`Row::from_record`] reads them.
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!(
+            "SELECT name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, ",
+            "renewals, watcher, watched_until_ns, watched_renewals ",
+            "FROM lease ",
+            $clauses
+        )
+    };
+}
+
+/// A lease in the file.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) holder: String,
+    pub(super) standing: Standing,
+    pub(super) boot: String,
+    name: String,
+    token: i64,
+    info: String,
+    since_us: i64,
+    ends_at: Instant,
+    ttl: Duration,
+    renewals: i64,
+    watch: Option<Watch>,
+}
+
+/// Another boot's wait for a sign of life.
+#[derive(Debug)]
+struct Watch {
+    by: String,
+    until: Instant,
+    renewals: i64,
+}
+
+/// What a holder may still do with a lease that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Exits: Evicted (by an operator), Kept (released with `keep_for`), gone (released, run out).
+    Live = 0,
+    /// Renewal is refused as evicted. Exits: gone (released, run out).
+    Evicted = 1,
+    /// Nobody's, but not free yet. Exits: gone (run out).
+    Kept = 2,
+}
+
+/// Whether a row still counts.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It has run out, or was watched for long enough.
+    Void,
+    /// It counts for this long yet, unless it is renewed.
+    Taken(Duration),
+    /// Another boot wrote it, and this boot does not watch it yet.
+    Unwatched,
+    /// Another boot renewed it under our eyes: two kernels share the file.
+    Shared,
+}
+
+impl Row {
+    /// The row of this name, whether it counts or not.
+    pub(super) fn find(db: &Connection, name: &Name) -> Result<Option<Self>, Failure> {
+        let mut statement = db.prepare_cached(select!("WHERE name = ?1"))?;
+        let found = statement.query_row([name.as_str()], Self::from_record);
+        Ok(found.optional()?)
+    }
+
+    /// The rows whose names begin so, in the order of their bytes.
+    pub(super) fn beginning(db: &Connection, prefix: &str) -> Result<Vec<Self>, Failure> {
+        let mut statement = db.prepare_cached(select!("WHERE name >= ?1 ORDER BY name"))?;
+        let rows = statement.query_map([prefix], Self::from_record)?;
+        // No LIKE or GLOB: names may hold their signs, and LIKE takes `a` for `A`.
+        let begins_so = |row: &rusqlite::Result<Self>| match row {
+            Ok(row) => row.name.starts_with(prefix),
+            Err(_) => true,
+        };
+        Ok(rows.take_while(begins_so).collect::<Result<_, _>>()?)
+    }
+
+    /// Whether it still counts, in the eyes of this boot.
+    pub(super) fn judge(&self, boot: &Boot, now: Instant) -> Verdict {
+        if self.boot == boot.id() {
+            return taken_until(self.ends_at, now);
+        }
+        match &self.watch {
+            Some(watch) if watch.by != boot.id() => Verdict::Unwatched,
+            Some(watch) if watch.renewals != self.renewals => Verdict::Shared,
+            Some(watch) => taken_until(watch.until, now),
+            None => Verdict::Unwatched,
+        }
+    }
+
+    /// Its token.
+    pub(super) fn token(&self) -> Result<Token, Failure> {
+        let token = u64::try_from(self.token).ok();
+        token
+            .and_then(|token| Token::new(token).ok())
+            .ok_or(Failure::Damaged("a token is out of range"))
+    }
+
+    /// How long it was to run when its holder wrote it last.
+    pub(super) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// What others are told; `remaining` as judged. What cannot be read is left out.
+    pub(super) fn held(&self, name: Name, remaining: Option<Duration>) -> Held {
+        let since = u64::try_from(self.since_us).ok();
+        Held {
+            name,
+            by: self.holder.parse().ok(),
+            token: self.token().ok(),
+            info: serde_json::from_str(&self.info).unwrap_or_default(),
+            since: since
+                .and_then(|us| SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(us))),
+            remaining,
+        }
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> Result<Name, Failure> {
+        Name::new(&self.name).map_err(|_| Failure::Damaged("a name breaks the rules of names"))
+    }
+
+    fn from_record(record: &Record<'_>) -> rusqlite::Result<Self> {
+        let watch = match record.get(10)? {
+            None => None,
+            Some(by) => Some(Watch {
+                by,
+                until: moment(record.get(11)?),
+                renewals: record.get(12)?,
+            }),
+        };
+        Ok(Self {
+            name: record.get(0)?,
+            holder: record.get(1)?,
+            token: record.get(2)?,
+            info: record.get(3)?,
+            since_us: record.get(4)?,
+            standing: Standing::read(record.get(5)?),
+            boot: record.get(6)?,
+            ends_at: moment(record.get(7)?),
+            ttl: Duration::from_nanos(moment(record.get(8)?).as_nanos()),
+            renewals: record.get(9)?,
+            watch,
+        })
+    }
+}
+
+impl Standing {
+    /// A number that this schema does not know counts as evicted: taken, and renewable by nobody.
+    fn read(number: i64) -> Self {
+        match number {
+            0 => Self::Live,
+            2 => Self::Kept,
+            _ => Self::Evicted,
+        }
+    }
+}
+
+fn taken_until(end: Instant, now: Instant) -> Verdict {
+    if end <= now {
+        Verdict::Void
+    } else {
+        Verdict::Taken(end.since(now))
+    }
+}
+
+/// A moment as the file keeps it.
+pub(super) fn stored(moment: Instant) -> i64 {
+    i64::try_from(moment.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn moment(stored: i64) -> Instant {
+    Instant::from_nanos(u64::try_from(stored).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO.after(Duration::from_secs(seconds))
+    }
+
+    fn row(boot: &str, watch: Option<(&str, u64, i64)>) -> Row {
+        Row {
+            name: "a".into(),
+            holder: String::new(),
+            token: 1,
+            info: String::new(),
+            since_us: 0,
+            standing: Standing::Live,
+            boot: boot.into(),
+            ends_at: at(10),
+            ttl: TTL,
+            renewals: 7,
+            watch: watch.map(|(by, until, renewals)| Watch {
+                by: by.into(),
+                until: at(until),
+                renewals,
+            }),
+        }
+    }
+
+    #[test]
+    fn a_row_of_this_boot_counts_until_its_end() {
+        let ours = Boot::new("ours".into(), 0);
+        let row = row("ours", Some(("theirs", 0, 7)));
+        assert_eq!(
+            row.judge(&ours, at(9)),
+            Verdict::Taken(Duration::from_secs(1))
+        );
+        assert_eq!(row.judge(&ours, at(10)), Verdict::Void);
+    }
+
+    #[test]
+    fn a_row_of_another_boot_counts_though_its_end_looks_past() {
+        let ours = Boot::new("ours".into(), 0);
+        for watch in [None, Some(("third", 0, 7))] {
+            assert_eq!(
+                row("theirs", watch).judge(&ours, at(1_000)),
+                Verdict::Unwatched
+            );
+        }
+    }
+
+    #[test]
+    fn a_row_watched_unchanged_is_void_at_the_end_of_the_watch() {
+        let ours = Boot::new("ours".into(), 0);
+        let row = row("theirs", Some(("ours", 500, 7)));
+        assert_eq!(
+            row.judge(&ours, at(499)),
+            Verdict::Taken(Duration::from_secs(1))
+        );
+        assert_eq!(row.judge(&ours, at(500)), Verdict::Void);
+    }
+
+    #[test]
+    fn a_row_renewed_under_watch_gives_two_kernels_away() {
+        let ours = Boot::new("ours".into(), 0);
+        let row = row("theirs", Some(("ours", 500, 6)));
+        assert_eq!(row.judge(&ours, at(1)), Verdict::Shared);
+        assert_eq!(row.judge(&ours, at(1_000)), Verdict::Shared);
+    }
+}

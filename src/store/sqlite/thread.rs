@@ -1,0 +1,129 @@
+//! The thread on which one open store does all that may block, so that nothing of the user's runtime is needed for it:
+//! no blocking pool that others may have filled, no executor that must be free.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::failure::Failure;
+use super::leases::Leases;
+use crate::clock::{Clock, Instant, Monotonic};
+
+/// Requests that wait for the thread. Each takes some 20 to 50 microseconds, so a full queue is a few milliseconds of
+/// work; whoever finds it full waits for a place, within the limit.
+const QUEUE: usize = 128;
+
+/// How long after its limit a request ends that the thread did not answer, because the disk hangs.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// How long a store that is closed waits for its thread.
+const CLOSING: Duration = Duration::from_secs(5);
+
+type Job = Box<dyn FnOnce(&mut Leases) + Send>;
+
+/// The handle on the thread. The thread ends when it is closed or dropped and the queue is empty.
+#[derive(Debug)]
+pub(super) struct Thread {
+    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    ended: CancellationToken,
+}
+
+impl Thread {
+    /// Starts it, and answers when the leases are open.
+    pub(super) async fn start(
+        open: impl FnOnce(Instant) -> Result<Leases, Failure> + Send + 'static,
+        limit: Duration,
+    ) -> Result<Self, Failure> {
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (opened, is_open) = oneshot::channel();
+        let ended = CancellationToken::new();
+        let at_end = ended.clone().drop_guard();
+        let until = Monotonic.now().after(limit);
+        let body = move || {
+            let _at_end = at_end;
+            match open(until) {
+                Err(failure) => drop(opened.send(Err(failure))),
+                Ok(leases) => {
+                    if opened.send(Ok(())).is_ok() {
+                        work(leases, queue);
+                    }
+                }
+            }
+        };
+        spawn(body).map_err(|source| Failure::io("start the thread of the store", source))?;
+        let opened = tokio::time::timeout(limit.saturating_add(GRACE), is_open).await;
+        opened
+            .map_err(|_| Failure::Late)?
+            .map_err(|_| Failure::Ended)??;
+        Ok(Self {
+            jobs: Mutex::new(Some(jobs)),
+            ended,
+        })
+    }
+
+    /// Has the thread do this, and ends at the limit whatever the thread does.
+    ///
+    /// # Cancel safety
+    /// What the thread has not begun is not begun.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        work: impl FnOnce(&mut Leases, Instant) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let jobs = self.jobs().clone().ok_or(Failure::Closed)?;
+        let until = Monotonic.now().after(limit);
+        let (reply, answer) = oneshot::channel();
+        let job: Job = Box::new(move |leases| {
+            if reply.is_closed() {
+                return;
+            }
+            let is_late = Monotonic.now() >= until;
+            let done = if is_late {
+                Err(Failure::Late)
+            } else {
+                work(leases, until)
+            };
+            // Nobody waits any more: as with a lost reply, the caller repeats or releases.
+            drop(reply.send(done));
+        });
+        let answered = async {
+            jobs.send(job).await.map_err(|_| Failure::Ended)?;
+            answer.await.map_err(|_| Failure::Ended)?
+        };
+        match tokio::time::timeout(limit.saturating_add(GRACE), answered).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::Late),
+        }
+    }
+
+    /// Whether it was closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.jobs().is_none()
+    }
+
+    /// Takes no more requests, and returns when those before are done and the file is closed.
+    pub(super) async fn close(&self) {
+        drop(self.jobs().take());
+        // A disk that hangs may keep the thread; nobody has to wait for that.
+        let _ = tokio::time::timeout(CLOSING, self.ended.cancelled()).await;
+    }
+
+    fn jobs(&self) -> std::sync::MutexGuard<'_, Option<mpsc::Sender<Job>>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn spawn(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let name = "leasehold-sqlite".to_owned();
+    std::thread::Builder::new().name(name).spawn(body)?;
+    Ok(())
+}
+
+fn work(mut leases: Leases, mut queue: mpsc::Receiver<Job>) {
+    while let Some(job) = queue.blocking_recv() {
+        job(&mut leases);
+    }
+}

@@ -1,0 +1,102 @@
+//! What keeps the file small: each grant removes a few rows that count no more, and who opens the file begins to watch
+//! what other boots left in it, so that names nobody asks for again end too.
+
+use rusqlite::{Connection, params};
+
+use super::boot::Boot;
+use super::failure::Failure;
+use super::file::File;
+use super::row::stored;
+use crate::clock::Instant;
+use crate::name::Name;
+
+/// Rows removed by one grant. A grant adds one at most, so the file shrinks to what is held.
+const SWEPT: i64 = 4;
+
+/// Rows put under watch in one transaction: some milliseconds.
+const WATCHED: i64 = 1_000;
+
+/// Removes a few rows that have run out, or were watched for long enough.
+pub(super) fn sweep(db: &Connection, boot: &Boot, now: Instant) -> Result<(), Failure> {
+    let mut run_out = db.prepare_cached(
+        "DELETE FROM lease
+        WHERE name IN (
+            SELECT name
+            FROM lease
+            WHERE boot = ?1 AND ends_at_ns <= ?2
+            LIMIT ?3
+        )",
+    )?;
+    run_out.execute(params![boot.id(), stored(now), SWEPT])?;
+    let mut watched = db.prepare_cached(
+        "DELETE FROM lease
+        WHERE name IN (
+            SELECT name
+            FROM lease
+            WHERE watcher = ?1 AND watched_until_ns <= ?2
+                AND boot <> ?1 AND watched_renewals = renewals
+            LIMIT ?3
+        )",
+    )?;
+    watched.execute(params![boot.id(), stored(now), SWEPT])?;
+    Ok(())
+}
+
+/// Begins to watch this row of another boot, or begins anew.
+pub(super) fn watch(
+    db: &Connection,
+    boot: &Boot,
+    name: &Name,
+    now: Instant,
+) -> Result<(), Failure> {
+    let mut update = db.prepare_cached(
+        "UPDATE lease
+        SET watcher = ?2,
+            watched_until_ns = ?3 + min(ttl_ns, 9223372036854775807 - ?3),
+            watched_renewals = renewals
+        WHERE name = ?1",
+    )?;
+    update.execute(params![name.as_str(), boot.id(), stored(now)])?;
+    Ok(())
+}
+
+/// Begins to watch every row of another boot that this boot does not watch yet.
+pub(super) fn watch_all(file: &mut File, boot: &Boot, until: Instant) -> Result<(), Failure> {
+    while file.read(until, |db| is_unwatched(db, boot))? {
+        file.write(until, |db| watch_some(db, boot, boot.now()))?;
+    }
+    Ok(())
+}
+
+fn is_unwatched(db: &Connection, boot: &Boot) -> Result<bool, Failure> {
+    let mut unwatched = db.prepare(
+        "SELECT 1
+        FROM lease
+        WHERE (boot < ?1 OR boot > ?1) AND watcher IS NOT ?1
+        LIMIT 1",
+    )?;
+    Ok(unwatched.exists([boot.id()])?)
+}
+
+fn watch_some(db: &Connection, boot: &Boot, now: Instant) -> Result<(), Failure> {
+    let sql = "UPDATE lease
+        SET watcher = ?1,
+            watched_until_ns = ?2 + min(ttl_ns, 9223372036854775807 - ?2),
+            watched_renewals = renewals
+        WHERE name IN (
+            SELECT name
+            FROM lease
+            WHERE (boot < ?1 OR boot > ?1) AND watcher IS NOT ?1
+            LIMIT ?3
+        )";
+    db.execute(sql, params![boot.id(), stored(now), WATCHED])?;
+    Ok(())
+}
+
+/// How many rows other boots have written.
+pub(super) fn count_foreign(db: &Connection, boot: &Boot) -> Result<i64, Failure> {
+    let sql = "SELECT count(*)
+        FROM lease
+        WHERE boot < ?1 OR boot > ?1";
+    Ok(db.query_row(sql, [boot.id()], |row| row.get(0))?)
+}

@@ -1,0 +1,219 @@
+//! One kernel that looks like two, and processes whose clocks differ: no live lease is taken, and dead ones end.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
+use leasehold::store::Store;
+
+use super::child::Child;
+use super::{LIMIT, LONG, claim, granted, held, name, open, pass, places};
+
+const TTL: Duration = Duration::from_millis(1_500);
+
+/// A file of leases, and a boot id to be seen in its stead.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ids = [
+            ("other", "00000000-1111-4222-8333-444444444444\n"),
+            ("third", "ffffffff-1111-4222-8333-444444444444\n"),
+        ];
+        for (file, id) in ids {
+            std::fs::write(folder.path().join(file), id).expect("a file");
+        }
+        Self { folder }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("leases.sqlite")
+    }
+
+    /// A child under another boot id.
+    fn child(&self, id: &str) -> Child {
+        Child::start_under(&places::boot(&self.folder.path().join(id)), &self.file())
+    }
+}
+
+fn token(answer: &str) -> u64 {
+    let token = answer
+        .strip_prefix("granted ")
+        .unwrap_or_else(|| panic!("no grant: {answer}"));
+    token.parse().expect("a token")
+}
+
+/// What one short-lived process is told: nobody of it is left to watch.
+fn told_once(file: &Path, order: &str) -> String {
+    Child::start(file).ask(order)
+}
+
+#[tokio::test]
+async fn a_lease_of_another_boot_ends_after_it_was_watched_for_one_ttl_by_short_lived_processes() {
+    if !places::are_allowed() {
+        return;
+    }
+    let bench = Bench::new();
+    let first = token(
+        &bench
+            .child("other")
+            .ask(&format!("acquire a {}", TTL.as_millis())),
+    );
+    // By its own clock it runs out meanwhile; but that clock may be any.
+    pass(TTL).await;
+    let watched_from = Monotonic.now();
+    let answer = told_once(&bench.file(), "acquire a 1000");
+    let remaining: u64 = answer
+        .strip_prefix("held ")
+        .expect(&answer)
+        .parse()
+        .expect("ms");
+    assert!(u128::from(remaining) > TTL.as_millis() / 2, "{answer}");
+    let second = loop {
+        let answer = told_once(&bench.file(), "acquire a 1000");
+        if !answer.starts_with("held ") {
+            break token(&answer);
+        }
+    };
+    let waited = Monotonic.now().since(watched_from);
+    assert!(waited >= TTL, "void after {waited:?}");
+    assert!(second > first, "{second} after {first}");
+}
+
+#[tokio::test]
+async fn a_live_lease_of_another_boot_is_kept_and_two_kernels_are_told_apart() {
+    if !places::are_allowed() {
+        return;
+    }
+    let bench = Bench::new();
+    let mut holder = bench.child("other");
+    token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
+    let store = open(&bench.file()).await;
+    held(&store, &claim("a", TTL)).await;
+    let end = Monotonic.now().after(TTL * 2);
+    let mut refusals = 0;
+    while Monotonic.now() < end {
+        assert_eq!(holder.ask("renew a"), "renewed");
+        let error = store
+            .acquire(&claim("a", TTL), LIMIT)
+            .await
+            .expect_err("refused");
+        assert_eq!(error.kind(), leasehold::ErrorKind::Misconfigured);
+        assert!(
+            error.to_string().contains("two kernels share this file"),
+            "{error}"
+        );
+        refusals += 1;
+        pass(TTL / 5).await;
+    }
+    assert!(refusals > 5);
+    // Once the other is gone for good, a whole ttl without a sign of life frees the name.
+    holder.kill();
+    let last = held(&store, &claim("a", TTL)).await;
+    pass(last.remaining.expect("watched")).await;
+    granted(&store, &claim("a", TTL)).await;
+}
+
+#[tokio::test]
+async fn a_third_boot_begins_its_own_watch() {
+    if !places::are_allowed() {
+        return;
+    }
+    let bench = Bench::new();
+    token(
+        &bench
+            .child("other")
+            .ask(&format!("acquire a {}", TTL.as_millis())),
+    );
+    assert!(
+        bench
+            .child("third")
+            .ask("acquire a 1000")
+            .starts_with("held ")
+    );
+    pass(TTL).await;
+    // The watch of the third boot is over; ours has not begun.
+    let store = open(&bench.file()).await;
+    let found = held(&store, &claim("a", TTL)).await;
+    assert!(found.remaining.expect("watched") > TTL / 2, "{found}");
+}
+
+#[tokio::test]
+async fn who_looks_is_told_of_leases_of_another_boot_and_that_they_are_a_hazard() {
+    if !places::are_allowed() {
+        return;
+    }
+    let bench = Bench::new();
+    let store = open(&bench.file()).await;
+    assert_eq!(store.hazards(LIMIT).await.expect("answered"), []);
+    let mut holder = bench.child("other");
+    token(&holder.ask("acquire a 60000"));
+    let found = store
+        .inspect(&name("a"), LIMIT)
+        .await
+        .expect("answered")
+        .expect("taken");
+    assert_eq!(found.remaining, None, "nobody watches it yet");
+    held(&store, &claim("a", LONG)).await;
+    let listed = store.list("", LIMIT).await.expect("answered");
+    assert!(
+        listed[0].remaining.is_some_and(|left| left <= LONG),
+        "{listed:?}"
+    );
+    let hazards = store.hazards(LIMIT).await.expect("answered");
+    assert!(hazards[0].text.contains("leases=1"), "{hazards:?}");
+}
+
+#[tokio::test]
+async fn leases_of_dead_names_of_another_boot_are_swept() {
+    if !places::are_allowed() {
+        return;
+    }
+    let bench = Bench::new();
+    let mut gone = bench.child("other");
+    for index in 0..20 {
+        token(&gone.ask(&format!("acquire gone/{index} 300")));
+    }
+    drop(gone);
+    let store = open(&bench.file()).await;
+    pass(Duration::from_millis(400)).await;
+    for index in 0..5 {
+        granted(&store, &claim(&format!("new/{index}"), LONG)).await;
+    }
+    let count =
+        super::raw(&bench.file()).query_row("SELECT count(*) FROM lease", (), |row| row.get(0));
+    assert_eq!(count, Ok(5));
+}
+
+#[tokio::test]
+async fn a_time_namespace_does_not_shift_a_lease() {
+    if !places::are_allowed() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("leases.sqlite");
+    let store = open(&file).await;
+    let ttl = Duration::from_secs(20);
+    granted(&store, &claim("ours", ttl)).await;
+    let mut ahead = Child::start_under(&places::ahead("100000"), &file);
+    let answer = ahead.ask("acquire ours 1000");
+    let remaining: u128 = answer
+        .strip_prefix("held ")
+        .expect(&answer)
+        .parse()
+        .expect("ms");
+    assert!((10_000..=20_000).contains(&remaining), "{answer}");
+    assert!(ahead.ask("acquire theirs 20000").starts_with("granted "));
+    let left = held(&store, &claim("theirs", ttl))
+        .await
+        .remaining
+        .expect("an end");
+    assert!(left > ttl / 2 && left <= ttl, "{left:?}");
+    assert!(ahead.ask("acquire short 400").starts_with("granted "));
+    held(&store, &claim("short", ttl)).await;
+    pass(Duration::from_millis(400)).await;
+    granted(&store, &claim("short", ttl)).await;
+}

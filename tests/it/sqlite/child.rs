@@ -1,0 +1,243 @@
+//! Another process on the same file, told line by line what to do.
+//!
+//! It is this test binary, started again for one test with a variable set. So it is always built, always of the same
+//! build, and no helper program has to be found or shipped. It ends with its standard input, however the test ends.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use leasehold::store::sqlite::Sqlite;
+use leasehold::store::{Answer, Claim, Outcome, Release, Renewal, Store};
+
+use super::{LIMIT, LONG, claim, held, open, pass};
+
+/// Names the file; set only for a child.
+const FILE: &str = "LEASEHOLD_TEST_CHILD_FILE";
+/// Our lines among those of the test runner.
+const MARK: &str = "@ ";
+
+/// A child, as its parent sees it.
+#[derive(Debug)]
+pub(super) struct Child {
+    process: Process,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Child {
+    /// Starts one on this file.
+    pub(super) fn start(file: &Path) -> Self {
+        Self::start_under(&[], file)
+    }
+
+    /// Starts one on this file under a command that makes its surroundings, such as `unshare`.
+    pub(super) fn start_under(surroundings: &[&str], file: &Path) -> Self {
+        let own = std::env::current_exe().expect("the test binary");
+        let own = own.to_str().expect("a path in UTF-8");
+        let test = "sqlite::child::a_child_process_contends_for_the_same_names";
+        let mut words = surroundings.to_vec();
+        words.extend([
+            own,
+            "--exact",
+            test,
+            "--quiet",
+            "--nocapture",
+            "--test-threads=1",
+        ]);
+        let mut process = Command::new(words[0])
+            .args(&words[1..])
+            .env(FILE, file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the test binary starts again");
+        Self {
+            orders: process.stdin.take().expect("it is piped"),
+            answers: BufReader::new(process.stdout.take().expect("it is piped")),
+            process,
+        }
+    }
+
+    /// Gives an order and waits for its answer.
+    pub(super) fn ask(&mut self, order: &str) -> String {
+        self.order(order);
+        self.answer().expect("the child answers")
+    }
+
+    /// Gives an order.
+    pub(super) fn order(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").expect("the child listens");
+    }
+
+    /// The next answer, if the child lives long enough to give one.
+    pub(super) fn answer(&mut self) -> Option<String> {
+        loop {
+            let mut line = String::new();
+            if self.answers.read_line(&mut line).expect("UTF-8") == 0 {
+                return None;
+            }
+            if let Some(answer) = line.strip_prefix(MARK) {
+                return Some(answer.trim_end().to_owned());
+            }
+        }
+    }
+
+    /// Ends it as `kill -9` does.
+    pub(super) fn kill(&mut self) {
+        self.process.kill().expect("it is our child");
+        self.process.wait().expect("it is our child");
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_child_process_contends_for_the_same_names() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.expect("a runtime");
+    if let Some(file) = std::env::var_os(FILE) {
+        runtime.block_on(serve(Path::new(&file)));
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("leases.sqlite");
+    let mut child = Child::start(&file);
+    assert!(child.ask("acquire a 60000").starts_with("granted "));
+    runtime.block_on(async {
+        let ours = claim("a", LONG);
+        let found = held(&open(&file).await, &ours).await;
+        assert_ne!(found.info.pid, ours.info.pid);
+    });
+}
+
+/// The child: opens the file, then does as told until there are no more orders.
+async fn serve(file: &Path) {
+    let store = match Sqlite::open(file).await {
+        Ok(store) => store,
+        Err(error) => return say(&format!("refused {:?}: {error}", error.kind())),
+    };
+    let mut claims = HashMap::new();
+    for order in std::io::stdin().lines() {
+        let order = order.expect("UTF-8");
+        let words: Vec<_> = order.split(' ').collect();
+        match words[..] {
+            ["acquire", name, ttl_ms] => say(&acquire(&store, &mut claims, name, ttl_ms).await),
+            ["renew", name] => say(&renew(&store, &claims[name]).await),
+            ["release", name] => say(&release(&store, &claims[name]).await),
+            ["fill", path] => say(&fill(path)),
+            ["contend", count] => contend(&store, file, count.parse().expect("a count")).await,
+            ["churn"] => churn(&store).await,
+            _ => panic!("unknown order {order:?}"),
+        }
+    }
+}
+
+fn say(answer: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{MARK}{answer}").expect("the parent listens");
+    out.flush().expect("the parent listens");
+}
+
+async fn acquire(
+    store: &Sqlite,
+    claims: &mut HashMap<String, Claim>,
+    name: &str,
+    ttl_ms: &str,
+) -> String {
+    let ttl = Duration::from_millis(ttl_ms.parse().expect("milliseconds"));
+    let claim = claim(name, ttl);
+    let answer = match store.acquire(&claim, LIMIT).await {
+        Ok(Answer::Granted(grant)) => format!("granted {}", grant.token),
+        Ok(Answer::Held(held)) => {
+            let remaining = held.remaining.expect("a claim learns how long");
+            return format!("held {}", remaining.as_millis());
+        }
+        Ok(other) => panic!("unknown answer {other:?}"),
+        Err(error) => return format!("error {:?}: {error}", error.kind()),
+    };
+    claims.insert(name.to_owned(), claim);
+    answer
+}
+
+async fn renew(store: &Sqlite, claim: &Claim) -> String {
+    let renewal = Renewal::new(claim.name.clone(), claim.holder, claim.ttl);
+    match &store.renew(&[renewal], LIMIT).await.outcomes[..] {
+        [Outcome::Renewed] => "renewed".into(),
+        other => format!("{other:?}"),
+    }
+}
+
+async fn release(store: &Sqlite, claim: &Claim) -> String {
+    let released = store.release(&claim.name, claim.holder, None, LIMIT).await;
+    format!("{released:?}")
+}
+
+/// Writes zeros until the disk has no room.
+fn fill(path: &str) -> String {
+    let mut file = std::fs::File::create(path).expect("a file");
+    while file.write_all(&[0; 4_096]).is_ok() {}
+    while file.write_all(&[0]).is_ok() {}
+    "full".into()
+}
+
+/// Works so many times under one lease. The work shows an overlap if there is one, and the order of the grants.
+async fn contend(store: &Sqlite, file: &Path, count: usize) {
+    let inside = file.with_extension("inside");
+    let order = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(file.with_extension("order"));
+    let mut order = order.expect("a file");
+    let mut done = 0;
+    while done < count {
+        let claim = claim("contended", LONG);
+        match store
+            .acquire(&claim, LIMIT)
+            .await
+            .expect("the store answers")
+        {
+            Answer::Granted(grant) => {
+                let alone = OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .open(&inside);
+                alone.expect("nobody else is inside");
+                writeln!(order, "{}", grant.token).expect("it is written");
+                std::fs::remove_file(&inside).expect("we are inside");
+                let released = store.release(&claim.name, claim.holder, None, LIMIT).await;
+                assert_eq!(released.expect("the store answers"), Release::Released);
+                done += 1;
+            }
+            _ => pass(Duration::from_micros(fastrand::u64(50..500))).await,
+        }
+    }
+    say("done");
+}
+
+/// Writes without end, and says what it was granted.
+async fn churn(store: &Sqlite) {
+    loop {
+        let claim = claim(
+            &format!("churn/{}", fastrand::u8(..)),
+            Duration::from_millis(5),
+        );
+        if let Ok(Answer::Granted(grant)) = store.acquire(&claim, LIMIT).await {
+            say(&grant.token.to_string());
+            renew(store, &claim).await;
+            if fastrand::bool() {
+                release(store, &claim).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Surroundings for a child that only the kernel can make: another boot id, another clock, a small or read-only disk.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Whether the machine lets us make namespaces. If not, the test fails, unless the caller of all tests said beforehand
+/// that it knows.
+pub(super) fn are_allowed() -> bool {
+    let tried = Command::new("unshare")
+        .args(["--mount", "--time", "true"])
+        .output();
+    let tried = tried.expect("unshare is there; to install it: apt-get install util-linux");
+    if tried.status.success() {
+        return true;
+    }
+    let skipped = std::env::var("LEASEHOLD_TEST_SKIP").unwrap_or_default();
+    assert!(
+        skipped.split(',').any(|word| word == "namespaces"),
+        "this test needs mount and time namespaces: run it as root, or set LEASEHOLD_TEST_SKIP=namespaces; {}",
+        String::from_utf8_lossy(&tried.stderr)
+    );
+    eprintln!("SKIPPED for LEASEHOLD_TEST_SKIP=namespaces");
+    false
+}
+
+/// A place in which `script` was run first, with this path as `$0`.
+fn mounted<'a>(script: &'a str, path: &'a Path) -> [&'a str; 6] {
+    let path = path.to_str().expect("a path in UTF-8");
+    ["unshare", "--mount", "sh", "-ec", script, path]
+}
+
+/// Another boot id: the content of this file.
+pub(super) fn boot(id: &Path) -> [&str; 6] {
+    let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id; exec \"$@\"";
+    mounted(script, id)
+}
+
+/// A disk of 256 KiB at this folder.
+pub(super) fn small_disk(folder: &Path) -> [&str; 6] {
+    mounted(
+        "mount -t tmpfs -o size=256k none \"$0\"; exec \"$@\"",
+        folder,
+    )
+}
+
+/// This folder, not writable by anybody.
+pub(super) fn read_only(folder: &Path) -> [&str; 6] {
+    let script = "mount --bind \"$0\" \"$0\"; mount -o remount,ro,bind \"$0\"; exec \"$@\"";
+    mounted(script, folder)
+}
+
+/// A clock that is ahead by so many seconds.
+pub(super) fn ahead<'a>(seconds: &'a str) -> [&'a str; 7] {
+    [
+        "unshare",
+        "--time",
+        "--fork",
+        "--kill-child",
+        "--monotonic",
+        seconds,
+        "--",
+    ]
+}

@@ -1,0 +1,249 @@
+//! The rules of the house that no compiler holds: layers, lengths, and where a `cfg` may stand.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The rooms from the ground up: a room uses only lower floors.
+const FLOORS: &[&[&str]] = &[
+    &["error"],
+    &["name", "token", "holder", "term", "clock"],
+    &["telemetry"],
+    &["store", "fence"],
+    &["watchdog"],
+    &["lease", "waiting"],
+    &["client"],
+];
+
+/// The one neighbour that may be used on the same floor.
+const NEIGHBOURS: &[(&str, &str)] = &[("clock", "term")];
+
+/// Lines of one file, its tests apart.
+const FILE_LINES: usize = 450;
+/// Lines of one function.
+const FUNCTION_LINES: usize = 70;
+
+struct Source {
+    path: PathBuf,
+    /// Without the tests at its foot.
+    code: String,
+}
+
+fn sources(folder: &str) -> Vec<Source> {
+    let mut found = Vec::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let code = text.split("#[cfg(test)]\nmod ").next().unwrap().to_owned();
+                found.push(Source { path, code });
+            }
+        }
+    }
+    assert!(folder != "src" || !found.is_empty());
+    found
+}
+
+fn library() -> Vec<Source> {
+    let is_library = |source: &Source| {
+        !source
+            .path
+            .components()
+            .any(|part| part.as_os_str() == "bin")
+    };
+    sources("src").into_iter().filter(is_library).collect()
+}
+
+impl Source {
+    /// `store/redis/mod.rs` belongs to the room `store`.
+    fn room(&self) -> String {
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let inside = self.path.strip_prefix(src).unwrap();
+        let first = inside.components().next().unwrap().as_os_str();
+        first.to_str().unwrap().trim_end_matches(".rs").to_owned()
+    }
+
+    fn lines_without_comments(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.code.lines().enumerate();
+        lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+
+    /// The rooms named by `crate::room` anywhere in the code, and by each branch of `use crate::{...}`.
+    fn used_rooms(&self) -> BTreeSet<String> {
+        let code: String = self
+            .lines_without_comments()
+            .map(|(_, line)| line)
+            .collect();
+        let mut rooms = BTreeSet::new();
+        for rest in code.split("crate::").skip(1) {
+            let word: String = rest
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
+            assert!(
+                !rest.starts_with('{'),
+                "{}: spell `use crate::` out",
+                self.path.display()
+            );
+            rooms.insert(word);
+        }
+        rooms
+    }
+}
+
+fn floor(room: &str) -> Option<usize> {
+    FLOORS.iter().position(|rooms| rooms.contains(&room))
+}
+
+#[test]
+fn a_room_uses_only_lower_floors() {
+    for source in library() {
+        let room = source.room();
+        if ["lib", "internals"].contains(&room.as_str()) {
+            continue;
+        }
+        let own = floor(&room).unwrap_or_else(|| panic!("{room} stands on no floor"));
+        for used in source.used_rooms() {
+            if used == room || NEIGHBOURS.contains(&(room.as_str(), used.as_str())) {
+                continue;
+            }
+            // Not a room: a macro, or a name that lib.rs re-exports, which the library itself must not use.
+            let below = floor(&used);
+            assert!(
+                below.is_some_and(|below| below < own),
+                "{} uses crate::{used}, which is not below it",
+                source.path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn the_pure_rooms_know_no_runtime_and_no_clock() {
+    let pure = [
+        "token.rs",
+        "holder.rs",
+        "term.rs",
+        "doubtful.rs",
+        "server_clock.rs",
+        "schedule",
+    ];
+    for source in library() {
+        let path = source.path.to_str().unwrap();
+        if !pure.iter().any(|part| path.contains(part)) {
+            continue;
+        }
+        for (line, text) in source.lines_without_comments() {
+            for impure in [
+                "tokio::",
+                "clock::",
+                "std::net",
+                "std::fs",
+                "std::thread",
+                "async fn",
+                ".await",
+            ] {
+                assert!(!text.contains(impure), "{path}:{} has {impure}", line + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_tool_sees_only_what_every_user_sees() {
+    for source in sources("src/bin") {
+        for hidden in ["internals", "conformance"] {
+            let uses = source.code.contains(&format!("leasehold::{hidden}"));
+            assert!(!uses, "{} uses {hidden}", source.path.display());
+        }
+    }
+}
+
+#[test]
+fn files_and_functions_stay_short() {
+    for source in sources("src") {
+        let path = source.path.display();
+        let lines = source.code.lines().count();
+        assert!(lines <= FILE_LINES, "{path} has {lines} lines");
+        let mut begun: Option<(usize, &str)> = None;
+        for (number, line) in source.code.lines().enumerate() {
+            let indent = &line[..line.len() - line.trim_start().len()];
+            let words = line.trim_start();
+            if words.contains("fn ") && words.ends_with('{') && !words.starts_with("//") {
+                begun = Some((number, indent));
+            } else if let Some((start, outer)) = begun
+                && words == "}"
+                && indent == outer
+            {
+                let length = number - start + 1;
+                assert!(
+                    length <= FUNCTION_LINES,
+                    "{path}:{} is {length} lines long",
+                    start + 1
+                );
+                begun = None;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cfg_stands_only_before_a_mod_or_use_line() {
+    for source in sources("src") {
+        let lines: Vec<&str> = source.code.lines().map(str::trim).collect();
+        for (number, line) in lines.iter().enumerate() {
+            if !line.starts_with("#[cfg(") {
+                assert!(
+                    !line.contains("cfg!("),
+                    "{}:{}",
+                    source.path.display(),
+                    number + 1
+                );
+                continue;
+            }
+            let next = lines[number + 1..]
+                .iter()
+                .find(|line| !line.starts_with("#["));
+            let next = next.copied().unwrap_or_default();
+            let next = next.strip_prefix("pub ").unwrap_or(next);
+            assert!(
+                next.starts_with("mod ") || next.starts_with("use "),
+                "{}:{} puts a cfg before {next:?}",
+                source.path.display(),
+                number + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_is_waved_through() {
+    for source in ["src", "tests", "benches", "examples"]
+        .map(sources)
+        .into_iter()
+        .flatten()
+    {
+        for (number, line) in source.lines_without_comments() {
+            // Put together, so that this file does not find itself.
+            for barred in [
+                ["#[al", "low("],
+                ["#![al", "low("],
+                ["#[ig", "nore"],
+                ["to", "do!("],
+                ["unimpl", "emented!("],
+            ] {
+                let barred = barred.concat();
+                assert!(
+                    !line.contains(&barred),
+                    "{}:{} has {barred}",
+                    source.path.display(),
+                    number + 1
+                );
+            }
+        }
+    }
+}
