@@ -5,7 +5,9 @@
 )]
 
 mod conformance;
+mod harness;
 mod lease;
+mod redis;
 mod sqlite;
 mod tidy;
 mod waiting;

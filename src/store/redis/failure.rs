@@ -21,6 +21,9 @@ pub(super) enum Failure {
     /// No answer within the limit. The request may have been carried out.
     #[error("no answer in time")]
     Silent,
+    /// The connection was found closed before the request left.
+    #[error("{0}")]
+    Unsent(RedisError),
     /// The connection could not be made, or broke. The request may have been carried out.
     #[error("{0}")]
     Broken(RedisError),
@@ -62,7 +65,7 @@ impl Failure {
 
     /// Whether the connection is of no more use.
     pub(super) fn is_broken(&self) -> bool {
-        matches!(self, Self::Broken(_) | Self::Abandoned)
+        matches!(self, Self::Unsent(_) | Self::Broken(_) | Self::Abandoned)
     }
 
     /// Whether the server has forgotten our scripts, as after a restart or a failover.
@@ -86,7 +89,7 @@ impl Failure {
             Self::Closed => ErrorKind::Closed,
             Self::Silent => ErrorKind::TimedOut,
             Self::Abandoned => ErrorKind::Unavailable,
-            Self::Broken(error) => kind_of_connection(error),
+            Self::Unsent(error) | Self::Broken(error) => kind_of_connection(error),
             Self::Refused { code, text } => kind_of_refusal(code, text),
             Self::Argument { .. } => ErrorKind::Invalid,
             Self::Odd(_) | Self::Counter(_) => ErrorKind::Misconfigured,

@@ -86,8 +86,8 @@ impl Redis {
             call.arg(super::millis(renewal.ttl));
         }
         let least_ttl = renewals.iter().map(|renewal| renewal.ttl).min();
-        let replace_after = super::replace_after(least_ttl.unwrap_or_default());
-        let reply = self.server.run(&call, budget, replace_after).await?;
+        let replace_every = super::replace_every(least_ttl.unwrap_or_default());
+        let reply = self.server.run(&call, budget, replace_every).await?;
         reply::renewed(&reply, count)
     }
 

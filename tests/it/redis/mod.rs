@@ -1,0 +1,20 @@
+//! The store on Redis under everything that servers, networks and operators do to it.
+
+use std::sync::Arc;
+
+use leasehold::store::{self, Store};
+
+mod batches;
+mod errors;
+mod holder;
+mod lost_replies;
+mod rights;
+mod scripts;
+mod tokens;
+mod weather;
+mod wire;
+
+/// The store at a URL that is in order.
+async fn open(url: &str) -> Arc<dyn Store> {
+    store::open(url).await.expect("a URL in order")
+}
