@@ -1,8 +1,11 @@
 //! The client: one store, one watchdog, and the way to a lease.
 
 mod acquire;
+mod all;
 mod builder;
 mod floors;
+mod owner;
+mod request;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +15,10 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-pub use self::acquire::{Attempt, Request};
 pub use self::builder::Builder;
 use self::floors::Floors;
+pub use self::owner::{Hold, Owner};
+pub use self::request::{Attempt, Request};
 use crate::error::{Error, ErrorKind};
 use crate::lease::Lease;
 use crate::name::Name;
@@ -137,6 +141,43 @@ impl Client {
         self.claim(name).acquire_within(limit).await
     }
 
+    /// Takes all of these names or none, waiting for each in turn in byte order, so that no two who do this wait for each
+    /// other. A name that is given twice is taken once. The leases come in byte order.
+    ///
+    /// # Errors
+    /// As [`Request::acquire`]; and `Lost` where one was lost while the others were waited for.
+    ///
+    /// # Cancel safety
+    /// Dropped, what was taken is released in the background.
+    pub async fn acquire_all(
+        &self,
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Vec<Lease>, Error> {
+        let holds = self.owner().acquire_all(names).await?;
+        Ok(holds.into_iter().filter_map(Hold::into_lease).collect())
+    }
+
+    /// Takes all of these names or none, as [`acquire_all`](Self::acquire_all), waiting no longer than `limit` in all.
+    ///
+    /// # Errors
+    /// As [`acquire_all`](Self::acquire_all) and [`Request::acquire_within`].
+    ///
+    /// # Cancel safety
+    /// As [`acquire_all`](Self::acquire_all).
+    pub async fn acquire_all_within(
+        &self,
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+        limit: Duration,
+    ) -> Result<Vec<Lease>, Error> {
+        let holds = self.owner().acquire_all_within(names, limit).await?;
+        Ok(holds.into_iter().filter_map(Hold::into_lease).collect())
+    }
+
+    /// Somebody who may acquire again what it holds.
+    pub fn owner(&self) -> Owner {
+        Owner::new(self.clone())
+    }
+
     /// Does the work while the name is held.
     ///
     /// # Errors
@@ -176,12 +217,19 @@ impl Client {
         if self.inner.is_forked() {
             return true;
         }
+        let clock = self.inner.store.clock();
+        let ends_at = clock.now().after(limit);
         self.inner.hub.close();
         let is_done = match self.inner.watchdog.get() {
             Some(watchdog) => watchdog.shut_down(limit).await,
             None => true,
         };
-        self.inner.store.close().await;
+        // What is left of the limit is the store's; its connections end with it all the same.
+        tokio::select! {
+            biased;
+            () = self.inner.store.close() => {}
+            () = clock.nap_until(ends_at) => {}
+        }
         is_done
     }
 }

@@ -1,5 +1,6 @@
 //! Who is next: waiting for a name, and leaving nothing behind.
 
+mod dropped;
 mod local;
 mod spy;
 
