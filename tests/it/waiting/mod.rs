@@ -1,7 +1,10 @@
 //! Who is next: waiting for a name, and leaving nothing behind.
 
 mod dropped;
+mod leaving;
 mod local;
+mod owner;
+mod scope;
 mod spy;
 
 use std::time::Duration;

@@ -40,6 +40,11 @@ impl Spy {
         self.desk.claims.load(Ordering::SeqCst)
     }
 
+    /// How many handles of this store there are.
+    pub(crate) fn handles(&self) -> usize {
+        Arc::strong_count(&self.desk)
+    }
+
     /// How many subscriptions there were.
     pub(crate) fn subscriptions(&self) -> usize {
         self.desk.subscriptions.load(Ordering::SeqCst)
