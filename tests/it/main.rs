@@ -7,6 +7,7 @@
 mod conformance;
 mod harness;
 mod lease;
+mod licences;
 mod redis;
 mod sqlite;
 mod tidy;

@@ -43,15 +43,19 @@ impl File {
         {
             create(path)?;
         }
+        // An overlay file system gives the file another identity when it is first opened for writing, so look twice.
+        let before = examine(path)?;
+        let mut db = connect(path)?;
         let identity = examine(path)?;
-        // Without the URI flag, so that a path is taken as it is; without CREATE, so that its mode is ours.
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let db = Connection::open_with_flags(path, flags)?;
+        if identity != before {
+            db = connect(path)?;
+        }
         let mut file = Self {
             db,
             path: path.into(),
             identity,
         };
+        file.check_identity()?;
         file.prepare(until)?;
         Ok(file)
     }
@@ -91,19 +95,25 @@ impl File {
     ) -> Result<T, Failure> {
         match self.write(until, &work) {
             Err(failure) if failure.is_full() => {
-                patiently(until, || restart_log(&self.db))?;
+                self.empty_log(until)?;
                 self.write(until, work)
             }
             answer => answer,
         }
     }
 
+    /// Moves the log into the file as far as readers allow, so that its blocks are written again.
+    pub(super) fn empty_log(&mut self, until: Instant) -> Result<(), Failure> {
+        patiently(until, || empty_log(&self.db))
+    }
+
     fn prepare(&mut self, until: Instant) -> Result<(), Failure> {
         // Ours alone decides how long to wait: SQLite's own wait is not fair.
         self.db.busy_timeout(Duration::ZERO)?;
+        let has_log = self.has_log()?;
         // Until it is known to be ours, not even the log of a crashed owner is moved into the file.
         self.db
-            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
         let is_empty = patiently(until, || is_empty(&self.db))?;
         if self.db.is_readonly("main")? {
             return Err(Failure::ReadOnly);
@@ -114,7 +124,17 @@ impl File {
         if is_empty {
             self.write(until, make_schema)?;
         }
-        self.check_identity()
+        Ok(())
+    }
+
+    fn has_log(&self) -> Result<bool, Failure> {
+        let failed = |source| Failure::io("look at the file", source);
+        // Where SQLite looks for it: beside what a symbolic link points at.
+        let mut log = fs::canonicalize(&self.path)
+            .map_err(failed)?
+            .into_os_string();
+        log.push("-wal");
+        fs::exists(log).map_err(failed)
     }
 
     /// SQLite would go on with a file that was deleted or replaced, and grant what the new one grants too.
@@ -186,6 +206,12 @@ fn examine(path: &Path) -> Result<(u64, u64), Failure> {
     Ok((found.dev(), found.ino()))
 }
 
+fn connect(path: &Path) -> Result<Connection, Failure> {
+    // Without the URI flag, so that a path is taken as it is; without CREATE, so that its mode is ours.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Ok(Connection::open_with_flags(path, flags)?)
+}
+
 fn is_empty(db: &Connection) -> Result<bool, Failure> {
     let number = |sql| db.query_row(sql, (), |row| row.get::<_, i32>(0));
     let application = number("PRAGMA application_id")?;
@@ -225,9 +251,9 @@ fn make_schema(db: &Connection) -> Result<(), Failure> {
     Ok(())
 }
 
-fn restart_log(db: &Connection) -> Result<(), Failure> {
-    let busy: bool = db.query_row("PRAGMA wal_checkpoint(RESTART)", (), |row| row.get(0))?;
-    if busy { Err(Failure::Busy) } else { Ok(()) }
+/// Passively: whoever reads an old state for long must not keep others from their leases.
+fn empty_log(db: &Connection) -> Result<(), Failure> {
+    Ok(db.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()))?)
 }
 
 /// Tries again, with a wait of random length between, for as long as others are in the way and time is left.

@@ -8,8 +8,8 @@ use super::boot::Boot;
 use super::failure::Failure;
 use super::file::File;
 use super::row::{Row, Standing, Verdict, stored};
-use super::tidy;
-use crate::clock::{self, Instant};
+use super::{room, tidy};
+use crate::clock::{self, Clock, Instant, Monotonic};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::{Answer, Claim, Eviction, Grant, Held, Outcome, Release, Renewal};
@@ -25,6 +25,8 @@ pub(super) struct Leases {
 /// What a claim came to, apart from errors that must not undo the transaction.
 enum Claimed {
     Answered(Answer),
+    /// The file has to grow first.
+    NoRoom,
     /// Two kernels share the file; the watch of this row was begun anew.
     Shared(String),
 }
@@ -45,16 +47,20 @@ impl Leases {
             return Ok(Answer::Held(Box::new(held)));
         }
         let info = serde_json::to_string(&*claim.info).expect("text and a number are JSON");
-        match self
-            .file
-            .write(until, |db| take(db, &self.boot, claim, &info))?
-        {
-            Claimed::Answered(answer) => Ok(answer),
-            Claimed::Shared(writer) => Err(Failure::Shared {
-                writer,
-                ours: self.boot.id().into(),
-            }),
+        while Monotonic.now() < until {
+            let claimed = self
+                .file
+                .write(until, |db| take(db, &self.boot, claim, &info))?;
+            match claimed {
+                Claimed::Answered(answer) => return Ok(answer),
+                Claimed::NoRoom => room::make(&mut self.file, until)?,
+                Claimed::Shared(writer) => {
+                    let ours = self.boot.id().into();
+                    return Err(Failure::Shared { writer, ours });
+                }
+            }
         }
+        Err(Failure::Late)
     }
 
     /// Extends all of them or, if it fails, none.
@@ -186,6 +192,9 @@ fn grant(
     info: &str,
     now: Instant,
 ) -> Result<Claimed, Failure> {
+    if !room::is_enough(db)? {
+        return Ok(Claimed::NoRoom);
+    }
     let token = next_token(db, claim.floor)?;
     let since_us = i64::try_from(clock::wall_clock_us()).unwrap_or_default();
     let mut insert = db.prepare_cached(

@@ -35,6 +35,7 @@ mod failure;
 mod file;
 mod leases;
 mod place;
+mod room;
 mod row;
 mod thread;
 mod tidy;

@@ -47,8 +47,28 @@ fn absolute(variable: &str) -> Option<PathBuf> {
 pub(super) fn network_file_system(path: &Path) -> Result<Option<&'static str>, Failure> {
     let found =
         statfs(path).map_err(|error| Failure::io("look at the file system", error.into()))?;
-    // The kernel's numbers have 32 bits; some platforms sign-extend them.
-    let magic = u64::try_from(i128::from(found.f_type) & 0xffff_ffff).unwrap_or_default();
-    let known = NETWORK.iter().find(|(number, _)| *number == magic);
-    Ok(known.map(|(_, name)| *name))
+    Ok(network_name(i128::from(found.f_type)))
+}
+
+/// The kernel's numbers have 32 bits; some platforms sign-extend them.
+fn network_name(number: i128) -> Option<&'static str> {
+    let number = u64::try_from(number & 0xffff_ffff).unwrap_or_default();
+    let known = NETWORK.iter().find(|(network, _)| *network == number);
+    known.map(|(_, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_file_systems_are_known_by_their_number_on_every_platform() {
+        assert_eq!(network_name(0x6969), Some("NFS"));
+        assert_eq!(network_name(0xfe53_4d42), Some("SMB2"));
+        assert_eq!(
+            network_name(i128::from(0xfe53_4d42_u32 as i32)),
+            Some("SMB2")
+        );
+        assert_eq!(network_name(0xef53), None);
+    }
 }

@@ -31,6 +31,12 @@ CREATE TABLE lease (
     watched_renewals INTEGER
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE room (
+    -- Filled and emptied again to give the file free pages before they are needed.
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    filling BLOB NOT NULL
+) STRICT;
+
 CREATE INDEX lease_by_end ON lease (boot, ends_at_ns);
 
 CREATE INDEX lease_by_watch ON lease (watcher, watched_until_ns)

@@ -127,3 +127,30 @@ fn work(mut leases: Leases, mut queue: mpsc::Receiver<Job>) {
         job(&mut leases);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::sqlite::boot::Boot;
+    use crate::store::sqlite::file::File;
+
+    #[tokio::test]
+    async fn a_request_ends_by_its_limit_though_the_thread_hangs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("leases.sqlite");
+        let open =
+            move |until| Leases::new(File::open(&file, until)?, Boot::new("b".into(), 0), until);
+        let thread = Thread::start(open, CLOSING).await.expect("it opens");
+        let (disk, hung) = std::sync::mpsc::sync_channel::<()>(0);
+        let limit = Duration::from_millis(100);
+        let until = Monotonic.now().after(limit);
+        let hang = thread.ask(limit, move |_, _| Ok(hung.recv().is_ok()));
+        let behind = thread.ask(limit, |_, _| Ok(true));
+        let (hang, behind) = tokio::join!(hang, behind);
+        assert!(matches!(hang, Err(Failure::Late)) && matches!(behind, Err(Failure::Late)));
+        let over = Monotonic.now().since(until);
+        assert!(over < Duration::from_millis(200), "ended {over:?} late");
+        disk.send(()).expect("the thread waits");
+        assert!(matches!(thread.ask(CLOSING, |_, _| Ok(7)).await, Ok(7)));
+    }
+}

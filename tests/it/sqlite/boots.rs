@@ -189,6 +189,25 @@ async fn leases_of_dead_names_of_another_boot_are_swept() {
 }
 
 #[tokio::test]
+async fn a_live_lease_of_another_boot_is_not_swept() {
+    if !places::are_allowed() {
+        return;
+    }
+    let bench = Bench::new();
+    let mut holder = bench.child("other");
+    token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
+    let store = open(&bench.file()).await;
+    let watched_until = Monotonic.now().after(TTL);
+    while Monotonic.now() < watched_until.after(TTL / 2) {
+        pass(TTL / 5).await;
+        assert_eq!(holder.ask("renew a"), "renewed");
+        granted(&store, &claim("b", Duration::from_nanos(1))).await;
+    }
+    let found = store.inspect(&name("a"), LIMIT).await.expect("answered");
+    assert!(found.is_some());
+}
+
+#[tokio::test]
 async fn a_time_namespace_does_not_shift_a_lease() {
     if !places::are_allowed() {
         return;

@@ -24,7 +24,7 @@ const MARK: &str = "@ ";
 #[derive(Debug)]
 pub(super) struct Child {
     process: Process,
-    orders: ChildStdin,
+    orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
@@ -56,7 +56,7 @@ impl Child {
             .spawn()
             .expect("the test binary starts again");
         Self {
-            orders: process.stdin.take().expect("it is piped"),
+            orders: process.stdin.take(),
             answers: BufReader::new(process.stdout.take().expect("it is piped")),
             process,
         }
@@ -70,7 +70,8 @@ impl Child {
 
     /// Gives an order.
     pub(super) fn order(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").expect("the child listens");
+        let orders = self.orders.as_mut().expect("it was not told to finish");
+        writeln!(orders, "{order}").expect("the child listens");
     }
 
     /// The next answer, if the child lives long enough to give one.
@@ -84,6 +85,12 @@ impl Child {
                 return Some(answer.trim_end().to_owned());
             }
         }
+    }
+
+    /// Lets it end by itself.
+    pub(super) fn finish(&mut self) {
+        drop(self.orders.take());
+        assert!(self.process.wait().expect("it is our child").success());
     }
 
     /// Ends it as `kill -9` does.
@@ -135,6 +142,7 @@ async fn serve(file: &Path) {
             ["acquire", name, ttl_ms] => say(&acquire(&store, &mut claims, name, ttl_ms).await),
             ["renew", name] => say(&renew(&store, &claims[name]).await),
             ["release", name] => say(&release(&store, &claims[name]).await),
+            ["default"] => say(&open_default().await),
             ["fill", path] => say(&fill(path)),
             ["contend", count] => contend(&store, file, count.parse().expect("a count")).await,
             ["churn"] => churn(&store).await,
@@ -181,6 +189,11 @@ async fn renew(store: &Sqlite, claim: &Claim) -> String {
 async fn release(store: &Sqlite, claim: &Claim) -> String {
     let released = store.release(&claim.name, claim.holder, None, LIMIT).await;
     format!("{released:?}")
+}
+
+async fn open_default() -> String {
+    let opened = Sqlite::open_default().await;
+    opened.map_or_else(|error| error.to_string(), |store| store.location())
 }
 
 /// Writes zeros until the disk has no room.

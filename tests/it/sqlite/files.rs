@@ -1,1 +1,339 @@
+//! Files that cannot be used are refused, typed and untouched; the others are kept small and private.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold::ErrorKind;
+use leasehold::store::{Outcome, Renewal, Store};
+use tempfile::TempDir;
+
+use super::child::Child;
+use super::{LIMIT, LONG, claim, granted, held, name, open, places, raw, refused};
+
+fn folder_and_file() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("leases.sqlite");
+    (folder, file)
+}
+
+/// A file of leases that nobody has open.
+async fn made(file: &Path) {
+    open(file).await.close().await;
+}
+
+async fn refused_untouched(file: &Path, why: &str) {
+    let before = fs::read(file).expect("the file is there");
+    let error = refused(file).await;
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    let message = error.to_string();
+    assert!(
+        message.starts_with("open failed: ") && message.contains(why),
+        "{message}"
+    );
+    assert!(
+        message.contains(&format!("path={}", file.display())),
+        "{message}"
+    );
+    assert_eq!(fs::read(file).expect("the file is there"), before);
+    let beside = fs::read_dir(file.parent().expect("a folder")).expect("a folder");
+    assert_eq!(beside.count(), 1, "something was left beside it");
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_sqlite_is_refused_untouched() {
+    let (_folder, file) = folder_and_file();
+    fs::write(&file, "these are no leases ".repeat(500)).expect("a file");
+    refused_untouched(&file, "not an SQLite file").await;
+}
+
+#[tokio::test]
+async fn a_file_of_another_program_is_refused_untouched() {
+    let (_folder, file) = folder_and_file();
+    raw(&file)
+        .execute_batch("CREATE TABLE theirs (x)")
+        .expect("theirs");
+    refused_untouched(&file, "another program application_id=0x0").await;
+    raw(&file)
+        .execute_batch("PRAGMA application_id = 7")
+        .expect("theirs");
+    refused_untouched(&file, "another program application_id=0x7").await;
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_untouched() {
+    let (_folder, file) = folder_and_file();
+    made(&file).await;
+    let newer = raw(&file);
+    newer
+        .execute_batch("PRAGMA user_version = 99")
+        .expect("newer");
+    drop(newer);
+    refused_untouched(&file, "newer leasehold schema=99 expected=1").await;
+}
+
+#[tokio::test]
+async fn damage_met_later_is_misconfigured() {
+    let (_folder, file) = folder_and_file();
+    let store = open(&file).await;
+    for index in 0..200 {
+        granted(&store, &claim(&index.to_string(), LONG)).await;
+    }
+    store.close().await;
+    let mut bytes = fs::read(&file).expect("a file");
+    // The pages with the rows themselves, which opening does not look at.
+    let has_rows = |page: &[u8]| page.windows(6).any(|text| text == b"\"host\"");
+    for page in bytes.chunks_mut(4_096).filter(|page| has_rows(page)) {
+        page.fill(0xa5);
+    }
+    fs::write(&file, bytes).expect("a file");
+    let store = open(&file).await;
+    let error = store.list("", LIMIT).await.expect_err("damaged");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(
+        error
+            .to_string()
+            .contains("list failed: the file is damaged"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_file_cut_short_is_refused_untouched() {
+    let (_folder, file) = folder_and_file();
+    made(&file).await;
+    let bytes = fs::read(&file).expect("a file");
+    fs::write(&file, &bytes[..100]).expect("a file");
+    refused_untouched(&file, "damaged").await;
+}
+
+#[tokio::test]
+async fn a_file_with_two_names_is_refused() {
+    let (folder, file) = folder_and_file();
+    made(&file).await;
+    fs::hard_link(&file, folder.path().join("second")).expect("a second name");
+    let error = refused(&file).await;
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    assert!(error.to_string().contains("names=2"), "{error}");
+}
+
+#[tokio::test]
+async fn a_path_that_holds_no_file_is_misconfigured() {
+    let (folder, file) = folder_and_file();
+    made(&file).await;
+    for path in [
+        folder.path().into(),
+        folder.path().join("none/x"),
+        file.join("x"),
+    ] {
+        let error = refused(&path).await;
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("path={}", path.display())),
+            "{error}"
+        );
+    }
+    assert!(!folder.path().join("none").exists());
+}
+
+#[tokio::test]
+async fn a_deleted_or_replaced_file_grants_nothing_more() {
+    let (_folder, file) = folder_and_file();
+    let store = open(&file).await;
+    let ours = claim("ours", LONG);
+    granted(&store, &ours).await;
+    for replace in [false, true] {
+        let _ = fs::remove_file(&file);
+        if replace {
+            fs::write(&file, "").expect("a file");
+        }
+        let error = store
+            .acquire(&claim("b", LONG), LIMIT)
+            .await
+            .expect_err("replaced");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+        let renewal = Renewal::new(ours.name.clone(), ours.holder, LONG);
+        let renewed = store.renew(&[renewal], LIMIT).await.outcomes;
+        assert!(matches!(renewed[..], [Outcome::Unknown(_)]), "{renewed:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_disk_is_misconfigured() {
+    if !places::are_allowed() {
+        return;
+    }
+    let (folder, file) = folder_and_file();
+    let surroundings = places::read_only(folder.path());
+    let refusal = || Child::start_under(&surroundings, &file).answer();
+    assert!(refusal().is_some_and(|said| said.starts_with("refused Misconfigured: open failed: ")));
+    made(&file).await;
+    assert!(refusal().is_some_and(|said| said.starts_with("refused Misconfigured: open failed: ")));
+}
+
+#[tokio::test]
+async fn a_file_without_the_right_to_write_it_is_denied() {
+    if !places::are_allowed() {
+        return;
+    }
+    let (_folder, file) = folder_and_file();
+    made(&file).await;
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o444)).expect("it is ours");
+    let said = Child::start_under(places::not_root(), &file).answer();
+    assert!(
+        said.as_ref()
+            .is_some_and(|said| said.starts_with("refused Denied: open failed: ")),
+        "{said:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_new_leases_and_still_renews_and_releases() {
+    if !places::are_allowed() {
+        return;
+    }
+    let (folder, file) = folder_and_file();
+    let mut child = Child::start_under(&places::small_disk(folder.path()), &file);
+    assert!(child.ask("acquire a 60000").starts_with("granted "));
+    let filler = folder.path().join("filler");
+    assert_eq!(child.ask(&format!("fill {}", filler.display())), "full");
+    let answer = (0..1_000)
+        .map(|index| child.ask(&format!("acquire {index} 60000")))
+        .find(|answer| !answer.starts_with("granted "))
+        .expect("the room ends");
+    assert!(
+        answer.starts_with("error Misconfigured: acquire failed: the disk is full"),
+        "{answer}"
+    );
+    for _ in 0..1_000 {
+        assert_eq!(child.ask("renew a"), "renewed");
+    }
+    assert_eq!(child.ask("release a"), "Ok(Released)");
+}
+
+#[tokio::test]
+async fn a_new_file_is_for_its_user_only_and_nothing_else_is_left_beside_it() {
+    let (folder, file) = folder_and_file();
+    let store = open(&file).await;
+    granted(&store, &claim("a", LONG)).await;
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder.path()).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let mode = entry.metadata().expect("facts").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{entry:?}");
+        names.push(entry.file_name());
+    }
+    names.sort();
+    assert_eq!(
+        names,
+        ["leases.sqlite", "leases.sqlite-shm", "leases.sqlite-wal"]
+    );
+    assert_eq!(store.location(), file.display().to_string());
+}
+
+#[tokio::test]
+async fn the_default_file_is_in_a_folder_of_the_users_own() {
+    if !places::are_allowed() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |path: &str| folder.path().join(path);
+    let other = at("other.sqlite");
+    let default = |state: &str, home: &str| {
+        let (state, home) = (format!("XDG_STATE_HOME={state}"), format!("HOME={home}"));
+        let surroundings = [places::not_root(), &["env", &state, &home]].concat();
+        Child::start_under(&surroundings, &other).ask("default")
+    };
+    let (state, home) = (
+        at("state").display().to_string(),
+        at("home").display().to_string(),
+    );
+    assert_eq!(
+        default(&state, &home),
+        format!("{state}/leasehold/leases.sqlite")
+    );
+    let below_home = format!("{home}/.local/state/leasehold/leases.sqlite");
+    assert_eq!(default("relative/is/unset", &home), below_home);
+    assert!(default("", "").contains("neither XDG_STATE_HOME nor HOME"));
+    let folder_of_its_own = at("state/leasehold").metadata().expect("it was made");
+    assert_eq!(folder_of_its_own.permissions().mode() & 0o777, 0o700);
+}
+
+#[tokio::test]
+async fn names_that_differ_in_case_or_quotes_are_apart() {
+    let (_folder, file) = folder_and_file();
+    let store = open(&file).await;
+    let odd = [
+        "job",
+        "JOB",
+        "job'",
+        "job\"",
+        "job%",
+        "job_",
+        "'; DROP TABLE lease; --",
+        "jöb",
+    ];
+    let claims = odd.map(|text| claim(text, LONG));
+    for claim in &claims {
+        granted(&store, claim).await;
+    }
+    let released = store
+        .release(&name("JOB"), claims[1].holder, None, LIMIT)
+        .await;
+    released.expect("answered");
+    held(&store, &claim("job", LONG)).await;
+    let listed = store.list("job", LIMIT).await.expect("answered");
+    let listed: Vec<_> = listed.iter().map(|held| held.name.as_str()).collect();
+    assert_eq!(listed, ["job", "job\"", "job%", "job'", "job_"]);
+}
+
+#[tokio::test]
+async fn leases_that_ran_out_are_swept_as_new_ones_come() {
+    let (_folder, file) = folder_and_file();
+    let store = open(&file).await;
+    for index in 0..500 {
+        granted(&store, &claim(&index.to_string(), Duration::from_nanos(1))).await;
+    }
+    let left: i64 = raw(&file)
+        .query_row("SELECT count(*) FROM lease", (), |row| row.get(0))
+        .expect("a count");
+    assert!(left <= 2, "{left}");
+}
+
+#[tokio::test]
+async fn tokens_rise_though_the_wall_clock_went_back() {
+    let (_folder, file) = folder_and_file();
+    let store = open(&file).await;
+    let now = granted(&store, &claim("a", LONG)).await.get();
+    let ahead = now + 3_600_000_000;
+    raw(&file)
+        .execute("UPDATE counter SET token = ?1", [ahead.cast_signed()])
+        .expect("ours");
+    assert_eq!(granted(&store, &claim("b", LONG)).await.get(), ahead + 1);
+}
+
+#[tokio::test]
+async fn a_row_that_makes_no_sense_is_an_error_rather_than_a_grant() {
+    let (_folder, file) = folder_and_file();
+    let store = open(&file).await;
+    granted(&store, &claim("a", LONG)).await;
+    raw(&file)
+        .execute("UPDATE counter SET token = -1", ())
+        .expect("ours");
+    let error = store
+        .acquire(&claim("b", LONG), LIMIT)
+        .await
+        .expect_err("damaged");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    raw(&file)
+        .execute(
+            "UPDATE lease SET holder = '?', info = '?', standing = 9",
+            (),
+        )
+        .expect("ours");
+    let found = held(&store, &claim("a", LONG)).await;
+    assert_eq!((found.by, found.info.pid), (None, 0));
+}

@@ -1,0 +1,277 @@
+//! What a lease costs over the bare scripts, and beside rslock, which has no token, no info and no notice.
+//!
+//! ```text
+//! cargo bench --bench acquire_release --features redis
+//! ```
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a bench measures with the clock that stands still in no suspend it would survive"
+)]
+
+mod yardstick;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::{Script, Value, cmd};
+use leasehold::{Attempt, Client, Holder};
+use rslock::LockManager;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+use yardstick::{BLOCK, Server, case, figure, median, seconds};
+
+const RUNS: usize = 7;
+const BLOCKS: usize = 20;
+const TASKS: usize = 64;
+/// Pairs that each of the 64 tasks does in one block.
+const PAIRS_A_TASK: usize = 100;
+const TTL: Duration = Duration::from_secs(30);
+
+/// The scripts themselves, with keys built beforehand.
+#[derive(Clone)]
+struct Bare {
+    connection: MultiplexedConnection,
+    acquire: Arc<Script>,
+    release: Arc<Script>,
+    lease: String,
+    counter: String,
+    client: Uuid,
+}
+
+impl Bare {
+    fn new(connection: MultiplexedConnection, name: &str) -> Self {
+        Self {
+            connection,
+            acquire: Arc::new(Script::new(include_str!("../src/store/redis/acquire.lua"))),
+            release: Arc::new(Script::new(include_str!("../src/store/redis/release.lua"))),
+            lease: format!("leasehold:{{{name}}}"),
+            counter: format!("leasehold:{{{name}}}:token"),
+            client: Uuid::new_v4(),
+        }
+    }
+
+    async fn pair(&mut self) {
+        let holder = Holder::draw(self.client).expect("random bits").to_string();
+        let granted: Value = self
+            .acquire
+            .key(&self.lease)
+            .key(&self.counter)
+            .arg(&holder)
+            .arg(30_000)
+            .arg(0)
+            .arg(r#"{"host":"bench","pid":1}"#)
+            .arg(3_600_000)
+            .invoke_async(&mut self.connection)
+            .await
+            .expect("the script runs");
+        assert!(is_tagged(&granted, "granted"), "{granted:?}");
+        let released: Value = self
+            .release
+            .key(&self.lease)
+            .arg(&holder)
+            .arg(0)
+            .arg("PUBLISH")
+            .invoke_async(&mut self.connection)
+            .await
+            .expect("the script runs");
+        assert!(is_tagged(&released, "released"), "{released:?}");
+    }
+}
+
+fn is_tagged(reply: &Value, tag: &str) -> bool {
+    matches!(reply, Value::Array(parts) if matches!(parts.first(), Some(Value::BulkString(text)) if text == tag.as_bytes()))
+}
+
+async fn pair(client: &Client, name: &str) {
+    match client.try_acquire(name).await.expect("the store answers") {
+        Attempt::Acquired(lease) => lease.release().await,
+        other => panic!("{other:?}"),
+    };
+}
+
+async fn rslock_pair(manager: &LockManager, name: &str) {
+    let lock = manager.lock(name, TTL).await.expect("the lock is free");
+    manager.unlock(&lock).await;
+}
+
+async fn one_task(server: &Server, client: &Client) {
+    let mut bare = Bare::new(server.connect().await, "bare");
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        let (mut ours, mut other) = (Vec::new(), Vec::new());
+        for _ in 0..BLOCKS {
+            for _ in 0..BLOCK {
+                let start = Instant::now();
+                pair(client, "ours").await;
+                ours.push(seconds(start) * 1e6);
+            }
+            for _ in 0..BLOCK {
+                let start = Instant::now();
+                bare.pair().await;
+                other.push(seconds(start) * 1e6);
+            }
+        }
+        runs.push((median(ours), median(other)));
+    }
+    case("acquire_release_1_task_p50_vs_bare", "us", &runs);
+}
+
+/// Pairs a second of 64 tasks, each with a name of its own.
+async fn throughput<F: Future<Output = ()> + Send + 'static>(
+    mut task: impl FnMut(usize) -> F,
+) -> f64 {
+    let mut tasks = JoinSet::new();
+    let start = Instant::now();
+    for index in 0..TASKS {
+        tasks.spawn(task(index));
+    }
+    tasks.join_all().await;
+    #[expect(clippy::cast_precision_loss, reason = "a few thousand pairs")]
+    let pairs = (TASKS * PAIRS_A_TASK) as f64;
+    pairs / seconds(start)
+}
+
+async fn ours_64(client: &Client) -> f64 {
+    throughput(|index| {
+        let client = client.clone();
+        async move {
+            let name = format!("ours-{index}");
+            for _ in 0..PAIRS_A_TASK {
+                pair(&client, &name).await;
+            }
+        }
+    })
+    .await
+}
+
+async fn sixty_four_tasks(server: &Server, client: &Client) {
+    let connection = server.connect().await;
+    let bares: Vec<Bare> = (0..TASKS)
+        .map(|index| Bare::new(connection.clone(), &format!("bare-{index}")))
+        .collect();
+    let manager = Arc::new(LockManager::new(vec![server.url()]));
+    let (mut bare_runs, mut rslock_runs) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        let ours = ours_64(client).await;
+        let bare = throughput(|index| {
+            let mut bare = bares[index].clone();
+            async move {
+                for _ in 0..PAIRS_A_TASK {
+                    bare.pair().await;
+                }
+            }
+        })
+        .await;
+        bare_runs.push((ours, bare));
+        let ours = ours_64(client).await;
+        let rslock = throughput(|index| {
+            let manager = manager.clone();
+            async move {
+                let name = format!("rslock-{index}");
+                for _ in 0..PAIRS_A_TASK {
+                    rslock_pair(&manager, &name).await;
+                }
+            }
+        })
+        .await;
+        rslock_runs.push((ours, rslock));
+    }
+    case(
+        "acquire_release_64_tasks_pairs_per_s_vs_bare",
+        "pairs/s",
+        &bare_runs,
+    );
+    case(
+        "acquire_release_64_tasks_pairs_per_s_vs_rslock",
+        "pairs/s",
+        &rslock_runs,
+    );
+}
+
+/// The server's own time for each call of a script, by its statistics.
+async fn server_time(server: &Server) {
+    let mut connection = server.connect().await;
+    let bare = Bare::new(connection.clone(), "server");
+    let holder = Holder::draw(bare.client).expect("random bits").to_string();
+    for name in ["acquire", "release"] {
+        let mut runs = Vec::new();
+        for _ in 0..RUNS {
+            let mut total = 0.0;
+            const CALLS: usize = 500;
+            for _ in 0..CALLS {
+                let _: () = cmd("CONFIG")
+                    .arg("RESETSTAT")
+                    .query_async(&mut connection)
+                    .await
+                    .expect("reset");
+                let mut acquire = bare.acquire.key(&bare.lease);
+                acquire
+                    .key(&bare.counter)
+                    .arg(&holder)
+                    .arg(30_000)
+                    .arg(0)
+                    .arg(r#"{"host":"bench","pid":1}"#)
+                    .arg(3_600_000);
+                let mut release = bare.release.key(&bare.lease);
+                release.arg(&holder).arg(0).arg("PUBLISH");
+                let _: Value = acquire
+                    .invoke_async(&mut connection)
+                    .await
+                    .expect("granted");
+                if name == "release" {
+                    let _: () = cmd("CONFIG")
+                        .arg("RESETSTAT")
+                        .query_async(&mut connection)
+                        .await
+                        .expect("reset");
+                }
+                if name == "acquire" {
+                    total += evalsha_us(&mut connection).await;
+                }
+                let _: Value = release
+                    .invoke_async(&mut connection)
+                    .await
+                    .expect("released");
+                if name == "release" {
+                    total += evalsha_us(&mut connection).await;
+                }
+            }
+            #[expect(clippy::cast_precision_loss, reason = "a few hundred calls")]
+            runs.push(total / CALLS as f64);
+        }
+        figure(&format!("server_us_per_script_{name}"), "us", &runs);
+    }
+}
+
+async fn evalsha_us(connection: &mut MultiplexedConnection) -> f64 {
+    let info: String = cmd("INFO")
+        .arg("commandstats")
+        .query_async(connection)
+        .await
+        .expect("info");
+    let line = info
+        .lines()
+        .find(|line| line.starts_with("cmdstat_evalsha:"))
+        .expect("it was called");
+    let usec = line
+        .split("usec=")
+        .nth(1)
+        .and_then(|rest| rest.split(',').next());
+    usec.and_then(|usec| usec.parse().ok()).expect("a number")
+}
+
+fn main() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let server = Server::start().await;
+        let client = Client::open(&server.url()).await.expect("the store opens");
+        // Loads the scripts and starts the watchdog.
+        pair(&client, "warm").await;
+        Bare::new(server.connect().await, "warm").pair().await;
+        one_task(&server, &client).await;
+        sixty_four_tasks(&server, &client).await;
+        server_time(&server).await;
+    });
+}

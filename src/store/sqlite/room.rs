@@ -1,0 +1,43 @@
+//! Room kept in the file, so that a full disk refuses new leases and leaves those that live alone.
+//!
+//! A renewal needs none of its own: once the log has been moved into the file, its blocks are written again. But it can be
+//! moved only if the file has a block for each of its pages. So pages are given to the file before a lease needs them,
+//! and the claim that finds no more is the one that is refused.
+
+use rusqlite::Connection;
+
+use super::failure::Failure;
+use super::file::File;
+use crate::clock::Instant;
+
+/// Free pages below which the file grows first: one new row splits at most a few pages in each of three trees.
+const LEAST_PAGES: i64 = 12;
+
+/// Bytes by which it grows: 32 pages, some hundred leases.
+const STEP_BYTES: i64 = 32 * 4_096;
+
+/// Whether a new lease fits without more of the disk.
+pub(super) fn is_enough(db: &Connection) -> Result<bool, Failure> {
+    let mut free = db.prepare_cached("PRAGMA freelist_count")?;
+    let free: i64 = free.query_row((), |row| row.get(0))?;
+    Ok(free >= LEAST_PAGES)
+}
+
+/// Makes the file longer. Its new pages must be written in full before they are free: a hole would have no blocks.
+pub(super) fn make(file: &mut File, until: Instant) -> Result<(), Failure> {
+    let grown = file.write(until, fill).and_then(|()| file.empty_log(until));
+    let freed = file.write_though_full(until, empty);
+    grown.and(freed)
+}
+
+fn fill(db: &Connection) -> Result<(), Failure> {
+    let sql = "INSERT OR REPLACE INTO room
+        VALUES (1, zeroblob(?1))";
+    db.execute(sql, [STEP_BYTES])?;
+    Ok(())
+}
+
+fn empty(db: &Connection) -> Result<(), Failure> {
+    db.execute("DELETE FROM room", ())?;
+    Ok(())
+}
