@@ -169,7 +169,11 @@ impl Redis {
         reply::evicted(&reply.await?)
     }
 
+    /// The same store on a connection of its own, beside the pool.
     async fn beside(&self) -> Result<Arc<dyn Store>, Error> {
+        if self.server.lane.is_closed() {
+            return Err(self.error_of_all(Failure::Closed, "connect"));
+        }
         let lane = self.server.lane.another(Origin::Beside);
         let connected = lane.connect().await;
         connected.map_err(|failure| self.error_of_all(failure, "connect"))?;

@@ -129,12 +129,13 @@ async fn a_black_hole_times_out_within_the_limit() {
 
 #[tokio::test]
 async fn a_server_that_is_loading_is_unavailable_until_it_has_loaded() {
+    // A millisecond for each key, of 10 kB; clients are heard once in 2 MB.
     let slow = Setup::default()
         .with(["--key-load-delay", "1000"])
-        .with(["--loading-process-events-interval-bytes", "1024"]);
+        .with(["--rdbcompression", "no"]);
     let (mut server, store, holder) = start(slow).await;
     let fill =
-        "for i = 1, 1000 do redis.call('SET', 'k' .. i, string.rep('x', 200), 'PX', 60000) end";
+        "for i = 1, 1000 do redis.call('SET', 'k' .. i, string.rep('x', 10000), 'PX', 60000) end";
     let mut connection = server.connect().await.expect("it is up");
     let filled = redis::cmd("EVAL")
         .arg(fill)
@@ -204,7 +205,7 @@ async fn a_server_with_too_many_clients_is_unavailable() {
 
 #[tokio::test]
 async fn a_server_that_cannot_save_is_misconfigured() {
-    let (server, store, holder) = start(Setup::default().with(["--save", "3600 1000000"])).await;
+    let (server, store, holder) = start(Setup::default().with(["--save", "3600", "1000000"])).await;
     // A folder where the snapshot should go.
     let target = server.folder().join("dump.rdb");
     fs::create_dir(&target).expect("the folder is ours");

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use leasehold::store::{self, Store};
 
 mod batches;
+mod connections;
 mod errors;
+mod hazards;
 mod holder;
 mod lost_replies;
+mod notices;
 mod rights;
 mod scripts;
 mod tokens;
