@@ -10,11 +10,11 @@ use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::lease::{Lease, Parts};
 use crate::name::Name;
-use crate::store::{Answer, Claim, Grant, Held, Info};
+use crate::store::{Answer, Claim, Grant, Held, Info, Standing};
 use crate::telemetry;
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{Found, Outage, Place, Turn};
+use crate::waiting::{Found, Order, Outage, Place, Turn};
 use crate::watchdog::Enrollment;
 use crate::watchdog::schedule::Limits;
 
@@ -32,6 +32,7 @@ pub(super) struct Call {
     info: Arc<Info>,
     floor: Option<Token>,
     outage: Outage,
+    order: Order,
     clock: Arc<dyn Clock>,
 }
 
@@ -74,6 +75,7 @@ impl Call {
             info,
             floor: request.floor,
             outage: request.outage,
+            order: request.order,
             clock: client.store.clock(),
             client,
         })
@@ -102,7 +104,7 @@ impl Call {
     pub(super) async fn try_once(&self, limit: Duration) -> Result<Attempt, Error> {
         let mut pending = None;
         for _ in 0..LATE_GRANTS {
-            match self.ask(&mut pending, limit).await? {
+            match self.ask(&mut pending, None, limit).await? {
                 Asked::Granted(lease) => return Ok(Attempt::Acquired(lease)),
                 Asked::Held(held) => return Ok(Attempt::Held(held)),
                 Asked::Late => {}
@@ -114,7 +116,7 @@ impl Call {
     /// Asks whenever it is this waiter's turn, until it is granted or `ends_at` has come. The last look is at that moment.
     pub(super) async fn wait(&self, ends_at: Option<Instant>) -> Result<Lease, Error> {
         self.client.check_open()?;
-        let place = self.client.hub.join(&self.name, self.outage);
+        let place = self.client.hub.join(&self.name, self.order, self.outage);
         let ends_at = ends_at.unwrap_or(Instant::FAR_FUTURE);
         let mut pending = None;
         loop {
@@ -127,9 +129,10 @@ impl Call {
             let limit = self
                 .request_limit()
                 .min(ends_at.since(now).max(LEAST_LIMIT));
-            let (found, why) = match self.ask(&mut pending, limit).await {
+            let standing = place.standing().filter(|_| is_turn);
+            let (found, why) = match self.ask(&mut pending, standing, limit).await {
                 Ok(Asked::Granted(lease)) => {
-                    place.granted(self.timing.ttl());
+                    place.granted(standing, self.timing.ttl());
                     return Ok(lease);
                 }
                 Ok(Asked::Late) if now < ends_at => continue,
@@ -203,11 +206,17 @@ impl Call {
 
     /// One attempt of a claim, enrolled first if it is not yet. A grant takes the enrollment along; an attempt without an
     /// answer leaves it in doubt.
-    async fn ask(&self, slot: &mut Option<Pending>, limit: Duration) -> Result<Asked, Error> {
+    async fn ask(
+        &self,
+        slot: &mut Option<Pending>,
+        standing: Option<Standing>,
+        limit: Duration,
+    ) -> Result<Asked, Error> {
         if slot.is_none() {
             *slot = Some(self.enroll().await?);
         }
-        let pending = slot.as_ref().expect("it was enrolled above");
+        let pending = slot.as_mut().expect("it was enrolled above");
+        pending.claim.standing = standing;
         let sending = pending.enrollment.send();
         let sent_at = sending.sent_at;
         let answer = self.client.store.acquire(&pending.claim, limit).await;

@@ -27,7 +27,7 @@ use crate::telemetry;
 use crate::term::Timing;
 use crate::token::Token;
 use crate::waiting::Hub;
-pub use crate::waiting::Outage;
+pub use crate::waiting::{Order, Outage};
 use crate::watchdog::Watchdog;
 
 /// Acquires leases from one store and keeps them renewed. Cloning is cheap; clones are one client.
@@ -84,12 +84,13 @@ impl Client {
 
     fn new(store: Arc<dyn Store>, timing: Timing, info: Info) -> Self {
         telemetry::describe();
+        let id = Uuid::new_v4();
         Self {
             inner: Arc::new(Inner {
-                hub: Hub::new(store.clone()),
+                hub: Hub::new(store.clone(), id),
                 store,
                 watchdog: OnceCell::new(),
-                id: Uuid::new_v4(),
+                id,
                 pid: std::process::id(),
                 timing,
                 info: Arc::new(info),

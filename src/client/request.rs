@@ -12,7 +12,7 @@ use crate::lease::Lease;
 use crate::store::Held;
 use crate::telemetry;
 use crate::token::Token;
-use crate::waiting::Outage;
+use crate::waiting::{Order, Outage};
 use crate::watchdog::schedule::Limits;
 
 /// The answer to a try.
@@ -37,6 +37,7 @@ pub struct Request {
     pub(super) floor: Option<Token>,
     pub(super) limits: Limits,
     pub(super) outage: Outage,
+    pub(super) order: Order,
 }
 
 impl Request {
@@ -50,6 +51,7 @@ impl Request {
             floor: None,
             limits: Limits::default(),
             outage: Outage::default(),
+            order: Order::default(),
         }
     }
 
@@ -92,6 +94,12 @@ impl Request {
     /// What to do while the store cannot be reached.
     pub fn on_outage(mut self, outage: Outage) -> Self {
         self.outage = outage;
+        self
+    }
+
+    /// In which order to be served among those who wait. A try does not wait, and respects whoever does.
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
         self
     }
 

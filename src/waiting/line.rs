@@ -86,6 +86,11 @@ impl Line {
         self.waiters.is_empty()
     }
 
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
     /// Takes a waiter in, as the last one.
     pub(super) fn join(&mut self, ticket: Ticket, waiter: Arc<Notify>) {
         if self.is_empty() {
@@ -122,6 +127,17 @@ impl Line {
                 self.look = Look::Due;
                 self.wake_first()
             }
+        }
+    }
+
+    /// The next look is to be made by `at`.
+    pub(super) fn bring_forward(&mut self, at: Instant) -> Wake {
+        match &mut self.look {
+            Look::Planned(planned) if *planned > at => {
+                *planned = at;
+                self.wake_first()
+            }
+            _ => Wake(None),
         }
     }
 
@@ -301,6 +317,17 @@ mod tests {
         assert_eq!(line.step(1, at(0)), Step::Sleep(at(30)));
         assert!(wakes(&line.hint(), &waiters[1]));
         assert_eq!(line.step(1, at(0)), Step::Look);
+    }
+
+    #[test]
+    fn a_look_is_brought_forward_and_never_put_off() {
+        let (mut line, waiters) = line(2);
+        line.step(0, at(0));
+        line.found(held(), at(5));
+        assert!(wakes(&line.bring_forward(at(3)), &waiters[0]));
+        assert_eq!(line.step(0, at(0)), Step::Sleep(at(3)));
+        assert!(line.bring_forward(at(4)).0.is_none());
+        assert_eq!(line.step(0, at(0)), Step::Sleep(at(3)));
     }
 
     #[test]

@@ -15,6 +15,8 @@
 
 mod hub;
 mod line;
+mod lines;
+mod listener;
 
 use std::time::Duration;
 
@@ -32,6 +34,25 @@ pub enum Outage {
     WaitOut,
 }
 
+/// In which order those who wait for one name are served.
+///
+/// Within one client it is always first come, first served.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Order {
+    /// Whichever client asks first after the name was freed. It costs the least, and a client can be unlucky for long.
+    #[default]
+    Any,
+    /// Clients take turns in the order in which they joined. With `c` live clients waiting, a waiter with `w` before it in
+    /// its client is served after at most `(w + 1) * c` grants; with one waiter in each client that is plain first come,
+    /// first served. Nobody overtakes a live client, those who wait for any order or only try included. A client is live
+    /// that looked within 9 s and takes the name up within 2 s of its turn; a dead one at its turn costs those 2 s.
+    ///
+    /// A flush, a failover or a step of the server's clock can cost the order, and nothing else. A store without lines
+    /// (SQLite) serves it as `Any`.
+    Fair,
+}
+
 /// How long the first in line sleeps before it looks again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
@@ -43,6 +64,10 @@ impl Pace {
     /// Where the store gives hints: a lost one costs no more than this.
     pub(crate) const WITH_NOTICES: Self = Self {
         cap: Duration::from_secs(5),
+    };
+    /// For a client in the store's line: it shows three times within its patience that it is alive.
+    pub(crate) const IN_LINE: Self = Self {
+        cap: Duration::from_secs(3),
     };
     /// Where nothing else would tell that the name was freed.
     pub(crate) const WITHOUT_NOTICES: Self = Self {
@@ -78,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_waiter_looks_at_least_as_often_as_the_cap() {
-        for pace in [Pace::WITH_NOTICES, Pace::WITHOUT_NOTICES] {
+        for pace in [Pace::WITH_NOTICES, Pace::IN_LINE, Pace::WITHOUT_NOTICES] {
             for remaining in [None, Some(Duration::from_secs(3_600))] {
                 assert!(pace.pause(remaining, u16::MAX) < pace.cap * 2);
             }

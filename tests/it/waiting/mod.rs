@@ -1,6 +1,7 @@
 //! Who is next: waiting for a name, and leaving nothing behind.
 
 mod dropped;
+mod fair;
 mod leaving;
 mod local;
 mod owner;

@@ -9,6 +9,7 @@ use leasehold::store::{
     Answer, Claim, Clock, Error, ErrorKind, Eviction, Held, Holder, Name, Notice, Notices, Release,
     Renewal, Renewed, Reply, Store,
 };
+use uuid::Uuid;
 
 /// A store in memory that is watched. Clones are one store.
 #[derive(Debug, Clone)]
@@ -22,6 +23,7 @@ pub(crate) struct Spy {
 struct Desk {
     claims: AtomicUsize,
     subscriptions: AtomicUsize,
+    leaves: AtomicUsize,
     is_down: AtomicBool,
     is_mute: AtomicBool,
     refuses_notices: Mutex<Option<ErrorKind>>,
@@ -43,6 +45,11 @@ impl Spy {
     /// How many handles of this store there are.
     pub(crate) fn handles(&self) -> usize {
         Arc::strong_count(&self.desk)
+    }
+
+    /// How often a line was left.
+    pub(crate) fn leaves(&self) -> usize {
+        self.desk.leaves.load(Ordering::SeqCst)
     }
 
     /// How many subscriptions there were.
@@ -119,6 +126,19 @@ impl Store for Spy {
         })
     }
 
+    fn leave<'a>(
+        &'a self,
+        name: &'a Name,
+        client: Uuid,
+        limit: Duration,
+    ) -> Reply<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.memory.leave(name, client, limit).await?;
+            self.desk.leaves.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        })
+    }
+
     fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {
         Box::pin(async move {
             if let Some(kind) = *self.desk.refuses_notices.lock().unwrap() {
@@ -177,6 +197,14 @@ impl Notices for Overheard {
 
     fn unfollow(&self, name: &Name) {
         self.notices.unfollow(name);
+    }
+
+    fn follow_turns(&self, name: &Name, client: Uuid) {
+        self.notices.follow_turns(name, client);
+    }
+
+    fn unfollow_turns(&self, name: &Name, client: Uuid) {
+        self.notices.unfollow_turns(name, client);
     }
 
     fn next(&self) -> Reply<'_, Notice> {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::{
-    Answer, Claim, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Name, Notice, Notices,
-    Outcome, Release, Renewal, Reply, Store, Token,
+    Answer, Claim, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Name, Outcome, Release,
+    Renewal, Reply, Store, Token,
 };
 
 /// Long enough that no busy machine lets it run out within a check.
@@ -27,6 +27,9 @@ macro_rules! checks {
         &[$((stringify!($check), (|bench| Box::pin($check(bench))) as Check)),*]
     };
 }
+
+// Below the macro, which it uses.
+mod waiting;
 
 const CHECKS: &[(&str, Check)] = checks![
     a_free_name_is_granted_and_a_taken_one_is_held,
@@ -52,9 +55,10 @@ const CHECKS: &[(&str, Check)] = checks![
     odd_names_are_kept_apart,
     the_watchdogs_connection_sees_the_same_leases,
     contended_grants_are_exclusive,
-    a_freed_name_is_hinted_to_those_who_follow_it,
-    a_closed_store_says_so,
 ];
+
+/// After this one there is nothing to ask any more.
+const LAST: &[(&str, Check)] = checks![a_closed_store_says_so];
 
 /// Runs every check against this store, one after the other. It is closed afterwards.
 ///
@@ -62,7 +66,8 @@ const CHECKS: &[(&str, Check)] = checks![
 /// Where the store breaks the contract.
 pub async fn check(store: Arc<dyn Store>) {
     let run = Uuid::new_v4().simple().to_string();
-    for (name, check) in CHECKS {
+    let checks = CHECKS.iter().chain(waiting::CHECKS).chain(LAST);
+    for (name, check) in checks {
         let bench = Bench {
             store: store.clone(),
             prefix: format!("{run}/{name}"),
@@ -410,33 +415,6 @@ async fn contended_grants_are_exclusive(bench: &Bench) {
         .count();
     assert_eq!(grants, 1, "{answers:?}");
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-}
-
-/// Nothing to check for a store without notices.
-async fn a_freed_name_is_hinted_to_those_who_follow_it(bench: &Bench) {
-    let Some(notices) = bench.store.notices().await.expect("answered") else {
-        return;
-    };
-    let (first, other) = (bench.claim("a", LONG), bench.claim("b", LONG));
-    bench.granted(&first).await;
-    bench.granted(&other).await;
-    notices.follow(&first.name);
-    hint(&*notices, &first.name).await;
-    bench.release(&other).await;
-    bench.release(&first).await;
-    hint(&*notices, &first.name).await;
-    let second = bench.claim("a", LONG);
-    bench.granted(&second).await;
-    let evicted = bench.store.evict(&second.name, Eviction::Now, LIMIT).await;
-    assert!(evicted.expect("answered"));
-    hint(&*notices, &first.name).await;
-}
-
-/// Takes the next hint, which must be of this name.
-async fn hint(notices: &dyn Notices, name: &Name) {
-    let notice = tokio::time::timeout(LIMIT, notices.next()).await;
-    let notice = notice.expect("a hint in time");
-    assert_eq!(notice, Notice::Freed(name.clone()));
 }
 
 async fn a_closed_store_says_so(bench: &Bench) {
