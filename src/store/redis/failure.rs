@@ -87,7 +87,7 @@ impl Failure {
 
     /// Whether the connection is of no more use.
     pub(super) fn is_broken(&self) -> bool {
-        matches!(self, Self::Unsent(_) | Self::Broken(_) | Self::Abandoned)
+        matches!(self, Self::Unsent(_) | Self::Broken(_))
     }
 
     /// Whether the server has forgotten our scripts, as after a restart or a failover.

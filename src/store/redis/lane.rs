@@ -30,7 +30,7 @@ pub(super) struct Lane {
     pool: Pool,
     origin: Origin,
     connect_timeout: Duration,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     /// When a silent connection was last given up.
     replaced_at: Mutex<Option<Instant>>,
 }
@@ -79,7 +79,7 @@ impl Lane {
             pool,
             origin,
             connect_timeout,
-            state: Mutex::new(State::Down),
+            state: Arc::new(Mutex::new(State::Down)),
             replaced_at: Mutex::new(None),
         }
     }
@@ -135,45 +135,54 @@ impl Lane {
     }
 
     async fn link(&self, budget: Budget) -> Result<Arc<Link>, Failure> {
-        let attempt = {
-            let mut state = self.state();
-            match &*state {
+        // Twice, because the first attempt may have been begun by others, on a runtime that is gone.
+        for _ in 0..2 {
+            let attempt = match &mut *self.state() {
                 State::Closed => return Err(Failure::Closed),
                 State::Up(link) => return Ok(link.clone()),
                 State::Connecting(attempt) => attempt.clone(),
-                State::Down => {
-                    let attempt = self.attempt();
-                    *state = State::Connecting(attempt.clone());
+                down @ State::Down => {
+                    let attempt = self.begin();
+                    *down = State::Connecting(attempt.clone());
                     attempt
                 }
+            };
+            match timeout(budget.left(), attempt.clone()).await {
+                Ok(Err(Failure::Abandoned)) => self.forget(&attempt),
+                Ok(_) if self.is_closed() => return Err(Failure::Closed),
+                Ok(outcome) => return outcome,
+                Err(_) => return Err(Failure::Silent),
             }
-        };
-        let Ok(outcome) = timeout(budget.left(), attempt.clone()).await else {
-            return Err(Failure::Silent);
-        };
-        let mut state = self.state();
-        match &*state {
-            State::Closed => return Err(Failure::Closed),
-            // The first of those who waited writes the outcome down.
-            State::Connecting(current) if current.ptr_eq(&attempt) => {
-                *state = outcome.clone().map_or(State::Down, State::Up);
-            }
-            _ => {}
         }
-        outcome
+        Err(Failure::Abandoned)
     }
 
-    fn attempt(&self) -> Attempt {
+    /// Begins to connect, in a task that writes the outcome down whether or not anybody still waits for it.
+    fn begin(&self) -> Attempt {
         let (pool, origin, limit) = (self.pool.clone(), self.origin, self.connect_timeout);
+        let state = self.state.clone();
         let task = tokio::spawn(async move {
-            match timeout(limit, Link::make(&pool, origin)).await {
+            let made = match timeout(limit, Link::make(&pool, origin)).await {
                 Ok(made) => made.map(Arc::new),
                 Err(_) => Err(Failure::Silent),
+            };
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            // Closed stays closed.
+            if matches!(*state, State::Connecting(_)) {
+                *state = made.clone().map_or(State::Down, State::Up);
             }
+            made
         });
         let outcome = async move { task.await.unwrap_or(Err(Failure::Abandoned)) };
         let outcome: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(outcome);
         outcome.shared()
+    }
+
+    fn forget(&self, attempt: &Attempt) {
+        let mut state = self.state();
+        if matches!(&*state, State::Connecting(current) if current.ptr_eq(attempt)) {
+            *state = State::Down;
+        }
     }
 
     /// Gives a silent link up, unless the one before it was given up just now.

@@ -1,16 +1,12 @@
-//! The store by every way to a server: sockets, ports, passwords, TLS, other databases, a pool of the caller's.
+//! The store by every way to a server: sockets, ports, passwords, other databases, a pool of the caller's.
 
-use std::fs;
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use deadpool_redis::{Config, Pool, Runtime};
 use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
 use leasehold::store::{Outcome, Release, Store, conformance};
-use tempfile::TempDir;
 
 use super::open;
 use crate::harness::asking::{LIMIT, LONG, claim, granted, held, next_token, released, renewed};
@@ -23,66 +19,6 @@ async fn a_server_on_a_port_with_a_password_and_another_database_keeps_the_contr
     let url = format!("redis://:s3cret%2F%40@127.0.0.1:{}/3", server.port());
     conformance::check(open(&url).await).await;
     assert_eq!(server.keys().await, [""; 0], "database 0 is untouched");
-}
-
-#[tokio::test]
-async fn a_server_behind_tls_keeps_the_contract() {
-    let (_server, url, folder) = start_with_tls().await;
-    let ca = folder.path().join("certificate.pem");
-    conformance::check(open(&format!("{url}?ca={}", ca.display())).await).await;
-}
-
-#[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_refused() {
-    let (_server, url, _folder) = start_with_tls().await;
-    let refused = open(&url).await.acquire(&claim("a", LONG), LIMIT).await;
-    let error = refused.expect_err("the web's roots do not know it");
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
-    let source = std::error::Error::source(&error).expect("a source");
-    assert!(source.to_string().contains("certificate"), "{source}");
-}
-
-/// A server that speaks TLS alone, its URL, and the folder with its certificate.
-async fn start_with_tls() -> (RedisServer, String, TempDir) {
-    let folder = TempDir::new().expect("a temporary folder");
-    make_certificate(folder.path());
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
-    let port = listener.local_addr().expect("it is bound").port();
-    drop(listener);
-    let (key, certificate) = (
-        folder.path().join("key.pem"),
-        folder.path().join("certificate.pem"),
-    );
-    let (key, certificate) = (key.display().to_string(), certificate.display().to_string());
-    let setup = Setup::default()
-        .with(["--tls-port", &port.to_string()])
-        .with(["--tls-auth-clients", "no"])
-        .with(["--tls-key-file", &key])
-        .with(["--tls-cert-file", &certificate])
-        .with(["--tls-ca-cert-file", &certificate]);
-    (
-        setup.start().await,
-        format!("rediss://localhost:{port}"),
-        folder,
-    )
-}
-
-/// A certificate for `localhost` that vouches for itself.
-fn make_certificate(folder: &Path) {
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])
-        .args(["ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"])
-        .args(["-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=DNS:localhost"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .arg("-keyout")
-        .arg(folder.join("key.pem"))
-        .arg("-out")
-        .arg(folder.join("certificate.pem"))
-        .output()
-        .expect("missing openssl: apt-get install -y openssl");
-    assert!(made.status.success(), "{made:?}");
-    assert!(fs::exists(folder.join("certificate.pem")).expect("the folder is ours"));
 }
 
 fn pool(server: &RedisServer) -> Pool {
@@ -130,7 +66,7 @@ async fn prefixes_keep_leases_apart() {
     let store = |prefix: &str| Redis::builder(&server.url()).prefix(prefix).build();
     let (one, other) = (
         store("one").expect("valid"),
-        store("other*").expect("valid"),
+        store("other[x]").expect("valid"),
     );
     granted(&one, &claim("a", LONG)).await;
     granted(&other, &claim("a", LONG)).await;
@@ -205,12 +141,82 @@ fn the_watchdogs_connection_lives_while_the_users_runtime_is_blocked() {
     };
     let (users, watchdogs) = (runtime(), runtime());
     let server = watchdogs.block_on(RedisServer::start());
-    let store = watchdogs.block_on(open(&server.url()));
+    let builder = Redis::builder(&server.url()).pool_size(1);
+    let store = builder.build().expect("a store");
     let one = claim("a", LONG);
-    users.block_on(granted(&*store, &one));
+    users.block_on(granted(&store, &one));
     // From here on nobody drives the user's runtime, on which the shared connection was made.
     watchdogs.block_on(async {
         let own = store.for_watchdog().await.expect("a connection");
         assert!(matches!(renewed(&*own, &one).await, Outcome::Renewed));
     });
+}
+
+#[test]
+fn a_connection_of_a_runtime_that_stands_still_is_replaced() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    };
+    let (still, running) = (runtime(), runtime());
+    let server = running.block_on(RedisServer::start());
+    let store = running.block_on(open(&server.url()));
+    let one = claim("a", LONG);
+    still.block_on(granted(&*store, &one));
+    running.block_on(async {
+        let limit = Duration::from_millis(200);
+        let silent = store.acquire(&one, limit).await;
+        let error = silent.expect_err("nobody drives its connection");
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error:?}");
+        granted(&*store, &one).await;
+    });
+}
+
+#[tokio::test]
+async fn a_silent_server_is_not_buried_in_connections() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    let one = claim("a", LONG);
+    granted(&*store, &one).await;
+    // New connections are welcome, but no script is answered.
+    let () = server.told("CLIENT PAUSE 800 WRITE").await;
+    for _ in 0..20 {
+        let silent = store.acquire(&one, Duration::from_millis(20)).await;
+        assert_eq!(silent.expect_err("paused").kind(), ErrorKind::TimedOut);
+    }
+    granted(&*store, &one).await;
+    let info: String = server.told("INFO stats").await;
+    let count = info
+        .lines()
+        .find_map(|line| line.strip_prefix("total_connections_received:"))
+        .and_then(|count| count.parse::<u32>().ok())
+        .expect("a count");
+    // The harness' own, the first, its one replacement.
+    assert!(count < 8, "{count} connections");
+}
+
+#[tokio::test]
+async fn a_closed_store_gives_no_connections() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    store.close().await;
+    let own = store.for_watchdog().await;
+    assert_eq!(own.expect_err("closed").kind(), ErrorKind::Closed);
+    let notices = store.notices().await;
+    assert_eq!(notices.expect_err("closed").kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn a_failure_that_nobody_waited_for_is_not_told_to_the_next() {
+    let mut server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    server.kill();
+    let one = claim("a", LONG);
+    tokio::select! {
+        biased;
+        answer = store.acquire(&one, LIMIT) => panic!("answered at once: {answer:?}"),
+        () = std::future::ready(()) => {}
+    }
+    server.start_again().await;
+    granted(&*store, &one).await;
 }

@@ -268,7 +268,7 @@ async fn a_small_jump_of_the_servers_clock_loses_nothing() {
     let server = Setup::default().with_clock().start().await;
     let builder = Client::builder()
         .store_url(server.url())
-        .ttl(Duration::from_secs(6));
+        .ttl(Duration::from_secs(4));
     let client = builder.build().await.expect("a URL in order");
     let lease = take(&client, "a").await;
     for by_ms in [1_000, -1_000, 1_000] {
@@ -286,11 +286,7 @@ async fn a_claim_that_was_abandoned_on_a_slow_way_leaves_nothing() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
     let client = client(&proxy.url()).await;
-    drop(take(&client, "warm").await);
-    until("a free name", async || {
-        (server.keys().await == [counter("warm")]).then_some(())
-    })
-    .await;
+    take(&client, "warm").await.release().await;
 
     let slow = Duration::from_millis(300);
     let sent_at = now();
@@ -314,12 +310,45 @@ async fn a_claim_that_was_abandoned_on_a_slow_way_leaves_nothing() {
     server.assert_all_keys_run_out().await;
 }
 
+/// The first attempt lands after the second was granted, used and released.
+#[tokio::test]
+async fn a_claim_that_lands_after_its_lease_was_released_is_released_too() {
+    let server = RedisServer::start().await;
+    let proxy = server.proxy().await;
+    let client = client(&proxy.url()).await;
+    take(&client, "warm").await.release().await;
+    let slow = Duration::from_millis(1_500);
+    let lands_at = now().after(slow);
+    proxy.once(Request::is_script, Fault::DelayRequest(slow));
+    let request = client.claim("a").on_outage(Outage::WaitOut);
+    let lease = request.acquire_within(LIMIT).await.expect("asked again");
+    let token = lease.token().get();
+    assert_eq!(lease.release().await, Ending::Released);
+    assert!(
+        now() < lands_at,
+        "the second attempt was too slow for this test"
+    );
+
+    let last = async || server.told::<u64>(&format!("GET {}", counter("a"))).await;
+    until("the first attempt's landing", async || {
+        (last().await > token).then_some(())
+    })
+    .await;
+    until("the end of the orphan", async || {
+        (!server.keys().await.contains(&key("a"))).then_some(())
+    })
+    .await;
+    let lived = now().since(lands_at);
+    assert!(lived < TTL / 3 + SLACK, "it lived for {lived:?}");
+    server.assert_all_keys_run_out().await;
+}
+
 #[tokio::test]
 async fn a_claim_whose_reply_was_lost_is_asked_again_by_its_holder() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
     let client = client(&proxy.url()).await;
-    drop(take(&client, "warm").await);
+    take(&client, "warm").await.release().await;
     for fault in [Fault::DropReply, Fault::HoldReply] {
         proxy.once(Request::is_script, fault);
         let start = now();

@@ -7,6 +7,7 @@ use leasehold::store::{self, Store};
 mod batches;
 mod connections;
 mod errors;
+mod failover;
 mod hazards;
 mod holder;
 mod lost_replies;
