@@ -1,7 +1,9 @@
 //! Who is next: waiting for a name, and leaving nothing behind.
 
+mod child;
 mod dropped;
 mod fair;
+mod faults;
 mod leaving;
 mod local;
 mod owner;
