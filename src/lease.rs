@@ -8,6 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
+use crate::fence::{Bearer, Pass, Refusal};
+use crate::floors::Floors;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::{Release, Store};
@@ -43,6 +45,8 @@ pub struct Lease {
     token: Token,
     timing: Timing,
     held_since: Instant,
+    /// The client's, which a fence's refusal raises.
+    floors: Arc<Floors>,
 }
 
 /// How a lease stands.
@@ -78,6 +82,7 @@ pub(crate) struct Parts {
     pub(crate) token: Token,
     pub(crate) timing: Timing,
     pub(crate) held_since: Instant,
+    pub(crate) floors: Arc<Floors>,
 }
 
 impl Lease {
@@ -90,6 +95,7 @@ impl Lease {
             token,
             timing,
             held_since,
+            floors,
         } = parts;
         telemetry::granted(name.as_str(), token.get());
         Self {
@@ -100,6 +106,7 @@ impl Lease {
             token,
             timing,
             held_since,
+            floors,
         }
     }
 
@@ -139,6 +146,16 @@ impl Lease {
             Ok(_) => Ok(()),
             Err(reason) => Err(self.loss(reason)),
         }
+    }
+
+    /// What to show to storage with a write, if the lease is held now. The guards in [`fence`](crate::fence) take the lease
+    /// itself and ask for this; call it for a service that takes the pass in a message.
+    ///
+    /// # Errors
+    /// `Lost`, with the reason.
+    pub fn pass(&self) -> Result<Pass, Error> {
+        self.check()?;
+        Ok(Pass::new(self.name.clone(), self.holder, self.token))
     }
 
     fn loss(&self, reason: Reason) -> Error {
@@ -254,6 +271,18 @@ impl Lease {
 
     fn is_forked(&self) -> bool {
         self.enrollment.is_inherited()
+    }
+}
+
+impl Bearer for Lease {
+    fn pass(&self) -> Result<Pass, Error> {
+        self.pass()
+    }
+
+    fn refused(&self, refusal: &Refusal) {
+        if let Some(floor) = refusal.floor(&self.name) {
+            self.floors.raise(&self.name, floor);
+        }
     }
 }
 

@@ -5,9 +5,15 @@
 )]
 
 mod conformance;
+mod fence;
+mod harness;
 mod lease;
 mod licences;
+mod redis;
 mod simulator;
 mod sqlite;
 mod tidy;
+mod tls;
+mod tool;
+mod waiting;
 mod watchdog;

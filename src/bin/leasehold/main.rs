@@ -1,2 +1,78 @@
-//! The command-line tool.
-fn main() {}
+//! `leasehold`: runs a command while holding a lease, and ends it before anybody else can hold it.
+//!
+//! Sees only the public API of the library, as any user would. One program is three processes of a job: the tool itself,
+//! its [guardian] and, for a moment, the [shim] that becomes the command.
+
+#![expect(
+    unreachable_pub,
+    reason = "a program has no outside; pub says that the rest of it may use something"
+)]
+
+mod args;
+mod channel;
+mod check;
+mod evict;
+mod exit;
+mod guardian;
+mod log;
+mod pages;
+mod process;
+mod run;
+mod say;
+mod shim;
+mod status;
+mod status_file;
+mod store;
+mod timeline;
+mod wait;
+
+use std::process::ExitCode;
+
+use args::{Arguments, Command};
+use exit::{Exit, Failure};
+
+/// This very program, also when its file was replaced meanwhile by another version.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next() {
+        Some(first) if first == guardian::ARGUMENT => guardian::main(arguments.collect()).into(),
+        Some(first) if first == shim::ARGUMENT => shim::main(arguments).into(),
+        _ => tool().into(),
+    }
+}
+
+fn tool() -> Exit {
+    let arguments = match Arguments::read() {
+        Ok(arguments) => arguments,
+        Err(exit) => return exit,
+    };
+    let result = log::start().and_then(|()| match arguments.command {
+        Command::Run(arguments) => run::main(*arguments),
+        Command::Status(arguments) => status::main(arguments),
+        Command::Check => check::main(),
+        Command::Wait(arguments) => wait::main(arguments),
+        Command::Evict(arguments) => evict::main(arguments),
+        Command::Completions(arguments) => pages::completions(arguments),
+        Command::Man => pages::man(),
+    });
+    let exit = result.unwrap_or_else(|failure| {
+        say::failure(&failure);
+        failure.exit
+    });
+    say::flush();
+    exit
+}
+
+/// The runtime of the commands that talk to a store.
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal("cannot start a runtime", &error))?;
+    let result = runtime.block_on(work);
+    // A store that hangs must not keep the tool from ending.
+    runtime.shutdown_background();
+    result
+}

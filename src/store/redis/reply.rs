@@ -45,6 +45,11 @@ pub(super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
             Ok(Answer::Granted(Grant::new(token)))
         }
         ("held", [left, fields]) => Ok(Answer::Held(Box::new(held(name, left, fields)?))),
+        ("queued", [left, fields, Value::Int(ahead)]) => {
+            let mut held = held(name, left, fields)?;
+            held.ahead = usize::try_from(*ahead).ok();
+            Ok(Answer::Held(Box::new(held)))
+        }
         _ => Err(refusal(reply)),
     }
 }
@@ -78,6 +83,14 @@ pub(super) fn released(reply: &Value) -> Result<Release, Failure> {
     match tagged(reply)? {
         ("released", []) => Ok(Release::Released),
         ("not_held", []) => Ok(Release::NotHeld),
+        _ => Err(refusal(reply)),
+    }
+}
+
+/// The answer of `leave.lua`.
+pub(super) fn left(reply: &Value) -> Result<(), Failure> {
+    match tagged(reply)? {
+        ("left", []) => Ok(()),
         _ => Err(refusal(reply)),
     }
 }
@@ -238,7 +251,7 @@ mod tests {
     fn a_lease_without_an_end_is_held_without_one() {
         let holder = "00000000000000000000000000000007-0000000000000001";
         let info = r#"{"since":1795174814720312,"host":"h","pid":7,"more":[]}"#;
-        let fields = [holder, "1", "token", "42", "info", info, "evicted", "1"].map(bulk);
+        let fields = [holder, "1", "token", "42", "info", info].map(bulk);
         let reply = array([bulk("held"), Value::Int(-1), array(fields)]);
         let Ok(Answer::Held(held)) = acquired(&reply, &name()) else {
             panic!("expected held");

@@ -29,14 +29,22 @@ pub(super) struct Scripts {
     pub(super) release: Script,
     pub(super) evict: Script,
     pub(super) inspect: Script,
+    pub(super) leave: Script,
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: Script::new(include_str!("acquire.lua")),
+    acquire: Script::new(concat!(
+        include_str!("line.lua"),
+        include_str!("acquire.lua")
+    )),
     renew: Script::new(include_str!("renew.lua")),
-    release: Script::new(include_str!("release.lua")),
-    evict: Script::new(include_str!("evict.lua")),
+    release: Script::new(concat!(
+        include_str!("line.lua"),
+        include_str!("release.lua")
+    )),
+    evict: Script::new(concat!(include_str!("line.lua"), include_str!("evict.lua"))),
     inspect: Script::new(include_str!("inspect.lua")),
+    leave: Script::new(concat!(include_str!("line.lua"), include_str!("leave.lua"))),
 });
 
 impl Script {
@@ -55,15 +63,16 @@ impl Script {
 }
 
 impl Scripts {
-    fn each(&self) -> [&Script; 5] {
+    fn each(&self) -> [&Script; 6] {
         let Self {
             acquire,
             renew,
             release,
             evict,
             inspect,
+            leave,
         } = self;
-        [acquire, renew, release, evict, inspect]
+        [acquire, renew, release, evict, inspect, leave]
     }
 }
 
@@ -91,15 +100,15 @@ impl Server {
         &self,
         call: &Cmd,
         budget: Budget,
-        replace_after: Duration,
+        replace_every: Duration,
     ) -> Result<Value, Failure> {
         let loads = self.loads.load(Ordering::Acquire);
-        let outcome = self.lane.request(call, budget, replace_after).await;
+        let outcome = self.lane.request(call, budget, replace_every).await;
         if !outcome.as_ref().is_err_and(Failure::is_no_script) {
             return outcome;
         }
-        self.load(loads, budget, replace_after).await?;
-        self.lane.request(call, budget, replace_after).await
+        self.load(loads, budget, replace_every).await?;
+        self.lane.request(call, budget, replace_every).await
     }
 
     /// Loads the scripts, unless somebody has done so since they had been loaded `seen` times.
@@ -107,7 +116,7 @@ impl Server {
         &self,
         seen: u64,
         budget: Budget,
-        replace_after: Duration,
+        replace_every: Duration,
     ) -> Result<(), Failure> {
         let Ok(_turn) = tokio::time::timeout(budget.left(), self.turn.lock()).await else {
             return Err(Failure::Silent);
@@ -118,7 +127,7 @@ impl Server {
         try_join_all(SCRIPTS.each().map(async |script| {
             let mut load = Cmd::new();
             load.arg("SCRIPT").arg("LOAD").arg(script.source);
-            self.lane.request(&load, budget, replace_after).await
+            self.lane.request(&load, budget, replace_every).await
         }))
         .await?;
         self.loads.fetch_add(1, Ordering::Release);

@@ -1,0 +1,218 @@
+//! What the tool and its guardian say to each other: one JSON message a packet, over a socket pair.
+//!
+//! Packets keep their borders and the end of either side shows as an end of file, also after kill -9. Nothing here waits:
+//! a message for which there is no room is an error, and each side lives on without it.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+
+use leasehold::clock::Instant;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::timeline::{Cause, Pace};
+
+/// No message is longer: the longest path and a list of processes that is cut before.
+const MAX_MESSAGE: usize = 16 * 1024;
+
+/// What the tool tells the guardian.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// Begin. Comes first and once, with the job's standard input beside it.
+    Begin(Plan),
+    /// A renewal was confirmed.
+    Renewed { deadline_ns: u64 },
+    /// Hand this signal on to the job.
+    Signal(i32),
+    /// End the job.
+    Stop(Cause),
+}
+
+/// All that the guardian has to know.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// The lease's clock, by the name that it gives itself.
+    pub clock: String,
+    pub pace: Pace,
+    pub deadline_ns: u64,
+    /// Removed at the end, should the tool not be there to do it.
+    pub status_file: Option<PathBuf>,
+}
+
+/// What the guardian tells the tool.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Event {
+    /// The job runs, as the leader of the group of this number.
+    Started { pid: i32 },
+    /// The job could not be started.
+    NotStarted { error: String },
+    /// TERM was said to the group, or KILL where there was no time for it.
+    Stopping { cause: Cause },
+    /// The command ended. With a cause: because it was ended.
+    Exited { end: End, cause: Option<Cause> },
+    /// The job was stopped, and the terminal is the tool's again.
+    Suspended,
+    /// The group is empty. The last message.
+    Gone { strays: Vec<i32> },
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    Code(u8),
+    Signal(i32),
+}
+
+/// One side of the conversation.
+#[derive(Debug)]
+pub struct Channel(OwnedFd);
+
+/// What there was to receive.
+#[derive(Debug)]
+pub enum Received<T> {
+    Message(T, Option<OwnedFd>),
+    Nothing,
+    /// The other side is gone.
+    End,
+}
+
+impl Plan {
+    pub fn deadline(&self) -> Instant {
+        Instant::from_nanos(self.deadline_ns)
+    }
+}
+
+impl Channel {
+    /// The two sides.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        Ok((Self(ours), Self(theirs)))
+    }
+
+    /// Sends a message, and a descriptor of which the other side gets its own copy.
+    pub fn send<T: Serialize>(&self, message: &T, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let bytes = serde_json::to_vec(message)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds = fd.as_slice();
+        if !fds.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
+        Ok(())
+    }
+
+    /// The next message, if there is one.
+    pub fn receive<T: DeserializeOwned>(&self) -> io::Result<Received<T>> {
+        let mut bytes = [0_u8; MAX_MESSAGE];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received = recvmsg(
+            &self.0,
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut ancillary,
+            RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+        );
+        let length = match received {
+            Ok(message) => message.bytes,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
+            Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Received::End),
+            Err(error) => return Err(error.into()),
+        };
+        if length == 0 {
+            return Ok(Received::End);
+        }
+        let fd = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        let message = serde_json::from_slice(&bytes[..length])?;
+        Ok(Received::Message(message, fd))
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Channel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl From<OwnedFd> for Channel {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl From<Channel> for OwnedFd {
+    fn from(channel: Channel) -> Self {
+        channel.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    #[test]
+    fn messages_keep_their_borders_and_the_end_is_seen() {
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        ours.send(&Order::Signal(1), None).expect("sent");
+        ours.send(&Order::Signal(2), None).expect("sent");
+        drop(ours);
+        for number in [1, 2] {
+            let received = theirs.receive::<Order>().expect("received");
+            assert!(
+                matches!(received, Received::Message(Order::Signal(n), None) if n == number),
+                "{received:?}"
+            );
+        }
+        assert!(matches!(theirs.receive::<Order>(), Ok(Received::End)));
+    }
+
+    #[test]
+    fn a_descriptor_travels_with_its_message() {
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        ours.send(&Order::Signal(1), Some(reader.as_fd()))
+            .expect("sent");
+        drop(reader);
+        let Ok(Received::Message(_, Some(fd))) = theirs.receive::<Order>() else {
+            panic!("no descriptor");
+        };
+        writer.write_all(b"x").expect("written");
+        drop(writer);
+        let mut text = String::new();
+        std::fs::File::from(fd)
+            .read_to_string(&mut text)
+            .expect("read");
+        assert_eq!(text, "x");
+    }
+
+    #[test]
+    fn a_reader_that_sleeps_does_not_hold_up_the_sender() {
+        let (ours, _theirs) = Channel::pair().expect("a pair");
+        while ours.send(&Order::Signal(1), None).is_ok() {}
+        assert!(ours.send(&Order::Signal(1), None).is_err());
+    }
+}

@@ -1,0 +1,47 @@
+//! `leasehold evict`: takes a name from its holder by order of an operator.
+
+use std::time::Duration;
+
+use leasehold::Name;
+use leasehold::store::Eviction;
+
+use crate::args;
+use crate::exit::{Exit, Failure};
+use crate::say;
+use crate::store::{Choice, first_contact};
+
+/// How long the store may take to answer once it was reached.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Evicts the holder, if there is one.
+pub fn main(arguments: args::Evict) -> Result<Exit, Failure> {
+    let name = Name::new(&arguments.name)?;
+    let how = match arguments.now {
+        true => Eviction::Now,
+        false => Eviction::Marked,
+    };
+    let store = Choice::of(&arguments.store)?;
+    crate::block_on(async {
+        let client = store
+            .connect(arguments.store.connect_timeout, |builder| builder)
+            .await?;
+        if !first_contact(LIMIT, client.store().evict(&name, how, LIMIT)).await? {
+            say::note("free", format_args!("nobody holds it name={name}"));
+        } else if arguments.now {
+            say::note(
+                "evicted",
+                format_args!(
+                    "evicted, and free at once: the holder may work on until its next renewal, a third of its ttl name={name}"
+                ),
+            );
+        } else {
+            say::note(
+                "evicted",
+                format_args!(
+                    "evicted: the holder hears it at its next renewal, and the name is free when its ttl has run out name={name}"
+                ),
+            );
+        }
+        Ok(Exit::Success)
+    })
+}

@@ -1,0 +1,160 @@
+//! All exit codes in one place, and the failure that carries one.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::process::ExitCode;
+
+use leasehold::{Error, ErrorKind};
+
+/// How the tool ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// All went well.
+    Success,
+    /// The command's own code.
+    Command(u8),
+    /// The command, or the wait for the lease, was ended by this signal.
+    Signal(i32),
+    /// A bad argument; nothing was started. As `EX_USAGE` of sysexits.
+    Usage,
+    /// The store cannot be reached. As `EX_UNAVAILABLE`.
+    Unreachable,
+    /// Held by somebody else. As `EX_TEMPFAIL`; `-E` changes it.
+    NotAcquired,
+    /// The store refuses our credentials. As `EX_NOPERM`.
+    Denied,
+    /// The store cannot do its work. As `EX_CONFIG`.
+    Misconfigured,
+    /// The lease was lost, and the job stopped.
+    Lost,
+    /// The job ran for longer than allowed. As `timeout`.
+    MaxRuntime,
+    /// The tool itself failed. This one and the next two as `env` and `timeout`.
+    Internal,
+    /// The command is there but cannot be run.
+    NotExecutable,
+    /// There is no such command.
+    NotFound,
+}
+
+impl Exit {
+    /// The number.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Command(code) => code,
+            // A signal's number is at most 64, so the sum fits.
+            Self::Signal(number) => u8::try_from(128 + number).unwrap_or(u8::MAX),
+            Self::Usage => 64,
+            Self::Unreachable => 69,
+            Self::NotAcquired => 75,
+            Self::Denied => 77,
+            Self::Misconfigured => 78,
+            Self::Lost => 79,
+            Self::MaxRuntime => 124,
+            Self::Internal => 125,
+            Self::NotExecutable => 126,
+            Self::NotFound => 127,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// The tool cannot go on: how it ends, and what it says.
+#[derive(Debug)]
+pub struct Failure {
+    pub exit: Exit,
+    pub message: String,
+    /// Somebody else holds the name, whatever exit was chosen for that.
+    pub is_conflict: bool,
+}
+
+impl Failure {
+    /// A bad argument.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// A failure of the tool itself.
+    pub fn internal(what: &str, source: &dyn StdError) -> Self {
+        Self::new(Exit::Internal, format!("{what}: {}", chain(source)))
+    }
+
+    /// The same, with one more fact.
+    pub fn about(mut self, fact: impl fmt::Display) -> Self {
+        self.message = format!("{} {fact}", self.message);
+        self
+    }
+
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self {
+            exit,
+            message: message.into(),
+            is_conflict: false,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = match error.kind() {
+            ErrorKind::Invalid => Exit::Usage,
+            ErrorKind::Unavailable => Exit::Unreachable,
+            ErrorKind::TimedOut => Exit::NotAcquired,
+            ErrorKind::Denied => Exit::Denied,
+            ErrorKind::Misconfigured => Exit::Misconfigured,
+            ErrorKind::Lost | ErrorKind::Stale => Exit::Lost,
+            _ => Exit::Internal,
+        };
+        Self::new(exit, chain(&error))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// An error with everything beneath it, since no message repeats its source.
+pub fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_128_and_its_number() {
+        assert_eq!(Exit::Signal(15).code(), 143);
+        assert_eq!(Exit::Signal(64).code(), 192);
+    }
+
+    #[test]
+    fn the_chain_names_every_source_once() {
+        let error = Error::new(
+            ErrorKind::Unavailable,
+            "acquire failed: store unavailable name=x",
+        )
+        .with_source(std::io::Error::other("connection refused"));
+        let failure = Failure::from(error);
+        assert_eq!(failure.exit, Exit::Unreachable);
+        assert_eq!(
+            failure.to_string(),
+            "acquire failed: store unavailable name=x: connection refused"
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! The second process: parent of the job, which it ends when the lease's time is up, whatever became of the tool.
+//!
+//! ```text
+//! tool ---- orders: begin, renewed, signal, stop ----> guardian ---- TERM, KILL, signals ----> the job's group
+//!      <--- events: started, exited, gone, .... ------          <--- ends, as parent and subreaper
+//! ```
+//!
+//! One thread, one `poll`, no runtime, nothing printed: nothing in here can be held up. Three things wake it: the tool, an
+//! ended child, and a timer on the lease's own clock. What to do is decided by the [timeline](crate::timeline).
+
+mod group;
+mod terminal;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold::clock::{Boottime, Clock, Instant, Monotonic};
+use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::Signal;
+
+use crate::channel::{Channel, Event, Order, Plan, Received};
+use crate::exit::Exit;
+use crate::timeline::{Cause, Step, Timeline};
+
+use group::{Ended, Group};
+use terminal::Terminal;
+
+/// The hidden first argument.
+pub const ARGUMENT: &str = "__guardian";
+
+/// Guards one job to its end. The arguments are the command.
+pub fn main(command: Vec<OsString>) -> Exit {
+    match begin() {
+        Ok((channel, plan, stdin)) => match Guardian::start(channel, plan, stdin, command) {
+            Ok(guardian) => guardian.run(),
+            Err(_) => Exit::Internal,
+        },
+        Err(_) => Exit::Internal,
+    }
+}
+
+/// Takes the channel out of the place of standard input, and the plan and the job's own input out of the channel.
+fn begin() -> io::Result<(Channel, Plan, OwnedFd)> {
+    let channel = Channel::from(rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?);
+    to_null(rustix::stdio::dup2_stdin)?;
+    wait_readable(&channel)?;
+    match channel.receive()? {
+        Received::Message(Order::Begin(plan), Some(stdin)) => Ok((channel, plan, stdin)),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+struct Guardian {
+    /// `None` once the tool is gone.
+    channel: Option<Channel>,
+    clock: Box<dyn Clock>,
+    timer: TimerFd,
+    children: SignalFd,
+    timeline: Timeline,
+    group: Group,
+    terminal: Option<Terminal>,
+    status_file: Option<PathBuf>,
+}
+
+impl Guardian {
+    /// Starts the job. On an error nothing was started, and the tool was told.
+    fn start(
+        channel: Channel,
+        plan: Plan,
+        stdin: OwnedFd,
+        command: Vec<OsString>,
+    ) -> io::Result<Self> {
+        // Its file name is that of a link in /proc, which would be its name in a list of processes.
+        rustix::thread::set_name(c"leasehold")?;
+        let (clock, id): (Box<dyn Clock>, _) = match &*plan.clock {
+            "CLOCK_MONOTONIC" => (Box::new(Monotonic), ClockId::CLOCK_MONOTONIC),
+            _ => (Box::new(Boottime), ClockId::CLOCK_BOOTTIME),
+        };
+        // All of them: a signal meant for the job reaches it through the tool, and the guardian outlives both.
+        let mask = SigSet::all();
+        let inherited = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        let children = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let timer = TimerFd::new(id, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
+        let timeline = Timeline::new(plan.pace, plan.deadline());
+        if plan.pace.term_at(plan.deadline()) <= clock.now() {
+            let error = "the lease's time was up before it began".into();
+            return Err(refuse(&channel, error));
+        }
+        let terminal = Terminal::of(&stdin);
+        let group = Group::start(command, stdin, &inherited)
+            .map_err(|error| refuse(&channel, format!("cannot start a process: {error}")))?;
+        if let Some(terminal) = &terminal {
+            terminal.begin(group.leader());
+        }
+        // Whoever reads the job's output shall see its end when the job's own copies are closed.
+        to_null(rustix::stdio::dup2_stdout)?;
+        to_null(rustix::stdio::dup2_stderr)?;
+        let guardian = Self {
+            channel: Some(channel),
+            clock,
+            timer,
+            children,
+            timeline,
+            group,
+            terminal,
+            status_file: plan.status_file,
+        };
+        // Told first: should we be killed from here on, the tool knows what to end.
+        guardian.tell(&Event::Started {
+            pid: guardian.group.leader().as_raw_pid(),
+        });
+        guardian.group.signal(Signal::CONT.as_raw());
+        Ok(guardian)
+    }
+
+    /// Until the group is empty.
+    fn run(mut self) -> Exit {
+        loop {
+            self.listen();
+            self.reap();
+            if self.group.is_empty() {
+                break;
+            }
+            let next = self.act();
+            self.wait(next);
+        }
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(self.group.leader());
+        }
+        let strays = self.group.strays();
+        self.tell(&Event::Gone { strays });
+        self.remove_status_file();
+        Exit::Success
+    }
+
+    /// Hears out the tool.
+    fn listen(&mut self) {
+        while let Some(channel) = &self.channel {
+            match channel.receive() {
+                Ok(Received::Message(order, _)) => self.obey(order),
+                Ok(Received::Nothing) => return,
+                Ok(Received::End) | Err(_) => {
+                    self.channel = None;
+                    self.timeline.stop(Cause::ToolGone, self.clock.now());
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Renewed { deadline_ns } => {
+                self.timeline.renewed(Instant::from_nanos(deadline_ns));
+            }
+            Order::Signal(number) => self.signal(number),
+            Order::Stop(cause) => self.timeline.stop(cause, self.clock.now()),
+            Order::Begin(_) => {}
+        }
+    }
+
+    /// Reaps what has ended, of the job and of what it left behind.
+    fn reap(&mut self) {
+        while let Ok(Some(_)) = self.children.read_signal() {}
+        while let Some(ended) = self.group.reap() {
+            match ended {
+                Ended::Leader(end) => {
+                    let cause = self.timeline.cause();
+                    self.tell(&Event::Exited { end, cause });
+                    self.timeline.stop(Cause::CommandEnded, self.clock.now());
+                }
+                Ended::Suspended(signal) => self.suspended(signal),
+            }
+        }
+    }
+
+    /// The job was stopped: because it wants the terminal, which it gets if it may; else the tool is to stop as well, so
+    /// that whoever sits before it sees a stopped job.
+    fn suspended(&self, signal: i32) {
+        let Some(terminal) = &self.terminal else {
+            return;
+        };
+        let leader = self.group.leader();
+        let wants = [Signal::TTIN.as_raw(), Signal::TTOU.as_raw()].contains(&signal);
+        if wants && terminal.give(leader) {
+            self.group.signal(Signal::CONT.as_raw());
+        } else {
+            terminal.take_back(leader);
+            self.tell(&Event::Suspended);
+        }
+    }
+
+    /// Hands a signal on. After `fg` the terminal is the job's again; after `bg` it stays where it is.
+    fn signal(&self, number: i32) {
+        if let Some(terminal) = &self.terminal
+            && number == Signal::CONT.as_raw()
+        {
+            terminal.begin(self.group.leader());
+        }
+        self.group.signal(number);
+    }
+
+    /// Does what the timeline asks for, and gives back the moment of its next question.
+    fn act(&mut self) -> Instant {
+        loop {
+            match self.timeline.step(self.clock.now()) {
+                Step::Wait(at) => return at,
+                Step::Term(cause) => {
+                    self.group.term();
+                    self.tell(&Event::Stopping { cause });
+                }
+                Step::Kill => self.group.kill(),
+            }
+        }
+    }
+
+    /// Sleeps until the tool speaks, a child ends, or the moment has come.
+    fn wait(&self, until: Instant) {
+        let time = TimeSpec::from_duration(Duration::from_nanos(until.as_nanos().max(1)));
+        let armed = self.timer.set(
+            Expiration::OneShot(time),
+            TimerSetTimeFlags::TFD_TIMER_ABSTIME,
+        );
+        let mut fds = vec![
+            PollFd::new(&self.timer, PollFlags::IN),
+            PollFd::new(&self.children, PollFlags::IN),
+        ];
+        if let Some(channel) = &self.channel {
+            fds.push(PollFd::new(channel, PollFlags::IN));
+        }
+        // Without a timer it looks again and again; coarse, but the job still ends in time.
+        let coarse = rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 10_000_000,
+        };
+        let _ = poll(&mut fds, armed.is_err().then_some(&coarse));
+    }
+
+    /// The tool may be stopped or gone; the guardian goes on without it.
+    fn tell(&self, event: &Event) {
+        if let Some(channel) = &self.channel {
+            let _ = channel.send(event, None);
+        }
+    }
+
+    /// The tool removes its file itself, and hears `Gone` first so as to wait no longer than needed.
+    fn remove_status_file(&self) {
+        if let (None, Some(path)) = (&self.channel, &self.status_file) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn refuse(channel: &Channel, error: String) -> io::Error {
+    let result = io::Error::other(error.clone());
+    let _ = channel.send(&Event::NotStarted { error }, None);
+    result
+}
+
+fn wait_readable(fd: &impl AsFd) -> io::Result<()> {
+    loop {
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], None) {
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn to_null(replace: fn(std::fs::File) -> rustix::io::Result<()>) -> io::Result<()> {
+    let null = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    Ok(replace(null)?)
+}

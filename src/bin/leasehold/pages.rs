@@ -1,0 +1,51 @@
+//! Completions and the man page, made from the arguments themselves, so that they cannot fall behind.
+
+use std::io::{self, Write};
+
+use clap::CommandFactory;
+
+use crate::args::{self, Arguments};
+use crate::exit::{Exit, Failure};
+
+/// Prints completions for a shell.
+pub fn completions(arguments: args::Completions) -> Result<Exit, Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(
+        arguments.shell,
+        &mut Arguments::command(),
+        "leasehold",
+        &mut text,
+    );
+    print(&text)
+}
+
+/// Prints one page with all commands.
+pub fn man() -> Result<Exit, Failure> {
+    let mut text = Vec::new();
+    page(&mut text).map_err(|error| Failure::internal("cannot write the page", &error))?;
+    print(&text)
+}
+
+fn page(text: &mut Vec<u8>) -> io::Result<()> {
+    let mut command = Arguments::command();
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(text)?;
+    for subcommand in command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+    {
+        let page = clap_mangen::Man::new(subcommand.clone());
+        writeln!(text, ".SH \"{}\"", subcommand.get_name().to_uppercase())?;
+        page.render_description_section(text)?;
+        page.render_synopsis_section(text)?;
+        page.render_options_section(text)?;
+        page.render_extra_section(text)?;
+    }
+    Ok(())
+}
+
+/// A reader who left early is no fault.
+fn print(text: &[u8]) -> Result<Exit, Failure> {
+    let _ = io::stdout().write_all(text);
+    Ok(Exit::Success)
+}

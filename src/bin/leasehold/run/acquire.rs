@@ -1,0 +1,110 @@
+//! From nothing to the lease: the first contact, which must be quick, and the wait, which need not.
+
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Instant, Monotonic};
+use leasehold::{Attempt, Builder, Client, ErrorKind, Lease, Outage, Request};
+
+use super::plan::{Patience, Plan};
+use super::signals::Signals;
+use crate::exit::{Exit, Failure, chain};
+use crate::say;
+use crate::store::{Choice, first_contact};
+
+/// A client of the store.
+pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Client, Failure> {
+    let settings = |builder: Builder| {
+        let builder = builder.ttl(plan.timing.ttl()).margin(plan.timing.margin());
+        match &plan.label {
+            Some(label) => builder.label(label.as_str()),
+            None => builder,
+        }
+    };
+    let connecting = plan.store.connect(plan.connect_timeout, settings);
+    let client = or_signal(signals, connecting).await?;
+    if plan.store == Choice::Default {
+        say::note(
+            "store",
+            format_args!(
+                "no store named: leases are kept for this user in {}",
+                client.store().location()
+            ),
+        );
+    }
+    Ok(client)
+}
+
+/// Takes the lease, with as much patience as the plan has.
+pub async fn acquire(
+    client: &Client,
+    plan: &Plan,
+    signals: &mut Signals,
+) -> Result<Lease, Failure> {
+    let began = Monotonic.now();
+    let first = first_contact(plan.connect_timeout, request(client, plan).try_acquire());
+    let held = match or_signal(signals, first).await? {
+        Attempt::Acquired(lease) => return Ok(lease),
+        Attempt::Held(held) => held,
+        _ => {
+            return Err(Failure::new(
+                Exit::Internal,
+                "the store's answer is not known here",
+            ));
+        }
+    };
+    if plan.patience == Patience::None {
+        return Err(plan.not_acquired(held.to_string()));
+    }
+    say::note(
+        "waiting",
+        format_args!("waiting for name={}: {held}", plan.name),
+    );
+    or_signal(signals, wait(client, plan, began)).await
+}
+
+fn request(client: &Client, plan: &Plan) -> Request {
+    let mut request = client.claim(plan.name.as_str());
+    if let Some(floor) = plan.floor {
+        request = request.floor(floor);
+    }
+    if let Some(most) = plan.max_hold {
+        request = request.max_hold(most);
+    }
+    request
+}
+
+/// Waits out both the holder and outages, within the limit.
+async fn wait(client: &Client, plan: &Plan, began: Instant) -> Result<Lease, Failure> {
+    let request = request(client, plan).on_outage(Outage::WaitOut);
+    let result = match left(plan, began) {
+        Some(left) => request.acquire_within(left).await,
+        None => request.acquire().await,
+    };
+    result.map_err(|error| match error.kind() {
+        ErrorKind::Unavailable | ErrorKind::TimedOut => plan.not_acquired(chain(&error)),
+        _ => error.into(),
+    })
+}
+
+/// What is left of the limit, if there is one.
+fn left(plan: &Plan, began: Instant) -> Option<Duration> {
+    match plan.patience {
+        Patience::None => Some(Duration::ZERO),
+        Patience::Limited(limit) => Some(limit.saturating_sub(Monotonic.now().since(began))),
+        Patience::Unlimited => None,
+    }
+}
+
+/// The work, unless a signal ends it first.
+async fn or_signal<T>(
+    signals: &mut Signals,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        result = work => result,
+        signal = signals.ending() => Err(Failure::new(
+            Exit::Signal(signal.as_raw()),
+            format!("ended while waiting signal={}", signal.as_raw()),
+        )),
+    }
+}

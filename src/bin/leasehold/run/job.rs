@@ -1,0 +1,136 @@
+//! The tool's hold on its job: the guardian's process, and the channel to it.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use leasehold::Lease;
+use leasehold::term::Term;
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process_group, set_child_subreaper,
+    test_kill_process_group, wait,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::plan::Plan;
+use crate::channel::{self, Channel, Event, Order, Received};
+use crate::guardian;
+use crate::status_file;
+use crate::store;
+
+/// A job and its guardian.
+#[derive(Debug)]
+pub struct Job {
+    channel: AsyncFd<Channel>,
+    /// Known once it has started.
+    group: Option<Pid>,
+}
+
+impl Job {
+    /// Starts the guardian, and tells it to begin.
+    pub fn start(lease: &Lease, term: &Term, plan: &Plan, status_file: &Path) -> io::Result<Self> {
+        // Should the guardian be killed, what is left of the job becomes ours.
+        set_child_subreaper(Some(getpid()))?;
+        let (ours, theirs) = Channel::pair()?;
+        let mut command = Command::new(crate::OWN_PROGRAM);
+        command
+            .arg0("leasehold")
+            .arg(guardian::ARGUMENT)
+            .args(&plan.command)
+            // Of its own group, so that no signal for ours stops the one who guards.
+            .process_group(0)
+            .stdin(Stdio::from(OwnedFd::from(theirs)));
+        set_environment(&mut command, lease, plan, status_file);
+        drop(command.spawn()?);
+        drop(command);
+        let begin = Order::Begin(channel::Plan {
+            clock: lease.clock().name().into(),
+            pace: plan.pace,
+            deadline_ns: term.deadline().as_nanos(),
+            status_file: Some(status_file.into()),
+        });
+        ours.send(&begin, Some(io::stdin().as_fd()))?;
+        Ok(Self {
+            channel: listen(ours)?,
+            group: None,
+        })
+    }
+
+    /// What the guardian says next; `None` if it is gone. Dropping it loses nothing.
+    pub async fn event(&self) -> Option<Event> {
+        let receive = |channel: &Channel| match channel.receive() {
+            Ok(Received::Nothing) => Err(io::ErrorKind::WouldBlock.into()),
+            received => received,
+        };
+        let received = self.channel.async_io(Interest::READABLE, receive).await;
+        event_of(received)
+    }
+
+    /// What the guardian said already.
+    pub fn said(&self) -> Option<Event> {
+        event_of(self.channel.get_ref().receive())
+    }
+
+    /// Tells the guardian something. If it does not hear, it ends the job by itself, or we do.
+    pub fn tell(&self, order: &Order) {
+        let _ = self.channel.get_ref().send(order, None);
+    }
+
+    /// The job runs, as this group.
+    pub fn started(&mut self, pid: i32) {
+        self.group = Pid::from_raw(pid);
+    }
+
+    pub fn has_started(&self) -> bool {
+        self.group.is_some()
+    }
+
+    /// Kills the group without the guardian. `false` if nothing was left of it.
+    pub fn kill(&self) -> bool {
+        self.group.is_some_and(|group| {
+            let _ = kill_process_group(group, Signal::KILL);
+            reap();
+            test_kill_process_group(group).is_ok()
+        })
+    }
+}
+
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe, for owners that could give back another descriptor; a channel cannot"
+)]
+fn listen(channel: Channel) -> io::Result<AsyncFd<Channel>> {
+    AsyncFd::with_interest(channel, Interest::READABLE)
+}
+
+/// Reaps whatever has ended: the guardian, and as the first process of a container anything else.
+pub fn reap() {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+}
+
+fn event_of(received: io::Result<Received<Event>>) -> Option<Event> {
+    match received {
+        Ok(Received::Message(event, _)) => Some(event),
+        Ok(Received::Nothing | Received::End) | Err(_) => None,
+    }
+}
+
+/// What the job learns of its lease. Set last, so that a run within a run sees the inner lease.
+fn set_environment(command: &mut Command, lease: &Lease, plan: &Plan, status_file: &Path) {
+    command
+        .env("LEASEHOLD_NAME", lease.name().as_str())
+        .env("LEASEHOLD_TOKEN", lease.token().to_string())
+        .env("LEASEHOLD_HOLDER", lease.holder().to_string())
+        .env(
+            "LEASEHOLD_TTL_MS",
+            plan.timing.ttl().as_millis().to_string(),
+        )
+        .env(status_file::VARIABLE, status_file);
+    if std::env::var(store::VARIABLE).is_ok_and(|url| store::Choice::is_secret(&url)) {
+        command.env_remove(store::VARIABLE);
+    }
+}

@@ -1,0 +1,135 @@
+//! `leasehold run`: takes the lease, has the job run under it, gives it back.
+
+mod acquire;
+mod foreground;
+mod hold;
+mod job;
+mod outcome;
+mod plan;
+mod report;
+mod signals;
+
+use std::time::Duration;
+
+use leasehold::{Ending, Lease};
+
+use crate::args;
+use crate::exit::{Exit, Failure};
+use crate::say::{self, Loudness};
+use crate::status_file::StatusFile;
+
+use hold::Hold;
+use job::Job;
+use outcome::Outcome;
+use plan::Plan;
+use report::Reporter;
+use signals::Signals;
+
+/// How long giving back may take. After it the lease runs out by itself.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// Runs the command under the lease.
+pub fn main(arguments: args::Run) -> Result<Exit, Failure> {
+    say::set_loudness(match (arguments.verbose, arguments.quiet) {
+        (true, _) => Loudness::Verbose,
+        (_, true) => Loudness::Quiet,
+        _ => Loudness::Normal,
+    });
+    if arguments.json {
+        say::as_json(&arguments.name);
+    }
+    let plan = Plan::new(arguments)?;
+    let mut reporter = Reporter::begin(plan.report.clone(), plan.name.as_str())?;
+    let result = crate::block_on(run(&plan, &mut reporter));
+    if let Err(error) = reporter.finish(&result) {
+        say::failure(format_args!("the report was not written: {error}"));
+    }
+    result
+}
+
+async fn run(plan: &Plan, reporter: &mut Reporter) -> Result<Exit, Failure> {
+    let mut signals = Signals::new()?;
+    let client = acquire::connect(plan, &mut signals).await?;
+    let result = match acquire::acquire(&client, plan, &mut signals).await {
+        Ok(lease) => under(lease, plan, &mut signals, reporter).await,
+        Err(failure) => Err(failure),
+    };
+    let _ = tokio::time::timeout(GOODBYE, client.shutdown(GOODBYE)).await;
+    result
+}
+
+/// Runs the job while the lease is held.
+async fn under(
+    lease: Lease,
+    plan: &Plan,
+    signals: &mut Signals,
+    reporter: &mut Reporter,
+) -> Result<Exit, Failure> {
+    let acquired = lease.clock().now();
+    reporter.acquired(lease.token().get(), lease.holder().to_string());
+    say::detail(
+        "acquired",
+        format_args!(
+            "acquired name={} token={} holder={}; an outage of the store of {:.1?} is survived",
+            lease.name(),
+            lease.token(),
+            lease.holder(),
+            plan.pace.outage(&plan.timing)
+        ),
+    );
+    let result = work(&lease, plan, signals).await.map(|outcome| {
+        reporter.ended(&outcome);
+        outcome.exit()
+    });
+    let rest = plan
+        .hold_at_least
+        .saturating_sub(lease.clock().now().since(acquired));
+    give_back(lease, plan, rest).await;
+    result
+}
+
+/// Releases the lease; for the rest of its least hold the name stays taken, without anybody behind it.
+async fn give_back(lease: Lease, plan: &Plan, rest: Duration) {
+    let releasing = async {
+        match rest.is_zero() {
+            true => lease.release().await,
+            false => lease.release_keeping(rest).await,
+        }
+    };
+    match tokio::time::timeout(GOODBYE, releasing).await {
+        Ok(Ending::Released) => {
+            say::detail("released", format_args!("released name={}", plan.name));
+        }
+        Ok(Ending::AlreadyLost) => {}
+        _ => say::note(
+            "release_unanswered",
+            format_args!(
+                "release unanswered: the lease runs out by itself within its ttl name={} ttl={:?}",
+                plan.name,
+                plan.timing.ttl()
+            ),
+        ),
+    }
+}
+
+async fn work(lease: &Lease, plan: &Plan, signals: &mut Signals) -> Result<Outcome, Failure> {
+    let Some(term) = lease.term() else {
+        let message = format!(
+            "lease lost before the command was started name={}",
+            plan.name
+        );
+        return Err(Failure::new(Exit::Lost, message));
+    };
+    let status = hold::status(lease, &term, plan)?;
+    let file = StatusFile::create(status.clone())
+        .map_err(|error| Failure::internal("cannot write the status file", &error))?;
+    let result = match Job::start(lease, &term, plan, file.path()) {
+        Ok(job) => {
+            let hold = Hold::new(lease, term, plan, job, &file, status);
+            hold.run(signals).await
+        }
+        Err(error) => Err(Failure::internal("cannot start the guardian", &error)),
+    };
+    file.remove();
+    result
+}

@@ -1,0 +1,73 @@
+//! What became of a job, and the exit code that says so.
+
+use crate::channel::End;
+use crate::exit::Exit;
+use crate::timeline::Cause;
+
+/// The end of a job and of whatever it started.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// How the command ended, and why it was being ended by then, if it was. `None` if nobody saw it.
+    pub end: Option<(End, Option<Cause>)>,
+    /// It had to be killed without the guardian.
+    pub is_netted: bool,
+    /// What left the group and runs on.
+    pub strays: Vec<i32>,
+}
+
+impl Outcome {
+    /// Why the job was ended; `None` if it ended by itself.
+    pub fn cause(&self) -> Option<Cause> {
+        match self.end {
+            _ if self.is_netted => Some(Cause::Deadline),
+            Some((_, None | Some(Cause::CommandEnded))) => None,
+            Some((_, cause)) => cause,
+            None => Some(Cause::GuardianGone),
+        }
+    }
+
+    /// The exit of the run.
+    pub fn exit(&self) -> Exit {
+        match (self.cause(), self.end) {
+            (None, Some((End::Code(code), _))) => Exit::Command(code),
+            (None, Some((End::Signal(number), _))) => Exit::Signal(number),
+            (Some(Cause::MaxRuntime), _) => Exit::MaxRuntime,
+            _ => Exit::Lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(end: End, cause: Option<Cause>) -> Outcome {
+        Outcome {
+            end: Some((end, cause)),
+            ..Outcome::default()
+        }
+    }
+
+    #[test]
+    fn a_job_that_ended_by_itself_is_passed_on() {
+        let left_some = Some(Cause::CommandEnded);
+        assert_eq!(ended(End::Code(3), None).exit(), Exit::Command(3));
+        assert_eq!(ended(End::Code(3), left_some).exit(), Exit::Command(3));
+        assert_eq!(ended(End::Signal(9), None).exit(), Exit::Signal(9));
+    }
+
+    #[test]
+    fn a_job_that_was_ended_is_told_apart_whatever_its_own_code() {
+        assert_eq!(ended(End::Code(0), Some(Cause::Refused)).exit(), Exit::Lost);
+        let too_long = Some(Cause::MaxRuntime);
+        assert_eq!(ended(End::Code(0), too_long).exit(), Exit::MaxRuntime);
+        assert_eq!(Outcome::default().exit(), Exit::Lost);
+    }
+
+    #[test]
+    fn a_job_that_was_killed_without_the_guardian_is_a_loss() {
+        let mut outcome = ended(End::Signal(9), None);
+        outcome.is_netted = true;
+        assert_eq!(outcome.exit(), Exit::Lost);
+    }
+}

@@ -1,0 +1,105 @@
+//! What a run is to do, checked as a whole before anything is started.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold::store::Info;
+use leasehold::term::Timing;
+use leasehold::{Name, Token};
+
+use crate::args;
+use crate::exit::Failure;
+use crate::store::Choice;
+use crate::timeline::Pace;
+
+/// A checked run.
+#[derive(Debug)]
+pub struct Plan {
+    pub name: Name,
+    pub timing: Timing,
+    pub pace: Pace,
+    pub patience: Patience,
+    pub label: Option<String>,
+    pub store: Choice,
+    pub connect_timeout: Duration,
+    pub command: Vec<OsString>,
+    pub max_runtime: Option<Duration>,
+    pub max_hold: Option<Duration>,
+    pub hold_at_least: Duration,
+    pub floor: Option<Token>,
+    pub report: Option<PathBuf>,
+    conflict: args::Conflict,
+}
+
+/// How long to wait for a lease that somebody else holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    None,
+    Limited(Duration),
+    Unlimited,
+}
+
+impl Plan {
+    /// Checks what was typed.
+    pub fn new(arguments: args::Run) -> Result<Self, Failure> {
+        let name = Name::new(&arguments.name)?;
+        let timing = Timing::new(arguments.ttl, arguments.margin)?;
+        let pace = Pace::new(&timing, arguments.kill_after).map_err(Failure::usage)?;
+        Info::here(arguments.label.as_deref())?;
+        for (what, limit) in [
+            ("max-runtime", arguments.max_runtime),
+            ("max-hold", arguments.max_hold),
+            ("hold-at-least", arguments.hold_at_least),
+        ] {
+            check_limit(what, limit)?;
+        }
+        let floor = arguments.min_token.as_deref().map(str::parse).transpose()?;
+        Ok(Self {
+            name,
+            timing,
+            pace,
+            patience: match (arguments.nonblock, arguments.wait) {
+                (true, _) => Patience::None,
+                (false, Some(limit)) => Patience::Limited(limit),
+                (false, None) => Patience::Unlimited,
+            },
+            label: arguments.label,
+            connect_timeout: arguments.store.connect_timeout,
+            store: Choice::of(&arguments.store)?,
+            command: arguments.command,
+            max_runtime: arguments.max_runtime,
+            max_hold: arguments.max_hold,
+            hold_at_least: arguments.hold_at_least.unwrap_or_default(),
+            floor,
+            report: arguments.report,
+            conflict: arguments.conflict,
+        })
+    }
+
+    /// The end of a run whose name somebody else holds.
+    pub fn not_acquired(&self, why: String) -> Failure {
+        let message = format!("not acquired: {why} name={}", self.name);
+        Failure {
+            is_conflict: true,
+            ..Failure::new(self.conflict.exit(), message)
+        }
+    }
+}
+
+/// Nothing at all is a mistake, and so is more than a name may be taken without anybody behind it.
+fn check_limit(what: &str, limit: Option<Duration>) -> Result<(), Failure> {
+    match limit {
+        Some(limit) if limit.is_zero() || what == "hold-at-least" && limit > Timing::MAX_TTL => {
+            let most = if what == "hold-at-least" {
+                " and at most 24h"
+            } else {
+                ""
+            };
+            Err(Failure::usage(format!(
+                "{what} {limit:?} refused: expected more than 0s{most}"
+            )))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,134 @@
+//! What became of a run, for `--report FILE`: who decided and why, since a job may use any exit code itself.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold::clock::{Boottime, Clock, Instant};
+use serde::Serialize;
+
+use super::outcome::Outcome;
+use crate::channel::End;
+use crate::exit::{Exit, Failure};
+use crate::timeline::Cause;
+
+/// The report's content. Fields are added, never renamed.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    version: u32,
+    name: String,
+    outcome: &'static str,
+    /// `command`, or `leasehold` where the tool ended the run.
+    decided_by: Option<&'static str>,
+    /// In words, where the tool decided.
+    why: Option<String>,
+    exit_code: Option<u8>,
+    command_code: Option<u8>,
+    command_signal: Option<i32>,
+    pub token: Option<u64>,
+    pub holder: Option<String>,
+    waited_ms: Option<u64>,
+    held_ms: Option<u64>,
+    /// Processes that left the job's group and run on.
+    left_pids: Vec<i32>,
+}
+
+/// A report in the making.
+#[derive(Debug)]
+pub struct Reporter {
+    path: Option<PathBuf>,
+    report: Report,
+    began: Instant,
+    acquired: Option<Instant>,
+}
+
+impl Reporter {
+    /// Writes that the run has begun, so that a place that cannot be written to is known before the command runs.
+    pub fn begin(path: Option<PathBuf>, name: &str) -> Result<Self, Failure> {
+        let report = Report {
+            version: 1,
+            name: name.into(),
+            outcome: "running",
+            ..Report::default()
+        };
+        if let Some(path) = &path {
+            write(path, &report).map_err(|error| {
+                let path = path.display();
+                Failure::usage(format!(
+                    "report {path} refused: {error}; expected a place to write to"
+                ))
+            })?;
+        }
+        Ok(Self {
+            path,
+            report,
+            began: Boottime.now(),
+            acquired: None,
+        })
+    }
+
+    /// The lease was granted.
+    pub fn acquired(&mut self, token: u64, holder: String) {
+        let now = Boottime.now();
+        self.acquired = Some(now);
+        self.report.token = Some(token);
+        self.report.holder = Some(holder);
+        self.report.waited_ms = Some(milliseconds(now.since(self.began)));
+    }
+
+    /// The job is gone.
+    pub fn ended(&mut self, outcome: &Outcome) {
+        match outcome.end {
+            Some((End::Code(code), _)) => self.report.command_code = Some(code),
+            Some((End::Signal(number), _)) => self.report.command_signal = Some(number),
+            None => {}
+        }
+        self.report.why = outcome.cause().map(Cause::in_words).map(Into::into);
+        self.report.left_pids.clone_from(&outcome.strays);
+    }
+
+    /// The run is over.
+    pub fn finish(mut self, result: &Result<Exit, Failure>) -> io::Result<()> {
+        let Some(path) = self.path.take() else {
+            return Ok(());
+        };
+        let exit = match result {
+            Ok(exit) => *exit,
+            Err(failure) => {
+                self.report.why = Some(failure.message.clone());
+                failure.exit
+            }
+        };
+        let was_started =
+            self.report.command_code.is_some() || self.report.command_signal.is_some();
+        (self.report.outcome, self.report.decided_by) = match (result, exit) {
+            (Ok(Exit::Command(_) | Exit::Signal(_)), _) => ("ended", Some("command")),
+            (_, Exit::Lost) => ("lost", Some("leasehold")),
+            (_, Exit::MaxRuntime) => ("max_runtime", Some("leasehold")),
+            (Err(failure), _) if failure.is_conflict => ("not_acquired", Some("leasehold")),
+            (_, Exit::Signal(_)) => ("interrupted", Some("leasehold")),
+            _ if was_started => ("ended", Some("command")),
+            _ => ("failed", Some("leasehold")),
+        };
+        self.report.exit_code = Some(exit.code());
+        self.report.held_ms = self
+            .acquired
+            .map(|acquired| milliseconds(Boottime.now().since(acquired)));
+        write(&path, &self.report)
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Replaces the file as a whole: whoever reads it sees the old or the new one.
+fn write(path: &Path, report: &Report) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let mut text = serde_json::to_string_pretty(report)?;
+    text.push('\n');
+    fs::write(&new, text)?;
+    fs::rename(&new, path)
+}

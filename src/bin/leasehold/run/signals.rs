@@ -1,0 +1,83 @@
+//! The signals that a run hands on to its job, or that end its wait.
+
+use std::io;
+use std::task::Poll;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+use super::foreground;
+use crate::exit::Failure;
+
+/// Those that reach the job through the tool. The tool follows the job into being stopped, so it heeds TSTP only for it.
+const FORWARDED: [Signal; 9] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::WINCH,
+    Signal::CONT,
+    Signal::TSTP,
+];
+
+/// Those that end the wait for a lease.
+const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+
+/// The signals sent to this process.
+#[derive(Debug)]
+pub struct Signals(Vec<(Signal, unix::Signal)>);
+
+impl Signals {
+    /// Listens from here on. A signal that was ignored when the tool was started (`nohup`) stays so, for the job as well.
+    pub fn new() -> Result<Self, Failure> {
+        let ignored = ignored().unwrap_or(0);
+        let heeded = FORWARDED
+            .into_iter()
+            .filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0);
+        let streams = heeded.map(|signal| {
+            let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
+            Ok((signal, stream))
+        });
+        let streams: io::Result<Vec<_>> = streams.collect();
+        streams
+            .map(Self)
+            .map_err(|error| Failure::internal("cannot listen for signals", &error))
+    }
+
+    /// The next signal. Dropping it loses none.
+    pub async fn next(&mut self) -> Signal {
+        std::future::poll_fn(|context| {
+            for (signal, stream) in &mut self.0 {
+                if stream.poll_recv(context).is_ready() {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The next signal that ends a wait. Dropping it loses none of these.
+    pub async fn ending(&mut self) -> Signal {
+        loop {
+            match self.next().await {
+                Signal::TSTP => {
+                    foreground::suspend();
+                }
+                signal if ENDING.contains(&signal) => return signal,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The signals ignored by this process, one bit each.
+fn ignored() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}

@@ -1,0 +1,131 @@
+//! What the tool says on standard error, without ever waiting for whoever reads it.
+//!
+//! A pager that is not read on, a log driver that hangs: a message written directly would hold up the very process that
+//! has to end a job in time. So messages go through a bounded queue to a thread that prints them; what finds the queue
+//! full is dropped and counted.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// Enough for all that one run says; more is a reader who does not read.
+const QUEUE: usize = 256;
+
+/// How long the tool waits at its end for its last words to be read.
+const FLUSH: Duration = Duration::from_secs(1);
+
+static PRINTER: OnceLock<Option<SyncSender<Job>>> = OnceLock::new();
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+static LOUDNESS: AtomicU8 = AtomicU8::new(Loudness::Normal as u8);
+
+/// What the JSON objects are about, if they are asked for.
+static JSON_NAME: OnceLock<String> = OnceLock::new();
+
+/// How much is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Loudness {
+    /// Only why the tool fails.
+    Quiet,
+    /// What a person has to know.
+    Normal,
+    /// Each step.
+    Verbose,
+}
+
+enum Job {
+    Print(String),
+    Flush(SyncSender<()>),
+}
+
+/// Sets how much is said from here on.
+pub fn set_loudness(loudness: Loudness) {
+    LOUDNESS.store(loudness as u8, Ordering::Relaxed);
+}
+
+/// Has each message be one JSON object, about this name.
+pub fn as_json(name: &str) {
+    let _ = JSON_NAME.set(name.into());
+}
+
+/// Why the tool fails. Always said.
+pub fn failure(message: impl Display) {
+    line(Loudness::Quiet, "failed", message);
+}
+
+/// What a person has to know. The event is its name for programs.
+pub fn note(event: &'static str, message: impl Display) {
+    line(Loudness::Normal, event, message);
+}
+
+/// A step on the way.
+pub fn detail(event: &'static str, message: impl Display) {
+    line(Loudness::Verbose, event, message);
+}
+
+/// Text as it is, such as a line of a log.
+pub fn raw(text: String) {
+    let printer = PRINTER.get_or_init(start).as_ref();
+    if printer.is_none_or(|printer| printer.try_send(Job::Print(text)).is_err()) {
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits a moment for what was said to be printed.
+pub fn flush() {
+    let Some(Some(printer)) = PRINTER.get() else {
+        return;
+    };
+    let dropped = DROPPED.swap(0, Ordering::Relaxed);
+    if dropped > 0 {
+        note(
+            "dropped",
+            format_args!("{dropped} messages were not printed"),
+        );
+    }
+    let (done, is_done) = sync_channel(1);
+    if printer.try_send(Job::Flush(done)).is_ok() {
+        let _ = is_done.recv_timeout(FLUSH);
+    }
+}
+
+fn line(loudness: Loudness, event: &'static str, message: impl Display) {
+    let json = JSON_NAME.get();
+    // Programs get every event: they pick by name.
+    if json.is_none() && loudness as u8 > LOUDNESS.load(Ordering::Relaxed) {
+        return;
+    }
+    match json {
+        Some(name) => raw(serde_json::json!({
+            "version": 1,
+            "event": event,
+            "name": name,
+            "message": message.to_string(),
+        })
+        .to_string()
+            + "\n"),
+        None => raw(format!("leasehold: {message}\n")),
+    }
+}
+
+fn start() -> Option<SyncSender<Job>> {
+    let (tx, rx) = sync_channel(QUEUE);
+    let printer = std::thread::Builder::new().name("say".into());
+    printer.spawn(move || print_all(&rx)).ok()?;
+    Some(tx)
+}
+
+fn print_all(jobs: &Receiver<Job>) {
+    for job in jobs {
+        match job {
+            Job::Print(text) => {
+                let _ = std::io::stderr().write_all(text.as_bytes());
+            }
+            Job::Flush(done) => {
+                let _ = done.send(());
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! `leasehold status`: who holds what.
+
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use leasehold::Name;
+use leasehold::store::{Hazard, Held};
+use serde::Serialize;
+
+use crate::args;
+use crate::exit::{Exit, Failure};
+use crate::say;
+use crate::store::{Choice, first_contact};
+
+/// How long the store may take to answer once it was reached.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// One lease as others may read it. Fields are added, never renamed.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    holder: Option<String>,
+    label: Option<String>,
+    host: String,
+    pid: u32,
+    token: Option<u64>,
+    since: Option<String>,
+    remaining_ms: Option<u64>,
+}
+
+/// Prints them.
+pub fn main(arguments: args::Status) -> Result<Exit, Failure> {
+    let name = arguments.name.as_deref().map(Name::new).transpose()?;
+    let store = Choice::of(&arguments.store)?;
+    crate::block_on(async {
+        let client = store
+            .connect(arguments.store.connect_timeout, |builder| builder)
+            .await?;
+        let limit = arguments.store.connect_timeout.max(LIMIT);
+        let rows = match &name {
+            Some(name) => first_contact(limit, client.store().inspect(name, LIMIT))
+                .await?
+                .into_iter()
+                .collect(),
+            None => first_contact(limit, client.store().list("", LIMIT)).await?,
+        };
+        let rows: Vec<Row> = rows.into_iter().map(Row::from).collect();
+        if arguments.json {
+            print(&json(&rows)?);
+        } else {
+            let hazards = first_contact(limit, client.store().hazards(LIMIT)).await?;
+            print(&text(&client.store().location(), &hazards, &rows));
+        }
+        Ok(Exit::Success)
+    })
+}
+
+fn json(rows: &[Row]) -> Result<String, Failure> {
+    serde_json::to_string_pretty(rows)
+        .map(|text| text + "\n")
+        .map_err(|error| Failure::internal("cannot write the list", &error))
+}
+
+fn text(location: &str, hazards: &[Hazard], rows: &[Row]) -> String {
+    let mut text = format!("store: {location}\n");
+    for hazard in hazards {
+        text.push_str(&format!("hazard: {}\n", hazard.text));
+    }
+    if rows.is_empty() {
+        text.push_str("nothing is held\n");
+    }
+    for row in rows {
+        text.push_str(&row.line());
+        text.push('\n');
+    }
+    text
+}
+
+/// A reader who left early is no fault.
+fn print(text: &str) {
+    if let Err(error) = std::io::stdout().write_all(text.as_bytes()) {
+        say::detail("unread", format_args!("output was not read: {error}"));
+    }
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let mut line = format!("{} host={} pid={}", self.name, self.host, self.pid);
+        if let Some(label) = &self.label {
+            line.push_str(&format!(" label={label:?}"));
+        }
+        if let Some(token) = self.token {
+            line.push_str(&format!(" token={token}"));
+        }
+        if let Some(since) = &self.since {
+            line.push_str(&format!(" since={since}"));
+        }
+        match self.remaining_ms.map(Duration::from_millis) {
+            Some(remaining) => line.push_str(&format!(" remaining={remaining:.1?}")),
+            None => line.push_str(" remaining=unknown"),
+        }
+        line
+    }
+}
+
+impl From<Held> for Row {
+    fn from(held: Held) -> Self {
+        Self {
+            name: held.name.to_string(),
+            holder: held.by.map(|holder| holder.to_string()),
+            label: held.info.label,
+            host: held.info.host,
+            pid: held.info.pid,
+            token: held.token.map(|token| token.get()),
+            since: held.since.and_then(rfc3339),
+            remaining_ms: held
+                .remaining
+                .map(|remaining| u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+/// A time before 1970 or after 9999 was written by somebody who did not mean it.
+fn rfc3339(time: SystemTime) -> Option<String> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    let sane = since < Duration::from_secs(253_402_300_800);
+    sane.then(|| humantime::format_rfc3339_millis(time).to_string())
+}

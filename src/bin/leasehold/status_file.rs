@@ -1,0 +1,229 @@
+//! The file in which a job, and whatever it starts, can read how its lease stands.
+//!
+//! It names the deadline on the lease's own clock and the boot to which that clock belongs, so a reader needs neither the
+//! store nor a living tool. It is replaced as a whole at each change, is readable by its owner only, and goes with the
+//! job. It is written by a thread of its own: a disk that hangs must not hold up the end of a job.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold::clock::{Boottime, Clock, Instant, Monotonic};
+use serde::{Deserialize, Serialize};
+
+/// The variable that names it to the job.
+pub const VARIABLE: &str = "LEASEHOLD_STATUS_FILE";
+
+/// How long the first writing may take, and the last.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// What the file says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    /// Of this format. A later one may add fields.
+    pub version: u32,
+    pub name: String,
+    pub token: u64,
+    pub holder: String,
+    pub ttl_ms: u64,
+    pub state: State,
+    /// The last moment of the lease, as it stands now, on `clock`.
+    pub deadline_ms: u64,
+    pub clock: String,
+    /// The clock starts anew with each boot.
+    pub boot_id: String,
+    /// The tool's process.
+    pub pid: u32,
+}
+
+/// How the lease stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    Held,
+    /// Renewals are missing, but it still holds.
+    AtRisk,
+    Lost,
+}
+
+impl Status {
+    /// Reads a status file.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read(path)?)?)
+    }
+
+    /// Whether the lease holds now. The error says why not.
+    pub fn check(&self) -> Result<(), String> {
+        if self.state == State::Lost {
+            return Err("it was lost".into());
+        }
+        let clock: &dyn Clock = match &*self.clock {
+            "CLOCK_BOOTTIME" => &Boottime,
+            "CLOCK_MONOTONIC" => &Monotonic,
+            other => return Err(format!("its clock is not known here: {other:?}")),
+        };
+        if boot_id().unwrap_or_default() != self.boot_id {
+            return Err("it belongs to another boot of this machine".into());
+        }
+        let now_ms = clock.now().as_nanos() / 1_000_000;
+        if now_ms >= self.deadline_ms {
+            return Err(format!(
+                "its deadline passed {} ms ago",
+                now_ms - self.deadline_ms
+            ));
+        }
+        Ok(())
+    }
+
+    /// The same with another deadline, rounded down: a lease must not seem to last longer than it does.
+    pub fn until(mut self, deadline: Instant) -> Self {
+        self.deadline_ms = deadline.as_nanos() / 1_000_000;
+        self
+    }
+}
+
+/// The writing end.
+#[derive(Debug)]
+pub struct StatusFile {
+    path: PathBuf,
+    slot: Arc<Slot>,
+    ended: Receiver<()>,
+}
+
+/// Holds the newest only: it has all that an older one had.
+#[derive(Debug, Default)]
+struct Slot {
+    next: Mutex<Next>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Next {
+    status: Option<Status>,
+    is_ended: bool,
+}
+
+impl StatusFile {
+    /// Writes the file for the first time.
+    pub fn create(status: Status) -> io::Result<Self> {
+        let path = folder()?.join(format!("{}-{}.json", status.pid, status.holder));
+        let slot = Arc::new(Slot::default());
+        let (first, written) = sync_channel(1);
+        let (end, ended) = sync_channel(1);
+        let writer = std::thread::Builder::new().name("status file".into());
+        writer.spawn({
+            let (path, slot) = (path.clone(), slot.clone());
+            move || {
+                let _ = first.send(write(&path, &status));
+                while let Some(status) = slot.take() {
+                    // Nobody to tell: the job's own check fails once the deadline in the file has passed.
+                    let _ = write(&path, &status);
+                }
+                let _ = fs::remove_file(&path);
+                let _ = end.send(());
+            }
+        })?;
+        let first = written.recv_timeout(LIMIT);
+        first.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        Ok(Self { path, slot, ended })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Has it say something new, soon.
+    pub fn update(&self, status: Status) {
+        self.slot.next().status = Some(status);
+        self.slot.changed.notify_one();
+    }
+
+    /// Removes it.
+    pub fn remove(self) {
+        self.slot.next().is_ended = true;
+        self.slot.changed.notify_one();
+        let _ = self.ended.recv_timeout(LIMIT);
+    }
+}
+
+impl Slot {
+    fn next(&self) -> MutexGuard<'_, Next> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for something new. `None` at the end.
+    fn take(&self) -> Option<Status> {
+        let idle = |next: &mut Next| next.status.is_none() && !next.is_ended;
+        let next = self.changed.wait_while(self.next(), idle);
+        let mut next = next.unwrap_or_else(PoisonError::into_inner);
+        if next.is_ended {
+            return None;
+        }
+        next.status.take()
+    }
+}
+
+/// A folder of this user's own, in memory where there is one.
+fn folder() -> io::Result<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let shared = rustix::process::geteuid().is_root().then(|| "/run".into());
+    let parents = [runtime, shared, Some(std::env::temp_dir())];
+    let mut result = Err(io::ErrorKind::NotFound.into());
+    for parent in parents.into_iter().flatten() {
+        let folder = if parent == std::env::temp_dir() {
+            parent.join(format!("leasehold-{}", rustix::process::geteuid().as_raw()))
+        } else {
+            parent.join("leasehold")
+        };
+        result = own_folder(&folder).map(|()| folder);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+/// Makes the folder, or makes sure that it is nobody else's: a stranger could put a file of its own in the place of ours.
+fn own_folder(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let metadata = fs::symlink_metadata(folder)?;
+    let is_ours = metadata.is_dir()
+        && metadata.uid() == rustix::process::geteuid().as_raw()
+        && metadata.mode() & 0o022 == 0;
+    if is_ours {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+}
+
+/// Replaces the file as a whole.
+fn write(path: &Path, status: &Status) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut options = File::options();
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(&serde_json::to_vec(status)?)?;
+    file.write_all(b"\n")?;
+    fs::rename(&new, path)
+}
+
+/// The identity of this boot.
+pub fn boot_id() -> io::Result<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(text.trim().into())
+}

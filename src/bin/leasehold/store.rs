@@ -1,0 +1,150 @@
+//! Which store the tool talks to, and what of its address others may see.
+
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold::store::sqlite::Sqlite;
+use leasehold::{Builder, Client, Error, ErrorKind};
+
+use crate::args;
+use crate::exit::{Exit, Failure, chain};
+
+/// The variable that names the store where `--store` does not.
+pub const VARIABLE: &str = "LEASEHOLD_STORE";
+
+/// The variable that names a file with the store's URL in it.
+const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
+
+/// The store as it was chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// By flag or variable.
+    Url(String),
+    /// Nobody named one: the embedded file at its usual place.
+    Default,
+}
+
+impl Choice {
+    /// By option, else by variable, else the embedded file. Not left to the parser, for which a variable and an option
+    /// would contradict each other.
+    pub fn of(arguments: &args::Store) -> Result<Self, Failure> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        if let Some(url) = &arguments.url {
+            return Ok(Self::Url(url.clone()));
+        }
+        if let Some(path) = &arguments.file {
+            return read(path);
+        }
+        if let Some(url) = set(VARIABLE) {
+            let url = url.into_string().map_err(|_| {
+                Failure::usage(format!("{VARIABLE} refused: expected a URL in UTF-8"))
+            })?;
+            return Ok(Self::Url(url));
+        }
+        set(FILE_VARIABLE).map_or(Ok(Self::Default), |path| read(path.as_ref()))
+    }
+
+    /// A client of this store that was given a little time to reach it.
+    pub async fn connect(
+        &self,
+        limit: Duration,
+        settings: impl FnOnce(Builder) -> Builder,
+    ) -> Result<Client, Failure> {
+        let connecting = first_contact(limit, async {
+            let builder = match self {
+                Self::Url(url) => Client::builder().store_url(url),
+                Self::Default => Client::builder().store(Sqlite::open_default().await?),
+            };
+            settings(builder).build().await
+        });
+        connecting.await.map_err(|failure| match self {
+            Self::Url(url) => failure.about(format_args!("store={}", shown(url))),
+            Self::Default => failure,
+        })
+    }
+
+    /// Whether a job must not inherit the address.
+    pub fn is_secret(url: &str) -> bool {
+        let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        authority.contains('@') || rest.contains("pass")
+    }
+}
+
+fn read(path: &Path) -> Result<Choice, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let path = path.display();
+        Failure::usage(format!(
+            "store file {path} refused: {error}; expected a file with a URL"
+        ))
+    })?;
+    Ok(Choice::Url(text.trim().into()))
+}
+
+/// What has to be answered soon, because nothing has begun yet and whoever started us waits.
+pub async fn first_contact<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(limit, answer).await {
+        Ok(Err(error)) if error.kind() == ErrorKind::TimedOut => {
+            Err(Failure::new(Exit::Unreachable, chain(&error)))
+        }
+        Ok(answer) => answer.map_err(Failure::from),
+        Err(_) => Err(Failure::new(
+            Exit::Unreachable,
+            format!("no answer from the store within {limit:?}"),
+        )),
+    }
+}
+
+/// The address for people, without its secrets.
+fn shown(url: &str) -> String {
+    let (scheme, rest) = match url.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), url),
+    };
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    // The last one: an unescaped @ may stand in a password.
+    let place = match place.rsplit_once('@') {
+        Some((_, host)) if !scheme.is_empty() => format!("***@{host}"),
+        _ => place.into(),
+    };
+    let query = if query.is_empty() { "" } else { "?***" };
+    format!("{:?}", scheme + &place + query)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_secrets() {
+        for (url, text) in [
+            ("redis://user:se@cret@host/0", "\"redis://***@host/0\""),
+            (
+                "redis+unix:///a.sock?pass=x",
+                "\"redis+unix:///a.sock?***\"",
+            ),
+            ("sqlite:/a@b", "\"sqlite:/a@b\""),
+            ("", "\"\""),
+        ] {
+            assert_eq!(shown(url), text);
+        }
+    }
+
+    #[test]
+    fn an_address_with_a_password_is_secret() {
+        for url in [
+            "redis://:secret@host/0",
+            "redis://user:secret@host:1/0",
+            "rediss://user@host",
+            "redis+unix:///run/redis.sock?pass=secret",
+        ] {
+            assert!(Choice::is_secret(url), "{url}");
+        }
+        for url in ["redis://host:1/0", "sqlite:/var/lib/leasehold/a@b.db"] {
+            assert!(!Choice::is_secret(url), "{url}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! When a job is to be ended: the pure arithmetic and the one decision behind the guardian.
+//!
+//! ```text
+//! S                     S + ttl/2        T                 K      D
+//! |--------------------------|-----------|-----------------|------|
+//! last confirmed renewal left          TERM             KILL    deadline
+//! ```
+//!
+//! `K = D - min(250 ms, ttl/20)` leaves the kernel time to end a killed group, `T = K - kill_after` leaves the job time
+//! to end itself. Each renewal moves D, and K with it; a TERM once said is not taken back. Knows no clock.
+
+use std::time::Duration;
+
+use leasehold::clock::Instant;
+use leasehold::term::Timing;
+use serde::{Deserialize, Serialize};
+
+/// How long a job may have after a store said that the lease is another's: a rival may already be at work.
+const REFUSED_GRACE: Duration = Duration::from_secs(2);
+
+/// How often KILL is said until the group is empty: a process may have been forked in between.
+const KILL_AGAIN: Duration = Duration::from_millis(100);
+
+/// The distances on the timeline, fixed for one job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pace {
+    ttl: Duration,
+    kill_after: Duration,
+}
+
+/// Why a job is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// No renewal was confirmed in time.
+    Deadline,
+    /// The store says that the lease is not ours.
+    Refused,
+    /// An operator evicted us; the name stays taken for the rest of its ttl.
+    Evicted,
+    /// The lease ended for a reason of our own, such as its longest hold, with time left.
+    LeaseEnded,
+    /// The tool is gone, so nobody renews.
+    ToolGone,
+    /// The command ended by itself and left processes in its group.
+    CommandEnded,
+    /// The job ran for longer than it was allowed to.
+    MaxRuntime,
+    /// The guardian is gone, so nobody would end the job in time.
+    GuardianGone,
+}
+
+impl Cause {
+    /// For people.
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Deadline => "no renewal was confirmed in time",
+            Self::Refused => "the store says that the lease is not ours",
+            Self::Evicted => "an operator evicted us",
+            Self::LeaseEnded => "the lease was held for as long as it may be",
+            Self::ToolGone => "the tool was gone",
+            Self::CommandEnded => "the command ended and left processes behind",
+            Self::MaxRuntime => "it ran for as long as it may",
+            Self::GuardianGone => "the guardian was gone",
+        }
+    }
+}
+
+/// What to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing before this moment.
+    Wait(Instant),
+    /// Ask the group to end, for this cause.
+    Term(Cause),
+    /// End the group.
+    Kill,
+}
+
+/// One job's way along the timeline.
+#[derive(Debug)]
+pub struct Timeline {
+    pace: Pace,
+    deadline: Instant,
+    stop: Option<Stop>,
+    kill_next: Instant,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stop {
+    cause: Cause,
+    /// KILL is due then, or at K if that is sooner.
+    kill_by: Instant,
+    is_said: bool,
+}
+
+impl Pace {
+    /// Checks that an undisturbed job is left alone until at least half of the ttl has passed without a renewal, so that
+    /// a renewal that is merely late does not end it.
+    pub fn new(timing: &Timing, kill_after: Option<Duration>) -> Result<Self, String> {
+        let ttl = timing.ttl();
+        let kill_after = kill_after.unwrap_or((ttl / 3).min(Duration::from_secs(10)));
+        let pace = Self { ttl, kill_after };
+        let room = (ttl / 2)
+            .saturating_sub(timing.margin())
+            .saturating_sub(pace.slack());
+        if kill_after > room {
+            return Err(format!(
+                "kill-after {kill_after:?} refused: with ttl {ttl:?} and margin {:?} expected at most {room:?}, so that \
+                 the job is not stopped before half of the ttl has passed without a renewal",
+                timing.margin()
+            ));
+        }
+        Ok(pace)
+    }
+
+    /// When the group must be killed so that it is gone at the deadline.
+    pub fn kill_at(&self, deadline: Instant) -> Instant {
+        deadline.before(self.slack())
+    }
+
+    /// When the group is asked to end.
+    pub fn term_at(&self, deadline: Instant) -> Instant {
+        self.kill_at(deadline).before(self.kill_after)
+    }
+
+    /// The time between TERM and KILL.
+    pub const fn kill_after(&self) -> Duration {
+        self.kill_after
+    }
+
+    /// How long the store may be out of reach, counted from the least lucky moment, without harm to the job.
+    pub fn outage(&self, timing: &Timing) -> Duration {
+        (self.ttl * 2 / 3)
+            .saturating_sub(self.kill_after)
+            .saturating_sub(timing.margin())
+            .saturating_sub(self.slack())
+    }
+
+    /// What the kernel is given to end a killed group.
+    fn slack(&self) -> Duration {
+        (self.ttl / 20).min(Duration::from_millis(250))
+    }
+}
+
+impl Timeline {
+    /// The way of a job whose lease was last confirmed until `deadline`.
+    pub const fn new(pace: Pace, deadline: Instant) -> Self {
+        Self {
+            pace,
+            deadline,
+            stop: None,
+            kill_next: Instant::ZERO,
+        }
+    }
+
+    /// A renewal was confirmed.
+    pub fn renewed(&mut self, deadline: Instant) {
+        self.deadline = self.deadline.max(deadline);
+    }
+
+    /// The job is to end. The first cause stands; a later one can only bring KILL forward.
+    pub fn stop(&mut self, cause: Cause, now: Instant) {
+        let kill_by = now.after(self.grace(cause));
+        match &mut self.stop {
+            Some(stop) => stop.kill_by = stop.kill_by.min(kill_by),
+            None => {
+                self.stop = Some(Stop {
+                    cause,
+                    kill_by,
+                    is_said: false,
+                });
+            }
+        }
+    }
+
+    /// Why the job is being ended, if it is.
+    pub fn cause(&self) -> Option<Cause> {
+        self.stop.map(|stop| stop.cause)
+    }
+
+    /// What to do now. Whoever asks does it and asks again, until the answer is to wait.
+    pub fn step(&mut self, now: Instant) -> Step {
+        let term_at = self.pace.term_at(self.deadline);
+        if self.stop.is_none() {
+            if now < term_at {
+                return Step::Wait(term_at);
+            }
+            self.stop(Cause::Deadline, now);
+        }
+        let kill_at = self.pace.kill_at(self.deadline);
+        let stop = self.stop.as_mut().expect("set above");
+        let kill_at = stop.kill_by.min(kill_at).max(self.kill_next);
+        if now >= kill_at {
+            stop.is_said = true;
+            self.kill_next = now.after(KILL_AGAIN);
+            return Step::Kill;
+        }
+        if !stop.is_said {
+            stop.is_said = true;
+            return Step::Term(stop.cause);
+        }
+        Step::Wait(kill_at)
+    }
+
+    /// How long the job has after TERM, if K does not come first.
+    fn grace(&self, cause: Cause) -> Duration {
+        let kill_after = self.pace.kill_after;
+        match cause {
+            // K alone decides, and moves on if the store answers again; but a job that ignores TERM ends some time.
+            Cause::Deadline => kill_after + self.pace.ttl,
+            Cause::Refused => kill_after.min(REFUSED_GRACE),
+            Cause::Evicted
+            | Cause::LeaseEnded
+            | Cause::ToolGone
+            | Cause::CommandEnded
+            | Cause::MaxRuntime
+            | Cause::GuardianGone => kill_after,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    /// ttl 6 s, margin 100 ms, kill_after 1 s, sent at 0: T = 4.65 s, K = 5.65 s, D = 5.9 s.
+    fn timeline() -> Timeline {
+        let timing = Timing::new(ms(6_000), Some(ms(100))).expect("valid");
+        let pace = Pace::new(&timing, Some(ms(1_000))).expect("valid");
+        Timeline::new(pace, timing.term(Instant::ZERO).deadline())
+    }
+
+    #[test]
+    fn an_unrenewed_job_is_asked_then_killed_before_the_deadline() {
+        let mut timeline = timeline();
+        assert_eq!(timeline.step(at(0)), Step::Wait(at(4_650)));
+        assert_eq!(timeline.step(at(4_649)), Step::Wait(at(4_650)));
+        assert_eq!(timeline.step(at(4_650)), Step::Term(Cause::Deadline));
+        assert_eq!(timeline.step(at(4_650)), Step::Wait(at(5_650)));
+        assert_eq!(timeline.step(at(5_650)), Step::Kill);
+        assert_eq!(timeline.step(at(5_650)), Step::Wait(at(5_750)));
+        assert_eq!(timeline.step(at(5_750)), Step::Kill);
+    }
+
+    #[test]
+    fn a_renewal_moves_the_whole_timeline() {
+        let mut timeline = timeline();
+        timeline.renewed(at(7_900));
+        assert_eq!(timeline.step(at(4_650)), Step::Wait(at(6_650)));
+        timeline.renewed(at(6_900));
+        assert_eq!(timeline.step(at(4_650)), Step::Wait(at(6_650)));
+    }
+
+    #[test]
+    fn a_renewal_after_term_moves_kill_but_does_not_take_term_back() {
+        let mut timeline = timeline();
+        assert_eq!(timeline.step(at(4_650)), Step::Term(Cause::Deadline));
+        timeline.renewed(at(8_900));
+        assert_eq!(timeline.step(at(4_700)), Step::Wait(at(8_650)));
+        assert_eq!(timeline.cause(), Some(Cause::Deadline));
+    }
+
+    #[test]
+    fn a_job_that_ignores_term_is_killed_though_the_store_came_back() {
+        let mut timeline = timeline();
+        assert_eq!(timeline.step(at(4_650)), Step::Term(Cause::Deadline));
+        timeline.renewed(at(100_000));
+        assert_eq!(timeline.step(at(11_649)), Step::Wait(at(11_650)));
+        assert_eq!(timeline.step(at(11_650)), Step::Kill);
+    }
+
+    #[test]
+    fn woken_between_term_and_kill_it_still_asks_first() {
+        let mut timeline = timeline();
+        assert_eq!(timeline.step(at(5_600)), Step::Term(Cause::Deadline));
+        assert_eq!(timeline.step(at(5_600)), Step::Wait(at(5_650)));
+    }
+
+    #[test]
+    fn woken_past_kill_it_kills_at_once() {
+        assert_eq!(timeline().step(at(5_651)), Step::Kill);
+        assert_eq!(timeline().step(Instant::FAR_FUTURE), Step::Kill);
+    }
+
+    #[test]
+    fn a_refused_lease_gives_two_seconds_at_most_and_never_past_kill() {
+        let timing = Timing::new(ms(30_000), None).expect("valid");
+        let pace = Pace::new(&timing, None).expect("valid");
+        let mut timeline = Timeline::new(pace, timing.term(Instant::ZERO).deadline());
+        timeline.stop(Cause::Refused, at(10_000));
+        assert_eq!(timeline.step(at(10_000)), Step::Term(Cause::Refused));
+        assert_eq!(timeline.step(at(10_000)), Step::Wait(at(12_000)));
+
+        let mut late = super::tests::timeline();
+        late.stop(Cause::Refused, at(5_000));
+        assert_eq!(late.step(at(5_000)), Step::Term(Cause::Refused));
+        assert_eq!(late.step(at(5_000)), Step::Wait(at(5_650)));
+    }
+
+    #[test]
+    fn the_first_cause_stands_and_a_later_one_only_hurries() {
+        let mut timeline = timeline();
+        timeline.stop(Cause::CommandEnded, at(1_000));
+        assert_eq!(timeline.step(at(1_000)), Step::Term(Cause::CommandEnded));
+        timeline.stop(Cause::ToolGone, at(1_500));
+        assert_eq!(timeline.step(at(1_500)), Step::Wait(at(2_000)));
+        assert_eq!(timeline.cause(), Some(Cause::CommandEnded));
+    }
+
+    #[test]
+    fn a_pace_that_would_stop_a_healthy_job_is_refused_with_the_limit() {
+        let timing = Timing::new(ms(30_000), None).expect("valid");
+        assert!(Pace::new(&timing, Some(ms(14_130))).is_ok());
+        let message = Pace::new(&timing, Some(ms(14_131))).expect_err("refused");
+        assert!(
+            message.contains("14.131s") && message.contains("14.13s"),
+            "{message}"
+        );
+        assert!(Pace::new(&timing, Some(Duration::MAX)).is_err());
+    }
+
+    #[test]
+    fn every_ttl_has_a_default_pace() {
+        for ttl in [1_000, 1_001, 2_000, 5_000, 30_000, 60_000, 86_400_000] {
+            let timing = Timing::new(ms(ttl), None).expect("valid");
+            assert!(Pace::new(&timing, None).is_ok(), "{ttl}");
+        }
+    }
+
+    #[test]
+    fn the_default_survives_an_outage_of_nine_seconds() {
+        let timing = Timing::default();
+        let pace = Pace::new(&timing, None).expect("valid");
+        assert_eq!(pace.outage(&timing), ms(9_130));
+    }
+}

@@ -1,0 +1,126 @@
+//! What was typed wrongly is said with its value and with what was expected; nothing is started.
+
+use super::Place;
+
+/// Runs the tool, which must refuse with 64 and say each of these.
+fn refused(arguments: &[&str], words: &[&str]) {
+    let place = Place::new();
+    let ended = place.start(place.tool(arguments)).end();
+    assert_eq!(ended.code, Some(64), "{arguments:?} {ended:?}");
+    for word in words {
+        assert!(
+            ended.stderr.contains(word),
+            "{word:?} {arguments:?} {ended:?}"
+        );
+    }
+    assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+    assert!(!place.has("started"), "{arguments:?}");
+}
+
+fn run_refused(options: &[&str], name: &str, words: &[&str]) {
+    let mut arguments = vec!["run"];
+    arguments.extend(options);
+    arguments.extend([name, "--", "touch", "started"]);
+    refused(&arguments, words);
+}
+
+#[test]
+fn names() {
+    run_refused(&[], "", &["\"\"", "empty", "1 to 512 bytes"]);
+    run_refused(
+        &[],
+        &"n".repeat(513),
+        &["nnn", "too long", "1 to 512 bytes"],
+    );
+    run_refused(&[], "a\nb", &["\"a\\nb\"", "control"]);
+    run_refused(&[], "a{b}", &["\"a{b}\"", "brace"]);
+    refused(&["status", "a{b}"], &["\"a{b}\"", "brace"]);
+}
+
+#[test]
+fn durations() {
+    run_refused(&["--ttl", "0s"], "x", &["0ns", "1s to 24h"]);
+    run_refused(&["--ttl", "999ms"], "x", &["999ms", "1s to 24h", "margin"]);
+    run_refused(&["--ttl", "25h"], "x", &["90000s", "1s to 24h"]);
+    run_refused(&["--ttl", "soon"], "x", &["soon", "such as"]);
+    run_refused(&["--ttl", "30"], "x", &["30", "such as"]);
+    run_refused(&["--ttl=-1s"], "x", &["-1s"]);
+    run_refused(&["-w", "later"], "x", &["later", "such as"]);
+    run_refused(&["--connect-timeout", "x"], "x", &["such as"]);
+}
+
+#[test]
+fn settings_that_break_the_stop_timeline() {
+    run_refused(&["--kill-after", "15s"], "x", &["15s", "30s", "14.13s"]);
+    run_refused(&["--margin", "14s"], "x", &["14s", "third"]);
+    run_refused(&["--margin", "0s"], "x", &["0ns", "more than 0"]);
+    run_refused(&["--margin", "9s"], "x", &["10s", "9s"]);
+    run_refused(
+        &["--ttl", "2s", "--margin", "600ms"],
+        "x",
+        &["600ms", "kill-after"],
+    );
+}
+
+#[test]
+fn stores() {
+    run_refused(&["--store", "etcd://host"], "x", &["etcd"]);
+    run_refused(&["--store", "redis://host:port"], "x", &["port"]);
+    run_refused(&["--store", ""], "x", &["\"\""]);
+    run_refused(&["--store", "nonsense"], "x", &["nonsense"]);
+}
+
+#[test]
+fn a_password_is_not_repeated() {
+    let place = Place::new();
+    for url in ["etcd://user:hush@host", "redis://user:hush@host:port/x"] {
+        let ended = place
+            .start(place.tool(&["run", "--store", url, "x", "--", "touch", "started"]))
+            .end();
+        assert_eq!(ended.code, Some(64), "{ended:?}");
+        assert!(!ended.stderr.contains("hush"), "{ended:?}");
+    }
+}
+
+#[test]
+fn commands_and_options() {
+    refused(&["run", "x", "--"], &["COMMAND"]);
+    refused(&["run", "x"], &["COMMAND"]);
+    refused(&["run"], &["NAME"]);
+    refused(&[], &["run"]);
+    refused(&["walk"], &["walk"]);
+    run_refused(&["--no-such-option"], "x", &["--no-such-option"]);
+    run_refused(&["-n", "-w", "1s"], "x", &["--nonblock", "--wait"]);
+    run_refused(&["-E", "300"], "x", &["300"]);
+    run_refused(&["--label", "a\tb"], "x", &["label", "control"]);
+    run_refused(&["--label", &"l".repeat(201)], "x", &["label", "200"]);
+}
+
+#[test]
+fn limits() {
+    run_refused(
+        &["--max-runtime", "0s"],
+        "x",
+        &["max-runtime", "0ns", "more than 0s"],
+    );
+    run_refused(&["--max-hold", "0s"], "x", &["max-hold", "more than 0s"]);
+    run_refused(&["--hold-at-least", "25h"], "x", &["90000s", "at most 24h"]);
+    run_refused(&["--min-token", "0"], "x", &["token", "whole number"]);
+    run_refused(&["--min-token", "many"], "x", &["\"many\"", "whole number"]);
+    run_refused(&["--store-file", "/no/such/file"], "x", &["/no/such/file"]);
+}
+
+#[test]
+fn a_check_outside_of_a_job() {
+    refused(&["check"], &["LEASEHOLD_STATUS_FILE", "leasehold run"]);
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let place = Place::new();
+    for arguments in [&["--help"][..], &["run", "--help"], &["--version"]] {
+        let ended = place.start(place.tool(arguments)).end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stdout.contains("leasehold"), "{ended:?}");
+    }
+}

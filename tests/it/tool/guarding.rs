@@ -1,0 +1,118 @@
+//! The job ends before its lease does, whatever becomes of the tool.
+
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
+use rustix::process::{Signal, kill_process};
+
+use super::{LOOK_FOR_RIVALS, Place, STUBBORN_FAMILY, is_alive, until};
+
+/// Starts a stubborn family under a short lease, does something to its tool, and has a rival look for it.
+fn a_rival_finds_nobody_after(harm: impl FnOnce(&super::Process)) -> (Place, super::Process) {
+    let place = Place::new();
+    let first = place.run(&["--ttl", "2s"], STUBBORN_FAMILY);
+    place.mark("pids");
+    let token =
+        serde_json::from_str::<serde_json::Value>(&status(&place)).expect("JSON")[0]["token"]
+            .as_u64()
+            .expect("a token");
+
+    let began = Monotonic.now();
+    harm(&first);
+    let mut second = place.run(&["--ttl", "2s"], LOOK_FOR_RIVALS);
+    let ended = second.end();
+    let waited = Monotonic.now().since(began);
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        waited < Duration::from_secs(3),
+        "ttl and a second: {waited:?}"
+    );
+    let rivals = place.mark("rivals");
+    assert_eq!(rivals.matches("gone").count(), 2, "{rivals}");
+    assert_eq!(rivals.matches("alive").count(), 0, "{rivals}");
+    assert!(place.numbers("second")[0] > token);
+    (place, first)
+}
+
+fn status(place: &Place) -> String {
+    place.start(place.tool(&["status", "--json"])).end().stdout
+}
+
+#[test]
+fn a_killed_tool_leaves_neither_job_nor_grandchild_to_the_next() {
+    a_rival_finds_nobody_after(|tool| tool.signal(Signal::KILL));
+}
+
+#[test]
+fn a_stopped_tool_loses_its_job_in_time_and_exits_79_when_it_wakes() {
+    let (_place, mut first) = a_rival_finds_nobody_after(|tool| tool.signal(Signal::STOP));
+    first.signal(Signal::CONT);
+    let ended = first.end();
+    assert_eq!(ended.code, Some(79), "{ended:?}");
+}
+
+#[test]
+fn a_tool_stopped_for_a_moment_goes_on() {
+    let place = Place::new();
+    let mut run = place.run(&["--ttl", "4s"], "echo up > first; sleep 1.5; exit 4");
+    place.mark("first");
+    run.signal(Signal::STOP);
+    run.signal(Signal::CONT);
+    assert_eq!(run.end().code, Some(4));
+}
+
+#[test]
+fn a_killed_guardian_counts_as_a_loss() {
+    let place = Place::new();
+    let mut run = place.run(&["--ttl", "2s"], STUBBORN_FAMILY);
+    let pids = place.numbers("pids");
+    kill_process(run.guardian(), Signal::KILL).expect("it lives");
+    let ended = run.end();
+    assert_eq!(ended.code, Some(79), "{ended:?}");
+    assert!(pids.into_iter().all(|pid| !is_alive(pid)));
+}
+
+#[test]
+fn a_stopped_guardian_does_not_save_the_job() {
+    let place = Place::new();
+    let mut run = place.run(&["--ttl", "2s"], STUBBORN_FAMILY);
+    let pids = place.numbers("pids");
+    let guardian = run.guardian();
+    kill_process(guardian, Signal::STOP).expect("it lives");
+    super::loss::block(&place, || {
+        // Nobody can reap what has ended but the one that is stopped.
+        until("the job's end", || pids.iter().all(|pid| is_dead(*pid)));
+    });
+    kill_process(guardian, Signal::CONT).expect("it lives");
+    assert_eq!(run.end().code, Some(79));
+}
+
+#[test]
+fn the_command_itself_ends_when_tool_and_guardian_are_killed_together() {
+    let place = Place::new();
+    let run = place.run(&[], "echo $$ > pids; exec sleep 20");
+    let pid = place.numbers("pids")[0];
+    let guardian = run.guardian();
+    run.signal(Signal::STOP);
+    kill_process(guardian, Signal::KILL).expect("it lives");
+    run.signal(Signal::KILL);
+    until("the command's end", || is_dead(pid));
+}
+
+/// Ended, whether reaped or not.
+fn is_dead(pid: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
+#[test]
+fn a_killed_tool_leaves_no_status_file() {
+    let place = Place::new();
+    let script = "echo $LEASEHOLD_STATUS_FILE > path; sleep 20";
+    let run = place.run(&["--ttl", "2s"], script);
+    let path = place.mark("path");
+    assert!(place.has(&path));
+    run.signal(Signal::KILL);
+    until("the file's end", || !place.has(&path));
+}

@@ -1,0 +1,153 @@
+//! What the job gets, and how its end is passed on.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
+
+use super::{Place, is_alive};
+
+#[test]
+fn the_commands_own_code_is_passed_on() {
+    let place = Place::new();
+    for code in [0, 1, 42, 75, 79, 255] {
+        let ended = place.run(&[], &format!("exit {code}")).end();
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_command_that_died_of_a_signal_is_128_and_its_number() {
+    let place = Place::new();
+    for (name, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139)] {
+        let ended = place.run(&[], &format!("kill -{name} $$")).end();
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_missing_command_is_127_and_one_that_cannot_run_126() {
+    let place = Place::new();
+    let ended = place
+        .start(place.tool(&["run", "x", "--", "no-such-command"]))
+        .end();
+    assert_eq!(ended.code, Some(127), "{ended:?}");
+    assert!(ended.stderr.contains("no-such-command"), "{ended:?}");
+    std::fs::write(place.path("text"), "text").expect("written");
+    let ended = place.start(place.tool(&["run", "x", "--", "./text"])).end();
+    assert_eq!(ended.code, Some(126), "{ended:?}");
+    assert!(ended.stderr.contains("./text"), "{ended:?}");
+}
+
+#[test]
+fn standard_input_and_output_pass_through() {
+    let place = Place::new();
+    let mut command = place.tool(&["run", "x", "--", "cat"]);
+    command.stdin(Stdio::piped());
+    let mut run = place.start(command);
+    let mut stdin = run.child.stdin.take().expect("piped");
+    let text = "a line\n".repeat(100_000);
+    stdin.write_all(text.as_bytes()).expect("read by the job");
+    drop(stdin);
+    let ended = run.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout == text);
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn arguments_arrive_as_they_were_typed() {
+    let place = Place::new();
+    let arguments = [
+        "run", "x", "--", "printf", "%s|", "a b", "", "$HOME", "--", "-n",
+    ];
+    let ended = place.start(place.tool(&arguments)).end();
+    assert_eq!(ended.stdout, "a b||$HOME|--|-n|");
+}
+
+#[test]
+fn the_job_learns_its_lease_from_its_environment() {
+    let place = Place::new();
+    let script =
+        "echo $LEASEHOLD_NAME $LEASEHOLD_TTL_MS ${#LEASEHOLD_HOLDER} $LEASEHOLD_TOKEN > told
+        cp $LEASEHOLD_STATUS_FILE status; echo $LEASEHOLD_STATUS_FILE > path";
+    let ended = place.run(&["--ttl", "7s"], script).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let told = place.mark("told");
+    assert!(told.starts_with("x 7000 49 "), "{told}");
+
+    let status: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(place.path("status")).expect("copied"))
+            .expect("JSON");
+    assert_eq!(status["name"], "x");
+    assert_eq!(status["state"], "held");
+    assert!(
+        told.ends_with(&status["token"].to_string()),
+        "{told} {status}"
+    );
+    assert!(!place.has(&place.mark("path")), "removed at the end");
+}
+
+#[test]
+fn the_status_file_is_for_its_owner_only() {
+    let place = Place::new();
+    let _run = place.run(&[], "echo $LEASEHOLD_STATUS_FILE > path; sleep 20");
+    let metadata = std::fs::metadata(place.mark("path")).expect("there while the job runs");
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn an_address_with_a_password_is_not_passed_on() {
+    let place = Place::new();
+    let url = format!("sqlite:{}", place.store().display());
+    let arguments = [
+        "run",
+        "--store",
+        &url,
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo [$LEASEHOLD_STORE] > told",
+    ];
+    let mut command = place.tool(&arguments);
+    command.env("LEASEHOLD_STORE", "redis://user:secret@host");
+    assert_eq!(place.start(command).end().code, Some(0));
+    assert_eq!(place.mark("told"), "[]");
+}
+
+#[test]
+fn what_the_command_leaves_in_its_group_is_ended_before_the_lease_is_free() {
+    let place = Place::new();
+    let script = "sleep 20 & echo $! > pids; exit 5";
+    let ended = place.run(&["--ttl", "2s"], script).end();
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    let pid = place.numbers("pids")[0];
+    assert!(!is_alive(pid));
+}
+
+#[test]
+fn an_ended_process_that_nobody_reaps_does_not_hold_up_the_end() {
+    let place = Place::new();
+    // A child of the group whose parent leaves the group and never asks for its end.
+    let script = "sh -c 'sleep 20 & exec setsid sleep 8' &
+        until test \"$(cut -d' ' -f6 /proc/$!/stat)\" = $!; do :; done; exit 6";
+    let began = Monotonic.now();
+    let ended = place.run(&["--ttl", "2s"], script).end();
+    assert_eq!(ended.code, Some(6), "{ended:?}");
+    let took = Monotonic.now().since(began);
+    assert!(took < Duration::from_secs(4), "{took:?}");
+}
+
+#[test]
+fn what_left_the_group_runs_on_and_is_reported() {
+    let place = Place::new();
+    let ended = place.run(&[], "setsid sh -c 'echo $$ > pids; exec sleep 5' & while ! test -s pids; do sleep 0.01; done; exit 6").end();
+    assert_eq!(ended.code, Some(6), "{ended:?}");
+    let pid = place.numbers("pids")[0];
+    assert!(is_alive(pid));
+    assert!(ended.stderr.contains(&format!("pids=[{pid}]")), "{ended:?}");
+}

@@ -1,0 +1,71 @@
+//! How long a job and its lease may and must last.
+
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
+
+use super::{Place, STUBBORN_FAMILY, is_alive};
+
+#[test]
+fn a_job_that_runs_for_too_long_is_ended_with_124() {
+    let place = Place::new();
+    let began = Monotonic.now();
+    let options = ["--max-runtime", "300ms", "--kill-after", "300ms"];
+    let ended = place.run(&options, STUBBORN_FAMILY).end();
+    assert_eq!(ended.code, Some(124), "{ended:?}");
+    let took = Monotonic.now().since(began);
+    assert!(took >= Duration::from_millis(600), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(place.numbers("pids").into_iter().all(|pid| !is_alive(pid)));
+}
+
+#[test]
+fn a_job_that_ends_before_its_time_keeps_its_code() {
+    let place = Place::new();
+    let ended = place.run(&["--max-runtime", "20s"], "exit 3").end();
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+}
+
+#[test]
+fn a_lease_that_is_held_for_too_long_is_ended_with_79() {
+    let place = Place::new();
+    let options = ["--max-hold", "300ms", "--kill-after", "300ms"];
+    let ended = place.run(&options, "exec sleep 20").end();
+    assert_eq!(ended.code, Some(79), "{ended:?}");
+    assert!(ended.stderr.contains("max_hold"), "{ended:?}");
+}
+
+#[test]
+fn a_short_job_keeps_its_name_taken_while_the_tool_is_gone() {
+    let place = Place::new();
+    let began = Monotonic.now();
+    assert_eq!(
+        place.run(&["--hold-at-least", "1500ms"], "true").end().code,
+        Some(0)
+    );
+    assert!(Monotonic.now().since(began) < Duration::from_millis(1_400));
+    assert_eq!(place.run(&["-n"], "echo up > second").end().code, Some(75));
+    assert_eq!(place.run(&[], "echo up > third").end().code, Some(0));
+    assert!(Monotonic.now().since(began) >= Duration::from_millis(1_500));
+    assert!(!place.has("second"));
+}
+
+#[test]
+fn a_long_job_frees_its_name_at_its_end() {
+    let place = Place::new();
+    let ended = place.run(&["--hold-at-least", "100ms"], "sleep 0.2").end();
+    assert_eq!(ended.code, Some(0));
+    assert_eq!(place.run(&["-n"], "true").end().code, Some(0));
+}
+
+#[test]
+fn the_token_is_lifted_over_what_storage_has_seen() {
+    let place = Place::new();
+    let told = "echo $LEASEHOLD_TOKEN > token";
+    assert_eq!(place.run(&[], told).end().code, Some(0));
+    // Ahead of the clock, as after a restore from a machine whose clock was fast.
+    let seen = place.numbers("token")[0] + 3_600_000_000;
+    let ended = place.run(&["--min-token", &seen.to_string()], told).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(place.numbers("token")[0] > seen);
+}

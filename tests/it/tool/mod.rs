@@ -1,0 +1,217 @@
+//! The tool, as a person or a cron table meets it: the real program, on an embedded store in a folder of the test.
+//!
+//! Jobs are short shell scripts that leave their marks as files in that folder. Each ends by itself within a minute, so
+//! that nothing stays should a test fail.
+
+mod bad_input;
+mod exclusion;
+mod guarding;
+mod job;
+mod limits;
+mod loss;
+mod operators;
+mod pages;
+mod reports;
+mod signals;
+mod store_faults;
+mod terminal;
+mod watching;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// Longer than anything here takes, also on a busy machine.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The folder of one test, with its store and the marks of its jobs.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
+    }
+
+    fn store(&self) -> PathBuf {
+        self.path("leases.sqlite")
+    }
+
+    /// The tool with these arguments, and with nothing of the caller's environment that concerns it.
+    fn tool(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("LEASEHOLD_") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env(
+                "LEASEHOLD_STORE",
+                format!("sqlite:{}", self.store().display()),
+            )
+            .env("XDG_RUNTIME_DIR", self.0.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Another program in the same surroundings, such as one that starts the tool.
+    fn program(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        let tool = self.tool(&[]);
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env("TOOL", env!("CARGO_BIN_EXE_leasehold"))
+            .stdin(Stdio::null());
+        for (name, value) in tool.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    }
+
+    /// Starts `leasehold run` of this script under the name `x`.
+    fn run(&self, options: &[&str], script: &str) -> Process {
+        let mut arguments = vec!["run"];
+        arguments.extend(options);
+        arguments.extend(["x", "--", "sh", "-c", script]);
+        self.start(self.tool(&arguments))
+    }
+
+    /// Starts the tool; what it says is kept in files, so that nobody has to read along.
+    fn start(&self, mut command: Command) -> Process {
+        let stderr = tempfile::NamedTempFile::new_in(self.0.path()).expect("a file");
+        let stdout = tempfile::NamedTempFile::new_in(self.0.path()).expect("a file");
+        command.stderr(stderr.reopen().expect("opened"));
+        command.stdout(stdout.reopen().expect("opened"));
+        Process {
+            child: command.spawn().expect("the tool starts"),
+            stdout,
+            stderr,
+        }
+    }
+
+    /// Waits until a job has written a whole line to this file, and reads all of it.
+    fn mark(&self, file: &str) -> String {
+        let path = self.path(file);
+        let read = || {
+            fs::read_to_string(&path)
+                .ok()
+                .filter(|text| text.ends_with('\n'))
+        };
+        until(&format!("the mark {file}"), || read().is_some());
+        read().expect("there a moment ago").trim().into()
+    }
+
+    /// The numbers in a mark.
+    fn numbers(&self, file: &str) -> Vec<u64> {
+        let mark = self.mark(file);
+        let numbers = mark.split_whitespace().map(str::parse);
+        numbers.map(|number| number.expect("a number")).collect()
+    }
+
+    fn has(&self, file: &str) -> bool {
+        self.path(file).exists()
+    }
+}
+
+/// A running tool. Killed if the test ends first; its guardian then ends its job.
+struct Process {
+    child: Child,
+    stdout: tempfile::NamedTempFile,
+    stderr: tempfile::NamedTempFile,
+}
+
+/// What became of it.
+#[derive(Debug)]
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Process {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it lives");
+    }
+
+    /// Waits for its end.
+    fn end(&mut self) -> Ended {
+        let mut status: Option<ExitStatus> = None;
+        until("the tool's end", || {
+            status = self.child.try_wait().expect("our child");
+            status.is_some()
+        });
+        Ended {
+            code: status.and_then(|status| status.code()),
+            stdout: fs::read_to_string(&self.stdout).expect("its output"),
+            stderr: self.said(),
+        }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.stderr).expect("its output")
+    }
+
+    /// Waits until it has said this.
+    fn wait_to_say(&self, text: &str) {
+        until(text, || self.said().contains(text));
+    }
+
+    /// The guardian: its one child that is called so.
+    fn guardian(&self) -> Pid {
+        let path = format!("/proc/{0}/task/{0}/children", self.child.id());
+        let children = fs::read_to_string(path).expect("it lives");
+        let pid = children.split_whitespace().next().expect("a guardian");
+        Pid::from_raw(pid.parse().expect("a number")).expect("positive")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for something to become true.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "other processes tell nobody; looked at again and again within a limit"
+)]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Monotonic.now().after(LIMIT);
+    while !is_so() {
+        assert!(Monotonic.now() < end, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Whether a process is there; also one that ended and that nobody has reaped yet.
+fn is_alive(pid: u64) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    test_kill_process(pid.expect("a pid")).is_ok()
+}
+
+/// A job that leaves its own pid and a grandchild's in `pids`, and neither heeds TERM nor ends soon.
+const STUBBORN_FAMILY: &str = "trap '' TERM
+    sh -c 'trap \"\" TERM; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 1; done' &
+    echo $$ $! > pids
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 1; done";
+
+/// A job that says in `rivals` which of the pids in `pids` are still there.
+const LOOK_FOR_RIVALS: &str = "for pid in $(cat pids); do
+        if kill -0 $pid 2>/dev/null; then echo alive $pid; else echo gone $pid; fi
+    done > rivals; echo $LEASEHOLD_TOKEN > second";

@@ -1,0 +1,106 @@
+//! `evict`, `wait`, and settings that do not come from the command line.
+
+use super::Place;
+
+#[test]
+fn an_evicted_holder_is_told_and_its_name_is_free_after_its_job() {
+    let place = Place::new();
+    let mut first = place.run(&["--ttl", "2s"], super::STUBBORN_FAMILY);
+    place.mark("pids");
+    let ended = place.start(place.tool(&["evict", "x"])).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("evicted"), "{ended:?}");
+    assert_eq!(place.run(&["-n"], "true").end().code, Some(75));
+    assert_eq!(place.run(&[], super::LOOK_FOR_RIVALS).end().code, Some(0));
+    assert!(!place.mark("rivals").contains("alive"));
+    assert_eq!(first.end().code, Some(79));
+}
+
+#[test]
+fn an_eviction_now_frees_the_name_at_once() {
+    let place = Place::new();
+    let mut first = place.run(&[], "echo up > first; exec sleep 20");
+    place.mark("first");
+    let ended = place.start(place.tool(&["evict", "--now", "x"])).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(place.run(&["-n"], "true").end().code, Some(0));
+    drop(place.start(place.tool(&["status"])));
+    first.signal(rustix::process::Signal::TERM);
+    first.end();
+}
+
+#[test]
+fn nobody_to_evict_is_said_and_no_error() {
+    let place = Place::new();
+    let ended = place.start(place.tool(&["evict", "x"])).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("nobody"), "{ended:?}");
+}
+
+#[test]
+fn waiting_ends_when_the_name_is_free_and_takes_nothing() {
+    let place = Place::new();
+    let ended = place.start(place.tool(&["wait", "x"])).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+
+    let _first = place.run(
+        &[],
+        "echo up > first; while ! test -s go; do sleep 0.05; done; echo over > over",
+    );
+    place.mark("first");
+    let ended = place.start(place.tool(&["wait", "-w", "200ms", "x"])).end();
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    let mut waiting = place.start(place.tool(&["wait", "x"]));
+    waiting.wait_to_say("waiting for");
+    std::fs::write(place.path("go"), "now").expect("written");
+    assert_eq!(waiting.end().code, Some(0));
+    assert!(place.has("over"));
+    assert_eq!(place.run(&["-n"], "true").end().code, Some(0));
+}
+
+#[test]
+fn settings_come_from_the_environment_too_and_options_win() {
+    let place = Place::new();
+    let told = "echo $LEASEHOLD_TTL_MS > ttl";
+    let mut command = place.tool(&["run", "x", "--", "sh", "-c", told]);
+    command.env("LEASEHOLD_TTL", "7s");
+    assert_eq!(place.start(command).end().code, Some(0));
+    assert_eq!(place.mark("ttl"), "7000");
+    let mut command = place.tool(&["run", "--ttl", "8s", "x", "--", "sh", "-c", told]);
+    command.env("LEASEHOLD_TTL", "7s");
+    assert_eq!(place.start(command).end().code, Some(0));
+    assert_eq!(place.mark("ttl"), "8000");
+}
+
+#[test]
+fn the_store_can_be_named_by_a_file() {
+    let place = Place::new();
+    let url = format!("sqlite:{}\n", place.path("other.sqlite").display());
+    std::fs::write(place.path("url"), url).expect("written");
+    let command = place.tool(&["run", "--store-file", "url", "x", "--", "true"]);
+    let ended = place.start(command).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(place.has("other.sqlite"));
+    assert!(!place.store().exists(), "an option wins over a variable");
+}
+
+#[test]
+fn the_library_logs_where_it_is_asked_to() {
+    let place = Place::new();
+    let run = |format: &str| {
+        let mut command = place.tool(&["run", "x", "--", "sleep", "0.2"]);
+        command
+            .env("LEASEHOLD_LOG", "leasehold=trace")
+            .env("LEASEHOLD_LOG_FORMAT", format);
+        place.start(command).end()
+    };
+    let text = run("text");
+    assert!(text.stderr.contains("leasehold"), "{text:?}");
+    let json = run("json").stderr;
+    let line = json.lines().next().expect("a line");
+    assert!(
+        serde_json::from_str::<serde_json::Value>(line).is_ok(),
+        "{json}"
+    );
+    assert_eq!(run("xml").code, Some(64));
+}

@@ -1,0 +1,85 @@
+//! Signals reach the job, and end a wait.
+
+use rustix::process::Signal;
+
+use super::Place;
+
+#[test]
+fn a_signal_while_waiting_ends_the_wait() {
+    let place = Place::new();
+    let _first = place.run(&[], "echo up > first; sleep 20");
+    place.mark("first");
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        let mut second = place.run(&[], "echo up > second");
+        second.wait_to_say("waiting for");
+        second.signal(signal);
+        let ended = second.end();
+        assert_eq!(ended.code, Some(128 + signal.as_raw()), "{ended:?}");
+    }
+    assert!(!place.has("second"));
+}
+
+#[test]
+fn a_signal_while_running_goes_to_the_job_whose_end_is_passed_on() {
+    let place = Place::new();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        let file = format!("up-{}", signal.as_raw());
+        let mut run = place.run(&[], &format!("echo up > {file}; exec sleep 20"));
+        place.mark(&file);
+        run.signal(signal);
+        let ended = run.end();
+        assert_eq!(ended.code, Some(128 + signal.as_raw()), "{ended:?}");
+    }
+}
+
+#[test]
+fn each_of_the_other_signals_reaches_the_job() {
+    let place = Place::new();
+    for (signal, name) in [
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::WINCH, "WINCH"),
+        (Signal::CONT, "CONT"),
+    ] {
+        let script = format!(
+            "trap 'echo {name} > got-{name}; exit 7' {name}; echo up > up-{name}; while :; do sleep 0.05; done"
+        );
+        let mut run = place.run(&[], &script);
+        place.mark(&format!("up-{name}"));
+        run.signal(signal);
+        let ended = run.end();
+        assert_eq!(ended.code, Some(7), "{name} {ended:?}");
+        assert_eq!(place.mark(&format!("got-{name}")), name);
+    }
+}
+
+#[test]
+fn a_signal_reaches_the_whole_group() {
+    let place = Place::new();
+    let script = "sh -c 'trap \"echo got > got; exit\" TERM; echo up > up; while :; do sleep 0.05; done' & wait; wait";
+    let mut run = place.run(&[], script);
+    place.mark("up");
+    run.signal(Signal::TERM);
+    place.mark("got");
+    assert_eq!(run.end().code, Some(143));
+}
+
+#[test]
+fn a_second_term_is_passed_on_as_well() {
+    let place = Place::new();
+    let script = "trap 'echo got >> got' TERM; echo up > up; while test $(cat got 2>/dev/null | wc -l) -lt 2; do sleep 0.05; done; exit 8";
+    let mut run = place.run(&[], script);
+    place.mark("up");
+    run.signal(Signal::TERM);
+    place.mark("got");
+    run.signal(Signal::TERM);
+    assert_eq!(run.end().code, Some(8));
+}
+
+#[test]
+fn a_signal_that_was_ignored_stays_ignored_for_the_job() {
+    let place = Place::new();
+    let script = "trap '' HUP; exec $TOOL run x -- sh -c 'kill -HUP $$; exit 9'";
+    let command = place.program("sh", &["-c", script]);
+    assert_eq!(place.start(command).end().code, Some(9));
+}

@@ -1,0 +1,188 @@
+//! A job that is started from a shell on a terminal, and the keys that are pressed there.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::Child;
+use std::sync::{Arc, Mutex};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use super::{Place, until};
+
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+
+/// A shell with job control on a terminal of its own.
+struct Shell {
+    child: Child,
+    keys: File,
+    screen: Arc<Mutex<String>>,
+}
+
+impl Shell {
+    fn on(place: &Place) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&master).expect("granted");
+        unlockpt(&master).expect("unlocked");
+        let name = ptsname(&master, Vec::new()).expect("its name");
+        let slave = || {
+            let mut options = File::options();
+            let path = name.to_str().expect("a path");
+            options.read(true).write(true).open(path).expect("opened")
+        };
+        let mut shell = place.program("setsid", &["--ctty", "sh", "-i"]);
+        shell
+            .env("PS1", "ready> ")
+            .stdin(slave())
+            .stdout(slave())
+            .stderr(slave());
+        let child = shell.spawn().expect("util-linux is installed");
+        let keys = File::from(master);
+        let screen = Arc::<Mutex<String>>::default();
+        let (mut output, target) = (keys.try_clone().expect("a copy"), screen.clone());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // An error is the end: nobody has the other side open any more.
+            while let Ok(length @ 1..) = output.read(&mut bytes) {
+                let text = String::from_utf8_lossy(&bytes[..length]);
+                target.lock().expect("whole").push_str(&text);
+            }
+        });
+        let shell = Self {
+            child,
+            keys,
+            screen,
+        };
+        shell.sees("ready> ");
+        shell
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("pressed");
+    }
+
+    /// Waits until the screen shows this, and wipes it.
+    fn sees(&self, text: &str) {
+        until(&format!("{text:?} on the screen"), || {
+            self.screen.lock().expect("whole").contains(text)
+        });
+        self.screen.lock().expect("whole").clear();
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the screen: {}", self.screen.lock().expect("whole"));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A job that says what it reads.
+const READER: &str =
+    "$TOOL run x -- sh -c 'echo is-$((1+1)); while read line; do echo got-$line; done'\n";
+
+#[test]
+fn a_job_can_read_the_terminal() {
+    let place = Place::new();
+    let mut shell = Shell::on(&place);
+    shell.press(READER);
+    shell.sees("is-2");
+    shell.press("hello\n");
+    shell.sees("got-hello");
+    shell.press("\x04");
+    shell.sees("ready> ");
+}
+
+#[test]
+fn ctrl_c_ends_the_job_and_the_code_says_so() {
+    let place = Place::new();
+    let mut shell = Shell::on(&place);
+    shell.press(READER);
+    shell.sees("is-2");
+    shell.press(CTRL_C);
+    shell.sees("ready> ");
+    shell.press("echo code-$?\n");
+    shell.sees("code-130");
+}
+
+#[test]
+fn ctrl_z_stops_the_job_and_fg_gives_it_the_terminal_again() {
+    let place = Place::new();
+    let mut shell = Shell::on(&place);
+    shell.press(READER);
+    shell.sees("is-2");
+    shell.press(CTRL_Z);
+    shell.sees("ready> ");
+    shell.press("jobs\n");
+    shell.sees("Stopped");
+    shell.press("fg\n");
+    shell.press("again\n");
+    shell.sees("got-again");
+    shell.press(CTRL_C);
+    shell.sees("ready> ");
+}
+
+#[test]
+fn a_job_in_a_pipe_gets_the_terminal_when_it_asks_for_it() {
+    let place = Place::new();
+    let mut shell = Shell::on(&place);
+    shell.press("$TOOL run x -- sh -c 'read line; echo got-$line' | cat\n");
+    shell.press("piped\n");
+    shell.sees("got-piped");
+    shell.sees("ready> ");
+}
+
+#[test]
+fn a_job_in_the_background_is_stopped_when_it_reads_and_goes_on_in_the_foreground() {
+    let place = Place::new();
+    let mut shell = Shell::on(&place);
+    shell.press("$TOOL run x -- sh -c 'echo up > up; read line; echo got-$line' &\n");
+    place.mark("up");
+    until("the job to be stopped", || {
+        shell.press("jobs\n");
+        let screen = shell.screen.lock().expect("whole");
+        screen.contains("Stopped")
+    });
+    shell.press("fg\n");
+    shell.press("late\n");
+    shell.sees("got-late");
+}
+
+#[test]
+fn a_job_that_is_stopped_for_longer_than_its_lease_is_ended() {
+    let place = Place::new();
+    let mut shell = Shell::on(&place);
+    shell.press("$TOOL run --ttl 1s x -- sh -c 'echo is-$((1+1)); echo $$ > pid; sleep 20'\n");
+    shell.sees("is-2");
+    let pid = place.numbers("pid")[0];
+    shell.press(CTRL_Z);
+    shell.sees("ready> ");
+    until("the job's end", || !super::is_alive(pid));
+    shell.press("fg\n");
+    shell.sees("ready> ");
+    shell.press("echo code-$?\n");
+    shell.sees("code-79");
+}
+
+#[test]
+fn a_wait_can_be_stopped_and_goes_on() {
+    let place = Place::new();
+    let _first = place.run(
+        &[],
+        "echo up > first; while ! test -s go; do sleep 0.05; done",
+    );
+    place.mark("first");
+    let mut shell = Shell::on(&place);
+    shell.press("$TOOL run x -- echo is-$((1+1))\n");
+    shell.sees("waiting for");
+    shell.press(CTRL_Z);
+    shell.sees("ready> ");
+    shell.press("jobs\n");
+    shell.sees("Stopped");
+    shell.press("fg\n");
+    std::fs::write(place.path("go"), "now").expect("written");
+    shell.sees("is-2");
+}

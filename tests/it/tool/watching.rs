@@ -1,0 +1,65 @@
+//! `status`: who holds what.
+
+use serde_json::Value;
+
+use super::Place;
+
+fn status(place: &Place, arguments: &[&str]) -> Value {
+    let mut all = vec!["status", "--json"];
+    all.extend(arguments);
+    let ended = place.start(place.tool(&all)).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    serde_json::from_str(&ended.stdout).expect("JSON")
+}
+
+#[test]
+fn a_holder_is_shown_with_all_that_is_known() {
+    let place = Place::new();
+    let run = place.run(
+        &["--label", "a label"],
+        "echo $LEASEHOLD_TOKEN $LEASEHOLD_HOLDER > told; sleep 20",
+    );
+    let told = place.mark("told");
+    let list = status(&place, &[]);
+    let row = &list[0];
+    assert_eq!(row["name"], "x");
+    assert_eq!(row["label"], "a label");
+    assert_eq!(row["pid"], run.child.id());
+    assert_eq!(
+        format!("{} {}", row["token"], row["holder"].as_str().expect("text")),
+        told
+    );
+    assert!(row["host"].is_string());
+    let since = row["since"].as_str().expect("text");
+    assert!(since.ends_with('Z') && since.contains('T'), "{since}");
+    let remaining = row["remaining_ms"].as_u64().expect("a number");
+    assert!((1..=30_000).contains(&remaining), "{remaining}");
+    assert_eq!(status(&place, &["x"])[0]["token"], row["token"]);
+    assert_eq!(status(&place, &["y"]), Value::Array(Vec::new()));
+}
+
+#[test]
+fn an_empty_store_is_an_empty_list() {
+    let place = Place::new();
+    assert_eq!(status(&place, &[]), Value::Array(Vec::new()));
+}
+
+#[test]
+fn people_are_told_where_the_leases_are_kept() {
+    let place = Place::new();
+    let _run = place.run(&[], "echo up > up; sleep 20");
+    place.mark("up");
+    let ended = place.start(place.tool(&["status"])).end();
+    assert!(ended.stdout.contains("leases.sqlite"), "{ended:?}");
+    assert!(ended.stdout.contains("x host="), "{ended:?}");
+}
+
+#[test]
+fn a_reader_who_left_is_no_fault() {
+    let place = Place::new();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = place.tool(&["status"]);
+    let status = command.stdout(writer).status().expect("run");
+    assert_eq!(status.code(), Some(0));
+}
