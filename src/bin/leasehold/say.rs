@@ -50,6 +50,11 @@ pub fn as_json(name: &str) {
     let _ = JSON_NAME.set(name.into());
 }
 
+/// Whether a person reads along and wants to know more than failures.
+pub fn is_for_people() -> bool {
+    JSON_NAME.get().is_none() && LOUDNESS.load(Ordering::Relaxed) >= Loudness::Normal as u8
+}
+
 /// Why the tool fails. Always said.
 pub fn failure(message: impl Display) {
     line(Loudness::Quiet, "failed", message);
