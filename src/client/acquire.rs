@@ -380,8 +380,7 @@ impl Call {
     /// Makes a lease of a grant, if it came in time and its token did not fall.
     fn granted(&self, pending: Pending, grant: Grant, sent_at: Instant) -> Result<Asked, Error> {
         let Pending { enrollment, claim } = pending;
-        let term = self.timing.term(sent_at);
-        let held = enrollment.hold(term);
+        let held = enrollment.hold(self.timing.term(sent_at));
         if let Some(floor) = claim.floor.filter(|floor| grant.token <= *floor) {
             telemetry::token_fell(self.name.as_str(), grant.token.get(), floor.get());
             return Err(Error::new(
@@ -392,7 +391,7 @@ impl Call {
                 ),
             ));
         }
-        held.map_err(|_| shut_down())?;
+        let term = held.map_err(|_| shut_down())?;
         self.client.raise_floor(&self.name, grant.token);
         if !term.is_fresh(self.clock.now()) {
             return Ok(Asked::Late);

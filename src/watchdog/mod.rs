@@ -235,14 +235,14 @@ impl Enrollment {
             .claim_answered(self.key(), attempt.before);
     }
 
-    /// Begins to renew.
+    /// Begins to renew. Answers the term that counts, if need be a shorter one.
     ///
     /// # Errors
     /// The reason, if the client ended all leases meanwhile.
-    pub(crate) fn hold(&self, term: Term) -> Result<(), Reason> {
-        let is_earlier = self.shared.schedule().hold(self.key(), term)?;
+    pub(crate) fn hold(&self, term: Term) -> Result<Term, Reason> {
+        let (term, is_earlier) = self.shared.schedule().hold(self.key(), term)?;
         self.shared.wake_if(is_earlier);
-        Ok(())
+        Ok(term)
     }
 
     /// Ends the enrollment before its release is sent by the caller. `None`: there is nothing to release. The loop sends

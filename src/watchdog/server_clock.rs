@@ -1,7 +1,8 @@
 //! Tells a step of the server's clock from the passing of time.
 //!
 //! A server counts expiry on its own wall clock. When that is stepped forward, every lease on it ends earlier than its
-//! holder believes. Each batch of renewals brings the server's time; two of them and our own clock show the step. Pure.
+//! holder believes. Each batch of renewals brings the server's time, and so how far that clock is from ours, within the
+//! time that the batch took. Two such readings that exclude each other show a step. Pure.
 
 use std::time::Duration;
 
@@ -18,67 +19,227 @@ pub(crate) struct Reading {
     pub(crate) server: Duration,
 }
 
-/// By how much the server's clock stepped.
+/// What a reading says of the leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Jump {
-    /// It gained so much on ours, at the most: leases end that much earlier.
+pub(crate) enum Finding {
+    /// The clocks went alike.
+    Alike,
+    /// The server's gained so much on ours, at the most: what was confirmed before ends that much earlier.
     Forward(Duration),
     /// It lost so much on ours, at the least: leases end later, which harms nobody.
     Backward(Duration),
+    /// The reading was taken before a step forward that is known already: only what this reply confirms ends that much
+    /// earlier.
+    Before(Duration),
 }
 
-/// Compares two readings. What the ways to and fro can explain, and what is within `tolerance`, is no jump.
-pub(crate) fn jump(earlier: Reading, later: Reading, tolerance: Duration) -> Option<Jump> {
-    let most = later.seen_at.since(earlier.sent_at);
-    let least = later.sent_at.since(earlier.seen_at);
-    let server = later.server.saturating_sub(earlier.server);
-    if server > most + tolerance {
-        return Some(Jump::Forward(server - least));
+/// What is known of the server's clock.
+#[derive(Debug, Default)]
+pub(crate) struct ServerClock {
+    offset: Option<Offset>,
+    step: Option<Step>,
+}
+
+/// How far the server's clock is ahead of ours, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Offset {
+    least: i128,
+    most: i128,
+    seen_at: Instant,
+}
+
+/// The last step forward.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    seen_at: Instant,
+    by: Duration,
+}
+
+impl ServerClock {
+    /// Takes a reading in. Within `tolerance` the clocks go alike. Readings further apart than `memory` are not compared:
+    /// no lease was confirmed before the one and is still held at the other, but clocks drift.
+    pub(crate) fn read(
+        &mut self,
+        reading: Reading,
+        tolerance: Duration,
+        memory: Duration,
+    ) -> Finding {
+        let now = Offset::of(reading);
+        let known = self.offset;
+        let known = known.filter(|known| reading.sent_at.since(known.seen_at) <= memory);
+        let Some(known) = known else {
+            self.offset = Some(now);
+            return Finding::Alike;
+        };
+        let tolerance = nanos(tolerance);
+        if now.least > known.most + tolerance {
+            let by = duration(now.most - known.least);
+            self.offset = Some(now);
+            self.step = Some(Step {
+                seen_at: reading.seen_at,
+                by,
+            });
+            return Finding::Forward(by);
+        }
+        if now.most + tolerance < known.least {
+            if self.gained_since(reading.sent_at).is_some() {
+                return Finding::Before(duration(known.most - now.least));
+            }
+            self.offset = Some(now);
+            return Finding::Backward(duration(known.least - now.most));
+        }
+        self.offset = Some(known.narrowed(now));
+        Finding::Alike
     }
-    if server + tolerance < least {
-        let back = earlier.server.saturating_sub(later.server);
-        return Some(Jump::Backward(least - server + back));
+
+    /// By how much the server's clock has gained, perhaps, since a request that was sent then.
+    pub(crate) fn gained_since(&self, sent_at: Instant) -> Option<Duration> {
+        let step = self.step.filter(|step| sent_at < step.seen_at);
+        step.map(|step| step.by)
     }
-    None
+}
+
+impl Offset {
+    fn of(reading: Reading) -> Self {
+        let server = nanos(reading.server);
+        Self {
+            least: server - i128::from(reading.seen_at.as_nanos()),
+            most: server - i128::from(reading.sent_at.as_nanos()),
+            seen_at: reading.seen_at,
+        }
+    }
+
+    /// What both readings allow. If drift has moved them apart, the later one.
+    fn narrowed(self, later: Self) -> Self {
+        let (least, most) = (self.least.max(later.least), self.most.min(later.most));
+        let is_both = least <= most;
+        Self {
+            least: if is_both { least } else { later.least },
+            most: if is_both { most } else { later.most },
+            seen_at: self.seen_at.max(later.seen_at),
+        }
+    }
+}
+
+fn nanos(duration: Duration) -> i128 {
+    i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
+}
+
+fn duration(nanos: i128) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const TOLERANCE: Duration = Duration::from_millis(100);
+    const MEMORY: Duration = Duration::from_secs(30);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
     fn reading(sent_ms: u64, seen_ms: u64, server_ms: u64) -> Reading {
         Reading {
-            sent_at: Instant::ZERO.after(Duration::from_millis(sent_ms)),
-            seen_at: Instant::ZERO.after(Duration::from_millis(seen_ms)),
-            server: Duration::from_millis(server_ms),
+            sent_at: Instant::ZERO.after(ms(sent_ms)),
+            seen_at: Instant::ZERO.after(ms(seen_ms)),
+            server: ms(server_ms),
         }
     }
 
-    const TOLERANCE: Duration = Duration::from_millis(100);
-
-    #[test]
-    fn time_that_passes_alike_is_no_jump() {
-        let first = reading(0, 10, 5_000);
-        assert_eq!(jump(first, reading(1_000, 1_010, 6_000), TOLERANCE), None);
-        assert_eq!(jump(first, reading(1_000, 1_010, 6_100), TOLERANCE), None);
+    /// What the last of these readings, given as (sent, seen, server) in milliseconds, finds.
+    fn last(readings: &[(u64, u64, u64)]) -> Finding {
+        let mut clock = ServerClock::default();
+        let findings = readings.iter().map(|&(sent, seen, server)| {
+            clock.read(reading(sent, seen, server), TOLERANCE, MEMORY)
+        });
+        findings.last().expect("at least one reading")
     }
 
     #[test]
-    fn a_slow_way_is_no_jump() {
-        let slow = reading(0, 3_000, 5_000);
-        assert_eq!(jump(slow, reading(3_000, 3_010, 8_000), TOLERANCE), None);
+    fn time_that_passes_alike_is_no_step() {
+        assert_eq!(
+            last(&[(0, 10, 5_000), (1_000, 1_010, 6_000)]),
+            Finding::Alike
+        );
+        assert_eq!(
+            last(&[(0, 10, 5_000), (1_000, 1_010, 6_100)]),
+            Finding::Alike
+        );
+    }
+
+    #[test]
+    fn a_slow_way_is_no_step() {
+        assert_eq!(
+            last(&[(0, 3_000, 5_000), (3_000, 3_010, 8_000)]),
+            Finding::Alike
+        );
     }
 
     #[test]
     fn steps_are_seen_with_their_size() {
-        let first = reading(0, 10, 5_000);
         assert_eq!(
-            jump(first, reading(1_000, 1_010, 8_000), TOLERANCE),
-            Some(Jump::Forward(Duration::from_millis(3_000 - 990)))
+            last(&[(0, 10, 5_000), (1_000, 1_010, 8_000)]),
+            Finding::Forward(ms(3_000 - 990))
         );
         assert_eq!(
-            jump(first, reading(1_000, 1_010, 2_000), TOLERANCE),
-            Some(Jump::Backward(Duration::from_millis(3_990)))
+            last(&[(0, 10, 5_000), (1_000, 1_010, 2_000)]),
+            Finding::Backward(ms(3_990))
         );
+    }
+
+    #[test]
+    fn a_step_is_found_once_however_many_batches_were_in_flight() {
+        let first = [(0, 10, 5_000), (1_000, 1_010, 8_000)];
+        assert!(matches!(last(&first), Finding::Forward(_)));
+        assert_eq!(
+            last(&[first[0], first[1], (1_000, 1_011, 8_001)]),
+            Finding::Alike
+        );
+        assert_eq!(
+            last(&[first[0], first[1], (999, 1_012, 8_002)]),
+            Finding::Alike
+        );
+    }
+
+    #[test]
+    fn a_reply_from_before_a_known_step_ends_earlier_and_is_no_step_back() {
+        let seen = [(0, 10, 5_000), (1_000, 1_010, 8_000), (990, 1_011, 5_995)];
+        assert_eq!(last(&seen), Finding::Before(ms(2_016)));
+        let next = [seen[0], seen[1], seen[2], (2_000, 2_010, 9_000)];
+        assert_eq!(last(&next), Finding::Alike);
+    }
+
+    #[test]
+    fn a_request_sent_before_a_step_was_seen_may_have_been_granted_before_it() {
+        let mut clock = ServerClock::default();
+        clock.read(reading(0, 10, 5_000), TOLERANCE, MEMORY);
+        clock.read(reading(1_000, 1_010, 8_000), TOLERANCE, MEMORY);
+        let at = |sent_ms| Instant::ZERO.after(ms(sent_ms));
+        assert_eq!(clock.gained_since(at(1_009)), Some(ms(2_010)));
+        assert_eq!(clock.gained_since(at(1_010)), None);
+    }
+
+    #[test]
+    fn the_drift_of_an_idle_hour_is_no_step() {
+        assert_eq!(
+            last(&[(0, 10, 5_000), (3_600_000, 3_600_010, 3_606_000)]),
+            Finding::Alike
+        );
+    }
+
+    #[test]
+    fn drift_that_adds_up_over_many_readings_is_no_step() {
+        let mut clock = ServerClock::default();
+        for index in 0..1_000 {
+            let sent = index * 10_000;
+            let found = clock.read(
+                reading(sent, sent + 5, sent + index * 90),
+                TOLERANCE,
+                MEMORY,
+            );
+            assert_eq!(found, Finding::Alike, "{index}");
+        }
     }
 }

@@ -11,7 +11,6 @@ use tokio::task::JoinSet;
 
 use super::Shared;
 use super::schedule::{BATCHES_IN_FLIGHT, Batch, Departure, RELEASES_IN_FLIGHT};
-use super::server_clock::{self, Jump, Reading};
 use super::signal::Reason;
 use crate::error::{Error, ErrorKind};
 use crate::store::{Outcome, Release, Renewed, Store};
@@ -70,10 +69,8 @@ async fn live(shared: &Arc<Shared>, store: &Arc<dyn Store>, ready: Ready) {
 struct Keeper {
     shared: Arc<Shared>,
     store: Arc<dyn Store>,
-    batches: JoinSet<Option<Reading>>,
+    batches: JoinSet<()>,
     releases: JoinSet<()>,
-    /// The last reading of the server's clock.
-    reading: Option<Reading>,
 }
 
 impl Keeper {
@@ -83,7 +80,6 @@ impl Keeper {
             store,
             batches: JoinSet::new(),
             releases: JoinSet::new(),
-            reading: None,
         }
     }
 
@@ -99,11 +95,8 @@ impl Keeper {
                 () = self.shared.clock.sleep_until(next) => true,
                 () = self.shared.wake.notified() => false,
                 Some(_) = self.releases.join_next() => false,
-                Some(done) = self.batches.join_next() => {
-                    // A task that panicked has settled nothing: its leases run into their deadlines.
-                    self.reading = done.ok().flatten().or(self.reading);
-                    false
-                }
+                // A task that panicked has settled nothing: its leases run into their deadlines.
+                Some(_) = self.batches.join_next() => false,
             };
             let late = self.shared.clock.now().since(next);
             if slept && late > Duration::from_millis(1) {
@@ -121,8 +114,7 @@ impl Keeper {
         self.shared.tell(turn.losses);
         for batch in turn.batches {
             let (shared, store) = (self.shared.clone(), self.store.clone());
-            self.batches
-                .spawn(renew(shared, store, batch, self.reading));
+            self.batches.spawn(renew(shared, store, batch));
         }
         for departure in turn.releases {
             let (shared, store) = (self.shared.clone(), self.store.clone());
@@ -139,13 +131,8 @@ impl Keeper {
     }
 }
 
-/// Sends one batch and takes its outcomes in. Answers what it read of the server's clock.
-async fn renew(
-    shared: Arc<Shared>,
-    store: Arc<dyn Store>,
-    batch: Batch,
-    reading: Option<Reading>,
-) -> Option<Reading> {
+/// Sends one batch and takes its outcomes in.
+async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     let renewing = store.renew(&batch.renewals, batch.limit);
     let mut renewed = within(&shared, batch.sent_at, batch.limit, renewing)
         .await
@@ -158,16 +145,11 @@ async fn renew(
         ))
     });
     let now = shared.clock.now();
-    let reading_now = renewed.server_time.map(|server| Reading {
-        sent_at: batch.sent_at,
-        seen_at: now,
-        server,
-    });
-    if let (Some(earlier), Some(later)) = (reading, reading_now) {
-        heed_jump(&shared, earlier, later, batch.margin);
-    }
     let first_error = take_first_error(&mut renewed.outcomes);
-    let settled = shared.schedule().settle(&batch, renewed.outcomes, now);
+    let settled = shared.schedule().settle(&batch, renewed, now);
+    if let Some((kind, by)) = settled.step {
+        shared.reporter.send(Event::ClockJumped { kind, by });
+    }
     let event = telemetry::Batch {
         size: batch.renewals.len(),
         took: now.since(batch.sent_at),
@@ -180,24 +162,6 @@ async fn renew(
     shared.tell(settled.losses);
     shared.reporter.send(Event::Renewed(event));
     shared.moved.notify_waiters();
-    reading_now
-}
-
-/// Takes what the server's clock gained off all deadlines, before the renewals of the new time are counted.
-fn heed_jump(shared: &Shared, earlier: Reading, later: Reading, tolerance: Duration) {
-    match server_clock::jump(earlier, later, tolerance) {
-        None => {}
-        Some(Jump::Forward(by)) => {
-            shared.schedule().shorten(by);
-            shared.wake.notify_one();
-            let kind = "forward";
-            shared.reporter.send(Event::ClockJumped { kind, by });
-        }
-        Some(Jump::Backward(by)) => {
-            let kind = "backward";
-            shared.reporter.send(Event::ClockJumped { kind, by });
-        }
-    }
 }
 
 fn take_first_error(outcomes: &mut [Outcome]) -> Option<Error> {

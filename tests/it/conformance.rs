@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use leasehold::store::conformance;
 use leasehold::store::memory::Memory;
+use leasehold::store::redis::Redis;
 use leasehold::store::sqlite::Sqlite;
+
+use crate::harness::redis_server::RedisServer;
 
 #[tokio::test]
 async fn memory_keeps_the_contract() {
@@ -16,4 +19,12 @@ async fn sqlite_keeps_the_contract() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = Sqlite::open(folder.path().join("leases.sqlite")).await;
     conformance::check(Arc::new(store.expect("it opens"))).await;
+}
+
+#[tokio::test]
+async fn redis_keeps_the_contract() {
+    let server = RedisServer::start().await;
+    let store = Redis::open(&server.url()).expect("a URL in order");
+    conformance::check(Arc::new(store)).await;
+    server.assert_all_keys_run_out().await;
 }

@@ -5,8 +5,12 @@
 )]
 
 mod conformance;
+mod harness;
 mod lease;
 mod licences;
+mod redis;
+mod simulator;
 mod sqlite;
 mod tidy;
+mod tls;
 mod tool;

@@ -24,14 +24,13 @@ local left = redis.call('PTTL', lease)
 if left ~= -2 then
   -- Raises WRONGTYPE where the key is somebody else's.
   local fields = redis.call('HGETALL', lease)
-  local is_mine, token, is_evicted
+  local is_mine, token
   for i = 1, #fields, 2 do
     local field = fields[i]
-    if field == holder then is_mine = true
-    elseif field == 'token' then token = fields[i + 1]
-    elseif field == 'evicted' then is_evicted = true end
+    if field == 'token' then token = fields[i + 1]
+    elseif field == holder then is_mine = fields[i + 1] == '1' end
   end
-  if is_mine and token and not is_evicted then
+  if is_mine and token then
     redis.call('PEXPIRE', lease, ttl)
     return {'granted', token}
   end
@@ -45,11 +44,11 @@ local now = time[1] * 1000000 + time[2]
 local since = string.format('%.0f', now)
 
 local last = redis.call('GET', counter) or '0'
-if not find(last, '^%d+$') then return {'broken', 'counter', last} end
+if not find(last, '^%d+$') then return {'broken', 'counter', string.sub(last, 1, 64)} end
 -- More than a day ahead is taken for a mistake, because it would stay.
 if tonumber(floor) > now + 86400000000 then return {'invalid', 'floor', floor, since} end
 local token = math.max(last + 1, now, floor + 1)
-if token > 9007199254740989 then return {'broken', 'counter', last} end
+if token > 9007199254740989 then return {'broken', 'counter', string.sub(last, 1, 64)} end
 -- tostring would write 1.79e+15.
 token = token == now and since or string.format('%.0f', token)
 if tonumber(memory) < tonumber(ttl) then memory = ttl end

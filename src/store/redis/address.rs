@@ -31,29 +31,7 @@ impl Address {
     /// # Errors
     /// `Invalid`; the message has no part of the URL that could be a secret.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
-        let parsed = parse_redis_url(url).ok_or_else(|| refused("it is not a URL of Redis"))?;
-        let known: &[&str] = match parsed.scheme() {
-            "redis" | "valkey" => &[],
-            "rediss" | "valkeys" => &["ca"],
-            "redis+unix" | "valkey+unix" => &["db", "user", "pass"],
-            _ => return Err(refused("its scheme is unknown")),
-        };
-        if parsed.fragment().is_some() {
-            return Err(refused("it has a part after '#'"));
-        }
-        let mut ca = None;
-        for (key, value) in parsed.query_pairs() {
-            if !known.contains(&&*key) {
-                return Err(refused(&format!("it has a parameter other than {known:?}")));
-            }
-            if key == "ca" {
-                ca = Some(value.into_owned());
-            }
-        }
-        let scheme = parsed.scheme().to_owned();
-        let info = parsed
-            .into_connection_info()
-            .map_err(|error| refused(&error.to_string()))?;
+        let (scheme, ca, info) = read(url)?;
         let info = match ca {
             Some(path) => trusting(info, Path::new(&path))?,
             None => info,
@@ -61,12 +39,14 @@ impl Address {
         if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             install_crypto();
         }
-        if info.redis_settings().db() < 0 {
-            return Err(refused("its database number is below 0"));
-        }
+        let shown = show(&scheme, &info);
+        // What `CLIENT LIST` shows to whoever runs the server.
+        let named = info.redis_settings().clone();
+        let named = named.set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+        let info = info.set_redis_settings(named);
         Ok(Self {
-            shown: show(&scheme, &info),
             info: info.set_tcp_settings(tcp_settings()),
+            shown,
         })
     }
 
@@ -86,6 +66,34 @@ impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
+}
+
+/// The scheme, the file of certificates if one is named, and the rest.
+fn read(url: &str) -> Result<(String, Option<String>, ConnectionInfo), Error> {
+    let parsed = parse_redis_url(url).ok_or_else(|| refused("it is not a URL of Redis"))?;
+    let scheme = parsed.scheme().to_owned();
+    let known: &[&str] = match &*scheme {
+        "redis" | "valkey" => &[],
+        "rediss" | "valkeys" => &["ca"],
+        "redis+unix" | "valkey+unix" => &["db", "user", "pass"],
+        _ => return Err(refused("its scheme is unknown")),
+    };
+    // A wrong name is not repeated: it may be half of a password with a '?' in it.
+    if parsed.query_pairs().any(|(key, _)| !known.contains(&&*key)) {
+        return Err(refused(&format!("it has a parameter other than {known:?}")));
+    }
+    if parsed.fragment().is_some() {
+        return Err(refused("it has a part after '#'"));
+    }
+    let mut parameters = parsed.query_pairs();
+    let ca = parameters.find_map(|(key, value)| (key == "ca").then(|| value.into_owned()));
+    let info = parsed
+        .into_connection_info()
+        .map_err(|error| refused(&error.to_string()))?;
+    if info.redis_settings().db() < 0 {
+        return Err(refused("its database number is below 0"));
+    }
+    Ok((scheme, ca, info))
 }
 
 fn refused(why: &str) -> Error {

@@ -19,8 +19,9 @@ if how == 'now' then
   return {'evicted'}
 end
 for _, field in ipairs(fields) do
+  -- The dash is what tells a holder from the other fields.
   if string.find(field, '-', 1, true) then
-    redis.call('HSET', lease, 'evicted', '1')
+    redis.call('HSET', lease, field, 'evicted')
     return {'evicted'}
   end
 end

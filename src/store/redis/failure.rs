@@ -21,6 +21,9 @@ pub(super) enum Failure {
     /// No answer within the limit. The request may have been carried out.
     #[error("no answer in time")]
     Silent,
+    /// The connection was found closed before the request left.
+    #[error("{0}")]
+    Unsent(RedisError),
     /// The connection could not be made, or broke. The request may have been carried out.
     #[error("{0}")]
     Broken(RedisError),
@@ -33,7 +36,7 @@ pub(super) enum Failure {
     /// The server answered something that no script of ours answers.
     #[error("unexpected reply {0}")]
     Odd(String),
-    /// A script found an argument out of its limits.
+    /// A script found an argument out of its limits. The clock is told where the limit depends on it.
     #[error("argument refused {argument}={value:?} clock_us={clock}")]
     Argument {
         argument: String,
@@ -49,20 +52,42 @@ impl Failure {
     /// The error for whoever called `operation`; `facts` are `key=value`.
     pub(super) fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
         let kind = self.kind();
-        let outcome = match kind {
-            ErrorKind::Unavailable => "store unavailable",
-            ErrorKind::TimedOut => "store did not answer in time",
-            ErrorKind::Denied => "store denies it",
-            ErrorKind::Closed => "store is closed",
-            ErrorKind::Invalid => "value out of its limits",
-            _ => "store cannot do its work",
-        };
-        Error::new(kind, format!("{operation} failed: {outcome} {facts}")).with_source(self)
+        match self {
+            Self::Argument {
+                argument,
+                value,
+                clock,
+            } => {
+                let (why, clock) = match &*clock {
+                    "0" => ("is outside its limits", String::new()),
+                    clock => (
+                        "is more than a day ahead of the store's clock",
+                        format!("clock_us={clock} "),
+                    ),
+                };
+                let message = format!(
+                    "{operation} refused: the {argument} {why} {argument}={value} {clock}{facts}"
+                );
+                Error::new(kind, message)
+            }
+            Self::Counter(value) => {
+                let why = "the name's token counter is no number, or at the end of the numbers";
+                Error::new(
+                    kind,
+                    format!("{operation} refused: {why} counter={value:?} {facts}"),
+                )
+            }
+            failure => {
+                let outcome = outcome(kind);
+                Error::new(kind, format!("{operation} failed: {outcome} {facts}"))
+                    .with_source(failure)
+            }
+        }
     }
 
     /// Whether the connection is of no more use.
     pub(super) fn is_broken(&self) -> bool {
-        matches!(self, Self::Broken(_) | Self::Abandoned)
+        matches!(self, Self::Unsent(_) | Self::Broken(_))
     }
 
     /// Whether the server has forgotten our scripts, as after a restart or a failover.
@@ -86,11 +111,21 @@ impl Failure {
             Self::Closed => ErrorKind::Closed,
             Self::Silent => ErrorKind::TimedOut,
             Self::Abandoned => ErrorKind::Unavailable,
-            Self::Broken(error) => kind_of_connection(error),
+            Self::Unsent(error) | Self::Broken(error) => kind_of_connection(error),
             Self::Refused { code, text } => kind_of_refusal(code, text),
             Self::Argument { .. } => ErrorKind::Invalid,
             Self::Odd(_) | Self::Counter(_) => ErrorKind::Misconfigured,
         }
+    }
+}
+
+fn outcome(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Unavailable => "store unavailable",
+        ErrorKind::TimedOut => "store did not answer in time",
+        ErrorKind::Denied => "store denies it",
+        ErrorKind::Closed => "store is closed",
+        _ => "store cannot do its work",
     }
 }
 

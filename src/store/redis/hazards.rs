@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use deadpool_redis::redis::{Cmd, Value};
 
-use super::REPLACE_AFTER;
+use super::REPLACE_EVERY;
 use super::failure::Failure;
 use super::lane::{Budget, Lane};
 use crate::clock;
@@ -90,7 +90,7 @@ async fn ask(lane: &Lane, budget: Budget, words: &[&str]) -> Result<Value, Failu
     words.iter().for_each(|word| {
         command.arg(*word);
     });
-    lane.request(&command, budget, REPLACE_AFTER).await
+    lane.request(&command, budget, REPLACE_EVERY).await
 }
 
 async fn setting(lane: &Lane, budget: Budget, name: &str) -> Result<Option<String>, Failure> {

@@ -9,14 +9,15 @@
 //! a lane does.
 
 use std::fmt;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use deadpool::managed::Manager;
 use deadpool_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
-use deadpool_redis::redis::{Cmd, Value, cmd};
+use deadpool_redis::redis::{Cmd, Value};
 use deadpool_redis::{Connection, Pool};
 use futures_util::future::{FutureExt, Shared};
 use tokio::time::timeout;
@@ -24,18 +25,14 @@ use tokio::time::timeout;
 use super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
 
-/// A connection that was silent for so long is asked whether it lives before it is trusted with a request: a server
-/// that was restarted meanwhile, or a router that forgot the connection, would cost the request its answer.
-const QUIET: Duration = Duration::from_secs(5);
-/// How long it has to say so. A quarter of the request's limit, if that is less.
-const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
-
 /// A connection shared by all requests.
 pub(super) struct Lane {
     pool: Pool,
     origin: Origin,
     connect_timeout: Duration,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    /// When a silent connection was last given up.
+    replaced_at: Mutex<Option<Instant>>,
 }
 
 /// Where a lane's connections come from.
@@ -69,8 +66,6 @@ pub(super) struct Budget {
 /// One connection.
 struct Link {
     connection: MultiplexedConnection,
-    made_at: Instant,
-    heard_at: AtomicU64,
     /// Keeps the pool's count of connections true.
     _place: Option<Place>,
 }
@@ -84,7 +79,8 @@ impl Lane {
             pool,
             origin,
             connect_timeout,
-            state: Mutex::new(State::Down),
+            state: Arc::new(Mutex::new(State::Down)),
+            replaced_at: Mutex::new(None),
         }
     }
 
@@ -100,8 +96,9 @@ impl Lane {
 
     /// Sends one command and awaits its answer.
     ///
-    /// A connection on which the answer fails to come in time is replaced, unless it is younger than `replace_after`: so
-    /// a slow server is not buried in handshakes.
+    /// A connection on which the answer fails to come in time is replaced, but only once in `replace_every`: so a slow
+    /// server is not buried in handshakes. A connection that was found closed before the command left is replaced at
+    /// once, and the command sent on the new one.
     ///
     /// # Cancel safety
     /// The command may or may not have been carried out.
@@ -109,13 +106,20 @@ impl Lane {
         &self,
         command: &Cmd,
         budget: Budget,
-        replace_after: Duration,
+        replace_every: Duration,
     ) -> Result<Value, Failure> {
-        let link = self.live_link(budget).await?;
-        let outcome = link.send(command, budget.left()).await;
+        let mut link = self.link(budget).await?;
+        let mut outcome = link.send(command, budget).await;
+        if matches!(outcome, Err(Failure::Unsent(_))) {
+            self.drop_link(&link);
+            link = self.link(budget).await?;
+            outcome = link.send(command, budget).await;
+        }
         match &outcome {
-            Err(Failure::Silent) if link.age() >= replace_after => self.drop_link(&link),
-            Err(failure) if failure.is_broken() => self.drop_link(&link),
+            Err(Failure::Silent) => self.replace_link(&link, replace_every),
+            Err(failure) if failure.is_broken() => {
+                self.drop_link(&link);
+            }
             _ => {}
         }
         outcome
@@ -130,71 +134,80 @@ impl Lane {
         matches!(*self.state(), State::Closed)
     }
 
-    /// A link that has shown lately that it lives.
-    async fn live_link(&self, budget: Budget) -> Result<Arc<Link>, Failure> {
-        let link = self.link(budget).await?;
-        if !link.is_quiet() {
-            return Ok(link);
-        }
-        let limit = SIGN_OF_LIFE.min(budget.left() / 4);
-        match link.send(&cmd("PING"), limit).await {
-            // Whatever it says to that, it lives.
-            Ok(_) | Err(Failure::Refused { .. }) => Ok(link),
-            Err(_) => {
-                self.drop_link(&link);
-                self.link(budget).await
-            }
-        }
-    }
-
     async fn link(&self, budget: Budget) -> Result<Arc<Link>, Failure> {
-        let attempt = {
-            let mut state = self.state();
-            match &*state {
+        // Twice, because the first attempt may have been begun by others, on a runtime that is gone.
+        for _ in 0..2 {
+            let attempt = match &mut *self.state() {
                 State::Closed => return Err(Failure::Closed),
                 State::Up(link) => return Ok(link.clone()),
                 State::Connecting(attempt) => attempt.clone(),
-                State::Down => {
-                    let attempt = self.attempt();
-                    *state = State::Connecting(attempt.clone());
+                down @ State::Down => {
+                    let attempt = self.begin();
+                    *down = State::Connecting(attempt.clone());
                     attempt
                 }
+            };
+            match timeout(budget.left(), attempt.clone()).await {
+                Ok(Err(Failure::Abandoned)) => self.forget(&attempt),
+                Ok(_) if self.is_closed() => return Err(Failure::Closed),
+                Ok(outcome) => return outcome,
+                Err(_) => return Err(Failure::Silent),
             }
-        };
-        let Ok(outcome) = timeout(budget.left(), attempt.clone()).await else {
-            return Err(Failure::Silent);
-        };
-        let mut state = self.state();
-        match &*state {
-            State::Closed => return Err(Failure::Closed),
-            // The first of those who waited writes the outcome down.
-            State::Connecting(current) if current.ptr_eq(&attempt) => {
-                *state = outcome.clone().map_or(State::Down, State::Up);
-            }
-            _ => {}
         }
-        outcome
+        Err(Failure::Abandoned)
     }
 
-    fn attempt(&self) -> Attempt {
+    /// Begins to connect, in a task that writes the outcome down whether or not anybody still waits for it.
+    fn begin(&self) -> Attempt {
         let (pool, origin, limit) = (self.pool.clone(), self.origin, self.connect_timeout);
+        let state = self.state.clone();
         let task = tokio::spawn(async move {
-            match timeout(limit, Link::make(&pool, origin)).await {
+            let made = match timeout(limit, Link::make(&pool, origin)).await {
                 Ok(made) => made.map(Arc::new),
                 Err(_) => Err(Failure::Silent),
+            };
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            // Closed stays closed.
+            if matches!(*state, State::Connecting(_)) {
+                *state = made.clone().map_or(State::Down, State::Up);
             }
+            made
         });
         let outcome = async move { task.await.unwrap_or(Err(Failure::Abandoned)) };
         let outcome: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(outcome);
         outcome.shared()
     }
 
-    /// Gives this link up, unless another has taken its place already.
-    fn drop_link(&self, link: &Arc<Link>) {
+    fn forget(&self, attempt: &Attempt) {
         let mut state = self.state();
-        if matches!(&*state, State::Up(current) if Arc::ptr_eq(current, link)) {
+        if matches!(&*state, State::Connecting(current) if current.ptr_eq(attempt)) {
             *state = State::Down;
         }
+    }
+
+    /// Gives a silent link up, unless the one before it was given up just now.
+    fn replace_link(&self, link: &Arc<Link>, replace_every: Duration) {
+        let now = Boottime.now();
+        let mut replaced_at = self.replaced_at();
+        if replaced_at.is_none_or(|at| now.since(at) >= replace_every) && self.drop_link(link) {
+            *replaced_at = Some(now);
+        }
+    }
+
+    /// Gives this link up, unless another has taken its place already. Answers whether it did.
+    fn drop_link(&self, link: &Arc<Link>) -> bool {
+        let mut state = self.state();
+        let is_current = matches!(&*state, State::Up(current) if Arc::ptr_eq(current, link));
+        if is_current {
+            *state = State::Down;
+        }
+        is_current
+    }
+
+    fn replaced_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.replaced_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -242,34 +255,31 @@ impl Link {
                 (made, None)
             }
         };
-        let now = Boottime.now();
         Ok(Self {
             connection,
-            made_at: now,
-            heard_at: AtomicU64::new(now.as_nanos()),
             _place: place,
         })
     }
 
-    async fn send(&self, command: &Cmd, limit: Duration) -> Result<Value, Failure> {
+    async fn send(&self, command: &Cmd, budget: Budget) -> Result<Value, Failure> {
         let mut connection = self.connection.clone();
-        let answer = timeout(limit, connection.req_packed_command(command)).await;
-        let answer = answer.map_err(|_| Failure::Silent)?;
-        self.heard_at
-            .store(Boottime.now().as_nanos(), Ordering::Relaxed);
+        let mut answer = pin!(connection.req_packed_command(command));
+        // Only a connection that was closed already fails without waiting for anything: then nothing was sent.
+        let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+        let answer = match at_once {
+            Poll::Ready(Err(error)) if error.is_connection_dropped() => {
+                return Err(Failure::Unsent(error));
+            }
+            Poll::Ready(answer) => answer,
+            Poll::Pending => match timeout(budget.left(), answer).await {
+                Ok(answer) => answer,
+                Err(_) => return Err(Failure::Silent),
+            },
+        };
         match answer? {
             Value::ServerError(error) => Err(error.into()),
             value => Ok(value),
         }
-    }
-
-    fn age(&self) -> Duration {
-        Boottime.now().since(self.made_at)
-    }
-
-    fn is_quiet(&self) -> bool {
-        let heard_at = Instant::from_nanos(self.heard_at.load(Ordering::Relaxed));
-        Boottime.now().since(heard_at) > QUIET
     }
 }
 

@@ -8,7 +8,7 @@ use deadpool_redis::redis::Cmd;
 use super::failure::Failure;
 use super::lane::Budget;
 use super::scripts::SCRIPTS;
-use super::{REPLACE_AFTER, Redis, reply};
+use super::{REPLACE_EVERY, Redis, reply};
 use crate::name::Name;
 use crate::store::Held;
 
@@ -34,7 +34,7 @@ impl Redis {
             scan.arg("SCAN").arg(cursor).arg("MATCH").arg(&pattern);
             scan.arg("COUNT").arg(PAGE).arg("TYPE").arg("hash");
             let lane = &self.server.lane;
-            let page = lane.request(&scan, budget, REPLACE_AFTER).await?;
+            let page = lane.request(&scan, budget, REPLACE_EVERY).await?;
             let (next, keys) = reply::scanned(&page)?;
             names.extend(
                 keys.into_iter()
@@ -65,7 +65,7 @@ impl Redis {
         for name in names {
             call.arg(self.keys.lease(name));
         }
-        let reply = self.server.run(&call, budget, REPLACE_AFTER).await?;
+        let reply = self.server.run(&call, budget, REPLACE_EVERY).await?;
         reply::inspected(&reply, names)
     }
 }

@@ -58,8 +58,8 @@ use crate::clock::Boottime;
 
 /// The command by which a release is told. Sharded channels would ask for another.
 const PUBLISH: &str = "PUBLISH";
-/// How old a connection must be before a silent one is replaced, for requests that know of no ttl.
-const REPLACE_AFTER: Duration = Duration::from_millis(500);
+/// How often a silent connection is replaced, for requests that know of no ttl.
+const REPLACE_EVERY: Duration = Duration::from_millis(500);
 
 /// A store on one Redis or Valkey server.
 ///
@@ -132,7 +132,7 @@ impl Redis {
             .arg(info)
             .arg(millis(self.token_memory));
         let budget = Budget::new(limit);
-        let reply = self.server.run(&call, budget, replace_after(claim.ttl));
+        let reply = self.server.run(&call, budget, replace_every(claim.ttl));
         reply::acquired(&reply.await?, &claim.name)
     }
 
@@ -148,7 +148,7 @@ impl Redis {
             .arg(holder.to_string())
             .arg(keep_for.map_or(0, millis))
             .arg(PUBLISH);
-        let reply = self.server.run(&call, Budget::new(limit), REPLACE_AFTER);
+        let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
         reply::released(&reply.await?)
     }
 
@@ -165,11 +165,15 @@ impl Redis {
                 Eviction::Now => "now",
             })
             .arg(PUBLISH);
-        let reply = self.server.run(&call, Budget::new(limit), REPLACE_AFTER);
+        let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
         reply::evicted(&reply.await?)
     }
 
+    /// The same store on a connection of its own, beside the pool.
     async fn beside(&self) -> Result<Arc<dyn Store>, Error> {
+        if self.server.lane.is_closed() {
+            return Err(self.error_of_all(Failure::Closed, "connect"));
+        }
         let lane = self.server.lane.another(Origin::Beside);
         let connected = lane.connect().await;
         connected.map_err(|failure| self.error_of_all(failure, "connect"))?;
@@ -310,7 +314,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// How old a silent connection must be to be replaced: one new connection per ttl/10, whatever how many requests fail.
-fn replace_after(ttl: Duration) -> Duration {
+/// How often a silent connection is replaced: once in ttl/10, however many requests fail on it.
+fn replace_every(ttl: Duration) -> Duration {
     ttl / 10
 }

@@ -133,7 +133,9 @@ impl Notices for Subscription {
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription").finish_non_exhaustive()
+        f.debug_struct("Subscription")
+            .field("has_overflowed", &self.shared.has_overflowed)
+            .finish_non_exhaustive()
     }
 }
 

@@ -10,12 +10,12 @@
 
 local lease, holder, keep, publish = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 if #keep > 15 or not string.find(keep, '^%d+$') then return {'invalid', 'keep', keep} end
-if not string.find(holder, '-', 1, true) then return {'invalid', 'holder', holder} end
 
-if redis.call('HEXISTS', lease, holder) == 0 then return {'not_held'} end
+local found = redis.call('HGET', lease, holder)
+if found ~= '1' and found ~= 'evicted' then return {'not_held'} end
 if tonumber(keep) > 0 then
   redis.call('PEXPIRE', lease, string.format('%.0f', keep))
-  redis.call('HDEL', lease, holder, 'evicted')
+  redis.call('HDEL', lease, holder)
   return {'released'}
 end
 redis.call('DEL', lease)

@@ -14,27 +14,28 @@ local count = #KEYS
 if #ARGV ~= 2 * count then return {'invalid', 'arguments', tostring(#ARGV)} end
 local find, pcall = string.find, redis.pcall
 local outcomes, errors = {}, {}
+-- The last ttl that was found in order: mostly a batch has only one.
+local checked
 
 for i = 1, count do
   local lease, holder, ttl = KEYS[i], ARGV[2 * i - 1], ARGV[2 * i]
   local outcome, failure
-  if #ttl > 15 or not find(ttl, '^[1-9]%d*$') then
+  if ttl ~= checked and (#ttl > 15 or not find(ttl, '^[1-9]%d*$')) then
     failure = 'INVALID ttl=' .. ttl
-  elseif not find(holder, '-', 1, true) then
-    failure = 'INVALID holder=' .. holder
   else
-    local found = pcall('HMGET', lease, holder, 'evicted')
-    if found.err then
-      failure = found.err
-    elseif not found[1] then
-      outcome = 'n'
-    elseif found[2] then
-      outcome = 'e'
-    else
+    checked = ttl
+    local found = pcall('HGET', lease, holder)
+    if found == '1' then
       local extended = pcall('PEXPIRE', lease, ttl)
       if extended == 1 then outcome = 'y'
       elseif extended == 0 then outcome = 'n'
       else failure = extended.err end
+    elseif found == 'evicted' then
+      outcome = 'e'
+    elseif type(found) == 'table' then
+      failure = found.err
+    else
+      outcome = 'n'
     end
   end
   if failure then

@@ -91,15 +91,15 @@ impl Server {
         &self,
         call: &Cmd,
         budget: Budget,
-        replace_after: Duration,
+        replace_every: Duration,
     ) -> Result<Value, Failure> {
         let loads = self.loads.load(Ordering::Acquire);
-        let outcome = self.lane.request(call, budget, replace_after).await;
+        let outcome = self.lane.request(call, budget, replace_every).await;
         if !outcome.as_ref().is_err_and(Failure::is_no_script) {
             return outcome;
         }
-        self.load(loads, budget, replace_after).await?;
-        self.lane.request(call, budget, replace_after).await
+        self.load(loads, budget, replace_every).await?;
+        self.lane.request(call, budget, replace_every).await
     }
 
     /// Loads the scripts, unless somebody has done so since they had been loaded `seen` times.
@@ -107,7 +107,7 @@ impl Server {
         &self,
         seen: u64,
         budget: Budget,
-        replace_after: Duration,
+        replace_every: Duration,
     ) -> Result<(), Failure> {
         let Ok(_turn) = tokio::time::timeout(budget.left(), self.turn.lock()).await else {
             return Err(Failure::Silent);
@@ -118,7 +118,7 @@ impl Server {
         try_join_all(SCRIPTS.each().map(async |script| {
             let mut load = Cmd::new();
             load.arg("SCRIPT").arg("LOAD").arg(script.source);
-            self.lane.request(&load, budget, replace_after).await
+            self.lane.request(&load, budget, replace_every).await
         }))
         .await?;
         self.loads.fetch_add(1, Ordering::Release);

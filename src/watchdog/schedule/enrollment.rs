@@ -49,20 +49,27 @@ impl Schedule {
         self.entries[key].unanswered_until = before;
     }
 
-    /// Begins to renew a lease that was granted. Answers whether the loop has to be woken.
+    /// Begins to renew a lease that was granted. Answers the term that counts, which is shorter than the one given if the
+    /// server's clock stepped meanwhile; and whether the loop has to be woken.
     ///
     /// # Errors
     /// The reason, where it was lost before it was held: the client is shutting down.
-    pub fn hold(&mut self, key: Key, term: Term) -> Result<bool, Reason> {
+    pub fn hold(&mut self, key: Key, term: Term) -> Result<(Term, bool), Reason> {
         let entry = &mut self.entries[key];
         if let Phase::Lost(reason) = entry.phase {
             return Err(reason);
         }
+        // The server may have granted it before its clock stepped.
+        let sent_at = term.sent_at();
+        let gained = self.server.gained_since(sent_at).unwrap_or_default();
+        let term = entry.timing.term(sent_at.before(gained));
         entry.signal.extend(term.deadline())?;
+        // The work begins here: the wait for the name was no lack of progress.
+        entry.signal.note_progress(sent_at);
         let hold_until = entry
             .limits
             .max_hold
-            .map_or(Instant::FAR_FUTURE, |most| term.sent_at().after(most));
+            .map_or(Instant::FAR_FUTURE, |most| sent_at.after(most));
         let mut hold = Hold {
             deadline: term.deadline(),
             hold_until,
@@ -75,7 +82,7 @@ impl Schedule {
         self.ends.insert((hold.ends_at, key));
         self.renewals.insert((hold.renew_at, key));
         entry.phase = Phase::Held(hold);
-        Ok(self.is_earlier(armed))
+        Ok((term, self.is_earlier(armed)))
     }
 
     /// The guard is gone: its release is left to the loop. Answers whether the loop has to be woken.
@@ -117,6 +124,7 @@ impl Schedule {
             Phase::Held(hold) => {
                 self.ends.remove(&(hold.ends_at, key));
                 self.renewals.remove(&(hold.renew_at, key));
+                self.due.remove(&(hold.deadline, key));
                 true
             }
             Phase::Lost(_) => true,

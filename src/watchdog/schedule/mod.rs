@@ -2,8 +2,8 @@
 //! is always an argument, so every test runs in zero time.
 //!
 //! # Invariants
-//! 1. An entry stands in `ends` exactly while it is held, in `renewals` while it is held and no renewal of it is in
-//!    flight, and in `releases` while it leaves and the loop has no release of it in flight.
+//! 1. An entry stands in `ends` exactly while it is held, in `renewals` or in `due` while it is held and no renewal of it
+//!    is in flight, and in `releases` while it leaves and the loop has no release of it in flight.
 //! 2. A reply counts only for the attempt that it belongs to. An entry that has left has no attempt, so a late reply finds
 //!    nothing to change.
 //! 3. Losses are taken before renewals: on waking late, cancel first.
@@ -11,6 +11,8 @@
 
 mod enrollment;
 mod settle;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::collections::BTreeSet;
@@ -25,6 +27,7 @@ pub use self::settle::Settled;
 pub use self::turn::Turn;
 pub use self::turn::{Batch, Departure, Loss};
 use super::doubtful::Doubt;
+use super::server_clock::ServerClock;
 use super::signal::{Reason, Signal};
 use crate::holder::Holder;
 use crate::name::Name;
@@ -36,8 +39,8 @@ pub const BATCH: usize = 256;
 pub const BATCHES_IN_FLIGHT: usize = 4;
 /// Releases in flight: enough to free a burst of dropped leases, few enough not to crowd out renewals.
 pub const RELEASES_IN_FLIGHT: usize = 64;
-/// Losses told in one turn, so that a turn stays short; the next turn follows at once.
-const LOSSES_PER_TURN: usize = 4_096;
+/// Ends looked at in one turn, and renewals that fall due in one, so that a turn stays short; the next follows at once.
+const STEPS_PER_TURN: usize = 4_096;
 /// How much before its deadline a lease is ended, so that a late timer still ends it in time.
 pub const EARLY: Duration = Duration::from_millis(5);
 
@@ -49,14 +52,20 @@ type Queue = BTreeSet<(Instant, Key)>;
 #[derive(Debug)]
 pub struct Schedule {
     entries: Slab<Entry>,
+    /// By the end of the hold.
     ends: Queue,
+    /// By the moment of the next renewal.
     renewals: Queue,
+    /// Renewals whose moment has come, by the deadline: what is nearest to it goes first.
+    due: Queue,
+    /// By the moment of the next release.
     releases: Queue,
     attempts: u64,
     /// Up to when the loop sleeps: only what is armed earlier needs to wake it.
     asleep_until: Instant,
     /// Source of jitter.
     random: fastrand::Rng,
+    server: ServerClock,
     is_closing: bool,
 }
 
@@ -120,10 +129,12 @@ impl Schedule {
             entries: Slab::new(),
             ends: Queue::new(),
             renewals: Queue::new(),
+            due: Queue::new(),
             releases: Queue::new(),
             attempts: 0,
             asleep_until: Instant::FAR_FUTURE,
             random: fastrand::Rng::with_seed(seed),
+            server: ServerClock::default(),
             is_closing: false,
         }
     }
@@ -134,8 +145,14 @@ impl Schedule {
             let first = queue.first().filter(|_| has_room);
             first.map_or(Instant::FAR_FUTURE, |(at, _)| *at)
         };
+        let is_due = batch_room > 0 && !self.due.is_empty();
+        let next_batch = if is_due {
+            Instant::ZERO
+        } else {
+            first(&self.renewals, batch_room > 0)
+        };
         self.asleep_until = first(&self.ends, true)
-            .min(first(&self.renewals, batch_room > 0))
+            .min(next_batch)
             .min(first(&self.releases, release_room > 0));
         self.asleep_until
     }
@@ -151,6 +168,7 @@ impl Schedule {
             Phase::Held(hold) => {
                 self.ends.remove(&(hold.ends_at, key));
                 self.renewals.remove(&(hold.renew_at, key));
+                self.due.remove(&(hold.deadline, key));
                 hold.deadline
             }
             Phase::Claiming => Instant::FAR_FUTURE,
@@ -164,22 +182,6 @@ impl Schedule {
             deadline,
             signal: entry.signal.clone(),
         })
-    }
-
-    /// Moves every deadline forward in time by what the server's clock gained on ours.
-    pub fn shorten(&mut self, by: Duration) {
-        let held: Vec<Key> = self.ends.iter().map(|(_, key)| *key).collect();
-        for key in held {
-            let entry = &mut self.entries[key];
-            if let Phase::Held(hold) = &mut entry.phase {
-                self.ends.remove(&(hold.ends_at, key));
-                hold.deadline = hold.deadline.before(by);
-                hold.ends_at = hold.ends_at.before(by);
-                self.ends.insert((hold.ends_at, key));
-                // A loss that was found first stands.
-                let _ = entry.signal.extend(hold.deadline);
-            }
-        }
     }
 
     /// Takes no more claims in, and ends all leases.

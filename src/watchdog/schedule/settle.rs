@@ -1,10 +1,12 @@
 //! What came back: outcomes of renewals and answers to releases.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::{Batch, Key, Loss, Phase, Schedule};
-use crate::store::Outcome;
+use crate::store::{Outcome, Renewed};
 use crate::term::Instant;
+use crate::watchdog::server_clock::{Finding, Reading};
 use crate::watchdog::signal::Reason;
 
 /// How a batch went.
@@ -18,19 +20,25 @@ pub struct Settled {
     pub unknown: u64,
     /// The least share of its ttl that a renewed lease had left.
     pub least_left: Option<f64>,
+    /// Which way the server's clock stepped, and by how much.
+    pub step: Option<(&'static str, Duration)>,
 }
 
 impl Schedule {
-    /// Takes the outcomes of a batch in.
-    pub fn settle(&mut self, batch: &Batch, outcomes: Vec<Outcome>, now: Instant) -> Settled {
+    /// Takes the reply to a batch in.
+    pub fn settle(&mut self, batch: &Batch, reply: Renewed, now: Instant) -> Settled {
         let mut settled = Settled::default();
-        for (ticket, outcome) in batch.tickets.iter().zip(outcomes) {
+        let sent_at = match reply.server_time {
+            Some(server) => self.heed(batch, &reply.outcomes, server, now, &mut settled),
+            None => batch.sent_at,
+        };
+        for (ticket, outcome) in batch.tickets.iter().zip(reply.outcomes) {
             if !self.is_waiting_for(*ticket) {
                 continue;
             }
             let key = ticket.0;
             match outcome {
-                Outcome::Renewed => self.renewed(key, batch.sent_at, now, &mut settled),
+                Outcome::Renewed => self.renewed(key, sent_at, now, &mut settled),
                 Outcome::Refused => settled.losses.extend(self.lose(key, Reason::Refused)),
                 Outcome::Evicted => settled.losses.extend(self.lose(key, Reason::Evicted)),
                 Outcome::Unknown(_) => {
@@ -40,6 +48,72 @@ impl Schedule {
             }
         }
         settled
+    }
+
+    /// Takes what the server's clock gained on ours off the deadlines, before what this reply confirms is counted. Answers
+    /// from when that is counted.
+    fn heed(
+        &mut self,
+        batch: &Batch,
+        outcomes: &[Outcome],
+        server: Duration,
+        now: Instant,
+        settled: &mut Settled,
+    ) -> Instant {
+        let reading = Reading {
+            sent_at: batch.sent_at,
+            seen_at: now,
+            server,
+        };
+        match self.server.read(reading, batch.margin, batch.longest) {
+            Finding::Alike => {}
+            Finding::Forward(by) => {
+                let renewed = self.confirmed_by(batch, outcomes);
+                self.shorten(by, &renewed);
+                settled.step = Some(("forward", by));
+            }
+            Finding::Backward(by) => settled.step = Some(("backward", by)),
+            Finding::Before(by) => return batch.sent_at.before(by),
+        }
+        batch.sent_at
+    }
+
+    /// The leases that this reply confirms: by the new time, if it tells of one.
+    fn confirmed_by(&self, batch: &Batch, outcomes: &[Outcome]) -> HashSet<Key> {
+        let confirmed = batch
+            .tickets
+            .iter()
+            .zip(outcomes)
+            .filter(|(ticket, outcome)| {
+                matches!(outcome, Outcome::Renewed) && self.is_waiting_for(**ticket)
+            });
+        confirmed.map(|(ticket, _)| ticket.0).collect()
+    }
+
+    /// Moves every deadline but these, and every renewal that is still to be sent, forward in time.
+    fn shorten(&mut self, by: Duration, but: &HashSet<Key>) {
+        let held = self.ends.iter().map(|(_, key)| *key);
+        let held: Vec<Key> = held.filter(|key| !but.contains(key)).collect();
+        for key in held {
+            let entry = &mut self.entries[key];
+            let Phase::Held(hold) = &mut entry.phase else {
+                unreachable!("only what is held stands in `ends`");
+            };
+            let is_due = self.due.remove(&(hold.deadline, key));
+            self.ends.remove(&(hold.ends_at, key));
+            hold.deadline = hold.deadline.before(by);
+            hold.ends_at = hold.end(entry.limits, &entry.signal);
+            self.ends.insert((hold.ends_at, key));
+            if is_due {
+                self.due.insert((hold.deadline, key));
+            }
+            if self.renewals.remove(&(hold.renew_at, key)) {
+                hold.renew_at = hold.renew_at.before(by);
+                self.renewals.insert((hold.renew_at, key));
+            }
+            // A loss that was found first stands.
+            let _ = entry.signal.extend(hold.deadline);
+        }
     }
 
     fn is_waiting_for(&self, (key, attempt): (Key, u64)) -> bool {
@@ -58,8 +132,9 @@ impl Schedule {
             unreachable!("it waits for this attempt");
         };
         hold.attempt = None;
-        // A reply that comes after the end, or after a `check()` saw the deadline pass, revives nothing.
-        if now >= hold.ends_at {
+        // A reply that comes after the end, or after a `check()` saw the deadline pass, revives nothing. The end that is
+        // armed may be older than the last sign of progress.
+        if now >= hold.end(entry.limits, &entry.signal) {
             let reason = hold.reason(now);
             settled.losses.extend(self.lose(key, reason));
             return;

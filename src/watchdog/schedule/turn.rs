@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BATCH, Key, LOSSES_PER_TURN, Phase, Schedule};
+use super::{BATCH, Key, Phase, STEPS_PER_TURN, Schedule};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::Renewal;
 use crate::term::{self, Instant};
 use crate::watchdog::signal::{Reason, Signal};
+
+/// Leases looked at to fill a batch: enough that a few of another kind between them do not leave it half empty.
+const LOOKED_AT: usize = 4 * BATCH;
 
 /// What is to be done now. The loop carries it out, in this order.
 #[derive(Debug, Default)]
@@ -47,6 +50,8 @@ pub struct Batch {
     pub limit: Duration,
     /// The least margin in it.
     pub margin: Duration,
+    /// The longest ttl in it.
+    pub longest: Duration,
 }
 
 /// A release to be sent.
@@ -76,7 +81,7 @@ impl Schedule {
 
     fn take_losses(&mut self, now: Instant) -> Vec<Loss> {
         let mut losses = Vec::new();
-        while losses.len() < LOSSES_PER_TURN {
+        for _ in 0..STEPS_PER_TURN {
             let Some(&(at, key)) = self.ends.first().filter(|(at, _)| *at <= now) else {
                 break;
             };
@@ -90,59 +95,75 @@ impl Schedule {
                 hold.ends_at = end;
                 self.ends.remove(&(at, key));
                 self.ends.insert((end, key));
-                continue;
+            } else {
+                let reason = hold.reason(now);
+                losses.extend(self.lose(key, reason));
             }
-            let reason = hold.reason(now);
-            losses.extend(self.lose(key, reason));
         }
         losses
     }
 
     fn take_batches(&mut self, now: Instant, room: usize) -> Vec<Batch> {
-        let mut due = Vec::new();
-        while due.len() < room * BATCH
-            && let Some(&(at, key)) = self.renewals.first()
-            && at <= now
-        {
+        // What is left to be told is told first: none of it may be renewed.
+        let has_lost = self.ends.first().is_some_and(|(at, _)| *at <= now);
+        if has_lost || room == 0 {
+            return Vec::new();
+        }
+        self.fall_due(now);
+        (0..room).map_while(|_| self.take_batch(now)).collect()
+    }
+
+    fn fall_due(&mut self, now: Instant) {
+        for _ in 0..STEPS_PER_TURN {
+            let Some(&(_, key)) = self.renewals.first().filter(|(at, _)| *at <= now) else {
+                break;
+            };
             self.renewals.pop_first();
             let Phase::Held(hold) = &self.entries[key].phase else {
                 unreachable!("only what is held stands in `renewals`");
             };
-            due.push((hold.deadline, key));
+            self.due.insert((hold.deadline, key));
         }
-        due.sort_unstable();
-        let mut batches: Vec<Batch> = Vec::new();
-        for (deadline, key) in due {
-            let timing = self.entries[key].timing;
-            let budget = term::attempt_budget(&timing, deadline.since(now));
-            // What is urgent and what is not do not share a batch, or the one would cut the other's time short.
-            let fits = batches
-                .last()
-                .is_some_and(|batch| batch.renewals.len() < BATCH && budget <= batch.limit * 2);
-            if !fits {
-                batches.push(Batch {
-                    tickets: Vec::new(),
-                    renewals: Vec::new(),
-                    sent_at: now,
-                    limit: budget,
-                    margin: timing.margin(),
-                });
-            }
-            let batch = batches.last_mut().expect("one was pushed if none fitted");
-            self.put_in(batch, key, budget);
-        }
-        batches
     }
 
-    fn put_in(&mut self, batch: &mut Batch, key: Key, budget: Duration) {
+    /// The lease nearest to its deadline, and those next to it that need about as much time for an answer. What is urgent
+    /// and what is not do not share a batch, or the one would cut the other's time short.
+    fn take_batch(&mut self, now: Instant) -> Option<Batch> {
+        let budget_of = |(deadline, key): &(Instant, Key)| {
+            term::attempt_budget(&self.entries[*key].timing, deadline.since(now))
+        };
+        let limit = budget_of(self.due.first()?);
+        let is_alike = |due: &&(Instant, Key)| {
+            let budget = budget_of(due);
+            budget <= limit * 2 && limit <= budget * 2
+        };
+        let nearest = self.due.iter().take(LOOKED_AT);
+        let picked: Vec<_> = nearest.filter(is_alike).take(BATCH).copied().collect();
+        let limit = picked.iter().map(budget_of).min()?;
+        let mut batch = Batch {
+            tickets: Vec::with_capacity(picked.len()),
+            renewals: Vec::with_capacity(picked.len()),
+            sent_at: now,
+            limit,
+            margin: Duration::MAX,
+            longest: Duration::ZERO,
+        };
+        for due in picked {
+            self.due.remove(&due);
+            self.put_in(&mut batch, due.1);
+        }
+        Some(batch)
+    }
+
+    fn put_in(&mut self, batch: &mut Batch, key: Key) {
         let attempt = self.next_attempt();
         let entry = &mut self.entries[key];
         entry.last_sent = batch.sent_at;
         if let Phase::Held(hold) = &mut entry.phase {
             hold.attempt = Some(attempt);
         }
-        batch.limit = batch.limit.min(budget);
         batch.margin = batch.margin.min(entry.timing.margin());
+        batch.longest = batch.longest.max(entry.timing.ttl());
         batch.tickets.push((key, attempt));
         let (name, ttl) = (entry.name.clone(), entry.timing.ttl());
         batch.renewals.push(Renewal::new(name, entry.holder, ttl));

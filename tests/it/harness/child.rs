@@ -1,0 +1,63 @@
+//! A server as a child process that never outlives the test, however the test ends.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Ends on drop. Should the test process itself be killed, a guard sees the end of its pipe and kills the server.
+///
+/// The kernel's own signal for this (PDEATHSIG) is sent when the starting *thread* ends, and each test has its own.
+#[derive(Debug)]
+pub(crate) struct GuardedChild {
+    child: Child,
+    guard: Child,
+}
+
+impl GuardedChild {
+    /// Starts it. `install` is the line that the reader needs where the program is missing.
+    pub(crate) fn spawn(mut command: Command, install: &str) -> Self {
+        let program = command.get_program().to_string_lossy().into_owned();
+        // Its own group, so that the terminal's ctrl-c reaches the test first and the test ends it.
+        let child = command.process_group(0).spawn().unwrap_or_else(|error| {
+            panic!("cannot start {program}: {error}; to install it: {install}")
+        });
+        let guard = Command::new("sh")
+            .args(["-c", "read _; kill -9 \"$0\"", &child.id().to_string()])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("sh starts");
+        Self { child, guard }
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("it is our child")
+    }
+
+    /// Stops it where it stands; its sockets stay open.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is our child");
+    }
+}
+
+impl Drop for GuardedChild {
+    fn drop(&mut self) {
+        // The guard first: once the server is reaped, its pid may be somebody else's.
+        for child in [&mut self.guard, &mut self.child] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What the tests stand on: real servers as child processes, and a network that fails on order.
+
+pub(crate) mod asking;
+pub(crate) mod child;
+pub(crate) mod proxy;
+pub(crate) mod redis_server;
+pub(crate) mod resp;
+pub(crate) mod server_clock;
+pub(crate) mod wait;

@@ -1,0 +1,133 @@
+//! One connection through the proxy: who reads, who passes, and what each fault does there.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc;
+
+use super::{Fault, Request, Road};
+use crate::harness::resp;
+use crate::harness::wait::{at, now};
+
+/// Requests under way on one connection; more than any client of ours has.
+const UNDER_WAY: usize = 4_096;
+
+/// One connection, until one side or a fault ends it.
+pub(super) async fn carry(client: TcpStream, road: &Road) {
+    let _ = client.set_nodelay(true);
+    road.flowing().await;
+    let Ok(server) = UnixStream::connect(&road.server).await else {
+        return;
+    };
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let (requests_tx, requests_rx) = mpsc::channel(UNDER_WAY);
+    let (fates_tx, fates_rx) = mpsc::channel(UNDER_WAY);
+    tokio::select! {
+        () = read_requests(from_client, road, requests_tx) => {}
+        () = pass_requests(requests_rx, road, to_server, fates_tx) => {}
+        () = pass_replies(from_server, road, to_client, fates_rx) => {}
+    }
+}
+
+/// What becomes of one reply.
+enum Fate {
+    Pass,
+    Drop,
+    Hold,
+    Delay(Duration),
+    Double,
+    Swallow,
+}
+
+/// Looks at each request. Never returns: what was read is passed even when the client has hung up.
+async fn read_requests(
+    mut client: impl AsyncRead + Unpin,
+    road: &Road,
+    requests: mpsc::Sender<(Request, Option<Fault>)>,
+) {
+    let mut bytes = Vec::new();
+    while let Some(request) = read(&mut client, &mut bytes).await {
+        if requests.send(road.decide(request)).await.is_err() {
+            break;
+        }
+    }
+    drop(requests);
+    std::future::pending().await
+}
+
+/// Returns when a fault ends the connection; otherwise the server's hanging up does.
+async fn pass_requests(
+    mut requests: mpsc::Receiver<(Request, Option<Fault>)>,
+    road: &Road,
+    mut server: impl AsyncWrite + Unpin,
+    fates: mpsc::Sender<Fate>,
+) {
+    while let Some((request, fault)) = requests.recv().await {
+        let mut planned = vec![Fate::Pass];
+        match fault {
+            None => {}
+            Some(Fault::DropRequest) => return,
+            Some(Fault::HoldRequest) => std::future::pending().await,
+            Some(Fault::DelayRequest(time)) => at(now().after(time)).await,
+            Some(Fault::DropReply) => planned = vec![Fate::Drop],
+            Some(Fault::HoldReply) => planned = vec![Fate::Hold],
+            Some(Fault::DelayReply(time)) => planned = vec![Fate::Delay(time)],
+            Some(Fault::DoubleReply) => planned = vec![Fate::Double],
+            Some(Fault::DoubleRequest) => planned.push(Fate::Swallow),
+        }
+        road.flowing().await;
+        for fate in planned {
+            // Subscriptions are answered by pushes, which have no fate.
+            if !request.words[0].to_uppercase().ends_with("SUBSCRIBE") {
+                let _ = fates.send(fate).await;
+            }
+            if server.write_all(&request.bytes).await.is_err() {
+                return;
+            }
+        }
+    }
+    let _ = server.shutdown().await;
+    std::future::pending().await
+}
+
+/// Returns when the server hangs up, or a fault ends the connection.
+async fn pass_replies(
+    mut server: impl AsyncRead + Unpin,
+    road: &Road,
+    mut client: impl AsyncWrite + Unpin,
+    mut fates: mpsc::Receiver<Fate>,
+) {
+    let mut bytes = Vec::new();
+    while let Some(mut reply) = read(&mut server, &mut bytes).await {
+        let fate = if resp::is_pushed(&reply) {
+            Fate::Pass
+        } else {
+            fates.try_recv().unwrap_or(Fate::Pass)
+        };
+        match fate {
+            Fate::Pass => {}
+            Fate::Drop => return,
+            Fate::Hold => std::future::pending().await,
+            Fate::Delay(time) => at(now().after(time)).await,
+            Fate::Double => reply.extend_from_within(..),
+            Fate::Swallow => continue,
+        }
+        road.flowing().await;
+        // A client that hung up does not end what it asked for.
+        let _ = client.write_all(&reply).await;
+    }
+}
+
+/// The next whole request or reply; `None` at the end of the stream.
+async fn read(from: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
+    loop {
+        if let Some(length) = resp::whole(bytes) {
+            return Some(bytes.drain(..length).collect());
+        }
+        if from.read_buf(bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! A Redis or Valkey server of the test's own, on a unix socket in a temporary folder.
+//!
+//! The machine's `redis-server` is used, or the program that `LEASEHOLD_TEST_REDIS_SERVER` names.
+
+use std::ffi::OsString;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
+
+use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::{self, FromRedisValue, RedisError};
+use tempfile::TempDir;
+
+use super::child::GuardedChild;
+use super::proxy::Proxy;
+use super::server_clock::ServerClock;
+use super::wait::until;
+
+/// What to type where the server is missing.
+const INSTALL: &str = "apt-get install -y redis-server";
+
+/// How a server is started.
+#[derive(Debug, Default)]
+pub(crate) struct Setup {
+    arguments: Vec<String>,
+    has_port: bool,
+    has_clock: bool,
+    password: Option<String>,
+}
+
+impl Setup {
+    /// With this line of configuration, as it is written on the command line: `["--maxmemory", "2mb"]`.
+    pub(crate) fn with<const N: usize>(mut self, arguments: [&str; N]) -> Self {
+        self.arguments.extend(arguments.map(Into::into));
+        self
+    }
+
+    /// Also on a free loopback port.
+    pub(crate) fn with_port(mut self) -> Self {
+        self.has_port = true;
+        self
+    }
+
+    /// Under a wall clock that the test can move.
+    pub(crate) fn with_clock(mut self) -> Self {
+        self.has_clock = true;
+        self
+    }
+
+    /// Asking for this password.
+    pub(crate) fn with_password(mut self, password: &str) -> Self {
+        self.password = Some(password.into());
+        self.with(["--requirepass", password])
+    }
+
+    /// Starts it, and returns once it answers.
+    pub(crate) async fn start(self) -> RedisServer {
+        let folder = TempDir::new().expect("a temporary folder");
+        let clock = self
+            .has_clock
+            .then(|| ServerClock::in_folder(folder.path()));
+        let port = self.has_port.then(free_port);
+        let mut server = RedisServer {
+            process: None,
+            port,
+            clock,
+            setup: self,
+            folder,
+        };
+        server.start_again().await;
+        server
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// A running server. Ends on drop.
+#[derive(Debug)]
+pub(crate) struct RedisServer {
+    // Before the folder, so that it ends before its folder goes.
+    process: Option<GuardedChild>,
+    port: Option<u16>,
+    clock: Option<ServerClock>,
+    setup: Setup,
+    folder: TempDir,
+}
+
+impl RedisServer {
+    /// A plain one.
+    pub(crate) async fn start() -> Self {
+        Setup::default().start().await
+    }
+
+    /// For the store: without a password, which belongs to the test.
+    pub(crate) fn url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
+    }
+
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// Its folder, with its snapshot in `dump.rdb`.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Its loopback port.
+    pub(crate) fn port(&self) -> u16 {
+        self.port.expect("it was set up with a port")
+    }
+
+    /// Moves its wall clock, by a second or more, and returns once it goes by it.
+    pub(crate) async fn step_clock(&self, by_ms: i64) {
+        let goal = self.time_ms().await + by_ms;
+        let clock = self.clock.as_ref().expect("it was set up with a clock");
+        clock.step(by_ms);
+        // Valkey 9 looks at its clock only every 100 ms.
+        until("the stepped clock", async || {
+            let off = self.time_ms().await - goal;
+            (off.abs() < by_ms.abs() / 2).then_some(())
+        })
+        .await;
+    }
+
+    /// What its wall clock shows.
+    pub(crate) async fn time_ms(&self) -> i64 {
+        let (seconds, micros): (i64, i64) = self.told("TIME").await;
+        seconds * 1_000 + micros / 1_000
+    }
+
+    /// A network of the test's own before this server.
+    pub(crate) async fn proxy(&self) -> Proxy {
+        Proxy::before(&self.socket()).await
+    }
+
+    /// A fresh connection of the administrator's.
+    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let mut url = self.url();
+        if let Some(password) = &self.setup.password {
+            url = format!("{url}?pass={password}");
+        }
+        redis::Client::open(url)?
+            .get_multiplexed_async_connection()
+            .await
+    }
+
+    /// Runs a command, given as one line, as the administrator.
+    pub(crate) async fn ask<T: FromRedisValue>(&self, line: &str) -> Result<T, RedisError> {
+        let mut words = line.split_ascii_whitespace();
+        let mut command = redis::cmd(words.next().expect("a command"));
+        command.arg(words.collect::<Vec<_>>());
+        command.query_async(&mut self.connect().await?).await
+    }
+
+    /// Runs a command, given as one line, that must succeed.
+    pub(crate) async fn told<T: FromRedisValue>(&self, line: &str) -> T {
+        let answer = self.ask(line).await;
+        answer.unwrap_or_else(|error| panic!("{line:?} failed: {error}"))
+    }
+
+    /// Fails if any key is left that does not run out by itself.
+    pub(crate) async fn assert_all_keys_run_out(&self) {
+        for key in self.keys().await {
+            let mut connection = self.connect().await.expect("it is up");
+            let left: i64 = redis::cmd("PTTL")
+                .arg(&key)
+                .query_async(&mut connection)
+                .await
+                .expect("PTTL is answered");
+            // -2: it ran out since the scan.
+            assert!(left >= 0 || left == -2, "{key} never runs out: PTTL {left}");
+        }
+    }
+
+    /// All its keys, in order.
+    pub(crate) async fn keys(&self) -> Vec<String> {
+        let mut keys = Vec::new();
+        let mut cursor = 0_u64;
+        loop {
+            let (next, some): (u64, Vec<String>) =
+                self.told(&format!("SCAN {cursor} COUNT 1000")).await;
+            keys.extend(some);
+            cursor = next;
+            if cursor == 0 {
+                keys.sort();
+                keys.dedup();
+                return keys;
+            }
+        }
+    }
+
+    /// All that it knows, but for how long yet.
+    pub(crate) async fn contents(&self) -> Vec<(String, Vec<u8>)> {
+        let mut connection = self.connect().await.expect("it is up");
+        let mut contents = Vec::new();
+        for key in self.keys().await {
+            let dump: Option<Vec<u8>> = redis::cmd("DUMP")
+                .arg(&key)
+                .query_async(&mut connection)
+                .await
+                .expect("DUMP is answered");
+            contents.extend(dump.map(|dump| (key, dump)));
+        }
+        contents
+    }
+
+    /// Stops it where it stands.
+    pub(crate) fn pause(&self) {
+        self.process.as_ref().expect("it runs").pause();
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        self.process.as_ref().expect("it runs").resume();
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it once more in its folder, from the snapshot that is there, and returns once it answers.
+    pub(crate) async fn start_again(&mut self) {
+        self.launch();
+        self.answering().await;
+    }
+
+    /// `kill -9`, and a new start with nothing in it.
+    pub(crate) async fn restart_empty(&mut self) {
+        self.kill();
+        let _ = fs::remove_file(self.folder.path().join("dump.rdb"));
+        self.start_again().await;
+    }
+
+    /// A snapshot of all that it knows.
+    pub(crate) async fn snapshot(&self) -> Vec<u8> {
+        let () = self.told("SAVE").await;
+        fs::read(self.folder.path().join("dump.rdb")).expect("SAVE wrote it")
+    }
+
+    /// `kill -9`, and a new start from this snapshot.
+    pub(crate) async fn restart_from(&mut self, snapshot: &[u8]) {
+        self.kill();
+        let file = self.folder.path().join("dump.rdb");
+        fs::write(file, snapshot).expect("the folder can be written");
+        self.start_again().await;
+    }
+
+    /// Makes it a replica, and returns once it has everything.
+    pub(crate) async fn follow(&self, master: &Self) {
+        let () = self
+            .told(&format!("REPLICAOF 127.0.0.1 {}", master.port()))
+            .await;
+        until("the replica's link", async || {
+            let info: String = self.told("INFO replication").await;
+            info.contains("master_link_status:up").then_some(())
+        })
+        .await;
+    }
+
+    /// Makes a replica a master.
+    pub(crate) async fn promote(&self) {
+        let () = self.told("REPLICAOF NO ONE").await;
+    }
+
+    /// Starts the process, without waiting for its answer.
+    pub(crate) fn launch(&mut self) {
+        let program = env::var_os("LEASEHOLD_TEST_REDIS_SERVER");
+        let mut command = Command::new(program.unwrap_or_else(|| OsString::from("redis-server")));
+        let _ = fs::remove_file(self.socket());
+        let log = fs::File::create(self.folder.path().join("log")).expect("the folder is ours");
+        command
+            .arg("--port")
+            .arg(self.port.unwrap_or(0).to_string())
+            .args(["--bind", "127.0.0.1", "--unixsocket"])
+            .arg(self.socket())
+            .arg("--dir")
+            .arg(self.folder.path())
+            .args(["--save", "", "--appendonly", "no"])
+            // A replica is to have its data at once, not after the usual five seconds.
+            .args(["--repl-diskless-sync-delay", "0"])
+            .args(&self.setup.arguments)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(Stdio::null());
+        if let Some(clock) = &self.clock {
+            clock.rule(&mut command);
+        }
+        self.process = Some(GuardedChild::spawn(command, INSTALL));
+    }
+
+    async fn answering(&mut self) {
+        until("the server's first answer", async || {
+            let ended = self.process.as_mut().and_then(GuardedChild::ended);
+            assert!(ended.is_none(), "the server ended: {}", self.log());
+            self.ask::<String>("PING").await.ok()
+        })
+        .await;
+    }
+
+    /// What it says of itself.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+#[tokio::test]
+async fn a_server_forgets_or_remembers_as_told() {
+    let mut server = RedisServer::start().await;
+    let () = server.told("SET a 1").await;
+    let snapshot = server.snapshot().await;
+    let () = server.told("SET a 2").await;
+    server.restart_from(&snapshot).await;
+    assert_eq!(server.told::<u8>("GET a").await, 1);
+    server.restart_empty().await;
+    assert_eq!(server.keys().await, [""; 0]);
+}
+
+#[tokio::test]
+#[should_panic(expected = "a never runs out")]
+async fn a_key_without_an_end_is_found() {
+    let server = RedisServer::start().await;
+    let () = server.told("SET b 1 PX 60000").await;
+    server.assert_all_keys_run_out().await;
+    let () = server.told("SET a 1").await;
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn a_servers_clock_is_moved_while_it_runs() {
+    let server = Setup::default().with_clock().start().await;
+    let () = server.told("SET short 1 PX 60000").await;
+    let () = server.told("SET long 1 PX 600000").await;
+    server.step_clock(120_000).await;
+    assert_eq!(server.keys().await, ["long"]);
+    server.step_clock(-240_000).await;
+    assert!(server.told::<i64>("PTTL long").await > 700_000);
+}

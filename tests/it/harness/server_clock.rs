@@ -1,0 +1,77 @@
+//! The wall clock of one server, moved by the test while the server runs.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// An offset that a preloaded library adds to each reading of the wall clock. (libfaketime cannot be used: servers
+/// built with jemalloc do not start under it.)
+#[derive(Debug)]
+pub(crate) struct ServerClock {
+    file: PathBuf,
+    ahead_us: AtomicI64,
+}
+
+impl ServerClock {
+    /// A true clock, kept in this folder.
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        let clock = Self {
+            file: folder.join("clock"),
+            ahead_us: AtomicI64::new(0),
+        };
+        clock.write_ahead_us(0);
+        clock
+    }
+
+    /// Moves the clock forward, or back.
+    pub(crate) fn step(&self, by_ms: i64) {
+        let by_us = by_ms * 1_000;
+        let ahead = self.ahead_us.fetch_add(by_us, Ordering::SeqCst) + by_us;
+        self.write_ahead_us(ahead);
+    }
+
+    fn write_ahead_us(&self, us: i64) {
+        // In place, because the server has this file mapped.
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&self.file)
+            .expect("the folder can be written");
+        file.write_all(&us.to_ne_bytes()).expect("eight bytes fit");
+    }
+
+    /// Makes this program run by the clock.
+    pub(crate) fn rule(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", library());
+        command.env("LEASEHOLD_TEST_CLOCK", &self.file);
+    }
+}
+
+/// Compiled once for each run of the tests.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("server_clock.so");
+        // Moved into place, so that two runs at once never load half a library.
+        let fresh = target.with_extension(std::process::id().to_string());
+        let mut compiler = Command::new("cc")
+            .args([
+                "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-x", "c", "-", "-o",
+            ])
+            .arg(&fresh)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("cc starts; to install it: apt-get install -y gcc libc6-dev");
+        let source = include_bytes!("server_clock.c");
+        let mut input = compiler.stdin.take().expect("a pipe");
+        input.write_all(source).expect("cc reads");
+        drop(input);
+        assert!(compiler.wait().expect("cc ends").success(), "cc failed");
+        fs::rename(&fresh, &target).expect("the same folder");
+        target
+    })
+}

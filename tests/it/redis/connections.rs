@@ -1,0 +1,222 @@
+//! The store by every way to a server: sockets, ports, passwords, other databases, a pool of the caller's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_redis::{Config, Pool, Runtime};
+use leasehold::ErrorKind;
+use leasehold::store::redis::Redis;
+use leasehold::store::{Outcome, Release, Store, conformance};
+
+use super::open;
+use crate::harness::asking::{LIMIT, LONG, claim, granted, held, next_token, released, renewed};
+use crate::harness::redis_server::{RedisServer, Setup};
+
+#[tokio::test]
+async fn a_server_on_a_port_with_a_password_and_another_database_keeps_the_contract() {
+    let setup = Setup::default().with_port().with_password("s3cret/@");
+    let server = setup.start().await;
+    let url = format!("redis://:s3cret%2F%40@127.0.0.1:{}/3", server.port());
+    conformance::check(open(&url).await).await;
+    assert_eq!(server.keys().await, [""; 0], "database 0 is untouched");
+}
+
+fn pool(server: &RedisServer) -> Pool {
+    let config = Config::from_url(server.url());
+    config.create_pool(Some(Runtime::Tokio1)).expect("a pool")
+}
+
+#[tokio::test]
+async fn a_pool_of_the_callers_keeps_the_contract_and_stays_open() {
+    let server = RedisServer::start().await;
+    let pool = pool(&server);
+    let builder = Redis::from_pool(pool.clone()).notices_from(&server.url());
+    let store = Arc::new(builder.build().expect("a store"));
+    assert!(store.notices().await.expect("answered").is_some());
+    conformance::check(store.clone()).await;
+    assert!(!pool.is_closed());
+    pool.get().await.expect("it serves its owner");
+}
+
+#[tokio::test]
+async fn a_pool_without_a_url_gives_no_notices() {
+    let server = RedisServer::start().await;
+    let store = Redis::from_pool(pool(&server)).build().expect("a store");
+    assert!(store.notices().await.expect("answered").is_none());
+    granted(&store, &claim("a", LONG)).await;
+}
+
+#[tokio::test]
+async fn requests_share_one_connection_of_the_pool() {
+    let server = RedisServer::start().await;
+    let pool = pool(&server);
+    let store = Arc::new(Redis::from_pool(pool.clone()).build().expect("a store"));
+    let mut tasks = tokio::task::JoinSet::new();
+    for index in 0..50 {
+        let store = store.clone();
+        tasks.spawn(async move { next_token(&*store, &format!("n{index}")).await });
+    }
+    tasks.join_all().await;
+    assert_eq!(pool.status().size, 1);
+}
+
+#[tokio::test]
+async fn prefixes_keep_leases_apart() {
+    let server = RedisServer::start().await;
+    let store = |prefix: &str| Redis::builder(&server.url()).prefix(prefix).build();
+    let (one, other) = (
+        store("one").expect("valid"),
+        store("other[x]").expect("valid"),
+    );
+    granted(&one, &claim("a", LONG)).await;
+    granted(&other, &claim("a", LONG)).await;
+    held(&one, &claim("a", LONG)).await;
+    assert_eq!(one.list("", LIMIT).await.expect("answered").len(), 1);
+    assert_eq!(other.list("", LIMIT).await.expect("answered").len(), 1);
+    let error = store("a{b}").expect_err("braces are refused");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_list_of_thousands_is_read_page_by_page() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    for index in 0..1_500 {
+        granted(&*store, &claim(&format!("n{index:04}"), LONG)).await;
+    }
+    let () = server.told("SET leasehold:{nobody} 1 PX 60000").await;
+    let list = store.list("n", LIMIT).await.expect("answered");
+    let names: Vec<_> = list.iter().map(|held| held.name.to_string()).collect();
+    let expected: Vec<_> = (0..1_500).map(|index| format!("n{index:04}")).collect();
+    assert_eq!(names, expected);
+}
+
+#[tokio::test]
+async fn scripts_that_are_missing_are_loaded_once_for_all_batches() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    let claim = claim("a", LONG);
+    granted(&*store, &claim).await;
+    let () = server.told("SCRIPT FLUSH").await;
+    let () = server.told("CONFIG RESETSTAT").await;
+    let renewal = crate::harness::asking::renewal(&claim);
+    let outcomes = store.renew(&vec![renewal; 2_560], LIMIT).await.outcomes;
+    assert!(
+        outcomes
+            .iter()
+            .all(|outcome| matches!(outcome, Outcome::Renewed))
+    );
+    let stats: String = server.told("INFO commandstats").await;
+    // Servers before 7.0 do not tell the subcommands of SCRIPT apart.
+    let loads = stats
+        .lines()
+        .find(|line| line.starts_with("cmdstat_script"));
+    let loads = loads.expect("scripts were loaded");
+    assert!(
+        loads.contains(":calls=5,"),
+        "five scripts, once each: {loads}"
+    );
+}
+
+#[test]
+fn a_connection_outlives_the_runtime_that_made_it() {
+    let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
+    let (first, second) = (runtime(), runtime());
+    let server = second.block_on(RedisServer::start());
+    let store = second.block_on(open(&server.url()));
+    let one = claim("a", LONG);
+    first.block_on(granted(&*store, &one));
+    drop(first);
+    second.block_on(async {
+        assert!(matches!(renewed(&*store, &one).await, Outcome::Renewed));
+        assert_eq!(released(&*store, &one).await, Release::Released);
+    });
+}
+
+#[test]
+fn the_watchdogs_connection_lives_while_the_users_runtime_is_blocked() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    };
+    let (users, watchdogs) = (runtime(), runtime());
+    let server = watchdogs.block_on(RedisServer::start());
+    let builder = Redis::builder(&server.url()).pool_size(1);
+    let store = builder.build().expect("a store");
+    let one = claim("a", LONG);
+    users.block_on(granted(&store, &one));
+    // From here on nobody drives the user's runtime, on which the shared connection was made.
+    watchdogs.block_on(async {
+        let own = store.for_watchdog().await.expect("a connection");
+        assert!(matches!(renewed(&*own, &one).await, Outcome::Renewed));
+    });
+}
+
+#[test]
+fn a_connection_of_a_runtime_that_stands_still_is_replaced() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    };
+    let (still, running) = (runtime(), runtime());
+    let server = running.block_on(RedisServer::start());
+    let store = running.block_on(open(&server.url()));
+    let one = claim("a", LONG);
+    still.block_on(granted(&*store, &one));
+    running.block_on(async {
+        let limit = Duration::from_millis(200);
+        let silent = store.acquire(&one, limit).await;
+        let error = silent.expect_err("nobody drives its connection");
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error:?}");
+        granted(&*store, &one).await;
+    });
+}
+
+#[tokio::test]
+async fn a_silent_server_is_not_buried_in_connections() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    let one = claim("a", LONG);
+    granted(&*store, &one).await;
+    // New connections are welcome, but no script is answered.
+    let () = server.told("CLIENT PAUSE 800 WRITE").await;
+    for _ in 0..20 {
+        let silent = store.acquire(&one, Duration::from_millis(20)).await;
+        assert_eq!(silent.expect_err("paused").kind(), ErrorKind::TimedOut);
+    }
+    granted(&*store, &one).await;
+    let info: String = server.told("INFO stats").await;
+    let count = info
+        .lines()
+        .find_map(|line| line.strip_prefix("total_connections_received:"))
+        .and_then(|count| count.parse::<u32>().ok())
+        .expect("a count");
+    // The harness' own, the first, its one replacement.
+    assert!(count < 8, "{count} connections");
+}
+
+#[tokio::test]
+async fn a_closed_store_gives_no_connections() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    store.close().await;
+    let own = store.for_watchdog().await;
+    assert_eq!(own.expect_err("closed").kind(), ErrorKind::Closed);
+    let notices = store.notices().await;
+    assert_eq!(notices.expect_err("closed").kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn a_failure_that_nobody_waited_for_is_not_told_to_the_next() {
+    let mut server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    server.kill();
+    let one = claim("a", LONG);
+    tokio::select! {
+        biased;
+        answer = store.acquire(&one, LIMIT) => panic!("answered at once: {answer:?}"),
+        () = std::future::ready(()) => {}
+    }
+    server.start_again().await;
+    granted(&*store, &one).await;
+}

@@ -1,0 +1,393 @@
+//! Each way in which a server can fail a request, brought about for real, and what the caller is told to do about it.
+
+use std::fs;
+use std::time::Duration;
+
+use deadpool_redis::redis::{self, Value};
+use leasehold::store::{self, Claim, ErrorKind, Eviction, Outcome, Release, Store};
+use leasehold::{Client, Error};
+
+use super::open;
+use super::wire::lease;
+use crate::harness::asking::{
+    LIMIT, LONG, chain, claim, granted, held, released, renewal, renewed,
+};
+use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::wait::{now, until};
+
+/// For a server that does not answer; no test is to wait for long.
+const SHORT: Duration = Duration::from_millis(300);
+/// What a busy machine may add to a limit.
+const SLACK: Duration = Duration::from_millis(500);
+
+/// The errors of a claim, a renewal and a release, each within its limit. No answer is an error too few.
+async fn errors(store: &dyn Store, limit: Duration) -> [Error; 3] {
+    let claim = claim("errors", LONG);
+    let start = now();
+    let acquired = store.acquire(&claim, limit).await;
+    let outcome = store.renew(&[renewal(&claim)], limit).await.outcomes.pop();
+    let released = store.release(&claim.name, claim.holder, None, limit).await;
+    let took = now().since(start);
+    assert!(
+        took < 3 * limit + SLACK,
+        "three requests within {limit:?} each took {took:?}"
+    );
+    let unknown = match outcome {
+        Some(Outcome::Unknown(error)) => error,
+        other => panic!("renewed without a server's word: {other:?}"),
+    };
+    [
+        acquired.expect_err("a claim without a server's word"),
+        unknown,
+        released.expect_err("a release without a server's word"),
+    ]
+}
+
+/// All three fail so.
+async fn assert_all_fail(store: &dyn Store, limit: Duration, kind: ErrorKind) {
+    for error in errors(store, limit).await {
+        assert_eq!(error.kind(), kind, "{error:?}");
+    }
+}
+
+/// A holder before the failure and what it has; afterwards the same store must serve again.
+async fn serves_again(store: &dyn Store, holder: &Claim) {
+    until("the store's recovery", async || {
+        let outcomes = store.renew(&[renewal(holder)], SHORT).await.outcomes;
+        matches!(outcomes[..], [Outcome::Renewed]).then_some(())
+    })
+    .await;
+    assert_eq!(
+        held(store, &claim(holder.name.as_str(), LONG)).await.by,
+        Some(holder.holder)
+    );
+    assert_eq!(released(store, holder).await, Release::Released);
+}
+
+/// A server, a store on it, and a lease that is held.
+async fn start(setup: Setup) -> (RedisServer, std::sync::Arc<dyn Store>, Claim) {
+    let server = setup.start().await;
+    let store = open(&server.url()).await;
+    let holder = claim("holder", LONG);
+    granted(&*store, &holder).await;
+    (server, store, holder)
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_unavailable_until_it_is_back() {
+    let (mut server, store, holder) = start(Setup::default()).await;
+    let snapshot = server.snapshot().await;
+    server.kill();
+    assert_all_fail(&*store, LIMIT, ErrorKind::Unavailable).await;
+    server.restart_from(&snapshot).await;
+    serves_again(&*store, &holder).await;
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn a_server_that_was_restarted_is_found_by_the_next_request() {
+    let (mut server, store, _) = start(Setup::default()).await;
+    for _ in 0..5 {
+        server.restart_empty().await;
+        granted(&*store, &claim("a", LONG)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_listens_is_unavailable() {
+    let mut server = Setup::default().with_port().start().await;
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    server.kill();
+    let error = first_error(&url).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_stopped_server_times_out_within_the_limit() {
+    let (server, store, holder) = start(Setup::default()).await;
+    server.pause();
+    assert_all_fail(&*store, SHORT, ErrorKind::TimedOut).await;
+    server.resume();
+    serves_again(&*store, &holder).await;
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn a_black_hole_times_out_within_the_limit() {
+    let server = RedisServer::start().await;
+    let proxy = server.proxy().await;
+    let store = open(&proxy.url()).await;
+    let holder = claim("holder", LONG);
+    granted(&*store, &holder).await;
+    proxy.stall();
+    assert_all_fail(&*store, SHORT, ErrorKind::TimedOut).await;
+    let other = open(&proxy.url()).await;
+    assert_all_fail(&*other, SHORT, ErrorKind::TimedOut).await;
+    proxy.flow();
+    serves_again(&*store, &holder).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_loading_is_unavailable_until_it_has_loaded() {
+    // A millisecond for each key, of 10 kB; clients are heard once in 2 MB.
+    let slow = Setup::default()
+        .with(["--key-load-delay", "1000"])
+        .with(["--rdbcompression", "no"]);
+    let (mut server, store, holder) = start(slow).await;
+    let fill =
+        "for i = 1, 1000 do redis.call('SET', 'k' .. i, string.rep('x', 10000), 'PX', 60000) end";
+    let mut connection = server.connect().await.expect("it is up");
+    let filled = redis::cmd("EVAL")
+        .arg(fill)
+        .arg(0)
+        .query_async(&mut connection)
+        .await;
+    let () = filled.expect("it is up");
+    server.snapshot().await;
+    server.kill();
+    server.launch();
+    until("a server that is loading", async || {
+        let error = server.ask::<String>("PING").await.err()?;
+        (error.code() == Some("LOADING")).then_some(())
+    })
+    .await;
+    let error = store.acquire(&claim("a", LONG), LIMIT).await;
+    let error = error.expect_err("it is loading");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    serves_again(&*store, &holder).await;
+}
+
+#[tokio::test]
+async fn a_replica_without_its_master_is_unavailable() {
+    let (server, store, holder) = start(Setup::default()).await;
+    let () = server.told("CONFIG SET replica-serve-stale-data no").await;
+    let () = server.told("REPLICAOF 127.0.0.1 1").await;
+    assert_all_fail(&*store, LIMIT, ErrorKind::Unavailable).await;
+    server.promote().await;
+    serves_again(&*store, &holder).await;
+}
+
+#[tokio::test]
+async fn a_server_that_runs_a_long_script_is_unavailable() {
+    let (server, store, holder) = start(Setup::default().with(["--lua-time-limit", "20"])).await;
+    let mut connection = server.connect().await.expect("it is up");
+    let endless = tokio::spawn(async move {
+        let mut script = redis::cmd("EVAL");
+        script.arg("while true do end").arg(0);
+        script.query_async::<Value>(&mut connection).await
+    });
+    until("a busy server", async || {
+        let error = server.ask::<String>("PING").await.err()?;
+        (error.code() == Some("BUSY")).then_some(())
+    })
+    .await;
+    assert_all_fail(&*store, LIMIT, ErrorKind::Unavailable).await;
+    let () = server.told("SCRIPT KILL").await;
+    endless.await.expect("no panic").expect_err("killed");
+    serves_again(&*store, &holder).await;
+}
+
+#[tokio::test]
+async fn a_server_with_too_many_clients_is_unavailable() {
+    let server = RedisServer::start().await;
+    let mut only = server.connect().await.expect("it is up");
+    let limit = async |only: &mut redis::aio::MultiplexedConnection, count: usize| {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("SET").arg("maxclients").arg(count);
+        command.query_async::<()>(only).await.expect("it is up");
+    };
+    limit(&mut only, 1).await;
+    let error = first_error(&server.url()).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    limit(&mut only, 100).await;
+    granted(&*open(&server.url()).await, &claim("a", LONG)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_save_is_misconfigured() {
+    let (server, store, holder) = start(Setup::default().with(["--save", "3600", "1000000"])).await;
+    // A folder where the snapshot should go.
+    let target = server.folder().join("dump.rdb");
+    fs::create_dir(&target).expect("the folder is ours");
+    let () = server.told("BGSAVE").await;
+    until("a failed snapshot", async || {
+        let info: String = server.told("INFO persistence").await;
+        info.contains("rdb_last_bgsave_status:err").then_some(())
+    })
+    .await;
+    let error = store.acquire(&claim("a", LONG), LIMIT).await;
+    let error = error.expect_err("no write is taken");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    match renewed(&*store, &holder).await {
+        Outcome::Unknown(error) => assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}"),
+        other => panic!("renewed where no write is taken: {other:?}"),
+    }
+    fs::remove_dir(&target).expect("it is empty");
+    let () = server
+        .told("CONFIG SET stop-writes-on-bgsave-error no")
+        .await;
+    serves_again(&*store, &holder).await;
+}
+
+#[tokio::test]
+async fn a_read_only_replica_is_misconfigured() {
+    let master = Setup::default().with_port().start().await;
+    let to_master = open(&master.url()).await;
+    let holder = claim("holder", LONG);
+    granted(&*to_master, &holder).await;
+    let replica = RedisServer::start().await;
+    replica.follow(&master).await;
+    let store = open(&replica.url()).await;
+    let error = store.acquire(&claim("a", LONG), LIMIT).await;
+    let error = error.expect_err("it takes no writes");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    match renewed(&*store, &holder).await {
+        Outcome::Unknown(error) => assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}"),
+        other => panic!("renewed by a replica: {other:?}"),
+    }
+    let released = store
+        .release(&holder.name, holder.holder, None, LIMIT)
+        .await;
+    let error = released.expect_err("it takes no writes");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    replica.promote().await;
+    serves_again(&*store, &holder).await;
+}
+
+#[tokio::test]
+async fn a_full_server_is_misconfigured_and_its_holders_go_on() {
+    let (server, store, holder) = start(Setup::default()).await;
+    let () = server.told("CONFIG SET maxmemory 1").await;
+    let error = store.acquire(&claim("a", LONG), LIMIT).await;
+    let error = error.expect_err("it is full");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    serves_again(&*store, &holder).await;
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_misconfigured() {
+    let (server, store, holder) = start(Setup::default()).await;
+    let () = server
+        .told(&format!("SET {} theirs", lease("errors")))
+        .await;
+    assert_all_fail(&*store, LIMIT, ErrorKind::Misconfigured).await;
+    let name = claim("errors", LONG).name;
+    for how in [Eviction::Marked, Eviction::Now] {
+        let error = store.evict(&name, how, LIMIT).await.expect_err("not ours");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    }
+    let error = store.inspect(&name, LIMIT).await.expect_err("not ours");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert_eq!(
+        server
+            .told::<String>(&format!("GET {}", lease("errors")))
+            .await,
+        "theirs"
+    );
+    serves_again(&*store, &holder).await;
+}
+
+#[tokio::test]
+async fn a_server_that_misses_its_replicas_takes_no_claim() {
+    let (server, store, holder) = start(Setup::default()).await;
+    let () = server.told("CONFIG SET min-replicas-to-write 1").await;
+    let error = store.acquire(&claim("a", LONG), LIMIT).await;
+    let error = error.expect_err("it takes no writes");
+    let kinds = [ErrorKind::Unavailable, ErrorKind::Misconfigured];
+    assert!(kinds.contains(&error.kind()), "{error:?}");
+    let () = server.told("CONFIG SET min-replicas-to-write 0").await;
+    serves_again(&*store, &holder).await;
+}
+
+#[tokio::test]
+async fn a_wrong_or_missing_password_is_denied() {
+    let server = Setup::default().with_password("right").start().await;
+    let missing = server.url();
+    for url in [format!("{missing}?pass=wrong"), missing] {
+        let error = first_error(&url).await;
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+    }
+    granted(
+        &*open(&format!("{}?pass=right", server.url())).await,
+        &claim("a", LONG),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_missing_right_is_denied() {
+    let server = RedisServer::start().await;
+    let () = server
+        .told("ACL SETUSER nokeys on >secret ~other:* &* +@all")
+        .await;
+    let () = server
+        .told("ACL SETUSER noscripts on >secret ~* &* +@all -evalsha")
+        .await;
+    let () = server
+        .told("ACL SETUSER nowrites on >secret ~* &* +@all -pexpire -del -set")
+        .await;
+    for user in ["nokeys", "noscripts"] {
+        let store = open(&format!("{}?user={user}&pass=secret", server.url())).await;
+        assert_all_fail(&*store, LIMIT, ErrorKind::Denied).await;
+    }
+    let store = open(&format!("{}?user=nowrites&pass=secret", server.url())).await;
+    let error = store.acquire(&claim("a", LONG), LIMIT).await;
+    let error = error.expect_err("no right to write");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+    assert_eq!(server.keys().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn no_error_and_no_description_shows_the_password() {
+    let secret = "hunter2";
+    let mut server = Setup::default()
+        .with_port()
+        .with_password("right")
+        .start()
+        .await;
+    let address = format!("127.0.0.1:{}", server.port());
+    let mut shown = Vec::new();
+    let urls = [
+        format!("redis://:{secret}@{address}"),
+        format!("redis://somebody:{secret}@{address}/0"),
+        format!("{}?pass={secret}", server.url()),
+        format!("rediss://:{secret}@{address}"),
+        format!("redis://:{secret}@{address}/notanumber"),
+        format!("redis://:{secret}@127.0.0.1:notaport"),
+        format!("redis://:{secret}@"),
+        format!("gopher://:{secret}@{address}"),
+        format!("{secret}@{address}"),
+    ];
+    for _ in ["a server that refuses", "no server"] {
+        for url in &urls {
+            match store::open(url).await {
+                Ok(store) => {
+                    shown.push(format!("{store:?} {}", store.location()));
+                    shown.extend(errors(&*store, SHORT).await.iter().map(chain));
+                }
+                Err(error) => shown.push(chain(&error)),
+            }
+            match Client::open(url).await {
+                Ok(client) => shown.push(format!("{client:?}")),
+                Err(error) => shown.push(chain(&error)),
+            }
+        }
+        server.kill();
+    }
+    assert!(shown.len() >= 2 * urls.len(), "{shown:#?}");
+    for text in shown {
+        assert!(!text.contains(secret), "{text}");
+    }
+}
+
+/// What is met first at this address: where it is opened, or at the first claim.
+async fn first_error(url: &str) -> Error {
+    match store::open(url).await {
+        Err(error) => error,
+        Ok(store) => {
+            let answer = store.acquire(&claim("errors", LONG), LIMIT).await;
+            answer.expect_err("a claim without a server's word")
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What the store says against a server's set-up.
+
+use leasehold::ErrorKind;
+use leasehold::store::Store;
+
+use super::open;
+use crate::harness::asking::LIMIT;
+use crate::harness::redis_server::{RedisServer, Setup};
+
+async fn hazards(store: &dyn Store) -> Vec<String> {
+    let hazards = store.hazards(LIMIT).await.expect("answered");
+    hazards.into_iter().map(|hazard| hazard.text).collect()
+}
+
+/// The one that speaks of this.
+fn find<'a>(hazards: &'a [String], word: &str) -> &'a str {
+    let found = hazards.iter().find(|text| text.contains(word));
+    found.unwrap_or_else(|| panic!("nothing about {word:?} in {hazards:?}"))
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_what_it_is_told_has_none() {
+    let setup = Setup::default().with(["--appendonly", "yes"]);
+    let server = setup.start().await;
+    assert_eq!(hazards(&*open(&server.url()).await).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_is_told_of() {
+    let setup = Setup::default()
+        .with(["--maxmemory", "100mb"])
+        .with(["--maxmemory-policy", "allkeys-lru"]);
+    let server = setup.start().await;
+    let hazards = hazards(&*open(&server.url()).await).await;
+    find(&hazards, "maxmemory-policy is allkeys-lru");
+    find(&hazards, "nothing is written to disk");
+}
+
+#[tokio::test]
+async fn a_master_and_its_replica_are_told_of() {
+    let master = Setup::default().with_port().start().await;
+    let replica = RedisServer::start().await;
+    replica.follow(&master).await;
+    let of_replica = hazards(&*open(&replica.url()).await).await;
+    find(&of_replica, "is a replica and takes no leases");
+    let of_master = hazards(&*open(&master.url()).await).await;
+    find(&of_master, "min-replicas-to-write");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_off_is_told_of() {
+    let server = Setup::default().with_clock().start().await;
+    server.step_clock(60_000).await;
+    let hazards = hazards(&*open(&server.url()).await).await;
+    find(&hazards, "ahead of this machine's");
+}
+
+#[tokio::test]
+async fn what_may_not_be_checked_is_said() {
+    let server = RedisServer::start().await;
+    let () = server
+        .told("ACL SETUSER worker on >secret ~* &* +@all -config -info")
+        .await;
+    let store = open(&format!("{}?user=worker&pass=secret", server.url())).await;
+    let hazards = hazards(&*store).await;
+    find(&hazards, "INFO is refused");
+    find(&hazards, "CONFIG is refused");
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_has_no_hazards_but_an_error() {
+    let mut server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    server.kill();
+    let error = store.hazards(LIMIT).await.expect_err("it is down");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+}

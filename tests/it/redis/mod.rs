@@ -1,0 +1,24 @@
+//! The store on Redis under everything that servers, networks and operators do to it.
+
+use std::sync::Arc;
+
+use leasehold::store::{self, Store};
+
+mod batches;
+mod connections;
+mod errors;
+mod failover;
+mod hazards;
+mod holder;
+mod lost_replies;
+mod notices;
+mod rights;
+mod scripts;
+mod tokens;
+mod weather;
+mod wire;
+
+/// The store at a URL that is in order.
+async fn open(url: &str) -> Arc<dyn Store> {
+    store::open(url).await.expect("a URL in order")
+}

@@ -1,0 +1,92 @@
+//! The least rights that the wire's description asks for are enough, and are the least.
+
+use leasehold::store::{Outcome, Release, Store, conformance};
+
+use super::open;
+use crate::harness::asking::{LIMIT, LONG, claim, granted, held, released, renewed};
+use crate::harness::redis_server::RedisServer;
+
+const DESCRIPTION: &str = include_str!("../../../src/store/redis/README.md");
+
+/// The command that makes the user, as it stands in the description, with a password.
+fn least_rights() -> String {
+    let section = DESCRIPTION
+        .split("## The least rights")
+        .nth(1)
+        .expect("the section");
+    let lines = section
+        .lines()
+        .skip_while(|line| !line.starts_with("    ACL SETUSER "));
+    let lines: Vec<_> = lines.take_while(|line| line.starts_with("    ")).collect();
+    lines.join(" ").replace("PASSWORD", "secret")
+}
+
+/// A server with that user, less one of the rights.
+async fn server_without(right: &str) -> (RedisServer, std::sync::Arc<dyn Store>) {
+    let server = RedisServer::start().await;
+    let line = least_rights();
+    let without: Vec<_> = line
+        .split_whitespace()
+        .filter(|word| *word != right)
+        .collect();
+    let () = server.told(&without.join(" ")).await;
+    let store = open(&format!("{}?user=leasehold&pass=secret", server.url())).await;
+    (server, store)
+}
+
+#[tokio::test]
+async fn the_least_rights_are_enough_for_the_whole_contract() {
+    let (server, store) = server_without("").await;
+    conformance::check(store).await;
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn each_of_the_scripts_rights_is_needed() {
+    let line = least_rights();
+    let rights = line.split_whitespace().filter(|word| word.starts_with('+'));
+    let needed: Vec<_> = rights.skip_while(|right| *right != "+time").collect();
+    let of_scripts = needed
+        .split(|right| *right == "+publish")
+        .next()
+        .expect("before +publish");
+    assert!(of_scripts.len() > 8, "{needed:?}");
+    for right in of_scripts {
+        let (_server, store) = server_without(right).await;
+        assert!(!does_everything(&*store).await, "{right} is not needed");
+    }
+}
+
+/// Whether everything that the scripts do is done.
+async fn does_everything(store: &dyn Store) -> bool {
+    let (first, second) = (claim("a", LONG), claim("b", LONG));
+    for claim in [&first, &second] {
+        if store.acquire(claim, LIMIT).await.is_err() {
+            return false;
+        }
+    }
+    let renewed = matches!(renewed(store, &first).await, Outcome::Renewed);
+    let keep = Some(LONG);
+    let kept = store
+        .release(&first.name, first.holder, keep, LIMIT)
+        .await
+        .is_ok();
+    let marked = leasehold::store::Eviction::Marked;
+    let evicted = store.evict(&second.name, marked, LIMIT).await.is_ok();
+    let freed = store
+        .release(&second.name, second.holder, None, LIMIT)
+        .await
+        .is_ok();
+    let seen = store.inspect(&first.name, LIMIT).await.is_ok();
+    renewed && kept && evicted && freed && seen
+}
+
+#[tokio::test]
+async fn without_the_rights_to_channels_everything_works_but_notices() {
+    let (_server, store) = server_without("&leasehold:*").await;
+    let first = claim("a", LONG);
+    granted(&*store, &first).await;
+    held(&*store, &claim("a", LONG)).await;
+    assert_eq!(released(&*store, &first).await, Release::Released);
+    granted(&*store, &claim("a", LONG)).await;
+}

@@ -1,0 +1,197 @@
+//! Tokens rise through everything that a server can forget, as long as no clock goes back; and where one does, the floor
+//! that a client knows closes the gap or is refused with the reason.
+
+use std::time::Duration;
+
+use leasehold::store::{ErrorKind, Store, Token};
+
+use super::open;
+use super::wire::{counter, lease};
+use crate::harness::asking::{LIMIT, LONG, chain, claim, granted, next_token};
+use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::wait::until;
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// Two grants with something in between that must not make the second token lower.
+async fn rises(store: &dyn Store, between: impl AsyncFnOnce()) {
+    let before = next_token(store, "a").await;
+    between().await;
+    let after = next_token(store, "a").await;
+    assert!(after > before, "{after} after {before}");
+}
+
+#[tokio::test]
+async fn tokens_rise_through_a_flush() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    rises(&*store, async || server.told("FLUSHALL").await).await;
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn tokens_rise_through_the_loss_of_the_counter() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    rises(&*store, async || {
+        assert!(server.told::<bool>(&format!("DEL {}", counter("a"))).await);
+    })
+    .await;
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn tokens_rise_through_an_eviction_by_a_full_server() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    rises(&*store, async || {
+        let () = server
+            .told("CONFIG SET maxmemory-policy allkeys-random")
+            .await;
+        let () = server.told("CONFIG SET maxmemory 1").await;
+        until("the eviction of the counter", async || {
+            let _ = server.ask::<()>("SET pressure 1 PX 1000").await;
+            (!server.keys().await.contains(&counter("a"))).then_some(())
+        })
+        .await;
+        let () = server.told("CONFIG SET maxmemory 0").await;
+    })
+    .await;
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn tokens_rise_through_an_empty_restart() {
+    let mut server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    rises(&*store, async || server.restart_empty().await).await;
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn tokens_rise_through_a_restart_from_an_older_snapshot() {
+    let mut server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    next_token(&*store, "a").await;
+    let snapshot = server.snapshot().await;
+    rises(&*store, async || {
+        server.restart_from(&snapshot).await;
+        assert_eq!(server.keys().await, [counter("a")]);
+    })
+    .await;
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn tokens_rise_through_a_failover_to_a_replica_that_missed_the_grant() {
+    let mut master = Setup::default().with_port().start().await;
+    let before = open(&master.url()).await;
+    next_token(&*before, "a").await;
+    let replica = RedisServer::start().await;
+    replica.follow(&master).await;
+    // Cut off and promoted; the master has not heard of it and grants once more.
+    replica.promote().await;
+    let missed = granted(&*before, &claim("a", LONG)).await;
+    master.kill();
+    let after = open(&replica.url()).await;
+    let token = next_token(&*after, "a").await;
+    assert!(token > missed, "{token} after {missed}");
+    replica.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn tokens_rise_though_the_servers_clock_goes_back_while_the_counter_lives() {
+    let server = Setup::default().with_clock().start().await;
+    let store = open(&server.url()).await;
+    rises(&*store, async || server.step_clock(-3 * HOUR_MS).await).await;
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn tokens_rise_through_a_clock_that_was_ahead_and_a_counter_that_ran_out() {
+    let server = Setup::default().with_clock().start().await;
+    let store = open(&server.url()).await;
+    rises(&*store, async || {
+        // By less than the counter is kept: it lives until the clock has caught up.
+        server.step_clock(-HOUR_MS / 2).await;
+        server.step_clock(2 * HOUR_MS).await;
+        assert_eq!(server.keys().await, [""; 0]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_counter_outlives_the_longest_lease() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    for (name, ttl) in [("a", LONG), ("b", Duration::from_secs(3 * 3_600))] {
+        granted(&*store, &claim(name, ttl)).await;
+        let kept: u64 = server.told(&format!("PTTL {}", counter(name))).await;
+        assert!(kept > 3_000_000, "{name}: {kept} ms");
+        let held: u64 = server.told(&format!("PTTL {}", lease(name))).await;
+        assert!(kept >= held, "{name}: {kept} ms, the lease {held} ms");
+    }
+}
+
+#[tokio::test]
+async fn tokens_rise_through_a_move_from_sqlite_to_redis_and_back() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let file = format!("sqlite:{}", folder.path().join("leases").display());
+    let (server, local) = (RedisServer::start().await, open(&file).await);
+    let remote = open(&server.url()).await;
+    let mut last = None;
+    for store in [&local, &remote, &local, &remote] {
+        let token = next_token(&**store, "a").await;
+        assert!(
+            Some(token) > last,
+            "{token} after {last:?} on {}",
+            store.location()
+        );
+        last = Some(token);
+    }
+}
+
+/// A server that breaks the assumption: its clock goes back by so much, and it forgets the counter.
+async fn broken_by(back_ms: i64) -> (RedisServer, std::sync::Arc<dyn Store>, Token) {
+    let server = Setup::default().with_clock().start().await;
+    let store = open(&server.url()).await;
+    let last = next_token(&*store, "a").await;
+    server.step_clock(-back_ms).await;
+    let () = server.told("FLUSHALL").await;
+    (server, store, last)
+}
+
+#[tokio::test]
+async fn a_clock_set_back_and_a_lost_counter_make_tokens_fall() {
+    let (_server, store, last) = broken_by(3 * HOUR_MS).await;
+    let fallen = next_token(&*store, "a").await;
+    assert!(
+        fallen < last,
+        "the assumption is needed no more: {fallen} after {last}"
+    );
+}
+
+#[tokio::test]
+async fn a_floor_lifts_the_token_over_what_a_broken_server_forgot() {
+    let (server, store, last) = broken_by(3 * HOUR_MS).await;
+    let token = granted(&*store, &claim("a", LONG).with_floor(Some(last))).await;
+    assert!(token > last, "{token} after {last}");
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn a_floor_that_is_a_day_ahead_of_a_broken_server_is_refused_with_the_reason() {
+    let (server, store, last) = broken_by(25 * HOUR_MS).await;
+    let refused = store
+        .acquire(&claim("a", LONG).with_floor(Some(last)), LIMIT)
+        .await;
+    let error = refused.expect_err("more than a day ahead");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let message = chain(&error);
+    assert!(
+        message.contains("floor") && message.contains(&last.to_string()),
+        "{message}"
+    );
+    assert!(message.contains("clock"), "{message}");
+    assert_eq!(server.keys().await, [""; 0]);
+}

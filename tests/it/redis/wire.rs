@@ -1,0 +1,123 @@
+//! The scripts as another language's client would call them: raw, so that a test can send what our own client never would.
+
+use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::{RedisError, Script, Value, from_redis_value};
+
+/// A holder's identity.
+pub(super) const HOLDER: &str = "00000000000000000000000000000001-0000000000000001";
+/// Another's.
+pub(super) const RIVAL: &str = "00000000000000000000000000000002-0000000000000002";
+
+/// The key of a lease.
+pub(super) fn lease(name: &str) -> String {
+    format!("leasehold:{{{name}}}")
+}
+
+/// The key of a name's counter.
+pub(super) fn counter(name: &str) -> String {
+    format!("leasehold:{{{name}}}:token")
+}
+
+/// A tagged reply.
+#[derive(Debug, PartialEq)]
+pub(super) struct Reply(Vec<Value>);
+
+impl Reply {
+    /// What kind of reply it is.
+    pub(super) fn tag(&self) -> String {
+        self.text(0)
+    }
+
+    /// One of its elements.
+    pub(super) fn text(&self, index: usize) -> String {
+        let value = self
+            .0
+            .get(index)
+            .unwrap_or_else(|| panic!("no element {index} in {self:?}"));
+        from_redis_value(value.clone()).unwrap_or_else(|_| panic!("no text at {index} in {self:?}"))
+    }
+
+    /// The token of a grant.
+    pub(super) fn token(&self) -> u64 {
+        assert_eq!(self.tag(), "granted", "{self:?}");
+        self.text(1).parse().expect("a token is a number")
+    }
+}
+
+pub(super) type Answer = Result<Reply, RedisError>;
+
+/// A call of `acquire.lua`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Acquire<'a> {
+    pub(super) holder: &'a str,
+    pub(super) ttl: &'a str,
+    pub(super) floor: &'a str,
+    pub(super) info: &'a str,
+    pub(super) memory: &'a str,
+}
+
+impl Default for Acquire<'_> {
+    fn default() -> Self {
+        Self {
+            holder: HOLDER,
+            ttl: "30000",
+            floor: "0",
+            info: r#"{"host":"h","pid":1}"#,
+            memory: "3600000",
+        }
+    }
+}
+
+impl Acquire<'_> {
+    pub(super) async fn send(&self, to: &mut MultiplexedConnection, name: &str) -> Answer {
+        Script::new(include_str!("../../../src/store/redis/acquire.lua"))
+            .key(lease(name))
+            .key(counter(name))
+            .arg(self.holder)
+            .arg(self.ttl)
+            .arg(self.floor)
+            .arg(self.info)
+            .arg(self.memory)
+            .invoke_async(to)
+            .await
+            .map(Reply)
+    }
+}
+
+/// Calls `renew.lua` with (name, holder, ttl) for each lease.
+pub(super) async fn renew(to: &mut MultiplexedConnection, batch: &[[&str; 3]]) -> Answer {
+    let script = Script::new(include_str!("../../../src/store/redis/renew.lua"));
+    let mut call = script.prepare_invoke();
+    for [name, holder, ttl] in batch {
+        call.key(lease(name)).arg(*holder).arg(*ttl);
+    }
+    call.invoke_async(to).await.map(Reply)
+}
+
+/// Calls `release.lua`.
+pub(super) async fn release(
+    to: &mut MultiplexedConnection,
+    name: &str,
+    holder: &str,
+    keep: &str,
+) -> Answer {
+    Script::new(include_str!("../../../src/store/redis/release.lua"))
+        .key(lease(name))
+        .arg(holder)
+        .arg(keep)
+        .arg("PUBLISH")
+        .invoke_async(to)
+        .await
+        .map(Reply)
+}
+
+/// Calls `evict.lua`.
+pub(super) async fn evict(to: &mut MultiplexedConnection, name: &str, how: &str) -> Answer {
+    Script::new(include_str!("../../../src/store/redis/evict.lua"))
+        .key(lease(name))
+        .arg(how)
+        .arg("PUBLISH")
+        .invoke_async(to)
+        .await
+        .map(Reply)
+}

@@ -1,0 +1,306 @@
+//! What must hold, whatever happens; and what was seen of it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::internals::schedule::{BATCH, EARLY, Limits, Loss, Turn};
+use leasehold::internals::signal::Signal;
+use leasehold::term::{Instant, Timing};
+use leasehold::{Holder, Name, Reason, Token};
+use uuid::Uuid;
+
+use super::time::Real;
+
+/// The promises, each checked many times in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Promise {
+    NoYesWhileTheStoreCouldGrantToAnother,
+    NoDeadlinePastItsArithmetic,
+    EveryLossToldInTime,
+    ALossIsFinal,
+    ALossHasItsReason,
+    NoRenewalAfterAnExit,
+    NoReleaseWhileTheGuardIsThere,
+    NoLeaseForgotten,
+    TransientFaultsLoseNothing,
+    ADoubtfulClaimIsCleaned,
+    NothingIsCreatedByARenewal,
+    EveryEnrollmentEndsOnce,
+    WorkPerTurnIsBounded,
+    TokensRise,
+}
+
+impl Promise {
+    pub(super) const ALL: [Self; 14] = [
+        Self::NoYesWhileTheStoreCouldGrantToAnother,
+        Self::NoDeadlinePastItsArithmetic,
+        Self::EveryLossToldInTime,
+        Self::ALossIsFinal,
+        Self::ALossHasItsReason,
+        Self::NoRenewalAfterAnExit,
+        Self::NoReleaseWhileTheGuardIsThere,
+        Self::NoLeaseForgotten,
+        Self::TransientFaultsLoseNothing,
+        Self::ADoubtfulClaimIsCleaned,
+        Self::NothingIsCreatedByARenewal,
+        Self::EveryEnrollmentEndsOnce,
+        Self::WorkPerTurnIsBounded,
+        Self::TokensRise,
+    ];
+}
+
+/// What was broken, and when.
+#[derive(Debug, Clone)]
+pub(super) struct Violation {
+    pub(super) promise: Promise,
+    at: Real,
+    what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = Duration::from_nanos(self.at).as_secs_f64();
+        write!(f, "{:?} at {seconds:.6} s: {}", self.promise, self.what)
+    }
+}
+
+/// Counts by the name of what was counted.
+pub(super) type Counts = BTreeMap<&'static str, u64>;
+
+/// A guard that somebody has.
+#[derive(Debug, Clone)]
+pub(super) struct Guard {
+    pub(super) process: usize,
+    pub(super) name: Name,
+    pub(super) timing: Timing,
+    pub(super) limits: Limits,
+    pub(super) signal: Arc<Signal>,
+    pub(super) token: Token,
+    pub(super) granted_at: Instant,
+    /// The deadline by plain arithmetic over every reply that came.
+    pub(super) until: Instant,
+    pub(super) is_lost: bool,
+    /// Whether a renewal was sent since the last one that was confirmed, or its process was paused.
+    pub(super) is_tried: bool,
+}
+
+/// A claim that nobody holds any more.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gone {
+    /// What had landed by then is to be released; nothing if no release is owed.
+    pub(super) since: Real,
+    /// What lands until then is to be released as well.
+    pub(super) until: Real,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) violation: Option<Violation>,
+    /// The only promise that is looked at; all of them, unless a bug is planted.
+    only: Option<Promise>,
+    pub(super) checks: BTreeMap<Promise, u64>,
+    pub(super) faults: Counts,
+    pub(super) events: u64,
+    pub(super) losses: Counts,
+    pub(super) guards: HashMap<Holder, Guard>,
+    /// Whose guard is gone.
+    pub(super) gone: HashMap<Holder, Gone>,
+    /// Whom the store told that it is not theirs.
+    pub(super) refused: BTreeSet<Holder>,
+    /// Whose row went by a restart, an operator or a wild clock: beyond what is promised.
+    pub(super) excused: BTreeSet<Holder>,
+    last_tokens: BTreeMap<Name, Token>,
+}
+
+impl Ledger {
+    pub(super) fn looking_at(only: Option<Promise>) -> Self {
+        Self {
+            only,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn fault(&mut self, kind: &'static str) {
+        *self.faults.entry(kind).or_default() += 1;
+    }
+
+    /// Checks one promise once.
+    pub(super) fn check(
+        &mut self,
+        promise: Promise,
+        at: Real,
+        is_kept: bool,
+        what: impl FnOnce() -> String,
+    ) {
+        *self.checks.entry(promise).or_default() += 1;
+        let is_looked_at = self.only.is_none_or(|only| only == promise);
+        if !is_kept && is_looked_at && self.violation.is_none() {
+            let what = what();
+            self.violation = Some(Violation { promise, at, what });
+        }
+    }
+
+    /// Whether its holder, asking at this moment of its own clock, is told yes.
+    pub(super) fn says_yes(&self, holder: Holder, shown: Instant) -> bool {
+        let guard = self.guards.get(&holder);
+        guard.is_some_and(|guard| guard.signal.deadline().is_ok_and(|until| shown < until))
+    }
+
+    /// A renewal is confirmed. What comes past the deadline does not count.
+    pub(super) fn confirmed(&mut self, holder: Holder, sent_at: Instant, shown: Instant) {
+        let guard = self.guards.get_mut(&holder);
+        if let Some(guard) = guard.filter(|guard| shown.after(EARLY) < guard.until) {
+            let deadline = sent_at.after(guard.timing.ttl() - guard.timing.margin());
+            guard.until = guard.until.max(deadline);
+            guard.is_tried = false;
+        }
+    }
+
+    /// A renewal is sent. Answers whether anybody holds this lease.
+    pub(super) fn tried(&mut self, holder: Holder) -> bool {
+        let guard = self.guards.get_mut(&holder);
+        guard.is_some_and(|guard| {
+            guard.is_tried = true;
+            !guard.is_lost
+        })
+    }
+
+    /// A process stands still, so it cannot be blamed for what it does not send.
+    pub(super) fn paused(&mut self, process: usize) {
+        let guards = self.guards.values_mut();
+        for guard in guards.filter(|guard| guard.process == process) {
+            guard.is_tried = true;
+        }
+    }
+
+    /// Nobody is left of this process: none who holds, none who would clean up.
+    pub(super) fn crashed(&mut self, process: usize, client: Uuid) {
+        self.guards.retain(|_, guard| guard.process != process);
+        self.gone.retain(|holder, _| holder.client() != client);
+    }
+
+    /// The clock of this client has moved forward, so it may give up cleaning earlier.
+    pub(super) fn hurried(&mut self, client: Uuid, now: Real) {
+        for (holder, gone) in &mut self.gone {
+            if holder.client() == client {
+                gone.until = now.min(gone.until);
+            }
+        }
+    }
+
+    /// After a reply was taken in: the deadline is not later than what the replies bought, and a loss has stayed one.
+    pub(super) fn check_deadline(&mut self, at: Real, holder: Holder) {
+        let Some(guard) = self.guards.get(&holder) else {
+            return;
+        };
+        let (until, is_lost) = (guard.until, guard.is_lost);
+        let deadline = guard.signal.deadline();
+        let is_early = deadline.is_err() || deadline.is_ok_and(|deadline| deadline <= until);
+        self.check(Promise::NoDeadlinePastItsArithmetic, at, is_early, || {
+            format!("the deadline of {holder} is {deadline:?}, but {until:?} was bought")
+        });
+        if is_lost {
+            self.check(Promise::ALossIsFinal, at, deadline.is_err(), || {
+                format!("{holder} was lost and counts as held until {deadline:?}")
+            });
+        }
+    }
+
+    pub(super) fn check_turn(
+        &mut self,
+        at: Real,
+        turn: &Turn,
+        batch_room: usize,
+        release_room: usize,
+    ) {
+        let is_bounded = turn.losses.len() <= 4_096
+            && turn.batches.len() <= batch_room
+            && turn
+                .batches
+                .iter()
+                .all(|batch| (1..=BATCH).contains(&batch.renewals.len()))
+            && turn.releases.len() <= release_room;
+        self.check(Promise::WorkPerTurnIsBounded, at, is_bounded, || {
+            format!(
+                "batches={} releases={}",
+                turn.batches.len(),
+                turn.releases.len()
+            )
+        });
+    }
+
+    /// A loss as it is told: there must be a reason for it that the holder, or the store, gave.
+    pub(super) fn check_loss(&mut self, at: Real, holder: Holder, loss: &Loss, shown: Instant) {
+        *self.losses.entry(loss.reason.as_str()).or_default() += 1;
+        let Some(guard) = self.guards.get_mut(&holder) else {
+            return;
+        };
+        guard.is_lost = true;
+        let (limits, until, is_tried) = (guard.limits, guard.until, guard.is_tried);
+        let idle = shown.since(guard.signal.progress());
+        let held_for = shown.since(guard.granted_at);
+        let is_right = match loss.reason {
+            // A clock that jumped may have taken something off.
+            Reason::Deadline => {
+                shown.after(EARLY) >= until || self.faults.contains_key("wild clock")
+            }
+            Reason::Refused | Reason::Evicted => self.refused.contains(&holder),
+            Reason::MaxHold => limits.max_hold.is_some_and(|most| held_for >= most),
+            Reason::NoProgress => limits.progress_within.is_some_and(|most| idle >= most),
+            Reason::Shutdown => true,
+            _ => false,
+        };
+        self.check(Promise::ALossHasItsReason, at, is_right, || {
+            format!(
+                "{holder} lost: {} at {shown:?}, bought until {until:?}",
+                loss.reason
+            )
+        });
+        if loss.reason == Reason::Deadline {
+            // A step of the server's clock may leave no time to try.
+            let is_tried = is_tried || self.faults.contains_key("wild clock");
+            self.check(Promise::NoLeaseForgotten, at, is_tried, || {
+                format!("{holder} was lost without one attempt to renew it")
+            });
+        }
+    }
+
+    /// A new grant. Where the counter was lost, the clock must not be behind the last token: that is the assumption.
+    pub(super) fn check_token(
+        &mut self,
+        at: Real,
+        name: &Name,
+        holder: Holder,
+        token: Token,
+        clock_us: u64,
+    ) {
+        let last = self.last_tokens.insert(name.clone(), token);
+        let was_lost = self.faults.contains_key("restart empty");
+        let is_behind = was_lost && last.is_some_and(|last| clock_us <= last.get());
+        self.check(
+            Promise::TokensRise,
+            at,
+            Some(token) > last || is_behind,
+            || format!("{name} was granted to {holder} under {token} after {last:?}"),
+        );
+    }
+
+    /// A grant as its guard is handed out: nobody else has this token of this name, unless the counter was lost and the
+    /// clock went back.
+    pub(super) fn check_guard(&mut self, at: Real, holder: Holder, guard: &Guard) {
+        let others = self
+            .guards
+            .values()
+            .filter(|other| other.name == guard.name);
+        let is_double = others.into_iter().any(|other| other.token == guard.token);
+        let is_excused = ["restart empty", "server clock back"]
+            .iter()
+            .all(|fault| self.faults.contains_key(fault));
+        self.check(Promise::TokensRise, at, !is_double || is_excused, || {
+            let Guard { name, token, .. } = guard;
+            format!("{name} was handed out twice under {token}, now to {holder}")
+        });
+    }
+}

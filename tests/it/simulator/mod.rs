@@ -1,0 +1,89 @@
+//! The schedule and everything that it decides by, in a world of its own: seeded, in virtual time, without a runtime.
+//!
+//! ```text
+//! world ── happens ──► process ── turn, settle ──► Schedule (the real one)
+//!   │                     │
+//!   │ faults              └─ requests ─► stage: network ─► model store
+//!   └──────── ledger: what must hold, whatever happens ◄──────┘
+//! ```
+//!
+//! A normal run takes the seeds from 0 on. `LEASEHOLD_SIMULATED` sets how many schedules are run,
+//! `LEASEHOLD_SIMULATED_FROM` the first seed; `LEASEHOLD_SIMULATED_SEED` runs and prints one of them. A seed that was found
+//! to break a promise becomes a test with the name of what was wrong.
+
+mod claim;
+mod ledger;
+mod network;
+mod plan;
+mod planted;
+mod process;
+mod runner;
+mod slot;
+mod stage;
+mod store;
+mod time;
+mod world;
+
+use self::plan::Shape;
+use self::planted::Bug;
+use self::runner::{run, run_many};
+use self::world::World;
+
+/// A number from the environment.
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+    )
+}
+
+/// Prints one run, if that is asked for.
+fn show(shape: Shape) {
+    if let Some(seed) = setting("LEASEHOLD_SIMULATED_SEED") {
+        let ledger = World::new(seed, shape, None, true).run();
+        assert!(ledger.violation.is_none(), "{}", ledger.violation.unwrap());
+    }
+}
+
+#[test]
+fn a_hundred_thousand_schedules_keep_every_promise() {
+    show(Shape::Small);
+    let count = setting("LEASEHOLD_SIMULATED").unwrap_or(100_000);
+    let first = setting("LEASEHOLD_SIMULATED_FROM").unwrap_or(0);
+    let summary = run_many(first, count, Shape::Small);
+    println!("{summary}");
+    assert_eq!(summary.unchecked(), []);
+}
+
+#[test]
+fn a_hundred_schedules_of_two_thousand_leases_keep_every_promise() {
+    show(Shape::Large);
+    let summary = run_many(0, 100, Shape::Large);
+    println!("{summary}");
+}
+
+/// Runs one seed that once broke a promise.
+fn keeps_every_promise(seed: u64) {
+    let ledger = run(seed, Shape::Small, None);
+    assert!(ledger.violation.is_none(), "{}", ledger.violation.unwrap());
+}
+
+#[test]
+fn a_grant_with_nothing_left_after_a_step_of_the_servers_clock_is_not_handed_out() {
+    keeps_every_promise(1_235);
+}
+
+#[test]
+fn every_planted_bug_is_caught() {
+    let mut missed = Vec::new();
+    for bug in Bug::ALL {
+        let caught =
+            (0..5_000).find_map(|seed| Some((seed, run(seed, Shape::Small, Some(bug)).violation?)));
+        match caught {
+            Some((seed, violation)) => println!("{bug:<24?} seed={seed:<5} {violation}"),
+            None => missed.push(bug),
+        }
+    }
+    assert_eq!(missed, []);
+}

@@ -1,0 +1,219 @@
+//! The network between the processes and the store, and what a request does once it has arrived.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use leasehold::store::Renewal;
+use leasehold::{Holder, Name, Token};
+
+use super::ledger::Promise;
+use super::stage::{Event, Happening, Stage};
+use super::store::{Taken, Verdict};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outage {
+    /// Requests or replies vanish.
+    BlackHole,
+    /// Everything fails at once.
+    Failing,
+    /// The server stands still, and does then what it was asked.
+    Hanging,
+}
+
+#[derive(Debug)]
+pub(super) struct Request {
+    from: (usize, u32),
+    call: usize,
+    body: Body,
+    /// How long the reply travels; nothing if it is lost.
+    reply_after: Option<u64>,
+    is_failing: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Body {
+    Acquire {
+        name: Name,
+        holder: Holder,
+        ttl: Duration,
+        floor: Option<Token>,
+    },
+    Renew(Rc<Vec<Renewal>>),
+    Release {
+        name: Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+    },
+}
+
+#[derive(Debug)]
+pub(super) enum Reply {
+    Granted(Token),
+    Held(Duration),
+    Renewed(Vec<Verdict>, Duration),
+    Released,
+    Failed,
+}
+
+impl Stage {
+    /// Puts a request on its way, or loses it.
+    pub(super) fn send(&mut self, from: (usize, u32), call: usize, body: &Body, put_off: u64) {
+        let travel = |stage: &mut Self| stage.rng.u64(50_000..1_500_000);
+        let (mut there, mut back) = (Some(travel(self) + put_off), Some(travel(self)));
+        let mut is_failing = false;
+        match self.outage.filter(|(_, until)| self.now < *until) {
+            Some((Outage::BlackHole, _)) if self.rng.bool() => there = None,
+            Some((Outage::BlackHole, _)) => back = None,
+            Some((Outage::Failing, _)) => is_failing = true,
+            Some((Outage::Hanging, until)) => {
+                there = there.map(|there| there + until - self.now);
+            }
+            None => {}
+        }
+        let odds = self.plan.odds;
+        if self.chance(odds.lost) {
+            self.ledger.fault("lost");
+            *(if self.rng.bool() {
+                &mut there
+            } else {
+                &mut back
+            }) = None;
+        }
+        if self.chance(odds.failed) {
+            self.ledger.fault("failed batch or call");
+            is_failing = true;
+        }
+        for leg in [&mut there, &mut back] {
+            if self.chance(odds.late) {
+                self.ledger.fault("late and out of order");
+                let by = self.within(self.plan.longer.ttl() * 3 / 2);
+                *leg = leg.map(|leg| leg + by);
+            }
+        }
+        let request = Rc::new(Request {
+            from,
+            call,
+            body: body.clone(),
+            reply_after: back,
+            is_failing,
+        });
+        if let Some(there) = there {
+            if self.chance(odds.duplicated) {
+                self.ledger.fault("duplicated");
+                let by = self.within(self.plan.timing.ttl());
+                self.in_nanos(there + by, Event::Arrive(request.clone()));
+            }
+            self.in_nanos(there, Event::Arrive(request));
+        }
+    }
+
+    /// Carries a request out.
+    pub(super) fn arrive(&mut self, request: &Rc<Request>) {
+        // A call that fails may have been carried out all the same.
+        let is_done = !request.is_failing || self.rng.bool();
+        let reply = if is_done {
+            self.carry_out(&request.body)
+        } else {
+            Reply::Failed
+        };
+        self.note(|| {
+            format!(
+                "store: {:?} -> {reply:?} failing={}",
+                request.body, request.is_failing
+            )
+        });
+        let reply = if request.is_failing {
+            Reply::Failed
+        } else {
+            reply
+        };
+        if let Some(after) = request.reply_after {
+            let (process, life) = request.from;
+            let reply = Happening::Reply(request.call, Rc::new(reply));
+            self.in_nanos(after, Event::To(process, life, reply));
+        }
+    }
+
+    fn carry_out(&mut self, body: &Body) -> Reply {
+        match body {
+            Body::Acquire {
+                name,
+                holder,
+                ttl,
+                floor,
+            } => self.acquire(name, *holder, *ttl, *floor),
+            Body::Renew(renewals) => {
+                let verdicts = renewals.iter().map(|renewal| self.renew(renewal)).collect();
+                let shown = self.store.clock.at(self.now);
+                Reply::Renewed(verdicts, Duration::from_nanos(shown.as_nanos()))
+            }
+            Body::Release {
+                name,
+                holder,
+                keep_for,
+            } => self.release(name, *holder, *keep_for),
+        }
+    }
+
+    fn acquire(
+        &mut self,
+        name: &Name,
+        holder: Holder,
+        ttl: Duration,
+        floor: Option<Token>,
+    ) -> Reply {
+        match self.store.acquire(name, holder, ttl, floor, self.now) {
+            Taken::Held(remaining) => Reply::Held(remaining),
+            Taken::Again(token) => Reply::Granted(token),
+            Taken::Fresh(token) => {
+                let shown_us = self.store.clock.at(self.now).as_nanos() / 1_000;
+                self.ledger
+                    .check_token(self.now, name, holder, token, shown_us);
+                self.watch_expiry(name);
+                self.watch_cleaning(name, holder);
+                Reply::Granted(token)
+            }
+        }
+    }
+
+    fn renew(&mut self, renewal: &Renewal) -> Verdict {
+        let was_live = self.store.is_live(&renewal.name, renewal.holder, self.now);
+        let verdict = self.store.renew(renewal, self.now);
+        match verdict {
+            Verdict::Renewed => {
+                self.ledger.excused.remove(&renewal.holder);
+                self.ledger.check(
+                    Promise::NothingIsCreatedByARenewal,
+                    self.now,
+                    was_live,
+                    || {
+                        format!(
+                            "a renewal of {} created the lease of {}",
+                            renewal.holder, renewal.name
+                        )
+                    },
+                );
+            }
+            Verdict::Refused | Verdict::Evicted => {
+                self.ledger.refused.insert(renewal.holder);
+            }
+            Verdict::Unknown => {}
+        }
+        verdict
+    }
+
+    fn release(&mut self, name: &Name, holder: Holder, keep_for: Option<Duration>) -> Reply {
+        let has_guard = self.ledger.guards.contains_key(&holder);
+        self.ledger.check(
+            Promise::NoReleaseWhileTheGuardIsThere,
+            self.now,
+            !has_guard,
+            || format!("{name} was released under the guard of {holder}"),
+        );
+        if self.store.release(name, holder, keep_for, self.now) {
+            self.watch_expiry(name);
+            self.check_freed(name, holder);
+        }
+        Reply::Released
+    }
+}

@@ -1,0 +1,159 @@
+//! What one run will be like, drawn from its seed: how many leases, how long, under which weather.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold::term::{Timing, request_limit};
+
+use super::planted::Bug;
+use super::time::{Real, nanos};
+
+/// How much is to go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weather {
+    /// Nothing.
+    Calm,
+    /// Outages and pauses, each short enough to be outlived, and names that the store chokes on: no other lease is lost.
+    Gusts,
+    /// Anything, but that the server's clock keeps within the margin.
+    Storm,
+    /// Anything, and the server's clock steps by more than the margin.
+    WildClock,
+}
+
+/// The size of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// 1 to 5 leases.
+    Small,
+    /// 2,000 leases of one process.
+    Large,
+}
+
+/// Faults of the network and the store, in so many of a thousand requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Odds {
+    pub(super) lost: u32,
+    pub(super) late: u32,
+    pub(super) duplicated: u32,
+    pub(super) failed: u32,
+    pub(super) short: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) bug: Option<Bug>,
+    pub(super) weather: Weather,
+    pub(super) processes: usize,
+    pub(super) slots: usize,
+    pub(super) names: usize,
+    /// The shorter of the ttls that are used.
+    pub(super) timing: Timing,
+    /// The other one; often the same.
+    pub(super) longer: Timing,
+    pub(super) odds: Odds,
+    /// When the faults and the holding end, and everything has to become clean.
+    pub(super) horizon: Real,
+    pub(super) server_rate: f64,
+    pub(super) client_rates: Vec<f64>,
+    /// How far the server's clock may step forward within one ttl.
+    pub(super) step_within_margin: Duration,
+}
+
+impl Plan {
+    pub(super) fn draw(shape: Shape, bug: Option<Bug>, rng: &mut Rng) -> Self {
+        let weather = match rng.u8(..20) {
+            0 => Weather::Calm,
+            1..=6 => Weather::Gusts,
+            7..=17 => Weather::Storm,
+            _ => Weather::WildClock,
+        };
+        let (processes, slots, names) = match shape {
+            Shape::Small => {
+                let slots = rng.usize(1..=5);
+                let names = rng.usize(1..=slots);
+                (rng.usize(1..=slots.min(3)), slots, names)
+            }
+            Shape::Large => (1, 2_000, 2_000),
+        };
+        let timing = draw_timing(rng);
+        let is_uniform = rng.bool();
+        let longer = if is_uniform { timing } else { doubled(timing) };
+        let ttls = match shape {
+            Shape::Small => 1.0 + rng.f64() * 2.0,
+            Shape::Large => 0.8,
+        };
+        // Half of the margin for the rates of the clocks, and a good part of the other half for steps.
+        let margin = timing.margin().as_secs_f64() / timing.ttl().as_secs_f64();
+        let mut rate = || 1.0 + (rng.f64() - 0.5) * margin * 0.5;
+        Self {
+            bug,
+            weather,
+            processes,
+            slots,
+            names,
+            timing,
+            longer,
+            horizon: nanos(timing.ttl().mul_f64(ttls)),
+            server_rate: rate(),
+            client_rates: (0..processes).map(|_| rate()).collect(),
+            step_within_margin: timing.margin().mul_f64(0.4),
+            odds: Self::draw_odds(weather, rng),
+        }
+    }
+
+    fn draw_odds(weather: Weather, rng: &mut Rng) -> Odds {
+        if matches!(weather, Weather::Calm | Weather::Gusts) {
+            return Odds::default();
+        }
+        let mut odds = |most| if rng.bool() { rng.u32(..most) } else { 0 };
+        Odds {
+            lost: odds(400),
+            late: odds(300),
+            duplicated: odds(300),
+            failed: odds(300),
+            short: odds(50),
+        }
+    }
+
+    pub(super) fn is_fair(&self) -> bool {
+        matches!(self.weather, Weather::Calm | Weather::Gusts)
+    }
+
+    pub(super) fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    /// The longest outage that every lease outlives: it may begin when a renewal is just due, and the last attempts that
+    /// were sent into it may take all the time that they have.
+    pub(super) fn longest_gust(&self) -> Duration {
+        let (ttl, margin) = (self.timing.ttl(), self.timing.margin());
+        let spent =
+            margin + request_limit(self.longer.ttl()).mul_f64(1.5) + Duration::from_millis(25);
+        (ttl * 2 / 3).saturating_sub(spent).min(ttl / 4)
+    }
+
+    /// How soon what nobody holds any more must be gone from a store that can be reached.
+    pub(super) fn time_to_clean(&self) -> Duration {
+        let ttl = self.longer.ttl();
+        ttl.mul_f64(0.4) + request_limit(ttl) * 3 + Duration::from_millis(200)
+    }
+
+    /// How long before the last release it may have been that the one before was sent, and lost.
+    pub(super) fn last_release(&self) -> Duration {
+        let ttl = self.longer.ttl();
+        let is_lost = !self.is_fair();
+        (ttl.mul_f64(0.4) + request_limit(ttl) * 2) * u32::from(is_lost)
+    }
+}
+
+fn draw_timing(rng: &mut Rng) -> Timing {
+    let seconds = [0.2, 1.0, 3.0, 10.0, 30.0];
+    let ttl = Duration::from_secs_f64(seconds[rng.usize(..seconds.len())]);
+    let margin = (ttl < Timing::MIN_TTL).then_some(Duration::from_millis(20));
+    Timing::new(ttl, margin).expect("within the limits")
+}
+
+fn doubled(timing: Timing) -> Timing {
+    Timing::new(timing.ttl() * 2, Some(timing.margin() * 2)).expect("within the limits")
+}

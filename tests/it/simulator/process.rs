@@ -1,0 +1,374 @@
+//! One process: its schedule, and the loop around it as the watchdog's task has it, without a runtime.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::internals::schedule::{
+    BATCHES_IN_FLIGHT, Batch, Departure, Key, Loss, RELEASES_IN_FLIGHT, Schedule,
+};
+use leasehold::internals::signal::Signal;
+use leasehold::store::{Outcome, Renewed};
+use leasehold::term::Instant;
+use leasehold::{Error, ErrorKind, Holder, Name, Reason, Token};
+use uuid::Uuid;
+
+use super::ledger::Promise;
+use super::network::{Body, Reply};
+use super::planted::{self, Bug};
+use super::slot::Slot;
+use super::stage::{Event, Happening, Stage};
+use super::store::Verdict;
+
+pub(super) struct Process {
+    pub(super) id: usize,
+    /// Counts its crashes: what was meant for an earlier life is lost.
+    pub(super) life: u32,
+    pub(super) client: Uuid,
+    pub(super) claims: u64,
+    pub(super) schedule: Schedule,
+    pub(super) slots: Vec<Slot>,
+    pub(super) floors: HashMap<Name, Token>,
+    /// What happened while it was paused; none while it runs.
+    pub(super) inbox: Option<Vec<Happening>>,
+    pub(super) is_shut_down: bool,
+    by_signal: HashMap<*const Signal, usize>,
+    calls: Vec<Option<Call>>,
+    batches: usize,
+    releases: usize,
+    wake: u32,
+}
+
+/// What a reply is waited for.
+pub(super) enum Call {
+    Claim {
+        slot: usize,
+        version: u32,
+        sent_at: Instant,
+        before: Option<Instant>,
+    },
+    Renew {
+        batch: Batch,
+        sent_at: Instant,
+    },
+    /// A release of the loop's.
+    Release((Key, u64)),
+    /// A release of the user's: reported, unless its future was dropped.
+    Farewell {
+        slot: usize,
+        version: u32,
+    },
+}
+
+impl Process {
+    pub(super) fn new(id: usize, life: u32, slots: Vec<Slot>, stage: &mut Stage) -> Self {
+        Self {
+            id,
+            life,
+            client: Uuid::from_u128(stage.rng.u128(..)),
+            claims: 0,
+            schedule: Schedule::new(stage.rng.u64(..)),
+            slots,
+            floors: HashMap::new(),
+            inbox: None,
+            is_shut_down: false,
+            by_signal: HashMap::new(),
+            calls: Vec::new(),
+            batches: 0,
+            releases: 0,
+            wake: 0,
+        }
+    }
+
+    pub(super) fn happen(&mut self, stage: &mut Stage, happening: Happening) {
+        if let Some(inbox) = &mut self.inbox {
+            inbox.push(happening);
+            return;
+        }
+        match happening {
+            Happening::Wake(version) if version == self.wake => self.turn(stage),
+            Happening::Wake(_) => {}
+            Happening::Reply(call, reply) => self.replied(stage, call, Some(&reply)),
+            Happening::GiveUp(call) => self.replied(stage, call, None),
+            Happening::Act(slot, version, act) => self.act(stage, slot, version, act),
+            Happening::Due(slot, version) => self.check_told(stage, slot, version),
+        }
+    }
+
+    /// It runs again: what happened meanwhile is taken in, in any order.
+    pub(super) fn resume(&mut self, stage: &mut Stage) {
+        let Some(mut happened) = self.inbox.take() else {
+            return;
+        };
+        stage.rng.shuffle(&mut happened);
+        // Whether the loop's timer or a reply comes first is open; whether anybody was told is looked at after both.
+        happened.sort_by_key(|happening| matches!(happening, Happening::Due(..)));
+        for happening in happened {
+            self.happen(stage, happening);
+        }
+    }
+
+    /// One turn of the loop, as the watchdog's task does it.
+    fn turn(&mut self, stage: &mut Stage) {
+        let batch_room = BATCHES_IN_FLIGHT.saturating_sub(self.batches);
+        let release_room = RELEASES_IN_FLIGHT.saturating_sub(self.releases);
+        let now = stage.shown(self.id);
+        let turn = self.schedule.turn(now, batch_room, release_room);
+        stage
+            .ledger
+            .check_turn(stage.now, &turn, batch_room, release_room);
+        self.tell(stage, turn.losses);
+        for batch in turn.batches {
+            self.send_batch(stage, batch);
+        }
+        for departure in turn.releases {
+            self.send_release(stage, departure);
+        }
+        let batch_room = BATCHES_IN_FLIGHT.saturating_sub(self.batches);
+        let release_room = RELEASES_IN_FLIGHT.saturating_sub(self.releases);
+        let next = self.schedule.sleep(batch_room, release_room);
+        stage.note(|| format!("p{} turn now={now:?} next={next:?} batch_room={batch_room} release_room={release_room}", self.id));
+        self.wake += 1;
+        if next < Instant::FAR_FUTURE {
+            // A timer is late by a little, but by less than the loop is armed early.
+            let lag = stage.within(Duration::from_millis(3)) + 1;
+            let at = stage.real_at(self.id, next) + lag;
+            let wake = Happening::Wake(self.wake);
+            stage.agenda.add(at, Event::To(self.id, self.life, wake));
+        }
+    }
+
+    /// Somebody woke the loop.
+    pub(super) fn wake_if(&mut self, stage: &mut Stage, is_needed: bool) {
+        if is_needed {
+            self.wake += 1;
+            let after = stage.rng.u64(1_000..200_000);
+            let wake = Happening::Wake(self.wake);
+            stage.in_nanos(after, Event::To(self.id, self.life, wake));
+        }
+    }
+
+    pub(super) fn tell(&mut self, stage: &mut Stage, losses: Vec<Loss>) {
+        for loss in losses {
+            loss.signal.cancel();
+            let slot = self.by_signal[&Arc::as_ptr(&loss.signal)];
+            let holder = self.slots[slot].holder();
+            let shown = stage.shown(self.id);
+            stage.note(|| format!("p{} lost {holder} {}: {}", self.id, loss.name, loss.reason));
+            stage.ledger.check_loss(stage.now, holder, &loss, shown);
+            let is_harmless = !stage.plan.is_fair()
+                || matches!(loss.reason, Reason::MaxHold | Reason::NoProgress)
+                || stage.store.poisoned.contains(&loss.name);
+            stage.ledger.check(
+                Promise::TransientFaultsLoseNothing,
+                stage.now,
+                is_harmless,
+                || format!("{} was lost: {}", loss.name, loss.reason),
+            );
+            if stage.plan.has(Bug::ReleaseAtLoss) {
+                let body = self.slots[slot].release_body(None);
+                stage.send((self.id, self.life), usize::MAX, &body, 0);
+            }
+            self.unwind(stage, slot);
+        }
+    }
+
+    fn send_batch(&mut self, stage: &mut Stage, mut batch: Batch) {
+        planted::skip(stage, &mut batch);
+        let renewals = Rc::new(batch.renewals.clone());
+        for renewal in renewals.iter() {
+            let is_held = stage.ledger.tried(renewal.holder);
+            stage
+                .ledger
+                .check(Promise::NoRenewalAfterAnExit, stage.now, is_held, || {
+                    format!("{} of {} is renewed", renewal.name, renewal.holder)
+                });
+        }
+        let (limit, sent_at) = (batch.limit, batch.sent_at);
+        let put_off = planted::put_off(stage);
+        self.batches += 1;
+        self.call(
+            stage,
+            Call::Renew { batch, sent_at },
+            &Body::Renew(renewals),
+            limit,
+            put_off,
+        );
+    }
+
+    fn send_release(&mut self, stage: &mut Stage, departure: Departure) {
+        let Departure {
+            ticket,
+            name,
+            holder,
+            keep_for,
+            limit,
+        } = departure;
+        stage.note(|| format!("p{} releases {name} of {holder} {ticket:?}", self.id));
+        let body = Body::Release {
+            name,
+            holder,
+            keep_for,
+        };
+        self.releases += 1;
+        self.call(stage, Call::Release(ticket), &body, limit, 0);
+    }
+
+    /// Sends a request that has so much time: the store ends it then, or hangs and is given up half as much later.
+    pub(super) fn call(
+        &mut self,
+        stage: &mut Stage,
+        call: Call,
+        body: &Body,
+        limit: Duration,
+        put_off: u64,
+    ) -> usize {
+        let index = self.calls.len();
+        self.calls.push(Some(call));
+        let limit = if stage.rng.u8(..4) == 0 {
+            limit + limit / 2
+        } else {
+            limit
+        };
+        let give_up = stage.real_at(self.id, stage.shown(self.id).after(limit));
+        let give_up_event = Event::To(self.id, self.life, Happening::GiveUp(index));
+        stage.agenda.add(give_up, give_up_event);
+        stage.send((self.id, self.life), index, body, put_off);
+        index
+    }
+
+    /// A reply came, or the time for it is over. What comes after that is nobody's.
+    fn replied(&mut self, stage: &mut Stage, call: usize, reply: Option<&Reply>) {
+        let Some(call) = self.calls.get_mut(call).and_then(Option::take) else {
+            return;
+        };
+        let reply = reply.unwrap_or(&Reply::Failed);
+        match call {
+            Call::Claim {
+                slot,
+                version,
+                sent_at,
+                before,
+            } => self.claim_replied(stage, (slot, version), sent_at, before, reply),
+            Call::Renew { batch, sent_at } => {
+                self.batches -= 1;
+                self.settle(stage, batch, sent_at, reply);
+                self.turn(stage);
+            }
+            Call::Release(ticket) => {
+                self.releases -= 1;
+                let is_clear = matches!(reply, Reply::Released);
+                let now = stage.shown(self.id);
+                self.schedule.settle_release(ticket, is_clear, now);
+                self.turn(stage);
+            }
+            Call::Farewell { slot, version } => {
+                let is_clear = matches!(reply, Reply::Released);
+                self.farewell_replied(stage, slot, version, is_clear);
+            }
+        }
+    }
+
+    fn settle(&mut self, stage: &mut Stage, mut batch: Batch, sent_at: Instant, reply: &Reply) {
+        let now = stage.shown(self.id);
+        let (mut verdicts, server_time) = match reply {
+            Reply::Renewed(verdicts, server_time) => (verdicts.clone(), Some(*server_time)),
+            _ => (Vec::new(), None),
+        };
+        if server_time.is_some() && stage.rng.u32(..1_000) < stage.plan.odds.short {
+            stage.ledger.fault("short answer");
+            verdicts.truncate(verdicts.len() / 2);
+        }
+        verdicts.resize(batch.tickets.len(), Verdict::Unknown);
+        let holders: Vec<Holder> = batch
+            .renewals
+            .iter()
+            .map(|renewal| renewal.holder)
+            .collect();
+        for (holder, verdict) in holders.iter().zip(&verdicts) {
+            if *verdict == Verdict::Renewed {
+                stage.ledger.confirmed(*holder, sent_at, now);
+            }
+        }
+        planted::distort(stage, &mut verdicts);
+        batch.sent_at = planted::counted_from(stage, sent_at, now);
+        let mut reply = Renewed::new(verdicts.iter().map(outcome).collect());
+        reply.server_time = server_time;
+        let settled = self.schedule.settle(&batch, reply, now);
+        self.tell(stage, settled.losses);
+        for (holder, verdict) in holders.iter().zip(&verdicts) {
+            if *verdict == Verdict::Renewed {
+                planted::revive(stage, *holder, sent_at.after(stage.plan.timing.ttl()));
+                stage.ledger.check_deadline(stage.now, *holder);
+            }
+        }
+    }
+
+    /// A lease whose deadline has come was told, unless it was renewed meanwhile.
+    fn check_told(&mut self, stage: &mut Stage, slot: usize, version: u32) {
+        if !self.slots[slot].is_at(version) {
+            return;
+        }
+        let holder = self.slots[slot].holder();
+        let signal = self.slots[slot].signal().clone();
+        let shown = stage.shown(self.id);
+        match signal.deadline() {
+            Ok(deadline) if shown < deadline => self.watch_deadline(stage, slot, version, deadline),
+            _ => {
+                let is_told = signal.token().is_cancelled();
+                stage
+                    .ledger
+                    .check(Promise::EveryLossToldInTime, stage.now, is_told, || {
+                        format!("{holder} is past its deadline and was not told")
+                    });
+            }
+        }
+    }
+
+    pub(super) fn watch_deadline(
+        &mut self,
+        stage: &mut Stage,
+        slot: usize,
+        version: u32,
+        deadline: Instant,
+    ) {
+        let at = stage.real_at(self.id, deadline);
+        let due = Happening::Due(slot, version);
+        stage.agenda.add(at, Event::To(self.id, self.life, due));
+    }
+
+    /// The loop's timer ends although nothing else happened: its clock has moved.
+    pub(super) fn awoken(&mut self) {
+        let wake = Happening::Wake(self.wake);
+        self.inbox
+            .iter_mut()
+            .for_each(|inbox| inbox.push(wake.clone()));
+    }
+
+    /// Nobody waits for this reply any more.
+    pub(super) fn forget(&mut self, call: usize) {
+        self.calls[call] = None;
+    }
+
+    /// The slot that this signal belongs to, for whoever tells a loss.
+    pub(super) fn enrolled(&mut self, slot: usize, signal: &Arc<Signal>) {
+        self.by_signal.insert(Arc::as_ptr(signal), slot);
+    }
+
+    pub(super) fn shut_down(&mut self, stage: &mut Stage) {
+        self.is_shut_down = true;
+        let losses = self.schedule.close(Reason::Shutdown);
+        self.tell(stage, losses);
+        self.wake_if(stage, true);
+    }
+}
+
+fn outcome(verdict: &Verdict) -> Outcome {
+    match verdict {
+        Verdict::Renewed => Outcome::Renewed,
+        Verdict::Refused => Outcome::Refused,
+        Verdict::Evicted => Outcome::Evicted,
+        Verdict::Unknown => Outcome::Unknown(Error::new(ErrorKind::TimedOut, "no answer")),
+    }
+}

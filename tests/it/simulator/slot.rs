@@ -1,0 +1,294 @@
+//! A user: claims a name, works, asks whether it still has it, and leaves in one way or another. What is done about a
+//! claim is what the client does between a request and its lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::internals::schedule::{Key, Limits};
+use leasehold::internals::signal::Signal;
+use leasehold::term::{Instant, Timing, request_limit};
+use leasehold::{Holder, Name, Reason};
+
+use super::ledger::Gone;
+use super::network::Body;
+use super::planted::Bug;
+use super::process::{Call, Process};
+use super::stage::{Act, Event, Happening, Stage};
+
+/// One user of a process.
+pub(super) struct Slot {
+    pub(super) name: Name,
+    pub(super) timing: Timing,
+    pub(super) limits: Limits,
+    /// Counts its changes of phase: what was meant for an earlier one is stale.
+    pub(super) version: u32,
+    pub(super) phase: Phase,
+}
+
+/// What a user is about.
+pub(super) enum Phase {
+    Idle,
+    Claiming(Enrolled),
+    Holding(Enrolled),
+    /// Its own release is under way.
+    Leaving {
+        call: usize,
+        ticket: Option<(Key, u64)>,
+        enrolled: Enrolled,
+    },
+}
+
+/// What a claim or a lease has in the schedule.
+#[derive(Clone)]
+pub(super) struct Enrolled {
+    pub(super) key: Key,
+    pub(super) holder: Holder,
+    pub(super) signal: Arc<Signal>,
+    /// Until when an attempt without an answer may be carried out.
+    pub(super) unanswered_until: Option<Instant>,
+}
+
+impl Slot {
+    pub(super) fn new(name: Name, timing: Timing, limits: Limits) -> Self {
+        Self {
+            name,
+            timing,
+            limits,
+            version: 0,
+            phase: Phase::Idle,
+        }
+    }
+
+    pub(super) fn is_at(&self, version: u32) -> bool {
+        self.version == version
+    }
+
+    pub(super) fn holder(&self) -> Holder {
+        self.enrolled().holder
+    }
+
+    pub(super) fn signal(&self) -> &Arc<Signal> {
+        &self.enrolled().signal
+    }
+
+    pub(super) fn enrolled(&self) -> &Enrolled {
+        match &self.phase {
+            Phase::Claiming(enrolled) | Phase::Holding(enrolled) => enrolled,
+            Phase::Leaving { enrolled, .. } => enrolled,
+            Phase::Idle => panic!("an idle slot has no claim"),
+        }
+    }
+
+    pub(super) fn enrolled_mut(&mut self) -> &mut Enrolled {
+        match &mut self.phase {
+            Phase::Claiming(enrolled) | Phase::Holding(enrolled) => enrolled,
+            Phase::Leaving { enrolled, .. } => enrolled,
+            Phase::Idle => panic!("an idle slot has no claim"),
+        }
+    }
+
+    pub(super) fn becomes(&mut self, phase: Phase) -> u32 {
+        self.phase = phase;
+        self.version += 1;
+        self.version
+    }
+
+    pub(super) fn release_body(&self, keep_for: Option<Duration>) -> Body {
+        Body::Release {
+            name: self.name.clone(),
+            holder: self.holder(),
+            keep_for,
+        }
+    }
+}
+
+impl Process {
+    /// Plans what this slot does, unless it has moved on by then.
+    pub(super) fn plan(&self, stage: &mut Stage, slot: usize, within: Duration, act: Act) {
+        let after = stage.within(within) + 1_000;
+        let act = Happening::Act(slot, self.slots[slot].version, act);
+        stage.in_nanos(after, Event::To(self.id, self.life, act));
+    }
+
+    pub(super) fn act(&mut self, stage: &mut Stage, slot: usize, version: u32, act: Act) {
+        if !self.slots[slot].is_at(version) {
+            return;
+        }
+        match act {
+            Act::Claim => self.claim(stage, slot),
+            Act::AskAgain => self.ask(stage, slot),
+            Act::DropTheClaim => self.give_claim_up(stage, slot),
+            Act::Check => self.look(stage, slot),
+            Act::Progress => self.progress(stage, slot),
+            Act::Leave => self.leave(stage, slot),
+            Act::DropTheRelease => self.drop_release(stage, slot),
+        }
+    }
+
+    fn look(&mut self, stage: &mut Stage, slot: usize) {
+        if !matches!(self.slots[slot].phase, Phase::Holding(_)) {
+            return;
+        }
+        let holder = self.slots[slot].holder();
+        let now = stage.shown(self.id);
+        let is_held = self.slots[slot].signal().check(now).is_ok();
+        let name = self.slots[slot].name.clone();
+        stage.check_freed(&name, holder);
+        if is_held {
+            self.plan(stage, slot, stage.plan.timing.ttl() / 2, Act::Check);
+        } else if stage.rng.bool() {
+            self.leave(stage, slot);
+        }
+    }
+
+    /// The work goes on, mostly.
+    pub(super) fn progress(&mut self, stage: &mut Stage, slot: usize) {
+        let Some(most) = self.slots[slot].limits.progress_within else {
+            return;
+        };
+        self.slots[slot]
+            .signal()
+            .note_progress(stage.shown(self.id));
+        if stage.rng.u8(..10) > 0 {
+            self.plan(stage, slot, most * 9 / 10, Act::Progress);
+        }
+    }
+
+    /// It was told that it lost what it held, or that it is not to hold it: its work unwinds.
+    pub(super) fn unwind(&mut self, stage: &mut Stage, slot: usize) {
+        match self.slots[slot].phase {
+            Phase::Holding(_) => self.plan(stage, slot, stage.plan.timing.ttl() / 2, Act::Leave),
+            Phase::Claiming(_) => self.plan(stage, slot, Duration::ZERO, Act::DropTheClaim),
+            _ => {}
+        }
+    }
+
+    pub(super) fn again(&mut self, stage: &mut Stage, slot: usize) {
+        self.slots[slot].becomes(Phase::Idle);
+        self.plan(stage, slot, stage.plan.timing.ttl(), Act::Claim);
+    }
+
+    /// Its guard goes: by a release that is waited for, or by being dropped.
+    fn leave(&mut self, stage: &mut Stage, slot: usize) {
+        let Phase::Holding(enrolled) = &self.slots[slot].phase else {
+            return;
+        };
+        let enrolled = enrolled.clone();
+        let now = stage.shown(self.id);
+        self.gone(stage, slot, &enrolled);
+        if stage.rng.bool() {
+            let is_earlier = self.schedule.leave(enrolled.key, now, None);
+            self.wake_if(stage, is_earlier);
+            self.again(stage, slot);
+            return;
+        }
+        let ttl = self.slots[slot].timing.ttl();
+        let limit = request_limit(ttl);
+        let keep_for = (stage.rng.u8(..6) == 0).then_some(ttl / 4);
+        let body = self.slots[slot].release_body(keep_for);
+        let ticket = if stage.plan.has(Bug::WithdrawAfterRelease) {
+            None
+        } else {
+            let (attempt, is_earlier) =
+                self.schedule
+                    .withdraw(enrolled.key, now, keep_for, limit * 3 / 2);
+            self.wake_if(stage, is_earlier);
+            let Some(attempt) = attempt else {
+                self.again(stage, slot);
+                return;
+            };
+            Some((enrolled.key, attempt))
+        };
+        let version = self.slots[slot].version + 1;
+        let call = self.call(stage, Call::Farewell { slot, version }, &body, limit, 0);
+        self.slots[slot].becomes(Phase::Leaving {
+            call,
+            ticket,
+            enrolled,
+        });
+        if stage.rng.u8(..4) == 0 {
+            self.plan(stage, slot, limit / 4, Act::DropTheRelease);
+        }
+    }
+
+    /// The reply to the user's own release.
+    pub(super) fn farewell_replied(
+        &mut self,
+        stage: &mut Stage,
+        slot: usize,
+        version: u32,
+        is_clear: bool,
+    ) {
+        let slot_now = &self.slots[slot];
+        let Phase::Leaving {
+            ticket, enrolled, ..
+        } = &slot_now.phase
+        else {
+            return;
+        };
+        if !slot_now.is_at(version) {
+            return;
+        }
+        let now = stage.shown(self.id);
+        let ticket = match *ticket {
+            Some(ticket) => Some(ticket),
+            None => {
+                let key = enrolled.key;
+                let (attempt, _) = self.schedule.withdraw(key, now, None, Duration::ZERO);
+                attempt.map(|attempt| (key, attempt))
+            }
+        };
+        if let Some(ticket) = ticket {
+            let is_earlier = self.schedule.settle_release(ticket, is_clear, now);
+            self.wake_if(stage, is_earlier);
+        }
+        self.again(stage, slot);
+    }
+
+    fn drop_release(&mut self, stage: &mut Stage, slot: usize) {
+        if let Phase::Leaving {
+            call,
+            ticket: Some(_),
+            ..
+        } = self.slots[slot].phase
+        {
+            self.forget(call);
+            self.again(stage, slot);
+        }
+    }
+
+    /// From now on nobody holds it; what of it is in the store has to go.
+    pub(super) fn gone(&mut self, stage: &mut Stage, slot: usize, enrolled: &Enrolled) {
+        let (holder, key) = (enrolled.holder, enrolled.key);
+        stage.note(|| format!("p{} leaves {} as {holder}", self.id, self.slots[slot].name));
+        let guard = stage.ledger.guards.remove(&holder);
+        let is_refused = enrolled.signal.deadline() == Err(Reason::Refused);
+        let unanswered = enrolled.unanswered_until;
+        let gone = Gone {
+            // Nothing is sent after a refusal, and little shortly before the lease runs out by itself.
+            since: guard
+                .filter(|guard| !is_refused && stage.has_time_to_release(guard))
+                .map_or(0, |_| stage.now),
+            // What the copy of a request that was answered brings runs out by itself.
+            until: unanswered.map_or(0, |until| stage.real_at(self.id, until)),
+        };
+        stage.ledger.gone.insert(holder, gone);
+        if stage.plan.has(Bug::NotHeldIsFinal) {
+            self.schedule.claim_answered(key, None);
+        }
+        let name = self.slots[slot].name.clone();
+        stage.watch_cleaning(&name, holder);
+    }
+
+    /// The faults are over, and everybody goes home.
+    pub(super) fn go_home(&mut self, stage: &mut Stage) {
+        for slot in 0..self.slots.len() {
+            let soon = stage.plan.timing.ttl() / 4;
+            match self.slots[slot].phase {
+                Phase::Holding(_) => self.plan(stage, slot, soon, Act::Leave),
+                Phase::Claiming(_) => self.plan(stage, slot, soon, Act::DropTheClaim),
+                _ => {}
+            }
+        }
+    }
+}

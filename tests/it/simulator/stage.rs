@@ -1,0 +1,294 @@
+//! Where the processes meet: what really is, what is still to happen, and what must hold of the store.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold::term::Instant;
+use leasehold::{Holder, Name};
+
+use super::ledger::{Guard, Ledger, Promise};
+use super::network::{Outage, Reply, Request};
+use super::plan::{Plan, Shape, Weather};
+use super::planted::Bug;
+use super::store::ModelStore;
+use super::time::{Agenda, Drifting, Real, nanos};
+
+/// The store's wall clock begins in 2025.
+const WALL: u64 = 1_735_689_600_000_000_000;
+/// The clocks of processes begin after an hour.
+const BOOT: u64 = 3_600_000_000_000;
+
+/// What is to happen.
+#[derive(Debug, Clone)]
+pub(super) enum Event {
+    /// To a process, unless it has crashed since.
+    To(usize, u32, Happening),
+    /// A request is at the store.
+    Arrive(Rc<Request>),
+    /// A row may have run out.
+    Expire(Name),
+    /// What nobody holds must be gone.
+    Clean(Name, Holder, Real),
+    /// The world does something to somebody.
+    Disturb(Disturbance),
+}
+
+/// What happens to a process.
+#[derive(Debug, Clone)]
+pub(super) enum Happening {
+    /// The loop's timer, or somebody, wakes the loop; stale if another wake was planned since.
+    Wake(u32),
+    /// The reply to a call.
+    Reply(usize, Rc<Reply>),
+    /// A call's time is over.
+    GiveUp(usize),
+    /// The user does something with one of the slots; stale if the slot has moved on.
+    Act(usize, u32, Act),
+    /// The deadline of this slot's lease has come, perhaps.
+    Due(usize, u32),
+}
+
+/// What a user does.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Act {
+    Claim,
+    AskAgain,
+    DropTheClaim,
+    Check,
+    Progress,
+    Leave,
+    DropTheRelease,
+}
+
+/// What goes wrong at some moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Disturbance {
+    OutageBegins(Outage, Duration),
+    Pause(usize, Duration),
+    Resume(usize),
+    Crash(usize),
+    Shutdown(usize),
+    RestartEmpty,
+    EvictNow,
+    EvictMarked,
+    Poison(Duration),
+    Heal,
+    StepServer { forward: bool, by: Duration },
+    StepClient(usize, Duration),
+    EndOfFaults,
+}
+
+pub(super) struct Stage {
+    pub(super) now: Real,
+    pub(super) rng: Rng,
+    pub(super) plan: Plan,
+    pub(super) agenda: Agenda<Event>,
+    pub(super) store: ModelStore,
+    pub(super) ledger: Ledger,
+    pub(super) clocks: Vec<Drifting>,
+    pub(super) names: Vec<Name>,
+    pub(super) outage: Option<(Outage, Real)>,
+    is_trace: bool,
+}
+
+impl Stage {
+    pub(super) fn new(seed: u64, shape: Shape, bug: Option<Bug>, is_trace: bool) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let plan = Plan::draw(shape, bug, &mut rng);
+        let clocks = plan.client_rates.iter().enumerate();
+        let clocks = clocks.map(|(id, rate)| Drifting::new(BOOT * (1 + id as u64), *rate));
+        let names = (0..plan.names).map(|index| Name::new(format!("n{index}")));
+        Self {
+            now: 0,
+            agenda: Agenda::new(),
+            store: ModelStore::new(Drifting::new(WALL, plan.server_rate), bug),
+            ledger: Ledger::looking_at(bug.map(Bug::breaks)),
+            clocks: clocks.collect(),
+            names: names.map(|name| name.expect("valid")).collect(),
+            outage: None,
+            is_trace,
+            rng,
+            plan,
+        }
+    }
+
+    pub(super) fn note(&self, what: impl FnOnce() -> String) {
+        if self.is_trace {
+            println!("{:>12.6} {}", self.now as f64 / 1e9, what());
+        }
+    }
+
+    /// What the clock of this process shows.
+    pub(super) fn shown(&self, process: usize) -> Instant {
+        self.clocks[process].at(self.now)
+    }
+
+    /// When the clock of this process will show this; now, if it does already.
+    pub(super) fn real_at(&self, process: usize, shown: Instant) -> Real {
+        self.clocks[process].real_at(shown).max(self.now)
+    }
+
+    pub(super) fn in_nanos(&mut self, after: u64, event: Event) {
+        self.agenda.add(self.now + after, event);
+    }
+
+    pub(super) fn within(&mut self, most: Duration) -> u64 {
+        self.rng.u64(..=nanos(most))
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.now >= self.plan.horizon
+    }
+
+    pub(super) fn chance(&mut self, of_a_thousand: u32) -> bool {
+        !self.is_ending() && of_a_thousand > 0 && self.rng.u32(..1_000) < of_a_thousand
+    }
+
+    pub(super) fn outage_begins(&mut self, outage: Outage, lasts: Duration) {
+        self.outage = Some((outage, self.now + nanos(lasts)));
+    }
+
+    /// The store could grant this name to another from now on: then its holder must not be told yes.
+    pub(super) fn check_freed(&mut self, name: &Name, holder: Holder) {
+        let Some(guard) = self.ledger.guards.get(&holder) else {
+            return;
+        };
+        let shown = self.shown(guard.process);
+        let is_kept = self.ledger.excused.contains(&holder)
+            || self.store.is_kept_for(name, holder, self.now)
+            || !self.ledger.says_yes(holder, shown);
+        self.ledger.check(
+            Promise::NoYesWhileTheStoreCouldGrantToAnother,
+            self.now,
+            is_kept,
+            || format!("{name} is free, but {holder} is told yes"),
+        );
+    }
+
+    pub(super) fn watch_expiry(&mut self, name: &Name) {
+        if let Some(row) = self.store.rows.get(name) {
+            let at = self.store.clock.real_at(row.ends_at).max(self.now);
+            self.agenda.add(at, Event::Expire(name.clone()));
+        }
+    }
+
+    /// A row may have run out, or have been renewed since.
+    pub(super) fn expire(&mut self, name: &Name) {
+        let Some(row) = self.store.rows.get(name).copied() else {
+            return;
+        };
+        if row.ends_at > self.store.clock.at(self.now) {
+            self.watch_expiry(name);
+        } else {
+            self.store.rows.remove(name);
+            self.check_freed(name, row.holder);
+        }
+    }
+
+    /// If nobody holds this any more, it must be gone before long, as long as the store can be reached.
+    pub(super) fn watch_cleaning(&mut self, name: &Name, holder: Holder) {
+        let is_watched = self.is_ending() || self.plan.is_fair();
+        let is_gone = is_watched && self.ledger.gone.contains_key(&holder);
+        let row = self.store.row(name, self.now);
+        if let Some(row) = row.filter(|row| is_gone && row.holder == holder) {
+            let clean = Event::Clean(name.clone(), holder, row.since);
+            let after = nanos(self.plan.time_to_clean());
+            self.in_nanos(after, clean);
+        }
+    }
+
+    /// Whether a release that is lost now, or just before the faults end, is repeated after them.
+    pub(super) fn has_time_to_release(&self, guard: &Guard) -> bool {
+        let runs_out = self.real_at(guard.process, guard.until);
+        runs_out >= self.now.max(self.plan.horizon) + nanos(self.plan.last_release())
+    }
+
+    /// It was there a while ago. What landed after the last release that the watchdog owes runs out by itself.
+    pub(super) fn check_clean(&mut self, name: &Name, holder: Holder, landed_at: Real) {
+        let Some(gone) = self.ledger.gone.get(&holder) else {
+            return;
+        };
+        let watched_at = self.now - nanos(self.plan.time_to_clean());
+        let is_in_time = watched_at + nanos(self.plan.last_release()) <= gone.until;
+        if landed_at > gone.since && !is_in_time {
+            return;
+        }
+        let row = self.store.row(name, self.now);
+        let is_same = row.is_some_and(|row| row.since == landed_at);
+        let is_clean = !is_same || !self.store.is_live(name, holder, self.now);
+        self.ledger
+            .check(Promise::ADoubtfulClaimIsCleaned, self.now, is_clean, || {
+                format!("{name} is still held by {holder}, whose guard is gone")
+            });
+    }
+
+    pub(super) fn step_server(&mut self, forward: bool, by: Duration) {
+        let is_wild = forward && by > self.plan.step_within_margin;
+        self.ledger.fault(match (is_wild, forward) {
+            (true, _) => "wild clock",
+            (_, true) => "server clock forward, within the margin",
+            (_, false) => "server clock back",
+        });
+        self.store.clock.step(self.now, forward, by);
+        let rows: Vec<_> = self
+            .store
+            .rows
+            .iter()
+            .map(|(name, row)| (name.clone(), row.holder))
+            .collect();
+        for (name, holder) in rows {
+            if is_wild {
+                self.ledger.excused.insert(holder);
+            }
+            self.watch_expiry(&name);
+        }
+    }
+
+    pub(super) fn restart_empty(&mut self) {
+        self.ledger.fault("restart empty");
+        let rows = self.store.rows.values();
+        self.ledger.excused.extend(rows.map(|row| row.holder));
+        self.store.restart_empty();
+    }
+
+    pub(super) fn evict(&mut self, is_now: bool) {
+        let Some(index) = self.rng.usize(..).checked_rem(self.store.rows.len()) else {
+            return;
+        };
+        let (name, row) = self.store.rows.iter().nth(index).expect("within the rows");
+        let (name, holder) = (name.clone(), row.holder);
+        if is_now {
+            self.ledger.fault("evicted now");
+            self.ledger.excused.insert(holder);
+            self.store.rows.remove(&name);
+        } else {
+            self.ledger.fault("evicted marked");
+            self.store.mark_evicted(&name);
+        }
+    }
+
+    pub(super) fn poison(&mut self) {
+        self.ledger.fault("poisoned key");
+        let index = self.rng.usize(..self.names.len());
+        self.store.poisoned.insert(self.names[index].clone());
+    }
+
+    /// From now on nothing fails any more, but for the keys that are poisoned.
+    pub(super) fn faults_end(&mut self) {
+        self.outage = None;
+        let rows: Vec<_> = self
+            .store
+            .rows
+            .iter()
+            .map(|(name, row)| (name.clone(), row.holder))
+            .collect();
+        for (name, holder) in rows {
+            self.watch_cleaning(&name, holder);
+        }
+    }
+
+    pub(super) fn is_wild(&self) -> bool {
+        self.plan.weather == Weather::WildClock
+    }
+}

@@ -1,0 +1,187 @@
+//! The store as its contract has it: rows with holders, tokens and ends on a clock of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use leasehold::store::Renewal;
+use leasehold::term::Instant;
+use leasehold::{Holder, Name, Token};
+
+use super::planted::Bug;
+use super::time::{Drifting, Real};
+
+/// What the store says of one renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Renewed,
+    Refused,
+    Evicted,
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row {
+    pub(super) holder: Holder,
+    pub(super) token: Token,
+    pub(super) ends_at: Instant,
+    /// When it was granted.
+    pub(super) since: Real,
+    standing: Standing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Live,
+    Evicted,
+    Kept,
+}
+
+/// What an acquire brought.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Taken {
+    /// A new grant.
+    Fresh(Token),
+    /// The holder's own, again.
+    Again(Token),
+    Held(Duration),
+}
+
+#[derive(Debug)]
+pub(super) struct ModelStore {
+    pub(super) clock: Drifting,
+    pub(super) rows: BTreeMap<Name, Row>,
+    counters: BTreeMap<Name, Token>,
+    /// Names whose keys make every script fail.
+    pub(super) poisoned: BTreeSet<Name>,
+    bug: Option<Bug>,
+}
+
+impl ModelStore {
+    pub(super) fn new(clock: Drifting, bug: Option<Bug>) -> Self {
+        Self {
+            clock,
+            rows: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            poisoned: BTreeSet::new(),
+            bug,
+        }
+    }
+
+    /// The row that holds the name now. What has run out is nobody's.
+    pub(super) fn row(&self, name: &Name, now: Real) -> Option<&Row> {
+        let shown = self.clock.at(now);
+        self.rows.get(name).filter(|row| row.ends_at > shown)
+    }
+
+    /// Whether only this holder can have the name now.
+    pub(super) fn is_kept_for(&self, name: &Name, holder: Holder, now: Real) -> bool {
+        self.row(name, now).is_some_and(|row| row.holder == holder)
+    }
+
+    pub(super) fn acquire(
+        &mut self,
+        name: &Name,
+        holder: Holder,
+        ttl: Duration,
+        floor: Option<Token>,
+        now: Real,
+    ) -> Taken {
+        let shown = self.clock.at(now);
+        if let Some(row) = self.rows.get_mut(name).filter(|row| row.ends_at > shown) {
+            if row.holder != holder || row.standing != Standing::Live {
+                return Taken::Held(row.ends_at.since(shown));
+            }
+            if self.bug != Some(Bug::ReanswerKeepsTheOldEnd) {
+                row.ends_at = shown.after(ttl);
+            }
+            return Taken::Again(row.token);
+        }
+        let last = self.counters.get(name).copied();
+        let token = Token::mint(last, floor, shown.as_nanos() / 1_000).expect("tokens are left");
+        self.counters.insert(name.clone(), token);
+        let row = Row {
+            holder,
+            token,
+            ends_at: shown.after(ttl),
+            since: now,
+            standing: Standing::Live,
+        };
+        self.rows.insert(name.clone(), row);
+        Taken::Fresh(token)
+    }
+
+    pub(super) fn renew(&mut self, renewal: &Renewal, now: Real) -> Verdict {
+        let shown = self.clock.at(now);
+        if self.poisoned.contains(&renewal.name) {
+            return Verdict::Unknown;
+        }
+        let ends_at = shown.after(renewal.ttl);
+        let row = self.rows.get_mut(&renewal.name);
+        match row.filter(|row| row.ends_at > shown) {
+            None if self.bug == Some(Bug::RenewalCreates) => {
+                let row = Row {
+                    holder: renewal.holder,
+                    token: Token::new(1).expect("valid"),
+                    ends_at,
+                    since: now,
+                    standing: Standing::Live,
+                };
+                self.rows.insert(renewal.name.clone(), row);
+                Verdict::Renewed
+            }
+            Some(row) if row.holder == renewal.holder => match row.standing {
+                Standing::Live => {
+                    row.ends_at = ends_at;
+                    Verdict::Renewed
+                }
+                Standing::Evicted => Verdict::Evicted,
+                Standing::Kept => Verdict::Refused,
+            },
+            _ => Verdict::Refused,
+        }
+    }
+
+    /// Frees the name, or keeps it taken for nobody. Answers whether this holder had it.
+    pub(super) fn release(
+        &mut self,
+        name: &Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        now: Real,
+    ) -> bool {
+        let shown = self.clock.at(now);
+        let row = self.rows.get_mut(name).filter(|row| row.ends_at > shown);
+        let row = row.filter(|row| row.holder == holder && row.standing != Standing::Kept);
+        match (row, keep_for) {
+            (None, _) => false,
+            (Some(row), Some(rest)) => {
+                (row.standing, row.ends_at) = (Standing::Kept, shown.after(rest));
+                true
+            }
+            (Some(_), None) => {
+                self.rows.remove(name);
+                true
+            }
+        }
+    }
+
+    pub(super) fn mark_evicted(&mut self, name: &Name) {
+        if let Some(row) = self.rows.get_mut(name)
+            && row.standing == Standing::Live
+        {
+            row.standing = Standing::Evicted;
+        }
+    }
+
+    /// Whether this holder has it, and not only the rest of a hold that it gave up.
+    pub(super) fn is_live(&self, name: &Name, holder: Holder, now: Real) -> bool {
+        let row = self.row(name, now);
+        row.is_some_and(|row| row.holder == holder && row.standing != Standing::Kept)
+    }
+
+    /// Everything is gone, the counters too.
+    pub(super) fn restart_empty(&mut self) {
+        self.rows.clear();
+        self.counters.clear();
+    }
+}

@@ -1,0 +1,274 @@
+//! One run, from its seed to its end: processes over one store, and everything that happens to them.
+
+use leasehold::internals::schedule::Limits;
+
+use super::ledger::{Ledger, Promise};
+use super::network::Outage;
+use super::plan::{Shape, Weather};
+use super::planted::Bug;
+use super::process::Process;
+use super::slot::Slot;
+use super::stage::{Act, Disturbance, Event, Stage};
+use super::time::nanos;
+
+/// So many events are far more than any run needs: beyond, something goes round in circles.
+const MOST_EVENTS: u64 = 5_000_000;
+
+pub(super) struct World {
+    stage: Stage,
+    processes: Vec<Process>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, shape: Shape, bug: Option<Bug>, is_trace: bool) -> Self {
+        let mut stage = Stage::new(seed, shape, bug, is_trace);
+        let processes =
+            (0..stage.plan.processes).map(|id| Process::new(id, 0, Vec::new(), &mut stage));
+        let processes: Vec<Process> = processes.collect();
+        let mut world = Self { stage, processes };
+        world.people();
+        world.draw_disturbances();
+        world
+    }
+
+    /// Lets everything happen, and answers what was seen.
+    pub(super) fn run(mut self) -> Ledger {
+        self.stage.note(|| format!("{:#?}", self.stage.plan));
+        while let Some((at, event)) = self.stage.agenda.next() {
+            self.stage.now = at;
+            self.stage.ledger.events += 1;
+            self.happen(event);
+            if self.stage.ledger.violation.is_some() {
+                break;
+            }
+            assert!(
+                self.stage.ledger.events < MOST_EVENTS,
+                "the run does not end"
+            );
+        }
+        self.check_end();
+        self.stage.ledger
+    }
+
+    fn people(&mut self) {
+        for slot in 0..self.stage.plan.slots {
+            let process = slot % self.processes.len();
+            let name = self.stage.names[slot % self.stage.names.len()].clone();
+            let plan = &self.stage.plan;
+            let (timing, longer) = (plan.timing, plan.longer);
+            let rng = &mut self.stage.rng;
+            let timing = if rng.bool() { timing } else { longer };
+            let mut limit = || (rng.u8(..8) == 0).then(|| timing.ttl().mul_f64(0.2 + rng.f64()));
+            let limits = Limits {
+                max_hold: limit(),
+                progress_within: limit(),
+            };
+            self.processes[process]
+                .slots
+                .push(Slot::new(name, timing, limits));
+            let index = self.processes[process].slots.len() - 1;
+            let soon = timing.ttl() / 4;
+            self.processes[process].plan(&mut self.stage, index, soon, Act::Claim);
+        }
+    }
+
+    fn draw_disturbances(&mut self) {
+        let horizon = self.stage.plan.horizon;
+        self.stage
+            .agenda
+            .add(horizon, Event::Disturb(Disturbance::EndOfFaults));
+        match self.stage.plan.weather {
+            Weather::Calm => {}
+            Weather::Gusts => self.draw_gusts(),
+            Weather::Storm | Weather::WildClock => {
+                for _ in 0..self.stage.rng.usize(..8) {
+                    let at = self.stage.rng.u64(..horizon);
+                    let disturbance = self.draw_disturbance();
+                    self.stage.agenda.add(at, Event::Disturb(disturbance));
+                }
+                self.draw_steps();
+            }
+        }
+    }
+
+    /// Outages and pauses that every lease outlives, with time to recover between them.
+    fn draw_gusts(&mut self) {
+        let (ttl, longest) = (self.stage.plan.longer.ttl(), self.stage.plan.longest_gust());
+        let mut at = self.stage.within(ttl);
+        while at < self.stage.plan.horizon {
+            let lasts = self.stage.within(longest);
+            let lasts = std::time::Duration::from_nanos(lasts);
+            let gust = match self.stage.rng.u8(..4) {
+                0 => Disturbance::OutageBegins(Outage::BlackHole, lasts),
+                1 => Disturbance::OutageBegins(Outage::Failing, lasts),
+                2 => Disturbance::OutageBegins(Outage::Hanging, lasts),
+                _ => Disturbance::Pause(self.stage.rng.usize(..self.processes.len()), lasts),
+            };
+            self.stage.agenda.add(at, Event::Disturb(gust));
+            at += nanos(lasts) + nanos(ttl) + self.stage.within(ttl);
+        }
+        if self.stage.rng.u8(..3) == 0 {
+            self.stage.poison();
+        }
+    }
+
+    fn draw_disturbance(&mut self) -> Disturbance {
+        let ttl = self.stage.plan.timing.ttl();
+        let lasts = std::time::Duration::from_nanos(self.stage.within(ttl * 3 / 2));
+        let process = self.stage.rng.usize(..self.processes.len());
+        match self.stage.rng.u8(..15) {
+            0 | 1 => Disturbance::OutageBegins(Outage::BlackHole, lasts),
+            2 => Disturbance::OutageBegins(Outage::Failing, lasts),
+            3 | 4 => Disturbance::OutageBegins(Outage::Hanging, lasts),
+            5..=7 => Disturbance::Pause(process, lasts),
+            8 => Disturbance::Crash(process),
+            9 => Disturbance::Shutdown(process),
+            10 => Disturbance::RestartEmpty,
+            11 => Disturbance::EvictNow,
+            12 => Disturbance::EvictMarked,
+            13 => Disturbance::Poison(lasts),
+            _ => Disturbance::StepClient(process, lasts),
+        }
+    }
+
+    /// Steps of the server's clock: back by anything, forward by what the margin allows within one ttl, or by far more.
+    fn draw_steps(&mut self) {
+        let ttl = self.stage.plan.longer.ttl();
+        let mut at = self.stage.within(ttl);
+        while at < self.stage.plan.horizon {
+            let forward = self.stage.rng.bool();
+            let most = match forward {
+                true if !self.stage.is_wild() => self.stage.plan.step_within_margin,
+                _ => ttl,
+            };
+            let by = std::time::Duration::from_nanos(self.stage.within(most));
+            let step = Disturbance::StepServer { forward, by };
+            self.stage.agenda.add(at, Event::Disturb(step));
+            at += nanos(ttl) * 11 / 10 + self.stage.within(ttl);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::To(process, life, happening) => {
+                let process = &mut self.processes[process];
+                if process.life == life {
+                    process.happen(&mut self.stage, happening);
+                }
+            }
+            Event::Arrive(request) => self.stage.arrive(&request),
+            Event::Expire(name) => self.stage.expire(&name),
+            Event::Clean(name, holder, landed_at) => {
+                self.stage.check_clean(&name, holder, landed_at)
+            }
+            Event::Disturb(disturbance) => self.disturb(disturbance),
+        }
+    }
+
+    fn disturb(&mut self, disturbance: Disturbance) {
+        self.stage.note(|| format!("{disturbance:?}"));
+        let stage = &mut self.stage;
+        match disturbance {
+            Disturbance::OutageBegins(outage, lasts) => {
+                stage.ledger.fault(match outage {
+                    Outage::BlackHole => "black hole",
+                    Outage::Failing => "outage with errors",
+                    Outage::Hanging => "server stands still",
+                });
+                stage.outage_begins(outage, lasts);
+            }
+            Disturbance::Pause(process, lasts) => self.pause(process, lasts),
+            Disturbance::Resume(process) => self.processes[process].resume(stage),
+            Disturbance::Crash(process) => self.crash(process),
+            Disturbance::Shutdown(process) if self.processes[process].inbox.is_none() => {
+                stage.ledger.fault("shutdown");
+                self.processes[process].shut_down(stage);
+            }
+            Disturbance::Shutdown(_) => {}
+            Disturbance::RestartEmpty => stage.restart_empty(),
+            Disturbance::EvictNow => stage.evict(true),
+            Disturbance::EvictMarked => stage.evict(false),
+            Disturbance::Poison(lasts) => {
+                stage.poison();
+                stage.in_nanos(nanos(lasts), Event::Disturb(Disturbance::Heal));
+            }
+            Disturbance::Heal => stage.store.poisoned.clear(),
+            Disturbance::StepServer { forward, by } => stage.step_server(forward, by),
+            Disturbance::StepClient(process, by) => {
+                stage.ledger.fault("client clock forward");
+                stage.clocks[process].step(stage.now, true, by);
+                self.woken_by_step(process);
+            }
+            Disturbance::EndOfFaults => {
+                stage.faults_end();
+                for process in &mut self.processes {
+                    process.resume(stage);
+                    process.go_home(stage);
+                }
+            }
+        }
+    }
+
+    fn pause(&mut self, process: usize, lasts: std::time::Duration) {
+        let stage = &mut self.stage;
+        if stage.is_ending() || self.processes[process].inbox.is_some() {
+            return;
+        }
+        stage.ledger.fault("pause of a process");
+        stage.ledger.paused(process);
+        self.processes[process].inbox = Some(Vec::new());
+        stage.in_nanos(nanos(lasts), Event::Disturb(Disturbance::Resume(process)));
+    }
+
+    /// Timers on a clock that was moved forward end earlier.
+    fn woken_by_step(&mut self, process: usize) {
+        let stage = &mut self.stage;
+        stage.ledger.paused(process);
+        let client = self.processes[process].client;
+        stage.ledger.hurried(client, stage.now);
+        if self.processes[process].inbox.is_none() {
+            self.processes[process].inbox = Some(Vec::new());
+            self.processes[process].awoken();
+            self.processes[process].resume(stage);
+        }
+    }
+
+    /// The process is gone, and a new one takes its place.
+    fn crash(&mut self, process: usize) {
+        let stage = &mut self.stage;
+        if stage.is_ending() {
+            return;
+        }
+        stage.ledger.fault("crash");
+        let old = &self.processes[process];
+        let (life, slots) = (old.life + 1, old.slots.iter());
+        let slots = slots
+            .map(|slot| Slot::new(slot.name.clone(), slot.timing, slot.limits))
+            .collect();
+        stage.ledger.crashed(process, old.client);
+        self.processes[process] = Process::new(process, life, slots, stage);
+        for slot in 0..self.processes[process].slots.len() {
+            let soon = stage.plan.timing.ttl();
+            self.processes[process].plan(stage, slot, soon, Act::Claim);
+        }
+    }
+
+    fn check_end(&mut self) {
+        if self.stage.ledger.violation.is_some() {
+            return;
+        }
+        let Stage { ledger, now, .. } = &mut self.stage;
+        for process in &self.processes {
+            ledger.check(
+                Promise::EveryEnrollmentEndsOnce,
+                *now,
+                process.schedule.is_empty(),
+                || format!("something is left: {:?}", process.schedule),
+            );
+        }
+        let left = ledger.guards.len();
+        ledger.check(Promise::NoLeaseForgotten, *now, left == 0, || {
+            format!("{left} guards are left")
+        });
+    }
+}
