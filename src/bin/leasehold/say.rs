@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use nix::sys::signal::{SigSet, Signal};
+
 /// Enough for all that one run says; more is a reader who does not read.
 const QUEUE: usize = 256;
 
@@ -123,6 +125,10 @@ fn start() -> Option<SyncSender<Job>> {
 }
 
 fn print_all(jobs: &Receiver<Job>) {
+    // While the job has the terminal we are in the background, where `stty tostop` would have us stopped for a word.
+    let mut quiet = SigSet::empty();
+    quiet.add(Signal::SIGTTOU);
+    let _ = quiet.thread_block();
     for job in jobs {
         match job {
             Job::Print(text) => {

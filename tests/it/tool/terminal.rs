@@ -101,6 +101,21 @@ fn a_job_can_read_the_terminal() {
 }
 
 #[test]
+fn a_word_from_the_background_does_not_stop_the_tool() {
+    let place = Place::new();
+    let mut shell = Shell::on(&place);
+    shell.press("stty tostop\n");
+    shell.sees("ready> ");
+    shell.press("$TOOL run -v x -- sh -c 'echo is-$((1+1)); read line; exit 7'\n");
+    shell.sees("is-2");
+    shell.press("go on\n");
+    shell.sees("released");
+    shell.sees("ready> ");
+    shell.press("echo code-$?\n");
+    shell.sees("code-7");
+}
+
+#[test]
 fn ctrl_c_ends_the_job_and_the_code_says_so() {
     let place = Place::new();
     let mut shell = Shell::on(&place);
