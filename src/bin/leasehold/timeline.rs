@@ -174,6 +174,11 @@ impl Timeline {
         }
     }
 
+    /// Whether the job is to end, or to end now.
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.stop.is_some() || now >= self.pace.term_at(self.deadline)
+    }
+
     /// Why the job is being ended, if it is.
     pub fn cause(&self) -> Option<Cause> {
         self.stop.map(|stop| stop.cause)
@@ -249,6 +254,15 @@ mod tests {
         assert_eq!(timeline.step(at(5_650)), Step::Kill);
         assert_eq!(timeline.step(at(5_650)), Step::Wait(at(5_750)));
         assert_eq!(timeline.step(at(5_750)), Step::Kill);
+    }
+
+    #[test]
+    fn it_is_over_from_term_on_or_once_it_was_stopped() {
+        let mut timeline = timeline();
+        assert!(!timeline.is_over(at(4_649)));
+        assert!(timeline.is_over(at(4_650)));
+        timeline.stop(Cause::ToolGone, at(0));
+        assert!(timeline.is_over(at(0)));
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Guardian {
         // Whoever reads the job's output shall see its end when the job's own copies are closed.
         to_null(rustix::stdio::dup2_stdout)?;
         to_null(rustix::stdio::dup2_stderr)?;
-        let guardian = Self {
+        let mut guardian = Self {
             channel: Some(channel),
             clock,
             timer,
@@ -112,12 +112,19 @@ impl Guardian {
             terminal,
             status_file: plan.status_file,
         };
-        // Told first: should we be killed from here on, the tool knows what to end.
-        guardian.tell(&Event::Started {
-            pid: guardian.group.leader().as_raw_pid(),
-        });
-        guardian.group.signal(Signal::CONT.as_raw());
+        guardian.let_go();
         Ok(guardian)
+    }
+
+    /// Lets the command begin, unless its time was over while it was made: then it is ended without having begun.
+    fn let_go(&mut self) {
+        // Told first: should we be killed from here on, the tool knows what to end.
+        let pid = self.group.leader().as_raw_pid();
+        self.tell(&Event::Started { pid });
+        self.listen();
+        if !self.timeline.is_over(self.clock.now()) {
+            self.group.signal(Signal::CONT.as_raw());
+        }
     }
 
     /// Until the group is empty.
