@@ -66,6 +66,8 @@ struct Guardian {
     timeline: Timeline,
     group: Group,
     terminal: Option<Terminal>,
+    /// What it means if the tool is gone.
+    tool_gone: Cause,
     status_file: Option<PathBuf>,
 }
 
@@ -110,6 +112,10 @@ impl Guardian {
             timeline,
             group,
             terminal,
+            tool_gone: match plan.is_nested {
+                true => Cause::NestedToolGone,
+                false => Cause::ToolGone,
+            },
             status_file: plan.status_file,
         };
         guardian.let_go();
@@ -155,7 +161,7 @@ impl Guardian {
                 Ok(Received::Nothing) => return,
                 Ok(Received::End) | Err(_) => {
                     self.channel = None;
-                    self.timeline.stop(Cause::ToolGone, self.clock.now());
+                    self.timeline.stop(self.tool_gone, self.clock.now());
                 }
             }
         }

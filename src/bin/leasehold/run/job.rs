@@ -52,6 +52,7 @@ impl Job {
             clock: lease.clock().name().into(),
             pace: plan.pace,
             deadline_ns: term.deadline().as_nanos(),
+            is_nested: std::env::var_os(status_file::VARIABLE).is_some(),
             status_file: Some(status_file.into()),
         });
         ours.send(&begin, Some(io::stdin().as_fd()))?;
