@@ -2,11 +2,10 @@
 
 mod acquire;
 mod builder;
-mod floors;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
@@ -14,8 +13,8 @@ use uuid::Uuid;
 
 pub use self::acquire::{Attempt, Outage, Request};
 pub use self::builder::Builder;
-use self::floors::Floors;
 use crate::error::{Error, ErrorKind};
+use crate::floors::Floors;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::store::{Info, Store};
@@ -57,7 +56,7 @@ struct Inner {
     pid: u32,
     timing: Timing,
     info: Arc<Info>,
-    floors: Mutex<Floors>,
+    floors: Arc<Floors>,
     is_closed: AtomicBool,
 }
 
@@ -85,7 +84,7 @@ impl Client {
                 pid: std::process::id(),
                 timing,
                 info: Arc::new(info),
-                floors: Mutex::default(),
+                floors: Arc::default(),
                 is_closed: AtomicBool::new(false),
             }),
         }
@@ -205,13 +204,11 @@ impl Inner {
     }
 
     fn floor(&self, name: &Name) -> Option<Token> {
-        let floors = self.floors.lock().unwrap_or_else(PoisonError::into_inner);
-        floors.get(name)
+        self.floors.get(name)
     }
 
     fn raise_floor(&self, name: &Name, token: Token) {
-        let mut floors = self.floors.lock().unwrap_or_else(PoisonError::into_inner);
-        floors.raise(name, token);
+        self.floors.raise(name, token);
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[&[&str]] = &[
     &["error"],
     &["name", "token", "holder", "term", "clock"],
-    &["telemetry"],
+    &["telemetry", "floors"],
     &["store", "fence"],
     &["watchdog"],
     &["lease", "waiting"],
