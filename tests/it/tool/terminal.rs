@@ -170,11 +170,12 @@ fn a_job_in_the_background_is_stopped_when_it_reads_and_goes_on_in_the_foregroun
     shell.sees("got-late");
 }
 
+// By exec: a shell that is stopped in the midst of vfork does not show as stopped, to no shell above it either.
 #[test]
 fn a_job_that_is_stopped_for_longer_than_its_lease_is_ended() {
     let place = Place::new();
     let mut shell = Shell::on(&place);
-    shell.press("$TOOL run --ttl 3s x -- sh -c 'echo is-$((1+1)); echo $$ > pid; sleep 20'\n");
+    shell.press("$TOOL run --ttl 3s x -- sh -c 'echo is-$((1+1)); echo $$ > pid; exec sleep 20'\n");
     shell.sees("is-2");
     let pid = place.numbers("pid")[0];
     shell.press(CTRL_Z);
