@@ -121,7 +121,7 @@ impl From<Held> for Row {
 }
 
 /// A time before 1970 or after 9999 was written by somebody who did not mean it.
-fn rfc3339(time: SystemTime) -> Option<String> {
+pub fn rfc3339(time: SystemTime) -> Option<String> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let sane = since < Duration::from_secs(253_402_300_800);
     sane.then(|| humantime::format_rfc3339_millis(time).to_string())

@@ -12,6 +12,7 @@ mod loss;
 mod operators;
 mod pages;
 mod reports;
+mod server;
 mod signals;
 mod store_faults;
 mod terminal;
