@@ -37,6 +37,8 @@ struct Bare {
     release: Arc<Script>,
     lease: String,
     counter: String,
+    queue: String,
+    alive: String,
     client: Uuid,
 }
 
@@ -44,10 +46,18 @@ impl Bare {
     fn new(connection: MultiplexedConnection, name: &str) -> Self {
         Self {
             connection,
-            acquire: Arc::new(Script::new(include_str!("../src/store/redis/acquire.lua"))),
-            release: Arc::new(Script::new(include_str!("../src/store/redis/release.lua"))),
+            acquire: Arc::new(Script::new(concat!(
+                include_str!("../src/store/redis/line.lua"),
+                include_str!("../src/store/redis/acquire.lua")
+            ))),
+            release: Arc::new(Script::new(concat!(
+                include_str!("../src/store/redis/line.lua"),
+                include_str!("../src/store/redis/release.lua")
+            ))),
             lease: format!("leasehold:{{{name}}}"),
             counter: format!("leasehold:{{{name}}}:token"),
+            queue: format!("leasehold:{{{name}}}:queue"),
+            alive: format!("leasehold:{{{name}}}:alive"),
             client: Uuid::new_v4(),
         }
     }
@@ -58,6 +68,8 @@ impl Bare {
             .acquire
             .key(&self.lease)
             .key(&self.counter)
+            .key(&self.queue)
+            .key(&self.alive)
             .arg(&holder)
             .arg(30_000)
             .arg(0)
@@ -70,9 +82,12 @@ impl Bare {
         let released: Value = self
             .release
             .key(&self.lease)
+            .key(&self.queue)
+            .key(&self.alive)
             .arg(&holder)
             .arg(0)
             .arg("PUBLISH")
+            .arg(2_000)
             .invoke_async(&mut self.connection)
             .await
             .expect("the script runs");
@@ -209,13 +224,16 @@ async fn server_time(server: &Server) {
                 let mut acquire = bare.acquire.key(&bare.lease);
                 acquire
                     .key(&bare.counter)
+                    .key(&bare.queue)
+                    .key(&bare.alive)
                     .arg(&holder)
                     .arg(30_000)
                     .arg(0)
                     .arg(r#"{"host":"bench","pid":1}"#)
                     .arg(3_600_000);
                 let mut release = bare.release.key(&bare.lease);
-                release.arg(&holder).arg(0).arg("PUBLISH");
+                release.key(&bare.queue).key(&bare.alive);
+                release.arg(&holder).arg(0).arg("PUBLISH").arg(2_000);
                 let _: Value = acquire
                     .invoke_async(&mut connection)
                     .await

@@ -35,6 +35,15 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Dropping it leaves nothing behind.
     fn sleep_until(&self, at: Instant) -> Sleep<'_>;
 
+    /// A sleep for those of whom there may be thousands: it takes no descriptor, but ends up to [`NAP`] late after a
+    /// suspend. By default it is [`sleep_until`](Self::sleep_until).
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    fn nap_until(&self, at: Instant) -> Sleep<'_> {
+        self.sleep_until(at)
+    }
+
     /// What others call this clock, for the status file of a job.
     fn name(&self) -> &'static str;
 }
@@ -56,6 +65,10 @@ impl Clock for Boottime {
         Box::pin(sleep(self, TimerfdClockId::Boottime, at))
     }
 
+    fn nap_until(&self, at: Instant) -> Sleep<'_> {
+        Box::pin(nap(self, at))
+    }
+
     fn name(&self) -> &'static str {
         "CLOCK_BOOTTIME"
     }
@@ -70,6 +83,10 @@ impl Clock for Monotonic {
         Box::pin(sleep(self, TimerfdClockId::Monotonic, at))
     }
 
+    fn nap_until(&self, at: Instant) -> Sleep<'_> {
+        Box::pin(nap(self, at))
+    }
+
     fn name(&self) -> &'static str {
         "CLOCK_MONOTONIC"
     }
@@ -80,6 +97,15 @@ fn read(id: ClockId) -> Instant {
     let seconds = u64::try_from(time.tv_sec).expect("these clocks start at zero");
     let nanos = u64::try_from(time.tv_nsec).expect("these clocks start at zero");
     Instant::from_nanos(seconds * 1_000_000_000 + nanos)
+}
+
+/// How long a nap trusts tokio's timer, which stands still while the machine is suspended.
+pub const NAP: Duration = Duration::from_secs(5);
+
+async fn nap(clock: &dyn Clock, at: Instant) {
+    while clock.now() < at {
+        tokio::time::sleep(at.since(clock.now()).min(NAP)).await;
+    }
 }
 
 /// Sleeps on a timer of the clock itself: tokio's own timer has a grain of one millisecond and stands still during suspend.
@@ -196,6 +222,9 @@ mod tests {
             clock.sleep_until(at).await;
             assert!(clock.now() >= at);
             clock.sleep_until(Instant::ZERO).await;
+            let at = clock.now().after(Duration::from_millis(5));
+            clock.nap_until(at).await;
+            assert!(clock.now() >= at);
         }
     }
 

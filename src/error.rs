@@ -61,6 +61,21 @@ impl Error {
         self.0.kind
     }
 
+    /// The same error for somebody else: what caused it becomes text.
+    pub(crate) fn copy(&self) -> Self {
+        let mut causes = Vec::new();
+        let mut cause = StdError::source(self);
+        while let Some(error) = cause {
+            causes.push(error.to_string());
+            cause = error.source();
+        }
+        let copy = Self::new(self.kind(), self.0.message.clone());
+        if causes.is_empty() {
+            return copy;
+        }
+        copy.with_source(causes.join(": "))
+    }
+
     pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }
@@ -101,5 +116,17 @@ mod tests {
             error.source().map(ToString::to_string).as_deref(),
             Some("connection refused")
         );
+    }
+
+    #[test]
+    fn a_copy_tells_the_same_chain() {
+        let inner = Error::new(ErrorKind::Denied, "b").with_source(std::io::Error::other("c"));
+        let copy = Error::new(ErrorKind::Unavailable, "a")
+            .with_source(inner)
+            .copy();
+        assert_eq!(copy.kind(), ErrorKind::Unavailable);
+        assert_eq!(copy.to_string(), "a");
+        let source = copy.source().map(ToString::to_string);
+        assert_eq!(source.as_deref(), Some("b: c"));
     }
 }

@@ -62,7 +62,7 @@ mod token;
 mod waiting;
 mod watchdog;
 
-pub use client::{Attempt, Builder, Client, Outage, Request};
+pub use client::{Attempt, Builder, Client, Hold, Order, Outage, Owner, Request};
 pub use error::{Error, ErrorKind};
 pub use holder::Holder;
 pub use lease::{Ending, Lease, Reason, State};

@@ -189,6 +189,17 @@ pub(crate) fn left(held_for: Duration) {
     histogram!("leasehold_hold_duration_seconds").record(held_for);
 }
 
+/// The store refuses us its hints, so that whoever waits looks again by time only.
+pub(crate) fn notices_refused(error: &Error) {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    tracing::warn!(
+        kind = ?error.kind(),
+        error = %error,
+        cause = cause.unwrap_or_default(),
+        "no notices of freed names: waiters look again by time only"
+    );
+}
+
 /// A grant was refused because its token was not above one seen before.
 pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
     counter!("leasehold_tokens_fallen_total").increment(1);

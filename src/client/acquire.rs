@@ -1,221 +1,30 @@
-//! The way from a name to a lease: one try, a wait, or a piece of work done under it.
+//! The way from a name to a lease: one look, or as many as it takes while others have the name.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use super::{Client, Inner};
+use super::Inner;
+use super::request::{Attempt, Request};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::lease::{Lease, Parts};
 use crate::name::Name;
-use crate::store::{Answer, Claim, Grant, Held, Info};
+use crate::store::{Answer, Claim, Grant, Held, Info, Standing};
 use crate::telemetry;
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::Pace;
+use crate::waiting::{Found, Order, Outage, Place, Turn};
 use crate::watchdog::Enrollment;
 use crate::watchdog::schedule::Limits;
 
 /// The least time for an answer, also where the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
-/// How often a waiter looks again.
-const PACE: Pace = Pace {
-    cap: Pace::WITHOUT_NOTICES,
-};
 /// How often a grant may come too late to be of use before a try gives up.
 const LATE_GRANTS: u32 = 3;
 
-/// The answer to a try.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Attempt {
-    /// It is ours.
-    Acquired(Lease),
-    /// Somebody else has it. Boxed, since the facts are many.
-    Held(Box<Held>),
-}
-
-/// What a waiting claim does when the store cannot be reached.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outage {
-    /// Fails with the store's error.
-    #[default]
-    Fail,
-    /// Goes on trying, within the limit of the wait.
-    WaitOut,
-}
-
-/// A request for a name, with options of its own. Everything is checked when it is sent.
-#[derive(Debug, Clone)]
-#[must_use = "a request does nothing until it is sent by one of its acquiring methods"]
-pub struct Request {
-    client: Client,
-    name: String,
-    ttl: Option<Duration>,
-    margin: Option<Duration>,
-    label: Option<String>,
-    floor: Option<Token>,
-    limits: Limits,
-    outage: Outage,
-}
-
-impl Request {
-    pub(super) fn new(client: Client, name: &str) -> Self {
-        Self {
-            client,
-            name: name.into(),
-            ttl: None,
-            margin: None,
-            label: None,
-            floor: None,
-            limits: Limits::default(),
-            outage: Outage::default(),
-        }
-    }
-
-    /// How long the store keeps the lease without a renewal; the client's by default.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// How much earlier than the store we hold the lease to be over.
-    pub fn margin(mut self, margin: Duration) -> Self {
-        self.margin = Some(margin);
-        self
-    }
-
-    /// What others are told about the holder; the client's by default.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
-        self
-    }
-
-    /// The token is to be above this one.
-    pub fn floor(mut self, floor: Token) -> Self {
-        self.floor = Some(floor);
-        self
-    }
-
-    /// The longest hold; after it the holder is cancelled.
-    pub fn max_hold(mut self, most: Duration) -> Self {
-        self.limits.max_hold = Some(most);
-        self
-    }
-
-    /// The longest time without a [`Lease::progress`]; after it the holder is cancelled.
-    pub fn progress_within(mut self, most: Duration) -> Self {
-        self.limits.progress_within = Some(most);
-        self
-    }
-
-    /// What to do while the store cannot be reached.
-    pub fn on_outage(mut self, outage: Outage) -> Self {
-        self.outage = outage;
-        self
-    }
-
-    /// Takes the name if it is free: one round trip.
-    ///
-    /// # Errors
-    /// `Invalid` for a bad value of the request; `Unavailable`, `TimedOut`, `Denied` and `Misconfigured` from the store;
-    /// `Closed` after a shutdown. Being held by somebody else is no error.
-    ///
-    /// # Cancel safety
-    /// Dropped, the claim is released in the background should the store have granted it.
-    pub async fn try_acquire(self) -> Result<Attempt, Error> {
-        let call = Call::new(self)?;
-        let started = call.clock().now();
-        let attempt = call.try_once(call.request_limit()).await;
-        let outcome = match &attempt {
-            Ok(Attempt::Acquired(_)) => "acquired",
-            Ok(Attempt::Held(_)) => "held",
-            Err(_) => "error",
-        };
-        telemetry::acquire_ended(outcome, call.clock().now().since(started));
-        attempt
-    }
-
-    /// Takes the name, however long somebody else has it.
-    ///
-    /// # Errors
-    /// As [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    /// As [`try_acquire`](Self::try_acquire).
-    pub async fn acquire(self) -> Result<Lease, Error> {
-        self.wait(None).await
-    }
-
-    /// Takes the name, waiting for it no longer than `limit`.
-    ///
-    /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); and `TimedOut` when the limit runs out while somebody else has the name,
-    /// with the [`Held`] that was last seen as its source.
-    ///
-    /// # Cancel safety
-    /// As [`try_acquire`](Self::try_acquire).
-    pub async fn acquire_within(self, limit: Duration) -> Result<Lease, Error> {
-        self.wait(Some(limit)).await
-    }
-
-    /// Does the work while the name is held: waits for the lease, does the work, releases. When the lease is lost the
-    /// work is dropped at its next await. A panic of the work is passed on after the release. What the work returns, an
-    /// error of its own included, is passed through.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire); and `Lost` when the lease was lost before the work ended.
-    ///
-    /// # Cancel safety
-    /// Dropped, the work is dropped and the lease released in the background.
-    pub async fn run<T>(self, work: impl AsyncFnOnce(&Lease) -> T) -> Result<T, Error> {
-        let lease = self.acquire().await?;
-        let ended = {
-            let mut work = pin!(work(&lease));
-            let work = std::future::poll_fn(|context| {
-                match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
-                    Ok(Poll::Pending) => Poll::Pending,
-                    Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-                    Err(panic) => Poll::Ready(Err(panic)),
-                }
-            });
-            tokio::select! {
-                biased;
-                _ = lease.lost() => None,
-                ended = work => Some(ended),
-            }
-        };
-        let held = lease.check();
-        match ended {
-            None => Err(held.expect_err("the loss was told")),
-            Some(ended) => {
-                lease.release().await;
-                ended.map_err(|panic| resume_unwind(panic))
-            }
-        }
-    }
-
-    async fn wait(self, limit: Option<Duration>) -> Result<Lease, Error> {
-        let call = Call::new(self)?;
-        let started = call.clock().now();
-        let lease = call.wait(limit.map(|limit| started.after(limit))).await;
-        let outcome = match &lease {
-            Ok(_) => "acquired",
-            Err(error) if error.kind() == ErrorKind::TimedOut => "timed_out",
-            Err(_) => "error",
-        };
-        telemetry::acquire_ended(outcome, call.clock().now().since(started));
-        lease
-    }
-}
-
 /// A request whose values are checked.
-struct Call {
+pub(super) struct Call {
     client: Arc<Inner>,
     name: Name,
     timing: Timing,
@@ -223,6 +32,7 @@ struct Call {
     info: Arc<Info>,
     floor: Option<Token>,
     outage: Outage,
+    order: Order,
     clock: Arc<dyn Clock>,
 }
 
@@ -241,7 +51,7 @@ enum Asked {
 }
 
 impl Call {
-    fn new(request: Request) -> Result<Self, Error> {
+    pub(super) fn new(request: Request) -> Result<Self, Error> {
         let client = request.client.inner;
         let timing = match (request.ttl, request.margin) {
             (None, None) => client.timing,
@@ -265,16 +75,17 @@ impl Call {
             info,
             floor: request.floor,
             outage: request.outage,
+            order: request.order,
             clock: client.store.clock(),
             client,
         })
     }
 
-    fn clock(&self) -> &dyn Clock {
+    pub(super) fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
 
-    fn request_limit(&self) -> Duration {
+    pub(super) fn request_limit(&self) -> Duration {
         term::request_limit(self.timing.ttl())
     }
 
@@ -290,77 +101,122 @@ impl Call {
         })
     }
 
-    async fn try_once(&self, limit: Duration) -> Result<Attempt, Error> {
+    pub(super) async fn try_once(&self, limit: Duration) -> Result<Attempt, Error> {
         let mut pending = None;
         for _ in 0..LATE_GRANTS {
-            match self.ask(&mut pending, limit).await? {
+            match self.ask(&mut pending, None, limit).await? {
                 Asked::Granted(lease) => return Ok(Attempt::Acquired(lease)),
                 Asked::Held(held) => return Ok(Attempt::Held(held)),
                 Asked::Late => {}
             }
         }
-        let message = format!(
-            "acquire failed: every grant came too late lease={}",
-            self.name
-        );
-        Err(Error::new(ErrorKind::TimedOut, message))
+        Err(self.too_late())
     }
 
-    /// Asks until it is granted or `ends_at` has come; the last look is at that moment.
-    async fn wait(&self, ends_at: Option<Instant>) -> Result<Lease, Error> {
+    /// Asks whenever it is this waiter's turn, until it is granted or `ends_at` has come. The last look is at that moment.
+    pub(super) async fn wait(&self, ends_at: Option<Instant>) -> Result<Lease, Error> {
+        self.client.check_open()?;
+        let place = self.client.hub.join(&self.name, self.order, self.outage);
         let ends_at = ends_at.unwrap_or(Instant::FAR_FUTURE);
         let mut pending = None;
         loop {
+            let is_turn = self.turn(&place, pending.as_ref(), ends_at).await?;
+            if !is_turn && let Some(found) = place.last_found() {
+                return Err(self.timed_out(found));
+            }
             let now = self.clock.now();
             // A wait of no time at all still looks once, with time for the answer.
             let limit = self
                 .request_limit()
                 .min(ends_at.since(now).max(LEAST_LIMIT));
-            let (pause, why) = match self.ask(&mut pending, limit).await {
-                Ok(Asked::Granted(lease)) => return Ok(lease),
-                Ok(Asked::Late) => continue,
-                Ok(Asked::Held(held)) => {
-                    let pause = PACE.pause(held.remaining, fastrand::u16(..));
-                    (pause, self.timed_out().with_source(*held))
+            let standing = place.standing().filter(|_| is_turn);
+            let (found, why) = match self.ask(&mut pending, standing, limit).await {
+                Ok(Asked::Granted(lease)) => {
+                    place.granted(standing, self.timing.ttl());
+                    return Ok(lease);
                 }
-                Err(error) if self.outage == Outage::WaitOut && is_open(error.kind()) => {
-                    (PACE.pause(None, fastrand::u16(..)), error)
+                Ok(Asked::Late) if now < ends_at => continue,
+                Ok(Asked::Late) => return Err(self.too_late()),
+                Ok(Asked::Held(held)) => (Found::Held(Arc::from(held)), None),
+                Err(error) if is_open(error.kind()) => {
+                    (Found::Failed(Arc::new(error.copy())), Some(error))
                 }
                 Err(error) => return Err(error),
             };
-            if now >= ends_at {
-                return Err(why);
+            if is_turn {
+                place.found(found.clone());
             }
-            self.sleep(now.after(pause).min(ends_at), pending.as_ref())
-                .await?;
+            match why {
+                Some(error) if self.outage == Outage::Fail => return Err(error),
+                _ if now >= ends_at => return Err(self.timed_out(found)),
+                _ => {}
+            }
         }
     }
 
-    /// Sleeps, unless the client is shut down.
-    async fn sleep(&self, until: Instant, pending: Option<&Pending>) -> Result<(), Error> {
-        let Some(Pending { enrollment, .. }) = pending else {
-            self.clock.sleep_until(until).await;
-            return Ok(());
+    /// Waits for the turn to look. Once the limit has run out, answers whether it is this waiter's turn all the same.
+    async fn turn(
+        &self,
+        place: &Place,
+        pending: Option<&Pending>,
+        ends_at: Instant,
+    ) -> Result<bool, Error> {
+        let shut_down_meanwhile = async {
+            match pending {
+                Some(pending) => pending.enrollment.signal().token().cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        let limit = async {
+            match ends_at {
+                Instant::FAR_FUTURE => std::future::pending().await,
+                ends_at => self.clock.nap_until(ends_at).await,
+            }
         };
         tokio::select! {
             biased;
-            () = enrollment.signal().token().cancelled() => Err(shut_down()),
-            () = self.clock.sleep_until(until) => Ok(()),
+            () = shut_down_meanwhile => Err(shut_down()),
+            turn = place.turn() => match turn {
+                Turn::Look => Ok(true),
+                Turn::Failed(error) => Err(error),
+                Turn::Closed => Err(shut_down()),
+            },
+            () = limit => Ok(place.look_now()),
         }
     }
 
-    fn timed_out(&self) -> Error {
-        let message = format!("acquire failed: the limit ran out lease={}", self.name);
+    /// Why the wait ends, after what was found last.
+    fn timed_out(&self, found: Found) -> Error {
+        match found {
+            Found::Failed(error) => error.copy(),
+            Found::Held(held) => {
+                let message = format!("acquire failed: the limit ran out lease={}", self.name);
+                Error::new(ErrorKind::TimedOut, message).with_source(Held::clone(&held))
+            }
+        }
+    }
+
+    fn too_late(&self) -> Error {
+        let message = format!(
+            "acquire failed: every grant came too late lease={}",
+            self.name
+        );
         Error::new(ErrorKind::TimedOut, message)
     }
 
     /// One attempt of a claim, enrolled first if it is not yet. A grant takes the enrollment along; an attempt without an
     /// answer leaves it in doubt.
-    async fn ask(&self, slot: &mut Option<Pending>, limit: Duration) -> Result<Asked, Error> {
+    async fn ask(
+        &self,
+        slot: &mut Option<Pending>,
+        standing: Option<Standing>,
+        limit: Duration,
+    ) -> Result<Asked, Error> {
         if slot.is_none() {
             *slot = Some(self.enroll().await?);
         }
-        let pending = slot.as_ref().expect("it was enrolled above");
+        let pending = slot.as_mut().expect("it was enrolled above");
+        pending.claim.standing = standing;
         let sending = pending.enrollment.send();
         let sent_at = sending.sent_at;
         let answer = self.client.store.acquire(&pending.claim, limit).await;

@@ -1,7 +1,10 @@
 //! The client: one store, one watchdog, and the way to a lease.
 
 mod acquire;
+mod all;
 mod builder;
+mod owner;
+mod request;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +14,9 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-pub use self::acquire::{Attempt, Outage, Request};
 pub use self::builder::Builder;
+pub use self::owner::{Hold, Owner};
+pub use self::request::{Attempt, Request};
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floors;
 use crate::lease::Lease;
@@ -21,6 +25,8 @@ use crate::store::{Info, Store};
 use crate::telemetry;
 use crate::term::Timing;
 use crate::token::Token;
+use crate::waiting::Hub;
+pub use crate::waiting::{Order, Outage};
 use crate::watchdog::Watchdog;
 
 /// Acquires leases from one store and keeps them renewed. Cloning is cheap; clones are one client.
@@ -51,6 +57,7 @@ pub struct Client {
 struct Inner {
     store: Arc<dyn Store>,
     watchdog: OnceCell<Watchdog>,
+    hub: Hub,
     id: Uuid,
     /// Who built it; another process is the child of a fork.
     pid: u32,
@@ -76,11 +83,13 @@ impl Client {
 
     fn new(store: Arc<dyn Store>, timing: Timing, info: Info) -> Self {
         telemetry::describe();
+        let id = Uuid::new_v4();
         Self {
             inner: Arc::new(Inner {
+                hub: Hub::new(store.clone(), id),
                 store,
                 watchdog: OnceCell::new(),
-                id: Uuid::new_v4(),
+                id,
                 pid: std::process::id(),
                 timing,
                 info: Arc::new(info),
@@ -132,6 +141,43 @@ impl Client {
         self.claim(name).acquire_within(limit).await
     }
 
+    /// Takes all of these names or none, waiting for each in turn in byte order, so that no two who do this wait for each
+    /// other. A name that is given twice is taken once. The leases come in byte order.
+    ///
+    /// # Errors
+    /// As [`Request::acquire`]; and `Lost` where one was lost while the others were waited for.
+    ///
+    /// # Cancel safety
+    /// Dropped, what was taken is released in the background.
+    pub async fn acquire_all(
+        &self,
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Vec<Lease>, Error> {
+        let holds = self.owner().acquire_all(names).await?;
+        Ok(holds.into_iter().filter_map(Hold::into_lease).collect())
+    }
+
+    /// Takes all of these names or none, as [`acquire_all`](Self::acquire_all), waiting no longer than `limit` in all.
+    ///
+    /// # Errors
+    /// As [`acquire_all`](Self::acquire_all) and [`Request::acquire_within`].
+    ///
+    /// # Cancel safety
+    /// As [`acquire_all`](Self::acquire_all).
+    pub async fn acquire_all_within(
+        &self,
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+        limit: Duration,
+    ) -> Result<Vec<Lease>, Error> {
+        let holds = self.owner().acquire_all_within(names, limit).await?;
+        Ok(holds.into_iter().filter_map(Hold::into_lease).collect())
+    }
+
+    /// Somebody who may acquire again what it holds.
+    pub fn owner(&self) -> Owner {
+        Owner::new(self.clone())
+    }
+
     /// Does the work while the name is held.
     ///
     /// # Errors
@@ -171,18 +217,26 @@ impl Client {
         if self.inner.is_forked() {
             return true;
         }
+        let clock = self.inner.store.clock();
+        let ends_at = clock.now().after(limit);
+        self.inner.hub.close();
         let is_done = match self.inner.watchdog.get() {
             Some(watchdog) => watchdog.shut_down(limit).await,
             None => true,
         };
-        self.inner.store.close().await;
+        // What is left of the limit is the store's; its connections end with it all the same.
+        tokio::select! {
+            biased;
+            () = self.inner.store.close() => {}
+            () = clock.nap_until(ends_at) => {}
+        }
         is_done
     }
 }
 
 impl Inner {
-    /// The watchdog, started for the first lease.
-    async fn watchdog(&self) -> Result<&Watchdog, Error> {
+    /// Whether this client may still ask for leases.
+    fn check_open(&self) -> Result<(), Error> {
         if self.is_forked() {
             return Err(Error::new(
                 ErrorKind::Closed,
@@ -195,6 +249,12 @@ impl Inner {
                 "acquire refused: the client was shut down",
             ));
         }
+        Ok(())
+    }
+
+    /// The watchdog, started for the first lease.
+    async fn watchdog(&self) -> Result<&Watchdog, Error> {
+        self.check_open()?;
         let start = || Watchdog::start(self.store.clone());
         self.watchdog.get_or_try_init(start).await
     }

@@ -12,7 +12,11 @@
 //! 4. `renew` compares and extends, it never creates. One bad lease does not spoil its batch.
 //! 5. `release` frees only what this holder holds; repeated, it is harmless.
 //! 6. Whatever is granted runs out by itself, at most one ttl after the store last heard of it.
-//! 7. Every call ends within its limit and a little, whatever the server and the network do.
+//! 7. Clients that stand in line for a name take turns in the order in which they joined, and nobody overtakes a live one.
+//!    Live is who claimed within its [patience](Standing::PATIENCE) and answers an [offer](Standing::OFFER) in time. A flush,
+//!    a failover or a step of the server's clock can cost the order, and nothing else. A store without a line grants a claim
+//!    with a standing as any other.
+//! 8. Every call ends within its limit and a little, whatever the server and the network do.
 //!
 //! # Assumptions
 //! Where the store's counter is lost or behind (flush, eviction, empty restart, a replica that missed it), the clock that
@@ -44,6 +48,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 pub use crate::clock::Clock;
 pub use crate::error::{Error, ErrorKind};
@@ -80,6 +85,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         keep_for: Option<Duration>,
         limit: Duration,
     ) -> Reply<'a, Result<Release, Error>>;
+
+    /// Takes a client out of the line of this name, and passes on what was kept free for it. Repeated, it is harmless.
+    fn leave<'a>(
+        &'a self,
+        name: &'a Name,
+        client: Uuid,
+        limit: Duration,
+    ) -> Reply<'a, Result<(), Error>> {
+        let _ = (name, client, limit);
+        Box::pin(async { Ok(()) })
+    }
 
     /// Hints that names were freed, if this store can give them.
     ///
@@ -135,6 +151,30 @@ pub struct Claim {
     pub floor: Option<Token>,
     /// What others are told about the holder.
     pub info: Arc<Info>,
+    /// The client's place in line, if it is to have one.
+    pub standing: Option<Standing>,
+}
+
+/// How a client stands in line for a name. It is the client that stands, not the waiter: so the line is as long as the
+/// clients that wait, and the death of one removes one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Standing {
+    /// How many waiters the client has beside the one that claims. With any, a grant puts the client at the end of the
+    /// line again.
+    pub more: u32,
+}
+
+impl Standing {
+    /// For how long a client counts as alive after its last claim.
+    pub const PATIENCE: Duration = Duration::from_secs(9);
+    /// For how long a freed name is kept for the first in line before it goes to the next.
+    pub const OFFER: Duration = Duration::from_secs(2);
+
+    /// The place of a client with so many further waiters.
+    pub const fn new(more: u32) -> Self {
+        Self { more }
+    }
 }
 
 impl Claim {
@@ -146,6 +186,7 @@ impl Claim {
             ttl,
             floor: None,
             info,
+            standing: None,
         }
     }
 
@@ -239,6 +280,8 @@ pub struct Held {
     pub since: Option<SystemTime>,
     /// How long yet, unless it is renewed. `None` where it has no end that the store knows.
     pub remaining: Option<Duration>,
+    /// How many clients are before the asking one, if that one stands in line.
+    pub ahead: Option<usize>,
 }
 
 impl Held {
@@ -251,6 +294,7 @@ impl Held {
             info: Info::default(),
             since: None,
             remaining: None,
+            ahead: None,
         }
     }
 }
@@ -363,11 +407,24 @@ impl Hazard {
 
 /// A stream of hints that names were freed. Lossy: whoever waits looks again by time as well.
 pub trait Notices: fmt::Debug + Send + Sync {
-    /// Begins to listen for this name.
+    /// Begins to listen for this name. Once it listens, it hints this name by itself: whoever looked before cannot know
+    /// what was freed meanwhile, and looks again.
     fn follow(&self, name: &Name);
 
     /// Stops listening for this name.
     fn unfollow(&self, name: &Name);
+
+    /// Begins to listen for this client's turns at this name, with a hint of itself as [`follow`](Self::follow) gives.
+    fn follow_turns(&self, name: &Name, client: Uuid) {
+        let _ = client;
+        self.follow(name);
+    }
+
+    /// Stops listening for this client's turns at this name.
+    fn unfollow_turns(&self, name: &Name, client: Uuid) {
+        let _ = client;
+        self.unfollow(name);
+    }
 
     /// The next hint. For one caller at a time.
     ///
@@ -382,6 +439,10 @@ pub trait Notices: fmt::Debug + Send + Sync {
 pub enum Notice {
     /// This name was freed, perhaps.
     Freed(Name),
+    /// It is the client's turn at this name, perhaps: it is kept for it for a short while.
+    Turn(Name),
+    /// The client is next in line for this name, perhaps: it is kept for another for so long.
+    Next(Name, Duration),
     /// The connection was lost and is there again: hints were missed, look at every name.
     Reconnected,
 }

@@ -15,3 +15,4 @@ mod sqlite;
 mod tidy;
 mod tls;
 mod tool;
+mod waiting;

@@ -175,6 +175,8 @@ fn kind_of_refusal(code: &str, text: &str) -> ErrorKind {
         || text.contains("ACL failure")
         || text.contains("executing the script can't")
         || text.contains("Authentication required")
+        // How a long request is refused before the password was given.
+        || text.contains("unauthenticated")
     {
         ErrorKind::Denied
     } else {

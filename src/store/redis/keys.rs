@@ -3,6 +3,8 @@
 //! The braces are the hash tag of Redis Cluster: everything of one name lies in one slot. Names and prefixes have no
 //! braces of their own, so no two names share a key.
 
+use uuid::Uuid;
+
 use crate::error::Error;
 use crate::name::{self, Name};
 
@@ -30,6 +32,21 @@ impl Keys {
     /// The string that remembers the last token.
     pub(super) fn counter(&self, name: &Name) -> String {
         self.join(name.as_str(), "}:token")
+    }
+
+    /// The sorted set of the clients that wait in line.
+    pub(super) fn queue(&self, name: &Name) -> String {
+        self.join(name.as_str(), "}:queue")
+    }
+
+    /// The hash that says until when each of them counts as alive.
+    pub(super) fn alive(&self, name: &Name) -> String {
+        self.join(name.as_str(), "}:alive")
+    }
+
+    /// The channel on which a client is told that it is its turn.
+    pub(super) fn turn_channel(&self, name: &Name, client: Uuid) -> String {
+        self.join(name.as_str(), &format!("}}:turn:{}", client.simple()))
     }
 
     /// The channel on which a release is told.
@@ -60,6 +77,12 @@ impl Keys {
     /// The name of a channel; `None` for channels of another kind.
     pub(super) fn name_of_channel(&self, channel: &str) -> Option<Name> {
         self.name_before(channel, "}:freed")
+    }
+
+    /// The name of a channel of turns; `None` for channels of another kind.
+    pub(super) fn name_of_turn_channel(&self, channel: &str) -> Option<Name> {
+        let (_, client) = channel.rsplit_once(":turn:")?;
+        self.name_before(channel, &format!("}}:turn:{client}"))
     }
 
     fn name_before(&self, key: &str, end: &str) -> Option<Name> {
@@ -148,6 +171,8 @@ mod tests {
         fn a_name_is_read_back_from_its_keys(text in "[^{}\\p{Cc}]{1,40}") {
             let name = name(&text);
             prop_assert_eq!(keys().name_of_lease(&keys().lease(&name)), Some(name.clone()));
+            let channel = keys().turn_channel(&name, Uuid::nil());
+            prop_assert_eq!(keys().name_of_turn_channel(&channel), Some(name.clone()));
             prop_assert_eq!(keys().name_of_channel(&keys().channel(&name)), Some(name));
         }
     }

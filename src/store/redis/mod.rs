@@ -42,6 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::Pool;
+use uuid::Uuid;
 
 pub use self::builder::Builder;
 
@@ -52,7 +53,7 @@ use self::lane::{Budget, Origin};
 use self::scripts::{SCRIPTS, Server};
 use super::{
     Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Notices, Release, Renewal,
-    Renewed, Reply, Store, Token,
+    Renewed, Reply, Standing, Store, Token,
 };
 use crate::clock::Boottime;
 
@@ -123,14 +124,26 @@ impl Redis {
 
     async fn try_acquire(&self, claim: &Claim, limit: Duration) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
-        let mut call = SCRIPTS.acquire.call(2, 5, 256 + 2 * Name::MAX_BYTES);
+        let arguments = if claim.standing.is_some() { 10 } else { 5 };
+        let mut call = SCRIPTS
+            .acquire
+            .call(4, arguments, 512 + 4 * Name::MAX_BYTES);
         call.arg(self.keys.lease(&claim.name))
             .arg(self.keys.counter(&claim.name))
+            .arg(self.keys.queue(&claim.name))
+            .arg(self.keys.alive(&claim.name))
             .arg(claim.holder.to_string())
             .arg(millis(claim.ttl))
             .arg(claim.floor.map_or(0, Token::get))
             .arg(info)
             .arg(millis(self.token_memory));
+        if let Some(standing) = claim.standing {
+            call.arg(claim.holder.client().simple().to_string())
+                .arg(millis(Standing::PATIENCE))
+                .arg(standing.more)
+                .arg(millis(Standing::OFFER))
+                .arg(PUBLISH);
+        }
         let budget = Budget::new(limit);
         let reply = self.server.run(&call, budget, replace_every(claim.ttl));
         reply::acquired(&reply.await?, &claim.name)
@@ -143,11 +156,14 @@ impl Redis {
         keep_for: Option<Duration>,
         limit: Duration,
     ) -> Result<Release, Failure> {
-        let mut call = SCRIPTS.release.call(1, 3, 128 + Name::MAX_BYTES);
+        let mut call = SCRIPTS.release.call(3, 4, 192 + 3 * Name::MAX_BYTES);
         call.arg(self.keys.lease(name))
+            .arg(self.keys.queue(name))
+            .arg(self.keys.alive(name))
             .arg(holder.to_string())
             .arg(keep_for.map_or(0, millis))
-            .arg(PUBLISH);
+            .arg(PUBLISH)
+            .arg(millis(Standing::OFFER));
         let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
         reply::released(&reply.await?)
     }
@@ -158,18 +174,33 @@ impl Redis {
         how: Eviction,
         limit: Duration,
     ) -> Result<bool, Failure> {
-        let mut call = SCRIPTS.evict.call(1, 2, 64 + Name::MAX_BYTES);
+        let mut call = SCRIPTS.evict.call(3, 3, 128 + 3 * Name::MAX_BYTES);
         call.arg(self.keys.lease(name))
+            .arg(self.keys.queue(name))
+            .arg(self.keys.alive(name))
             .arg(match how {
                 Eviction::Marked => "marked",
                 Eviction::Now => "now",
             })
-            .arg(PUBLISH);
+            .arg(PUBLISH)
+            .arg(millis(Standing::OFFER));
         let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
         reply::evicted(&reply.await?)
     }
 
     /// The same store on a connection of its own, beside the pool.
+    async fn try_leave(&self, name: &Name, client: Uuid, limit: Duration) -> Result<(), Failure> {
+        let mut call = SCRIPTS.leave.call(3, 3, 128 + 3 * Name::MAX_BYTES);
+        call.arg(self.keys.lease(name))
+            .arg(self.keys.queue(name))
+            .arg(self.keys.alive(name))
+            .arg(client.simple().to_string())
+            .arg(PUBLISH)
+            .arg(millis(Standing::OFFER));
+        let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
+        reply::left(&reply.await?)
+    }
+
     async fn beside(&self) -> Result<Arc<dyn Store>, Error> {
         if self.server.lane.is_closed() {
             return Err(self.error_of_all(Failure::Closed, "connect"));
@@ -233,6 +264,18 @@ impl Store for Redis {
         Box::pin(async move {
             let release = self.try_release(name, holder, keep_for, limit).await;
             release.map_err(|failure| self.error(failure, "release", name))
+        })
+    }
+
+    fn leave<'a>(
+        &'a self,
+        name: &'a Name,
+        client: Uuid,
+        limit: Duration,
+    ) -> Reply<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let left = self.try_leave(name, client, limit).await;
+            left.map_err(|failure| self.error(failure, "leave the line", name))
         })
     }
 

@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use deadpool_redis::redis::Client;
 use deadpool_redis::redis::aio::{PubSubSink, PubSubStream};
+use deadpool_redis::redis::{Client, Msg};
 use futures_util::StreamExt;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
 use super::address::Address;
 use super::failure::Failure;
@@ -47,10 +48,17 @@ pub(super) struct Subscription {
 /// What a subscription and its listener share.
 #[derive(Default)]
 struct Shared {
-    /// Names to be followed, or no longer, since the listener last looked.
-    changes: Mutex<HashMap<Name, bool>>,
+    /// What is to be followed, or no longer, since the listener last looked.
+    changes: Mutex<HashMap<Topic, bool>>,
     changed: Notify,
     has_overflowed: AtomicBool,
+}
+
+/// What one channel tells: that a name was freed, or whose turn it is at it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Topic {
+    name: Name,
+    turns_of: Option<Uuid>,
 }
 
 /// The task that listens.
@@ -61,7 +69,7 @@ struct Listener {
     limit: Duration,
     shared: Arc<Shared>,
     queue: mpsc::Sender<Notice>,
-    followed: BTreeSet<Name>,
+    followed: BTreeSet<Topic>,
 }
 
 /// A connection that listens.
@@ -98,8 +106,10 @@ pub(super) async fn subscribe(
 }
 
 impl Subscription {
-    fn change(&self, name: &Name, is_followed: bool) {
-        self.shared.changes().insert(name.clone(), is_followed);
+    fn change(&self, name: &Name, turns_of: Option<Uuid>, is_followed: bool) {
+        let name = name.clone();
+        let topic = Topic { name, turns_of };
+        self.shared.changes().insert(topic, is_followed);
         self.shared.changed.notify_one();
     }
 
@@ -119,11 +129,19 @@ impl Subscription {
 
 impl Notices for Subscription {
     fn follow(&self, name: &Name) {
-        self.change(name, true);
+        self.change(name, None, true);
     }
 
     fn unfollow(&self, name: &Name) {
-        self.change(name, false);
+        self.change(name, None, false);
+    }
+
+    fn follow_turns(&self, name: &Name, client: Uuid) {
+        self.change(name, Some(client), true);
+    }
+
+    fn unfollow_turns(&self, name: &Name, client: Uuid) {
+        self.change(name, Some(client), false);
     }
 
     fn next(&self) -> Reply<'_, Notice> {
@@ -145,8 +163,18 @@ impl Drop for Subscription {
     }
 }
 
+impl Topic {
+    /// What it would tell.
+    fn hint(self) -> Notice {
+        match self.turns_of {
+            None => Notice::Freed(self.name),
+            Some(_) => Notice::Turn(self.name),
+        }
+    }
+}
+
 impl Shared {
-    fn changes(&self) -> std::sync::MutexGuard<'_, HashMap<Name, bool>> {
+    fn changes(&self) -> std::sync::MutexGuard<'_, HashMap<Topic, bool>> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -166,9 +194,8 @@ impl Listener {
             let is_well = tokio::select! {
                 message = ear.stream.next() => match message {
                     Some(message) => {
-                        let name = self.keys.name_of_channel(message.get_channel_name());
-                        if let Some(name) = name {
-                            self.tell(Notice::Freed(name));
+                        if let Some(notice) = self.read(&message) {
+                            self.tell(notice);
                         }
                         true
                     }
@@ -191,11 +218,11 @@ impl Listener {
     async fn adjust(&mut self, sink: &mut PubSubSink) -> Result<(), Failure> {
         let changes = std::mem::take(&mut *self.shared.changes());
         let (mut new, mut old) = (Vec::new(), Vec::new());
-        for (name, is_followed) in changes {
-            if is_followed && self.followed.insert(name.clone()) {
-                new.push(name);
-            } else if !is_followed && self.followed.remove(&name) {
-                old.push(self.keys.channel(&name));
+        for (topic, is_followed) in changes {
+            if is_followed && self.followed.insert(topic.clone()) {
+                new.push(topic);
+            } else if !is_followed && self.followed.remove(&topic) {
+                old.push(self.channel(&topic));
             }
         }
         for channels in old.chunks(AT_ONCE) {
@@ -203,14 +230,13 @@ impl Listener {
         }
         self.follow(sink, &new).await?;
         // Each was perhaps freed after its waiter looked and before the server listened for it.
-        new.into_iter()
-            .for_each(|name| self.tell(Notice::Freed(name)));
+        new.into_iter().for_each(|topic| self.tell(topic.hint()));
         Ok(())
     }
 
     /// A name that this user may not follow is left to those who look by time.
-    async fn follow(&self, sink: &mut PubSubSink, names: &[Name]) -> Result<(), Failure> {
-        let channels: Vec<_> = names.iter().map(|name| self.keys.channel(name)).collect();
+    async fn follow(&self, sink: &mut PubSubSink, topics: &[Topic]) -> Result<(), Failure> {
+        let channels: Vec<_> = topics.iter().map(|topic| self.channel(topic)).collect();
         for channels in channels.chunks(AT_ONCE) {
             match self.within_limit(sink.subscribe(channels)).await {
                 // Refused for one of them, perhaps.
@@ -226,6 +252,26 @@ impl Listener {
             }
         }
         Ok(())
+    }
+
+    fn channel(&self, topic: &Topic) -> String {
+        match topic.turns_of {
+            None => self.keys.channel(&topic.name),
+            Some(client) => self.keys.turn_channel(&topic.name, client),
+        }
+    }
+
+    fn read(&self, message: &Msg) -> Option<Notice> {
+        let channel = message.get_channel_name();
+        if let Some(name) = self.keys.name_of_channel(channel) {
+            return Some(Notice::Freed(name));
+        }
+        let name = self.keys.name_of_turn_channel(channel)?;
+        let payload: String = message.get_payload().ok()?;
+        match payload.strip_prefix("next ") {
+            None => Some(Notice::Turn(name)),
+            Some(ms) => Some(Notice::Next(name, Duration::from_millis(ms.parse().ok()?))),
+        }
     }
 
     /// Connects, and asks for a channel of nobody's, to learn now whether this user may subscribe.

@@ -45,6 +45,11 @@ pub(super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
             Ok(Answer::Granted(Grant::new(token)))
         }
         ("held", [left, fields]) => Ok(Answer::Held(Box::new(held(name, left, fields)?))),
+        ("queued", [left, fields, Value::Int(ahead)]) => {
+            let mut held = held(name, left, fields)?;
+            held.ahead = usize::try_from(*ahead).ok();
+            Ok(Answer::Held(Box::new(held)))
+        }
         _ => Err(refusal(reply)),
     }
 }
@@ -78,6 +83,14 @@ pub(super) fn released(reply: &Value) -> Result<Release, Failure> {
     match tagged(reply)? {
         ("released", []) => Ok(Release::Released),
         ("not_held", []) => Ok(Release::NotHeld),
+        _ => Err(refusal(reply)),
+    }
+}
+
+/// The answer of `leave.lua`.
+pub(super) fn left(reply: &Value) -> Result<(), Failure> {
+    match tagged(reply)? {
+        ("left", []) => Ok(()),
         _ => Err(refusal(reply)),
     }
 }

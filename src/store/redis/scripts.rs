@@ -29,14 +29,22 @@ pub(super) struct Scripts {
     pub(super) release: Script,
     pub(super) evict: Script,
     pub(super) inspect: Script,
+    pub(super) leave: Script,
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: Script::new(include_str!("acquire.lua")),
+    acquire: Script::new(concat!(
+        include_str!("line.lua"),
+        include_str!("acquire.lua")
+    )),
     renew: Script::new(include_str!("renew.lua")),
-    release: Script::new(include_str!("release.lua")),
-    evict: Script::new(include_str!("evict.lua")),
+    release: Script::new(concat!(
+        include_str!("line.lua"),
+        include_str!("release.lua")
+    )),
+    evict: Script::new(concat!(include_str!("line.lua"), include_str!("evict.lua"))),
     inspect: Script::new(include_str!("inspect.lua")),
+    leave: Script::new(concat!(include_str!("line.lua"), include_str!("leave.lua"))),
 });
 
 impl Script {
@@ -55,15 +63,16 @@ impl Script {
 }
 
 impl Scripts {
-    fn each(&self) -> [&Script; 5] {
+    fn each(&self) -> [&Script; 6] {
         let Self {
             acquire,
             renew,
             release,
             evict,
             inspect,
+            leave,
         } = self;
-        [acquire, renew, release, evict, inspect]
+        [acquire, renew, release, evict, inspect, leave]
     }
 }
 

@@ -1,5 +1,6 @@
 //! The operations of the store, each one transaction on the file.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
@@ -133,6 +134,31 @@ impl Leases {
                 Eviction::Marked => mark_evicted(db, name)?,
             }
             Ok(true)
+        })
+    }
+
+    /// The file's change counter and, if it is not the one given, which of these names are free.
+    pub(super) fn freed_since(
+        &mut self,
+        version: Option<i64>,
+        names: &BTreeSet<Name>,
+        until: Instant,
+    ) -> Result<(i64, Vec<Name>), Failure> {
+        self.file.read(until, |db| {
+            let now = db.query_row("PRAGMA data_version", (), |row| row.get(0))?;
+            if version.is_none_or(|version| version == now) {
+                return Ok((now, Vec::new()));
+            }
+            let mut free = Vec::new();
+            for name in names {
+                let row = Row::find(db, name)?;
+                if row.is_none_or(|row| {
+                    matches!(row.judge(&self.boot, self.boot.now()), Verdict::Void)
+                }) {
+                    free.push(name.clone());
+                }
+            }
+            Ok((now, free))
         })
     }
 

@@ -34,6 +34,7 @@ mod boot;
 mod failure;
 mod file;
 mod leases;
+mod notices;
 mod place;
 mod room;
 mod row;
@@ -50,8 +51,8 @@ use self::file::File;
 use self::leases::Leases;
 use self::thread::Thread;
 use super::{
-    Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Outcome, Release, Renewal,
-    Renewed, Reply, Store,
+    Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Notices, Outcome, Release,
+    Renewal, Renewed, Reply, Store,
 };
 use crate::clock::{Instant, Monotonic};
 
@@ -130,6 +131,16 @@ impl Sqlite {
         };
         let thread = Thread::start(open, OPENING).await?;
         Ok(Self { path, boot, thread })
+    }
+
+    /// The same file, opened once more.
+    async fn another(&self) -> Result<Self, Error> {
+        let opened = if self.thread.is_closed() {
+            Err(Failure::Closed)
+        } else {
+            Self::start(self.path.clone(), self.boot.clone(), |_| Ok(())).await
+        };
+        opened.map_err(|failure| failure.into_error("open", &self.path))
     }
 
     async fn ask<T: Send + 'static>(
@@ -268,18 +279,15 @@ impl Store for Sqlite {
         Box::pin(self.look_for_hazards(limit))
     }
 
-    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+    fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {
         Box::pin(async move {
-            let opened = if self.thread.is_closed() {
-                Err(Failure::Closed)
-            } else {
-                Self::start(self.path.clone(), self.boot.clone(), |_| Ok(())).await
-            };
-            match opened {
-                Ok(store) => Ok(Arc::new(store) as Arc<dyn Store>),
-                Err(failure) => Err(failure.into_error("open", &self.path)),
-            }
+            let subscription = notices::Subscription::new(self.another().await?);
+            Ok(Some(Box::new(subscription) as Box<dyn Notices>))
         })
+    }
+
+    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+        Box::pin(async move { Ok(Arc::new(self.another().await?) as Arc<dyn Store>) })
     }
 
     fn close(&self) -> Reply<'_, ()> {

@@ -132,6 +132,7 @@ impl Row {
             since: since
                 .and_then(|us| SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(us))),
             remaining,
+            ahead: None,
         }
     }
 

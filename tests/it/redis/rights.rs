@@ -1,6 +1,6 @@
 //! The least rights that the wire's description asks for are enough, and are the least.
 
-use leasehold::store::{Outcome, Release, Store, conformance};
+use leasehold::store::{Answer, Outcome, Release, Standing, Store, conformance};
 
 use super::open;
 use crate::harness::asking::{LIMIT, LONG, claim, granted, held, released, renewed};
@@ -78,7 +78,26 @@ async fn does_everything(store: &dyn Store) -> bool {
         .await
         .is_ok();
     let seen = store.inspect(&first.name, LIMIT).await.is_ok();
-    renewed && kept && evicted && freed && seen
+    renewed && kept && evicted && freed && seen && does_the_line(store).await
+}
+
+/// A client joins the line, is offered the name, and takes it.
+async fn does_the_line(store: &dyn Store) -> bool {
+    let (holder, mut waiter) = (claim("c", LONG), claim("c", LONG));
+    waiter.standing = Some(Standing::new(1));
+    for claim in [&holder, &waiter] {
+        if store.acquire(claim, LIMIT).await.is_err() {
+            return false;
+        }
+    }
+    let release = store.release(&holder.name, holder.holder, None, LIMIT);
+    if release.await.is_err() {
+        return false;
+    }
+    let granted = store.acquire(&waiter, LIMIT).await;
+    let client = waiter.holder.client();
+    let left = store.leave(&waiter.name, client, LIMIT).await;
+    matches!(granted, Ok(Answer::Granted(_))) && left.is_ok()
 }
 
 #[tokio::test]

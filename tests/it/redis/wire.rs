@@ -18,6 +18,16 @@ pub(super) fn counter(name: &str) -> String {
     format!("leasehold:{{{name}}}:token")
 }
 
+/// The key of the clients in line.
+pub(super) fn queue(name: &str) -> String {
+    format!("leasehold:{{{name}}}:queue")
+}
+
+/// The key that says until when they count as alive.
+pub(super) fn alive(name: &str) -> String {
+    format!("leasehold:{{{name}}}:alive")
+}
+
 /// A tagged reply.
 #[derive(Debug, PartialEq)]
 pub(super) struct Reply(Vec<Value>);
@@ -70,17 +80,22 @@ impl Default for Acquire<'_> {
 
 impl Acquire<'_> {
     pub(super) async fn send(&self, to: &mut MultiplexedConnection, name: &str) -> Answer {
-        Script::new(include_str!("../../../src/store/redis/acquire.lua"))
-            .key(lease(name))
-            .key(counter(name))
-            .arg(self.holder)
-            .arg(self.ttl)
-            .arg(self.floor)
-            .arg(self.info)
-            .arg(self.memory)
-            .invoke_async(to)
-            .await
-            .map(Reply)
+        Script::new(concat!(
+            include_str!("../../../src/store/redis/line.lua"),
+            include_str!("../../../src/store/redis/acquire.lua")
+        ))
+        .key(lease(name))
+        .key(counter(name))
+        .key(queue(name))
+        .key(alive(name))
+        .arg(self.holder)
+        .arg(self.ttl)
+        .arg(self.floor)
+        .arg(self.info)
+        .arg(self.memory)
+        .invoke_async(to)
+        .await
+        .map(Reply)
     }
 }
 
@@ -101,23 +116,35 @@ pub(super) async fn release(
     holder: &str,
     keep: &str,
 ) -> Answer {
-    Script::new(include_str!("../../../src/store/redis/release.lua"))
-        .key(lease(name))
-        .arg(holder)
-        .arg(keep)
-        .arg("PUBLISH")
-        .invoke_async(to)
-        .await
-        .map(Reply)
+    Script::new(concat!(
+        include_str!("../../../src/store/redis/line.lua"),
+        include_str!("../../../src/store/redis/release.lua")
+    ))
+    .key(lease(name))
+    .key(queue(name))
+    .key(alive(name))
+    .arg(holder)
+    .arg(keep)
+    .arg("PUBLISH")
+    .arg("2000")
+    .invoke_async(to)
+    .await
+    .map(Reply)
 }
 
 /// Calls `evict.lua`.
 pub(super) async fn evict(to: &mut MultiplexedConnection, name: &str, how: &str) -> Answer {
-    Script::new(include_str!("../../../src/store/redis/evict.lua"))
-        .key(lease(name))
-        .arg(how)
-        .arg("PUBLISH")
-        .invoke_async(to)
-        .await
-        .map(Reply)
+    Script::new(concat!(
+        include_str!("../../../src/store/redis/line.lua"),
+        include_str!("../../../src/store/redis/evict.lua")
+    ))
+    .key(lease(name))
+    .key(queue(name))
+    .key(alive(name))
+    .arg(how)
+    .arg("PUBLISH")
+    .arg("2000")
+    .invoke_async(to)
+    .await
+    .map(Reply)
 }

@@ -2,14 +2,22 @@
 //!
 //! Clones share their leases, so two clients of one process can contend. Nothing outlives the process.
 
+mod ear;
+mod line;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
+use uuid::Uuid;
+
+use self::ear::{Ear, Listening};
+use self::line::{Line, Told, Verdict};
+
 use super::{
-    Answer, Claim, Clock, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Name, Outcome,
-    Release, Renewal, Renewed, Reply, Store, Token,
+    Answer, Claim, Clock, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Name, Notice,
+    Notices, Outcome, Release, Renewal, Renewed, Reply, Standing as InLine, Store, Token,
 };
 use crate::clock::{self, Instant, Monotonic};
 
@@ -26,6 +34,9 @@ pub struct Memory {
 struct State {
     rows: BTreeMap<Name, Row>,
     last: Option<Token>,
+    lines: BTreeMap<Name, Line>,
+    /// Who is told of freed names, for as long as they listen.
+    listeners: Vec<Weak<Ear>>,
 }
 
 #[derive(Debug)]
@@ -86,13 +97,18 @@ impl Memory {
         let ends_at = now.after(claim.ttl);
         if let Some(row) = state.rows.get_mut(&claim.name) {
             if row.holder != claim.holder || row.standing != Standing::Live {
-                return Ok(Answer::Held(Box::new(row.held(&claim.name, now))));
+                let held = row.held(&claim.name, now);
+                return Ok(state.refuse(claim, held, now));
             }
             row.ends_at = ends_at;
             return Ok(Answer::Granted(Grant::new(row.token)));
         }
+        if let Some(held) = state.in_the_way(claim, now) {
+            return Ok(state.refuse(claim, held, now));
+        }
         let token = Token::mint(state.last, claim.floor, clock::wall_clock_us())?;
         state.last = Some(token);
+        state.seat(claim, now);
         let row = Row {
             holder: claim.holder,
             token,
@@ -142,6 +158,7 @@ impl Memory {
             }
             None => {
                 state.rows.remove(name);
+                state.pass_on(name, self.clock.now());
             }
         }
         Ok(Release::Released)
@@ -166,7 +183,13 @@ impl Memory {
     fn evict_now(&self, name: &Name, how: Eviction) -> Result<bool, Error> {
         let mut state = self.state_for(name)?;
         Ok(match how {
-            Eviction::Now => state.rows.remove(name).is_some(),
+            Eviction::Now => {
+                let was_taken = state.rows.remove(name).is_some();
+                if was_taken {
+                    state.pass_on(name, self.clock.now());
+                }
+                was_taken
+            }
             Eviction::Marked => match state.rows.get_mut(name) {
                 Some(row) if row.standing != Standing::Kept => {
                     row.standing = Standing::Evicted;
@@ -175,6 +198,79 @@ impl Memory {
                 _ => false,
             },
         })
+    }
+}
+
+impl State {
+    /// Who keeps this claim from a name that nobody holds: a client that stands before it in line.
+    fn in_the_way(&mut self, claim: &Claim, now: Instant) -> Option<Held> {
+        let client = claim.standing.map(|_| claim.holder.client());
+        let line = self.lines.get_mut(&claim.name)?;
+        let Verdict::Offered(remaining, told) = line.judge(client, now) else {
+            return None;
+        };
+        self.tell(&claim.name, told);
+        let mut held = Held::new(claim.name.clone());
+        held.remaining = Some(remaining);
+        Some(held)
+    }
+
+    /// Says no, and gives the claim its place in line if it wants one.
+    fn refuse(&mut self, claim: &Claim, mut held: Held, now: Instant) -> Answer {
+        if claim.standing.is_some() {
+            let line = self.lines.entry(claim.name.clone()).or_default();
+            held.ahead = Some(line.join(claim.holder.client(), now));
+        }
+        Answer::Held(Box::new(held))
+    }
+
+    /// A claim was granted: its client's place in line is used up, and it joins again if it has more waiters.
+    fn seat(&mut self, claim: &Claim, now: Instant) {
+        let Some(standing) = claim.standing else {
+            return;
+        };
+        let client = claim.holder.client();
+        let line = self.lines.entry(claim.name.clone()).or_default();
+        line.leave(client);
+        if standing.more > 0 {
+            line.join(client, now);
+        }
+        if line.is_empty() {
+            self.lines.remove(&claim.name);
+        }
+    }
+
+    /// The name was freed: the first in line gets an offer; without a line everybody gets a hint.
+    fn pass_on(&mut self, name: &Name, now: Instant) {
+        let line = self.lines.get_mut(name);
+        match line.and_then(|line| line.pass_on(now)) {
+            None => {
+                self.lines.remove(name);
+                self.tell_all(name, None, &Notice::Freed(name.clone()));
+            }
+            told => self.tell(name, told),
+        }
+    }
+
+    fn tell(&mut self, name: &Name, told: Option<Told>) {
+        let Some(Told { first, behind }) = told else {
+            return;
+        };
+        self.tell_all(name, Some(first), &Notice::Turn(name.clone()));
+        if behind.is_some() {
+            let next = Notice::Next(name.clone(), InLine::OFFER);
+            self.tell_all(name, behind, &next);
+        }
+    }
+
+    fn tell_all(&mut self, name: &Name, turn_of: Option<Uuid>, notice: &Notice) {
+        self.listeners.retain(|ear| match ear.upgrade() {
+            Some(ear) => {
+                ear.hear(name, turn_of, notice.clone());
+                true
+            }
+            None => false,
+        });
     }
 }
 
@@ -187,6 +283,7 @@ impl Row {
             info: Info::clone(&self.info),
             since: Some(self.since),
             remaining: Some(self.ends_at.since(now)),
+            ahead: None,
         }
     }
 }
@@ -256,6 +353,30 @@ impl Store for Memory {
         _: Duration,
     ) -> Reply<'a, Result<bool, Error>> {
         Box::pin(async move { self.evict_now(name, how) })
+    }
+
+    fn leave<'a>(
+        &'a self,
+        name: &'a Name,
+        client: Uuid,
+        _: Duration,
+    ) -> Reply<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let mut state = self.state_for(name)?;
+            let line = state.lines.get_mut(name);
+            if line.is_some_and(|line| line.leave(client)) {
+                state.pass_on(name, self.clock.now());
+            }
+            Ok(())
+        })
+    }
+
+    fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {
+        Box::pin(async move {
+            let ear = Arc::new(Ear::default());
+            self.state()?.listeners.push(Arc::downgrade(&ear));
+            Ok(Some(Box::new(Listening(ear)) as Box<dyn Notices>))
+        })
     }
 
     fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {

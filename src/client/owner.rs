@@ -1,0 +1,184 @@
+//! An owner acquires again what it holds: for code that takes a lease and calls code that takes the same one.
+//!
+//! The counting is local. The store sees one claim, one holder, one token; what was acquired twice is released once, when
+//! the last hold is gone.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Mutex as Turn;
+
+use super::Client;
+use crate::error::{Error, ErrorKind};
+use crate::lease::{Ending, Lease};
+use crate::name::Name;
+use crate::term::Instant;
+
+/// Somebody who may acquire again what it holds. Clones are one owner; two owners of one client are rivals.
+///
+/// # Guarantees
+/// - A name that the owner holds is acquired again at once, without asking the store, under the same token.
+/// - The last [`Hold`] that ends, by release or drop, frees the name.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    client: Client,
+    desk: Arc<Desk>,
+}
+
+/// What an owner holds, by name.
+#[derive(Debug, Default)]
+struct Desk {
+    slots: Mutex<BTreeMap<Name, Slot>>,
+}
+
+/// One name of one owner: there while it is held, or somebody asks for it.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Taken by whoever asks the store, so that two tasks of one owner send one claim.
+    turn: Arc<Turn<()>>,
+    lease: Weak<Lease>,
+}
+
+/// One of possibly many holds of an owner on one lease, whose methods it has. Dropping the last one releases.
+#[derive(Debug)]
+#[must_use = "a hold that is dropped is given up at once"]
+pub struct Hold {
+    lease: Arc<Lease>,
+}
+
+impl Owner {
+    pub(super) fn new(client: Client) -> Self {
+        Self {
+            client,
+            desk: Arc::default(),
+        }
+    }
+
+    /// Takes the name, however long somebody else has it; at once if this owner holds it.
+    ///
+    /// # Errors
+    /// As [`Client::acquire`]; and `Lost` while this owner still has holds of a lease of this name that was lost.
+    ///
+    /// # Cancel safety
+    /// As [`Client::acquire`].
+    pub async fn acquire(&self, name: impl AsRef<str>) -> Result<Hold, Error> {
+        self.take(Name::new(name)?, None).await
+    }
+
+    /// Takes the name, waiting for it no longer than `limit`; at once if this owner holds it.
+    ///
+    /// # Errors
+    /// As [`Client::acquire_within`] and [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`Client::acquire`].
+    pub async fn acquire_within(
+        &self,
+        name: impl AsRef<str>,
+        limit: Duration,
+    ) -> Result<Hold, Error> {
+        self.take(Name::new(name)?, Some(self.after(limit))).await
+    }
+
+    pub(super) fn after(&self, limit: Duration) -> Instant {
+        self.client.store().clock().now().after(limit)
+    }
+
+    /// What is held, in order.
+    pub(super) fn held(&self) -> Vec<Name> {
+        let slots = self.desk.slots();
+        let held = slots.iter().filter(|(_, slot)| slot.is_held());
+        held.map(|(name, _)| name.clone()).collect()
+    }
+
+    pub(super) async fn take(&self, name: Name, ends_at: Option<Instant>) -> Result<Hold, Error> {
+        let clock = self.client.store().clock();
+        let turn = self.desk.turn(&name);
+        let _turn = match ends_at {
+            None => turn.lock().await,
+            Some(ends_at) => tokio::select! {
+                biased;
+                turn = turn.lock() => turn,
+                () = clock.nap_until(ends_at) => return Err(out_of_time(&name)),
+            },
+        };
+        if let Some(lease) = self.desk.lease(&name) {
+            // A lost lease is in the way of a new one until its last hold is gone.
+            lease.check()?;
+            return Ok(Hold { lease });
+        }
+        let request = self.client.claim(name.as_str());
+        let lease = match ends_at {
+            None => request.acquire().await?,
+            Some(ends_at) => request.acquire_within(ends_at.since(clock.now())).await?,
+        };
+        let lease = Arc::new(lease);
+        self.desk.note(&name, &lease);
+        Ok(Hold { lease })
+    }
+}
+
+impl Hold {
+    /// Gives this hold up, and with the last one the name: then it answers how that ended. `None` where the owner holds
+    /// on.
+    ///
+    /// # Cancel safety
+    /// As [`Lease::release`].
+    pub async fn release(self) -> Option<Ending> {
+        Some(Arc::into_inner(self.lease)?.release().await)
+    }
+
+    /// The lease itself, where this is its only hold.
+    pub(super) fn into_lease(self) -> Option<Lease> {
+        Arc::into_inner(self.lease)
+    }
+}
+
+impl Deref for Hold {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl Desk {
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<Name, Slot>> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        // Names are few, and this is the one place where ends are noticed.
+        slots.retain(|_, slot| slot.is_held() || Arc::strong_count(&slot.turn) > 1);
+        slots
+    }
+
+    fn turn(&self, name: &Name) -> Arc<Turn<()>> {
+        let mut slots = self.slots();
+        slots.entry(name.clone()).or_default().turn.clone()
+    }
+
+    fn lease(&self, name: &Name) -> Option<Arc<Lease>> {
+        self.slots().get(name)?.lease.upgrade()
+    }
+
+    fn note(&self, name: &Name, lease: &Arc<Lease>) {
+        if let Some(slot) = self.slots().get_mut(name) {
+            slot.lease = Arc::downgrade(lease);
+        }
+    }
+}
+
+impl Slot {
+    fn is_held(&self) -> bool {
+        self.lease.strong_count() > 0
+    }
+}
+
+fn out_of_time(name: &Name) -> Error {
+    Error::new(
+        ErrorKind::TimedOut,
+        format!(
+            "acquire failed: the limit ran out while another task of this owner waits lease={name}"
+        ),
+    )
+}

@@ -1,0 +1,181 @@
+//! Hints, and clients that wait in line. A store without the one or the other has nothing to check here.
+
+use super::{Bench, Check, LIMIT, LONG, SHORT};
+use crate::store::{Claim, Eviction, Holder, Notice, Notices, Outcome, Release, Standing};
+
+pub(super) const CHECKS: &[(&str, Check)] = checks![
+    a_freed_name_is_hinted_to_those_who_follow_it,
+    clients_in_line_are_served_in_the_order_in_which_they_joined,
+    nobody_overtakes_a_client_in_line,
+    an_offer_is_no_lease_and_is_accepted_once,
+    an_offer_that_lapses_goes_to_the_next_in_line,
+    who_leaves_the_line_passes_its_turn_on,
+    a_client_with_more_waiters_joins_the_line_again,
+    a_client_in_line_is_told_of_its_turn,
+];
+
+async fn a_freed_name_is_hinted_to_those_who_follow_it(bench: &Bench) {
+    let Some(notices) = bench.store.notices().await.expect("answered") else {
+        return;
+    };
+    let (first, other) = (bench.claim("a", LONG), bench.claim("b", LONG));
+    bench.granted(&first).await;
+    bench.granted(&other).await;
+    notices.follow(&first.name);
+    hint(&*notices, Notice::Freed(first.name.clone())).await;
+    bench.release(&other).await;
+    bench.release(&first).await;
+    hint(&*notices, Notice::Freed(first.name.clone())).await;
+    let second = bench.claim("a", LONG);
+    bench.granted(&second).await;
+    let evicted = bench.store.evict(&second.name, Eviction::Now, LIMIT).await;
+    assert!(evicted.expect("answered"));
+    hint(&*notices, Notice::Freed(first.name.clone())).await;
+}
+
+/// Takes the next hint, which must be this one.
+async fn hint(notices: &dyn Notices, expected: Notice) {
+    let notice = tokio::time::timeout(LIMIT, notices.next()).await;
+    let notice = notice.expect("a hint in time");
+    assert_eq!(notice, expected);
+}
+
+/// A claim of a client of its own that stands in line, with so many further waiters.
+fn in_line(bench: &Bench, more: u32) -> Claim {
+    let mut claim = bench.claim("a", LONG);
+    claim.standing = Some(Standing::new(more));
+    claim
+}
+
+/// Another claim of the same client.
+fn again(claim: &Claim) -> Claim {
+    let holder = Holder::draw(claim.holder.client()).expect("random bits");
+    Claim {
+        holder,
+        ..claim.clone()
+    }
+}
+
+/// A holder of the name and so many clients in line for it. `None`: this store has no lines.
+async fn line<const N: usize>(bench: &Bench) -> Option<(Claim, [Claim; N])> {
+    let first = bench.claim("a", LONG);
+    bench.granted(&first).await;
+    let line = std::array::from_fn(|_| in_line(bench, 0));
+    for (place, claim) in line.iter().enumerate() {
+        let held = bench.held(claim).await;
+        held.ahead?;
+        assert_eq!(held.ahead, Some(place));
+    }
+    Some((first, line))
+}
+
+async fn clients_in_line_are_served_in_the_order_in_which_they_joined(bench: &Bench) {
+    let Some((mut last, line)) = line::<4>(bench).await else {
+        return;
+    };
+    for claim in &line {
+        assert_eq!(bench.release(&last).await, Release::Released);
+        bench.granted(claim).await;
+        last = claim.clone();
+    }
+}
+
+async fn nobody_overtakes_a_client_in_line(bench: &Bench) {
+    let Some((first, [ahead, behind])) = line(bench).await else {
+        return;
+    };
+    assert_eq!(bench.release(&first).await, Release::Released);
+    for _ in 0..3 {
+        let held = bench.held(&bench.claim("a", LONG)).await;
+        let remaining = held.remaining.expect("an offer has an end");
+        assert!(remaining <= Standing::OFFER, "{remaining:?}");
+        assert_eq!(held.ahead, None, "a try does not join the line");
+        bench.held(&behind).await;
+    }
+    bench.granted(&ahead).await;
+}
+
+async fn an_offer_is_no_lease_and_is_accepted_once(bench: &Bench) {
+    let Some((first, [next])) = line(bench).await else {
+        return;
+    };
+    assert_eq!(bench.release(&first).await, Release::Released);
+    assert!(matches!(
+        bench.renew(&[&next]).await[..],
+        [Outcome::Refused]
+    ));
+    assert_eq!(bench.release(&next).await, Release::NotHeld);
+    assert_eq!(bench.release(&first).await, Release::NotHeld);
+    let token = bench.granted(&next).await;
+    bench.held(&again(&next)).await;
+    assert_eq!(bench.granted(&next).await, token);
+}
+
+async fn an_offer_that_lapses_goes_to_the_next_in_line(bench: &Bench) {
+    let Some((first, [dead, next])) = line(bench).await else {
+        return;
+    };
+    assert_eq!(bench.release(&first).await, Release::Released);
+    bench.pass(Standing::OFFER + SHORT).await;
+    bench.granted(&next).await;
+    // It is out of the line: when it comes back it is the last one.
+    assert_eq!(bench.held(&in_line(bench, 0)).await.ahead, Some(0));
+    assert_eq!(bench.held(&dead).await.ahead, Some(1));
+}
+
+async fn who_leaves_the_line_passes_its_turn_on(bench: &Bench) {
+    let Some((first, [one, two, three])) = line(bench).await else {
+        return;
+    };
+    let leave = async |claim: &Claim| {
+        let client = claim.holder.client();
+        let left = bench.store.leave(&claim.name, client, LIMIT).await;
+        left.expect("answered");
+    };
+    leave(&two).await;
+    assert_eq!(bench.held(&three).await.ahead, Some(1));
+    assert_eq!(bench.release(&first).await, Release::Released);
+    leave(&one).await;
+    leave(&one).await;
+    bench.granted(&three).await;
+    // A holder that leaves the line keeps its lease.
+    leave(&three).await;
+    bench.held(&bench.claim("a", LONG)).await;
+}
+
+async fn a_client_with_more_waiters_joins_the_line_again(bench: &Bench) {
+    let Some((first, [one, two])) = line(bench).await else {
+        return;
+    };
+    assert_eq!(bench.release(&first).await, Release::Released);
+    let mut one = one;
+    one.standing = Some(Standing::new(7));
+    bench.granted(&one).await;
+    let second = again(&one);
+    assert_eq!(bench.held(&second).await.ahead, Some(1));
+    assert_eq!(bench.release(&one).await, Release::Released);
+    bench.held(&second).await;
+    bench.granted(&two).await;
+    assert_eq!(bench.release(&two).await, Release::Released);
+    bench.granted(&second).await;
+}
+
+async fn a_client_in_line_is_told_of_its_turn(bench: &Bench) {
+    let Some((first, [one, two])) = line(bench).await else {
+        return;
+    };
+    let Some(notices) = bench.store.notices().await.expect("answered") else {
+        return;
+    };
+    let name = &first.name;
+    for claim in [&one, &two] {
+        notices.follow_turns(name, claim.holder.client());
+        hint(&*notices, Notice::Turn(name.clone())).await;
+    }
+    assert_eq!(bench.release(&first).await, Release::Released);
+    hint(&*notices, Notice::Turn(name.clone())).await;
+    hint(&*notices, Notice::Next(name.clone(), Standing::OFFER)).await;
+    bench.granted(&one).await;
+    assert_eq!(bench.release(&one).await, Release::Released);
+    hint(&*notices, Notice::Turn(name.clone())).await;
+}

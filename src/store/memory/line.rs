@@ -1,0 +1,193 @@
+//! Clients that wait in line for one name. Pure: `now` is an argument, and whom to tell is an answer.
+//!
+//! An offer keeps a freed name for one client for a short while. It is no lease: there is no holder and no token, and only
+//! a claim of that client turns it into one.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::clock::Instant;
+use crate::store::Standing;
+
+/// The line of one name.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    clients: VecDeque<Waiting>,
+    offer: Option<Offer>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    client: Uuid,
+    alive_until: Instant,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Offer {
+    client: Uuid,
+    ends_at: Instant,
+}
+
+/// Who is to be told after an offer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Whose turn it is.
+    pub(super) first: Uuid,
+    /// Who is next.
+    pub(super) behind: Option<Uuid>,
+}
+
+/// Whether a claim may have a name that nobody holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It may.
+    Free,
+    /// The name is kept for another client for so long; whom to tell, if that is new.
+    Offered(Duration, Option<Told>),
+}
+
+impl Line {
+    pub(super) fn is_empty(&self) -> bool {
+        self.clients.is_empty() && self.offer.is_none()
+    }
+
+    /// Judges a claim for a name that nobody holds.
+    pub(super) fn judge(&mut self, client: Option<Uuid>, now: Instant) -> Verdict {
+        if let Some(offer) = self.offer.filter(|offer| now < offer.ends_at) {
+            return if client == Some(offer.client) {
+                Verdict::Free
+            } else {
+                Verdict::Offered(offer.ends_at.since(now), None)
+            };
+        }
+        if client.is_some() && self.first_live(now) == client {
+            return Verdict::Free;
+        }
+        match self.pass_on(now) {
+            None => Verdict::Free,
+            told => Verdict::Offered(Standing::OFFER, told),
+        }
+    }
+
+    /// Offers the name, which was just freed, to the first client that is alive. `None`: there is none.
+    pub(super) fn pass_on(&mut self, now: Instant) -> Option<Told> {
+        let first = self.first_live(now)?;
+        self.clients.pop_front();
+        self.offer = Some(Offer {
+            client: first,
+            ends_at: now.after(Standing::OFFER),
+        });
+        let behind = self.clients.front().map(|waiting| waiting.client);
+        Some(Told { first, behind })
+    }
+
+    /// Puts a client at the end, unless it stands in line, and lets it count as alive. Answers how many are before it.
+    pub(super) fn join(&mut self, client: Uuid, now: Instant) -> usize {
+        let alive_until = now.after(Standing::PATIENCE);
+        let place = self.place(client).unwrap_or_else(|| {
+            self.clients.push_back(Waiting {
+                client,
+                alive_until,
+            });
+            self.clients.len() - 1
+        });
+        self.clients[place].alive_until = alive_until;
+        place
+    }
+
+    /// Takes a client out of the line. Answers whether the name was kept for it.
+    pub(super) fn leave(&mut self, client: Uuid) -> bool {
+        self.clients.retain(|waiting| waiting.client != client);
+        let was_offered = self.offer.is_some_and(|offer| offer.client == client);
+        if was_offered {
+            self.offer = None;
+        }
+        was_offered
+    }
+
+    /// The first client that is alive. Drops the dead before it; who let an offer run out counts as dead.
+    fn first_live(&mut self, now: Instant) -> Option<Uuid> {
+        if let Some(lapsed) = self.offer.take() {
+            self.leave(lapsed.client);
+        }
+        let is_dead = |waiting: &Waiting| waiting.alive_until <= now;
+        while self.clients.front().is_some_and(is_dead) {
+            self.clients.pop_front();
+        }
+        self.clients.front().map(|waiting| waiting.client)
+    }
+
+    fn place(&self, client: Uuid) -> Option<usize> {
+        let mut clients = self.clients.iter();
+        clients.position(|waiting| waiting.client == client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Uuid = Uuid::from_u128(1);
+    const B: Uuid = Uuid::from_u128(2);
+    const C: Uuid = Uuid::from_u128(3);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn line() -> Line {
+        let mut line = Line::default();
+        assert_eq!(line.join(A, at(0)), 0);
+        assert_eq!(line.join(B, at(0)), 1);
+        assert_eq!(line.join(A, at(0)), 0, "it stands where it stood");
+        line
+    }
+
+    #[test]
+    fn a_freed_name_is_kept_for_the_first_in_line() {
+        let mut line = line();
+        let told = line.pass_on(at(1)).expect("somebody waits");
+        assert_eq!((told.first, told.behind), (A, Some(B)));
+        for other in [None, Some(B), Some(C)] {
+            assert_eq!(
+                line.judge(other, at(2)),
+                Verdict::Offered(at(3).since(at(2)), None)
+            );
+        }
+        assert_eq!(line.judge(Some(A), at(2)), Verdict::Free);
+    }
+
+    #[test]
+    fn an_offer_that_lapses_goes_to_the_next_and_its_client_is_out() {
+        let mut line = line();
+        line.pass_on(at(1)).expect("somebody waits");
+        assert_eq!(line.judge(Some(B), at(3)), Verdict::Free);
+        line.leave(B);
+        assert_eq!(line.judge(None, at(3)), Verdict::Free);
+        assert!(line.is_empty());
+    }
+
+    #[test]
+    fn nobody_overtakes_a_live_client_and_the_dead_are_dropped() {
+        let mut line = line();
+        line.join(B, at(5));
+        // A lost its patience at 9, B has it until 14.
+        let verdict = line.judge(None, at(10));
+        let told = Told {
+            first: B,
+            behind: None,
+        };
+        assert_eq!(verdict, Verdict::Offered(Standing::OFFER, Some(told)));
+    }
+
+    #[test]
+    fn who_leaves_gives_its_offer_back() {
+        let mut line = line();
+        assert!(!line.leave(B));
+        line.pass_on(at(1)).expect("somebody waits");
+        assert!(line.leave(A));
+        assert_eq!(line.pass_on(at(1)), None);
+    }
+}

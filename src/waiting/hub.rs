@@ -1,0 +1,236 @@
+//! A waiter's door to the lines of its client.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::line::{Found, Step, Ticket, Wake};
+use super::lines::{Hearing, Key, Lines};
+use super::listener::Listener;
+use super::{Order, Outage};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::name::Name;
+use crate::store::{Standing, Store};
+
+/// The pause after a look that failed: a server that comes back is found soon, and one that refuses is not hammered.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+
+/// All lines of a client. When it is dropped, its thread ends.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    shared: Arc<Shared>,
+    /// Whose thread it is; in another process it is the child of a fork and holds nothing.
+    pid: u32,
+}
+
+/// What the waiters and the hub's thread share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    lines: Mutex<Lines>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) client: Uuid,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Ends the thread.
+    pub(super) closing: Notify,
+    /// Tells the thread that a line in the store is to be left.
+    pub(super) leaving: Notify,
+}
+
+impl Hub {
+    pub(crate) fn new(store: Arc<dyn Store>, client: Uuid) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                lines: Mutex::new(Lines::new(client)),
+                clock: store.clock(),
+                store,
+                client,
+                closing: Notify::new(),
+                leaving: Notify::new(),
+            }),
+            pid: std::process::id(),
+        }
+    }
+
+    /// Joins the line of this name, as the last one.
+    pub(crate) fn join(&self, name: &Name, order: Order, outage: Outage) -> Place {
+        let woken = Arc::new(Notify::new());
+        let key = Key {
+            name: name.clone(),
+            order,
+        };
+        let ticket = self.shared.lines().join(&key, woken.clone());
+        Place {
+            shared: self.shared.clone(),
+            key,
+            ticket,
+            woken,
+            outage,
+            has_left: false,
+        }
+    }
+
+    /// Wakes all waiters to hear that the client was shut down, and ends the subscription.
+    pub(crate) fn close(&self) {
+        let wakes = self.shared.lines().close();
+        wakes.into_iter().for_each(Wake::now);
+        self.shared.closing.notify_one();
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if self.pid == std::process::id() {
+            self.close();
+        }
+    }
+}
+
+/// A waiter's place in line. Dropping it leaves the line, and passes on what this waiter was woken for.
+#[derive(Debug)]
+#[must_use = "a place that is dropped is given up"]
+pub(crate) struct Place {
+    shared: Arc<Shared>,
+    key: Key,
+    ticket: Ticket,
+    woken: Arc<Notify>,
+    outage: Outage,
+    has_left: bool,
+}
+
+/// What a waiter's turn is.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// To look, and to tell what was found.
+    Look,
+    /// To fail, as the look failed that somebody made while this waiter stood in line.
+    Failed(Error),
+    /// To hear that the client was shut down.
+    Closed,
+}
+
+impl Place {
+    /// Waits for this waiter's turn.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves the place as it is; what it was woken for is there at the next call.
+    pub(crate) async fn turn(&self) -> Turn {
+        loop {
+            let step = {
+                let mut lines = self.shared.lines();
+                if lines.is_closed {
+                    return Turn::Closed;
+                }
+                let line = &mut lines.entry(&self.key).line;
+                if self.outage == Outage::Fail
+                    && let Some(error) = line.failure(self.ticket)
+                {
+                    return Turn::Failed(error.copy());
+                }
+                line.step(self.ticket, self.shared.clock.now())
+            };
+            if step == Step::Look {
+                return Turn::Look;
+            }
+            let woken = self.woken.notified();
+            match step {
+                Step::Sleep(until) => tokio::select! {
+                    () = woken => {}
+                    () = self.shared.clock.nap_until(until) => {}
+                },
+                Step::Look | Step::Stand => woken.await,
+            }
+        }
+    }
+
+    /// Begins a look before its time, if this waiter is the first in line.
+    pub(crate) fn look_now(&self) -> bool {
+        let mut lines = self.shared.lines();
+        lines.entry(&self.key).line.look_now(self.ticket)
+    }
+
+    /// How the client stands in the store's line, for the first waiter's claim.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        if self.key.order == Order::Any {
+            return None;
+        }
+        let others = self.shared.lines().entry(&self.key).line.len() - 1;
+        Some(Standing::new(u32::try_from(others).unwrap_or(u32::MAX)))
+    }
+
+    /// Tells what the look found instead of a grant. Where the name is held, listens for it from now on. Where the look
+    /// failed, those fail as well who do not wait an outage out.
+    pub(crate) fn found(&self, found: Found) {
+        let (is_held, remaining) = match &found {
+            Found::Held(held) => (true, held.remaining),
+            Found::Failed(_) => (false, Some(AFTER_FAILURE)),
+        };
+        let now = self.shared.clock.now();
+        let wakes: Vec<Wake> = {
+            let mut lines = self.shared.lines();
+            lines.found(&self.key, found, remaining, now);
+            let waiters = lines.entry(&self.key).line.waiters();
+            waiters.filter(|_| !is_held).collect()
+        };
+        wakes.into_iter().for_each(Wake::now);
+        if is_held {
+            Shared::listen_for(&self.shared, &self.key);
+        }
+    }
+
+    /// Tells that the look with this standing brought a grant for `ttl`, and leaves.
+    pub(crate) fn granted(mut self, standing: Option<Standing>, ttl: Duration) {
+        self.has_left = true;
+        let now = self.shared.clock.now();
+        let wake = {
+            let mut lines = self.shared.lines();
+            lines.granted(&self.key, self.ticket, standing, ttl, now)
+        };
+        wake.now();
+    }
+
+    /// What was found when somebody looked last.
+    pub(crate) fn last_found(&self) -> Option<Found> {
+        let mut lines = self.shared.lines();
+        lines.entry(&self.key).line.last_found().cloned()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.has_left {
+            return;
+        }
+        let (wake, has_leaving) = {
+            let mut lines = self.shared.lines();
+            let wake = lines.leave(&self.key, self.ticket);
+            (wake, lines.has_leaving())
+        };
+        wake.now();
+        if has_leaving {
+            self.shared.leaving.notify_one();
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows a name that somebody waits for; the first time, starts the thread.
+    fn listen_for(shared: &Arc<Self>, key: &Key) {
+        let mut lines = shared.lines();
+        lines.follow(key);
+        if matches!(lines.hearing, Hearing::Never) && !lines.is_closed {
+            lines.hearing = Hearing::Starting;
+            let listener = Listener::new(shared.clone());
+            let thread = std::thread::Builder::new().name("leasehold-notices".into());
+            // Without a thread, the listener's end does what is to be done; it needs the lines for that.
+            drop(lines);
+            drop(thread.spawn(move || listener.run()));
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! All lines of a client by name and order, and which names are followed for them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::line::{Found, Line, Ticket, Wake};
+use super::{Order, Pace};
+use crate::name::Name;
+use crate::store::{Notice, Notices, Standing};
+use crate::term::Instant;
+
+/// Names that are followed though nobody waits for them: whoever waits again and again for one name does not subscribe
+/// to it again and again. A few dozen bytes each, here and on the server.
+const IDLE_NAMES: usize = 1_024;
+/// Hints in a row that nobody waited for, after which an idle name is no longer followed.
+const UNWANTED_HINTS: u32 = 16;
+/// What an offer has been over for when the next in line looks.
+const AFTER_OFFER: Duration = Duration::from_millis(5);
+
+#[derive(Debug)]
+pub(super) struct Lines {
+    /// In whose name the client stands in the store's lines.
+    client: Uuid,
+    entries: HashMap<Key, Entry>,
+    last_ticket: Ticket,
+    /// Lines that nobody stands in, with the mark of their idleness; longest idle first.
+    idle: VecDeque<(u64, Key)>,
+    /// Names whose line in the store the client is to leave.
+    leaving: Vec<Name>,
+    pub(super) hearing: Hearing,
+    pub(super) is_closed: bool,
+}
+
+/// Which line: those who take turns with other clients do not stand in line with those who do not.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) name: Name,
+    pub(super) order: Order,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) line: Line,
+    is_followed: bool,
+    /// Whether the client stands in the store's line, as far as it knows.
+    is_standing: bool,
+    /// Since when nobody waits, in marks; 0 while somebody does.
+    idle_since: u64,
+    unwanted_hints: u32,
+}
+
+/// Whether the store gives hints.
+#[derive(Debug)]
+pub(super) enum Hearing {
+    /// Nobody has waited yet. Exits: Starting.
+    Never,
+    /// The thread is subscribing. Exits: Live, Deaf.
+    Starting,
+    /// Exits: Deaf (the thread ended).
+    Live(Arc<dyn Notices>),
+    /// Waiters look by time only. No exits.
+    Deaf,
+}
+
+impl Lines {
+    pub(super) fn new(client: Uuid) -> Self {
+        Self {
+            client,
+            entries: HashMap::new(),
+            last_ticket: 0,
+            idle: VecDeque::new(),
+            leaving: Vec::new(),
+            hearing: Hearing::Never,
+            is_closed: false,
+        }
+    }
+
+    pub(super) fn join(&mut self, key: &Key, waiter: Arc<Notify>) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = self.last_ticket;
+        let entry = self.entries.entry(key.clone()).or_insert_with(Entry::new);
+        entry.idle_since = 0;
+        entry.line.join(ticket, waiter);
+        ticket
+    }
+
+    pub(super) fn entry(&mut self, key: &Key) -> &mut Entry {
+        let entry = self.entries.get_mut(key);
+        entry.expect("a line stays while somebody has a place in it")
+    }
+
+    /// Takes in what the first in line found instead of a grant.
+    pub(super) fn found(
+        &mut self,
+        key: &Key,
+        found: Found,
+        remaining: Option<Duration>,
+        now: Instant,
+    ) {
+        let ahead = match &found {
+            Found::Held(held) => held.ahead,
+            Found::Failed(_) => None,
+        };
+        let pace = self.pace(ahead);
+        let pause = match ahead {
+            // It is told when it is next; until then it only has to show that it is alive.
+            Some(1..) => pace.pause(None, fastrand::u16(..)),
+            _ => pace.pause(remaining, fastrand::u16(..)),
+        };
+        let entry = self.entry(key);
+        entry.is_standing |= ahead.is_some();
+        entry.line.found(found, now.after(pause));
+    }
+
+    /// Takes in that the first in line was granted the name for `ttl`, having asked with this standing.
+    pub(super) fn granted(
+        &mut self,
+        key: &Key,
+        ticket: Ticket,
+        standing: Option<Standing>,
+        ttl: Duration,
+        now: Instant,
+    ) -> Wake {
+        let is_standing = standing.is_some_and(|standing| standing.more > 0);
+        let pause = match standing {
+            None => self.pace(None).pause(Some(ttl), fastrand::u16(..)),
+            Some(_) if is_standing => Pace::IN_LINE.pause(None, fastrand::u16(..)),
+            // Who joined since does not stand in the store's line yet.
+            Some(_) => Duration::ZERO,
+        };
+        let entry = self.entry(key);
+        entry.is_standing = is_standing;
+        let wake = entry.line.granted(ticket, now.after(pause));
+        self.tidy(key);
+        wake
+    }
+
+    pub(super) fn leave(&mut self, key: &Key, ticket: Ticket) -> Wake {
+        let wake = self.entry(key).line.leave(ticket);
+        self.tidy(key);
+        wake
+    }
+
+    fn pace(&self, ahead: Option<usize>) -> Pace {
+        match (&self.hearing, ahead) {
+            (Hearing::Live(_), Some(_)) => Pace::IN_LINE,
+            (Hearing::Live(_), None) => Pace::WITH_NOTICES,
+            _ => Pace::WITHOUT_NOTICES,
+        }
+    }
+
+    /// Forgets a line that nobody stands in, unless its name is worth following a while longer.
+    fn tidy(&mut self, key: &Key) {
+        let entry = self.entry(key);
+        if !entry.line.is_empty() {
+            return;
+        }
+        if std::mem::take(&mut entry.is_standing) {
+            self.plan_to_leave(key.name.clone());
+        }
+        if !self.entry(key).is_followed {
+            self.entries.remove(key);
+            return;
+        }
+        self.last_ticket += 1;
+        let mark = self.last_ticket;
+        self.entry(key).idle_since = mark;
+        self.idle.push_back((mark, key.clone()));
+        if self.idle.len() > IDLE_NAMES
+            && let Some((mark, key)) = self.idle.pop_front()
+            && (self.entries.get(&key)).is_some_and(|entry| entry.idle_since == mark)
+        {
+            self.unfollow(&key);
+        }
+    }
+
+    /// Follows a name that somebody waits for, if the store gives hints.
+    pub(super) fn follow(&mut self, key: &Key) {
+        if let Hearing::Live(notices) = &self.hearing
+            && let Some(entry) = self.entries.get_mut(key)
+            && !std::mem::replace(&mut entry.is_followed, true)
+        {
+            match key.order {
+                Order::Any => notices.follow(&key.name),
+                Order::Fair => notices.follow_turns(&key.name, self.client),
+            }
+        }
+    }
+
+    /// From now on the store gives hints.
+    pub(super) fn go_live(&mut self, notices: Arc<dyn Notices>) {
+        self.hearing = Hearing::Live(notices);
+        let keys: Vec<Key> = self.entries.keys().cloned().collect();
+        keys.iter().for_each(|key| self.follow(key));
+    }
+
+    fn unfollow(&mut self, key: &Key) {
+        self.entries.remove(key);
+        if let Hearing::Live(notices) = &self.hearing {
+            match key.order {
+                Order::Any => notices.unfollow(&key.name),
+                Order::Fair => notices.unfollow_turns(&key.name, self.client),
+            }
+        }
+    }
+
+    /// Takes a hint in.
+    pub(super) fn heed(&mut self, notice: Notice, now: Instant) -> Vec<Wake> {
+        let (name, order, next) = match notice {
+            Notice::Reconnected => return self.hint_all(),
+            Notice::Freed(name) => (name, Order::Any, None),
+            Notice::Turn(name) => (name, Order::Fair, None),
+            Notice::Next(name, after) => (name, Order::Fair, Some(now.after(after + AFTER_OFFER))),
+        };
+        let key = Key { name, order };
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return Vec::new();
+        };
+        if !entry.line.is_empty() {
+            entry.unwanted_hints = 0;
+            return vec![match next {
+                None => entry.line.hint(),
+                Some(at) => entry.line.bring_forward(at),
+            }];
+        }
+        entry.unwanted_hints += 1;
+        let is_unwanted = entry.unwanted_hints > UNWANTED_HINTS;
+        if order == Order::Fair && next.is_none() {
+            // A turn that nobody here wants.
+            self.plan_to_leave(key.name.clone());
+        }
+        if is_unwanted {
+            self.unfollow(&key);
+        }
+        Vec::new()
+    }
+
+    /// Goes on without hints: what was planned by their pace is looked at now.
+    pub(super) fn go_deaf(&mut self) -> (Hearing, Vec<Wake>) {
+        let before = std::mem::replace(&mut self.hearing, Hearing::Deaf);
+        self.entries.retain(|_, entry| !entry.line.is_empty());
+        self.idle.clear();
+        (before, self.hint_all())
+    }
+
+    fn hint_all(&mut self) -> Vec<Wake> {
+        let entries = self.entries.values_mut();
+        entries.map(|entry| entry.line.hint()).collect()
+    }
+
+    /// Takes no more part. Answers whom to tell.
+    pub(super) fn close(&mut self) -> Vec<Wake> {
+        self.is_closed = true;
+        let standing = self.entries.iter().filter(|(_, entry)| entry.is_standing);
+        let standing: Vec<Name> = standing.map(|(key, _)| key.name.clone()).collect();
+        standing
+            .into_iter()
+            .for_each(|name| self.plan_to_leave(name));
+        let entries = self.entries.values();
+        entries.flat_map(|entry| entry.line.waiters()).collect()
+    }
+
+    /// Should the thread not keep up, the store finds the client dead at its turn.
+    fn plan_to_leave(&mut self, name: Name) {
+        if self.leaving.len() < IDLE_NAMES {
+            self.leaving.push(name);
+        }
+    }
+
+    /// The names whose line in the store the client is to leave, unless somebody waits for them again.
+    pub(super) fn take_leaving(&mut self) -> Vec<Name> {
+        let mut leaving = std::mem::take(&mut self.leaving);
+        leaving.retain(|name| {
+            let key = Key {
+                name: name.clone(),
+                order: Order::Fair,
+            };
+            let entry = self.entries.get(&key);
+            self.is_closed || entry.is_none_or(|entry| entry.line.is_empty())
+        });
+        leaving
+    }
+
+    pub(super) fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+}
+
+impl Entry {
+    fn new() -> Self {
+        Self {
+            line: Line::new(),
+            is_followed: false,
+            is_standing: false,
+            idle_since: 0,
+            unwanted_hints: 0,
+        }
+    }
+}

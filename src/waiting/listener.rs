@@ -1,0 +1,144 @@
+//! The hub's thread: hears the notices, wakes the lines, and leaves the store's lines for those who are gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::hub::Shared;
+use super::line::Wake;
+use crate::error::ErrorKind;
+use crate::name::Name;
+use crate::store::{Notices, Store};
+use crate::telemetry;
+
+/// The pause before the subscription is tried again, and before a line is left again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often a line is left before the client's patience is left to do it.
+const LEAVE_TRIES: u32 = 3;
+/// The limit of one such request, and of all that are left to do when the client goes.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+
+/// However it ends, waiters look by time from then on.
+pub(super) struct Listener {
+    shared: Arc<Shared>,
+    /// The same store, on a connection of this thread's.
+    store: Arc<OnceCell<Arc<dyn Store>>>,
+}
+
+impl Listener {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            store: Arc::default(),
+        }
+    }
+
+    pub(super) fn run(self) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        if let Ok(runtime) = runtime {
+            runtime.block_on(async {
+                let mut leaving = JoinSet::new();
+                tokio::select! {
+                    biased;
+                    () = self.shared.closing.notified() => {}
+                    () = self.live(&mut leaving) => {}
+                }
+                self.leave_all(&mut leaving);
+                // What is not done by then, the client's patience does.
+                let _ = timeout(LEAVE_LIMIT, leaving.join_all()).await;
+                if let Some(store) = self.store.get() {
+                    store.close().await;
+                }
+            });
+        }
+    }
+
+    /// Listens, if the store gives us hints, and leaves lines.
+    async fn live(&self, leaving: &mut JoinSet<()>) {
+        let notices = self.subscribe().await;
+        match &notices {
+            Some(notices) => self.shared.lines().go_live(notices.clone()),
+            None => self.go_deaf(),
+        }
+        loop {
+            let next = async {
+                match &notices {
+                    Some(notices) => notices.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                notice = next => {
+                    let wakes = self.shared.lines().heed(notice, self.shared.clock.now());
+                    wakes.into_iter().for_each(Wake::now);
+                }
+                () = self.shared.leaving.notified() => {}
+                Some(_) = leaving.join_next() => {}
+            }
+            self.leave_all(leaving);
+        }
+    }
+
+    fn go_deaf(&self) {
+        // The store's notices are dropped outside the mutex.
+        let (_notices, wakes) = self.shared.lines().go_deaf();
+        wakes.into_iter().for_each(Wake::now);
+    }
+
+    /// The store's notices, if it gives them to us.
+    async fn subscribe(&self) -> Option<Arc<dyn Notices>> {
+        loop {
+            match self.shared.store.notices().await {
+                Ok(notices) => return notices.map(Arc::from),
+                Err(error) if is_passing(error.kind()) => {
+                    let again = self.shared.clock.now().after(RETRY);
+                    self.shared.clock.nap_until(again).await;
+                }
+                Err(error) => {
+                    // After a shutdown nobody waits any more.
+                    if error.kind() != ErrorKind::Closed {
+                        telemetry::notices_refused(&error);
+                    }
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Begins to leave the lines that are to be left.
+    fn leave_all(&self, leaving: &mut JoinSet<()>) {
+        let names = self.shared.lines().take_leaving();
+        for name in names {
+            leaving.spawn(leave(self.shared.clone(), self.store.clone(), name));
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.go_deaf();
+    }
+}
+
+/// Leaves the line of one name. Not doing so costs the others one offer.
+async fn leave(shared: Arc<Shared>, store: Arc<OnceCell<Arc<dyn Store>>>, name: Name) {
+    for _ in 0..LEAVE_TRIES {
+        let own = store.get_or_try_init(|| shared.store.for_watchdog()).await;
+        if let Ok(store) = own
+            && store.leave(&name, shared.client, LEAVE_LIMIT).await.is_ok()
+        {
+            return;
+        }
+        let again = shared.clock.now().after(RETRY);
+        shared.clock.nap_until(again).await;
+    }
+}
+
+fn is_passing(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
+}

@@ -1,0 +1,163 @@
+//! Clients that take turns, over a store that counts.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
+use leasehold::store::Standing;
+use leasehold::{Attempt, Client, Lease, Order};
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::spy::Spy;
+use super::{client, soon, until};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Waits for "a" in turn, in a task of its own.
+fn waiter(client: &Client) -> JoinHandle<Lease> {
+    let request = client.claim("a").order(Order::Fair).ttl(LONG);
+    tokio::spawn(async move { request.acquire().await.unwrap() })
+}
+
+/// A holder, and so many clients that wait in turn, each before the next.
+async fn line<const N: usize>(store: &Spy) -> (Lease, [(Client, JoinHandle<Lease>); N]) {
+    let holder = client(store).await;
+    let lease = holder.claim("a").ttl(LONG).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..N {
+        let client = client(store).await;
+        let claims = store.claims();
+        let waiter = waiter(&client);
+        until("the client to wait", async || store.claims() >= claims + 2).await;
+        waiters.push((client, waiter));
+    }
+    (lease, waiters.try_into().unwrap())
+}
+
+#[tokio::test]
+async fn clients_are_served_in_the_order_in_which_they_joined() {
+    let store = Spy::new();
+    let (mut lease, waiters) = line::<5>(&store).await;
+    for (_, waiter) in waiters {
+        let started = Monotonic.now();
+        lease.release().await;
+        lease = soon(waiter).await.unwrap();
+        let took = Monotonic.now().since(started);
+        assert!(took < Standing::OFFER, "nobody was passed over: {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_client_gets_its_share_however_many_wait_in_it() {
+    let store = Spy::new();
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    let mut clients = Vec::new();
+    let (lease, []) = line(&store).await;
+    for (index, waiters) in [20, 5, 10].into_iter().enumerate() {
+        let client = client(&store).await;
+        for _ in 0..waiters {
+            let (client, served) = (client.clone(), served.clone());
+            tasks.spawn(async move {
+                let request = client.claim("a").order(Order::Fair).ttl(LONG);
+                let lease = request.acquire().await.unwrap();
+                served.lock().unwrap().push(index);
+                lease.release().await;
+            });
+        }
+        clients.push(client);
+    }
+    until("all clients to stand in line", async || store.claims() >= 7).await;
+    let claims = store.claims();
+    lease.release().await;
+    soon(tasks.join_all()).await;
+    let served = served.lock().unwrap();
+    // As long as all three wait, they take turns.
+    for turn in served[..15].chunks_exact(3) {
+        let mut turn = turn.to_vec();
+        turn.sort_unstable();
+        assert_eq!(turn, [0, 1, 2], "{served:?}");
+    }
+    // The claims that took the turns, and a few that waited.
+    let claims = store.claims() - claims;
+    assert!(claims < 60, "{claims} claims for 35 grants");
+}
+
+#[tokio::test]
+async fn neither_a_try_nor_a_plain_wait_overtakes_a_client_in_line() {
+    let store = Spy::new();
+    let (lease, [(_, first)]) = line(&store).await;
+    let other = client(&store).await;
+    let plain = tokio::spawn({
+        let other = other.clone();
+        async move { other.acquire("a").await.unwrap() }
+    });
+    let hammering = tokio::spawn(async move {
+        let mut tries = 0;
+        loop {
+            match other.try_acquire("a").await.unwrap() {
+                Attempt::Acquired(lease) => return (lease, tries),
+                _ => tries += 1,
+            }
+        }
+    });
+    lease.release().await;
+    let lease = soon(first).await.unwrap();
+    assert!(!plain.is_finished() && !hammering.is_finished());
+    lease.check().unwrap();
+    plain.abort();
+    lease.release().await;
+    let (lease, tries) = soon(hammering).await.unwrap();
+    assert!(tries > 0);
+    drop(lease);
+}
+
+#[tokio::test]
+async fn a_client_whose_last_waiter_goes_away_leaves_the_line() {
+    let store = Spy::new();
+    let (lease, [(_, gone), (_, second)]) = line(&store).await;
+    gone.abort();
+    until("its leaving", async || store.leaves() == 1).await;
+    let started = Monotonic.now();
+    lease.release().await;
+    drop(soon(second).await.unwrap());
+    let took = Monotonic.now().since(started);
+    assert!(took < Standing::OFFER, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_waiter_that_goes_away_at_its_turn_leaves_it_to_the_next_of_its_client() {
+    let store = Spy::new();
+    let (lease, [(client, gone), (_, other)]) = line(&store).await;
+    let second = waiter(&client);
+    tokio::task::yield_now().await;
+    gone.abort();
+    tokio::task::yield_now().await;
+    lease.release().await;
+    let lease = soon(second).await.unwrap();
+    assert!(!other.is_finished());
+    lease.release().await;
+    drop(soon(other).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_shutdown_leaves_the_line() {
+    let store = Spy::new();
+    let (lease, [(gone, _waiter), (_, second)]) = line(&store).await;
+    assert!(soon(gone.shutdown(LONG)).await);
+    until("its leaving", async || store.leaves() == 1).await;
+    let started = Monotonic.now();
+    lease.release().await;
+    drop(soon(second).await.unwrap());
+    let took = Monotonic.now().since(started);
+    assert!(took < Standing::OFFER, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_client_in_line_that_hears_nothing_is_served_all_the_same() {
+    let store = Spy::new();
+    let (lease, [(_, first)]) = line(&store).await;
+    store.set_mute(true);
+    lease.release().await;
+    drop(soon(first).await.unwrap());
+}

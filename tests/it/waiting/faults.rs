@@ -1,0 +1,347 @@
+//! Waiting on a real server while something goes wrong.
+
+use std::time::Duration;
+
+use deadpool_redis::redis;
+use leasehold::clock::{Boottime, Clock, Instant};
+use leasehold::store::Standing;
+use leasehold::{Client, Ending, Lease, Order, Outage};
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::child::Child;
+use super::{soon, until};
+use crate::harness::proxy::{Fault, Proxy, Request};
+use crate::harness::redis_server::RedisServer;
+
+const TTL: Duration = Duration::from_secs(2);
+const LONG: Duration = Duration::from_secs(60);
+/// How long a lost notice can cost at most.
+const CAP: Duration = Duration::from_secs(5);
+const QUEUE: &str = "leasehold:{a}:queue";
+const LEASE: &str = "leasehold:{a}";
+
+fn now() -> Instant {
+    Boottime.now()
+}
+
+async fn client(url: &str) -> Client {
+    let builder = Client::builder().store_url(url);
+    builder.ttl(TTL).build().await.unwrap()
+}
+
+/// A lease of a minute, whose end nobody waits for.
+async fn held(client: &Client) -> Lease {
+    client.claim("a").ttl(LONG).acquire().await.unwrap()
+}
+
+fn waiter(client: &Client, order: Order) -> JoinHandle<Lease> {
+    let request = client.claim("a").order(order).on_outage(Outage::WaitOut);
+    tokio::spawn(async move { request.acquire().await.unwrap() })
+}
+
+/// Returns once so many clients are told when the name is freed.
+async fn subscribed(server: &RedisServer, clients: usize) {
+    let channel = "leasehold:{a}:freed";
+    until("the subscriptions", async || {
+        let (_, count): (String, usize) = server.told(&format!("PUBSUB NUMSUB {channel}")).await;
+        count >= clients
+    })
+    .await;
+    scripts_quiet(server).await;
+}
+
+/// Returns once so many clients stand in line and are told of their turns.
+async fn in_line(server: &RedisServer, clients: usize) {
+    until("the line", async || {
+        let turns: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:turn:*").await;
+        let line: usize = server.told(&format!("ZCARD {QUEUE}")).await;
+        line == clients && turns.len() >= clients
+    })
+    .await;
+    scripts_quiet(server).await;
+}
+
+/// Returns once nobody asks any more: all have looked after their subscription.
+async fn scripts_quiet(server: &RedisServer) {
+    let mut before = usize::MAX;
+    until("the waiters to sleep", async || {
+        let calls = scripts(server).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        std::mem::replace(&mut before, calls) == calls && scripts(server).await == calls
+    })
+    .await;
+}
+
+/// How many scripts were run.
+async fn scripts(server: &RedisServer) -> usize {
+    let info: String = server.told("INFO commandstats").await;
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    let calls = line.and_then(|line| line.split(',').next());
+    calls.map_or(0, |calls| calls.parse().unwrap())
+}
+
+fn mentions(request: &Request, part: &str) -> bool {
+    request.words.iter().any(|word| word.contains(part))
+}
+
+/// Returns when so many requests have met a fault.
+async fn faulted(proxy: &Proxy, count: usize) {
+    until("the fault", async || proxy.faults().len() >= count).await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_freed_without_a_notice_is_found_within_the_cap() {
+    let server = RedisServer::start().await;
+    let lease = held(&client(&server.url()).await).await;
+    let waiter = waiter(&client(&server.url()).await, Order::Any);
+    subscribed(&server, 1).await;
+    let freed = now();
+    let () = server.told(&format!("DEL {LEASE}")).await;
+    drop(soon(waiter).await.unwrap());
+    let took = now().since(freed);
+    assert!(took < CAP + Duration::from_secs(1), "{took:?}");
+    drop(lease);
+}
+
+#[tokio::test]
+async fn a_killed_subscriber_comes_back_and_looks_again() {
+    let server = RedisServer::start().await;
+    let lease = held(&client(&server.url()).await).await;
+    let waiter = waiter(&client(&server.url()).await, Order::Any);
+    subscribed(&server, 1).await;
+    let killed: usize = server.told("CLIENT KILL TYPE pubsub").await;
+    assert_eq!(killed, 1);
+    let freed = now();
+    lease.release().await;
+    drop(soon(waiter).await.unwrap());
+    let took = now().since(freed);
+    assert!(took < CAP / 2, "{took:?}");
+}
+
+#[tokio::test]
+async fn two_hundred_waiters_are_served_after_a_restart() {
+    let mut server = RedisServer::start().await;
+    let lease = held(&client(&server.url()).await).await;
+    let mut waiters = JoinSet::new();
+    for _ in 0..10 {
+        let client = client(&server.url()).await;
+        for _ in 0..20 {
+            let waiter = waiter(&client, Order::Any);
+            waiters.spawn(async move { waiter.await.unwrap().release().await });
+        }
+    }
+    subscribed(&server, 10).await;
+    server.kill();
+    tokio::time::sleep(TTL / 4).await;
+    server.restart_empty().await;
+    let up = now();
+    let served = tokio::time::timeout(CAP * 2, waiters.join_all()).await;
+    let took = now().since(up);
+    assert_eq!(served.expect("all are served").len(), 200);
+    assert!(took < CAP + Duration::from_secs(2), "{took:?}");
+    drop(lease);
+}
+
+#[tokio::test]
+async fn a_notice_that_comes_twice_releases_nobody() {
+    let server = RedisServer::start().await;
+    let lease = held(&client(&server.url()).await).await;
+    let next = client(&server.url()).await;
+    let waiting = waiter(&next, Order::Fair);
+    in_line(&server, 1).await;
+    let turns: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:turn:*").await;
+    lease.release().await;
+    let lease = soon(waiting).await.unwrap();
+    for message in ["turn", "turn", "next:1", "turn"] {
+        let heard: usize = server
+            .told(&format!("PUBLISH {} {message}", turns[0]))
+            .await;
+        assert_eq!(heard, 1);
+        let () = server.told("PUBLISH leasehold:{a}:freed 0").await;
+    }
+    // A turn that nobody wants makes the client leave the line, which is answered once it is done.
+    until("the client's leaving", async || {
+        let keys = server.keys().await;
+        !keys.iter().any(|key| key == QUEUE)
+    })
+    .await;
+    scripts_quiet(&server).await;
+    lease.check().unwrap();
+    let by: usize = server
+        .told(&format!("HEXISTS {LEASE} {}", lease.holder()))
+        .await;
+    assert_eq!(by, 1);
+    assert_eq!(lease.release().await, Ending::Released);
+}
+
+#[tokio::test]
+async fn a_release_whose_reply_is_lost_frees_once() {
+    let server = RedisServer::start().await;
+    let proxy = server.proxy().await;
+    let holder = client(&proxy.url()).await;
+    let lease = holder.acquire("a").await.unwrap();
+    let next = client(&server.url()).await;
+    let waiting = waiter(&next, Order::Any);
+    subscribed(&server, 1).await;
+    let name = lease.holder().to_string();
+    proxy.set(move |request| {
+        (request.is_script() && mentions(request, &name)).then_some(Fault::DropReply)
+    });
+    assert_eq!(lease.release().await, Ending::Unknown);
+    let second = soon(waiting).await.unwrap();
+    // The release is repeated, and finds another holder.
+    faulted(&proxy, 2).await;
+    second.check().unwrap();
+    assert_eq!(second.release().await, Ending::Released);
+}
+
+#[tokio::test]
+async fn a_process_that_is_killed_before_it_hears_of_its_grant_holds_for_one_ttl() {
+    let server = RedisServer::start().await;
+    // The server is to know the scripts already, or the reply that is lost is that it does not.
+    held(&client(&server.url()).await).await.release().await;
+    let proxy = server.proxy().await;
+    proxy.once(
+        |request| request.is_script() && mentions(request, "{a}"),
+        Fault::HoldReply,
+    );
+    let mut child = Child::start(&proxy.url(), TTL);
+    child.order("acquire a");
+    faulted(&proxy, 1).await;
+    child.kill();
+    until("the grant", async || {
+        server.told::<usize>(&format!("EXISTS {LEASE}")).await == 1
+    })
+    .await;
+    let granted = now();
+    let lease = soon(client(&server.url()).await.acquire("a"))
+        .await
+        .unwrap();
+    let took = now().since(granted);
+    assert!(took < TTL + Duration::from_secs(1), "{took:?}");
+    lease.release().await;
+}
+
+#[tokio::test]
+async fn a_process_that_exits_without_a_release_holds_for_one_ttl() {
+    let server = RedisServer::start().await;
+    let mut child = Child::start(&server.url(), TTL);
+    child.order("acquire a");
+    let token: u64 = child.answer().parse().unwrap();
+    child.order("exit");
+    let gone = now();
+    let lease = soon(client(&server.url()).await.acquire("a"))
+        .await
+        .unwrap();
+    let took = now().since(gone);
+    assert!(took < TTL + Duration::from_secs(1), "{took:?}");
+    assert!(lease.token().get() > token);
+    lease.release().await;
+}
+
+#[tokio::test]
+async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
+    let server = RedisServer::start().await;
+    let lease = held(&client(&server.url()).await).await;
+    let mut dead = Child::start(&server.url(), TTL);
+    dead.order("fair a");
+    in_line(&server, 1).await;
+    let clients = [client(&server.url()).await, client(&server.url()).await];
+    let [next, other] = [
+        waiter(&clients[0], Order::Fair),
+        waiter(&clients[1], Order::Fair),
+    ];
+    in_line(&server, 3).await;
+    dead.kill();
+    let before = scripts(&server).await;
+    let freed = now();
+    lease.release().await;
+    let winner = tokio::select! { lease = next => lease, lease = other => lease };
+    let took = now().since(freed);
+    assert!(took >= Standing::OFFER, "{took:?}");
+    assert!(took < Standing::OFFER + Duration::from_secs(1), "{took:?}");
+    let calls = scripts(&server).await - before;
+    assert!(calls < 12, "{calls} scripts while the dead was waited for");
+    drop(winner.unwrap());
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later() {
+    let server = RedisServer::start().await;
+    let lease = held(&client(&server.url()).await).await;
+    let mut stopped = Child::start(&server.url(), TTL);
+    stopped.order("fair a");
+    in_line(&server, 1).await;
+    let next = client(&server.url()).await;
+    let waiting = waiter(&next, Order::Fair);
+    in_line(&server, 2).await;
+    stopped.pause();
+    lease.release().await;
+    let second = soon(waiting).await.unwrap();
+    stopped.resume();
+    // It wakes with the notice of a turn that is over. Its claim is an ordinary one, and it waits.
+    in_line(&server, 1).await;
+    second.check().unwrap();
+    let token = second.token();
+    assert_eq!(second.release().await, Ending::Released);
+    let answer: u64 = tokio::task::spawn_blocking(move || stopped.answer())
+        .await
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(answer > token.get());
+}
+
+#[tokio::test]
+async fn a_flush_with_twenty_waiting_costs_the_order_and_nothing_else() {
+    let server = RedisServer::start().await;
+    let lease = held(&client(&server.url()).await).await;
+    let token = lease.token();
+    let mut waiters = JoinSet::new();
+    for _ in 0..20 {
+        let client = client(&server.url()).await;
+        waiters.spawn(async move {
+            let lease = waiter(&client, Order::Fair).await.unwrap();
+            let token = lease.token();
+            lease.release().await;
+            token
+        });
+    }
+    in_line(&server, 20).await;
+    let flushed = now();
+    let () = server.told("FLUSHALL").await;
+    let mut tokens = soon(waiters.join_all()).await;
+    let took = now().since(flushed);
+    assert!(took < CAP + Duration::from_secs(1), "{took:?}");
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 20);
+    assert!(tokens[0] > token);
+    server.assert_all_keys_run_out().await;
+    drop(lease);
+}
+
+#[tokio::test]
+async fn a_client_has_one_subscription_for_all_names_it_waits_for() {
+    let server = RedisServer::start().await;
+    let (holder, waiting) = (client(&server.url()).await, client(&server.url()).await);
+    let mut leases = Vec::new();
+    let mut waiters = JoinSet::new();
+    for index in 0..300 {
+        let name = format!("n{index}");
+        leases.push(holder.claim(&name).ttl(LONG).acquire().await.unwrap());
+        let client = waiting.clone();
+        waiters.spawn(async move { drop(client.acquire(name).await.unwrap()) });
+    }
+    until("all to listen", async || {
+        let channels: Vec<redis::Value> = server.told("PUBSUB CHANNELS leasehold:{n*").await;
+        channels.len() == 300
+    })
+    .await;
+    let list: String = server.told("CLIENT LIST TYPE pubsub").await;
+    assert_eq!(list.lines().count(), 1, "{list}");
+    drop(leases);
+    soon(waiters.join_all()).await;
+}

@@ -1,0 +1,220 @@
+//! A store that counts what it is asked, and misbehaves on order.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::store::memory::Memory;
+use leasehold::store::{
+    Answer, Claim, Clock, Error, ErrorKind, Eviction, Held, Holder, Name, Notice, Notices, Release,
+    Renewal, Renewed, Reply, Store,
+};
+use uuid::Uuid;
+
+/// A store in memory that is watched. Clones are one store.
+#[derive(Debug, Clone)]
+pub(crate) struct Spy {
+    memory: Memory,
+    desk: Arc<Desk>,
+}
+
+/// What is counted, and what is to go wrong.
+#[derive(Debug, Default)]
+struct Desk {
+    claims: AtomicUsize,
+    subscriptions: AtomicUsize,
+    leaves: AtomicUsize,
+    is_down: AtomicBool,
+    is_mute: AtomicBool,
+    refuses_notices: Mutex<Option<ErrorKind>>,
+}
+
+impl Spy {
+    pub(crate) fn new() -> Self {
+        Self {
+            memory: Memory::new(),
+            desk: Arc::default(),
+        }
+    }
+
+    /// How often a name was claimed.
+    pub(crate) fn claims(&self) -> usize {
+        self.desk.claims.load(Ordering::SeqCst)
+    }
+
+    /// How many handles of this store there are.
+    pub(crate) fn handles(&self) -> usize {
+        Arc::strong_count(&self.desk)
+    }
+
+    /// How often a line was left.
+    pub(crate) fn leaves(&self) -> usize {
+        self.desk.leaves.load(Ordering::SeqCst)
+    }
+
+    /// How many subscriptions there were.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.desk.subscriptions.load(Ordering::SeqCst)
+    }
+
+    /// Whether it cannot be reached.
+    pub(crate) fn set_down(&self, is_down: bool) {
+        self.desk.is_down.store(is_down, Ordering::SeqCst);
+    }
+
+    /// Whether its notices are lost, but for the one that says that it listens.
+    pub(crate) fn set_mute(&self, is_mute: bool) {
+        self.desk.is_mute.store(is_mute, Ordering::SeqCst);
+    }
+
+    /// From now on nobody may subscribe.
+    pub(crate) fn refuse_notices(&self, kind: ErrorKind) {
+        *self.desk.refuses_notices.lock().unwrap() = Some(kind);
+    }
+
+    pub(crate) async fn held(&self, name: &str) -> Option<Held> {
+        let name = Name::new(name).unwrap();
+        let held = self.memory.inspect(&name, Duration::from_secs(1)).await;
+        held.unwrap()
+    }
+
+    fn reach(&self) -> Result<(), Error> {
+        if self.desk.is_down.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable, "the spy is down"));
+        }
+        Ok(())
+    }
+}
+
+impl Store for Spy {
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.memory.clock()
+    }
+
+    fn location(&self) -> String {
+        "a spy".into()
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        limit: Duration,
+    ) -> Reply<'a, Result<Answer, Error>> {
+        Box::pin(async move {
+            self.desk.claims.fetch_add(1, Ordering::SeqCst);
+            self.reach()?;
+            // Others may run between the question and the answer, as with a server.
+            tokio::task::yield_now().await;
+            self.memory.acquire(claim, limit).await
+        })
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
+        self.memory.renew(batch, limit)
+    }
+
+    fn release<'a>(
+        &'a self,
+        name: &'a Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        limit: Duration,
+    ) -> Reply<'a, Result<Release, Error>> {
+        Box::pin(async move {
+            self.reach()?;
+            self.memory.release(name, holder, keep_for, limit).await
+        })
+    }
+
+    fn leave<'a>(
+        &'a self,
+        name: &'a Name,
+        client: Uuid,
+        limit: Duration,
+    ) -> Reply<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.memory.leave(name, client, limit).await?;
+            self.desk.leaves.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        })
+    }
+
+    fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {
+        Box::pin(async move {
+            if let Some(kind) = *self.desk.refuses_notices.lock().unwrap() {
+                return Err(Error::new(kind, "the spy gives no notices"));
+            }
+            self.desk.subscriptions.fetch_add(1, Ordering::SeqCst);
+            let notices = self.memory.notices().await?.unwrap();
+            let desk = self.desk.clone();
+            Ok(Some(
+                Box::new(Overheard { notices, desk }) as Box<dyn Notices>
+            ))
+        })
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: Duration,
+    ) -> Reply<'a, Result<Option<Held>, Error>> {
+        self.memory.inspect(name, limit)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
+        self.memory.list(prefix, limit)
+    }
+
+    fn evict<'a>(
+        &'a self,
+        name: &'a Name,
+        how: Eviction,
+        limit: Duration,
+    ) -> Reply<'a, Result<bool, Error>> {
+        self.memory.evict(name, how, limit)
+    }
+
+    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+        Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.memory.close()
+    }
+}
+
+/// The notices of the store beneath, unless they are lost.
+#[derive(Debug)]
+struct Overheard {
+    notices: Box<dyn Notices>,
+    desk: Arc<Desk>,
+}
+
+impl Notices for Overheard {
+    fn follow(&self, name: &Name) {
+        self.notices.follow(name);
+    }
+
+    fn unfollow(&self, name: &Name) {
+        self.notices.unfollow(name);
+    }
+
+    fn follow_turns(&self, name: &Name, client: Uuid) {
+        self.notices.follow_turns(name, client);
+    }
+
+    fn unfollow_turns(&self, name: &Name, client: Uuid) {
+        self.notices.unfollow_turns(name, client);
+    }
+
+    fn next(&self) -> Reply<'_, Notice> {
+        Box::pin(async move {
+            loop {
+                let notice = self.notices.next().await;
+                if !self.desk.is_mute.load(Ordering::SeqCst) {
+                    return notice;
+                }
+            }
+        })
+    }
+}
