@@ -8,6 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
+use crate::fence::{Bearer, Pass, Refusal};
+use crate::floors::Floors;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::{Release, Store};
@@ -45,6 +47,8 @@ pub struct Lease {
     held_since: Instant,
     /// Who enrolled; another process is the child of a fork.
     pid: u32,
+    /// The client's, which a fence's refusal raises.
+    floors: Arc<Floors>,
 }
 
 /// How a lease stands.
@@ -81,6 +85,7 @@ pub(crate) struct Parts {
     pub(crate) timing: Timing,
     pub(crate) held_since: Instant,
     pub(crate) pid: u32,
+    pub(crate) floors: Arc<Floors>,
 }
 
 impl Lease {
@@ -94,6 +99,7 @@ impl Lease {
             timing,
             held_since,
             pid,
+            floors,
         } = parts;
         telemetry::granted(name.as_str(), token.get());
         Self {
@@ -105,6 +111,7 @@ impl Lease {
             timing,
             held_since,
             pid,
+            floors,
         }
     }
 
@@ -144,6 +151,16 @@ impl Lease {
             Ok(_) => Ok(()),
             Err(reason) => Err(self.loss(reason)),
         }
+    }
+
+    /// What to show to storage with a write, if the lease is held now. The guards in [`fence`](crate::fence) take the lease
+    /// itself and ask for this; call it for a service that takes the pass in a message.
+    ///
+    /// # Errors
+    /// `Lost`, with the reason.
+    pub fn pass(&self) -> Result<Pass, Error> {
+        self.check()?;
+        Ok(Pass::new(self.name.clone(), self.holder, self.token))
     }
 
     fn loss(&self, reason: Reason) -> Error {
@@ -259,6 +276,18 @@ impl Lease {
 
     fn is_forked(&self) -> bool {
         self.pid != std::process::id()
+    }
+}
+
+impl Bearer for Lease {
+    fn pass(&self) -> Result<Pass, Error> {
+        self.pass()
+    }
+
+    fn refused(&self, refusal: &Refusal) {
+        if let Some(floor) = refusal.floor(&self.name) {
+            self.floors.raise(&self.name, floor);
+        }
     }
 }
 

@@ -46,6 +46,8 @@
 mod client;
 pub mod clock;
 mod error;
+pub mod fence;
+mod floors;
 mod holder;
 #[cfg(feature = "internals")]
 #[doc(hidden)]

@@ -4,6 +4,7 @@
 //! The user's subscriber and recorder run inside these calls, and may block. So the watchdog's thread never makes them:
 //! it hands an [`Event`] to a [`Reporter`], whose own thread does. A full queue drops the event and counts it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -210,7 +211,18 @@ pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
     );
 }
 
-/// Describes every metric and registers those that have no labels, so that dashboards see zeros.
+/// A fence refused a write.
+pub(crate) fn write_refused(name: &str, token: u64, reason: &'static str) {
+    counter!("leasehold_fence_refusals_total", "reason" => reason).increment(1);
+    tracing::warn!(lease = name, token, reason, "a fence refused a write");
+}
+
+/// The file of a gate grows on; what it keeps is safe.
+pub(crate) fn gate_not_shortened(path: &Path, error: &std::io::Error) {
+    tracing::warn!(?path, %error, "the file of a gate could not be shortened");
+}
+
+/// Describes every metric and registers those whose labels are known.
 pub(crate) fn describe() {
     describe_counter!(
         "leasehold_acquisitions_total",
@@ -265,11 +277,23 @@ pub(crate) fn describe() {
         "Grants refused because their token was not above one seen before"
     );
     describe_counter!(
+        "leasehold_fence_refusals_total",
+        "Writes refused by a fence, by reason"
+    );
+    describe_counter!(
         "leasehold_events_dropped_total",
         "Events dropped because the log or the recorder was slow"
     );
+    register();
+}
+
+/// So that dashboards see zeros, not gaps.
+fn register() {
     for outcome in ["renewed", "refused", "unknown"] {
         counter!("leasehold_renewals_total", "outcome" => outcome).increment(0);
+    }
+    for reason in ["stale", "conflict"] {
+        counter!("leasehold_fence_refusals_total", "reason" => reason).increment(0);
     }
     for name in [
         "leasehold_clock_jumps_total",

@@ -261,6 +261,7 @@ impl Call {
             timing: self.timing,
             held_since: sent_at,
             pid: self.client.pid,
+            floors: self.client.floors.clone(),
         })))
     }
 }

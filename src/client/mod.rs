@@ -3,23 +3,22 @@
 mod acquire;
 mod all;
 mod builder;
-mod floors;
 mod owner;
 mod request;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 pub use self::builder::Builder;
-use self::floors::Floors;
 pub use self::owner::{Hold, Owner};
 pub use self::request::{Attempt, Request};
 use crate::error::{Error, ErrorKind};
+use crate::floors::Floors;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::store::{Info, Store};
@@ -64,7 +63,7 @@ struct Inner {
     pid: u32,
     timing: Timing,
     info: Arc<Info>,
-    floors: Mutex<Floors>,
+    floors: Arc<Floors>,
     is_closed: AtomicBool,
 }
 
@@ -94,7 +93,7 @@ impl Client {
                 pid: std::process::id(),
                 timing,
                 info: Arc::new(info),
-                floors: Mutex::default(),
+                floors: Arc::default(),
                 is_closed: AtomicBool::new(false),
             }),
         }
@@ -265,13 +264,11 @@ impl Inner {
     }
 
     fn floor(&self, name: &Name) -> Option<Token> {
-        let floors = self.floors.lock().unwrap_or_else(PoisonError::into_inner);
-        floors.get(name)
+        self.floors.get(name)
     }
 
     fn raise_floor(&self, name: &Name, token: Token) {
-        let mut floors = self.floors.lock().unwrap_or_else(PoisonError::into_inner);
-        floors.raise(name, token);
+        self.floors.raise(name, token);
     }
 }
 

@@ -5,6 +5,7 @@
 )]
 
 mod conformance;
+mod fence;
 mod harness;
 mod lease;
 mod licences;

@@ -6,31 +6,27 @@ use std::time::Duration;
 use leasehold::store::Answer;
 
 use super::open;
-use super::wire::lease;
 use crate::harness::asking::{LONG, claim, granted, next_token};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{now, until};
 
-/// A master, and a replica that has everything and whose clock is ahead by so much, or behind.
+/// A master, and a server to come after it whose clock is ahead by so much, or behind.
 async fn pair(ahead_ms: i64) -> (RedisServer, RedisServer) {
     let master = Setup::default().with_port().start().await;
     let replica = Setup::default().with_clock().start().await;
     replica.step_clock(ahead_ms).await;
-    replica.follow(&master).await;
     (master, replica)
 }
 
 #[tokio::test]
 async fn a_replica_whose_clock_is_ahead_grants_early_but_under_a_higher_token() {
-    let (mut master, replica) = pair(2_000).await;
-    let ttl = Duration::from_millis(3_000);
+    let (mut master, replica) = pair(3_000).await;
+    let ttl = Duration::from_millis(5_000);
     let before = open(&master.url()).await;
     let sent_at = now();
     let token = granted(&*before, &claim("a", ttl)).await;
-    until("the replica's copy", async || {
-        replica.keys().await.contains(&lease("a")).then_some(())
-    })
-    .await;
+    // In a snapshot the end of a lease is a moment of the wall clock; 7.0 and later send every expiry so.
+    replica.follow(&master).await;
     master.kill();
     replica.promote().await;
     let after = open(&replica.url()).await;
@@ -57,6 +53,7 @@ async fn a_replica_whose_clock_is_ahead_grants_early_but_under_a_higher_token() 
 #[tokio::test]
 async fn a_replica_that_missed_a_grant_and_is_behind_is_lifted_by_the_floor() {
     let (mut master, replica) = pair(-5_000).await;
+    replica.follow(&master).await;
     // Cut off, so that it misses what follows.
     replica.promote().await;
     let before = open(&master.url()).await;

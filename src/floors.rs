@@ -3,6 +3,7 @@
 //! Bounded: the names that were looked at longest ago are forgotten first.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
 
 use crate::name::Name;
 use crate::token::Token;
@@ -10,9 +11,12 @@ use crate::token::Token;
 /// How many names are remembered. 4,096 names of 20 bytes are about half a megabyte.
 const NAMES: usize = 4_096;
 
-/// Floors by name.
+/// Floors by name: a client's, shared with its leases.
 #[derive(Debug, Default)]
-pub(super) struct Floors {
+pub(crate) struct Floors(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
     tokens: HashMap<Name, (Token, u64)>,
     by_age: BTreeMap<u64, Name>,
     looks: u64,
@@ -20,12 +24,20 @@ pub(super) struct Floors {
 
 impl Floors {
     /// The highest token seen of this name.
-    pub(super) fn get(&self, name: &Name) -> Option<Token> {
-        self.tokens.get(name).map(|(token, _)| *token)
+    pub(crate) fn get(&self, name: &Name) -> Option<Token> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.tokens.get(name).map(|(token, _)| *token)
     }
 
     /// Notes a token; a lower one than before changes nothing.
-    pub(super) fn raise(&mut self, name: &Name, token: Token) {
+    pub(crate) fn raise(&self, name: &Name, token: Token) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.raise(name, token);
+    }
+}
+
+impl Known {
+    fn raise(&mut self, name: &Name, token: Token) {
         self.looks += 1;
         let highest = match self.tokens.get(name) {
             Some((before, look)) => {
@@ -58,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_floor_only_rises() {
-        let mut floors = Floors::default();
+        let floors = Floors::default();
         floors.raise(&name(1), token(7));
         floors.raise(&name(1), token(3));
         assert_eq!(floors.get(&name(1)), Some(token(7)));
@@ -67,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_names_seen_longest_ago_are_forgotten() {
-        let mut floors = Floors::default();
+        let floors = Floors::default();
         for index in 0..NAMES {
             floors.raise(&name(index), token(1));
         }
@@ -75,7 +87,8 @@ mod tests {
         floors.raise(&name(NAMES), token(1));
         assert_eq!(floors.get(&name(0)), Some(token(2)));
         assert_eq!(floors.get(&name(1)), None);
-        assert_eq!(floors.tokens.len(), NAMES);
-        assert_eq!(floors.by_age.len(), NAMES);
+        let known = floors.0.into_inner().expect("not poisoned");
+        assert_eq!(known.tokens.len(), NAMES);
+        assert_eq!(known.by_age.len(), NAMES);
     }
 }

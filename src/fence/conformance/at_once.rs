@@ -1,0 +1,197 @@
+//! What is left of writes that are cut short, unheard, or beside others.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::{Bench, chain};
+use crate::fence::Refusal;
+
+pub(super) async fn the_fence_survives_a_restart(bench: &Bench) {
+    let resource = bench.resource("a");
+    let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
+    bench.written(&resource, &older, "older").await;
+    bench.raised(&resource, &successor).await;
+    bench.guard.restart().await;
+    let stale = Refusal::Stale {
+        stored: successor.token,
+    };
+    bench.refused(&resource, &older, &stale).await;
+    bench.written(&resource, &successor, "successor").await;
+}
+
+/// However early a write is cut off, what it wrote is never there without its raise.
+pub(super) async fn a_write_cut_short_keeps_its_raise(bench: &Bench) {
+    for polls in 1..=12 {
+        let resource = bench.resource(polls);
+        let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
+        bench.written(&resource, &older, "older").await;
+        let write = bench.guard.write(&resource, Some(&successor), "successor");
+        let _unheard = Cut::after(polls, write).await;
+        bench.guard.restart().await;
+        if bench.guard.read(&resource).await.as_deref() == Some("successor") {
+            let stale = Refusal::Stale {
+                stored: successor.token,
+            };
+            bench.refused(&resource, &older, &stale).await;
+        }
+    }
+}
+
+pub(super) async fn an_unknown_answer_is_resolved_by_reading_back(bench: &Bench) {
+    for polls in 1..=12 {
+        let resource = bench.resource(polls);
+        let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
+        bench.raised(&resource, &older).await;
+        let write = bench.guard.write(&resource, Some(&older), "unknown");
+        let _unheard = Cut::after(polls, write).await;
+        // From this answer on the unheard write can no longer land: what is read now is what became of it.
+        bench.raised(&resource, &successor).await;
+        let settled = bench.guard.read(&resource).await;
+        assert!(
+            matches!(settled.as_deref(), None | Some("unknown")),
+            "{settled:?}"
+        );
+        for _ in 0..5 {
+            tokio::task::yield_now().await;
+            assert_eq!(
+                bench.guard.read(&resource).await,
+                settled,
+                "after the raise"
+            );
+        }
+        // The successor's own unheard write is simply repeated.
+        let write = bench.guard.write(&resource, Some(&successor), "mine");
+        let _unheard = Cut::after(polls, write).await;
+        bench.written(&resource, &successor, "mine").await;
+    }
+}
+
+/// However far a write has come, a raise either waits for it or bars it: nothing lands between the successor's first
+/// read and its own write.
+pub(super) async fn a_raise_beside_a_slow_write_loses_nothing(bench: &Bench) {
+    for polls in 1..=12 {
+        let resource = bench.resource(polls);
+        let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
+        bench.written(&resource, &older, "begin").await;
+        let mut write = bench.guard.write(&resource, Some(&older), "older");
+        let early = Cut::after(polls, &mut write).await;
+        let read = async {
+            bench.raised(&resource, &successor).await;
+            bench.guard.read(&resource).await
+        };
+        let rest = async {
+            match early {
+                Some(answer) => answer,
+                None => write.await,
+            }
+        };
+        let (base, answer) = tokio::join!(biased; read, rest);
+        let expected = if answer.is_ok() { "older" } else { "begin" };
+        assert_eq!(
+            base.as_deref(),
+            Some(expected),
+            "the write answered {answer:?}"
+        );
+        assert_eq!(bench.guard.read(&resource).await, base);
+    }
+}
+
+pub(super) async fn a_raise_beside_many_writers_loses_nothing(bench: &Bench) {
+    for round in 0..20 {
+        let resource = bench.resource(round);
+        let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
+        bench.written(&resource, &older, "begin").await;
+        let writers: Vec<_> = (0..4)
+            .map(|writer| {
+                let (guard, resource, older) =
+                    (bench.guard.clone(), resource.clone(), older.clone());
+                tokio::spawn(async move {
+                    let mut last = Ok(());
+                    for turn in 0.. {
+                        let value = format!("older {writer} {turn}");
+                        last = guard.write(&resource, Some(&older), &value).await;
+                        if last.is_err() {
+                            break;
+                        }
+                    }
+                    last
+                })
+            })
+            .collect();
+        for _ in 0..round {
+            tokio::task::yield_now().await;
+        }
+        bench.raised(&resource, &successor).await;
+        let base = bench.guard.read(&resource).await;
+        for writer in writers {
+            let error = writer
+                .await
+                .expect("no panic")
+                .expect_err("refused in the end");
+            let stored = successor.token;
+            assert_eq!(
+                Refusal::of(&error),
+                Some(&Refusal::Stale { stored }),
+                "{}",
+                chain(&error)
+            );
+        }
+        assert_eq!(
+            bench.guard.read(&resource).await,
+            base,
+            "an older write landed after the successor's raise and read"
+        );
+    }
+}
+
+pub(super) async fn contended_raises_end_at_the_highest(bench: &Bench) {
+    let resource = bench.resource("a");
+    let mut raises = tokio::task::JoinSet::new();
+    for token in 1..=16 {
+        let (guard, resource, pass) = (
+            bench.guard.clone(),
+            resource.clone(),
+            bench.pass(token, token),
+        );
+        raises.spawn(async move {
+            let answer = guard.raise(&resource, Some(&pass)).await;
+            if let Err(error) = &answer {
+                assert!(
+                    matches!(Refusal::of(error), Some(Refusal::Stale { stored }) if *stored > pass.token),
+                    "{}",
+                    chain(error)
+                );
+            }
+            answer.is_ok()
+        });
+    }
+    let accepted = raises.join_all().await.into_iter().filter(|ok| *ok).count();
+    assert!(accepted >= 1);
+    assert_eq!(bench.guard.row(&resource).await, Some(bench.pass(16, 16)));
+}
+
+/// A future that is given up after so many polls, as if its caller had been dropped there.
+struct Cut<F> {
+    future: F,
+    polls: u32,
+}
+
+impl<F> Cut<F> {
+    fn after(polls: u32, future: F) -> Self {
+        Self { future, polls }
+    }
+}
+
+impl<F: Future + Unpin> Future for Cut<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.polls -= 1;
+        match Pin::new(&mut self.future).poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.polls == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}

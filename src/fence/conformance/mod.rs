@@ -1,0 +1,234 @@
+//! The contract of a fence as tests. Whoever writes a guard puts a [`Guarded`] around it and calls [`check`].
+//!
+//! The checks run against the real storage, under resources and names that no other run uses, and hold every answer and
+//! the stored row after it to [`judge`]. Each panics with its own name and what it saw.
+
+mod at_once;
+mod one_by_one;
+
+use std::fmt;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::{Admission, Pass, Refusal, Reply, judge};
+use crate::error::{Error, ErrorKind};
+use crate::holder::Holder;
+use crate::name::Name;
+use crate::token::Token;
+
+/// A guard on its real storage, with one register of text behind it for each resource.
+///
+/// A guard whose functions take a [`Pass`] gets the refusal of a missing one from [`Pass::required`], as its users do.
+pub trait Guarded: fmt::Debug + Send + Sync + 'static {
+    /// Raises the fence and writes nothing.
+    fn raise<'a>(
+        &'a self,
+        resource: &'a str,
+        shown: Option<&'a Pass>,
+    ) -> Reply<'a, Result<(), Error>>;
+
+    /// Overwrites the register in the same step in which the pass is checked.
+    fn write<'a>(
+        &'a self,
+        resource: &'a str,
+        shown: Option<&'a Pass>,
+        value: &'a str,
+    ) -> Reply<'a, Result<(), Error>>;
+
+    /// Reads the register, without the fence.
+    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>>;
+
+    /// Reads the fence's row.
+    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>>;
+
+    /// Forgets whatever is only in this process, as if it had been killed and started again.
+    fn restart(&self) -> Reply<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+type Check = for<'a> fn(&'a Bench) -> Reply<'a, ()>;
+
+macro_rules! checks {
+    ($($folder:ident::$check:ident),* $(,)?) => {
+        &[$((stringify!($check), (|bench| Box::pin($folder::$check(bench))) as Check)),*]
+    };
+}
+
+const CHECKS: &[(&str, Check)] = checks![
+    one_by_one::the_first_write_is_accepted_and_its_pass_kept,
+    one_by_one::a_holder_writes_many_times,
+    one_by_one::a_successor_writes,
+    one_by_one::a_raise_bars_the_older_before_any_write,
+    one_by_one::two_leases_of_one_process_have_passes_of_their_own,
+    one_by_one::an_equal_token_of_another_holder_is_a_conflict,
+    one_by_one::another_lease_name_is_a_conflict,
+    one_by_one::a_missing_pass_is_refused_and_changes_nothing,
+    one_by_one::every_pair_of_steps_is_judged_by_the_rule,
+    one_by_one::long_histories_are_judged_by_the_rule,
+    one_by_one::odd_resources_are_kept_apart,
+    at_once::the_fence_survives_a_restart,
+    at_once::a_write_cut_short_keeps_its_raise,
+    at_once::an_unknown_answer_is_resolved_by_reading_back,
+    at_once::a_raise_beside_a_slow_write_loses_nothing,
+    at_once::a_raise_beside_many_writers_loses_nothing,
+    at_once::contended_raises_end_at_the_highest,
+];
+
+/// Runs every check against this guard, one after the other.
+///
+/// # Panics
+/// Where the guard breaks the contract, with the name of the check.
+pub async fn check(guard: Arc<dyn Guarded>) {
+    let run = Uuid::new_v4().simple().to_string();
+    for (name, check) in CHECKS {
+        let bench = Bench {
+            guard: guard.clone(),
+            prefix: format!("{run}/{name}"),
+            client: Uuid::new_v4(),
+        };
+        let outcome = tokio::spawn(async move { check(&bench).await }).await;
+        if let Err(broken) = outcome {
+            panic!("fence {guard:?} breaks `{name}`: {broken}");
+        }
+    }
+}
+
+/// A guard, and the resources that belong to one check.
+struct Bench {
+    guard: Arc<dyn Guarded>,
+    prefix: String,
+    client: Uuid,
+}
+
+/// One step of a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Raise,
+    Write,
+}
+
+impl Bench {
+    fn resource(&self, rest: impl fmt::Display) -> String {
+        format!("{}/{rest}", self.prefix)
+    }
+
+    /// A pass of this check's lease name; `claim` tells holders apart, each in a process of its own.
+    fn pass(&self, claim: u64, token: u64) -> Pass {
+        self.pass_for("lease é", claim, token)
+    }
+
+    fn pass_for(&self, name: &str, claim: u64, token: u64) -> Pass {
+        let client = Uuid::from_u128(self.client.as_u128() ^ u128::from(claim));
+        Pass::new(
+            Name::new(self.resource(name)).expect("a valid name"),
+            Holder::new(client, claim),
+            // As high as real ones, so that a number kept as a double or in 32 bits is found out.
+            Token::new((1 << 53) - 1_000 + token).expect("a valid token"),
+        )
+    }
+
+    async fn take(
+        &self,
+        step: Step,
+        resource: &str,
+        pass: &Pass,
+        value: &str,
+    ) -> Result<(), Error> {
+        match step {
+            Step::Raise => self.guard.raise(resource, Some(pass)).await,
+            Step::Write => self.guard.write(resource, Some(pass), value).await,
+        }
+    }
+
+    async fn written(&self, resource: &str, pass: &Pass, value: &str) {
+        let answer = self.guard.write(resource, Some(pass), value).await;
+        answer.unwrap_or_else(|error| panic!("write of {pass:?} failed: {}", chain(&error)));
+        assert_eq!(self.guard.read(resource).await.as_deref(), Some(value));
+        assert_eq!(self.guard.row(resource).await.as_ref(), Some(pass));
+    }
+
+    async fn raised(&self, resource: &str, pass: &Pass) {
+        let answer = self.guard.raise(resource, Some(pass)).await;
+        answer.unwrap_or_else(|error| panic!("raise of {pass:?} failed: {}", chain(&error)));
+        assert_eq!(self.guard.row(resource).await.as_ref(), Some(pass));
+    }
+
+    /// Both steps under this pass are refused so, and change neither register nor row.
+    async fn refused(&self, resource: &str, pass: &Pass, refusal: &Refusal) {
+        let before = self.seen(resource).await;
+        for step in [Step::Raise, Step::Write] {
+            let error = match self.take(step, resource, pass, "refused").await {
+                Ok(()) => panic!("{step:?} of {pass:?} was accepted"),
+                Err(error) => error,
+            };
+            assert_eq!(error.kind(), ErrorKind::Stale, "{}", chain(&error));
+            assert_eq!(Refusal::of(&error), Some(refusal), "{}", chain(&error));
+            assert_eq!(
+                self.seen(resource).await,
+                before,
+                "after a refused {step:?}"
+            );
+        }
+    }
+
+    async fn seen(&self, resource: &str) -> (Option<String>, Option<Pass>) {
+        (
+            self.guard.read(resource).await,
+            self.guard.row(resource).await,
+        )
+    }
+
+    /// Takes the steps one by one; each answer, the register and the row have to be the rule's.
+    async fn history(&self, resource: &str, steps: &[(Step, &Pass)]) {
+        let (mut row, mut register) = (None::<Pass>, None::<String>);
+        for (index, (step, pass)) in steps.iter().enumerate() {
+            let value = index.to_string();
+            let answer = self.take(*step, resource, pass, &value).await;
+            let expected = judge(row.as_ref(), pass);
+            let seen = match &answer {
+                Ok(()) => None,
+                Err(error) => Some(Refusal::of(error).unwrap_or_else(|| {
+                    panic!("step {index} of {steps:?} failed: {}", chain(error))
+                })),
+            };
+            assert_eq!(seen, expected.as_ref().err(), "step {index} of {steps:?}");
+            if expected == Ok(Admission::Raise) {
+                row = Some((*pass).clone());
+            }
+            if expected.is_ok() && *step == Step::Write {
+                register = Some(value);
+            }
+            let expected = (register.clone(), row.clone());
+            assert_eq!(
+                self.seen(resource).await,
+                expected,
+                "after {index} of {steps:?}"
+            );
+        }
+    }
+
+    /// Passes in every relation that the rule knows.
+    fn relations(&self) -> Vec<Pass> {
+        vec![
+            self.pass(1, 1),
+            self.pass(2, 2),
+            self.pass(3, 2),
+            self.pass(2, 3),
+            self.pass_for("another lease", 4, 2),
+        ]
+    }
+}
+
+/// An error with all that caused it.
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}

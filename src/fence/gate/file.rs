@@ -1,0 +1,274 @@
+//! The journal of a gate as a file: one line for each raise, flushed to the disk before it counts.
+//!
+//! ```text
+//! leasehold gate 1
+//! {"resource":"device/7","pass":{"name":"nightly","holder":"...","token":41}}
+//! ```
+//!
+//! A last line without its end was being written when the power failed; it was never acknowledged, and is cut off. Any
+//! other broken line is damage, and the file is refused: to forget a row is to let a stale holder write.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::Journal;
+use crate::error::{Error, ErrorKind};
+use crate::fence::{Pass, Reply};
+use crate::telemetry;
+
+const HEAD: &str = "leasehold gate 1\n";
+
+/// Lines that were overtaken, beyond one for each row, before the file is written anew: so that it is written anew
+/// seldom, and never holds much more than its rows.
+const OVERTAKEN: usize = 1_024;
+
+/// A file in which a gate keeps its rows.
+#[derive(Clone)]
+pub struct File {
+    path: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    path: PathBuf,
+    file: fs::File,
+    rows: HashMap<String, Pass>,
+    lines: usize,
+    rewrite_at: usize,
+    /// After a failure nobody knows what the disk has; only reading it again tells.
+    has_failed: bool,
+    /// Locked for as long as the file is ours. Beside the file, because the file itself is replaced.
+    _lock: fs::File,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    resource: String,
+    pass: Pass,
+}
+
+impl File {
+    /// Opens the file, or makes it.
+    ///
+    /// # Errors
+    /// `Misconfigured` for a file that is damaged, or that another process has; `Unavailable` where it cannot be read.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    pub async fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        let path = path.into();
+        let opened = path.clone();
+        let state = blocking(move || State::open(opened)).await?;
+        Ok(Self {
+            path,
+            state: Arc::new(Mutex::new(state)),
+        })
+    }
+}
+
+impl Journal for File {
+    fn load(&self) -> Reply<'_, Result<Vec<(String, Pass)>, Error>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = state.rows.clone().into_iter().collect();
+        Box::pin(async { Ok(rows) })
+    }
+
+    fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> Reply<'a, Result<(), Error>> {
+        let (state, resource, pass) = (self.state.clone(), resource.to_owned(), pass.clone());
+        Box::pin(blocking(move || {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.keep(resource, pass)
+        }))
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.path, f)
+    }
+}
+
+impl State {
+    fn open(path: PathBuf) -> Result<Self, Error> {
+        let lock = lock(&path)?;
+        let unavailable = |error| failed("open", &path, error);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(&path)
+            .map_err(unavailable)?;
+        let text = fs::read(&path).map_err(unavailable)?;
+        let (rows, lines, end) = read(&path, &text)?;
+        // What was never finished goes, and a new file gets its head.
+        file.set_len(end as u64).map_err(unavailable)?;
+        if end == 0 {
+            file.write_all(HEAD.as_bytes()).map_err(unavailable)?;
+        }
+        file.sync_all().map_err(unavailable)?;
+        sync_folder(&path).map_err(unavailable)?;
+        let mut state = Self {
+            file,
+            lines,
+            rewrite_at: 0,
+            has_failed: false,
+            _lock: lock,
+            rows,
+            path,
+        };
+        state.plan_rewrite();
+        Ok(state)
+    }
+
+    fn keep(&mut self, resource: String, pass: Pass) -> Result<(), Error> {
+        if self.has_failed {
+            let text = format!(
+                "raise failed: the gate's file failed before, open it again path={:?}",
+                self.path
+            );
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
+        let line = Line { resource, pass };
+        self.append(&line).map_err(|error| {
+            self.has_failed = true;
+            failed("raise", &self.path, error)
+        })?;
+        self.rows.insert(line.resource, line.pass);
+        if self.lines >= self.rewrite_at {
+            self.rewrite().unwrap_or_else(|error| {
+                // The raise itself is safe in the longer file.
+                telemetry::gate_not_shortened(&self.path, &error);
+            });
+            self.plan_rewrite();
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, line: &Line) -> io::Result<()> {
+        self.file.write_all(&written(line))?;
+        self.file.sync_data()?;
+        self.lines += 1;
+        Ok(())
+    }
+
+    /// Writes the rows, and nothing else, to a new file that takes the old one's place.
+    fn rewrite(&mut self) -> io::Result<()> {
+        let new = beside(&self.path, "new");
+        let mut text = HEAD.as_bytes().to_vec();
+        for (resource, pass) in &self.rows {
+            let (resource, pass) = (resource.clone(), pass.clone());
+            text.extend(written(&Line { resource, pass }));
+        }
+        fs::write(&new, text)?;
+        let file = OpenOptions::new().append(true).open(&new)?;
+        file.sync_all()?;
+        fs::rename(&new, &self.path)?;
+        // From here on the new file is the file, whatever becomes of the folder: both hold every row.
+        self.file = file;
+        self.lines = self.rows.len();
+        sync_folder(&self.path)
+    }
+
+    fn plan_rewrite(&mut self) {
+        self.rewrite_at = self.lines.max(self.rows.len() * 2) + OVERTAKEN;
+    }
+}
+
+/// The rows, how many lines they take, and where the last finished line ends.
+fn read(path: &Path, text: &[u8]) -> Result<(HashMap<String, Pass>, usize, usize), Error> {
+    let end = text.iter().rposition(|byte| *byte == b'\n');
+    let end = end.map_or(0, |last| last + 1);
+    if end == 0 {
+        return match HEAD.as_bytes().starts_with(text) {
+            true => Ok((HashMap::new(), 0, 0)),
+            false => Err(damaged(path, 1, "this is another program's file")),
+        };
+    }
+    let mut rows = HashMap::new();
+    let mut lines = 0;
+    for (index, line) in text[..end]
+        .split_inclusive(|byte| *byte == b'\n')
+        .enumerate()
+    {
+        if index == 0 {
+            if line != HEAD.as_bytes() {
+                return Err(damaged(path, 1, "this is another program's file"));
+            }
+            continue;
+        }
+        let line: Line =
+            serde_json::from_slice(line).map_err(|error| damaged(path, index + 1, error))?;
+        rows.insert(line.resource, line.pass);
+        lines += 1;
+    }
+    Ok((rows, lines, end))
+}
+
+fn written(line: &Line) -> Vec<u8> {
+    let mut text = serde_json::to_vec(line).expect("text and numbers become JSON");
+    text.push(b'\n');
+    text
+}
+
+fn lock(path: &Path) -> Result<fs::File, Error> {
+    let beside = beside(path, "lock");
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&beside)
+        .map_err(|error| failed("open", &beside, error))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(fs::TryLockError::WouldBlock) => Err(Error::new(
+            ErrorKind::Misconfigured,
+            format!("open failed: another gate has this file path={path:?}"),
+        )),
+        Err(fs::TryLockError::Error(error)) => Err(failed("open", &beside, error)),
+    }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
+}
+
+/// A new name is on the disk only once its folder is.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn failed(action: &str, path: &Path, error: io::Error) -> Error {
+    let text = format!("{action} failed: the gate's file cannot be used path={path:?}");
+    Error::new(ErrorKind::Unavailable, text).with_source(error)
+}
+
+fn damaged(
+    path: &Path,
+    line: usize,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Error {
+    let text = format!("open failed: the gate's file is damaged path={path:?} line={line}");
+    Error::new(ErrorKind::Misconfigured, text).with_source(source)
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| {
+        let text = "the gate's file was not used: the runtime is being shut down";
+        Err(Error::new(ErrorKind::Unavailable, text).with_source(error))
+    })
+}

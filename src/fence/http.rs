@@ -1,0 +1,386 @@
+//! The fence over HTTP: a header in which a request shows its pass, and the answers to a pass that is not good.
+//!
+//! ```text
+//! Fencing-Token: 1795166773611100;holder=3f0c...-5a71...;name=orders/eu
+//! ```
+//!
+//! The token is decimal, the name in UTF-8 with everything but letters, digits and `-._~/:` percent-encoded. A stale
+//! or conflicting pass is answered with 412, a missing one with 428, a malformed one with 400, each with a JSON body as
+//! RFC 9457 has it:
+//!
+//! ```json
+//! {"type": "urn:leasehold:fence:stale", "title": "...", "status": 412, "detail": "...", "stored": 1795166773611100}
+//! ```
+//!
+//! A `conflict` has the whole pass in `stored`: `{"name": "...", "holder": "...", "token": 1795166773611100}`. None of these is
+//! ever worth a retry, and no cache may keep them.
+//!
+//! # Guarantees
+//! A pass that is formatted here is parsed here to the same pass; what is malformed is refused, never taken for missing.
+//!
+//! # Assumptions
+//! Requests are authenticated elsewhere. A fence stops the late, not the hostile: whoever may write may show any pass.
+//!
+//! # Errors
+//! `Invalid` for a malformed header; the others as the guard behind it.
+//!
+//! # Cancel safety
+//! Nothing here is async.
+
+use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use serde::{Deserialize, Serialize};
+
+use super::{Bearer, Blocked, Pass, Refusal, refused};
+use crate::error::{Error, ErrorKind};
+use crate::name::Name;
+use crate::token::Token;
+
+/// The header that carries a pass.
+pub const HEADER: HeaderName = HeaderName::from_static("fencing-token");
+
+/// Shows the bearer's pass in the headers of a request, and answers which it was, for [`heard`].
+///
+/// # Errors
+/// `Lost` where a lease knows itself that its time is up: then do not send the request.
+pub fn show(headers: &mut HeaderMap, bearer: &dyn Bearer) -> Result<Pass, Error> {
+    let shown = bearer.pass()?;
+    headers.insert(HEADER, format(&shown));
+    Ok(shown)
+}
+
+/// The value of the header for this pass.
+pub fn format(pass: &Pass) -> HeaderValue {
+    let name = encoded(pass.name.as_str());
+    let text = format!("{};holder={};name={name}", pass.token, pass.holder);
+    HeaderValue::try_from(text).expect("all of it is ASCII")
+}
+
+/// The pass that these headers show, if they show any.
+///
+/// # Errors
+/// `Invalid` for a header that is malformed or there more than once.
+pub fn parse(headers: &HeaderMap) -> Result<Option<Pass>, Error> {
+    let mut values = headers.get_all(HEADER).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    if values.next().is_some() {
+        return Err(Error::invalid(
+            "fencing token refused: the header is there twice",
+        ));
+    }
+    let text = value.to_str().map_err(malformed)?;
+    pass(text).map(Some)
+}
+
+/// The answer to a request whose write failed with this error.
+pub fn answer<B: From<String>>(error: &Error) -> Response<B> {
+    let problem = Problem::of(error);
+    let body = serde_json::to_string(&problem).expect("text and numbers become JSON");
+    let mut response = Response::new(B::from(body));
+    *response.status_mut() = StatusCode::from_u16(problem.status).expect("one of ours");
+    let headers = response.headers_mut();
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/problem+json"),
+    );
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if problem.status == StatusCode::SERVICE_UNAVAILABLE.as_u16() {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+/// What an answer says of the pass that the request showed, for the client's side: a refusal by a fence becomes the
+/// error that the fence itself would have given, and the bearer is told. Answers that say nothing of a pass are well.
+///
+/// # Errors
+/// `Stale` or `Invalid` with the [`Refusal`]; `TimedOut` with [`Blocked`].
+pub fn heard(
+    bearer: &dyn Bearer,
+    resource: &str,
+    shown: &Pass,
+    status: StatusCode,
+    body: &[u8],
+) -> Result<(), Error> {
+    if !status.is_client_error() && !status.is_server_error() {
+        return Ok(());
+    }
+    let Ok(problem) = serde_json::from_slice::<Problem>(body) else {
+        return Ok(());
+    };
+    let refusal = match problem.told {
+        Told::Stale { stored } => Refusal::Stale { stored },
+        Told::Conflict { stored } => Refusal::Conflict { stored },
+        Told::Missing => return Pass::required(None).map(drop),
+        Told::Blocked => return Err(Blocked::error(resource)),
+        Told::Malformed | Told::Failed => return Ok(()),
+    };
+    Err(refused(bearer, resource, shown, refusal))
+}
+
+/// The body of an answer.
+#[derive(Debug, Serialize, Deserialize)]
+struct Problem {
+    #[serde(flatten)]
+    told: Told,
+    title: String,
+    status: u16,
+    detail: String,
+}
+
+/// What is told, by its type.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "type")]
+enum Told {
+    #[serde(rename = "urn:leasehold:fence:stale")]
+    Stale { stored: Token },
+    #[serde(rename = "urn:leasehold:fence:conflict")]
+    Conflict { stored: Box<Pass> },
+    #[serde(rename = "urn:leasehold:fence:missing")]
+    Missing,
+    #[serde(rename = "urn:leasehold:fence:malformed")]
+    Malformed,
+    #[serde(rename = "urn:leasehold:fence:blocked")]
+    Blocked,
+    #[serde(rename = "about:blank")]
+    Failed,
+}
+
+impl Problem {
+    fn of(error: &Error) -> Self {
+        let (status, told) = match (Refusal::of(error), error.kind()) {
+            (Some(Refusal::Stale { stored }), _) => (412, Told::Stale { stored: *stored }),
+            (Some(Refusal::Conflict { stored }), _) => (
+                412,
+                Told::Conflict {
+                    stored: stored.clone(),
+                },
+            ),
+            (Some(Refusal::Missing), _) => (428, Told::Missing),
+            (None, ErrorKind::Invalid) => (400, Told::Malformed),
+            (None, _) if Blocked::of(error).is_some() => (503, Told::Blocked),
+            (None, ErrorKind::Unavailable | ErrorKind::TimedOut) => (503, Told::Failed),
+            (None, _) => (500, Told::Failed),
+        };
+        Self {
+            title: title(&told).into(),
+            status,
+            // Not the sources: they may tell more of this machine than a client should know.
+            detail: error.to_string(),
+            told,
+        }
+    }
+}
+
+const fn title(told: &Told) -> &'static str {
+    match told {
+        Told::Stale { .. } => "a newer fencing token has been seen",
+        Told::Conflict { .. } => "the resource belongs to another fencing token",
+        Told::Missing => "this request needs the header Fencing-Token",
+        Told::Malformed => "the header Fencing-Token is malformed",
+        Told::Blocked => "an older write has not ended",
+        Told::Failed => "the fence could not be asked",
+    }
+}
+
+fn pass(text: &str) -> Result<Pass, Error> {
+    let mut parts = text.split(';').map(str::trim);
+    let token = parts.next().unwrap_or_default();
+    let token = token.parse().map_err(|error: Error| malformed(error))?;
+    let (mut holder, mut name) = (None, None);
+    for part in parts {
+        let (key, value) = part
+            .split_once('=')
+            .ok_or_else(|| malformed("a part has no value"))?;
+        let place = match key {
+            "holder" => &mut holder,
+            "name" => &mut name,
+            // Room for what later versions add.
+            _ => continue,
+        };
+        if place.replace(value).is_some() {
+            return Err(malformed("a part is there twice"));
+        }
+    }
+    let holder = holder.ok_or_else(|| malformed("it has no holder"))?;
+    let holder = holder.parse().map_err(|error: Error| malformed(error))?;
+    let name = decoded(name.ok_or_else(|| malformed("it has no name"))?)?;
+    let name = Name::new(name).map_err(malformed)?;
+    Ok(Pass::new(name, holder, token))
+}
+
+fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte) {
+            encoded.push(byte.into());
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+fn decoded(text: &str) -> Result<String, Error> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return Err(malformed(
+                "a percent sign is not followed by two hex digits",
+            ));
+        };
+        bytes.push(u8::try_from(high * 16 + low).expect("two hex digits are a byte"));
+    }
+    String::from_utf8(bytes).map_err(malformed)
+}
+
+fn malformed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::invalid("fencing token refused: expected TOKEN;holder=HOLDER;name=NAME")
+        .with_source(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::Holder;
+
+    fn pass_of(name: &str, token: u64) -> Pass {
+        Pass::new(
+            Name::new(name).expect("valid"),
+            Holder::new(Uuid::from_u128(7), 9),
+            Token::new(token).expect("valid"),
+        )
+    }
+
+    fn headers(value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            HEADER,
+            HeaderValue::from_bytes(value.as_bytes()).expect("a value"),
+        );
+        headers
+    }
+
+    #[test]
+    fn the_form_is_the_documented_one() {
+        let value = format(&pass_of("orders/eu 1;é", 41));
+        assert_eq!(
+            value.to_str().expect("ASCII"),
+            "41;holder=00000000000000000000000000000007-0000000000000009;name=orders/eu%201%3B%C3%A9"
+        );
+    }
+
+    #[test]
+    fn no_header_is_no_pass() {
+        assert_eq!(parse(&HeaderMap::new()).expect("well"), None);
+    }
+
+    #[test]
+    fn a_malformed_header_is_refused_and_not_taken_for_missing() {
+        let good = "41;holder=00000000000000000000000000000007-0000000000000009;name=a";
+        assert!(parse(&headers(good)).expect("well").is_some());
+        let spaced = good.replace(';', " ; ");
+        assert!(parse(&headers(&spaced)).expect("well").is_some());
+        let later = format!("{good};since=7");
+        assert!(parse(&headers(&later)).expect("well").is_some());
+        for bad in [
+            String::new(),
+            "41".into(),
+            good.replace("41", "0"),
+            good.replace("41", "x"),
+            good.replace("holder", "owner"),
+            good.replace("name=a", "name="),
+            good.replace("name=a", "name=%7B"),
+            good.replace("name=a", "name=%F"),
+            good.replace("name=a", "name=%FF"),
+            good.replace("name=a", "name"),
+            format!("{good};name=b"),
+            format!("{good};holder=x"),
+            good.replace("name=a", "name=é"),
+        ] {
+            let error = parse(&headers(&bad)).expect_err(&bad);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{bad}");
+            assert_eq!(answer::<String>(&error).status(), 400);
+        }
+        let mut twice = headers(good);
+        twice.append(HEADER, HeaderValue::from_static("41"));
+        assert!(parse(&twice).is_err());
+    }
+
+    #[test]
+    fn a_refusal_survives_its_answer() {
+        let (shown, stored) = (pass_of("a", 1), pass_of("é", 2));
+        let stale = Refusal::Stale {
+            stored: stored.token,
+        };
+        for refusal in [stale, Refusal::conflict(&stored)] {
+            let error = refused(&shown, "ledger", &shown, refusal.clone());
+            let answer = answer::<String>(&error);
+            assert_eq!(answer.status(), 412);
+            let heard = heard(
+                &shown,
+                "ledger",
+                &shown,
+                answer.status(),
+                answer.body().as_bytes(),
+            );
+            let error = heard.expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Stale);
+            assert_eq!(Refusal::of(&error), Some(&refusal));
+        }
+        let missing = answer::<String>(&Pass::required(None).expect_err("missing"));
+        assert_eq!(missing.status(), 428);
+        let heard = heard(
+            &shown,
+            "ledger",
+            &shown,
+            missing.status(),
+            missing.body().as_bytes(),
+        );
+        assert_eq!(
+            Refusal::of(&heard.expect_err("refused")),
+            Some(&Refusal::Missing)
+        );
+    }
+
+    #[test]
+    fn an_answer_of_somebody_elses_says_nothing() {
+        let shown = pass_of("a", 1);
+        for body in [
+            "",
+            "not found",
+            "{}",
+            r#"{"type":"urn:other","status":412}"#,
+        ] {
+            let status = StatusCode::PRECONDITION_FAILED;
+            assert!(
+                heard(&shown, "ledger", &shown, status, body.as_bytes()).is_ok(),
+                "{body}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_formatted_is_parsed_to_the_same_pass(
+            name in "[^\\p{Cc}{}]{1,100}",
+            token in 1_u64..(1 << 53),
+        ) {
+            let pass = pass_of(&name, token);
+            let mut headers = HeaderMap::new();
+            show(&mut headers, &pass).expect("a pass is no lease");
+            prop_assert_eq!(parse(&headers).expect("well"), Some(pass));
+        }
+    }
+}

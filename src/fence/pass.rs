@@ -1,0 +1,141 @@
+//! Who writes: what a holder shows to storage with each write.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::Refusal;
+use crate::error::Error;
+use crate::holder::Holder;
+use crate::name::Name;
+use crate::token::Token;
+
+/// A pass: the token of one grant, with the name that it was granted for and the holder that it was granted to.
+///
+/// The token alone does not do. Tokens of two names are unrelated, and after a flush, or with two masters, two holders
+/// can have been granted the same number; the name and the holder tell these apart. A pass can travel: to another
+/// process as JSON, to a service in a header, to a job in its environment.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Pass {
+    /// The name that was granted.
+    #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
+    pub name: Name,
+    /// To whom.
+    pub holder: Holder,
+    /// Under which token.
+    pub token: Token,
+}
+
+impl Pass {
+    /// The pass of this grant.
+    pub const fn new(name: Name, holder: Holder, token: Token) -> Self {
+        Self {
+            name,
+            holder,
+            token,
+        }
+    }
+
+    /// The pass of the job that this process is, if it runs under `leasehold run`: what `LEASEHOLD_NAME`,
+    /// `LEASEHOLD_HOLDER` and `LEASEHOLD_TOKEN` say. `None` where there is none of them.
+    ///
+    /// # Errors
+    /// `Invalid` where one is missing or malformed.
+    pub fn from_environment() -> Result<Option<Self>, Error> {
+        Self::from_variables(|variable| std::env::var(variable).ok())
+    }
+
+    fn from_variables(value: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, Error> {
+        let variables = ["LEASEHOLD_NAME", "LEASEHOLD_HOLDER", "LEASEHOLD_TOKEN"];
+        let [name, holder, token] = variables.map(value);
+        match (name, holder, token) {
+            (None, None, None) => Ok(None),
+            (Some(name), Some(holder), Some(token)) => {
+                let pass = Self::new(Name::new(name)?, holder.parse()?, token.parse()?);
+                Ok(Some(pass))
+            }
+            _ => Err(Error::invalid(
+                "pass refused: of LEASEHOLD_NAME, LEASEHOLD_HOLDER and LEASEHOLD_TOKEN some are missing",
+            )),
+        }
+    }
+
+    /// The pass that came with a request, where there may have been none.
+    ///
+    /// # Errors
+    /// `Invalid` with [`Refusal::Missing`] for `None`: a write that shows nothing is refused, never waved through.
+    pub fn required(shown: Option<&Self>) -> Result<&Self, Error> {
+        shown.ok_or_else(|| {
+            Error::invalid("write refused: it came without a pass").with_source(Refusal::Missing)
+        })
+    }
+}
+
+fn write_name<S: Serializer>(name: &Name, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(name.as_str())
+}
+
+fn read_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Name::new(text).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_pass_survives_json() {
+        let name = Name::new("é \"orders\"").expect("valid");
+        let holder = Holder::new(Uuid::from_u128(7), 9);
+        let pass = Pass::new(name, holder, Token::MAX);
+        let text = serde_json::to_string(&pass).expect("plain fields");
+        assert_eq!(
+            serde_json::from_str::<Pass>(&text).expect("its own text"),
+            pass
+        );
+    }
+
+    #[test]
+    fn a_pass_with_a_broken_field_is_refused() {
+        let whole = r#"{"name":"a","holder":"00000000000000000000000000000007-0000000000000009","token":1}"#;
+        assert!(serde_json::from_str::<Pass>(whole).is_ok());
+        for (good, bad) in [
+            ("\"a\"", "\"{\""),
+            (":1}", ":0}"),
+            (":1}", ":9007199254740992}"),
+            ("07-", "7-"),
+        ] {
+            let broken = whole.replace(good, bad);
+            assert!(serde_json::from_str::<Pass>(&broken).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn a_job_finds_its_pass_in_its_environment() {
+        let holder = Holder::new(Uuid::from_u128(7), 9);
+        let value = |variable: &str| {
+            Some(match variable {
+                "LEASEHOLD_NAME" => "nightly".into(),
+                "LEASEHOLD_HOLDER" => holder.to_string(),
+                "LEASEHOLD_TOKEN" => "41".into(),
+                other => panic!("{other}"),
+            })
+        };
+        let pass = Pass::from_variables(value).expect("well").expect("a job");
+        assert_eq!(
+            (pass.name.as_str(), pass.holder, pass.token.get()),
+            ("nightly", holder, 41)
+        );
+        assert_eq!(Pass::from_variables(|_| None).expect("well"), None);
+        let half = |variable: &str| (variable == "LEASEHOLD_NAME").then(|| "nightly".into());
+        assert!(Pass::from_variables(half).is_err());
+    }
+
+    #[test]
+    fn no_pass_is_refused_by_its_type() {
+        let error = Pass::required(None).expect_err("refused");
+        assert_eq!(Refusal::of(&error), Some(&Refusal::Missing));
+    }
+}

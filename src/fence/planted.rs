@@ -1,0 +1,179 @@
+//! Guards with a known mistake each, which the checks have to find. Undocumented, and only for the project's own tests.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+use super::conformance::Guarded;
+use super::{Admission, Pass, Refusal, Reply, judge, refused};
+use crate::error::Error;
+use crate::token::Token;
+
+/// A mistake that people make when they build a fence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Bug {
+    /// No mistake: what shows that the others are found for their own sake.
+    None,
+    /// `>` for `>=`: a holder writes once, then never again.
+    OnlyGreater,
+    /// `=`: whoever came first keeps the resource for ever.
+    OnlyEqual,
+    /// The holder is not looked at, so that two grants of one number pass each other.
+    HolderIgnored,
+    /// The lease name is not looked at, so that unrelated tokens are compared.
+    NameIgnored,
+    /// The fence rises with the first write only: what was read before it can be overwritten behind the reader's back.
+    RaisedByTheFirstWrite,
+    /// Check and write are two steps, with room for a rival between them.
+    TwoSteps,
+    /// The token is asked for once a process, and used for all its leases.
+    TokenPerProcess,
+    /// A write without a pass is taken for one of an old client, and let through.
+    MissingWavedThrough,
+    /// The raise is kept in memory and made durable after the first write under it.
+    KeptAfterTheWrite,
+}
+
+/// A fence in memory with this mistake. What survives a restart is in `kept`.
+pub struct Planted {
+    bug: Bug,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    rows: HashMap<String, Pass>,
+    kept: HashMap<String, Pass>,
+    registers: HashMap<String, String>,
+    tokens: HashMap<Uuid, Token>,
+}
+
+impl fmt::Debug for Planted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "with planted mistake {:?}", self.bug)
+    }
+}
+
+impl Planted {
+    /// A fence with this mistake.
+    pub fn new(bug: Bug) -> Self {
+        Self {
+            bug,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge(&self, stored: Option<&Pass>, shown: &Pass) -> Result<Admission, Refusal> {
+        let mut shown = shown.clone();
+        match (self.bug, stored) {
+            (Bug::OnlyGreater, Some(stored)) if stored == &shown => {
+                return Err(Refusal::Stale {
+                    stored: stored.token,
+                });
+            }
+            (Bug::OnlyEqual, Some(stored)) if stored.token < shown.token => {
+                return Err(Refusal::Stale {
+                    stored: stored.token,
+                });
+            }
+            (Bug::HolderIgnored, Some(stored)) => shown.holder = stored.holder,
+            (Bug::NameIgnored, Some(stored)) => shown.name = stored.name.clone(),
+            _ => {}
+        }
+        judge(stored, &shown)
+    }
+
+    /// The pass that this process shows, whatever it was given.
+    fn shown(&self, pass: &Pass) -> Pass {
+        let mut pass = pass.clone();
+        if self.bug == Bug::TokenPerProcess {
+            let client = pass.holder.client();
+            pass.token = *self.state().tokens.entry(client).or_insert(pass.token);
+        }
+        pass
+    }
+
+    fn admit(&self, resource: &str, pass: &Pass) -> Result<(), Error> {
+        let mut state = self.state();
+        match self.judge(state.rows.get(resource), pass) {
+            Ok(Admission::Raise) => {
+                state.rows.insert(resource.into(), pass.clone());
+                if self.bug != Bug::KeptAfterTheWrite {
+                    state.kept.insert(resource.into(), pass.clone());
+                }
+                Ok(())
+            }
+            Ok(Admission::Again) => Ok(()),
+            Err(refusal) => Err(refused(pass, resource, pass, refusal)),
+        }
+    }
+}
+
+impl Guarded for Planted {
+    fn raise<'a>(
+        &'a self,
+        resource: &'a str,
+        shown: Option<&'a Pass>,
+    ) -> Reply<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let pass = self.shown(Pass::required(shown)?);
+            if self.bug == Bug::RaisedByTheFirstWrite {
+                return Ok(());
+            }
+            self.admit(resource, &pass)?;
+            let mut state = self.state();
+            state.kept.insert(resource.into(), pass);
+            Ok(())
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        resource: &'a str,
+        shown: Option<&'a Pass>,
+        value: &'a str,
+    ) -> Reply<'a, Result<(), Error>> {
+        Box::pin(async move {
+            if shown.is_none() && self.bug == Bug::MissingWavedThrough {
+                self.state().registers.insert(resource.into(), value.into());
+                return Ok(());
+            }
+            let pass = self.shown(Pass::required(shown)?);
+            self.admit(resource, &pass)?;
+            if self.bug == Bug::TwoSteps {
+                tokio::task::yield_now().await;
+            }
+            self.state().registers.insert(resource.into(), value.into());
+            if self.bug == Bug::KeptAfterTheWrite {
+                tokio::task::yield_now().await;
+                self.state().kept.insert(resource.into(), pass);
+            } else {
+                // Gives way as a real guard does, so that writers and raises do interleave.
+                tokio::task::yield_now().await;
+            }
+            Ok(())
+        })
+    }
+
+    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>> {
+        Box::pin(async move { self.state().registers.get(resource).cloned() })
+    }
+
+    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>> {
+        Box::pin(async move { self.state().rows.get(resource).cloned() })
+    }
+
+    fn restart(&self) -> Reply<'_, ()> {
+        Box::pin(async {
+            let mut state = self.state();
+            state.rows = state.kept.clone();
+        })
+    }
+}

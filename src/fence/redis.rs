@@ -1,0 +1,321 @@
+//! The fence in Redis: the user's own commands, carried out by the script that checks the pass, in one step.
+//!
+//! ```no_run
+//! use leasehold::fence::redis::Fence;
+//! # use leasehold::fence::Pass;
+//! # async fn work(mut connection: redis::aio::MultiplexedConnection, lease: Pass) -> Result<(), Box<dyn std::error::Error>> {
+//! let fence = Fence::new("ledger")?;
+//! fence.raise(&mut connection, &lease).await?; // before the first read
+//! let total: u64 = redis::cmd("GET").arg("total:{ledger}").query_async(&mut connection).await?;
+//!
+//! let mut commands = redis::pipe();
+//! commands.set("total:{ledger}", total + 1).incr("writes:{ledger}", 1);
+//! let (_, writes): (String, u64) = fence.write(&mut connection, &lease, &commands).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Guarantees
+//! 1. The pass is compared, the fence raised and the commands carried out in one step of the server.
+//! 2. The fence's key never runs out: it is written without an expiry, and loses one that it was given.
+//! 3. A refused write changes nothing.
+//!
+//! # Assumptions
+//! The server keeps what it acknowledged: no eviction (`maxmemory-policy noeviction`), a log that is flushed
+//! (`appendfsync always`, or a second of it can be lost), and no failover to a replica that missed the raise
+//! (`min-replicas-to-write`, `WAIT`). Reads after a raise go to the master. In a cluster, the commands' keys are in the
+//! slot of the fence: write the resource in braces into each, `total:{ledger}`.
+//!
+//! As in a transaction of Redis nothing is rolled back: where the server refuses the second command, the first stays.
+//! Whole numbers above 2^53 in a reply lose their last digits on their way through Lua.
+//!
+//! # Errors
+//! `Stale` with the [`Refusal`](super::Refusal); `Invalid` for commands that the server refuses, and `Misconfigured` for a full server
+//! or a fence's key of another type; `TimedOut` and `Unavailable` leave open whether the write was done: look at
+//! [`row`](Fence::row) and at what was to be written, or repeat it if it may be repeated.
+//!
+//! # Cancel safety
+//! A future that is dropped may or may not have been carried out, as with a lost reply.
+
+use std::error::Error as StdError;
+
+use deadpool_redis::redis::aio::ConnectionLike;
+use deadpool_redis::redis::{
+    Arg, Cmd, ErrorKind as RedisKind, FromRedisValue, Pipeline, RedisError, Script,
+    ScriptInvocation, Value, cmd, from_redis_value,
+};
+
+use super::{Bearer, Pass, checked_resource, judge, refused};
+use crate::error::{Error, ErrorKind};
+use crate::name::Name;
+
+/// The most words of one command: Lua hands them over on its stack, which ends at 8,000.
+const MAX_WORDS: usize = 4_000;
+
+/// The fence around one resource on a Redis server. The [module](self) says what it promises.
+#[derive(Debug, Clone)]
+pub struct Fence {
+    resource: String,
+    key: String,
+    script: Script,
+}
+
+impl Fence {
+    /// The fence around this resource, under the key `leasehold:fence:{resource}`.
+    ///
+    /// # Errors
+    /// `Invalid` for a text that breaks the rule of names.
+    pub fn new(resource: impl Into<String>) -> Result<Self, Error> {
+        let resource = resource.into();
+        let key = format!("leasehold:fence:{{{resource}}}");
+        Self::at_key(resource, key)
+    }
+
+    /// The fence around this resource, under a key of the user's own choice.
+    ///
+    /// # Errors
+    /// `Invalid` for a resource that breaks the rule of names.
+    pub fn at_key(resource: impl Into<String>, key: impl Into<String>) -> Result<Self, Error> {
+        let resource = resource.into();
+        checked_resource(&resource)?;
+        Ok(Self {
+            resource,
+            key: key.into(),
+            script: Script::new(include_str!("fence.lua")),
+        })
+    }
+
+    /// Where the row is kept: a hash of `token`, `holder` and `name`.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Raises the fence, so that no older holder writes from here on. Call it before the first read.
+    ///
+    /// # Errors
+    /// As the [module](self) says; `Lost` where a lease knows itself that its time is up.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may or may not have raised the fence. Repeat it.
+    pub async fn raise(
+        &self,
+        connection: &mut (impl ConnectionLike + Send),
+        bearer: &dyn Bearer,
+    ) -> Result<(), Error> {
+        self.step(connection, bearer, None).await.map(drop)
+    }
+
+    /// Carries out these commands if the bearer's pass is good, and raises the fence to it. Answers with the replies of
+    /// all commands, in their order.
+    ///
+    /// # Errors
+    /// As the [module](self) says; `Lost` where a lease knows itself that its time is up.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may or may not have been carried out.
+    pub async fn write<T: FromRedisValue>(
+        &self,
+        connection: &mut (impl ConnectionLike + Send),
+        bearer: &dyn Bearer,
+        commands: &Pipeline,
+    ) -> Result<T, Error> {
+        let replies = self.step(connection, bearer, Some(commands)).await?;
+        from_redis_value(Value::Array(replies)).map_err(|error| {
+            Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "write done, but its replies are of other types resource={:?}",
+                    self.resource
+                ),
+            )
+            .with_source(error)
+        })
+    }
+
+    /// The pass that storage knows, if any: what to look at where the answer to a raise was lost.
+    ///
+    /// # Errors
+    /// As the [module](self) says.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    pub async fn row(
+        &self,
+        connection: &mut (impl ConnectionLike + Send),
+    ) -> Result<Option<Pass>, Error> {
+        let (token, holder, name): (Option<String>, Option<String>, Option<String>) = cmd("HMGET")
+            .arg(&self.key)
+            .arg(&["token", "holder", "name"])
+            .query_async(connection)
+            .await
+            .map_err(|error| self.failed("read", error))?;
+        match (token, holder, name) {
+            (None, None, None) => Ok(None),
+            (token, holder, name) => self
+                .pass(
+                    &token.unwrap_or_default(),
+                    &holder.unwrap_or_default(),
+                    name.unwrap_or_default(),
+                )
+                .map(Some),
+        }
+    }
+
+    async fn step(
+        &self,
+        connection: &mut (impl ConnectionLike + Send),
+        bearer: &dyn Bearer,
+        commands: Option<&Pipeline>,
+    ) -> Result<Vec<Value>, Error> {
+        let pass = bearer.pass()?;
+        let mut invocation = self.script.key(&self.key);
+        invocation
+            .arg(pass.token.get())
+            .arg(pass.holder.to_string())
+            .arg(pass.name.as_str());
+        for command in commands.into_iter().flat_map(Pipeline::cmd_iter) {
+            self.append(&mut invocation, command)?;
+        }
+        let replies: Vec<Value> = invocation
+            .invoke_async(connection)
+            .await
+            .map_err(|error| self.failed("write", error))?;
+        self.outcome(bearer, &pass, replies)
+    }
+
+    fn append(&self, invocation: &mut ScriptInvocation<'_>, command: &Cmd) -> Result<(), Error> {
+        let words = command.args_iter();
+        if words.len() == 0 || words.len() > MAX_WORDS {
+            return Err(Error::invalid(format!(
+                "write refused: a command has 1 to {MAX_WORDS} words resource={:?} words={}",
+                self.resource,
+                words.len()
+            )));
+        }
+        invocation.arg(words.len());
+        for word in words {
+            match word {
+                Arg::Simple(word) => invocation.arg(word),
+                // A script cannot go on with a cursor; it begins one.
+                _ => invocation.arg(0),
+            };
+        }
+        Ok(())
+    }
+
+    fn outcome(
+        &self,
+        bearer: &dyn Bearer,
+        pass: &Pass,
+        mut replies: Vec<Value>,
+    ) -> Result<Vec<Value>, Error> {
+        if replies.is_empty() {
+            return Err(self.damaged("an empty reply"));
+        }
+        let facts = replies.split_off(1);
+        let tag: String = self.read(replies.remove(0))?;
+        match tag.as_str() {
+            "done" => Ok(facts),
+            "refused" => Err(self.refusal(bearer, pass, facts)?),
+            "failed" => {
+                let (index, message): (u64, String) = self.read(Value::Array(facts))?;
+                Err(self.command_failed(index, message))
+            }
+            _ => {
+                let (what,): (String,) = self.read(Value::Array(facts))?;
+                Err(self.damaged(format!("{tag}: {what}")))
+            }
+        }
+    }
+
+    fn refusal(
+        &self,
+        bearer: &dyn Bearer,
+        shown: &Pass,
+        facts: Vec<Value>,
+    ) -> Result<Error, Error> {
+        let (token, holder, name): (String, String, String) = self.read(Value::Array(facts))?;
+        let stored = self.pass(&token, &holder, name)?;
+        let Err(refusal) = judge(Some(&stored), shown) else {
+            return Err(self.damaged("the script refused what the rule admits"));
+        };
+        Ok(refused(bearer, &self.resource, shown, refusal))
+    }
+
+    fn pass(&self, token: &str, holder: &str, name: String) -> Result<Pass, Error> {
+        let token = token.parse().map_err(|error: Error| self.damaged(error))?;
+        let holder = holder.parse().map_err(|error: Error| self.damaged(error))?;
+        let name = Name::new(name).map_err(|error| self.damaged(error))?;
+        Ok(Pass::new(name, holder, token))
+    }
+
+    fn read<T: FromRedisValue>(&self, value: Value) -> Result<T, Error> {
+        from_redis_value(value).map_err(|error| self.damaged(error))
+    }
+
+    fn damaged(&self, what: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+        Error::new(
+            ErrorKind::Misconfigured,
+            format!(
+                "write failed: the fence's key is damaged resource={:?} key={:?}",
+                self.resource, self.key
+            ),
+        )
+        .with_source(what)
+    }
+
+    fn command_failed(&self, index: u64, message: String) -> Error {
+        let code = message.split_ascii_whitespace().next();
+        let kind = meaning(code.unwrap_or_default()).unwrap_or(ErrorKind::Invalid);
+        Error::new(
+            kind,
+            format!(
+                "write failed: the server refused a command, those before it are done resource={:?} command={index}",
+                self.resource
+            ),
+        )
+        .with_source(message)
+    }
+
+    fn failed(&self, action: &str, error: RedisError) -> Error {
+        let kind = match error.code().map(meaning) {
+            Some(kind) => kind.unwrap_or(ErrorKind::Misconfigured),
+            None if error.is_timeout() => ErrorKind::TimedOut,
+            None if error.kind() == RedisKind::AuthenticationFailed => ErrorKind::Denied,
+            None => ErrorKind::Unavailable,
+        };
+        Error::new(
+            kind,
+            format!("{action} failed resource={:?}", self.resource),
+        )
+        .with_source(error)
+    }
+}
+
+/// What an error code of the server's tells the caller to do, where the code itself says it.
+fn meaning(code: &str) -> Option<ErrorKind> {
+    match code {
+        "NOPERM" | "NOAUTH" | "WRONGPASS" => Some(ErrorKind::Denied),
+        "OOM" | "MISCONF" | "NOREPLICAS" | "CROSSSLOT" => Some(ErrorKind::Misconfigured),
+        "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
+        | "BUSY" | "NOSCRIPT" | "UNKILLABLE" => Some(ErrorKind::Unavailable),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_carries_the_resource_as_its_slot() {
+        let fence = Fence::new("ledger").expect("valid");
+        assert_eq!(fence.key(), "leasehold:fence:{ledger}");
+    }
+
+    #[test]
+    fn a_resource_with_braces_is_refused() {
+        assert!(Fence::new("a{b}").is_err());
+        assert!(Fence::new("").is_err());
+    }
+}

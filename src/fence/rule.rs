@@ -1,0 +1,116 @@
+//! The rule of the fence, as one plain function.
+//!
+//! Storage holds one [`Pass`] for each resource, its *row*. A pass is admitted if its token is above the row's, or equal
+//! and of the same holder, and its name is the row's. Guards that decide elsewhere (in a script, in SQL) say the same in
+//! their own language, and `conformance` holds them to this one.
+
+use super::{Pass, Refusal};
+
+/// What storage has to do for a pass that it admits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// The pass is new here: store it, durably, before anything is read or written under it.
+    Raise,
+    /// The pass is the row itself: its holder writes again.
+    Again,
+}
+
+/// Decides whether the bearer of `shown` may write where `stored` is the row, `None` if there is none yet.
+///
+/// ```
+/// use leasehold::fence::{Admission, Pass, Refusal, judge};
+/// # use leasehold::{Holder, Name, Token};
+/// # let client = uuid::Uuid::from_u128(1);
+/// # let pass = |claim, token| {
+/// #     let name = Name::new("nightly").expect("valid");
+/// #     Pass::new(name, Holder::new(client, claim), Token::new(token).expect("valid"))
+/// # };
+/// let (paused, successor) = (pass(1, 41), pass(2, 42));
+/// assert_eq!(judge(None, &paused), Ok(Admission::Raise));
+/// assert_eq!(judge(Some(&paused), &paused), Ok(Admission::Again));
+/// assert_eq!(judge(Some(&paused), &successor), Ok(Admission::Raise));
+/// assert_eq!(judge(Some(&successor), &paused), Err(Refusal::Stale { stored: successor.token }));
+/// ```
+///
+/// # Errors
+/// `Conflict` if the row is of another lease name, whatever the tokens, or has an equal token of another holder;
+/// `Stale` if its token is greater.
+pub fn judge(stored: Option<&Pass>, shown: &Pass) -> Result<Admission, Refusal> {
+    let Some(stored) = stored else {
+        return Ok(Admission::Raise);
+    };
+    if stored.name != shown.name {
+        return Err(Refusal::conflict(stored));
+    }
+    match shown.token.cmp(&stored.token) {
+        std::cmp::Ordering::Greater => Ok(Admission::Raise),
+        std::cmp::Ordering::Equal if stored.holder == shown.holder => Ok(Admission::Again),
+        std::cmp::Ordering::Equal => Err(Refusal::conflict(stored)),
+        std::cmp::Ordering::Less => Err(Refusal::Stale {
+            stored: stored.token,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{Holder, Name, Token};
+
+    fn pass(name: &str, claim: u64, token: u64) -> Pass {
+        Pass::new(
+            Name::new(name).expect("valid"),
+            Holder::new(Uuid::from_u128(7), claim),
+            Token::new(token).expect("valid"),
+        )
+    }
+
+    #[test]
+    fn the_first_pass_is_admitted_whatever_its_token() {
+        assert_eq!(judge(None, &pass("a", 1, 1)), Ok(Admission::Raise));
+    }
+
+    #[test]
+    fn a_holder_writes_many_times() {
+        let row = pass("a", 1, 5);
+        assert_eq!(judge(Some(&row), &row), Ok(Admission::Again));
+    }
+
+    #[test]
+    fn a_greater_token_is_admitted_of_any_holder() {
+        let row = pass("a", 1, 5);
+        for claim in [1, 2] {
+            assert_eq!(
+                judge(Some(&row), &pass("a", claim, 6)),
+                Ok(Admission::Raise)
+            );
+        }
+    }
+
+    #[test]
+    fn a_lower_token_is_stale_even_of_the_same_holder() {
+        let row = pass("a", 1, 5);
+        let stale = Refusal::Stale { stored: row.token };
+        for claim in [1, 2] {
+            assert_eq!(judge(Some(&row), &pass("a", claim, 4)), Err(stale.clone()));
+        }
+    }
+
+    #[test]
+    fn an_equal_token_of_another_holder_is_a_conflict() {
+        let row = pass("a", 1, 5);
+        let refusal = judge(Some(&row), &pass("a", 2, 5));
+        assert_eq!(refusal, Err(Refusal::conflict(&row)));
+    }
+
+    #[test]
+    fn another_lease_name_is_a_conflict_whatever_its_token() {
+        let row = pass("a", 1, 5);
+        for token in [4, 5, 6] {
+            let refusal = judge(Some(&row), &pass("b", 1, token));
+            assert_eq!(refusal, Err(Refusal::conflict(&row)));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A layer that puts an HTTP service behind a [`Gate`]: no handler runs for a stale holder.
+//!
+//! ```
+//! use axum::{Router, routing::put};
+//! use leasehold::fence::{gate::Gate, tower::FenceLayer};
+//!
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! # let folder = tempfile::tempdir()?;
+//! let gate = Gate::open(folder.path().join("fences")).await?;
+//! let fence = FenceLayer::new(gate, |request| request.uri.path().into());
+//! let service: Router = Router::new().route("/devices/{id}", put(async || "written")).layer(fence);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Guarantees
+//! 1. A request shows its pass in the header `Fencing-Token`; the handler runs inside the gate, and finds the
+//!    [`Pass`] among the request's extensions.
+//! 2. A stale pass is answered with 412, a missing one with 428, in the form of [`http`]; the handler does not run.
+//! 3. Safe methods need no pass. A `GET` that shows one raises the fence: so a new holder reads first and is not overtaken.
+//!
+//! # Assumptions
+//! The handler is done with the resource when it answers: what it spawns, and what its body streams later, is outside
+//! the gate. Requests are authenticated before this layer.
+//!
+//! # Errors
+//! The layer answers; it adds no errors to the service's own.
+//!
+//! # Cancel safety
+//! A request that is dropped leaves the gate together with its handler.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ::http::request::Parts;
+use ::http::{Request, Response};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::gate::{Entry, Gate};
+use super::{Pass, http};
+use crate::error::Error;
+
+/// Names the resource that a request writes to.
+type Resource = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
+
+/// Puts services behind a gate. The [module](self) says what it promises.
+#[derive(Clone)]
+pub struct FenceLayer {
+    gate: Gate,
+    resource: Resource,
+}
+
+/// A service behind a gate.
+#[derive(Clone)]
+pub struct Fenced<S> {
+    service: S,
+    fence: FenceLayer,
+}
+
+impl FenceLayer {
+    /// A layer in which `resource` names what a request writes to, such as a part of its path.
+    pub fn new(gate: Gate, resource: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
+        Self {
+            gate,
+            resource: Arc::new(resource),
+        }
+    }
+
+    /// The way in for this request, with its pass among the extensions. `None` for a reader that shows none.
+    async fn admit(&self, request: &mut Parts) -> Result<Option<Entry>, Error> {
+        let pass = http::parse(&request.headers)?;
+        if pass.is_none() && request.method.is_safe() {
+            return Ok(None);
+        }
+        let pass = Pass::required(pass.as_ref())?;
+        let resource = (self.resource)(request);
+        let entry = self.gate.enter(&resource, pass).await?;
+        request.extensions.insert(pass.clone());
+        Ok(Some(entry))
+    }
+}
+
+impl<S> Layer<S> for FenceLayer {
+    type Service = Fenced<S>;
+
+    fn layer(&self, service: S) -> Fenced<S> {
+        Fenced {
+            service,
+            fence: self.clone(),
+        }
+    }
+}
+
+impl<S, B, A> Service<Request<B>> for Fenced<S>
+where
+    S: Service<Request<B>, Response = Response<A>> + Clone + Send + 'static,
+    S::Future: Send,
+    B: Send + 'static,
+    A: From<String>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The one that was found ready is the one to call.
+        let next = self.service.clone();
+        let mut service = std::mem::replace(&mut self.service, next);
+        let fence = self.fence.clone();
+        Box::pin(async move {
+            let (mut parts, body) = request.into_parts();
+            let _inside = match fence.admit(&mut parts).await {
+                Ok(entry) => entry,
+                Err(error) => return Ok(http::answer(&error)),
+            };
+            service.call(Request::from_parts(parts, body)).await
+        })
+    }
+}
+
+impl fmt::Debug for FenceLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FenceLayer")
+            .field("gate", &self.gate)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Fenced<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fenced")
+            .field("service", &self.service)
+            .field("fence", &self.fence)
+            .finish()
+    }
+}

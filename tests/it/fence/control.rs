@@ -1,0 +1,224 @@
+//! The control: one little workload, with the fence and without. Two processes take turns at a lease; each reads a total,
+//! works, checks its lease and writes the total back. One of them is stopped on its way, until the other has been
+//! granted the lease and has written; then it goes on, and does not know.
+//!
+//! Without the fence it must be seen to lose writes, or this would prove nothing. `LEASEHOLD_TEST_PAUSES=200` makes it
+//! longer.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio::time::timeout;
+
+use self::storage::Storage;
+use self::writer::{Line, Role};
+use crate::harness::postgres_server::PostgresServer;
+use crate::harness::redis_server::RedisServer;
+use crate::harness::wait::{PATIENCE, until};
+
+mod storage;
+mod writer;
+
+/// What came of so many pauses.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Writes that storage acknowledged.
+    acknowledged: u64,
+    /// What the total says.
+    total: u64,
+    /// Writes that a fence refused.
+    refused: u64,
+    /// Rounds that a writer gave up, because it knew that its lease was over.
+    given_up: u64,
+}
+
+impl Tally {
+    fn lost(&self) -> u64 {
+        self.acknowledged - self.total
+    }
+}
+
+/// A process that writes.
+struct Writer {
+    process: Child,
+    line: Line,
+}
+
+impl Writer {
+    async fn start(test: &str, role: &Role, listener: &UnixListener) -> Self {
+        let process = Command::new(env::current_exe().expect("this test"))
+            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .env(Role::VARIABLE, role.to_text())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("this test starts");
+        let (stream, _) = timeout(PATIENCE, listener.accept())
+            .await
+            .expect("it is soon there")
+            .expect("it connects");
+        Self {
+            process,
+            line: Line::new(stream),
+        }
+    }
+
+    async fn stop(&self) {
+        self.signal(Signal::STOP);
+        let stat = format!("/proc/{}/stat", self.process.id());
+        until("the process to stand still", async || {
+            let stat = std::fs::read_to_string(&stat).expect("it is our child");
+            stat.contains(") T ").then_some(())
+        })
+        .await;
+    }
+
+    fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).expect("it is our child");
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Two writers, one of which is stopped in each round.
+async fn run(test: &str, storage: &Storage, leases: &str, is_fenced: bool) -> Tally {
+    let folder = TempDir::new().expect("a temporary folder");
+    let socket = folder.path().join("orders");
+    let listener = UnixListener::bind(&socket).expect("the folder is ours");
+    storage.prepare().await;
+    let role = Role {
+        socket,
+        leases: leases.into(),
+        storage: storage.clone(),
+        is_fenced,
+    };
+    let mut stopped = Writer::start(test, &role, &listener).await;
+    let mut rival = Writer::start(test, &role, &listener).await;
+    let mut tally = Tally::default();
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..pauses() {
+        let place = ["granted", "read", "checked"][random.usize(..3)];
+        for outcome in round(&mut stopped, &mut rival, place).await {
+            match outcome.as_str() {
+                "wrote" => tally.acknowledged += 1,
+                "refused" => tally.refused += 1,
+                "given up" => tally.given_up += 1,
+                other => panic!("a writer answered {other}"),
+            }
+        }
+        std::mem::swap(&mut stopped, &mut rival);
+    }
+    tally.total = storage.total().await;
+    println!(
+        "{test} fenced={is_fenced} pauses={} lost={} {tally:?}",
+        pauses(),
+        tally.lost()
+    );
+    tally
+}
+
+/// How both writers fared while one was stopped at this place.
+async fn round(stopped: &mut Writer, rival: &mut Writer, place: &str) -> [String; 2] {
+    stopped.line.say(place).await;
+    let reached = stopped.line.hear().await;
+    if reached != "there" {
+        // It lost its lease before it came so far: a busy machine.
+        rival.line.say("nowhere").await;
+        return [reached, rival.line.hear().await];
+    }
+    stopped.stop().await;
+    // Nothing but the write, or what is left before it, happens when it goes on.
+    stopped.line.say("on").await;
+    rival.line.say("nowhere").await;
+    let ahead = timeout(Duration::from_secs(3), rival.line.hear()).await;
+    // Without an answer it was stopped inside a renewal, with the lease file locked: then this round has no rival.
+    stopped.go_on();
+    let behind = stopped.line.hear().await;
+    match ahead {
+        Ok(ahead) => [ahead, behind],
+        Err(_) => [rival.line.hear().await, behind],
+    }
+}
+
+fn pauses() -> u64 {
+    let told = env::var("LEASEHOLD_TEST_PAUSES").ok();
+    told.map_or(20, |told| told.parse().expect("a number of pauses"))
+}
+
+/// Both runs, in this process or in a writer's.
+async fn control(test: &str, storage: impl AsyncFn() -> (Storage, String)) {
+    let test = format!("fence::control::{test}");
+    let (first, leases) = storage().await;
+    let unfenced = run(&test, &first, &leases, false).await;
+    assert!(
+        unfenced.lost() > 0,
+        "the control lost nothing: {unfenced:?}"
+    );
+    let (second, leases) = storage().await;
+    let fenced = run(&test, &second, &leases, true).await;
+    assert_eq!(fenced.lost(), 0, "{fenced:?}");
+    assert!(fenced.refused > 0, "{fenced:?}");
+}
+
+fn sqlite(path: &Path) -> String {
+    format!("sqlite:{}", path.display())
+}
+
+fn in_folder(folder: &TempDir, name: &str) -> PathBuf {
+    folder.path().join(name)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_writer_loses_writes_on_sqlite_only_without_the_fence() {
+    if let Some(role) = Role::of_this_process() {
+        return role.play().await;
+    }
+    let folders = [(); 2].map(|()| TempDir::new().expect("a temporary folder"));
+    let mut next = folders.iter();
+    let name = "a_paused_writer_loses_writes_on_sqlite_only_without_the_fence";
+    let next = std::sync::Mutex::new(&mut next);
+    control(name, async || {
+        let folder = next.lock().unwrap().next().expect("two runs");
+        // A file of its own: a writer that is stopped inside its transaction must not stop the leases.
+        let leases = sqlite(&in_folder(folder, "leases.db"));
+        (Storage::Sqlite(in_folder(folder, "ledger.db")), leases)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_writer_loses_writes_on_postgres_only_without_the_fence() {
+    if let Some(role) = Role::of_this_process() {
+        return role.play().await;
+    }
+    let redis = RedisServer::start().await;
+    let name = "a_paused_writer_loses_writes_on_postgres_only_without_the_fence";
+    control(name, async || {
+        let database = PostgresServer::database().await;
+        (Storage::Postgres(database.url()), redis.url())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_writer_loses_writes_on_redis_only_without_the_fence() {
+    if let Some(role) = Role::of_this_process() {
+        return role.play().await;
+    }
+    let redis = RedisServer::start().await;
+    let name = "a_paused_writer_loses_writes_on_redis_only_without_the_fence";
+    control(name, async || (Storage::Redis(redis.url()), redis.url())).await;
+}

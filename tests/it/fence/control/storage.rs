@@ -1,0 +1,185 @@
+//! Where the control's total is kept. The work between read and write is long, so each has a transaction of its own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use deadpool_redis::redis::{self, AsyncCommands};
+use leasehold::Error;
+use leasehold::fence::{self, Pass};
+use serde::{Deserialize, Serialize};
+use tokio_postgres::NoTls;
+
+const RESOURCE: &str = "ledger";
+const KEY: &str = "total:{ledger}";
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Storage {
+    Sqlite(PathBuf),
+    Postgres(String),
+    Redis(String),
+}
+
+impl Storage {
+    /// A total of nothing.
+    pub(super) async fn prepare(&self) {
+        match self {
+            Self::Sqlite(_) => {
+                let connection = self.sqlite();
+                sqlite_fence().create_table(&connection).expect("made");
+                connection
+                    .execute_batch(
+                        "CREATE TABLE ledger (total INTEGER); INSERT INTO ledger VALUES (0)",
+                    )
+                    .expect("made");
+            }
+            Self::Postgres(_) => {
+                let client = self.postgres().await;
+                postgres_fence().create_table(&client).await.expect("made");
+                client
+                    .batch_execute(
+                        "CREATE TABLE ledger (total BIGINT); INSERT INTO ledger VALUES (0)",
+                    )
+                    .await
+                    .expect("made");
+            }
+            Self::Redis(_) => {
+                let mut connection = self.redis().await;
+                let () = redis::cmd("DEL")
+                    .arg(KEY)
+                    .arg(redis_fence().key())
+                    .query_async(&mut connection)
+                    .await
+                    .expect("told");
+                let () = connection.set(KEY, 0).await.expect("told");
+            }
+        }
+    }
+
+    /// What it is in the end.
+    pub(super) async fn total(&self) -> u64 {
+        self.read(None).await.expect("read")
+    }
+
+    /// Reads the total, after raising the fence if there is one.
+    pub(super) async fn read(&self, pass: Option<&Pass>) -> Result<u64, Error> {
+        match self {
+            Self::Sqlite(_) => {
+                let mut connection = self.sqlite();
+                if let Some(pass) = pass {
+                    let raised = sqlite_fence().begin(&mut connection, pass)?;
+                    raised.commit().expect("committed");
+                }
+                let total = connection
+                    .query_row("SELECT total FROM ledger", [], |row| row.get::<_, i64>(0));
+                Ok(total.expect("read").cast_unsigned())
+            }
+            Self::Postgres(_) => {
+                let mut client = self.postgres().await;
+                if let Some(pass) = pass {
+                    let raised = postgres_fence().begin(&mut client, pass).await?;
+                    raised.commit().await.expect("committed");
+                }
+                let row = client.query_one("SELECT total FROM ledger", &[]).await;
+                Ok(row.expect("read").get::<_, i64>(0).cast_unsigned())
+            }
+            Self::Redis(_) => {
+                let mut connection = self.redis().await;
+                if let Some(pass) = pass {
+                    redis_fence().raise(&mut connection, pass).await?;
+                }
+                Ok(connection.get(KEY).await.expect("read"))
+            }
+        }
+    }
+
+    /// Writes the total, under the fence if there is one.
+    pub(super) async fn write(&self, total: u64, pass: Option<&Pass>) -> Result<(), Error> {
+        match self {
+            Self::Sqlite(_) => {
+                let mut connection = self.sqlite();
+                let transaction = match pass {
+                    Some(pass) => sqlite_fence().begin(&mut connection, pass)?,
+                    None => connection.transaction().expect("begun"),
+                };
+                let total = total.cast_signed();
+                transaction
+                    .execute("UPDATE ledger SET total = ?1", [total])
+                    .expect("written");
+                transaction.commit().expect("committed");
+            }
+            Self::Postgres(_) => {
+                let mut client = self.postgres().await;
+                let transaction = match pass {
+                    Some(pass) => postgres_fence().begin(&mut client, pass).await?,
+                    None => client.transaction().await.expect("begun"),
+                };
+                let total = total.cast_signed();
+                transaction
+                    .execute("UPDATE ledger SET total = $1", &[&total])
+                    .await
+                    .expect("written");
+                transaction.commit().await.expect("committed");
+            }
+            Self::Redis(_) => {
+                let mut connection = self.redis().await;
+                let mut commands = redis::pipe();
+                commands.set(KEY, total);
+                match pass {
+                    Some(pass) => {
+                        redis_fence()
+                            .write(&mut connection, pass, &commands)
+                            .await?
+                    }
+                    None => commands
+                        .query_async(&mut connection)
+                        .await
+                        .expect("written"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sqlite(&self) -> rusqlite::Connection {
+        let Self::Sqlite(path) = self else {
+            panic!("{self:?} is no file");
+        };
+        let connection = rusqlite::Connection::open(path).expect("a local file");
+        connection
+            .busy_timeout(Duration::from_secs(5))
+            .expect("a valid time");
+        connection
+    }
+
+    async fn postgres(&self) -> tokio_postgres::Client {
+        let Self::Postgres(url) = self else {
+            panic!("{self:?} is no Postgres");
+        };
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("it is up");
+        tokio::spawn(connection);
+        client
+    }
+
+    async fn redis(&self) -> redis::aio::MultiplexedConnection {
+        let Self::Redis(url) = self else {
+            panic!("{self:?} is no Redis");
+        };
+        let client = redis::Client::open(url.as_str()).expect("a valid URL");
+        client
+            .get_multiplexed_async_connection()
+            .await
+            .expect("it is up")
+    }
+}
+
+fn sqlite_fence() -> fence::rusqlite::Fence {
+    fence::rusqlite::Fence::new(RESOURCE).expect("valid")
+}
+
+fn postgres_fence() -> fence::tokio_postgres::Fence {
+    fence::tokio_postgres::Fence::new(RESOURCE).expect("valid")
+}
+
+fn redis_fence() -> fence::redis::Fence {
+    fence::redis::Fence::new(RESOURCE).expect("valid")
+}

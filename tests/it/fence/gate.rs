@@ -1,0 +1,318 @@
+//! The durable gate, on files.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::fence::conformance::{self, Guarded};
+use leasehold::fence::gate::{Gate, Journal};
+use leasehold::fence::{Blocked, Pass, Refusal, Reply};
+use leasehold::{Error, ErrorKind};
+use tempfile::TempDir;
+use tokio::sync::{RwLock, Semaphore};
+use tokio::time::timeout;
+
+use super::pass;
+use crate::harness::wait::{PATIENCE, until};
+
+/// A service with a register for each resource, behind a gate that can be restarted.
+#[derive(Debug)]
+struct Service {
+    gate: RwLock<Option<Gate>>,
+    registers: Mutex<HashMap<String, String>>,
+    path: PathBuf,
+    _folder: TempDir,
+}
+
+impl Service {
+    async fn new() -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let path = folder.path().join("fences");
+        Self {
+            gate: RwLock::new(Some(Gate::open(&path).await.expect("opened"))),
+            registers: Mutex::default(),
+            path,
+            _folder: folder,
+        }
+    }
+
+    async fn gate(&self) -> Gate {
+        let gate = self.gate.read().await;
+        gate.clone().expect("it is open")
+    }
+}
+
+impl Guarded for Service {
+    fn raise<'a>(
+        &'a self,
+        resource: &'a str,
+        shown: Option<&'a Pass>,
+    ) -> Reply<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.gate()
+                .await
+                .raise(resource, Pass::required(shown)?)
+                .await
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        resource: &'a str,
+        shown: Option<&'a Pass>,
+        value: &'a str,
+    ) -> Reply<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let gate = self.gate().await;
+            let entry = gate.enter(resource, Pass::required(shown)?).await?;
+            // A handler takes its time.
+            tokio::task::yield_now().await;
+            let mut registers = self.registers.lock().unwrap();
+            registers.insert(resource.into(), value.into());
+            drop(entry);
+            Ok(())
+        })
+    }
+
+    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>> {
+        Box::pin(async move { self.registers.lock().unwrap().get(resource).cloned() })
+    }
+
+    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>> {
+        Box::pin(async move { self.gate().await.row(resource).await })
+    }
+
+    fn restart(&self) -> Reply<'_, ()> {
+        Box::pin(async {
+            let mut gate = self.gate.write().await;
+            *gate = None;
+            // A raise that is being made durable has the file until it is.
+            let free = async {
+                loop {
+                    match Gate::open(&self.path).await {
+                        Ok(gate) => return gate,
+                        Err(_) => tokio::task::yield_now().await,
+                    }
+                }
+            };
+            *gate = Some(
+                timeout(PATIENCE, free)
+                    .await
+                    .expect("the file is free soon"),
+            );
+        })
+    }
+}
+
+/// A journal that keeps a row only when it is let, and can be told to fail.
+#[derive(Debug, Clone, Default)]
+struct Held {
+    kept: Arc<Mutex<Vec<(String, Pass)>>>,
+    lets: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
+}
+
+impl Held {
+    fn lets(&self, resource: &str) -> Arc<Semaphore> {
+        let mut lets = self.lets.lock().unwrap();
+        let let_through = lets.entry(resource.into());
+        let_through
+            .or_insert_with(|| Arc::new(Semaphore::new(0)))
+            .clone()
+    }
+
+    fn kept(&self) -> Vec<(String, Pass)> {
+        self.kept.lock().unwrap().clone()
+    }
+}
+
+impl Journal for Held {
+    fn load(&self) -> Reply<'_, Result<Vec<(String, Pass)>, Error>> {
+        let kept = self.kept();
+        Box::pin(async { Ok(kept) })
+    }
+
+    fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> Reply<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let Ok(permit) = self.lets(resource).acquire_owned().await else {
+                return Err(Error::new(ErrorKind::Unavailable, "keep failed: as told"));
+            };
+            permit.forget();
+            let mut kept = self.kept.lock().unwrap();
+            kept.push((resource.into(), pass.clone()));
+            Ok(())
+        })
+    }
+}
+
+const AT_ONCE: Duration = Duration::from_millis(50);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gate_keeps_the_contract() {
+    conformance::check(Arc::new(Service::new().await)).await;
+}
+
+#[tokio::test]
+async fn nobody_is_let_in_before_the_raise_is_durable() {
+    let journal = Held::default();
+    let gate = Gate::with_journal(journal.clone()).await.expect("opened");
+    let first = pass(1, 1);
+    let mut enter = Box::pin(gate.enter("a", &first));
+    assert!(timeout(AT_ONCE, &mut enter).await.is_err());
+    assert_eq!(journal.kept(), []);
+    journal.lets("a").add_permits(1);
+    let entry = enter.await.expect("let in");
+    assert_eq!(entry.pass(), &first);
+    assert_eq!(journal.kept(), [("a".into(), first)]);
+}
+
+#[tokio::test]
+async fn a_raise_that_is_dropped_while_it_is_made_durable_counts() {
+    let journal = Held::default();
+    let gate = Gate::with_journal(journal.clone()).await.expect("opened");
+    let (first, second) = (pass(1, 1), pass(2, 2));
+    let entering = timeout(AT_ONCE, gate.enter("a", &second)).await;
+    assert!(entering.is_err());
+    journal.lets("a").add_permits(1);
+    let error = gate.enter("a", &first).await.expect_err("refused");
+    assert_eq!(
+        Refusal::of(&error),
+        Some(&Refusal::Stale {
+            stored: second.token
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_journal_that_fails_lets_nobody_in() {
+    let journal = Held::default();
+    let gate = Gate::with_journal(journal.clone()).await.expect("opened");
+    journal.lets("a").close();
+    let error = gate.enter("a", &pass(1, 1)).await.expect_err("not durable");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(gate.row("a").await, None);
+}
+
+#[tokio::test]
+async fn entries_of_one_pass_are_side_by_side_and_resources_do_not_wait_for_each_other() {
+    let journal = Held::default();
+    let gate = Gate::with_journal(journal.clone()).await.expect("opened");
+    journal.lets("a").add_permits(1);
+    let first = pass(1, 1);
+    let one = gate.enter("a", &first).await.expect("let in");
+    let two = gate.enter("a", &first).await.expect("let in beside it");
+    // While `b` is being made durable, `a` goes on.
+    let gate_b = gate.clone();
+    let raising = tokio::spawn(async move { gate_b.raise("b", &pass(1, 1)).await });
+    until("the journal to be asked for b", async || {
+        let lets = journal.lets.lock().unwrap();
+        lets.contains_key("b").then_some(())
+    })
+    .await;
+    drop((one, two));
+    drop(gate.enter("a", &first).await.expect("let in again"));
+    journal.lets("b").add_permits(1);
+    raising.await.expect("no panic").expect("raised");
+}
+
+#[tokio::test]
+async fn a_raise_waits_for_older_entries_and_is_blocked_and_typed_in_the_end() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let gate = Gate::open(folder.path().join("fences"))
+        .await
+        .expect("opened");
+    let gate = gate.with_patience(AT_ONCE);
+    let (older, successor) = (pass(1, 1), pass(2, 2));
+    let entry = gate.enter("a", &older).await.expect("let in");
+    let error = gate.raise("a", &successor).await.expect_err("blocked");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(Blocked::of(&error).is_some());
+    drop(entry);
+    gate.raise("a", &successor).await.expect("raised");
+    assert!(gate.enter("a", &older).await.is_err());
+}
+
+#[tokio::test]
+async fn one_process_at_a_time_has_the_file() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("fences");
+    let gate = Gate::open(&path).await.expect("opened");
+    let error = Gate::open(&path).await.expect_err("taken");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    drop(gate);
+    Gate::open(&path).await.expect("free again");
+}
+
+#[tokio::test]
+async fn an_unfinished_last_line_is_cut_off_and_what_follows_is_kept() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("fences");
+    let gate = Gate::open(&path).await.expect("opened");
+    gate.raise("a", &pass(1, 1)).await.expect("raised");
+    gate.raise("b", &pass(2, 2)).await.expect("raised");
+    drop(gate);
+    let whole = fs::read(&path).expect("read");
+    let first_line = whole
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .expect("a head")
+        + 1;
+    for end in 0..whole.len() {
+        fs::write(&path, &whole[..end]).expect("written");
+        let gate = Gate::open(&path).await.expect("opened");
+        let rows = [gate.row("a").await, gate.row("b").await];
+        let finished = whole[..end].iter().filter(|byte| **byte == b'\n').count();
+        let expected = [pass(1, 1), pass(2, 2)];
+        for (index, row) in rows.into_iter().enumerate() {
+            let is_kept = index + 2 <= finished;
+            assert_eq!(
+                row,
+                is_kept.then(|| expected[index].clone()),
+                "cut at {end}"
+            );
+        }
+        gate.raise("c", &pass(3, 3)).await.expect("raised");
+        drop(gate);
+        let gate = Gate::open(&path).await.expect("opened");
+        assert_eq!(gate.row("c").await, Some(pass(3, 3)), "cut at {end}");
+    }
+    assert!(first_line > 1);
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_and_left_alone() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("fences");
+    let gate = Gate::open(&path).await.expect("opened");
+    gate.raise("a", &pass(1, 1)).await.expect("raised");
+    gate.raise("b", &pass(2, 2)).await.expect("raised");
+    drop(gate);
+    let whole = fs::read_to_string(&path).expect("read");
+    for damaged in [
+        whole.replacen("\"token\":1", "\"token\":x", 1),
+        whole.replacen("gate 1", "gate 2", 1),
+        "somebody else's\n".into(),
+        "somebody else's".into(),
+    ] {
+        fs::write(&path, &damaged).expect("written");
+        let error = Gate::open(&path).await.expect_err(&damaged);
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{damaged}");
+        assert_eq!(fs::read_to_string(&path).expect("read"), damaged);
+    }
+}
+
+#[tokio::test]
+async fn the_file_does_not_grow_without_end() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("fences");
+    let gate = Gate::open(&path).await.expect("opened");
+    for token in 1..=3_000 {
+        gate.raise("a", &pass(1, token)).await.expect("raised");
+    }
+    let lines = fs::read_to_string(&path).expect("read").lines().count();
+    assert!(lines < 1_200, "{lines}");
+    drop(gate);
+    let gate = Gate::open(&path).await.expect("opened");
+    assert_eq!(gate.row("a").await, Some(pass(1, 3_000)));
+}

@@ -1,0 +1,27 @@
+//! Storage that refuses a stale holder, on the real storage.
+
+mod control;
+mod gate;
+mod http;
+mod lease;
+mod planted;
+mod postgres;
+mod redis;
+mod sqlite;
+
+use leasehold::fence::Pass;
+use leasehold::{Holder, Name, Token};
+use uuid::Uuid;
+
+/// The pass of a claim of this test's client.
+fn pass(claim: u64, token: u64) -> Pass {
+    pass_for("nightly", claim, token)
+}
+
+fn pass_for(name: &str, claim: u64, token: u64) -> Pass {
+    Pass::new(
+        Name::new(name).expect("valid"),
+        Holder::new(Uuid::from_u128(7), claim),
+        Token::new(token).expect("valid"),
+    )
+}

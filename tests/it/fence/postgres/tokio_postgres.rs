@@ -1,0 +1,407 @@
+//! Through `tokio-postgres`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::fence::Reply;
+use leasehold::fence::conformance::{self, Guarded};
+use leasehold::fence::tokio_postgres::Fence;
+use leasehold::fence::{Blocked, Pass, Refusal, judge};
+use leasehold::{Error, ErrorKind};
+use tokio_postgres::{Client, IsolationLevel};
+
+use crate::fence::{pass, pass_for};
+use crate::harness::postgres_server::{Database, PostgresServer};
+
+/// A database with a register for each resource, and a few connections, as processes have one each.
+#[derive(Debug)]
+struct Registers {
+    clients: pool::Clients,
+    reader: Client,
+    isolation: IsolationLevel,
+}
+
+/// A pool of the test's own.
+mod pool {
+    use tokio::sync::{Mutex, MutexGuard};
+    use tokio_postgres::Client;
+
+    #[derive(Debug)]
+    pub(super) struct Clients(Vec<Mutex<Client>>);
+
+    impl Clients {
+        pub(super) fn new(clients: Vec<Client>) -> Self {
+            Self(clients.into_iter().map(Mutex::new).collect())
+        }
+
+        pub(super) async fn any(&self) -> MutexGuard<'_, Client> {
+            for client in &self.0 {
+                if let Ok(client) = client.try_lock() {
+                    return client;
+                }
+            }
+            self.0[0].lock().await
+        }
+    }
+}
+
+fn fence(resource: &str) -> Fence {
+    Fence::new(resource).expect("a valid resource")
+}
+
+async fn prepare(database: &Database) -> Client {
+    let client = database.connect().await;
+    fence("any").create_table(&client).await.expect("made");
+    client
+        .batch_execute("CREATE TABLE register (resource TEXT PRIMARY KEY, value TEXT)")
+        .await
+        .expect("made");
+    client
+}
+
+async fn set(client: &impl tokio_postgres::GenericClient, resource: &str, value: &str) {
+    const SET: &str = "
+        INSERT INTO register VALUES ($1, $2)
+        ON CONFLICT (resource) DO UPDATE SET value = excluded.value";
+    client
+        .execute(SET, &[&resource, &value])
+        .await
+        .expect("written");
+}
+
+async fn get(client: &impl tokio_postgres::GenericClient, resource: &str) -> Option<String> {
+    let row = client
+        .query_opt(
+            "SELECT value FROM register WHERE resource = $1",
+            &[&resource],
+        )
+        .await
+        .expect("read")?;
+    row.get(0)
+}
+
+impl Registers {
+    async fn new(isolation: IsolationLevel) -> Self {
+        let database = PostgresServer::database().await;
+        let reader = prepare(&database).await;
+        let mut clients = Vec::new();
+        for _ in 0..6 {
+            clients.push(database.connect().await);
+        }
+        Self {
+            clients: pool::Clients::new(clients),
+            reader,
+            isolation,
+        }
+    }
+
+    /// One attempt; the user's part of what a serialization failure asks for is in `write`.
+    async fn attempt(&self, resource: &str, pass: &Pass, value: Option<&str>) -> Result<(), Error> {
+        let mut client = self.clients.any().await;
+        let transaction = client
+            .build_transaction()
+            .isolation_level(self.isolation)
+            .start()
+            .await
+            .expect("begun");
+        fence(resource).raise(&transaction, pass).await?;
+        if let Some(value) = value {
+            set(&transaction, resource, value).await;
+        }
+        transaction.commit().await.expect("committed");
+        Ok(())
+    }
+
+    async fn repeated(
+        &self,
+        resource: &str,
+        pass: &Pass,
+        value: Option<&str>,
+    ) -> Result<(), Error> {
+        loop {
+            match self.attempt(resource, pass, value).await {
+                Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                answer => return answer,
+            }
+        }
+    }
+}
+
+impl Guarded for Registers {
+    fn raise<'a>(
+        &'a self,
+        resource: &'a str,
+        shown: Option<&'a Pass>,
+    ) -> Reply<'a, Result<(), Error>> {
+        Box::pin(async move { self.repeated(resource, Pass::required(shown)?, None).await })
+    }
+
+    fn write<'a>(
+        &'a self,
+        resource: &'a str,
+        shown: Option<&'a Pass>,
+        value: &'a str,
+    ) -> Reply<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.repeated(resource, Pass::required(shown)?, Some(value))
+                .await
+        })
+    }
+
+    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>> {
+        Box::pin(get(&self.reader, resource))
+    }
+
+    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>> {
+        Box::pin(async move { fence(resource).row(&self.reader).await.expect("read") })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokio_postgres_keeps_the_contract_at_read_committed() {
+    conformance::check(Arc::new(
+        Registers::new(IsolationLevel::ReadCommitted).await,
+    ))
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokio_postgres_keeps_the_contract_at_repeatable_read() {
+    conformance::check(Arc::new(
+        Registers::new(IsolationLevel::RepeatableRead).await,
+    ))
+    .await;
+}
+
+#[tokio::test]
+async fn a_raise_behind_a_paused_transaction_is_blocked_and_typed() {
+    let database = PostgresServer::database().await;
+    let mut paused = prepare(&database).await;
+    let open = fence("a")
+        .begin(&mut paused, &pass(1, 1))
+        .await
+        .expect("raised");
+    let mut successor = database.connect().await;
+    let impatient = fence("a")
+        .with_lock_timeout(Duration::from_millis(50))
+        .expect("valid");
+    let error = impatient
+        .begin(&mut successor, &pass(2, 2))
+        .await
+        .err()
+        .expect("blocked");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error:?}");
+    assert!(Blocked::of(&error).is_some(), "{error:?}");
+    set(&open, "a", "late but first").await;
+    open.commit().await.expect("committed");
+    let raised = impatient
+        .begin(&mut successor, &pass(2, 2))
+        .await
+        .expect("raised");
+    assert_eq!(get(&raised, "a").await.as_deref(), Some("late but first"));
+    raised.commit().await.expect("committed");
+    let error = fence("a")
+        .begin(&mut paused, &pass(1, 1))
+        .await
+        .err()
+        .expect("refused");
+    let stored = pass(2, 2).token;
+    assert_eq!(Refusal::of(&error), Some(&Refusal::Stale { stored }));
+}
+
+#[tokio::test]
+async fn a_waiting_successor_reads_what_the_paused_holder_committed_or_begins_again() {
+    for isolation in [
+        IsolationLevel::ReadCommitted,
+        IsolationLevel::RepeatableRead,
+        IsolationLevel::Serializable,
+    ] {
+        let database = PostgresServer::database().await;
+        let mut older = prepare(&database).await;
+        let first = fence("a")
+            .begin(&mut older, &pass(1, 1))
+            .await
+            .expect("raised");
+        set(&first, "a", "before").await;
+        first.commit().await.expect("committed");
+        // Under the row's own pass: nothing in the row changes, and yet a snapshot from before it must not be read.
+        let open = fence("a")
+            .begin(&mut older, &pass(1, 1))
+            .await
+            .expect("raised");
+        set(&open, "a", "after").await;
+        let mut client = database.connect().await;
+        let successor = client
+            .build_transaction()
+            .isolation_level(isolation)
+            .start()
+            .await
+            .expect("begun");
+        let (fence, successor_pass) = (fence("a"), pass(2, 2));
+        let mut raise = Box::pin(fence.raise(&successor, &successor_pass));
+        let waiting = tokio::time::timeout(Duration::from_millis(50), &mut raise).await;
+        assert!(waiting.is_err(), "the raise waits for the open write");
+        open.commit().await.expect("committed");
+        match raise.await {
+            Ok(()) => assert_eq!(
+                get(&successor, "a").await.as_deref(),
+                Some("after"),
+                "{isolation:?}"
+            ),
+            Err(error) => {
+                assert_ne!(format!("{isolation:?}"), "ReadCommitted");
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                assert!(
+                    error.to_string().contains("repeat the whole transaction"),
+                    "{error}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_before_the_raise_is_refused() {
+    let database = PostgresServer::database().await;
+    let mut client = prepare(&database).await;
+    let transaction = client.transaction().await.expect("begun");
+    assert_eq!(get(&transaction, "a").await, None);
+    let error = fence("a")
+        .raise(&transaction, &pass(1, 1))
+        .await
+        .expect_err("too late");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+    assert!(error.to_string().contains("first statement"), "{error}");
+    transaction.rollback().await.expect("rolled back");
+    assert_eq!(fence("a").row(&client).await.expect("read"), None);
+}
+
+#[tokio::test]
+async fn several_fences_are_raised_in_one_transaction() {
+    let database = PostgresServer::database().await;
+    let mut client = prepare(&database).await;
+    let transaction = fence("a")
+        .begin(&mut client, &pass(1, 1))
+        .await
+        .expect("raised");
+    let other = pass_for("weekly", 2, 9);
+    fence("b")
+        .raise_also(&transaction, &other)
+        .await
+        .expect("raised");
+    transaction.commit().await.expect("committed");
+    assert_eq!(
+        fence("a").row(&client).await.expect("read"),
+        Some(pass(1, 1))
+    );
+    assert_eq!(fence("b").row(&client).await.expect("read"), Some(other));
+}
+
+#[tokio::test]
+async fn a_missing_table_is_named() {
+    let database = PostgresServer::database().await;
+    let mut client = database.connect().await;
+    let error = fence("a")
+        .begin(&mut client, &pass(1, 1))
+        .await
+        .err()
+        .expect("no table");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(error.to_string().contains("create_table"), "{error}");
+}
+
+#[tokio::test]
+async fn a_read_only_transaction_cannot_raise() {
+    let database = PostgresServer::database().await;
+    let mut client = prepare(&database).await;
+    let transaction = client
+        .build_transaction()
+        .read_only(true)
+        .start()
+        .await
+        .expect("begun");
+    let error = fence("a")
+        .raise(&transaction, &pass(1, 1))
+        .await
+        .expect_err("read-only");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_transaction_cut_off_by_the_server_leaves_no_raise() {
+    let database = PostgresServer::database().await;
+    let mut client = prepare(&database).await;
+    let administrator = database.connect().await;
+    let transaction = fence("a")
+        .begin(&mut client, &pass(1, 1))
+        .await
+        .expect("raised");
+    set(&transaction, "a", "cut off").await;
+    administrator
+        .execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()", &[])
+        .await
+        .expect("ended");
+    assert!(transaction.commit().await.is_err());
+    assert_eq!(fence("a").row(&administrator).await.expect("read"), None);
+    let error = fence("a")
+        .begin(&mut client, &pass(1, 1))
+        .await
+        .err()
+        .expect("gone");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+}
+
+/// The statement as the page on fences gives it.
+fn documented_one_row_form() -> &'static str {
+    let page = include_str!("../../../../src/fence/README.md");
+    let (_, rest) = page
+        .split_once("```sql\n")
+        .expect("the page has the statement");
+    rest.split_once("```").expect("the statement ends").0
+}
+
+#[tokio::test]
+async fn the_documented_one_row_form_keeps_to_the_rule() {
+    let database = PostgresServer::database().await;
+    let client = database.connect().await;
+    let table = "CREATE TABLE account (id INT, balance INT, fence_token BIGINT, fence_holder TEXT, fence_name TEXT)";
+    client.batch_execute(table).await.expect("made");
+    let row = "INSERT INTO account VALUES (7, 0, 2, $1, 'nightly')";
+    let known = pass(1, 2);
+    client
+        .execute(row, &[&known.holder.to_string()])
+        .await
+        .expect("made");
+    let statement = client
+        .prepare(documented_one_row_form())
+        .await
+        .expect("it is SQL");
+    let mut stored = known.clone();
+    for (balance, shown) in [
+        known,
+        pass(1, 1),
+        pass(2, 2),
+        pass_for("weekly", 3, 9),
+        pass(2, 3),
+        pass(1, 2),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let balance = i32::try_from(balance).expect("a few");
+        let (token, holder) = (shown.token.get().cast_signed(), shown.holder.to_string());
+        let changed = client
+            .execute(
+                &statement,
+                &[&balance, &token, &holder, &7, &shown.name.as_str()],
+            )
+            .await
+            .expect("answered");
+        let admitted = judge(Some(&stored), &shown).is_ok();
+        assert_eq!(changed == 1, admitted, "{shown:?}");
+        if admitted {
+            stored = shown;
+        }
+    }
+    assert_eq!(stored, pass(2, 3));
+}
