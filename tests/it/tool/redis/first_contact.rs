@@ -8,7 +8,7 @@ use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::now;
 
 /// For the process itself to start and end on a busy machine.
-const SLACK: Duration = Duration::from_secs(2);
+const SLACK: Duration = Duration::from_secs(1);
 
 /// A run on this store that must fail with this code, before its command is started.
 fn fails(url: &str, options: &[&str], code: i32) -> Ended {
@@ -57,11 +57,11 @@ async fn a_server_that_says_nothing_is_69_within_the_limit() {
 }
 
 #[tokio::test]
-async fn every_command_gives_up_on_a_silent_server_with_69() {
+async fn every_command_gives_up_on_a_silent_server_within_the_limit() {
     let server = RedisServer::start().await;
     server.pause();
     let place = Place::new();
-    for command in ["status", "wait x", "evict x"] {
+    for command in ["status x", "wait x", "evict x"] {
         let mut arguments: Vec<_> = command.split(' ').collect();
         let url = server.url();
         arguments.extend(["--store", &url, "--connect-timeout", "300ms"]);
@@ -69,7 +69,8 @@ async fn every_command_gives_up_on_a_silent_server_with_69() {
         let ended = place.start(place.tool(&arguments)).end();
         let took = now().since(began);
         assert_eq!(ended.code, Some(69), "{command}: {ended:?}");
-        eprintln!("{command} gave up after {took:?}");
+        let limit = Duration::from_millis(300) + SLACK;
+        assert!(took < limit, "{command} gave up after {took:?}");
     }
 }
 
