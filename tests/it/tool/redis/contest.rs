@@ -1,10 +1,12 @@
 //! Two tools on one name: the first has a job that heeds nothing, the second waits while the first meets its fate.
 
+use std::fs;
 use std::time::Duration;
 
 use leasehold::clock::Instant;
+use serde_json::Value;
 
-use super::super::{LOOK_FOR_RIVALS, Process, STUBBORN_FAMILY};
+use super::super::{LOOK_FOR_RIVALS, Process, STUBBORN_FAMILY, until};
 use super::{Site, gone};
 
 /// A short lease, and a job that is killed soon after it was asked to end.
@@ -27,7 +29,9 @@ impl Contest {
 
     /// The first tool reaches the server by this address.
     pub(super) fn begin_on(site: Site, url: &str) -> Self {
-        let script = format!("echo $LEASEHOLD_TOKEN > first; {STUBBORN_FAMILY}");
+        let script = format!(
+            "echo $LEASEHOLD_TOKEN > first; echo $LEASEHOLD_STATUS_FILE > path; {STUBBORN_FAMILY}"
+        );
         let first = site.run_on(url, &OPTIONS, &script);
         let token = site.place.numbers("first")[0];
         let leader = site.place.numbers("pids")[0];
@@ -40,6 +44,22 @@ impl Contest {
             token,
             leader,
         }
+    }
+
+    /// As [`Site::next_renewal`], but returns when the first tool knows of it, and with that its guardian: the job then
+    /// lives for as long as it ever may.
+    pub(super) async fn next_renewal(&self) -> Instant {
+        let grantable = self.site.next_renewal().await;
+        // The renewal before is longer ago than that.
+        let renewed = grantable.before(Duration::from_millis(300));
+        let path = self.site.place.mark("path");
+        until("the tool's knowledge of a renewal", || {
+            let text = fs::read(&path).expect("there while the job runs");
+            let status: Value = serde_json::from_slice(&text).expect("replaced as a whole");
+            let deadline = status["deadline_ms"].as_u64().expect("a number");
+            Instant::from_nanos(deadline * 1_000_000) > renewed
+        });
+        grantable
     }
 
     /// Waits for the first job's end.

@@ -93,6 +93,20 @@ async fn a_wrong_or_missing_password_is_77_and_is_not_shown() {
     }
 }
 
+#[test]
+fn an_address_that_says_nothing_is_64_and_its_password_is_not_shown() {
+    for url in [
+        "redis://:hush@127.0.0.1/notanumber",
+        "redis://:hush@127.0.0.1:notaport",
+        "redis://:hush@",
+        "gopher://:hush@127.0.0.1",
+        "hush@127.0.0.1",
+    ] {
+        let ended = fails(url, &["--verbose"], 64);
+        assert!(!ended.stderr.contains("hush"), "{ended:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_user_without_the_rights_is_77() {
     let server = RedisServer::start().await;

@@ -9,7 +9,7 @@ use crate::harness::wait::at;
 #[tokio::test]
 async fn a_killed_tools_job_is_gone_before_its_name_can_be_granted() {
     let mut contest = Contest::begin(Site::start().await);
-    let grantable = contest.site.next_renewal().await;
+    let grantable = contest.next_renewal().await;
     contest.first.signal(Signal::KILL);
     let gone = contest.first_job_gone();
     contest.assert_handed_over(gone, grantable).await;
@@ -18,7 +18,7 @@ async fn a_killed_tools_job_is_gone_before_its_name_can_be_granted() {
 #[tokio::test]
 async fn a_stopped_tools_job_is_gone_before_its_name_can_be_granted() {
     let mut contest = Contest::begin(Site::start().await);
-    let grantable = contest.site.next_renewal().await;
+    let grantable = contest.next_renewal().await;
     contest.first.signal(Signal::STOP);
     let gone = contest.first_job_gone();
     contest.assert_handed_over(gone, grantable).await;
@@ -30,7 +30,7 @@ async fn a_stopped_tools_job_is_gone_before_its_name_can_be_granted() {
 #[tokio::test]
 async fn a_job_is_gone_before_a_hung_server_can_grant_its_name() {
     let mut contest = Contest::begin(Site::start().await);
-    let grantable = contest.site.next_renewal().await;
+    let grantable = contest.next_renewal().await;
     contest.site.server.pause();
     let gone = contest.first_job_gone();
     // All that was sent meanwhile is carried out in one go, as soon as the name may be granted.
@@ -44,7 +44,7 @@ async fn a_job_is_gone_before_a_hung_server_can_grant_its_name() {
 #[tokio::test]
 async fn a_job_whose_server_died_is_gone_before_its_name_can_be_granted() {
     let mut contest = Contest::begin(Site::start().await);
-    let grantable = contest.site.next_renewal().await;
+    let grantable = contest.next_renewal().await;
     let snapshot = contest.site.server.snapshot().await;
     contest.site.server.kill();
     let gone = contest.first_job_gone();
@@ -59,7 +59,7 @@ async fn a_job_behind_a_black_hole_is_gone_before_its_name_can_be_granted() {
     let site = Site::start().await;
     let proxy = site.server.proxy().await;
     let mut contest = Contest::begin_on(site, &proxy.url());
-    let grantable = contest.site.next_renewal().await;
+    let grantable = contest.next_renewal().await;
     proxy.stall();
     let gone = contest.first_job_gone();
     contest.assert_handed_over(gone, grantable).await;
