@@ -17,7 +17,7 @@ use crate::harness::wait::{at, now, until};
 const OPTIONS: [&str; 4] = ["--ttl", "3s", "--kill-after", "200ms"];
 
 /// How long the server is away: what is promised, less what a busy machine may need to carry out the renewal.
-const AWAY: Duration = Duration::from_millis(1_000);
+const AWAY: Duration = Duration::from_millis(1_200);
 
 /// A job that ends by itself, with a code of its own, when it is let go.
 const PATIENT: &str = "echo $LEASEHOLD_TOKEN $$ > first
@@ -153,7 +153,7 @@ async fn a_server_that_died_and_came_back_in_time_costs_nothing() {
     let mut patient = Patient::begin(Site::start().await, &OPTIONS);
     patient.least_lucky_moment().await;
     let snapshot = patient.site.server.snapshot().await;
-    let end = now().after(AWAY / 2);
+    let end = now().after(AWAY * 3 / 4);
     patient.site.server.kill();
     at(end).await;
     patient.site.server.restart_from(&snapshot).await;
