@@ -36,9 +36,11 @@ pub fn main(arguments: args::Status) -> Result<Exit, Failure> {
         let client = store
             .connect(arguments.store.connect_timeout, |builder| builder)
             .await?;
-        let limit = arguments.store.connect_timeout.max(LIMIT);
+        let contact = arguments.store.connect_timeout;
+        // A long list takes many requests.
+        let limit = contact.max(LIMIT);
         let rows = match &name {
-            Some(name) => first_contact(limit, client.store().inspect(name, LIMIT))
+            Some(name) => first_contact(contact, client.store().inspect(name, contact))
                 .await?
                 .into_iter()
                 .collect(),

@@ -116,9 +116,9 @@ fn shown(url: &str) -> String {
         None => (String::new(), url),
     };
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // The last one: an unescaped @ may stand in a password.
+    // The last one: an unescaped @ may stand in a password. Where the scheme was forgotten, a password may stand there too.
     let place = match place.rsplit_once('@') {
-        Some((_, host)) if !scheme.is_empty() => format!("***@{host}"),
+        Some((_, host)) if !url.starts_with("sqlite:") => format!("***@{host}"),
         _ => place.into(),
     };
     let query = if query.is_empty() { "" } else { "?***" };
@@ -138,6 +138,8 @@ mod tests {
                 "\"redis+unix:///a.sock?***\"",
             ),
             ("sqlite:/a@b", "\"sqlite:/a@b\""),
+            ("user:secret@host", "\"***@host\""),
+            ("redis:user:secret@host", "\"***@host\""),
             ("", "\"\""),
         ] {
             assert_eq!(shown(url), text);

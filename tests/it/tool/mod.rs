@@ -11,6 +11,7 @@ mod limits;
 mod loss;
 mod operators;
 mod pages;
+mod redis;
 mod reports;
 mod server;
 mod signals;
