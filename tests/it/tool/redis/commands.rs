@@ -152,6 +152,24 @@ async fn wait_ends_when_the_name_is_free_and_does_not_take_it() {
     site.server.assert_all_keys_run_out().await;
 }
 
+#[tokio::test]
+async fn wait_outlasts_a_server_that_is_gone_for_a_while() {
+    let mut site = Site::start().await;
+    let mut first = site.run(&OPTIONS, "echo up > first; exec sleep 20");
+    site.place.mark("first");
+    let mut waiting = site.place.start(site.tool(&["wait", "x"]));
+    let mut limited = site.place.start(site.tool(&["wait", "-w", "1s", "x"]));
+    for wait in [&waiting, &limited] {
+        wait.wait_to_say("waiting for");
+    }
+    site.server.kill();
+    assert_eq!(limited.end().code, Some(75));
+    assert_eq!(first.end().code, Some(79));
+    assert_eq!(waiting.child.try_wait().expect("our child"), None);
+    site.server.start_again().await;
+    assert_eq!(waiting.end().code, Some(0));
+}
+
 fn let_go(place: &Place) {
     std::fs::write(place.path("go"), "").expect("written");
 }

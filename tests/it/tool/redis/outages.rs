@@ -161,6 +161,22 @@ async fn a_server_that_died_and_came_back_in_time_costs_nothing() {
 }
 
 #[tokio::test]
+async fn a_wait_outlasts_a_server_that_is_gone_for_a_while() {
+    let mut patient = Patient::begin(Site::start().await, &OPTIONS);
+    let wait = ["-w", "15s"];
+    let mut second = patient.site.run(&wait, "echo up > second");
+    second.wait_to_say("waiting for");
+    patient.site.server.kill();
+    assert_eq!(patient.tool.end().code, Some(79));
+    assert!(!patient.site.place.has("second"));
+    patient.site.server.start_again().await;
+    let ended = second.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(patient.site.place.has("second"));
+    patient.site.server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
 async fn a_server_that_forgot_everything_is_noticed_at_the_next_renewal() {
     let options = ["--ttl", "5s", "--kill-after", "300ms"];
     let mut patient = Patient::begin(Site::start().await, &options);

@@ -44,8 +44,9 @@ async fn a_job_is_gone_before_a_hung_server_can_grant_its_name() {
 #[tokio::test]
 async fn a_job_whose_server_died_is_gone_before_its_name_can_be_granted() {
     let mut contest = Contest::begin(Site::start().await);
-    let grantable = contest.next_renewal().await;
+    // Before, since it may take longer than until the renewal after.
     let snapshot = contest.site.server.snapshot().await;
+    let grantable = contest.next_renewal().await;
     contest.site.server.kill();
     let gone = contest.first_job_gone();
     contest.assert_first_lost();
