@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::process::{Pid, getpid};
+
 /// A process at the moment of reading.
 #[derive(Debug)]
 pub struct Process {
@@ -29,11 +31,19 @@ impl Process {
     }
 }
 
-/// All processes; `None` if they cannot be listed.
-pub fn all() -> Option<impl Iterator<Item = Process>> {
-    let entries = fs::read_dir("/proc").ok()?.flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    Some(pids.filter_map(Process::read))
+/// Whether this group has a process that lives, or one that is ours to reap in a moment. One that ended and that nobody
+/// reaps, because its parent left the group, does not count. What cannot be looked at is taken for alive.
+pub fn has_member(group: Pid) -> bool {
+    let (group, reaper) = (group.as_raw_pid(), getpid().as_raw_pid());
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return true;
+    };
+    let pids = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(Process::read)
+        .filter(|process| process.group == group)
+        .any(|process| process.is_alive || process.parent == reaper)
 }
 
 #[cfg(test)]
@@ -49,9 +59,12 @@ mod tests {
     }
 
     #[test]
-    fn we_are_among_all() {
-        let own = Process::read(std::process::id().cast_signed()).expect("we live");
-        let mut all = all().expect("listed");
-        assert!(all.any(|process| process.parent == own.parent && process.group == own.group));
+    fn our_own_group_has_a_member() {
+        assert!(has_member(rustix::process::getpgrp()));
+    }
+
+    #[test]
+    fn a_group_without_a_process_has_none() {
+        assert!(!has_member(Pid::from_raw(i32::MAX).expect("positive")));
     }
 }

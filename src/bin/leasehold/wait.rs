@@ -22,11 +22,12 @@ pub fn main(arguments: args::Wait) -> Result<Exit, Failure> {
     let store = Choice::of(&arguments.store)?;
     let began = Monotonic.now();
     crate::block_on(async {
-        let client = store
-            .connect(arguments.store.connect_timeout, |builder| builder)
-            .await?;
+        let contact = arguments.store.connect_timeout;
+        let client = store.connect(contact, |builder| builder).await?;
         let mut is_said = false;
-        while let Some(held) = first_contact(LIMIT, client.store().inspect(&name, LIMIT)).await? {
+        let mut limit = contact;
+        while let Some(held) = first_contact(limit, client.store().inspect(&name, limit)).await? {
+            limit = LIMIT;
             if !is_said {
                 is_said = true;
                 say::note("waiting", format_args!("waiting for name={name}: {held}"));

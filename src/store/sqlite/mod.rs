@@ -15,6 +15,8 @@
 //!    reboot names are free one ttl after the file was opened first, and a lease that lives is never taken.
 //! 4. A kill at any moment leaves the file whole, and a power cut costs at most the last grants; tokens rise all the same.
 //! 5. Renewals and releases go on while the disk is full.
+//! 6. A freed name is noticed by those who wait within some ten milliseconds, from the file's change counter. There are no
+//!    lines here: who waits in turn with other processes is served as whoever asks first.
 //!
 //! # Assumptions
 //! One kernel writes the file, nobody but leasehold opens it, and no second copy of the SQLite library in this process

@@ -53,6 +53,25 @@ fn a_stopped_tool_loses_its_job_in_time_and_exits_79_when_it_wakes() {
 }
 
 #[test]
+fn the_job_of_a_run_within_a_run_is_gone_before_the_outer_name_is_free() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leasehold");
+    std::fs::write(place.path("family"), STUBBORN_FAMILY).expect("written");
+    let script = format!("{tool} run y -- sh family");
+    let _outer = place.run(&["--ttl", "2s"], &script);
+    place.mark("pids");
+    let ended = place.start(place.tool(&["evict", "x"])).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = place.run(&[], LOOK_FOR_RIVALS).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        !place.mark("rivals").contains("alive"),
+        "{}",
+        place.mark("rivals")
+    );
+}
+
+#[test]
 fn a_tool_stopped_for_a_moment_goes_on() {
     let place = Place::new();
     let mut run = place.run(&["--ttl", "4s"], "echo up > first; sleep 1.5; exit 4");

@@ -19,6 +19,7 @@ use tokio::io::unix::AsyncFd;
 use super::plan::Plan;
 use crate::channel::{self, Channel, Event, Order, Received};
 use crate::guardian;
+use crate::process;
 use crate::status_file;
 use crate::store;
 
@@ -51,6 +52,7 @@ impl Job {
             clock: lease.clock().name().into(),
             pace: plan.pace,
             deadline_ns: term.deadline().as_nanos(),
+            is_nested: std::env::var_os(status_file::VARIABLE).is_some(),
             status_file: Some(status_file.into()),
         });
         ours.send(&begin, Some(io::stdin().as_fd()))?;
@@ -94,7 +96,7 @@ impl Job {
         self.group.is_some_and(|group| {
             let _ = kill_process_group(group, Signal::KILL);
             reap();
-            test_kill_process_group(group).is_ok()
+            test_kill_process_group(group).is_ok() && process::has_member(group)
         })
     }
 }

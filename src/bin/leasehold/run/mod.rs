@@ -6,6 +6,7 @@ mod hold;
 mod job;
 mod outcome;
 mod plan;
+mod progress;
 mod report;
 mod signals;
 

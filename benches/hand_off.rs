@@ -1,0 +1,461 @@
+//! How fast a freed lease reaches the one who waits for it in another process, and what waiting costs the server.
+//!
+//! ```text
+//! cargo bench --bench hand_off --features redis
+//! ```
+//!
+//! The contenders are processes of their own: this bench, started again. Each takes the name, holds it for two
+//! milliseconds, notes when it releases, and waits again; a hand-off is the time from one's release to the other's grant,
+//! on the clock that both read.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a bench measures with the clock that stands still in no suspend it would survive"
+)]
+
+mod yardstick;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use deadpool_redis::redis::aio::{MultiplexedConnection, PubSub};
+use deadpool_redis::redis::{self, Script, Value, cmd};
+use futures_util::StreamExt as _;
+use leasehold::clock::{Clock as _, Monotonic};
+use leasehold::{Client, Holder, Order};
+use rslock::LockManager;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+use yardstick::{Server, case, figure, median, seconds};
+
+const RUNS: usize = 9;
+/// Turns in one block; ours and the other alternate block by block, so that both meet the same weather.
+const BLOCK: usize = 50;
+/// The same for the peer that polls.
+const POLLED_TURNS: usize = 8;
+/// Long enough for the other one to be asleep.
+const HOLD: Duration = Duration::from_millis(2);
+const TTL: Duration = Duration::from_secs(30);
+/// Processes whose waiters share one name.
+const SHARING: usize = 10;
+const NAMES: usize = 10_000;
+/// Names the server; set only for a contender.
+const CONTENDER: &str = "LEASEHOLD_BENCH_CONTENDER_URL";
+
+/// One turn of a contender: when it was granted, and when it began to release, in nanoseconds.
+type Turn = (u64, u64);
+
+fn now() -> u64 {
+    Monotonic.now().as_nanos()
+}
+
+/// A contender, as the bench sees it.
+struct Contender {
+    process: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Contender {
+    fn start(server: &Server) -> Self {
+        let own = std::env::current_exe().expect("this bench");
+        let mut process = Command::new(own)
+            .env(CONTENDER, server.url())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this bench starts again");
+        Self {
+            orders: process.stdin.take().expect("it is piped"),
+            answers: BufReader::new(process.stdout.take().expect("it is piped")),
+            process,
+        }
+    }
+
+    fn order(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").expect("it listens");
+    }
+
+    fn turns(&mut self) -> Vec<Turn> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("it answers");
+        let turns = line.split_whitespace().map(|turn| {
+            let (granted, released) = turn.split_once(',').expect("two moments");
+            let read = |moment: &str| moment.parse().expect("a moment");
+            (read(granted), read(released))
+        });
+        turns.collect()
+    }
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Has all contend, and answers all turns in the order of their grants, each with its contender.
+fn contend(contenders: &mut [Contender], order: &str) -> Vec<(Turn, usize)> {
+    for contender in contenders.iter_mut() {
+        contender.order(order);
+    }
+    let mut all = Vec::new();
+    for (index, contender) in contenders.iter_mut().enumerate() {
+        all.extend(contender.turns().into_iter().map(|turn| (turn, index)));
+    }
+    all.sort_unstable();
+    all
+}
+
+/// The median hand-off from one contender to the other, in microseconds.
+fn hand_off(contenders: &mut [Contender], order: &str) -> f64 {
+    let turns = contend(contenders, order);
+    let pairs = turns.windows(2).filter(|pair| pair[0].1 != pair[1].1);
+    #[expect(clippy::cast_precision_loss, reason = "less than a minute")]
+    let took = pairs.map(|pair| pair[1].0.0.saturating_sub(pair[0].0.1) as f64 / 1e3);
+    median(took.collect())
+}
+
+fn compare(contenders: &mut [Contender], name: &str, ours: &str, other: &str, runs: usize) {
+    let run = |_| (hand_off(contenders, ours), hand_off(contenders, other));
+    let runs: Vec<_> = (0..runs).map(run).collect();
+    case(name, "us", &runs);
+}
+
+/// How many scripts one grant costs the server where ten processes take turns, and how evenly they do.
+async fn share(server: &Server, waiters: usize, turns: usize) {
+    let mut contenders: Vec<_> = (0..SHARING).map(|_| Contender::start(server)).collect();
+    // Each connects and subscribes once; the peers of a warm service have done so.
+    contend(&mut contenders, "share 1 1");
+    let before = scripts(server).await;
+    let granted = contend(&mut contenders, &format!("share {waiters} {turns}"));
+    let scripts = scripts(server).await - before;
+    #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
+    let per_grant = scripts as f64 / granted.len() as f64;
+    let all = waiters * SHARING;
+    figure(
+        &format!("evalsha_per_grant_{all}_waiters"),
+        "scripts",
+        &[per_grant],
+    );
+    figure(
+        &format!("grants_apart_{all}_waiters"),
+        "grants",
+        &[apart(&granted, waiters * turns)],
+    );
+}
+
+/// By how many grants two processes are apart at most in any ten rounds, once all wait and until the first one is done.
+fn apart(granted: &[(Turn, usize)], each: usize) -> f64 {
+    let who: Vec<usize> = granted.iter().map(|(_, contender)| *contender).collect();
+    let mut counts = [0; SHARING];
+    let done = who.iter().position(|contender| {
+        counts[*contender] += 1;
+        counts[*contender] == each
+    });
+    let settled = &who[2 * SHARING..done.expect("each was granted so often")];
+    let apart = settled.windows(10 * SHARING).map(|rounds| {
+        let count = |contender| rounds.iter().filter(|who| **who == contender).count();
+        let counts: Vec<_> = (0..SHARING).map(count).collect();
+        counts
+            .iter()
+            .max()
+            .zip(counts.iter().min())
+            .map_or(0, |(most, least)| most - least)
+    });
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let most = apart.max().expect("there are ten rounds") as f64;
+    most
+}
+
+async fn scripts(server: &Server) -> u64 {
+    let mut connection = server.connect().await;
+    let info: String = cmd("INFO")
+        .arg("commandstats")
+        .query_async(&mut connection)
+        .await
+        .expect("info");
+    let calls = info
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="))
+        .and_then(|line| line.split(',').next());
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+/// Two clients, and ten thousand names that one holds and the other waits for.
+async fn many_names(server: &Server) {
+    let (holder, waiting) = (client(&server.url()).await, client(&server.url()).await);
+    let mut leases = Vec::with_capacity(NAMES);
+    for index in 0..NAMES {
+        let name = format!("many-{index}");
+        leases.push(holder.acquire(name).await.expect("it is free"));
+    }
+    let before = resident_bytes();
+    let mut waiters = JoinSet::new();
+    for index in 0..NAMES {
+        let client = waiting.clone();
+        waiters.spawn(async move { client.acquire(format!("many-{index}")).await });
+    }
+    let mut connection = server.connect().await;
+    let mut ask = async |words: &[&str]| -> Value {
+        let mut command = cmd(words[0]);
+        command.arg(&words[1..]);
+        command
+            .query_async(&mut connection)
+            .await
+            .expect("answered")
+    };
+    let is_listening = |stats: &str| stats.contains(&format!("pubsub_channels:{NAMES}\r"));
+    while !is_listening(&text(ask(&["INFO", "stats"]).await)) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let list = ask(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
+    let list = text(list);
+    let bytes = resident_bytes().saturating_sub(before);
+    let start = Instant::now();
+    drop(leases);
+    let outcomes = waiters.join_all().await;
+    let took = seconds(start);
+    let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    for (name, unit, value) in [
+        ("subscriptions", "connections", list.lines().count() as f64),
+        ("failed", "waits", failed as f64),
+        ("bytes_per_waiter", "bytes", bytes as f64 / NAMES as f64),
+        ("handed_over_in", "s", took),
+    ] {
+        figure(&format!("contended_{NAMES}_names_{name}"), unit, &[value]);
+    }
+}
+
+fn text(reply: Value) -> String {
+    redis::from_redis_value(reply).expect("text")
+}
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/statm").expect("on Linux");
+    let pages = status
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse().ok());
+    pages.map_or(0, |pages: usize| pages * 4_096)
+}
+
+async fn client(url: &str) -> Client {
+    let builder = Client::builder().store_url(url).ttl(TTL);
+    builder.build().await.expect("the store opens")
+}
+
+/// What a contender does: each order is a way to take turns and how often.
+struct Way {
+    client: Client,
+    bare: Bare,
+    rslock: LockManager,
+}
+
+/// The scripts themselves, and a subscription of its own.
+struct Bare {
+    connection: MultiplexedConnection,
+    notices: PubSub,
+    acquire: Script,
+    release: Script,
+    id: Uuid,
+}
+
+const BARE: [&str; 4] = [
+    "leasehold:{bare}",
+    "leasehold:{bare}:token",
+    "leasehold:{bare}:queue",
+    "leasehold:{bare}:alive",
+];
+
+impl Bare {
+    async fn open(url: &str) -> Self {
+        let client = redis::Client::open(url).expect("a valid URL");
+        let mut notices = client.get_async_pubsub().await.expect("the server answers");
+        let subscribed = notices.subscribe(format!("{}:freed", BARE[0])).await;
+        subscribed.expect("subscribed");
+        let connection = client.get_multiplexed_async_connection().await;
+        Self {
+            connection: connection.expect("the server answers"),
+            notices,
+            acquire: Script::new(concat!(
+                include_str!("../src/store/redis/line.lua"),
+                include_str!("../src/store/redis/acquire.lua")
+            )),
+            release: Script::new(concat!(
+                include_str!("../src/store/redis/line.lua"),
+                include_str!("../src/store/redis/release.lua")
+            )),
+            id: Uuid::new_v4(),
+        }
+    }
+
+    async fn turn(&mut self) -> Turn {
+        let holder = Holder::draw(self.id).expect("random bits").to_string();
+        while !self.is_granted(&holder).await {
+            self.notices.on_message().next().await.expect("a notice");
+        }
+        let granted = now();
+        tokio::time::sleep(HOLD).await;
+        let released = now();
+        let released_reply: Value = self
+            .release
+            .key(&[BARE[0], BARE[2], BARE[3]])
+            .arg(&holder)
+            .arg(0)
+            .arg("PUBLISH")
+            .arg(2_000)
+            .invoke_async(&mut self.connection)
+            .await
+            .expect("the script runs");
+        drop(released_reply);
+        (granted, released)
+    }
+
+    async fn is_granted(&mut self, holder: &str) -> bool {
+        let reply: Value = self
+            .acquire
+            .key(&BARE[..])
+            .arg(holder)
+            .arg(30_000)
+            .arg(0)
+            .arg(r#"{"host":"bench","pid":1}"#)
+            .arg(3_600_000)
+            .invoke_async(&mut self.connection)
+            .await
+            .expect("the script runs");
+        matches!(&reply, Value::Array(parts) if parts[0] == Value::BulkString("granted".into()))
+    }
+}
+
+async fn lease_turn(client: &Client, name: &str, order: Order, hold: Duration) -> Turn {
+    let lease = client.claim(name).order(order).acquire().await;
+    let lease = lease.expect("the store answers");
+    let granted = now();
+    if !hold.is_zero() {
+        tokio::time::sleep(hold).await;
+    }
+    let released = now();
+    lease.release().await;
+    (granted, released)
+}
+
+impl Way {
+    async fn open(url: &str) -> Self {
+        Self {
+            client: client(url).await,
+            bare: Bare::open(url).await,
+            rslock: LockManager::new(vec![url.to_owned()]),
+        }
+    }
+
+    async fn go(&mut self, way: &str, turns: usize) -> Vec<Turn> {
+        let mut all = Vec::new();
+        for _ in 0..turns {
+            all.push(match way {
+                "any" => lease_turn(&self.client, "any", Order::Any, HOLD).await,
+                "fair" => lease_turn(&self.client, "fair", Order::Fair, HOLD).await,
+                "bare" => self.bare.turn().await,
+                _ => self.rslock_turn().await,
+            });
+            // Whoever has just released is to lose the next race.
+            tokio::time::sleep(HOLD).await;
+        }
+        all
+    }
+
+    async fn rslock_turn(&self) -> Turn {
+        let lock = loop {
+            // It gives up after a few tries.
+            if let Ok(lock) = self.rslock.lock("rslock", TTL).await {
+                break lock;
+            }
+        };
+        let granted = now();
+        tokio::time::sleep(HOLD).await;
+        let released = now();
+        self.rslock.unlock(&lock).await;
+        (granted, released)
+    }
+
+    /// So many tasks, each of which takes so many turns.
+    async fn share(&self, waiters: usize, turns: usize) -> Vec<Turn> {
+        let mut tasks = JoinSet::new();
+        for _ in 0..waiters {
+            let client = self.client.clone();
+            tasks.spawn(async move {
+                let mut all = Vec::new();
+                for _ in 0..turns {
+                    let turn = lease_turn(&client, "shared", Order::Fair, Duration::ZERO);
+                    all.push(turn.await);
+                }
+                all
+            });
+        }
+        tasks.join_all().await.concat()
+    }
+}
+
+async fn serve(url: &str) {
+    let mut way = Way::open(url).await;
+    for order in std::io::stdin().lines() {
+        let order = order.expect("UTF-8");
+        let mut words = order.split(' ');
+        let name = words.next().expect("a way");
+        let mut number = || words.next().and_then(|word| word.parse().ok()).unwrap_or(1);
+        let turns = match name {
+            "share" => way.share(number(), number()).await,
+            name => way.go(name, number()).await,
+        };
+        let turns: Vec<_> = turns
+            .iter()
+            .map(|(granted, released)| format!("{granted},{released}"))
+            .collect();
+        println!("{}", turns.join(" "));
+    }
+}
+
+fn main() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    if let Ok(url) = std::env::var(CONTENDER) {
+        return runtime.block_on(serve(&url));
+    }
+    runtime.block_on(async {
+        let server = Server::start().await;
+        let mut two = [Contender::start(&server), Contender::start(&server)];
+        for way in ["any", "fair", "bare"] {
+            contend(&mut two, &format!("{way} {BLOCK}"));
+        }
+        let turns = |way: &str| format!("{way} {BLOCK}");
+        compare(
+            &mut two,
+            "hand_off_p50_vs_bare",
+            &turns("any"),
+            &turns("bare"),
+            RUNS,
+        );
+        compare(
+            &mut two,
+            "hand_off_fair_p50_vs_bare",
+            &turns("fair"),
+            &turns("bare"),
+            RUNS,
+        );
+        let polled = format!("rslock {POLLED_TURNS}");
+        compare(
+            &mut two,
+            "hand_off_p50_vs_rslock",
+            &turns("any"),
+            &polled,
+            RUNS / 3,
+        );
+        drop(two);
+        share(&server, 1, 200).await;
+        share(&server, 100, 3).await;
+        many_names(&server).await;
+    });
+}
