@@ -202,7 +202,7 @@ impl Lease {
 
     /// A token that is cancelled when the lease is lost. Cancelling it yourself cancels nobody else.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.enrollment.signal().token().child_token()
+        self.enrollment.signal().new_token()
     }
 
     /// Waits until the lease is lost.

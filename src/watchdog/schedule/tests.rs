@@ -406,3 +406,21 @@ fn the_loop_is_woken_only_for_what_is_earlier_than_its_sleep() {
         "its release is due at once"
     );
 }
+
+#[test]
+fn leases_that_fall_due_about_the_same_time_share_a_batch() {
+    let mut bench = Bench::new();
+    for index in 0..5_000 {
+        bench.held(START.after(Duration::from_micros(200 * index)));
+    }
+    let (mut renewals, mut batches) = (0, 0);
+    while renewals < 5_000 {
+        let now = bench.next();
+        for batch in bench.turn(now).batches {
+            batches += 1;
+            renewals += batch.renewals.len();
+            bench.settle(&batch, renewed, now);
+        }
+    }
+    assert!(batches < 100, "{batches}");
+}

@@ -319,7 +319,7 @@ impl Process {
         match signal.deadline() {
             Ok(deadline) if shown < deadline => self.watch_deadline(stage, slot, version, deadline),
             _ => {
-                let is_told = signal.token().is_cancelled();
+                let is_told = signal.is_told();
                 stage
                     .ledger
                     .check(Promise::EveryLossToldInTime, stage.now, is_told, || {
