@@ -239,6 +239,13 @@ impl Lines {
         Vec::new()
     }
 
+    /// Has whoever waits in turn for this name look again.
+    pub(super) fn look_in_turn(&mut self, name: Name) -> Option<Wake> {
+        let order = Order::Fair;
+        let entry = self.entries.get_mut(&Key { name, order })?;
+        Some(entry.line.hint())
+    }
+
     /// Goes on without hints: what was planned by their pace is looked at now.
     pub(super) fn go_deaf(&mut self) -> (Hearing, Vec<Wake>) {
         let before = std::mem::replace(&mut self.hearing, Hearing::Deaf);
