@@ -239,6 +239,13 @@ impl Lines {
         Vec::new()
     }
 
+    /// Has whoever waits in turn for this name look again.
+    pub(super) fn look_in_turn(&mut self, name: Name) -> Option<Wake> {
+        let order = Order::Fair;
+        let entry = self.entries.get_mut(&Key { name, order })?;
+        Some(entry.line.hint())
+    }
+
     /// Goes on without hints: what was planned by their pace is looked at now.
     pub(super) fn go_deaf(&mut self) -> (Hearing, Vec<Wake>) {
         let before = std::mem::replace(&mut self.hearing, Hearing::Deaf);
@@ -255,11 +262,16 @@ impl Lines {
     /// Takes no more part. Answers whom to tell.
     pub(super) fn close(&mut self) -> Vec<Wake> {
         self.is_closed = true;
-        let standing = self.entries.iter().filter(|(_, entry)| entry.is_standing);
-        let standing: Vec<Name> = standing.map(|(key, _)| key.name.clone()).collect();
-        standing
-            .into_iter()
-            .for_each(|name| self.plan_to_leave(name));
+        let mut standing = Vec::new();
+        for (key, entry) in &mut self.entries {
+            // Taken, so that the last waiter does not leave the line once more.
+            if std::mem::take(&mut entry.is_standing) {
+                standing.push(key.name.clone());
+            }
+        }
+        for name in standing {
+            self.plan_to_leave(name);
+        }
         let entries = self.entries.values();
         entries.flat_map(|entry| entry.line.waiters()).collect()
     }

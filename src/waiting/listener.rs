@@ -132,6 +132,9 @@ async fn leave(shared: Arc<Shared>, store: Arc<OnceCell<Arc<dyn Store>>>, name: 
         if let Ok(store) = own
             && store.leave(&name, shared.client, LEAVE_LIMIT).await.is_ok()
         {
+            // Somebody who joined meanwhile was taken out of the line with those who had gone.
+            let wake = shared.lines().look_in_turn(name);
+            wake.into_iter().for_each(Wake::now);
             return;
         }
         let again = shared.clock.now().after(RETRY);
