@@ -19,7 +19,6 @@ mod renewals;
 mod schedule;
 mod stores;
 #[path = "../yardstick/mod.rs"]
-#[expect(dead_code, reason = "what is measured here has blocks of its own")]
 mod yardstick;
 
 use std::hint::black_box;
