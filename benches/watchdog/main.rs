@@ -6,7 +6,7 @@
 //! cargo bench --all-features --bench watchdog -- held      # the cases of one part
 //! ```
 //!
-//! The parts are `check`, `cancel`, `schedule`, `held`, `renewals`, and `five-minutes`.
+//! The parts are `check`, `cancel`, `schedule`, `renewals`, `bytes`, `held`, and `five-minutes`.
 
 #![expect(
     clippy::disallowed_methods,
@@ -78,6 +78,9 @@ fn main() {
     }
     if is_wanted("renewals") {
         runtime.block_on(renewals::measure());
+    }
+    if is_wanted("bytes") {
+        runtime.block_on(held::bytes());
     }
     if is_wanted("held") {
         runtime.block_on(held::measure(3, 60));
