@@ -14,6 +14,7 @@ mod pages;
 mod redis;
 mod reports;
 mod server;
+mod service;
 mod signals;
 mod store_faults;
 mod terminal;

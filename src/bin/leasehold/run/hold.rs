@@ -15,6 +15,7 @@ use super::foreground;
 use super::job::{self, Job};
 use super::outcome::Outcome;
 use super::plan::Plan;
+use super::service::Service;
 use super::signals::Signals;
 use crate::channel::{Event, Order};
 use crate::exit::{Exit, Failure};
@@ -32,6 +33,8 @@ pub struct Hold<'a> {
     job: Job,
     file: &'a StatusFile,
     status: Status,
+    service: &'a Service,
+    feed_at: Option<Instant>,
     clock: Arc<dyn Clock>,
     /// The last confirmed one.
     term: Term,
@@ -68,23 +71,29 @@ impl<'a> Hold<'a> {
         term: Term,
         plan: &'a Plan,
         job: Job,
-        file: &'a StatusFile,
-        status: Status,
+        (file, status): (&'a StatusFile, Status),
+        service: &'a Service,
     ) -> Self {
-        Self {
+        let clock = lease.clock().clone();
+        service.ready();
+        let hold = Self {
             lease,
             plan,
             job,
             file,
             status,
-            clock: lease.clock().clone(),
+            service,
+            feed_at: service.feed_every().map(|_| clock.now()),
+            clock,
             net_at: plan.pace.kill_at(term.deadline()),
             term,
             is_lost: false,
             is_at_risk: false,
             runtime_ends_at: None,
             outcome: Outcome::default(),
-        }
+        };
+        hold.announce();
+        hold
     }
 
     /// Until nothing is left of the job.
@@ -109,6 +118,7 @@ impl<'a> Hold<'a> {
                     self.runtime_ends_at = None;
                     self.job.tell(&Order::Stop(Cause::MaxRuntime));
                 },
+                () = clock.sleep_until(self.feed_at.unwrap_or(Instant::FAR_FUTURE)), if self.feed_at.is_some() => self.feed(),
                 () = clock.sleep_until(self.net_at) => if let Some(outcome) = self.net().await {
                     return outcome;
                 },
@@ -171,8 +181,31 @@ impl<'a> Hold<'a> {
         self.show(State::Lost);
     }
 
+    /// The watchdog goes hungry while renewals are missing.
+    fn feed(&mut self) {
+        if !self.is_at_risk && !self.is_lost {
+            self.service.feed();
+        }
+        let now = self.clock.now();
+        self.feed_at = self.service.feed_every().map(|every| now.after(every));
+    }
+
+    /// To the service manager, for whom the deadline moves too often to be told.
+    fn announce(&self) {
+        self.service.status(format!(
+            "name={} token={} state={}",
+            self.plan.name,
+            self.lease.token(),
+            self.status.state
+        ));
+    }
+
     fn show(&mut self, state: State) {
+        let is_new = self.status.state != state;
         self.status.state = state;
+        if is_new {
+            self.announce();
+        }
         self.status = self.status.clone().until(self.term.deadline());
         self.file.update(self.status.clone());
     }
@@ -195,6 +228,7 @@ impl<'a> Hold<'a> {
             Event::Stopping { cause } => self.stopping(cause),
             Event::Exited { end, cause } => {
                 self.outcome.end = Some((end, cause));
+                self.service.stopping();
                 say::detail("ended", format_args!("the command ended {end:?}"));
             }
             Event::Suspended => self.suspend(),
@@ -212,6 +246,7 @@ impl<'a> Hold<'a> {
     }
 
     fn stopping(&self, cause: Cause) {
+        self.service.stopping();
         let message = format_args!(
             "ending the job, killed in at most {:.1?}: {} name={}",
             self.plan.pace.kill_after(),

@@ -17,6 +17,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::plan::Plan;
+use super::service;
 use crate::channel::{self, Channel, Event, Order, Received};
 use crate::guardian;
 use crate::process;
@@ -134,5 +135,8 @@ fn set_environment(command: &mut Command, lease: &Lease, plan: &Plan, status_fil
         .env(status_file::VARIABLE, status_file);
     if std::env::var(store::VARIABLE).is_ok_and(|url| store::Choice::is_secret(&url)) {
         command.env_remove(store::VARIABLE);
+    }
+    for variable in service::VARIABLES {
+        command.env_remove(variable);
     }
 }
