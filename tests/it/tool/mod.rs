@@ -4,6 +4,7 @@
 //! that nothing stays should a test fail.
 
 mod bad_input;
+mod config;
 mod exclusion;
 mod guarding;
 mod job;
@@ -63,6 +64,7 @@ impl Place {
                 format!("sqlite:{}", self.store().display()),
             )
             .env("XDG_RUNTIME_DIR", self.0.path())
+            .env("XDG_CONFIG_HOME", self.path("config"))
             .stdin(Stdio::null());
         command
     }
