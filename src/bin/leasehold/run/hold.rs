@@ -26,6 +26,9 @@ use crate::timeline::Cause;
 /// The pause between two attempts to kill a group that does not end.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
 
+/// How long after KILL a process may take to be gone. What takes longer waits in the kernel, for a disk that hangs.
+const STUCK: Duration = Duration::from_secs(2);
+
 /// One job under its lease.
 pub struct Hold<'a> {
     lease: &'a Lease,
@@ -43,6 +46,8 @@ pub struct Hold<'a> {
     /// When to kill the group if the guardian has not.
     net_at: Instant,
     runtime_ends_at: Option<Instant>,
+    /// When the job should have been gone for a while, once it is being ended.
+    stuck_at: Option<Instant>,
     outcome: Outcome,
 }
 
@@ -90,6 +95,7 @@ impl<'a> Hold<'a> {
             is_lost: false,
             is_at_risk: false,
             runtime_ends_at: None,
+            stuck_at: None,
             outcome: Outcome::default(),
         };
         hold.announce();
@@ -118,6 +124,7 @@ impl<'a> Hold<'a> {
                     self.runtime_ends_at = None;
                     self.job.tell(&Order::Stop(Cause::MaxRuntime));
                 },
+                () = clock.sleep_until(self.stuck_at.unwrap_or(Instant::FAR_FUTURE)), if self.stuck_at.is_some() => self.stuck(),
                 () = clock.sleep_until(self.feed_at.unwrap_or(Instant::FAR_FUTURE)), if self.feed_at.is_some() => self.feed(),
                 () = clock.sleep_until(self.net_at) => if let Some(outcome) = self.net().await {
                     return outcome;
@@ -245,8 +252,10 @@ impl<'a> Hold<'a> {
         }
     }
 
-    fn stopping(&self, cause: Cause) {
+    fn stopping(&mut self, cause: Cause) {
         self.service.stopping();
+        let limit = self.plan.pace.kill_after() + STUCK;
+        self.stuck_at = Some(self.clock.now().after(limit));
         let message = format_args!(
             "ending the job, killed in at most {:.1?}: {} name={}",
             self.plan.pace.kill_after(),
@@ -257,6 +266,19 @@ impl<'a> Hold<'a> {
             Cause::CommandEnded => say::detail("stopping", message),
             _ => say::note("stopping", message),
         }
+    }
+
+    /// The lease is held on until they are gone, so whoever waits for it learns what for.
+    fn stuck(&mut self) {
+        self.stuck_at = None;
+        say::note(
+            "stuck",
+            format_args!(
+                "the job does not end, although it was killed pids={:?} name={}",
+                self.job.living(),
+                self.plan.name
+            ),
+        );
     }
 
     fn gone(&mut self, strays: Vec<i32>) -> Outcome {

@@ -92,6 +92,11 @@ impl Job {
         self.group.is_some()
     }
 
+    /// The processes of the group that live.
+    pub fn living(&self) -> Vec<i32> {
+        self.group.map(process::living).unwrap_or_default()
+    }
+
     /// Kills the group without the guardian. `false` if nothing was left of it.
     pub fn kill(&self) -> bool {
         self.group.is_some_and(|group| {
