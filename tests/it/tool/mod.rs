@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod config;
+mod container;
 mod exclusion;
 mod guarding;
 mod job;
