@@ -126,7 +126,7 @@ fn a_service_manager_that_does_not_read_holds_nothing_up() {
     assert_eq!(full.kind(), ErrorKind::WouldBlock);
     let options = ["--ttl", "2s", "--max-runtime", "1s"];
     let ended = place
-        .start(service(&place, 2_000, &options, "exec sleep 20"))
+        .start(service(&place, 1, &options, "exec sleep 20"))
         .end();
     assert_eq!(ended.code, Some(124), "{ended:?}");
     drop(manager);

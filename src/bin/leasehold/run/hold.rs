@@ -125,10 +125,11 @@ impl<'a> Hold<'a> {
                     self.job.tell(&Order::Stop(Cause::MaxRuntime));
                 },
                 () = clock.sleep_until(self.stuck_at.unwrap_or(Instant::FAR_FUTURE)), if self.stuck_at.is_some() => self.stuck(),
-                () = clock.sleep_until(self.feed_at.unwrap_or(Instant::FAR_FUTURE)), if self.feed_at.is_some() => self.feed(),
                 () = clock.sleep_until(self.net_at) => if let Some(outcome) = self.net().await {
                     return outcome;
                 },
+                // The last: however often it comes, it keeps nothing waiting.
+                () = clock.sleep_until(self.feed_at.unwrap_or(Instant::FAR_FUTURE)), if self.feed_at.is_some() => self.feed(),
             }
         }
     }
@@ -268,7 +269,7 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// The lease is held on until they are gone, so whoever waits for it learns what for.
+    /// While they are there the name stays taken, as long as renewals are confirmed; so it is said what for.
     fn stuck(&mut self) {
         self.stuck_at = None;
         say::note(

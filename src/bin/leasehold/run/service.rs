@@ -19,6 +19,9 @@ pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PI
 /// A few seconds' worth of a watchdog in a hurry; more is a manager that does not read.
 const QUEUE: usize = 16;
 
+/// Between two feedings, whatever the manager asks for.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
+
 /// How long the last word may take.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -49,8 +52,8 @@ impl Service {
         let told = std::env::var_os(VARIABLES[0]).and_then(|_| Told::start());
         // Half of the time, as the manager itself advises.
         let feed_every = sd_notify::watchdog_enabled()
-            .map(|limit| limit / 2)
-            .filter(|every| told.is_some() && !every.is_zero());
+            .filter(|_| told.is_some())
+            .map(|limit| (limit / 2).max(LEAST_PAUSE));
         Self { told, feed_every }
     }
 
