@@ -1,0 +1,39 @@
+//! The entry point of an image.
+
+use std::fs;
+
+use super::{Machine, path, said};
+
+const FILE: &str = "container/entrypoint.sh";
+
+#[test]
+fn the_entry_point_holds_the_name_around_its_command() {
+    let machine = Machine::new();
+    let parsed = machine.program("sh").arg("-n").arg(path(FILE)).output();
+    assert!(parsed.unwrap().status.success());
+
+    let script = "echo $LEASEHOLD_NAME $LEASEHOLD_TTL_MS > told; exit 7";
+    let mut entry = machine.program(path(FILE));
+    entry
+        .env("SERVICE_NAME", "billing")
+        .args(["sh", "-c", script]);
+    let ended = entry.output().unwrap();
+    assert_eq!(ended.status.code(), Some(7), "{}", said(&ended));
+    let told = fs::read_to_string(machine.0.path().join("told")).unwrap();
+    assert_eq!(told, "billing 15000\n");
+}
+
+#[test]
+fn the_entry_point_says_what_is_missing_and_starts_nothing() {
+    let machine = Machine::new();
+    let nameless = machine.program(path(FILE)).args(["touch", "ran"]).output();
+    let nameless = nameless.unwrap();
+    assert!(!nameless.status.success());
+    assert!(said(&nameless).contains("SERVICE_NAME"), "{nameless:?}");
+    assert!(!machine.0.path().join("ran").exists());
+
+    let mut jobless = machine.program(path(FILE));
+    let jobless = jobless.env("SERVICE_NAME", "billing").output().unwrap();
+    assert_eq!(jobless.status.code(), Some(64), "{jobless:?}");
+    assert!(said(&jobless).contains("usage"), "{jobless:?}");
+}
