@@ -1,10 +1,12 @@
-//! The files in `examples` that other programs read: each is parsed, and the command line in it is run by the real tool.
+//! The files in `examples` that other programs read, and the page of the tool: each is parsed, and the command lines in it
+//! are run by the real tool.
 //!
 //! The store is a file of the test, and the job is replaced by `true`; every option stays as it is written.
 
 mod container;
 mod cron;
 mod kubernetes;
+mod page;
 mod systemd;
 
 use std::fs;
