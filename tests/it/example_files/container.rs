@@ -1,6 +1,7 @@
 //! The entry point of an image.
 
 use std::fs;
+use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -60,7 +61,8 @@ async fn as_the_first_process_of_a_container_it_reaps_and_hands_signals_on() {
         ])
         .arg(path(FILE))
         .args(["sh", "-c", script])
-        .env("SERVICE_NAME", "billing");
+        .env("SERVICE_NAME", "billing")
+        .stderr(Stdio::null());
     let mut container = container.spawn().unwrap();
     let up = machine.0.path().join("up");
     until("the orphan to be reaped", async || {

@@ -40,6 +40,7 @@ impl Machine {
             .env("PATH", format!("{}:/usr/bin:/bin", self.0.path().display()))
             .env("LEASEHOLD_STORE_FILE", self.0.path().join("store"))
             .env("XDG_RUNTIME_DIR", self.0.path())
+            .env("XDG_CONFIG_HOME", self.0.path())
             .stdin(Stdio::null());
         command
     }
