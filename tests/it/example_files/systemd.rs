@@ -1,14 +1,32 @@
-//! The unit and its timer.
+//! The units and the timer.
 
 use super::{Machine, option, read, seconds};
 
-/// What may stand in the two files; a key that is mistyped is one that systemd ignores.
+const UNITS: [&str; 2] = [
+    "systemd/leasehold-nightly.service",
+    "systemd/leasehold-worker.service",
+];
+
+/// What may stand in the files; a key that is mistyped is one that systemd ignores.
 const KNOWN: &[(&str, &[&str])] = &[
-    ("Unit", &["Description", "Documentation", "Wants", "After"]),
+    (
+        "Unit",
+        &[
+            "Description",
+            "Documentation",
+            "Wants",
+            "After",
+            "StartLimitIntervalSec",
+        ],
+    ),
     (
         "Service",
         &[
             "Type",
+            "TimeoutStartSec",
+            "WatchdogSec",
+            "Restart",
+            "RestartSec",
             "LoadCredential",
             "Environment",
             "ExecStart",
@@ -86,26 +104,40 @@ fn the_unit_of_the_second_machine_skips_the_night_without_a_failure() {
 }
 
 #[test]
-fn the_unit_gives_the_job_its_time_to_end() {
-    let unit = Unit::read("systemd/leasehold-nightly.service");
-    let stop = seconds(unit.one("Service", "TimeoutStopSec"));
-    let kill_after = option(&unit.command(), "--kill-after").expect("said, not left to the ttl");
-    assert!(stop > seconds(kill_after));
-    assert_eq!(unit.one("Service", "KillMode"), "mixed");
+fn a_standing_service_waits_for_the_lease_and_is_not_killed_before_the_lease_ends() {
+    let unit = Unit::read("systemd/leasehold-worker.service");
+    let ended = Machine::new().run(&unit.command(), &["sh", "-c", "exit 4"]);
+    assert_eq!(ended.status.code(), Some(4), "{ended:?}");
+    assert_eq!(unit.one("Service", "Type"), "notify");
+    assert_eq!(unit.one("Service", "TimeoutStartSec"), "infinity");
+    let ttl = option(&unit.command(), "--ttl").expect("said");
+    assert!(seconds(unit.one("Service", "WatchdogSec")) > seconds(ttl));
+}
+
+#[test]
+fn the_units_give_the_job_its_time_to_end() {
+    for file in UNITS {
+        let unit = Unit::read(file);
+        let stop = seconds(unit.one("Service", "TimeoutStopSec"));
+        let kill_after = option(&unit.command(), "--kill-after").expect("said");
+        assert!(stop > seconds(kill_after), "{file}");
+        assert_eq!(unit.one("Service", "KillMode"), "mixed", "{file}");
+    }
 }
 
 #[test]
 fn the_units_variables_are_known_to_the_tool() {
-    let unit = Unit::read("systemd/leasehold-nightly.service");
     let machine = Machine::new();
     let help = machine
         .program(env!("CARGO_BIN_EXE_leasehold"))
         .args(["run", "--help"])
         .output();
     let help = String::from_utf8(help.unwrap().stdout).unwrap();
-    for variable in unit.all("Service", "Environment") {
-        let name = variable.split_once('=').unwrap().0;
-        assert!(help.contains(name), "{name}");
+    for unit in UNITS.map(Unit::read) {
+        for variable in unit.all("Service", "Environment") {
+            let name = variable.split_once('=').unwrap().0;
+            assert!(help.contains(name), "{name}");
+        }
     }
 }
 
