@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
+use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{Outcome, Renewal, Store};
 use tempfile::TempDir;
 
@@ -309,7 +310,7 @@ async fn names_that_differ_in_case_or_quotes_are_apart() {
 async fn leases_that_ran_out_are_swept_as_new_ones_come() {
     let (_folder, file) = folder_and_file();
     let store = open(&file).await;
-    for index in 0..500 {
+    for index in 0..100 {
         granted(&store, &claim(&index.to_string(), Duration::from_nanos(1))).await;
     }
     let left: i64 = raw(&file)
@@ -351,4 +352,15 @@ async fn a_row_that_makes_no_sense_is_an_error_rather_than_a_grant() {
         .expect("ours");
     let found = held(&store, &claim("a", LONG)).await;
     assert_eq!((found.by, found.info.pid), (None, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn several_who_open_a_new_file_at_once_all_find_it_theirs() {
+    for _ in 0..100 {
+        let (_folder, file) = folder_and_file();
+        let openings = [(); 8].map(|()| tokio::spawn(Sqlite::open(file.clone())));
+        for opening in openings {
+            opening.await.expect("no panic").expect("opened");
+        }
+    }
 }
