@@ -215,18 +215,17 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
 
 fn is_empty(db: &Connection) -> Result<bool, Failure> {
     let number = |sql| db.query_row(sql, (), |row| row.get::<_, i32>(0));
-    // Asked before the last question: whoever makes the schema meanwhile is not taken for another program.
-    let is_bare =
-        number("SELECT count(*) FROM sqlite_schema")? == 0 && number("PRAGMA user_version")? == 0;
     let application = number("PRAGMA application_id")?;
+    let version = number("PRAGMA user_version")?;
     if application == APPLICATION_ID {
-        return match number("PRAGMA user_version")? {
+        return match version {
             SCHEMA_VERSION => Ok(false),
             found if found > SCHEMA_VERSION => Err(Failure::Newer { found }),
             _ => Err(Failure::Damaged("its schema has no version")),
         };
     }
-    if is_bare && application == 0 {
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    if application == 0 && version == 0 && tables == 0 {
         Ok(true)
     } else {
         Err(Failure::Foreign { found: application })

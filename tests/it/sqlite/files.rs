@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{Outcome, Renewal, Store};
 use tempfile::TempDir;
 
@@ -352,15 +351,4 @@ async fn a_row_that_makes_no_sense_is_an_error_rather_than_a_grant() {
         .expect("ours");
     let found = held(&store, &claim("a", LONG)).await;
     assert_eq!((found.by, found.info.pid), (None, 0));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn several_who_open_a_new_file_at_once_all_find_it_theirs() {
-    for _ in 0..100 {
-        let (_folder, file) = folder_and_file();
-        let openings = [(); 8].map(|()| tokio::spawn(Sqlite::open(file.clone())));
-        for opening in openings {
-            opening.await.expect("no panic").expect("opened");
-        }
-    }
 }
