@@ -5,6 +5,7 @@
 )]
 
 mod conformance;
+mod example_files;
 mod fence;
 mod harness;
 mod lease;

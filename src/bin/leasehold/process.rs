@@ -34,16 +34,32 @@ impl Process {
 /// Whether this group has a process that lives, or one that is ours to reap in a moment. One that ended and that nobody
 /// reaps, because its parent left the group, does not count. What cannot be looked at is taken for alive.
 pub fn has_member(group: Pid) -> bool {
-    let (group, reaper) = (group.as_raw_pid(), getpid().as_raw_pid());
-    let Ok(entries) = fs::read_dir("/proc") else {
+    let reaper = getpid().as_raw_pid();
+    let Some(members) = members(group) else {
         return true;
     };
-    let pids = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(Process::read)
-        .filter(|process| process.group == group)
-        .any(|process| process.is_alive || process.parent == reaper)
+    let mut members = members.iter();
+    members.any(|(_, process)| process.is_alive || process.parent == reaper)
+}
+
+/// The living processes of this group, as far as they can be seen.
+pub fn living(group: Pid) -> Vec<i32> {
+    let members = members(group).unwrap_or_default().into_iter();
+    let living = members.filter(|(_, process)| process.is_alive);
+    living.map(|(pid, _)| pid).collect()
+}
+
+/// All of this group, with their numbers. `None` where nothing can be looked at.
+fn members(group: Pid) -> Option<Vec<(i32, Process)>> {
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let processes = pids.filter_map(|pid| Some((pid, Process::read(pid)?)));
+    let is_member = |process: &Process| process.group == group.as_raw_pid();
+    Some(
+        processes
+            .filter(|(_, process)| is_member(process))
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -60,7 +76,9 @@ mod tests {
 
     #[test]
     fn our_own_group_has_a_member() {
-        assert!(has_member(rustix::process::getpgrp()));
+        let group = rustix::process::getpgrp();
+        assert!(has_member(group));
+        assert!(living(group).contains(&getpid().as_raw_pid()));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use leasehold::store::sqlite::Sqlite;
 use leasehold::{Builder, Client, Error, ErrorKind};
 
 use crate::args;
+use crate::config;
 use crate::exit::{Exit, Failure, chain};
 
 /// The variable that names the store where `--store` does not.
@@ -18,14 +19,14 @@ const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
 /// The store as it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// By flag or variable.
+    /// By flag, variable or configuration file.
     Url(String),
     /// Nobody named one: the embedded file at its usual place.
     Default,
 }
 
 impl Choice {
-    /// By option, else by variable, else the embedded file. Not left to the parser, for which a variable and an option
+    /// By option, else by variable, else by configuration file, else the embedded file. Not left to the parser, for which a variable and an option
     /// would contradict each other.
     pub fn of(arguments: &args::Store) -> Result<Self, Failure> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -41,7 +42,14 @@ impl Choice {
             })?;
             return Self::shared(url);
         }
-        set(FILE_VARIABLE).map_or(Ok(Self::Default), |path| read(path.as_ref()))
+        if let Some(path) = set(FILE_VARIABLE) {
+            return read(path.as_ref());
+        }
+        match &arguments.configured {
+            Some(config::Store::Url(url)) => Self::shared(url.clone()),
+            Some(config::Store::File(path)) => read(path),
+            None => Ok(Self::Default),
+        }
     }
 
     /// A store in the memory of one process would exclude nobody.

@@ -114,7 +114,8 @@ impl File {
         // Until it is known to be ours, not even the log of a crashed owner is moved into the file.
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
-        let is_empty = patiently(until, || is_empty(&self.db))?;
+        // In one transaction: between two reads somebody else may have made the schema.
+        let is_empty = patiently(until, || is_empty(&*self.db.transaction()?))?;
         if self.db.is_readonly("main")? {
             return Err(Failure::ReadOnly);
         }

@@ -41,6 +41,21 @@ async fn refused_untouched(file: &Path, why: &str) {
     assert_eq!(beside.count(), 1, "something was left beside it");
 }
 
+/// Who looks between two looks of another's must not take a file that is being made for somebody else's.
+#[tokio::test]
+async fn a_new_file_that_many_open_at_once_is_refused_to_none() {
+    for _ in 0..50 {
+        let (_folder, file) = folder_and_file();
+        let opening: Vec<_> = (0..8)
+            .map(|_| tokio::spawn(leasehold::store::sqlite::Sqlite::open(file.clone())))
+            .collect();
+        for store in opening {
+            let store = store.await.expect("no panic");
+            store.expect("the file opens").close().await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_file_that_is_not_sqlite_is_refused_untouched() {
     let (_folder, file) = folder_and_file();

@@ -135,3 +135,23 @@ fn a_killed_tool_leaves_no_status_file() {
     run.signal(Signal::KILL);
     until("the file's end", || !place.has(&path));
 }
+
+#[test]
+fn what_does_not_end_is_named_by_its_pid() {
+    let place = Place::new();
+    let script = "trap 'echo asked > asked' TERM; echo $$ > pids; while :; do sleep 0.05; done";
+    let options = ["--max-runtime", "200ms", "--kill-after", "300ms"];
+    let mut run = place.run(&options, script);
+    let pid = place.numbers("pids")[0];
+    place.mark("asked");
+    // Nobody says KILL then, which is as good as a process that does not hear it.
+    kill_process(run.guardian(), Signal::STOP).expect("it lives");
+    run.wait_to_say("does not end");
+    assert!(
+        run.said().contains(&format!("pids=[{pid}")),
+        "{}",
+        run.said()
+    );
+    kill_process(run.guardian(), Signal::CONT).expect("it lives");
+    assert_eq!(run.end().code, Some(124));
+}

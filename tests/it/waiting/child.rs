@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use leasehold::{Client, Lease, Order};
+use leasehold::{Client, Lease, Order, Outage};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Names the server; set only for a child.
@@ -119,7 +119,8 @@ async fn serve(client: Client) {
                 } else {
                     Order::Any
                 };
-                let request = client.claim(name).order(order);
+                // A process that was stopped finds its requests overdue when it wakes.
+                let request = client.claim(name).order(order).on_outage(Outage::WaitOut);
                 let lease = request.acquire().await.expect("granted at last");
                 println!("{MARK}{}", lease.token());
                 held.insert(name.to_owned(), lease);

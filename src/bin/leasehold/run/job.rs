@@ -17,6 +17,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::plan::Plan;
+use super::service;
 use crate::channel::{self, Channel, Event, Order, Received};
 use crate::guardian;
 use crate::process;
@@ -91,6 +92,11 @@ impl Job {
         self.group.is_some()
     }
 
+    /// The processes of the group that live.
+    pub fn living(&self) -> Vec<i32> {
+        self.group.map(process::living).unwrap_or_default()
+    }
+
     /// Kills the group without the guardian. `false` if nothing was left of it.
     pub fn kill(&self) -> bool {
         self.group.is_some_and(|group| {
@@ -134,5 +140,8 @@ fn set_environment(command: &mut Command, lease: &Lease, plan: &Plan, status_fil
         .env(status_file::VARIABLE, status_file);
     if std::env::var(store::VARIABLE).is_ok_and(|url| store::Choice::is_secret(&url)) {
         command.env_remove(store::VARIABLE);
+    }
+    for variable in service::VARIABLES {
+        command.env_remove(variable);
     }
 }

@@ -1,4 +1,7 @@
 //! What a person who waits at a terminal sees: who holds the name, since when, and for how long yet.
+//!
+//! A line of our own and not indicatif: it goes through the one queue that never waits for a terminal, and has no colour that
+//! `NO_COLOR` would have to switch off.
 
 use std::convert::Infallible;
 use std::io::IsTerminal;
