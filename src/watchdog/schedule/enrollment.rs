@@ -31,7 +31,7 @@ impl Schedule {
                 }),
                 signal,
                 last_sent: Instant::ZERO,
-                unanswered_until: None,
+                unanswered_until: Instant::ZERO,
                 phase: Phase::Claiming,
             })
         })
@@ -42,14 +42,14 @@ impl Schedule {
     pub fn claim_sent(&mut self, key: Key, now: Instant) -> Option<Instant> {
         let entry = &mut self.entries[key];
         entry.last_sent = now;
-        entry
-            .unanswered_until
-            .replace(now.after(entry.timing.ttl()))
+        let before = entry.unanswered_until();
+        entry.unanswered_until = now.after(entry.timing.ttl());
+        before
     }
 
     /// Notes that the last attempt of the claim was answered; `before` is what its sending gave.
     pub fn claim_answered(&mut self, key: Key, before: Option<Instant>) {
-        self.entries[key].unanswered_until = before;
+        self.entries[key].unanswered_until = before.unwrap_or(Instant::ZERO);
     }
 
     /// Begins to renew a lease that was granted. Answers whether the loop has to be woken.
@@ -126,7 +126,7 @@ impl Schedule {
     fn end_enrollment(&mut self, key: Key, keep_for: Option<Duration>) -> bool {
         let entry = &mut self.entries[key];
         let is_in_store = match &entry.phase {
-            Phase::Claiming | Phase::Lost(Reason::Refused) => entry.unanswered_until.is_some(),
+            Phase::Claiming | Phase::Lost(Reason::Refused) => entry.unanswered_until().is_some(),
             Phase::Held(hold) => {
                 self.ends.remove(&(hold.ends_at, key));
                 self.renewals.remove(&(hold.renew_at, key));
@@ -142,7 +142,11 @@ impl Schedule {
         }
         let keep_for = keep_for.filter(|_| matches!(entry.phase, Phase::Held(_)));
         entry.phase = Phase::Leaving(Box::new(Leave {
-            doubt: Doubt::new(entry.last_sent, entry.timing.ttl(), entry.unanswered_until),
+            doubt: Doubt::new(
+                entry.last_sent,
+                entry.timing.ttl(),
+                entry.unanswered_until(),
+            ),
             keep_for,
             release_at: Instant::FAR_FUTURE,
             attempt: None,

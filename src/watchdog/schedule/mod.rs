@@ -89,9 +89,16 @@ struct Entry {
     signal: Arc<Signal>,
     /// When the last request that can prolong it was sent.
     last_sent: Instant,
-    /// Until when an attempt of its claim that got no answer can still do something.
-    unanswered_until: Option<Instant>,
+    /// Until when an attempt of its claim that got no answer can still do something; zero if there is none.
+    unanswered_until: Instant,
     phase: Phase,
+}
+
+impl Entry {
+    /// As a caller may ask: an `Option` of its own would be twice as wide.
+    fn unanswered_until(&self) -> Option<Instant> {
+        (self.unanswered_until > Instant::ZERO).then_some(self.unanswered_until)
+    }
 }
 
 #[derive(Debug)]
