@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Held;
-use leasehold::{Client, ErrorKind, Lease, Outage};
+use leasehold::{Client, ErrorKind, Lease, Order, Outage};
 use tokio::task::JoinHandle;
 
 use super::spy::Spy;
@@ -115,6 +115,26 @@ async fn waiters_of_one_client_are_served_in_the_order_in_which_they_came() {
     assert_eq!(*served.lock().unwrap(), (0..100).collect::<Vec<_>>());
     let claims = store.claims() - before;
     assert!(claims < 250, "{claims} claims for 100 grants");
+}
+
+#[tokio::test]
+async fn who_waits_behind_one_that_was_granted_at_once_hears_of_the_release() {
+    for order in [Order::Any, Order::Fair] {
+        let store = Spy::new();
+        let client = client(&store).await;
+        let wait = || {
+            let request = client.claim("a").order(order).ttl(Duration::from_secs(60));
+            tokio::spawn(request.acquire())
+        };
+        let (first, second) = (wait(), wait());
+        let lease = soon(first).await.unwrap().unwrap();
+        until("the second one's look", async || store.claims() >= 2).await;
+        let released = Monotonic.now();
+        lease.release().await;
+        drop(soon(second).await.unwrap().unwrap());
+        let took = Monotonic.now().since(released);
+        assert!(took < Duration::from_secs(1), "{order:?}: {took:?}");
+    }
 }
 
 #[tokio::test]
