@@ -12,13 +12,17 @@ use std::env;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use leasehold::fence::rusqlite::Fence;
-use leasehold::{Client, ErrorKind};
+use leasehold::{Client, ErrorKind, Outage};
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
+
+/// Much longer than a lease.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -65,7 +69,11 @@ fn rounds(pauses: u32, fence: &str, folder: &Path) -> Result<u32> {
         paused.tell("write")?; // Waits in its pipe.
 
         rival.tell("turn")?; // Waits until the other's lease has run out.
-        rival.hear()?;
+        if rival.hear_within(PATIENCE).is_err() {
+            // By a rare chance it was stopped inside a renewal, with the lease file locked: then it goes on first.
+            paused.signal(Signal::CONT)?;
+            rival.hear()?;
+        }
         rival.tell("write")?;
         let first = rival.hear()?;
 
@@ -97,7 +105,11 @@ async fn writer(folder: &Path, is_fenced: bool) -> Result<()> {
     let mut orders = std::io::stdin().lines();
 
     while orders.next().transpose()?.is_some() {
-        let lease = client.acquire("ledger").await?;
+        let lease = client
+            .claim("ledger")
+            .on_outage(Outage::WaitOut)
+            .acquire()
+            .await?;
         if is_fenced {
             fence.begin(&mut connection, &lease)?.commit()?; // Raised before the first read.
         }
@@ -141,7 +153,7 @@ fn open(folder: &Path) -> Result<Connection> {
 /// A writer as its parent sees it.
 struct Writer {
     process: Child,
-    said: BufReader<ChildStdout>,
+    said: Receiver<String>,
 }
 
 impl Writer {
@@ -153,7 +165,13 @@ impl Writer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let said = BufReader::new(process.stdout.take().ok_or("stdout is piped")?);
+        let lines = BufReader::new(process.stdout.take().ok_or("stdout is piped")?).lines();
+        let (tell, said) = sync_channel(1);
+        std::thread::spawn(move || {
+            lines
+                .map_while(|line| line.ok())
+                .try_for_each(|line| tell.send(line))
+        });
         Ok(Self { process, said })
     }
 
@@ -162,12 +180,12 @@ impl Writer {
         Ok(writeln!(stdin, "{order}")?)
     }
 
-    fn hear(&mut self) -> Result<String> {
-        let mut line = String::new();
-        match self.said.read_line(&mut line)? {
-            0 => Err("a writer ended".into()),
-            _ => Ok(line.trim_end().into()),
-        }
+    fn hear(&self) -> Result<String> {
+        Ok(self.said.recv()?)
+    }
+
+    fn hear_within(&self, limit: Duration) -> Result<String> {
+        Ok(self.said.recv_timeout(limit)?)
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {

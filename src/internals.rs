@@ -2,3 +2,14 @@
 
 pub use crate::watchdog::schedule;
 pub use crate::watchdog::signal;
+
+use std::sync::atomic::Ordering;
+
+use crate::client::Client;
+
+/// Makes this process look like the child of a fork to the client and all that belongs to it, or like its parent again. A
+/// real fork needs `unsafe`, which is forbidden in tests as well.
+pub fn inherit(client: &Client, is_inherited: bool) {
+    let pid = if is_inherited { 0 } else { std::process::id() };
+    client.inner.origin.0.store(pid, Ordering::Relaxed);
+}

@@ -45,8 +45,6 @@ pub struct Lease {
     token: Token,
     timing: Timing,
     held_since: Instant,
-    /// Who enrolled; another process is the child of a fork.
-    pid: u32,
     /// The client's, which a fence's refusal raises.
     floors: Arc<Floors>,
 }
@@ -84,7 +82,6 @@ pub(crate) struct Parts {
     pub(crate) token: Token,
     pub(crate) timing: Timing,
     pub(crate) held_since: Instant,
-    pub(crate) pid: u32,
     pub(crate) floors: Arc<Floors>,
 }
 
@@ -98,7 +95,6 @@ impl Lease {
             token,
             timing,
             held_since,
-            pid,
             floors,
         } = parts;
         telemetry::granted(name.as_str(), token.get());
@@ -110,7 +106,6 @@ impl Lease {
             token,
             timing,
             held_since,
-            pid,
             floors,
         }
     }
@@ -207,7 +202,7 @@ impl Lease {
 
     /// A token that is cancelled when the lease is lost. Cancelling it yourself cancels nobody else.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.enrollment.signal().token().child_token()
+        self.enrollment.signal().new_token()
     }
 
     /// Waits until the lease is lost.
@@ -275,7 +270,7 @@ impl Lease {
     }
 
     fn is_forked(&self) -> bool {
-        self.pid != std::process::id()
+        self.enrollment.is_inherited()
     }
 }
 
@@ -293,9 +288,7 @@ impl Bearer for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.is_forked() {
-            self.enrollment.abandon();
-        } else if !self.enrollment.has_ended() {
+        if !self.is_forked() && !self.enrollment.has_ended() {
             let now = self.clock().now();
             let was_held = self.enrollment.signal().check(now).is_ok();
             let held_for = was_held.then(|| now.since(self.held_since));

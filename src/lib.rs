@@ -31,17 +31,18 @@
 //!    or as soon as the process runs again: no reply is needed, and nothing of yours that blocks can delay it. So the
 //!    lease is over here before the same server can grant it again, as long as that server's clock gains no more than the
 //!    margin on ours within one ttl.
-//! 3. **Stale writes are refused** by a fence from the moment the successor raised it, in one atomic step with the write.
+//! 3. **Stale writes are refused** by a [`fence`] from the moment the successor raised it, in one atomic step with the write.
 //! 4. **Nothing is left behind.** Dropped futures, lost replies, panics and crashes leave no lease longer than one ttl
 //!    after the store last heard of it, and no renewal without a live [`Lease`].
 //!
 //! # Where to begin
-//! [`Client`] is the way to a [`Lease`]; [`store`] says what grants them. Runs on Linux, in a tokio runtime with its I/O
+//! [`Client`] is the way to a [`Lease`]; [`store`] says what grants them, [`fence`] how storage checks them. Runs on Linux, in a tokio runtime with its I/O
 //! and time drivers on.
 //!
 //! # Features
-//! `redis` (default) and `sqlite` are stores, `cli` is the command-line tool with both, `conformance` has the contract of
-//! a store as tests.
+//! `redis` (default, with its fence) and `sqlite` are stores, `cli` is the command-line tool with both. `rusqlite`,
+//! `tokio-postgres`, `sqlx`, `http` and `tower` are fences by the names of their drivers. `conformance` has the contracts
+//! of a store and of a fence as tests.
 
 mod client;
 pub mod clock;
@@ -54,6 +55,7 @@ mod holder;
 pub mod internals;
 mod lease;
 mod name;
+mod origin;
 pub mod store;
 mod telemetry;
 pub mod term;

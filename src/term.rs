@@ -60,8 +60,9 @@ fn nanos(duration: Duration) -> u64 {
 /// How long a lease runs unrenewed, and how much earlier than that we hold it to be over. Checked once, when made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timing {
-    ttl: Duration,
-    margin: Duration,
+    /// In nanoseconds, as there is one for each lease.
+    ttl: u64,
+    margin: u64,
 }
 
 impl Timing {
@@ -100,17 +101,20 @@ impl Timing {
                 "margin {margin:?} refused: expected more than 0 and less than a third of the ttl {ttl:?}"
             )));
         }
-        Ok(Self { ttl, margin })
+        Ok(Self {
+            ttl: nanos(ttl),
+            margin: nanos(margin),
+        })
     }
 
     /// How long the store keeps the lease without a renewal.
     pub const fn ttl(&self) -> Duration {
-        self.ttl
+        Duration::from_nanos(self.ttl)
     }
 
     /// How much earlier than the store we hold it to be over.
     pub const fn margin(&self) -> Duration {
-        self.margin
+        Duration::from_nanos(self.margin)
     }
 
     /// The term that begins with a request sent at this moment.
@@ -123,7 +127,7 @@ impl Timing {
 
     /// The term that ends at this deadline.
     pub fn term_until(self, deadline: Instant) -> Term {
-        self.term(deadline.before(self.ttl - self.margin))
+        self.term(deadline.before(self.ttl() - self.margin()))
     }
 }
 
@@ -135,9 +139,12 @@ impl Default for Timing {
 
 impl fmt::Debug for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ttl={:?} margin={:?}", self.ttl, self.margin)
+        write!(f, "ttl={:?} margin={:?}", self.ttl(), self.margin())
     }
 }
+
+/// Moments for renewals in one ttl. The window of a later renewal has ten of them.
+const GRAINS: u64 = 300;
 
 /// One stretch of a lease: what its last confirmed request bought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,42 +161,51 @@ impl Term {
 
     /// The moment from which the lease no longer counts as held.
     pub fn deadline(&self) -> Instant {
-        self.sent_at.after(self.timing.ttl - self.timing.margin)
+        self.sent_at.after(self.timing.ttl() - self.timing.margin())
     }
 
     /// The moment from which a missing renewal is a reason to worry.
     pub fn at_risk_at(&self) -> Instant {
-        self.sent_at.after(self.timing.ttl * 2 / 3)
+        self.sent_at.after(self.timing.ttl() * 2 / 3)
     }
 
-    /// When to renew: `roll` picks the moment within [`renewal_window`](Self::renewal_window).
+    /// When to renew: `roll` picks the moment within [`renewal_window`](Self::renewal_window). Moments are picked from a
+    /// grid that all leases of one ttl share, a three-hundredth of it wide: so a hundred thousand leases are renewed in
+    /// full batches, and not in ten thousand of their own a second.
     pub fn renew_at(&self, first: bool, roll: u16) -> Instant {
         let window = self.renewal_window(first);
         let width = nanos(window.end().since(*window.start()));
         let share = u128::from(width) * u128::from(roll) / u128::from(u16::MAX);
         let share = u64::try_from(share).expect("a share of the width is no more than it");
-        window.start().after(Duration::from_nanos(share))
+        let picked = window.start().after(Duration::from_nanos(share));
+        let grain = (self.timing.ttl / GRAINS).max(1);
+        let on_grid = picked.before(Duration::from_nanos(picked.0 % grain));
+        if on_grid < *window.start() {
+            on_grid.after(Duration::from_nanos(grain))
+        } else {
+            on_grid
+        }
     }
 
     /// From when to when a renewal may be planned: the last tenth before ttl/3. The first one is spread over ttl/6 to
     /// ttl/3, so that leases taken together do not stay together.
     pub fn renewal_window(&self, first: bool) -> RangeInclusive<Instant> {
-        let third = self.timing.ttl / 3;
+        let third = self.timing.ttl() / 3;
         let early = if first { third / 2 } else { third / 10 };
         self.sent_at.after(third - early)..=self.sent_at.after(third)
     }
 
     /// Whether a grant seen now is worth handing out: at least a quarter of the ttl is left.
     pub fn is_fresh(&self, now: Instant) -> bool {
-        self.deadline().since(now) >= self.timing.ttl / 4
+        self.deadline().since(now) >= self.timing.ttl() / 4
     }
 }
 
 /// How long one attempt to renew may take, `left` before the deadline: half of it, so that another attempt fits, but
 /// never so little that no server could answer. Without the floor the halves would never end.
 pub fn attempt_budget(timing: &Timing, left: Duration) -> Duration {
-    let least = (timing.ttl / 50).max(Duration::from_millis(10));
-    (left / 2).clamp(least, request_limit(timing.ttl).max(least))
+    let least = (timing.ttl() / 50).max(Duration::from_millis(10));
+    (left / 2).clamp(least, request_limit(timing.ttl()).max(least))
 }
 
 /// The limit of one request where the caller names none.
@@ -222,10 +238,10 @@ mod tests {
         assert_eq!(term.at_risk_at(), Instant::from_nanos(2_001_000_000));
         assert_eq!(
             term.renew_at(false, u16::MAX),
-            Instant::from_nanos(1_001_000_000)
+            Instant::from_nanos(1_000_000_000)
         );
-        assert_eq!(term.renew_at(false, 0), Instant::from_nanos(901_000_000));
-        assert_eq!(term.renew_at(true, 0), Instant::from_nanos(501_000_000));
+        assert_eq!(term.renew_at(false, 0), Instant::from_nanos(910_000_000));
+        assert_eq!(term.renew_at(true, 0), Instant::from_nanos(510_000_000));
     }
 
     #[test]
@@ -295,7 +311,7 @@ mod tests {
             let ttl = ms(ttl_ms);
             if let Ok(timing) = Timing::new(ttl, Some(ttl.mul_f64(share))) {
                 let term = timing.term(Instant::from_nanos(sent));
-                prop_assert!(term.sent_at() < term.renew_at(first, roll));
+                prop_assert!(term.renewal_window(first).contains(&term.renew_at(first, roll)));
                 prop_assert!(term.renew_at(first, roll) < term.at_risk_at());
                 prop_assert!(term.at_risk_at() < term.deadline());
                 prop_assert!(term.deadline() < term.sent_at().after(ttl));

@@ -7,9 +7,6 @@ use deadpool_redis::redis::Client;
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 
-/// Pairs in one block; ours and the other alternate block by block, so that both meet the same weather.
-pub(crate) const BLOCK: usize = 50;
-
 /// A server on a unix socket, ended on drop.
 pub(crate) struct Server {
     process: Child,

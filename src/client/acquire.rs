@@ -8,7 +8,7 @@ use super::request::{Attempt, Request};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
-use crate::lease::{Lease, Parts};
+use crate::lease::{Lease, Parts, Reason};
 use crate::name::Name;
 use crate::store::{Answer, Claim, Grant, Held, Info, Standing};
 use crate::telemetry;
@@ -247,10 +247,11 @@ impl Call {
                 ),
             ));
         }
-        let term = held.map_err(|_| shut_down())?;
         self.client.raise_floor(&self.name, grant.token);
-        if !term.is_fresh(self.clock.now()) {
-            return Ok(Asked::Late);
+        match held {
+            Ok(()) => {}
+            Err(Reason::Late) => return Ok(Asked::Late),
+            Err(_) => return Err(shut_down()),
         }
         Ok(Asked::Granted(Lease::new(Parts {
             enrollment,
@@ -260,7 +261,6 @@ impl Call {
             token: grant.token,
             timing: self.timing,
             held_since: sent_at,
-            pid: self.client.pid,
             floors: self.client.floors.clone(),
         })))
     }

@@ -21,6 +21,7 @@ use crate::error::{Error, ErrorKind};
 use crate::floors::Floors;
 use crate::lease::Lease;
 use crate::name::Name;
+use crate::origin::Origin;
 use crate::store::{Info, Store};
 use crate::telemetry;
 use crate::term::Timing;
@@ -51,16 +52,15 @@ use crate::watchdog::Watchdog;
 /// When the last clone is dropped, leases that are still held are renewed on until their guards are gone.
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     store: Arc<dyn Store>,
     watchdog: OnceCell<Watchdog>,
     hub: Hub,
     id: Uuid,
-    /// Who built it; another process is the child of a fork.
-    pid: u32,
+    pub(crate) origin: Origin,
     timing: Timing,
     info: Arc<Info>,
     floors: Arc<Floors>,
@@ -90,7 +90,7 @@ impl Client {
                 store,
                 watchdog: OnceCell::new(),
                 id,
-                pid: std::process::id(),
+                origin: Origin::here(),
                 timing,
                 info: Arc::new(info),
                 floors: Arc::default(),
@@ -255,12 +255,12 @@ impl Inner {
     /// The watchdog, started for the first lease.
     async fn watchdog(&self) -> Result<&Watchdog, Error> {
         self.check_open()?;
-        let start = || Watchdog::start(self.store.clone());
+        let start = || Watchdog::start(self.store.clone(), self.origin.clone());
         self.watchdog.get_or_try_init(start).await
     }
 
     fn is_forked(&self) -> bool {
-        self.pid != std::process::id()
+        self.origin.is_elsewhere()
     }
 
     fn floor(&self, name: &Name) -> Option<Token> {

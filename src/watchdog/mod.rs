@@ -16,7 +16,7 @@ mod doubtful;
     expect(unreachable_pub, reason = "the feature `internals` re-exports it")
 )]
 pub mod schedule;
-mod server_clock;
+mod server_time;
 #[cfg_attr(
     not(feature = "internals"),
     expect(unreachable_pub, reason = "the feature `internals` re-exports it")
@@ -36,6 +36,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::name::Name;
+use crate::origin::Origin;
 use crate::store::Store;
 use crate::telemetry::{Event, Reporter};
 use crate::term::{Instant, Term, Timing};
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     /// Wakes whoever waits for a renewal, a loss or an exit: all of them, after each turn that had one.
     moved: Notify,
     reporter: Reporter,
+    origin: Origin,
     is_dead: AtomicBool,
 }
 
@@ -68,13 +70,14 @@ impl Watchdog {
     ///
     /// # Cancel safety
     /// A thread that nobody waits for ends.
-    pub(crate) async fn start(store: Arc<dyn Store>) -> Result<Self, Error> {
+    pub(crate) async fn start(store: Arc<dyn Store>, origin: Origin) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             schedule: Mutex::new(Schedule::new(fastrand::u64(..))),
             clock: store.clock(),
             wake: Notify::new(),
             moved: Notify::new(),
             reporter: Reporter::start()?,
+            origin,
             is_dead: AtomicBool::new(false),
         });
         let (ready, is_ready) = oneshot::channel();
@@ -156,8 +159,10 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        self.shared.schedule().retire();
-        self.shared.wake.notify_one();
+        if !self.shared.origin.is_elsewhere() {
+            self.shared.schedule().retire();
+            self.shared.wake.notify_one();
+        }
     }
 }
 
@@ -179,6 +184,12 @@ impl Shared {
         }
     }
 
+    /// Tells of a loss that a `check()` found before the loop did, because its guard is about to go.
+    fn tell_found(&self, key: Key) {
+        let found = self.schedule().found(key);
+        self.tell(found.into_iter().collect());
+    }
+
     /// Tells the holders, whatever the code that they wake does.
     fn tell(&self, losses: Vec<Loss>) {
         let had_losses = !losses.is_empty();
@@ -190,11 +201,13 @@ impl Shared {
                 self.reporter
                     .send(Event::WakerPanicked { name: name.clone() });
             }
-            self.reporter.send(Event::Lost {
-                name,
-                reason: loss.reason.as_str(),
-                overrun: self.clock.now().since(loss.deadline),
-            });
+            if let Some(deadline) = loss.deadline {
+                self.reporter.send(Event::Lost {
+                    name,
+                    reason: loss.reason.as_str(),
+                    overrun: self.clock.now().since(deadline),
+                });
+            }
         }
         if had_losses {
             self.moved.notify_waiters();
@@ -235,14 +248,15 @@ impl Enrollment {
             .claim_answered(self.key(), attempt.before);
     }
 
-    /// Begins to renew. Answers the term that counts, if need be a shorter one.
+    /// Begins to renew.
     ///
     /// # Errors
-    /// The reason, if the client ended all leases meanwhile.
-    pub(crate) fn hold(&self, term: Term) -> Result<Term, Reason> {
-        let (term, is_earlier) = self.shared.schedule().hold(self.key(), term)?;
+    /// The reason, if the client ended all leases meanwhile, or too little is left of the term.
+    pub(crate) fn hold(&self, term: Term) -> Result<(), Reason> {
+        let now = self.shared.clock.now();
+        let is_earlier = self.shared.schedule().hold(self.key(), term, now)?;
         self.shared.wake_if(is_earlier);
-        Ok(term)
+        Ok(())
     }
 
     /// Ends the enrollment before its release is sent by the caller. `None`: there is nothing to release. The loop sends
@@ -254,6 +268,7 @@ impl Enrollment {
     ) -> Option<Withdrawal> {
         let key = self.key.take()?;
         let now = self.shared.clock.now();
+        self.shared.tell_found(key);
         let (attempt, is_earlier) = self.shared.schedule().withdraw(key, now, keep_for, limit);
         self.shared.wake_if(is_earlier);
         self.shared.moved.notify_waiters();
@@ -267,6 +282,7 @@ impl Enrollment {
     pub(crate) fn leave(&mut self, keep_for: Option<Duration>) {
         if let Some(key) = self.key.take() {
             let now = self.shared.clock.now();
+            self.shared.tell_found(key);
             let is_earlier = self.shared.schedule().leave(key, now, keep_for);
             self.shared.wake_if(is_earlier);
             self.shared.moved.notify_waiters();
@@ -278,9 +294,9 @@ impl Enrollment {
         self.key.is_none()
     }
 
-    /// Forgets the enrollment without a word: for the child of a fork, where the loop does not run.
-    pub(crate) fn abandon(&mut self) {
-        self.key = None;
+    /// Whether this is the child of a fork, where the loop does not run.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.shared.origin.is_elsewhere()
     }
 
     /// What tells the holder.
@@ -316,7 +332,9 @@ impl Enrollment {
 
 impl Drop for Enrollment {
     fn drop(&mut self) {
-        self.leave(None);
+        if !self.is_inherited() {
+            self.leave(None);
+        }
     }
 }
 

@@ -7,7 +7,9 @@
 //!    confirmed after a `check()` said no cannot make the next one say yes.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -87,7 +89,12 @@ pub struct Signal {
     state: AtomicU64,
     /// When the work last showed progress.
     progress: AtomicU64,
-    cancel: CancellationToken,
+    /// The token that was asked for first, which is its owner's alone. Most leases have no other: a token for us and one
+    /// below it for the holder would take two thirds of what a lease takes.
+    given: OnceLock<CancellationToken>,
+    /// Ours, made when it is needed: cancelled by nobody else. Tokens asked for later hang below it.
+    own: OnceLock<CancellationToken>,
+    is_told: AtomicBool,
 }
 
 /// Deadlines are later than a few nanoseconds after boot, so small numbers are free for other meanings.
@@ -99,7 +106,9 @@ impl Signal {
         Self {
             state: AtomicU64::new(0),
             progress: AtomicU64::new(now.as_nanos()),
-            cancel: CancellationToken::new(),
+            given: OnceLock::new(),
+            own: OnceLock::new(),
+            is_told: AtomicBool::new(false),
         }
     }
 
@@ -162,13 +171,55 @@ impl Signal {
     }
 
     /// Tells the holder. A loss must have been written before.
+    ///
+    /// # Panics
+    /// If code does that a token wakes; all tokens are cancelled first.
     pub fn cancel(&self) {
-        self.cancel.cancel();
+        self.is_told.store(true, Ordering::Relaxed);
+        // Whoever makes a token now and does not see that yet is seen below.
+        fence(Ordering::SeqCst);
+        let cancel = |token: &OnceLock<CancellationToken>| {
+            let cancel = || token.get().map(CancellationToken::cancel);
+            catch_unwind(AssertUnwindSafe(cancel))
+        };
+        let cancelled = [cancel(&self.own), cancel(&self.given)];
+        if let Some(panic) = cancelled.into_iter().find_map(Result::err) {
+            resume_unwind(panic);
+        }
     }
 
-    /// The token that is cancelled on loss.
-    pub const fn token(&self) -> &CancellationToken {
-        &self.cancel
+    /// Whether the holder was told.
+    pub fn is_told(&self) -> bool {
+        self.is_told.load(Ordering::Relaxed)
+    }
+
+    /// A token that is cancelled on loss. Cancelling it cancels nobody else's.
+    pub fn new_token(&self) -> CancellationToken {
+        let mut is_first = false;
+        let first = self.given.get_or_init(|| {
+            is_first = true;
+            CancellationToken::new()
+        });
+        if is_first {
+            self.cancel_if_told(first);
+            first.clone()
+        } else {
+            self.token().child_token()
+        }
+    }
+
+    /// A token that only a loss cancels.
+    pub fn token(&self) -> &CancellationToken {
+        let own = self.own.get_or_init(CancellationToken::new);
+        self.cancel_if_told(own);
+        own
+    }
+
+    fn cancel_if_told(&self, token: &CancellationToken) {
+        fence(Ordering::SeqCst);
+        if self.is_told() {
+            token.cancel();
+        }
     }
 
     fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
@@ -223,6 +274,45 @@ mod tests {
             Signal::new(Instant::ZERO).check(at(0)),
             Err(Reason::Deadline)
         );
+    }
+
+    #[test]
+    fn whoever_cancels_a_token_cancels_nobody_elses() {
+        let signal = Signal::new(Instant::ZERO);
+        let tokens: Vec<_> = (0..3).map(|_| signal.new_token()).collect();
+        for cancelled in 0..3 {
+            tokens[cancelled].cancel();
+            assert!(!signal.token().is_cancelled());
+            let others = tokens[cancelled + 1..].iter();
+            assert!(others.into_iter().all(|token| !token.is_cancelled()));
+        }
+    }
+
+    #[test]
+    fn a_loss_cancels_the_tokens_asked_for_before_and_after() {
+        let signal = Signal::new(Instant::ZERO);
+        let before = [signal.new_token(), signal.new_token()];
+        signal.lose(Reason::Refused);
+        signal.cancel();
+        assert!(before.iter().all(CancellationToken::is_cancelled));
+        assert!(signal.new_token().is_cancelled());
+        let late = Signal::new(Instant::ZERO);
+        late.cancel();
+        assert!(late.new_token().is_cancelled() && late.token().is_cancelled());
+    }
+
+    #[test]
+    fn a_token_made_while_the_holder_is_told_is_cancelled() {
+        for _ in 0..500 {
+            let signal = Signal::new(Instant::ZERO);
+            let (first, second) = std::thread::scope(|scope| {
+                let telling = scope.spawn(|| signal.cancel());
+                let tokens = (signal.new_token(), signal.new_token());
+                telling.join().expect("it was told");
+                tokens
+            });
+            assert!(first.is_cancelled() && second.is_cancelled());
+        }
     }
 
     #[test]

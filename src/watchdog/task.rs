@@ -1,9 +1,11 @@
 //! The watchdog's thread: asks the schedule what to do, tells the lost, and lets other tasks do the I/O.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -90,16 +92,16 @@ impl Keeper {
             if self.is_done() {
                 return;
             }
+            let is_ahead = self.shared.clock.now() < next;
             let slept = tokio::select! {
                 biased;
                 () = self.shared.clock.sleep_until(next) => true,
                 () = self.shared.wake.notified() => false,
                 Some(_) = self.releases.join_next() => false,
-                // A task that panicked has settled nothing: its leases run into their deadlines.
                 Some(_) = self.batches.join_next() => false,
             };
             let late = self.shared.clock.now().since(next);
-            if slept && late > Duration::from_millis(1) {
+            if slept && is_ahead && late > Duration::from_millis(1) {
                 self.shared.reporter.send(Event::Woke { late });
             }
         }
@@ -133,7 +135,7 @@ impl Keeper {
 
 /// Sends one batch and takes its outcomes in.
 async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
-    let renewing = store.renew(&batch.renewals, batch.limit);
+    let renewing = async { store.renew(&batch.renewals, batch.limit).await };
     let mut renewed = within(&shared, batch.sent_at, batch.limit, renewing)
         .await
         .unwrap_or_else(|| Renewed::new(Vec::new()));
@@ -141,7 +143,7 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     renewed.outcomes.resize_with(batch.renewals.len(), || {
         Outcome::Unknown(Error::new(
             ErrorKind::TimedOut,
-            "renew failed: the store did not answer in time",
+            "renew failed: the store gave no answer in time",
         ))
     });
     let now = shared.clock.now();
@@ -183,7 +185,7 @@ async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, departure: Departur
         limit,
     } = departure;
     let sent_at = shared.clock.now();
-    let releasing = store.release(&name, holder, keep_for, limit);
+    let releasing = async { store.release(&name, holder, keep_for, limit).await };
     let answer = within(&shared, sent_at, limit, releasing).await;
     let outcome = match &answer {
         Some(Ok(Release::Released)) => "released",
@@ -197,18 +199,22 @@ async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, departure: Departur
     shared.moved.notify_waiters();
 }
 
-/// The answer, unless it takes longer than the store promised. The half on top is for the store's own clock to be the
-/// one that ends it.
+/// The answer, unless it takes longer than the store promised, or the store panics: then what was asked is as open as
+/// after a lost reply. The half on top is for the store's own clock to be the one that ends it.
 async fn within<T>(
     shared: &Shared,
     sent_at: Instant,
     limit: Duration,
     answer: impl Future<Output = T>,
 ) -> Option<T> {
-    let answer = pin!(answer);
+    let mut answer = pin!(answer);
+    let answer = std::future::poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
+        polled.map_or(Poll::Ready(None), |polled| polled.map(Some))
+    });
     tokio::select! {
         biased;
-        answer = answer => Some(answer),
+        answer = answer => answer,
         () = shared.clock.sleep_until(sent_at.after(limit + limit / 2)) => None,
     }
 }

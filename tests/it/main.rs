@@ -5,6 +5,7 @@
 )]
 
 mod conformance;
+mod example_files;
 mod fence;
 mod harness;
 mod lease;
@@ -16,3 +17,4 @@ mod tidy;
 mod tls;
 mod tool;
 mod waiting;
+mod watchdog;

@@ -5,10 +5,11 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use leasehold::term::Timing;
 
+use crate::config;
 use crate::exit::Exit;
 use crate::timeline::Pace;
 
@@ -182,6 +183,14 @@ pub struct Store {
     /// How long the first contact with the store may take, else exit 69
     #[arg(long, value_name = "DURATION", default_value = "5s", env = "LEASEHOLD_CONNECT_TIMEOUT", value_parser = duration)]
     pub connect_timeout: Duration,
+
+    /// Read settings from this file only [default: ~/.config/leasehold/config.toml over /etc/leasehold.toml]
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    pub config: Option<PathBuf>,
+
+    /// By the configuration file.
+    #[arg(skip)]
+    pub configured: Option<config::Store>,
 }
 
 const RUN_HELP: &str = "\
@@ -192,6 +201,9 @@ Examples:
 
 The command sees LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and LEASEHOLD_STATUS_FILE.
 Hand the token to your storage with each write, and have it refuse what is lower than it has seen.
+
+Settings come from options, else from the environment, else from the configuration file, whose keys are long options
+(ttl = \"1min\"), else from the defaults.
 
 Exit codes:
   the command's own, or 128+n if signal n ended it
@@ -239,9 +251,33 @@ impl Arguments {
             }
         })
     }
+
+    /// Reads it once more, with other defaults where there are some.
+    pub fn with_defaults(default_of: impl Fn(&Arg) -> Option<String>) -> Result<Self, clap::Error> {
+        let set = |option: Arg| match default_of(&option) {
+            Some(value) => option.default_value(value),
+            None => option,
+        };
+        let command = Self::command().mut_subcommands(|command| command.mut_args(set));
+        Self::from_arg_matches(&command.try_get_matches()?)
+    }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+impl Command {
+    /// The options that name a store, of a command that talks to one.
+    pub const fn store_mut(&mut self) -> Option<&mut Store> {
+        match self {
+            Self::Run(arguments) => Some(&mut arguments.store),
+            Self::Status(arguments) => Some(&mut arguments.store),
+            Self::Wait(arguments) => Some(&mut arguments.store),
+            Self::Evict(arguments) => Some(&mut arguments.store),
+            Self::Check | Self::Completions(_) | Self::Man => None,
+        }
+    }
+}
+
+/// A duration as people write it.
+pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; expected a duration such as 500ms, 30s or 5min"))
 }

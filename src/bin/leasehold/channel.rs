@@ -42,6 +42,8 @@ pub struct Plan {
     pub clock: String,
     pub pace: Pace,
     pub deadline_ns: u64,
+    /// The tool was itself started by a job.
+    pub is_nested: bool,
     /// Removed at the end, should the tool not be there to do it.
     pub status_file: Option<PathBuf>,
 }

@@ -1,7 +1,5 @@
 //! `leasehold evict`: takes a name from its holder by order of an operator.
 
-use std::time::Duration;
-
 use leasehold::Name;
 use leasehold::store::Eviction;
 
@@ -9,9 +7,6 @@ use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::{Choice, first_contact};
-
-/// How long the store may take to answer once it was reached.
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// Evicts the holder, if there is one.
 pub fn main(arguments: args::Evict) -> Result<Exit, Failure> {
@@ -22,10 +17,10 @@ pub fn main(arguments: args::Evict) -> Result<Exit, Failure> {
     };
     let store = Choice::of(&arguments.store)?;
     crate::block_on(async {
-        let client = store
-            .connect(arguments.store.connect_timeout, |builder| builder)
-            .await?;
-        if !first_contact(LIMIT, client.store().evict(&name, how, LIMIT)).await? {
+        let contact = arguments.store.connect_timeout;
+        let client = store.connect(contact, |builder| builder).await?;
+        let evicting = client.store().evict(&name, how, contact);
+        if !first_contact(contact, evicting).await? {
             say::note("free", format_args!("nobody holds it name={name}"));
         } else if arguments.now {
             say::note(

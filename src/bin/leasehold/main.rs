@@ -11,6 +11,7 @@
 mod args;
 mod channel;
 mod check;
+mod config;
 mod evict;
 mod exit;
 mod guardian;
@@ -48,7 +49,18 @@ fn tool() -> Exit {
         Ok(arguments) => arguments,
         Err(exit) => return exit,
     };
-    let result = log::start().and_then(|()| match arguments.command {
+    let result = log::start().and_then(|()| act(arguments));
+    let exit = result.unwrap_or_else(|failure| {
+        say::failure(&failure);
+        failure.exit
+    });
+    say::flush();
+    exit
+}
+
+fn act(mut arguments: Arguments) -> Result<Exit, Failure> {
+    let files = config::Files::read(&mut arguments)?;
+    let result = match files.fill(arguments)?.command {
         Command::Run(arguments) => run::main(*arguments),
         Command::Status(arguments) => status::main(arguments),
         Command::Check => check::main(),
@@ -56,13 +68,8 @@ fn tool() -> Exit {
         Command::Evict(arguments) => evict::main(arguments),
         Command::Completions(arguments) => pages::completions(arguments),
         Command::Man => pages::man(),
-    });
-    let exit = result.unwrap_or_else(|failure| {
-        say::failure(&failure);
-        failure.exit
-    });
-    say::flush();
-    exit
+    };
+    result.map_err(|failure| files.named_in(failure))
 }
 
 /// The runtime of the commands that talk to a store.

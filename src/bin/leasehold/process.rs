@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::process::{Pid, getpid};
+
 /// A process at the moment of reading.
 #[derive(Debug)]
 pub struct Process {
@@ -29,11 +31,35 @@ impl Process {
     }
 }
 
-/// All processes; `None` if they cannot be listed.
-pub fn all() -> Option<impl Iterator<Item = Process>> {
+/// Whether this group has a process that lives, or one that is ours to reap in a moment. One that ended and that nobody
+/// reaps, because its parent left the group, does not count. What cannot be looked at is taken for alive.
+pub fn has_member(group: Pid) -> bool {
+    let reaper = getpid().as_raw_pid();
+    let Some(members) = members(group) else {
+        return true;
+    };
+    let mut members = members.iter();
+    members.any(|(_, process)| process.is_alive || process.parent == reaper)
+}
+
+/// The living processes of this group, as far as they can be seen.
+pub fn living(group: Pid) -> Vec<i32> {
+    let members = members(group).unwrap_or_default().into_iter();
+    let living = members.filter(|(_, process)| process.is_alive);
+    living.map(|(pid, _)| pid).collect()
+}
+
+/// All of this group, with their numbers. `None` where nothing can be looked at.
+fn members(group: Pid) -> Option<Vec<(i32, Process)>> {
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    Some(pids.filter_map(Process::read))
+    let processes = pids.filter_map(|pid| Some((pid, Process::read(pid)?)));
+    let is_member = |process: &Process| process.group == group.as_raw_pid();
+    Some(
+        processes
+            .filter(|(_, process)| is_member(process))
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -49,9 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn we_are_among_all() {
-        let own = Process::read(std::process::id().cast_signed()).expect("we live");
-        let mut all = all().expect("listed");
-        assert!(all.any(|process| process.parent == own.parent && process.group == own.group));
+    fn our_own_group_has_a_member() {
+        let group = rustix::process::getpgrp();
+        assert!(has_member(group));
+        assert!(living(group).contains(&getpid().as_raw_pid()));
+    }
+
+    #[test]
+    fn a_group_without_a_process_has_none() {
+        assert!(!has_member(Pid::from_raw(i32::MAX).expect("positive")));
     }
 }

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use nix::sys::signal::{SigSet, Signal};
+
 /// Enough for all that one run says; more is a reader who does not read.
 const QUEUE: usize = 256;
 
@@ -48,6 +50,11 @@ pub fn set_loudness(loudness: Loudness) {
 /// Has each message be one JSON object, about this name.
 pub fn as_json(name: &str) {
     let _ = JSON_NAME.set(name.into());
+}
+
+/// Whether a person reads along and wants to know more than failures.
+pub fn is_for_people() -> bool {
+    JSON_NAME.get().is_none() && LOUDNESS.load(Ordering::Relaxed) >= Loudness::Normal as u8
 }
 
 /// Why the tool fails. Always said.
@@ -118,6 +125,10 @@ fn start() -> Option<SyncSender<Job>> {
 }
 
 fn print_all(jobs: &Receiver<Job>) {
+    // While the job has the terminal we are in the background, where `stty tostop` would have us stopped for a word.
+    let mut quiet = SigSet::empty();
+    quiet.add(Signal::SIGTTOU);
+    let _ = quiet.thread_block();
     for job in jobs {
         match job {
             Job::Print(text) => {

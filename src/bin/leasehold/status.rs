@@ -36,9 +36,11 @@ pub fn main(arguments: args::Status) -> Result<Exit, Failure> {
         let client = store
             .connect(arguments.store.connect_timeout, |builder| builder)
             .await?;
-        let limit = arguments.store.connect_timeout.max(LIMIT);
+        let contact = arguments.store.connect_timeout;
+        // A long list takes many requests.
+        let limit = contact.max(LIMIT);
         let rows = match &name {
-            Some(name) => first_contact(limit, client.store().inspect(name, LIMIT))
+            Some(name) => first_contact(contact, client.store().inspect(name, contact))
                 .await?
                 .into_iter()
                 .collect(),
@@ -121,7 +123,7 @@ impl From<Held> for Row {
 }
 
 /// A time before 1970 or after 9999 was written by somebody who did not mean it.
-fn rfc3339(time: SystemTime) -> Option<String> {
+pub fn rfc3339(time: SystemTime) -> Option<String> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let sane = since < Duration::from_secs(253_402_300_800);
     sane.then(|| humantime::format_rfc3339_millis(time).to_string())

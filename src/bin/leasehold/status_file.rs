@@ -4,6 +4,7 @@
 //! store nor a living tool. It is replaced as a whole at each change, is readable by its owner only, and goes with the
 //! job. It is written by a thread of its own: a disk that hangs must not hold up the end of a job.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -48,6 +49,17 @@ pub enum State {
     /// Renewals are missing, but it still holds.
     AtRisk,
     Lost,
+}
+
+impl fmt::Display for State {
+    /// As the file spells it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Held => "held",
+            Self::AtRisk => "at_risk",
+            Self::Lost => "lost",
+        })
+    }
 }
 
 impl Status {

@@ -7,6 +7,7 @@ use leasehold::store::sqlite::Sqlite;
 use leasehold::{Builder, Client, Error, ErrorKind};
 
 use crate::args;
+use crate::config;
 use crate::exit::{Exit, Failure, chain};
 
 /// The variable that names the store where `--store` does not.
@@ -18,19 +19,19 @@ const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
 /// The store as it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// By flag or variable.
+    /// By flag, variable or configuration file.
     Url(String),
     /// Nobody named one: the embedded file at its usual place.
     Default,
 }
 
 impl Choice {
-    /// By option, else by variable, else the embedded file. Not left to the parser, for which a variable and an option
+    /// By option, else by variable, else by configuration file, else the embedded file. Not left to the parser, for which a variable and an option
     /// would contradict each other.
     pub fn of(arguments: &args::Store) -> Result<Self, Failure> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(url) = &arguments.url {
-            return Ok(Self::Url(url.clone()));
+            return Self::shared(url.clone());
         }
         if let Some(path) = &arguments.file {
             return read(path);
@@ -39,9 +40,26 @@ impl Choice {
             let url = url.into_string().map_err(|_| {
                 Failure::usage(format!("{VARIABLE} refused: expected a URL in UTF-8"))
             })?;
-            return Ok(Self::Url(url));
+            return Self::shared(url);
         }
-        set(FILE_VARIABLE).map_or(Ok(Self::Default), |path| read(path.as_ref()))
+        if let Some(path) = set(FILE_VARIABLE) {
+            return read(path.as_ref());
+        }
+        match &arguments.configured {
+            Some(config::Store::Url(url)) => Self::shared(url.clone()),
+            Some(config::Store::File(path)) => read(path),
+            None => Ok(Self::Default),
+        }
+    }
+
+    /// A store in the memory of one process would exclude nobody.
+    fn shared(url: String) -> Result<Self, Failure> {
+        if url.starts_with("memory:") {
+            return Err(Failure::usage(format!(
+                "store URL {url:?} refused: nobody else would see its leases; expected redis://, rediss://, redis+unix: or sqlite:PATH"
+            )));
+        }
+        Ok(Self::Url(url))
     }
 
     /// A client of this store that was given a little time to reach it.
@@ -67,7 +85,8 @@ impl Choice {
     pub fn is_secret(url: &str) -> bool {
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        authority.contains('@') || rest.contains("pass")
+        let query = url.split_once('?').map_or("", |(_, query)| query);
+        authority.contains('@') || query.contains("pass")
     }
 }
 
@@ -78,7 +97,7 @@ fn read(path: &Path) -> Result<Choice, Failure> {
             "store file {path} refused: {error}; expected a file with a URL"
         ))
     })?;
-    Ok(Choice::Url(text.trim().into()))
+    Choice::shared(text.trim().into())
 }
 
 /// What has to be answered soon, because nothing has begun yet and whoever started us waits.
@@ -105,9 +124,9 @@ fn shown(url: &str) -> String {
         None => (String::new(), url),
     };
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // The last one: an unescaped @ may stand in a password.
+    // The last one: an unescaped @ may stand in a password. Where the scheme was forgotten, a password may stand there too.
     let place = match place.rsplit_once('@') {
-        Some((_, host)) if !scheme.is_empty() => format!("***@{host}"),
+        Some((_, host)) if !url.starts_with("sqlite:") => format!("***@{host}"),
         _ => place.into(),
     };
     let query = if query.is_empty() { "" } else { "?***" };
@@ -127,6 +146,8 @@ mod tests {
                 "\"redis+unix:///a.sock?***\"",
             ),
             ("sqlite:/a@b", "\"sqlite:/a@b\""),
+            ("user:secret@host", "\"***@host\""),
+            ("redis:user:secret@host", "\"***@host\""),
             ("", "\"\""),
         ] {
             assert_eq!(shown(url), text);
@@ -143,7 +164,7 @@ mod tests {
         ] {
             assert!(Choice::is_secret(url), "{url}");
         }
-        for url in ["redis://host:1/0", "sqlite:/var/lib/leasehold/a@b.db"] {
+        for url in ["redis://host:1/0", "sqlite:/home/passat/a@b.db"] {
             assert!(!Choice::is_secret(url), "{url}");
         }
     }

@@ -42,6 +42,8 @@ pub enum Cause {
     LeaseEnded,
     /// The tool is gone, so nobody renews.
     ToolGone,
+    /// The same in a run within a run: it may be the outer job that was killed, which leaves no time.
+    NestedToolGone,
     /// The command ended by itself and left processes in its group.
     CommandEnded,
     /// The job ran for longer than it was allowed to.
@@ -58,7 +60,7 @@ impl Cause {
             Self::Refused => "the store says that the lease is not ours",
             Self::Evicted => "an operator evicted us",
             Self::LeaseEnded => "the lease was held for as long as it may be",
-            Self::ToolGone => "the tool was gone",
+            Self::ToolGone | Self::NestedToolGone => "the tool was gone",
             Self::CommandEnded => "the command ended and left processes behind",
             Self::MaxRuntime => "it ran for as long as it may",
             Self::GuardianGone => "the guardian was gone",
@@ -174,6 +176,11 @@ impl Timeline {
         }
     }
 
+    /// Whether the job is to end, or to end now.
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.stop.is_some() || now >= self.pace.term_at(self.deadline)
+    }
+
     /// Why the job is being ended, if it is.
     pub fn cause(&self) -> Option<Cause> {
         self.stop.map(|stop| stop.cause)
@@ -210,6 +217,7 @@ impl Timeline {
             // K alone decides, and moves on if the store answers again; but a job that ignores TERM ends some time.
             Cause::Deadline => kill_after + self.pace.ttl,
             Cause::Refused => kill_after.min(REFUSED_GRACE),
+            Cause::NestedToolGone => Duration::ZERO,
             Cause::Evicted
             | Cause::LeaseEnded
             | Cause::ToolGone
@@ -249,6 +257,15 @@ mod tests {
         assert_eq!(timeline.step(at(5_650)), Step::Kill);
         assert_eq!(timeline.step(at(5_650)), Step::Wait(at(5_750)));
         assert_eq!(timeline.step(at(5_750)), Step::Kill);
+    }
+
+    #[test]
+    fn it_is_over_from_term_on_or_once_it_was_stopped() {
+        let mut timeline = timeline();
+        assert!(!timeline.is_over(at(4_649)));
+        assert!(timeline.is_over(at(4_650)));
+        timeline.stop(Cause::ToolGone, at(0));
+        assert!(timeline.is_over(at(0)));
     }
 
     #[test]
@@ -304,6 +321,13 @@ mod tests {
         late.stop(Cause::Refused, at(5_000));
         assert_eq!(late.step(at(5_000)), Step::Term(Cause::Refused));
         assert_eq!(late.step(at(5_000)), Step::Wait(at(5_650)));
+    }
+
+    #[test]
+    fn without_its_tool_a_run_within_a_run_is_killed_at_once() {
+        let mut timeline = timeline();
+        timeline.stop(Cause::NestedToolGone, at(1_000));
+        assert_eq!(timeline.step(at(1_000)), Step::Kill);
     }
 
     #[test]

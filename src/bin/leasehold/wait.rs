@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold::Name;
 use leasehold::clock::{Clock, Monotonic};
+use leasehold::store::{Held, Store};
+use leasehold::{Error, ErrorKind, Name};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
@@ -12,6 +13,9 @@ use crate::store::{Choice, first_contact};
 
 /// How long the store may take to answer once it was reached.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// The least that it is given where the limit of the wait leaves less.
+const LEAST_LIMIT: Duration = Duration::from_millis(50);
 
 /// How often to look, since a holder may release at any moment.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -22,18 +26,17 @@ pub fn main(arguments: args::Wait) -> Result<Exit, Failure> {
     let store = Choice::of(&arguments.store)?;
     let began = Monotonic.now();
     crate::block_on(async {
-        let client = store
-            .connect(arguments.store.connect_timeout, |builder| builder)
-            .await?;
-        let mut is_said = false;
-        while let Some(held) = first_contact(LIMIT, client.store().inspect(&name, LIMIT)).await? {
-            if !is_said {
-                is_said = true;
-                say::note("waiting", format_args!("waiting for name={name}: {held}"));
-            }
+        let contact = arguments.store.connect_timeout;
+        let client = store.connect(contact, |builder| builder).await?;
+        let store = client.store();
+        let mut holder = first_contact(contact, store.inspect(&name, contact)).await?;
+        if let Some(held) = &holder {
+            say::note("waiting", format_args!("waiting for name={name}: {held}"));
+        }
+        while let Some(held) = holder {
             let left = match arguments.wait {
                 Some(limit) => limit.saturating_sub(Monotonic.now().since(began)),
-                None => PAUSE,
+                None => LIMIT,
             };
             if left.is_zero() {
                 let message = format!("still taken: {held} name={name}");
@@ -43,7 +46,25 @@ pub fn main(arguments: args::Wait) -> Result<Exit, Failure> {
             // Never nothing: what has run out may be shown for a moment yet.
             let pause = pause.max(Duration::from_millis(5));
             Monotonic.sleep_until(Monotonic.now().after(pause)).await;
+            let limit = left.saturating_sub(pause).clamp(LEAST_LIMIT, LIMIT);
+            holder = look_again(&**store, held, limit).await?;
         }
         Ok(Exit::Success)
     })
+}
+
+/// Who has the name now. An outage is waited out: whoever had it is taken to have it still.
+async fn look_again(store: &dyn Store, last: Held, limit: Duration) -> Result<Option<Held>, Error> {
+    match store.inspect(&last.name, limit).await {
+        Err(error) if is_outage(&error) => {
+            let mut held = last;
+            held.remaining = None;
+            Ok(Some(held))
+        }
+        answer => answer,
+    }
+}
+
+fn is_outage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
 }

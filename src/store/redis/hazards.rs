@@ -31,7 +31,7 @@ pub(super) async fn look(lane: &Lane, budget: Budget) -> Result<Vec<Hazard>, Fai
         info: allowed(ask(lane, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
         save: setting(lane, budget, "save").await?,
         min_replicas: setting(lane, budget, "min-replicas-to-write").await?,
-        clock_us: server_clock(&ask(lane, budget, &["TIME"]).await?)?,
+        clock_us: server_time(&ask(lane, budget, &["TIME"]).await?)?,
     };
     Ok(judge(&facts, clock::wall_clock_us()))
 }
@@ -116,7 +116,7 @@ fn allowed(reply: Result<Value, Failure>) -> Result<Option<Value>, Failure> {
     }
 }
 
-fn server_clock(time: &Value) -> Result<u64, Failure> {
+fn server_time(time: &Value) -> Result<u64, Failure> {
     let read = || {
         let Value::Array(parts) = time else {
             return None;

@@ -114,7 +114,8 @@ impl File {
         // Until it is known to be ours, not even the log of a crashed owner is moved into the file.
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
-        let is_empty = patiently(until, || is_empty(&self.db))?;
+        // In one transaction: between two reads somebody else may have made the schema.
+        let is_empty = patiently(until, || is_empty(&*self.db.transaction()?))?;
         if self.db.is_readonly("main")? {
             return Err(Failure::ReadOnly);
         }
@@ -214,17 +215,18 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
 
 fn is_empty(db: &Connection) -> Result<bool, Failure> {
     let number = |sql| db.query_row(sql, (), |row| row.get::<_, i32>(0));
+    // Asked before the last question: whoever makes the schema meanwhile is not taken for another program.
+    let is_bare =
+        number("SELECT count(*) FROM sqlite_schema")? == 0 && number("PRAGMA user_version")? == 0;
     let application = number("PRAGMA application_id")?;
-    let version = number("PRAGMA user_version")?;
     if application == APPLICATION_ID {
-        return match version {
+        return match number("PRAGMA user_version")? {
             SCHEMA_VERSION => Ok(false),
             found if found > SCHEMA_VERSION => Err(Failure::Newer { found }),
             _ => Err(Failure::Damaged("its schema has no version")),
         };
     }
-    let tables = number("SELECT count(*) FROM sqlite_schema")?;
-    if application == 0 && version == 0 && tables == 0 {
+    if is_bare && application == 0 {
         Ok(true)
     } else {
         Err(Failure::Foreign { found: application })

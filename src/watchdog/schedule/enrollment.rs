@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Entry, Hold, Key, Leave, Limits, Phase, Schedule};
+use super::{Bounds, Entry, Hold, Key, Leave, Limits, Phase, Schedule};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::term::{Instant, Term, Timing};
@@ -25,7 +25,10 @@ impl Schedule {
                 name,
                 holder,
                 timing,
-                limits,
+                bounds: (limits != Limits::default()).then(|| {
+                    let hold_until = Instant::FAR_FUTURE;
+                    Box::new(Bounds { limits, hold_until })
+                }),
                 signal,
                 last_sent: Instant::ZERO,
                 unanswered_until: None,
@@ -49,12 +52,11 @@ impl Schedule {
         self.entries[key].unanswered_until = before;
     }
 
-    /// Begins to renew a lease that was granted. Answers the term that counts, which is shorter than the one given if the
-    /// server's clock stepped meanwhile; and whether the loop has to be woken.
+    /// Begins to renew a lease that was granted. Answers whether the loop has to be woken.
     ///
     /// # Errors
-    /// The reason, where it was lost before it was held: the client is shutting down.
-    pub fn hold(&mut self, key: Key, term: Term) -> Result<(Term, bool), Reason> {
+    /// The reason, where it was lost before it was held: the client is shutting down, or too little is left of its term.
+    pub fn hold(&mut self, key: Key, term: Term, now: Instant) -> Result<bool, Reason> {
         let entry = &mut self.entries[key];
         if let Phase::Lost(reason) = entry.phase {
             return Err(reason);
@@ -63,26 +65,30 @@ impl Schedule {
         let sent_at = term.sent_at();
         let gained = self.server.gained_since(sent_at).unwrap_or_default();
         let term = entry.timing.term(sent_at.before(gained));
+        if !term.is_fresh(now) {
+            let reason = entry.signal.lose(Reason::Late);
+            entry.phase = Phase::Lost(reason);
+            return Err(reason);
+        }
         entry.signal.extend(term.deadline())?;
         // The work begins here: the wait for the name was no lack of progress.
         entry.signal.note_progress(sent_at);
-        let hold_until = entry
-            .limits
-            .max_hold
-            .map_or(Instant::FAR_FUTURE, |most| sent_at.after(most));
+        if let Some(bounds) = &mut entry.bounds {
+            let most = bounds.limits.max_hold.unwrap_or(Duration::MAX);
+            bounds.hold_until = sent_at.after(most);
+        }
         let mut hold = Hold {
             deadline: term.deadline(),
-            hold_until,
             ends_at: Instant::ZERO,
             renew_at: term.renew_at(true, self.random.u16(..)),
             attempt: None,
         };
-        hold.ends_at = hold.end(entry.limits, &entry.signal);
+        hold.ends_at = hold.end(entry.bounds.as_deref(), &entry.signal);
         let armed = hold.ends_at.min(hold.renew_at);
         self.ends.insert((hold.ends_at, key));
         self.renewals.insert((hold.renew_at, key));
         entry.phase = Phase::Held(hold);
-        Ok((term, self.is_earlier(armed)))
+        Ok(self.is_earlier(armed))
     }
 
     /// The guard is gone: its release is left to the loop. Answers whether the loop has to be woken.
@@ -135,12 +141,12 @@ impl Schedule {
             return false;
         }
         let keep_for = keep_for.filter(|_| matches!(entry.phase, Phase::Held(_)));
-        entry.phase = Phase::Leaving(Leave {
+        entry.phase = Phase::Leaving(Box::new(Leave {
             doubt: Doubt::new(entry.last_sent, entry.timing.ttl(), entry.unanswered_until),
             keep_for,
             release_at: Instant::FAR_FUTURE,
             attempt: None,
-        });
+        }));
         true
     }
 

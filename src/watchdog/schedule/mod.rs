@@ -16,6 +16,7 @@ mod tests;
 mod turn;
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub use self::settle::Settled;
 pub use self::turn::Turn;
 pub use self::turn::{Batch, Departure, Loss};
 use super::doubtful::Doubt;
-use super::server_clock::ServerClock;
+use super::server_time::ServerClock;
 use super::signal::{Reason, Signal};
 use crate::holder::Holder;
 use crate::name::Name;
@@ -83,7 +84,8 @@ struct Entry {
     name: Name,
     holder: Holder,
     timing: Timing,
-    limits: Limits,
+    /// Few leases have any.
+    bounds: Option<Box<Bounds>>,
     signal: Arc<Signal>,
     /// When the last request that can prolong it was sent.
     last_sent: Instant,
@@ -101,17 +103,23 @@ enum Phase {
     /// Told. Exits: Leaving (its guard is gone), gone (its guard is gone, and the store said that it is not ours).
     Lost(Reason),
     /// Nobody's, but perhaps still in the store. Exits: gone (released, or run out).
-    Leaving(Leave),
+    /// Boxed, since few leave at a time.
+    Leaving(Box<Leave>),
 }
 
 #[derive(Debug)]
 struct Hold {
     deadline: Instant,
-    /// The end of the longest hold.
-    hold_until: Instant,
     ends_at: Instant,
     renew_at: Instant,
-    attempt: Option<u64>,
+    attempt: Option<NonZeroU64>,
+}
+
+/// What the holder allows itself, and the end of the longest hold.
+#[derive(Debug)]
+struct Bounds {
+    limits: Limits,
+    hold_until: Instant,
 }
 
 #[derive(Debug)]
@@ -169,9 +177,9 @@ impl Schedule {
                 self.ends.remove(&(hold.ends_at, key));
                 self.renewals.remove(&(hold.renew_at, key));
                 self.due.remove(&(hold.deadline, key));
-                hold.deadline
+                Some(hold.deadline)
             }
-            Phase::Claiming => Instant::FAR_FUTURE,
+            Phase::Claiming => None,
             Phase::Lost(_) | Phase::Leaving(_) => return None,
         };
         let reason = entry.signal.lose(reason);
@@ -182,6 +190,12 @@ impl Schedule {
             deadline,
             signal: entry.signal.clone(),
         })
+    }
+
+    /// The loss that a `check()` found and no turn has told yet.
+    pub fn found(&mut self, key: Key) -> Option<Loss> {
+        let reason = self.entries[key].signal.deadline().err()?;
+        self.lose(key, reason)
     }
 
     /// Takes no more claims in, and ends all leases.
@@ -215,18 +229,21 @@ impl Schedule {
 
 impl Hold {
     /// When the lease ends unless something happens first.
-    fn end(&self, limits: Limits, signal: &Signal) -> Instant {
-        let idle = limits
-            .progress_within
-            .map_or(Instant::FAR_FUTURE, |within| {
-                signal.progress().after(within)
-            });
-        self.deadline.before(EARLY).min(self.hold_until).min(idle)
+    fn end(&self, bounds: Option<&Bounds>, signal: &Signal) -> Instant {
+        let end = self.deadline.before(EARLY);
+        let Some(Bounds { limits, hold_until }) = bounds else {
+            return end;
+        };
+        let within = limits.progress_within;
+        let idle = within.map_or(Instant::FAR_FUTURE, |within| {
+            signal.progress().after(within)
+        });
+        end.min(*hold_until).min(idle)
     }
 
     /// Why it ends now.
-    fn reason(&self, now: Instant) -> Reason {
-        if now >= self.hold_until {
+    fn reason(&self, bounds: Option<&Bounds>, now: Instant) -> Reason {
+        if bounds.is_some_and(|bounds| now >= bounds.hold_until) {
             Reason::MaxHold
         } else if now >= self.deadline.before(EARLY) {
             Reason::Deadline

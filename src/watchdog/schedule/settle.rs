@@ -1,12 +1,13 @@
 //! What came back: outcomes of renewals and answers to releases.
 
 use std::collections::HashSet;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::{Batch, Key, Loss, Phase, Schedule};
 use crate::store::{Outcome, Renewed};
 use crate::term::Instant;
-use crate::watchdog::server_clock::{Finding, Reading};
+use crate::watchdog::server_time::{Finding, Reading};
 use crate::watchdog::signal::Reason;
 
 /// How a batch went.
@@ -102,7 +103,7 @@ impl Schedule {
             let is_due = self.due.remove(&(hold.deadline, key));
             self.ends.remove(&(hold.ends_at, key));
             hold.deadline = hold.deadline.before(by);
-            hold.ends_at = hold.end(entry.limits, &entry.signal);
+            hold.ends_at = hold.end(entry.bounds.as_deref(), &entry.signal);
             self.ends.insert((hold.ends_at, key));
             if is_due {
                 self.due.insert((hold.deadline, key));
@@ -119,7 +120,7 @@ impl Schedule {
     fn is_waiting_for(&self, (key, attempt): (Key, u64)) -> bool {
         let entry = self.entries.get(key);
         match entry.map(|entry| &entry.phase) {
-            Some(Phase::Held(hold)) => hold.attempt == Some(attempt),
+            Some(Phase::Held(hold)) => hold.attempt == NonZeroU64::new(attempt),
             Some(Phase::Leaving(leave)) => leave.attempt == Some(attempt),
             _ => false,
         }
@@ -134,8 +135,8 @@ impl Schedule {
         hold.attempt = None;
         // A reply that comes after the end, or after a `check()` saw the deadline pass, revives nothing. The end that is
         // armed may be older than the last sign of progress.
-        if now >= hold.end(entry.limits, &entry.signal) {
-            let reason = hold.reason(now);
+        if now >= hold.end(entry.bounds.as_deref(), &entry.signal) {
+            let reason = hold.reason(entry.bounds.as_deref(), now);
             settled.losses.extend(self.lose(key, reason));
             return;
         }
@@ -148,7 +149,7 @@ impl Schedule {
         settled.renewed += 1;
         self.ends.remove(&(hold.ends_at, key));
         hold.deadline = term.deadline();
-        hold.ends_at = hold.end(entry.limits, &entry.signal);
+        hold.ends_at = hold.end(entry.bounds.as_deref(), &entry.signal);
         hold.renew_at = term.renew_at(false, self.random.u16(..));
         self.ends.insert((hold.ends_at, key));
         self.renewals.insert((hold.renew_at, key));

@@ -1,10 +1,12 @@
 //! The schedule to its edges, in no time at all.
 
+mod exits;
+mod random;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
@@ -60,7 +62,9 @@ impl Bench {
         let (key, signal) = self.enroll(sent_at, limits);
         let before = self.schedule.claim_sent(key, sent_at);
         self.schedule.claim_answered(key, before);
-        self.schedule.hold(key, self.term(sent_at)).expect("held");
+        self.schedule
+            .hold(key, self.term(sent_at), sent_at)
+            .expect("held");
         (key, signal)
     }
 
@@ -121,7 +125,10 @@ fn the_time_without_progress_begins_with_the_hold_and_not_with_the_wait_for_it()
     let before = bench.schedule.claim_sent(key, at(60_000));
     bench.schedule.claim_answered(key, before);
     let term = bench.term(at(60_000));
-    bench.schedule.hold(key, term).expect("held");
+    bench
+        .schedule
+        .hold(key, term, term.sent_at())
+        .expect("held");
     assert!(bench.turn(at(60_010)).losses.is_empty());
     assert_eq!(
         reasons(&bench.turn(at(65_000)).losses),
@@ -196,4 +203,224 @@ fn a_turn_fills_no_more_batches_than_there_is_room_for() {
         assert!(turns <= 20);
     }
     assert_eq!(seen.len(), 300 * seconds.len());
+}
+
+#[test]
+fn renewals_are_planned_within_their_windows() {
+    let mut bench = Bench::new();
+    for _ in 0..500 {
+        bench.held(START);
+    }
+    let term = bench.term(START);
+    let (first, later) = (term.renewal_window(true), term.renewal_window(false));
+    let planned: Vec<Instant> = bench.schedule.renewals.iter().map(|(at, _)| *at).collect();
+    assert!(planned.iter().all(|at| first.contains(at)));
+    let spread = planned[499].since(planned[0]);
+    assert!(
+        spread > TTL / 7,
+        "leases taken together do not stay together: {spread:?}"
+    );
+    for batch in bench.turn(*first.end()).batches {
+        let outcomes = batch.tickets.iter().map(|_| renewed()).collect();
+        let batch = Batch {
+            sent_at: START,
+            ..batch
+        };
+        bench
+            .schedule
+            .settle(&batch, Renewed::new(outcomes), at(10));
+    }
+    assert_eq!(bench.schedule.renewals.len(), 500);
+    assert!(
+        bench
+            .schedule
+            .renewals
+            .iter()
+            .all(|(at, _)| later.contains(at))
+    );
+}
+
+#[test]
+fn the_nearest_deadline_is_sent_first() {
+    let mut bench = Bench::new();
+    for age_ms in [12_000, 20_000, 11_000, 25_000] {
+        bench.held(START.before(ms(age_ms)));
+    }
+    let batches = bench.turn(START).batches;
+    let names = batches.iter().flat_map(|batch| &batch.renewals);
+    let names: Vec<&str> = names.map(|renewal| renewal.name.as_str()).collect();
+    assert_eq!(names, ["n4", "n2", "n1", "n3"]);
+}
+
+#[test]
+fn what_is_urgent_does_not_cut_the_time_of_what_is_not() {
+    let mut bench = Bench::new();
+    bench.held(START.before(ms(11_000)));
+    bench.timing = Timing::new(ms(1_000), None).expect("valid");
+    bench.held(START.before(ms(400)));
+    let batches = bench.turn(START).batches;
+    let limits: Vec<Duration> = batches.iter().map(|batch| batch.limit).collect();
+    assert_eq!(limits, [ms(1_000) / 6, ms(2_000)]);
+}
+
+#[test]
+fn a_reply_to_an_older_attempt_changes_nothing() {
+    let mut bench = Bench::new();
+    let (_key, signal) = bench.held(START);
+    let first = bench.batch(at(10_000));
+    bench.settle(&first, unknown, at(12_000));
+    let second = bench.batch(at(12_000));
+    let before = signal.deadline();
+    assert_eq!(bench.settle(&first, renewed, at(12_001)).renewed, 0);
+    assert_eq!(
+        bench
+            .settle(&first, || Outcome::Refused, at(12_001))
+            .losses
+            .len(),
+        0
+    );
+    assert_eq!(signal.deadline(), before);
+    assert_eq!(bench.settle(&second, renewed, at(12_002)).renewed, 1);
+    assert_eq!(signal.deadline(), Ok(bench.term(at(12_000)).deadline()));
+}
+
+#[test]
+fn a_reply_to_a_former_lease_does_not_touch_the_one_in_its_place() {
+    let mut bench = Bench::new();
+    let (key, _signal) = bench.held(START);
+    let old = bench.batch(at(10_000));
+    let (attempt, _) = bench.schedule.withdraw(key, at(10_001), None, ms(100));
+    let attempt = attempt.expect("something to release");
+    bench
+        .schedule
+        .settle_release((key, attempt), true, at(10_002));
+    let (reused, signal) = bench.held(at(10_003));
+    assert_eq!(reused, key, "the place is used again");
+    let before = signal.deadline();
+    bench.settle(&old, || Outcome::Refused, at(10_004));
+    assert_eq!(signal.deadline(), before);
+}
+
+#[test]
+fn an_unknown_renewal_is_tried_again_until_the_deadline_and_not_in_a_storm() {
+    let mut bench = Bench::new();
+    bench.held(START);
+    let (mut now, mut attempts) = (bench.next(), 0);
+    loop {
+        let turn = bench.turn(now);
+        if !turn.losses.is_empty() {
+            assert_eq!(reasons(&turn.losses), [Reason::Deadline]);
+            break;
+        }
+        for batch in &turn.batches {
+            attempts += 1;
+            bench.settle(batch, unknown, now.after(ms(1)));
+        }
+        now = bench.next().max(now);
+    }
+    assert_eq!(now, bench.term(START).deadline().before(EARLY));
+    assert!((30..60).contains(&attempts), "{attempts}");
+}
+
+#[test]
+fn a_reply_in_the_last_milliseconds_is_late() {
+    let mut bench = Bench::new();
+    bench.held(START);
+    let batch = bench.batch(at(10_000));
+    let end = bench.term(START).deadline().before(EARLY);
+    let settled = bench.settle(&batch, renewed, end);
+    assert_eq!(reasons(&settled.losses), [Reason::Deadline]);
+}
+
+#[test]
+fn a_reply_after_a_check_said_no_revives_nothing() {
+    let mut bench = Bench::new();
+    let (_key, signal) = bench.held(START);
+    let batch = bench.batch(at(10_000));
+    let deadline = bench.term(START).deadline();
+    signal.check(deadline).expect_err("it has passed");
+    // The reply was read before the check, and comes to be taken in after it.
+    let settled = bench.settle(&batch, renewed, deadline.before(ms(6)));
+    assert_eq!(reasons(&settled.losses), [Reason::Deadline]);
+    assert_eq!(signal.deadline(), Err(Reason::Deadline));
+}
+
+#[test]
+fn a_step_of_the_servers_clock_moves_what_waits_what_is_due_and_what_is_under_way() {
+    let mut bench = Bench::new();
+    let (_, told) = bench.held(START.before(ms(10_000)));
+    let batch = bench.batch(START);
+    let (_, under_way) = bench.held(START.before(ms(10_000)));
+    let sent = bench.batch(START);
+    let (_, waiting) = bench.held(START);
+    let server = |ms_later| Some(ms(1_000_000 + ms_later));
+    let reply = |server_time| {
+        let mut reply = Renewed::new(vec![Outcome::Renewed]);
+        reply.server_time = server_time;
+        reply
+    };
+    bench.schedule.settle(&batch, reply(server(0)), at(1));
+    let again = {
+        let term = bench.term(START);
+        bench.batch(*term.renewal_window(false).end())
+    };
+    let before = [&told, &under_way, &waiting].map(|signal| signal.deadline().expect("held"));
+    let seen_at = again.sent_at.after(ms(1));
+    let passed = seen_at.since(START).as_millis() as u64;
+    let settled = bench
+        .schedule
+        .settle(&again, reply(server(passed + 4_000)), seen_at);
+    assert_eq!(settled.step.map(|(kind, _)| kind), Some("forward"));
+    let after = [&told, &under_way, &waiting].map(|signal| signal.deadline().expect("held"));
+    assert_eq!(
+        after[0],
+        bench.term(again.sent_at).deadline(),
+        "confirmed by the new time"
+    );
+    for index in [1, 2] {
+        let taken_off = before[index].since(after[index]);
+        assert!(
+            (4_000..4_010).contains(&taken_off.as_millis()),
+            "{taken_off:?}"
+        );
+    }
+    // Its reply was made before the step.
+    let settled = bench.schedule.settle(&sent, reply(server(1)), seen_at);
+    assert_eq!((settled.step, settled.renewed), (None, 1));
+    let least = bench.term(START).deadline().before(ms(4_000));
+    assert!(under_way.deadline().expect("held") <= least);
+}
+
+#[test]
+fn the_loop_is_woken_only_for_what_is_earlier_than_its_sleep() {
+    let mut bench = Bench::new();
+    let (first, _) = bench.enroll(START, Limits::default());
+    let (term, later) = (bench.term(START), bench.term(at(20_000)));
+    assert_eq!(bench.schedule.hold(first, term, START), Ok(true));
+    let next = bench.next();
+    let (second, _) = bench.enroll(START, Limits::default());
+    assert_eq!(bench.schedule.hold(second, later, START), Ok(false));
+    assert_eq!(bench.next(), next);
+    assert!(
+        bench.schedule.leave(second, at(1), None),
+        "its release is due at once"
+    );
+}
+
+#[test]
+fn leases_that_fall_due_about_the_same_time_share_a_batch() {
+    let mut bench = Bench::new();
+    for index in 0..5_000 {
+        bench.held(START.after(Duration::from_micros(200 * index)));
+    }
+    let (mut renewals, mut batches) = (0, 0);
+    while renewals < 5_000 {
+        let now = bench.next();
+        for batch in bench.turn(now).batches {
+            batches += 1;
+            renewals += batch.renewals.len();
+            bench.settle(&batch, renewed, now);
+        }
+    }
+    assert!(batches < 100, "{batches}");
 }

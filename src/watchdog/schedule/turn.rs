@@ -1,5 +1,6 @@
 //! What is due: holders to be told, batches to be sent, releases to be sent.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +32,8 @@ pub struct Loss {
     pub name: Name,
     /// Why it is lost.
     pub reason: Reason,
-    /// The deadline that it had.
-    pub deadline: Instant,
+    /// The deadline that it had; none, if it was only claimed.
+    pub deadline: Option<Instant>,
     /// Through which the holder is told.
     pub signal: Arc<Signal>,
 }
@@ -89,14 +90,14 @@ impl Schedule {
             let Phase::Held(hold) = &mut entry.phase else {
                 unreachable!("only what is held stands in `ends`");
             };
-            let end = hold.end(entry.limits, &entry.signal);
+            let end = hold.end(entry.bounds.as_deref(), &entry.signal);
             if end > now {
                 // There was progress since this was armed.
                 hold.ends_at = end;
                 self.ends.remove(&(at, key));
                 self.ends.insert((end, key));
             } else {
-                let reason = hold.reason(now);
+                let reason = hold.reason(entry.bounds.as_deref(), now);
                 losses.extend(self.lose(key, reason));
             }
         }
@@ -160,7 +161,7 @@ impl Schedule {
         let entry = &mut self.entries[key];
         entry.last_sent = batch.sent_at;
         if let Phase::Held(hold) = &mut entry.phase {
-            hold.attempt = Some(attempt);
+            hold.attempt = NonZeroU64::new(attempt);
         }
         batch.margin = batch.margin.min(entry.timing.margin());
         batch.longest = batch.longest.max(entry.timing.ttl());

@@ -6,7 +6,6 @@
 //! longer.
 
 use std::env;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -159,7 +158,7 @@ fn pauses() -> u64 {
 }
 
 /// Both runs, in this process or in a writer's.
-async fn control(test: &str, storage: impl AsyncFn() -> (Storage, String)) {
+async fn control(test: &str, mut storage: impl AsyncFnMut() -> (Storage, String)) {
     let test = format!("fence::control::{test}");
     let (first, leases) = storage().await;
     let unfenced = run(&test, &first, &leases, false).await;
@@ -173,28 +172,20 @@ async fn control(test: &str, storage: impl AsyncFn() -> (Storage, String)) {
     assert!(fenced.refused > 0, "{fenced:?}");
 }
 
-fn sqlite(path: &Path) -> String {
-    format!("sqlite:{}", path.display())
-}
-
-fn in_folder(folder: &TempDir, name: &str) -> PathBuf {
-    folder.path().join(name)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_writer_loses_writes_on_sqlite_only_without_the_fence() {
     if let Some(role) = Role::of_this_process() {
         return role.play().await;
     }
-    let folders = [(); 2].map(|()| TempDir::new().expect("a temporary folder"));
-    let mut next = folders.iter();
+    let mut folders = Vec::new();
     let name = "a_paused_writer_loses_writes_on_sqlite_only_without_the_fence";
-    let next = std::sync::Mutex::new(&mut next);
     control(name, async || {
-        let folder = next.lock().unwrap().next().expect("two runs");
+        let folder = TempDir::new().expect("a temporary folder");
         // A file of its own: a writer that is stopped inside its transaction must not stop the leases.
-        let leases = sqlite(&in_folder(folder, "leases.db"));
-        (Storage::Sqlite(in_folder(folder, "ledger.db")), leases)
+        let leases = format!("sqlite:{}", folder.path().join("leases.db").display());
+        let ledger = folder.path().join("ledger.db");
+        folders.push(folder);
+        (Storage::Sqlite(ledger), leases)
     })
     .await;
 }

@@ -253,11 +253,6 @@ async fn an_unfinished_last_line_is_cut_off_and_what_follows_is_kept() {
     gate.raise("b", &pass(2, 2)).await.expect("raised");
     drop(gate);
     let whole = fs::read(&path).expect("read");
-    let first_line = whole
-        .iter()
-        .position(|byte| *byte == b'\n')
-        .expect("a head")
-        + 1;
     for end in 0..whole.len() {
         fs::write(&path, &whole[..end]).expect("written");
         let gate = Gate::open(&path).await.expect("opened");
@@ -277,7 +272,6 @@ async fn an_unfinished_last_line_is_cut_off_and_what_follows_is_kept() {
         let gate = Gate::open(&path).await.expect("opened");
         assert_eq!(gate.row("c").await, Some(pass(3, 3)), "cut at {end}");
     }
-    assert!(first_line > 1);
 }
 
 #[tokio::test]

@@ -1,16 +1,18 @@
 //! The fence over HTTP: a real service behind the layer, and a client on a socket.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::extract::{Path, State};
-use axum::routing::get;
+use axum::routing::{get, put};
 use axum::{Extension, Router};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::gate::Gate;
 use leasehold::fence::tower::FenceLayer;
-use leasehold::fence::{Blocked, Pass, Refusal, http as fence};
+use leasehold::fence::{Blocked, Pass, Refusal, Reply, http as fence};
 use leasehold::{Error, ErrorKind};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -58,17 +60,7 @@ impl Service {
     }
 
     async fn send(&self, method: &str, headers: &HeaderMap) -> Answer {
-        let mut request =
-            format!("{method} /devices/7 HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
-        for (name, value) in headers {
-            request.push_str(&format!("{name}: {}\r\n", value.to_str().expect("ASCII")));
-        }
-        request.push_str("content-length: 0\r\n\r\n");
-        let mut stream = TcpStream::connect(self.address).await.expect("it is up");
-        stream.write_all(request.as_bytes()).await.expect("sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("answered");
-        Answer::parse(&answer)
+        send(self.address, method, "/devices/7", headers, "").await
     }
 
     /// As a client of the fence's: shows its pass, and hears the answer.
@@ -91,6 +83,25 @@ impl Service {
         let writes = self.writes.lock().unwrap();
         writes.iter().map(|(_, pass)| pass.clone()).collect()
     }
+}
+
+async fn send(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &HeaderMap,
+    body: &str,
+) -> Answer {
+    let mut request = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {}\r\n", value.to_str().expect("ASCII")));
+    }
+    request.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+    let mut stream = TcpStream::connect(address).await.expect("it is up");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("answered");
+    Answer::parse(&answer)
 }
 
 impl Answer {
@@ -213,4 +224,103 @@ async fn a_blocked_raise_may_be_tried_again() {
     assert!(Blocked::of(&error).is_some());
     drop(entry);
     service.write(&successor).await.expect("written");
+}
+
+/// A service of registers: `PUT` writes one, `POST` only raises its fence. The path is the resource in hex digits.
+#[derive(Debug)]
+struct Registers {
+    address: SocketAddr,
+    values: Values,
+    gate: Gate,
+    _folder: TempDir,
+}
+
+type Values = Arc<Mutex<HashMap<String, String>>>;
+
+impl Registers {
+    async fn start() -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let gate = Gate::open(folder.path().join("fences"))
+            .await
+            .expect("opened");
+        let values = Values::default();
+        let resource = |request: &http::request::Parts| request.uri.path()[1..].into();
+        let service = Router::new()
+            .route("/{resource}", put(set).post(async || ()))
+            .with_state(values.clone())
+            .layer(FenceLayer::new(gate.clone(), resource));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        tokio::spawn(async move { axum::serve(listener, service).await });
+        Self {
+            address,
+            values,
+            gate,
+            _folder: folder,
+        }
+    }
+
+    async fn ask(
+        &self,
+        method: &str,
+        resource: &str,
+        shown: Option<&Pass>,
+        body: &str,
+    ) -> Result<(), Error> {
+        let headers = shown.map(self::shown).unwrap_or_default();
+        let path = format!("/{}", hex(resource));
+        let answer = send(self.address, method, &path, &headers, body).await;
+        // Whoever shows nothing hears of it all the same.
+        let nobody = pass(0, 1);
+        let shown = shown.unwrap_or(&nobody);
+        fence::heard(
+            shown,
+            resource,
+            shown,
+            answer.status,
+            answer.body.as_bytes(),
+        )?;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+        Ok(())
+    }
+}
+
+async fn set(State(values): State<Values>, Path(resource): Path<String>, value: String) {
+    values.lock().unwrap().insert(resource, value);
+}
+
+fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Guarded for Registers {
+    fn raise<'a>(
+        &'a self,
+        resource: &'a str,
+        shown: Option<&'a Pass>,
+    ) -> Reply<'a, Result<(), Error>> {
+        Box::pin(self.ask("POST", resource, shown, ""))
+    }
+
+    fn write<'a>(
+        &'a self,
+        resource: &'a str,
+        shown: Option<&'a Pass>,
+        value: &'a str,
+    ) -> Reply<'a, Result<(), Error>> {
+        Box::pin(self.ask("PUT", resource, shown, value))
+    }
+
+    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>> {
+        Box::pin(async move { self.values.lock().unwrap().get(&hex(resource)).cloned() })
+    }
+
+    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>> {
+        Box::pin(async move { self.gate.row(&hex(resource)).await })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_behind_the_layer_keeps_the_contract() {
+    conformance::check(Arc::new(Registers::start().await)).await;
 }

@@ -135,13 +135,11 @@ impl Process {
         } = self.slots[slot].enrolled().clone();
         let now = stage.shown(self.id);
         let begins = planted::counted_from(stage, sent_at, now);
-        let held = self
-            .schedule
-            .hold(key, timing_in_use(stage, timing).term(begins));
+        let term = timing_in_use(stage, timing).term(begins);
+        let held = self.schedule.hold(key, term, now);
         let has_fallen = self.floors.get(&name).is_some_and(|floor| token <= *floor);
-        let is_fresh = held.as_ref().is_ok_and(|(term, _)| term.is_fresh(now));
-        self.wake_if(stage, held.is_ok_and(|(_, is_earlier)| is_earlier));
-        if has_fallen || !is_fresh {
+        self.wake_if(stage, held.is_ok_and(|is_earlier| is_earlier));
+        if has_fallen || held.is_err() {
             self.give_claim_up(stage, slot);
             return;
         }

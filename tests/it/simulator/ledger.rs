@@ -11,6 +11,7 @@ use leasehold::term::{Instant, Timing};
 use leasehold::{Holder, Name, Reason, Token};
 use uuid::Uuid;
 
+use super::store::Verdict;
 use super::time::Real;
 
 /// The promises, each checked many times in a run.
@@ -107,10 +108,13 @@ pub(super) struct Ledger {
     pub(super) guards: HashMap<Holder, Guard>,
     /// Whose guard is gone.
     pub(super) gone: HashMap<Holder, Gone>,
-    /// Whom the store told that it is not theirs.
-    pub(super) refused: BTreeSet<Holder>,
-    /// Whose row went by a restart, an operator or a wild clock: beyond what is promised.
+    /// Whom the store told that it is not theirs, and how.
+    pub(super) refused: BTreeMap<Holder, Verdict>,
+    /// Whose row went by a restart or an operator: beyond what is promised.
     pub(super) excused: BTreeSet<Holder>,
+    /// Whose row ends earlier since a step of the server's clock, and since when: beyond what is promised, until the
+    /// client has found the step.
+    pub(super) stepped: BTreeMap<Holder, Real>,
     last_tokens: BTreeMap<Name, Token>,
 }
 
@@ -140,6 +144,17 @@ impl Ledger {
             let what = what();
             self.violation = Some(Violation { promise, at, what });
         }
+    }
+
+    /// What its holder was told when it asked.
+    pub(super) fn check_answer(&mut self, at: Real, holder: Holder, is_held: bool, shown: Instant) {
+        let Some(until) = self.guards.get(&holder).map(|guard| guard.until) else {
+            return;
+        };
+        let is_right = !is_held || shown < until;
+        self.check(Promise::NoDeadlinePastItsArithmetic, at, is_right, || {
+            format!("{holder} asked at {shown:?} and was told yes, but {until:?} was bought")
+        });
     }
 
     /// Whether its holder, asking at this moment of its own clock, is told yes.
@@ -246,7 +261,8 @@ impl Ledger {
             Reason::Deadline => {
                 shown.after(EARLY) >= until || self.faults.contains_key("wild clock")
             }
-            Reason::Refused | Reason::Evicted => self.refused.contains(&holder),
+            Reason::Refused => self.refused.get(&holder) == Some(&Verdict::Refused),
+            Reason::Evicted => self.refused.get(&holder) == Some(&Verdict::Evicted),
             Reason::MaxHold => limits.max_hold.is_some_and(|most| held_for >= most),
             Reason::NoProgress => limits.progress_within.is_some_and(|most| idle >= most),
             Reason::Shutdown => true,

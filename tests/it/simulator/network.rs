@@ -9,6 +9,7 @@ use leasehold::{Holder, Name, Token};
 use super::ledger::Promise;
 use super::stage::{Event, Happening, Stage};
 use super::store::{Taken, Verdict};
+use super::time::Real;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outage {
@@ -50,7 +51,8 @@ pub(super) enum Body {
 pub(super) enum Reply {
     Granted(Token),
     Held(Duration),
-    Renewed(Vec<Verdict>, Duration),
+    /// The verdicts, what the server's clock showed, and when it really was.
+    Renewed(Vec<Verdict>, Duration, Real),
     Released,
     Failed,
 }
@@ -145,7 +147,7 @@ impl Stage {
             Body::Renew(renewals) => {
                 let verdicts = renewals.iter().map(|renewal| self.renew(renewal)).collect();
                 let shown = self.store.clock.at(self.now);
-                Reply::Renewed(verdicts, Duration::from_nanos(shown.as_nanos()))
+                Reply::Renewed(verdicts, Duration::from_nanos(shown.as_nanos()), self.now)
             }
             Body::Release {
                 name,
@@ -182,6 +184,7 @@ impl Stage {
         match verdict {
             Verdict::Renewed => {
                 self.ledger.excused.remove(&renewal.holder);
+                self.ledger.stepped.remove(&renewal.holder);
                 self.ledger.check(
                     Promise::NothingIsCreatedByARenewal,
                     self.now,
@@ -195,7 +198,7 @@ impl Stage {
                 );
             }
             Verdict::Refused | Verdict::Evicted => {
-                self.ledger.refused.insert(renewal.holder);
+                self.ledger.refused.insert(renewal.holder, verdict);
             }
             Verdict::Unknown => {}
         }

@@ -272,9 +272,9 @@ impl Process {
 
     fn settle(&mut self, stage: &mut Stage, mut batch: Batch, sent_at: Instant, reply: &Reply) {
         let now = stage.shown(self.id);
-        let (mut verdicts, server_time) = match reply {
-            Reply::Renewed(verdicts, server_time) => (verdicts.clone(), Some(*server_time)),
-            _ => (Vec::new(), None),
+        let (mut verdicts, server_time, read_at) = match reply {
+            Reply::Renewed(verdicts, shown, at) => (verdicts.clone(), Some(*shown), *at),
+            _ => (Vec::new(), None, 0),
         };
         if server_time.is_some() && stage.rng.u32(..1_000) < stage.plan.odds.short {
             stage.ledger.fault("short answer");
@@ -297,6 +297,9 @@ impl Process {
         reply.server_time = server_time;
         let settled = self.schedule.settle(&batch, reply, now);
         self.tell(stage, settled.losses);
+        if matches!(settled.step, Some(("forward", _))) {
+            stage.step_was_found(self.client, read_at);
+        }
         for (holder, verdict) in holders.iter().zip(&verdicts) {
             if *verdict == Verdict::Renewed {
                 planted::revive(stage, *holder, sent_at.after(stage.plan.timing.ttl()));
@@ -316,7 +319,7 @@ impl Process {
         match signal.deadline() {
             Ok(deadline) if shown < deadline => self.watch_deadline(stage, slot, version, deadline),
             _ => {
-                let is_told = signal.token().is_cancelled();
+                let is_told = signal.is_told();
                 stage
                     .ledger
                     .check(Promise::EveryLossToldInTime, stage.now, is_told, || {

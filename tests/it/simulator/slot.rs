@@ -132,6 +132,7 @@ impl Process {
         let holder = self.slots[slot].holder();
         let now = stage.shown(self.id);
         let is_held = self.slots[slot].signal().check(now).is_ok();
+        stage.ledger.check_answer(stage.now, holder, is_held, now);
         let name = self.slots[slot].name.clone();
         stage.check_freed(&name, holder);
         if is_held {

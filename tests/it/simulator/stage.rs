@@ -6,6 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use leasehold::term::Instant;
 use leasehold::{Holder, Name};
+use uuid::Uuid;
 
 use super::ledger::{Guard, Ledger, Promise};
 use super::network::{Outage, Reply, Request};
@@ -124,6 +125,10 @@ impl Stage {
         self.clocks[process].at(self.now)
     }
 
+    fn shown_at(&self, process: usize, real: Real) -> Instant {
+        self.clocks[process].at(real.max(self.now))
+    }
+
     /// When the clock of this process will show this; now, if it does already.
     pub(super) fn real_at(&self, process: usize, shown: Instant) -> Real {
         self.clocks[process].real_at(shown).max(self.now)
@@ -156,6 +161,7 @@ impl Stage {
         };
         let shown = self.shown(guard.process);
         let is_kept = self.ledger.excused.contains(&holder)
+            || self.ledger.stepped.contains_key(&holder)
             || self.store.is_kept_for(name, holder, self.now)
             || !self.ledger.says_yes(holder, shown);
         self.ledger.check(
@@ -239,10 +245,44 @@ impl Stage {
             .collect();
         for (name, holder) in rows {
             if is_wild {
-                self.ledger.excused.insert(holder);
+                self.ledger.stepped.insert(holder, self.now);
             }
             self.watch_expiry(&name);
         }
+    }
+
+    /// A client has found out, by a reply that was made then, that the server's clock stepped: from now on its leases end
+    /// in time again.
+    pub(super) fn step_was_found(&mut self, client: Uuid, read_at: Real) {
+        let stepped = &mut self.ledger.stepped;
+        stepped.retain(|holder, at| holder.client() != client || *at > read_at);
+        let names: Vec<_> = self.store.rows.keys().cloned().collect();
+        for name in names {
+            self.check_ends_in_time(&name);
+        }
+    }
+
+    /// Whoever holds this by the store is told no before the store's row ends.
+    fn check_ends_in_time(&mut self, name: &Name) {
+        let row = self.store.rows[name];
+        let Some(guard) = self.ledger.guards.get(&row.holder) else {
+            return;
+        };
+        let excused = self.ledger.excused.contains(&row.holder);
+        let is_open = excused || self.ledger.stepped.contains_key(&row.holder);
+        let ends_at = self.shown_at(guard.process, self.store.clock.real_at(row.ends_at));
+        let is_kept = is_open || !guard.signal.deadline().is_ok_and(|until| until > ends_at);
+        self.ledger.check(
+            Promise::NoYesWhileTheStoreCouldGrantToAnother,
+            self.now,
+            is_kept,
+            || {
+                format!(
+                    "{name} ends at {ends_at:?}, but {} is told yes for longer",
+                    row.holder
+                )
+            },
+        );
     }
 
     pub(super) fn restart_empty(&mut self) {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
+use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{Outcome, Renewal, Store};
 use tempfile::TempDir;
 
@@ -39,6 +40,21 @@ async fn refused_untouched(file: &Path, why: &str) {
     assert_eq!(fs::read(file).expect("the file is there"), before);
     let beside = fs::read_dir(file.parent().expect("a folder")).expect("a folder");
     assert_eq!(beside.count(), 1, "something was left beside it");
+}
+
+/// Who looks between two looks of another's must not take a file that is being made for somebody else's.
+#[tokio::test]
+async fn a_new_file_that_many_open_at_once_is_refused_to_none() {
+    for _ in 0..50 {
+        let (_folder, file) = folder_and_file();
+        let opening: Vec<_> = (0..8)
+            .map(|_| tokio::spawn(leasehold::store::sqlite::Sqlite::open(file.clone())))
+            .collect();
+        for store in opening {
+            let store = store.await.expect("no panic");
+            store.expect("the file opens").close().await;
+        }
+    }
 }
 
 #[tokio::test]
@@ -294,7 +310,7 @@ async fn names_that_differ_in_case_or_quotes_are_apart() {
 async fn leases_that_ran_out_are_swept_as_new_ones_come() {
     let (_folder, file) = folder_and_file();
     let store = open(&file).await;
-    for index in 0..500 {
+    for index in 0..100 {
         granted(&store, &claim(&index.to_string(), Duration::from_nanos(1))).await;
     }
     let left: i64 = raw(&file)
@@ -336,4 +352,15 @@ async fn a_row_that_makes_no_sense_is_an_error_rather_than_a_grant() {
         .expect("ours");
     let found = held(&store, &claim("a", LONG)).await;
     assert_eq!((found.by, found.info.pid), (None, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn several_who_open_a_new_file_at_once_all_find_it_theirs() {
+    for _ in 0..100 {
+        let (_folder, file) = folder_and_file();
+        let openings = [(); 8].map(|()| tokio::spawn(Sqlite::open(file.clone())));
+        for opening in openings {
+            opening.await.expect("no panic").expect("opened");
+        }
+    }
 }

@@ -4,7 +4,7 @@ mod boots;
 mod busy;
 mod child;
 mod files;
-mod places;
+pub(crate) mod places;
 mod processes;
 
 use std::path::Path;

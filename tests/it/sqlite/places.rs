@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// Whether the machine lets us make namespaces. If not, the test fails, unless the caller of all tests said beforehand
 /// that it knows.
-pub(super) fn are_allowed() -> bool {
+pub(crate) fn are_allowed() -> bool {
     let tried = Command::new("unshare")
         .args(["--mount", "--time", "unshare", "--user", "true"])
         .output();

@@ -68,6 +68,11 @@ fn stores() {
     run_refused(&["--store", "redis://host:port"], "x", &["port"]);
     run_refused(&["--store", ""], "x", &["\"\""]);
     run_refused(&["--store", "nonsense"], "x", &["nonsense"]);
+    run_refused(
+        &["--store", "memory:"],
+        "x",
+        &["\"memory:\"", "nobody else"],
+    );
 }
 
 #[test]

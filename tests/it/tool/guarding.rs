@@ -53,6 +53,25 @@ fn a_stopped_tool_loses_its_job_in_time_and_exits_79_when_it_wakes() {
 }
 
 #[test]
+fn the_job_of_a_run_within_a_run_is_gone_before_the_outer_name_is_free() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leasehold");
+    std::fs::write(place.path("family"), STUBBORN_FAMILY).expect("written");
+    let script = format!("{tool} run y -- sh family");
+    let _outer = place.run(&["--ttl", "2s"], &script);
+    place.mark("pids");
+    let ended = place.start(place.tool(&["evict", "x"])).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = place.run(&[], LOOK_FOR_RIVALS).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        !place.mark("rivals").contains("alive"),
+        "{}",
+        place.mark("rivals")
+    );
+}
+
+#[test]
 fn a_tool_stopped_for_a_moment_goes_on() {
     let place = Place::new();
     let mut run = place.run(&["--ttl", "4s"], "echo up > first; sleep 1.5; exit 4");
@@ -115,4 +134,24 @@ fn a_killed_tool_leaves_no_status_file() {
     assert!(place.has(&path));
     run.signal(Signal::KILL);
     until("the file's end", || !place.has(&path));
+}
+
+#[test]
+fn what_does_not_end_is_named_by_its_pid() {
+    let place = Place::new();
+    let script = "trap 'echo asked > asked' TERM; echo $$ > pids; while :; do sleep 0.05; done";
+    let options = ["--max-runtime", "200ms", "--kill-after", "300ms"];
+    let mut run = place.run(&options, script);
+    let pid = place.numbers("pids")[0];
+    place.mark("asked");
+    // Nobody says KILL then, which is as good as a process that does not hear it.
+    kill_process(run.guardian(), Signal::STOP).expect("it lives");
+    run.wait_to_say("does not end");
+    assert!(
+        run.said().contains(&format!("pids=[{pid}")),
+        "{}",
+        run.said()
+    );
+    kill_process(run.guardian(), Signal::CONT).expect("it lives");
+    assert_eq!(run.end().code, Some(124));
 }

@@ -122,7 +122,7 @@ fn an_address_with_a_password_is_not_passed_on() {
 #[test]
 fn what_the_command_leaves_in_its_group_is_ended_before_the_lease_is_free() {
     let place = Place::new();
-    let script = "sleep 20 & echo $! > pids; exit 5";
+    let script = "(trap '' TERM; exec sleep 20) & echo $! > pids; exit 5";
     let ended = place.run(&["--ttl", "2s"], script).end();
     assert_eq!(ended.code, Some(5), "{ended:?}");
     let pid = place.numbers("pids")[0];

@@ -4,6 +4,8 @@
 //! that nothing stays should a test fail.
 
 mod bad_input;
+mod config;
+mod container;
 mod exclusion;
 mod guarding;
 mod job;
@@ -11,7 +13,10 @@ mod limits;
 mod loss;
 mod operators;
 mod pages;
+mod redis;
 mod reports;
+mod server;
+mod service;
 mod signals;
 mod store_faults;
 mod terminal;
@@ -60,6 +65,7 @@ impl Place {
                 format!("sqlite:{}", self.store().display()),
             )
             .env("XDG_RUNTIME_DIR", self.0.path())
+            .env("XDG_CONFIG_HOME", self.path("config"))
             .stdin(Stdio::null());
         command
     }

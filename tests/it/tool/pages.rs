@@ -13,7 +13,7 @@ fn output(arguments: &[&str]) -> String {
 fn options(help: &str) -> Vec<String> {
     let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     let mut options: Vec<_> = words
-        .filter(|word| word.starts_with("--") && word.len() > 2)
+        .filter(|word| word.starts_with("--") && word.len() > 2 && !word.starts_with("---"))
         .map(Into::into)
         .collect();
     options.sort();
@@ -54,4 +54,50 @@ fn every_exit_code_is_in_the_help() {
     ] {
         assert!(help.contains(&format!("\n  {code}")), "{code}");
     }
+}
+
+/// What the README says, without the options of cargo.
+fn readme() -> String {
+    let text = include_str!("../../../README.md");
+    let lines = text.lines().filter(|line| !line.contains("cargo "));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn every_option_in_the_readme_exists() {
+    let mut known = output(&["--help"]);
+    for command in ["run", "status", "check", "wait", "evict", "completions"] {
+        known += &output(&[command, "--help"]);
+    }
+    let known = options(&known);
+    let named = options(&readme());
+    assert!(named.len() > 3, "{named:?}");
+    for option in named {
+        assert!(known.contains(&option), "no command has {option}");
+    }
+}
+
+#[test]
+fn the_readme_and_the_help_have_the_same_exit_codes() {
+    let number = |text: &str| text.trim().parse::<u8>().ok();
+    let help = output(&["run", "--help"]);
+    let in_help = help.split("Exit codes:").nth(1).expect("a table");
+    let mut in_help: Vec<_> = in_help
+        .lines()
+        .take_while(|line| !line.starts_with("When"))
+        .filter_map(|line| number(line.split_whitespace().next()?))
+        .collect();
+    let readme = readme();
+    let in_readme = readme.split("Exit codes:").nth(1).expect("a table");
+    let mut in_readme: Vec<_> = in_readme
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'))
+        .filter_map(|line| line.split('|').nth(1))
+        .flat_map(|codes| codes.split(',').filter_map(number))
+        .collect();
+    in_help.sort_unstable();
+    in_readme.sort_unstable();
+    assert!(in_help.len() > 8, "{in_help:?}");
+    assert_eq!(in_help, in_readme);
 }

@@ -83,3 +83,14 @@ fn a_signal_that_was_ignored_stays_ignored_for_the_job() {
     let command = place.program("sh", &["-c", script]);
     assert_eq!(place.start(command).end().code, Some(9));
 }
+
+#[test]
+fn a_job_that_is_stopped_hears_the_term_that_ends_it() {
+    let place = Place::new();
+    let script =
+        "trap 'echo heard > heard; exit 0' TERM; kill -STOP $$; while :; do sleep 0.05; done";
+    let options = ["--max-runtime", "500ms", "--kill-after", "5s"];
+    let ended = place.run(&options, script).end();
+    assert_eq!(ended.code, Some(124), "{ended:?}");
+    assert_eq!(place.mark("heard"), "heard");
+}

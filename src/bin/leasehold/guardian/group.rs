@@ -114,7 +114,7 @@ impl Group {
         }
         let is_gone = test_kill_process_group(self.leader) == Err(Errno::SRCH);
         // One whose parent left the group, and does not reap, would count for as long as that parent lives.
-        is_gone || self.is_killed.get() && !has_member(self.leader)
+        is_gone || self.is_killed.get() && !process::has_member(self.leader)
     }
 
     /// The living children that are left once the group is empty: those that left it.
@@ -135,16 +135,6 @@ impl Group {
             let _ = kill_process_group(self.leader, signal);
         }
     }
-}
-
-/// Whether this group has a process that lives, or one that is ours to reap in a moment.
-fn has_member(group: Pid) -> bool {
-    let (group, guardian) = (group.as_raw_pid(), getpid().as_raw_pid());
-    process::all().is_none_or(|mut processes| {
-        processes.any(|process| {
-            process.group == group && (process.is_alive || process.parent == guardian)
-        })
-    })
 }
 
 fn end_of(status: rustix::process::WaitStatus) -> End {

@@ -66,6 +66,8 @@ struct Guardian {
     timeline: Timeline,
     group: Group,
     terminal: Option<Terminal>,
+    /// What it means if the tool is gone.
+    tool_gone: Cause,
     status_file: Option<PathBuf>,
 }
 
@@ -102,7 +104,7 @@ impl Guardian {
         // Whoever reads the job's output shall see its end when the job's own copies are closed.
         to_null(rustix::stdio::dup2_stdout)?;
         to_null(rustix::stdio::dup2_stderr)?;
-        let guardian = Self {
+        let mut guardian = Self {
             channel: Some(channel),
             clock,
             timer,
@@ -110,14 +112,25 @@ impl Guardian {
             timeline,
             group,
             terminal,
+            tool_gone: match plan.is_nested {
+                true => Cause::NestedToolGone,
+                false => Cause::ToolGone,
+            },
             status_file: plan.status_file,
         };
-        // Told first: should we be killed from here on, the tool knows what to end.
-        guardian.tell(&Event::Started {
-            pid: guardian.group.leader().as_raw_pid(),
-        });
-        guardian.group.signal(Signal::CONT.as_raw());
+        guardian.let_go();
         Ok(guardian)
+    }
+
+    /// Lets the command begin, unless its time was over while it was made: then it is ended without having begun.
+    fn let_go(&mut self) {
+        // Told first: should we be killed from here on, the tool knows what to end.
+        let pid = self.group.leader().as_raw_pid();
+        self.tell(&Event::Started { pid });
+        self.listen();
+        if !self.timeline.is_over(self.clock.now()) {
+            self.group.signal(Signal::CONT.as_raw());
+        }
     }
 
     /// Until the group is empty.
@@ -148,7 +161,7 @@ impl Guardian {
                 Ok(Received::Nothing) => return,
                 Ok(Received::End) | Err(_) => {
                     self.channel = None;
-                    self.timeline.stop(Cause::ToolGone, self.clock.now());
+                    self.timeline.stop(self.tool_gone, self.clock.now());
                 }
             }
         }

@@ -6,6 +6,7 @@ use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::{Attempt, Builder, Client, ErrorKind, Lease, Outage, Request};
 
 use super::plan::{Patience, Plan};
+use super::progress;
 use super::signals::Signals;
 use crate::exit::{Exit, Failure, chain};
 use crate::say;
@@ -59,7 +60,13 @@ pub async fn acquire(
         "waiting",
         format_args!("waiting for name={}: {held}", plan.name),
     );
-    or_signal(signals, wait(client, plan, began)).await
+    let waiting = async {
+        tokio::select! {
+            result = wait(client, plan, began) => result,
+            never = progress::show(client, plan) => match never {},
+        }
+    };
+    or_signal(signals, waiting).await
 }
 
 fn request(client: &Client, plan: &Plan) -> Request {

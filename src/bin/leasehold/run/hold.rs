@@ -15,6 +15,7 @@ use super::foreground;
 use super::job::{self, Job};
 use super::outcome::Outcome;
 use super::plan::Plan;
+use super::service::Service;
 use super::signals::Signals;
 use crate::channel::{Event, Order};
 use crate::exit::{Exit, Failure};
@@ -25,6 +26,9 @@ use crate::timeline::Cause;
 /// The pause between two attempts to kill a group that does not end.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
 
+/// How long after KILL a process may take to be gone. What takes longer waits in the kernel, for a disk that hangs.
+const STUCK: Duration = Duration::from_secs(2);
+
 /// One job under its lease.
 pub struct Hold<'a> {
     lease: &'a Lease,
@@ -32,6 +36,8 @@ pub struct Hold<'a> {
     job: Job,
     file: &'a StatusFile,
     status: Status,
+    service: &'a Service,
+    feed_at: Option<Instant>,
     clock: Arc<dyn Clock>,
     /// The last confirmed one.
     term: Term,
@@ -40,6 +46,8 @@ pub struct Hold<'a> {
     /// When to kill the group if the guardian has not.
     net_at: Instant,
     runtime_ends_at: Option<Instant>,
+    /// When the job should have been gone for a while, once it is being ended.
+    stuck_at: Option<Instant>,
     outcome: Outcome,
 }
 
@@ -68,23 +76,30 @@ impl<'a> Hold<'a> {
         term: Term,
         plan: &'a Plan,
         job: Job,
-        file: &'a StatusFile,
-        status: Status,
+        (file, status): (&'a StatusFile, Status),
+        service: &'a Service,
     ) -> Self {
-        Self {
+        let clock = lease.clock().clone();
+        service.ready();
+        let hold = Self {
             lease,
             plan,
             job,
             file,
             status,
-            clock: lease.clock().clone(),
+            service,
+            feed_at: service.feed_every().map(|_| clock.now()),
+            clock,
             net_at: plan.pace.kill_at(term.deadline()),
             term,
             is_lost: false,
             is_at_risk: false,
             runtime_ends_at: None,
+            stuck_at: None,
             outcome: Outcome::default(),
-        }
+        };
+        hold.announce();
+        hold
     }
 
     /// Until nothing is left of the job.
@@ -109,9 +124,12 @@ impl<'a> Hold<'a> {
                     self.runtime_ends_at = None;
                     self.job.tell(&Order::Stop(Cause::MaxRuntime));
                 },
+                () = clock.sleep_until(self.stuck_at.unwrap_or(Instant::FAR_FUTURE)), if self.stuck_at.is_some() => self.stuck(),
                 () = clock.sleep_until(self.net_at) => if let Some(outcome) = self.net().await {
                     return outcome;
                 },
+                // The last: however often it comes, it keeps nothing waiting.
+                () = clock.sleep_until(self.feed_at.unwrap_or(Instant::FAR_FUTURE)), if self.feed_at.is_some() => self.feed(),
             }
         }
     }
@@ -171,8 +189,31 @@ impl<'a> Hold<'a> {
         self.show(State::Lost);
     }
 
+    /// The watchdog goes hungry while renewals are missing.
+    fn feed(&mut self) {
+        if !self.is_at_risk && !self.is_lost {
+            self.service.feed();
+        }
+        let now = self.clock.now();
+        self.feed_at = self.service.feed_every().map(|every| now.after(every));
+    }
+
+    /// To the service manager, for whom the deadline moves too often to be told.
+    fn announce(&self) {
+        self.service.status(format!(
+            "name={} token={} state={}",
+            self.plan.name,
+            self.lease.token(),
+            self.status.state
+        ));
+    }
+
     fn show(&mut self, state: State) {
+        let is_new = self.status.state != state;
         self.status.state = state;
+        if is_new {
+            self.announce();
+        }
         self.status = self.status.clone().until(self.term.deadline());
         self.file.update(self.status.clone());
     }
@@ -195,6 +236,7 @@ impl<'a> Hold<'a> {
             Event::Stopping { cause } => self.stopping(cause),
             Event::Exited { end, cause } => {
                 self.outcome.end = Some((end, cause));
+                self.service.stopping();
                 say::detail("ended", format_args!("the command ended {end:?}"));
             }
             Event::Suspended => self.suspend(),
@@ -211,7 +253,10 @@ impl<'a> Hold<'a> {
         }
     }
 
-    fn stopping(&self, cause: Cause) {
+    fn stopping(&mut self, cause: Cause) {
+        self.service.stopping();
+        let limit = self.plan.pace.kill_after() + STUCK;
+        self.stuck_at = Some(self.clock.now().after(limit));
         let message = format_args!(
             "ending the job, killed in at most {:.1?}: {} name={}",
             self.plan.pace.kill_after(),
@@ -222,6 +267,19 @@ impl<'a> Hold<'a> {
             Cause::CommandEnded => say::detail("stopping", message),
             _ => say::note("stopping", message),
         }
+    }
+
+    /// While they are there the name stays taken, as long as renewals are confirmed; so it is said what for.
+    fn stuck(&mut self) {
+        self.stuck_at = None;
+        say::note(
+            "stuck",
+            format_args!(
+                "the job does not end, although it was killed pids={:?} name={}",
+                self.job.living(),
+                self.plan.name
+            ),
+        );
     }
 
     fn gone(&mut self, strays: Vec<i32>) -> Outcome {

@@ -17,8 +17,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::plan::Plan;
+use super::service;
 use crate::channel::{self, Channel, Event, Order, Received};
 use crate::guardian;
+use crate::process;
 use crate::status_file;
 use crate::store;
 
@@ -51,6 +53,7 @@ impl Job {
             clock: lease.clock().name().into(),
             pace: plan.pace,
             deadline_ns: term.deadline().as_nanos(),
+            is_nested: std::env::var_os(status_file::VARIABLE).is_some(),
             status_file: Some(status_file.into()),
         });
         ours.send(&begin, Some(io::stdin().as_fd()))?;
@@ -89,12 +92,17 @@ impl Job {
         self.group.is_some()
     }
 
+    /// The processes of the group that live.
+    pub fn living(&self) -> Vec<i32> {
+        self.group.map(process::living).unwrap_or_default()
+    }
+
     /// Kills the group without the guardian. `false` if nothing was left of it.
     pub fn kill(&self) -> bool {
         self.group.is_some_and(|group| {
             let _ = kill_process_group(group, Signal::KILL);
             reap();
-            test_kill_process_group(group).is_ok()
+            test_kill_process_group(group).is_ok() && process::has_member(group)
         })
     }
 }
@@ -132,5 +140,8 @@ fn set_environment(command: &mut Command, lease: &Lease, plan: &Plan, status_fil
         .env(status_file::VARIABLE, status_file);
     if std::env::var(store::VARIABLE).is_ok_and(|url| store::Choice::is_secret(&url)) {
         command.env_remove(store::VARIABLE);
+    }
+    for variable in service::VARIABLES {
+        command.env_remove(variable);
     }
 }

@@ -6,7 +6,9 @@ mod hold;
 mod job;
 mod outcome;
 mod plan;
+mod progress;
 mod report;
+mod service;
 mod signals;
 
 use std::time::Duration;
@@ -23,6 +25,7 @@ use job::Job;
 use outcome::Outcome;
 use plan::Plan;
 use report::Reporter;
+use service::Service;
 use signals::Signals;
 
 /// How long giving back may take. After it the lease runs out by itself.
@@ -50,11 +53,15 @@ pub fn main(arguments: args::Run) -> Result<Exit, Failure> {
 async fn run(plan: &Plan, reporter: &mut Reporter) -> Result<Exit, Failure> {
     let mut signals = Signals::new()?;
     let client = acquire::connect(plan, &mut signals).await?;
+    let service = Service::start();
+    service.status(format!("waiting for name={}", plan.name));
     let result = match acquire::acquire(&client, plan, &mut signals).await {
-        Ok(lease) => under(lease, plan, &mut signals, reporter).await,
+        Ok(lease) => under(lease, plan, &mut signals, reporter, &service).await,
         Err(failure) => Err(failure),
     };
+    service.stopping();
     let _ = tokio::time::timeout(GOODBYE, client.shutdown(GOODBYE)).await;
+    service.end();
     result
 }
 
@@ -64,6 +71,7 @@ async fn under(
     plan: &Plan,
     signals: &mut Signals,
     reporter: &mut Reporter,
+    service: &Service,
 ) -> Result<Exit, Failure> {
     let acquired = lease.clock().now();
     reporter.acquired(lease.token().get(), lease.holder().to_string());
@@ -77,7 +85,7 @@ async fn under(
             plan.pace.outage(&plan.timing)
         ),
     );
-    let result = work(&lease, plan, signals).await.map(|outcome| {
+    let result = work(&lease, plan, signals, service).await.map(|outcome| {
         reporter.ended(&outcome);
         outcome.exit()
     });
@@ -112,7 +120,12 @@ async fn give_back(lease: Lease, plan: &Plan, rest: Duration) {
     }
 }
 
-async fn work(lease: &Lease, plan: &Plan, signals: &mut Signals) -> Result<Outcome, Failure> {
+async fn work(
+    lease: &Lease,
+    plan: &Plan,
+    signals: &mut Signals,
+    service: &Service,
+) -> Result<Outcome, Failure> {
     let Some(term) = lease.term() else {
         let message = format!(
             "lease lost before the command was started name={}",
@@ -125,7 +138,7 @@ async fn work(lease: &Lease, plan: &Plan, signals: &mut Signals) -> Result<Outco
         .map_err(|error| Failure::internal("cannot write the status file", &error))?;
     let result = match Job::start(lease, &term, plan, file.path()) {
         Ok(job) => {
-            let hold = Hold::new(lease, term, plan, job, &file, status);
+            let hold = Hold::new(lease, term, plan, job, (&file, status), service);
             hold.run(signals).await
         }
         Err(error) => Err(Failure::internal("cannot start the guardian", &error)),

@@ -4,7 +4,7 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::{Client, Error, ErrorKind, Lease};
+use leasehold::{Client, Error, ErrorKind, Outage};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream};
 use tokio::net::UnixStream;
@@ -60,7 +60,9 @@ impl Role {
 
     /// Reads the total, works, checks and writes; stands still at `place` until it is told to go on.
     async fn round(&self, client: &Client, place: &str, orders: &mut Line) -> Result<(), Error> {
-        let lease = granted(client).await?;
+        // A busy machine may answer later than so short a lease can wait.
+        let claim = client.claim("ledger").on_outage(Outage::WaitOut);
+        let lease = claim.acquire().await?;
         let pass = lease.pass()?;
         orders.stand_still_at("granted", place).await;
         let total = self.storage.read(self.is_fenced.then_some(&pass)).await?;
@@ -74,16 +76,6 @@ impl Role {
             .await;
         lease.release().await;
         written
-    }
-}
-
-/// A busy machine may answer later than so short a lease can wait.
-async fn granted(client: &Client) -> Result<Lease, Error> {
-    loop {
-        match client.acquire("ledger").await {
-            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut) => {}
-            answer => return answer,
-        }
     }
 }
 

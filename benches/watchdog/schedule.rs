@@ -1,0 +1,104 @@
+//! A turn of the schedule with a thousand renewals due, among ever more leases.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use leasehold::internals::schedule::{BATCHES_IN_FLIGHT, Limits, RELEASES_IN_FLIGHT, Schedule};
+use leasehold::internals::signal::Signal;
+use leasehold::store::{Outcome, Renewed};
+use leasehold::term::{self, Timing};
+use leasehold::{Holder, Name};
+use uuid::Uuid;
+
+use super::RUNS;
+use super::yardstick::{case, figure, median, seconds};
+
+const DUE: u64 = 1_000;
+const TURNS: usize = 100;
+
+pub(crate) fn measure() {
+    let sizes = [1_000, 10_000, 100_000, 1_000_000];
+    let mut benches: Vec<Bench> = sizes.into_iter().map(Bench::new).collect();
+    let mut turns = vec![Vec::new(); sizes.len()];
+    let mut settles = vec![Vec::new(); sizes.len()];
+    for _ in 0..RUNS {
+        for (index, bench) in benches.iter_mut().enumerate() {
+            let (turn, settle) = bench.run();
+            turns[index].push(turn);
+            settles[index].push(settle);
+        }
+    }
+    for (size, runs) in sizes.iter().zip(&turns) {
+        let pairs: Vec<_> = runs.iter().copied().zip(turns[0].iter().copied()).collect();
+        case(&format!("schedule_turn_1000_due_{size}_us"), "us", &pairs);
+    }
+    for (size, runs) in sizes.iter().zip(&settles) {
+        figure(&format!("schedule_settle_1000_{size}_us"), "us", runs);
+    }
+}
+
+/// A schedule in which a thousand leases, spread among the others, fall due again and again, and the others not for hours.
+struct Bench {
+    schedule: Schedule,
+    now: term::Instant,
+}
+
+impl Bench {
+    fn new(held: u64) -> Self {
+        let now = term::Instant::from_nanos(3_600_000_000_000);
+        let mut bench = Self {
+            schedule: Schedule::new(7),
+            now,
+        };
+        for index in 0..held {
+            let ttl = if index.is_multiple_of(held / DUE) {
+                30
+            } else {
+                86_400
+            };
+            bench.hold(
+                index,
+                Timing::new(Duration::from_secs(ttl), None).expect("valid"),
+            );
+        }
+        bench
+    }
+
+    fn hold(&mut self, index: u64, timing: Timing) {
+        let name = Name::new(format!("name-of-lease-{index:06}")).expect("valid");
+        let holder = Holder::new(Uuid::from_u128(7), index);
+        let signal = Arc::new(Signal::new(self.now));
+        let limits = Limits::default();
+        let key = self.schedule.enroll(name, holder, timing, limits, signal);
+        let key = key.expect("it is open");
+        self.schedule
+            .hold(key, timing.term(self.now), self.now)
+            .expect("held");
+    }
+
+    /// Microseconds of a turn and of taking its renewals in.
+    fn run(&mut self) -> (f64, f64) {
+        let (mut turns, mut settles) = (Vec::new(), Vec::new());
+        for _ in 0..TURNS {
+            self.now = self.now.after(Duration::from_secs(10));
+            let started = Instant::now();
+            let turn = self
+                .schedule
+                .turn(self.now, BATCHES_IN_FLIGHT, RELEASES_IN_FLIGHT);
+            turns.push(seconds(started) * 1e6);
+            let due: usize = turn.batches.iter().map(|batch| batch.renewals.len()).sum();
+            assert_eq!(due as u64, DUE);
+            let started = Instant::now();
+            for batch in &turn.batches {
+                let outcomes = batch.tickets.iter().map(|_| Outcome::Renewed).collect();
+                black_box(
+                    self.schedule
+                        .settle(batch, Renewed::new(outcomes), self.now),
+                );
+            }
+            settles.push(seconds(started) * 1e6);
+        }
+        (median(turns), median(settles))
+    }
+}

@@ -1,0 +1,157 @@
+//! Stores that wrap another one, to stop its renewals, or to keep none at all.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
+use leasehold::store::{
+    Answer, Claim, Eviction, Grant, Held, Outcome, Release, Renewal, Renewed, Reply, Store,
+};
+use leasehold::{Error, Holder, Name, Token};
+use tokio::sync::watch;
+
+/// Another store, whose renewals wait while the gate is shut. Notes what passes.
+#[derive(Debug, Clone)]
+pub(crate) struct Gated {
+    inner: Arc<dyn Store>,
+    gate: watch::Receiver<bool>,
+    pub(crate) passed: Arc<Mutex<Vec<Vec<Renewal>>>>,
+    pub(crate) renewed: Arc<watch::Sender<usize>>,
+}
+
+impl Gated {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> (Self, watch::Sender<bool>) {
+        let (open, gate) = watch::channel(true);
+        let store = Self {
+            inner,
+            gate,
+            passed: Arc::default(),
+            renewed: Arc::new(watch::channel(0).0),
+        };
+        (store, open)
+    }
+
+    async fn renew_through(&self, batch: &[Renewal], limit: Duration) -> Renewed {
+        let mut gate = self.gate.clone();
+        if gate.wait_for(|is_open| *is_open).await.is_err() {
+            // The bench is over, and the gate stays shut.
+            std::future::pending::<()>().await;
+        }
+        let renewed = self.inner.renew(batch, limit).await;
+        let outcomes = renewed.outcomes.iter();
+        let count = outcomes
+            .filter(|outcome| matches!(outcome, Outcome::Renewed))
+            .count();
+        self.passed.lock().expect("no panic").push(batch.to_vec());
+        self.renewed.send_modify(|total| *total += count);
+        renewed
+    }
+}
+
+impl Store for Gated {
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock()
+    }
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        limit: Duration,
+    ) -> Reply<'a, Result<Answer, Error>> {
+        self.inner.acquire(claim, limit)
+    }
+    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
+        Box::pin(self.renew_through(batch, limit))
+    }
+    fn release<'a>(
+        &'a self,
+        name: &'a Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        limit: Duration,
+    ) -> Reply<'a, Result<Release, Error>> {
+        self.inner.release(name, holder, keep_for, limit)
+    }
+    fn inspect<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: Duration,
+    ) -> Reply<'a, Result<Option<Held>, Error>> {
+        self.inner.inspect(name, limit)
+    }
+    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
+        self.inner.list(prefix, limit)
+    }
+    fn evict<'a>(
+        &'a self,
+        name: &'a Name,
+        how: Eviction,
+        limit: Duration,
+    ) -> Reply<'a, Result<bool, Error>> {
+        self.inner.evict(name, how, limit)
+    }
+    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+        Box::pin(async move {
+            let inner = self.inner.for_watchdog().await?;
+            Ok(Arc::new(Self {
+                inner,
+                ..self.clone()
+            }) as Arc<dyn Store>)
+        })
+    }
+    fn close(&self) -> Reply<'_, ()> {
+        self.inner.close()
+    }
+}
+
+/// Grants and renews everything and keeps nothing, so that what memory grows by is what a client needs.
+#[derive(Debug)]
+pub(crate) struct Yes;
+
+impl Store for Yes {
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(Monotonic)
+    }
+    fn location(&self) -> String {
+        "nowhere".into()
+    }
+    fn acquire<'a>(&'a self, _: &'a Claim, _: Duration) -> Reply<'a, Result<Answer, Error>> {
+        let token = Token::new(1).expect("valid");
+        Box::pin(async move { Ok(Answer::Granted(Grant::new(token))) })
+    }
+    fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> Reply<'a, Renewed> {
+        Box::pin(async move { Renewed::new(batch.iter().map(|_| Outcome::Renewed).collect()) })
+    }
+    fn release<'a>(
+        &'a self,
+        _: &'a Name,
+        _: Holder,
+        _: Option<Duration>,
+        _: Duration,
+    ) -> Reply<'a, Result<Release, Error>> {
+        Box::pin(async { Ok(Release::Released) })
+    }
+    fn inspect<'a>(&'a self, _: &'a Name, _: Duration) -> Reply<'a, Result<Option<Held>, Error>> {
+        Box::pin(async { Ok(None) })
+    }
+    fn list<'a>(&'a self, _: &'a str, _: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn evict<'a>(
+        &'a self,
+        _: &'a Name,
+        _: Eviction,
+        _: Duration,
+    ) -> Reply<'a, Result<bool, Error>> {
+        Box::pin(async { Ok(false) })
+    }
+    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+        Box::pin(async { Ok(Arc::new(Self) as Arc<dyn Store>) })
+    }
+    fn close(&self) -> Reply<'_, ()> {
+        Box::pin(async {})
+    }
+}

@@ -1,0 +1,281 @@
+//! The configuration file: what would otherwise stand on every command line.
+//!
+//! Its keys are long options, and the order is flag, environment, file, default. The user's file counts before the
+//! machine's, key by key: whoever sets a ttl of their own does not lose the machine's store by it. A file given by name
+//! counts alone. A key that is not known is refused, since a misspelt `store` would have everybody hold their own lease.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use clap::Arg;
+use serde::Deserialize;
+
+use crate::args::{self, Arguments};
+use crate::exit::{Exit, Failure};
+
+/// The machine's.
+const SHARED: &str = "/etc/leasehold.toml";
+
+/// The files that there are, the one that counts most first.
+#[derive(Debug, Default)]
+pub struct Files(Vec<File>);
+
+#[derive(Debug)]
+struct File {
+    path: PathBuf,
+    settings: Settings,
+}
+
+/// What a file may say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Settings {
+    store: Option<String>,
+    store_file: Option<PathBuf>,
+    connect_timeout: Option<Span>,
+    wait: Option<Span>,
+    conflict_exit_code: Option<u8>,
+    ttl: Option<Span>,
+    margin: Option<Span>,
+    kill_after: Option<Span>,
+    max_runtime: Option<Span>,
+    max_hold: Option<Span>,
+    hold_at_least: Option<Span>,
+    label: Option<String>,
+}
+
+/// A duration as it was written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "String")]
+struct Span(String);
+
+/// A store named by a file, which counts only where neither an option nor a variable names one.
+#[derive(Debug, Clone)]
+pub enum Store {
+    Url(String),
+    File(PathBuf),
+}
+
+impl Files {
+    /// Reads them, for a command that talks to a store.
+    pub fn read(arguments: &mut Arguments) -> Result<Self, Failure> {
+        let Some(store) = arguments.command.store_mut() else {
+            return Ok(Self::default());
+        };
+        if let Some(path) = store.config.take() {
+            return Ok(Self(vec![File::read(&path)?]));
+        }
+        let places = own().into_iter().chain([PathBuf::from(SHARED)]);
+        let files = places.filter_map(|path| File::read_if_there(&path).transpose());
+        files.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Reads the command line anew, with what the files say in the place of the defaults.
+    pub fn fill(&self, arguments: Arguments) -> Result<Arguments, Failure> {
+        if self.0.is_empty() {
+            return Ok(arguments);
+        }
+        let mut arguments = Arguments::with_defaults(|option| self.default_of(option))
+            .map_err(|error| Failure::usage(error.to_string().trim_end()))?;
+        if let Some(store) = arguments.command.store_mut() {
+            store.configured = self.0.iter().find_map(|file| file.settings.store());
+        }
+        Ok(arguments)
+    }
+
+    /// A bad value may come from a file, although the values were found to be bad only together.
+    pub fn named_in(&self, failure: Failure) -> Failure {
+        match failure.exit {
+            Exit::Usage => self.0.iter().fold(failure, |failure, file| {
+                failure.about(format_args!("config={}", file.path.display()))
+            }),
+            _ => failure,
+        }
+    }
+
+    fn default_of(&self, option: &Arg) -> Option<String> {
+        let key = option.get_long()?;
+        self.0.iter().find_map(|file| file.settings.value(key))
+    }
+}
+
+impl File {
+    fn read(path: &Path) -> Result<Self, Failure> {
+        Self::read_if_there(path)?.ok_or_else(|| {
+            let path = path.display();
+            Failure::usage(format!(
+                "configuration refused: no such file; expected a file in TOML config={path}"
+            ))
+        })
+    }
+
+    fn read_if_there(path: &Path) -> Result<Option<Self>, Failure> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => {
+                return Err(Failure::usage(format!(
+                    "configuration refused: {error}; expected a file in TOML config={}",
+                    path.display()
+                )));
+            }
+        };
+        let settings =
+            parse(&text).map_err(|error| error.about(format_args!("config={}", path.display())))?;
+        let path = path.into();
+        Ok(Some(Self { path, settings }))
+    }
+}
+
+/// Reads a file's text. The library's own long form of an error repeats the line, and with it a password.
+fn parse(text: &str) -> Result<Settings, Failure> {
+    let settings: Settings = toml::from_str(text).map_err(|error| {
+        let failure = Failure::usage(format!("configuration refused: {}", error.message()));
+        match error.span() {
+            Some(span) => at(failure, text, span.start),
+            None => failure,
+        }
+    })?;
+    if settings.store.is_some() && settings.store_file.is_some() {
+        return Err(Failure::usage(
+            "configuration refused: both store and store-file; expected one of them",
+        ));
+    }
+    Ok(settings)
+}
+
+/// The line, and its key where it has one.
+fn at(failure: Failure, text: &str, offset: usize) -> Failure {
+    let before = text.get(..offset).unwrap_or(text);
+    let number = before.matches('\n').count();
+    let line = text.lines().nth(number).unwrap_or_default();
+    let failure = failure.about(format_args!("line={}", number + 1));
+    let is_bare = |key: &&str| key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    match line
+        .split_once('=')
+        .map(|(key, _)| key.trim())
+        .filter(is_bare)
+    {
+        Some(key) => failure.about(format_args!("key={key}")),
+        None => failure,
+    }
+}
+
+/// The user's own. The XDG rules say that a relative path counts as unset.
+fn own() -> Option<PathBuf> {
+    let absolute = |variable| {
+        let path = PathBuf::from(std::env::var_os(variable)?);
+        path.is_absolute().then_some(path)
+    };
+    let folder =
+        absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
+    folder.map(|folder| folder.join("leasehold/config.toml"))
+}
+
+impl Settings {
+    /// The value for this long option, as it would be typed.
+    fn value(&self, option: &str) -> Option<String> {
+        let span = |span: &Option<Span>| span.clone().map(|span| span.0);
+        match option {
+            "connect-timeout" => span(&self.connect_timeout),
+            "wait" => span(&self.wait),
+            "conflict-exit-code" => self.conflict_exit_code.map(|code| code.to_string()),
+            "ttl" => span(&self.ttl),
+            "margin" => span(&self.margin),
+            "kill-after" => span(&self.kill_after),
+            "max-runtime" => span(&self.max_runtime),
+            "max-hold" => span(&self.max_hold),
+            "hold-at-least" => span(&self.hold_at_least),
+            "label" => self.label.clone(),
+            _ => None,
+        }
+    }
+
+    fn store(&self) -> Option<Store> {
+        let url = self.store.clone().map(Store::Url);
+        url.or_else(|| self.store_file.clone().map(Store::File))
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match args::duration(&text) {
+            Ok(_) => Ok(Self(text)),
+            Err(error) => Err(format!("{text:?}: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        parse(text).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn a_bad_key_or_value_is_named_with_its_line_and_what_was_expected() {
+        let text = refused("ttl = \"30s\"\nmax-hold = \"soon\"\n");
+        for word in ["\"soon\"", "such as 500ms", "line=2", "key=max-hold"] {
+            assert!(text.contains(word), "{word} {text}");
+        }
+        let text = refused("tll = \"30s\"");
+        for word in ["`tll`", "`ttl`", "line=1", "key=tll"] {
+            assert!(text.contains(word), "{word} {text}");
+        }
+        let text = refused("conflict-exit-code = 256");
+        assert!(text.contains("256") && text.contains("u8"), "{text}");
+        let text = refused("ttl = 30");
+        assert!(text.contains("30") && text.contains("string"), "{text}");
+        assert!(refused("store = \"a\"\nstore-file = \"b\"").contains("both"));
+    }
+
+    #[test]
+    fn a_password_is_not_repeated() {
+        for line in [
+            "store = redis://user:hush@host",
+            "store = \"redis://user:hush@host",
+            "store = [\"redis://user:hush@host\"]",
+            "redis://user:hush@host/?a=b",
+        ] {
+            let text = refused(line);
+            assert!(!text.contains("hush"), "{line} {text}");
+        }
+    }
+
+    #[test]
+    fn the_first_file_counts_before_the_second_key_by_key() {
+        let file = |text| File {
+            path: "config.toml".into(),
+            settings: parse(text).expect("good"),
+        };
+        let files = Files(vec![
+            file("ttl = \"1min\""),
+            file("ttl = \"2min\"\nlabel = \"b\"\nstore = \"sqlite:b\""),
+        ]);
+        let value = |key: &'static str| files.default_of(&Arg::new(key).long(key));
+        assert_eq!(value("ttl").as_deref(), Some("1min"));
+        assert_eq!(value("label").as_deref(), Some("b"));
+        assert_eq!(value("margin"), None);
+    }
+
+    #[test]
+    fn every_key_is_an_option_of_run() {
+        let keys = refused("none = 1");
+        let keys: Vec<_> = keys.split('`').skip(3).step_by(2).collect();
+        assert!(keys.len() > 10, "{keys:?}");
+        let command = <Arguments as clap::CommandFactory>::command();
+        let run = command.find_subcommand("run").expect("there");
+        for key in keys {
+            let options = || run.get_arguments().filter_map(Arg::get_long);
+            assert!(options().any(|option| option == key), "{key}");
+        }
+    }
+}

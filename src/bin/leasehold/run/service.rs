@@ -1,0 +1,125 @@
+//! What a service manager is told, if one listens (`NOTIFY_SOCKET`, as systemd sets it).
+//!
+//! `READY=1` when the lease is held, `STATUS=` with name, token and state, `WATCHDOG=1` only while renewals are confirmed
+//! in time, `STOPPING=1` from when the job ends or is ended. So what depends on the service starts under the lease, and a
+//! tool that cannot keep its lease is restarted. The watchdog is fed from the grant on, which is also where systemd begins
+//! to look for a `Type=notify` service.
+//!
+//! A manager that does not read would hold up the loop that has to end a job in time: words go through a bounded queue to
+//! a thread, and what finds the queue full is dropped.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+
+/// The manager speaks to us, not to the job: one that answered would answer for a lease it knows nothing of.
+pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// A few seconds' worth of a watchdog in a hurry; more is a manager that does not read.
+const QUEUE: usize = 16;
+
+/// Between two feedings, whatever the manager asks for.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long the last word may take.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// The conversation, one-sided.
+#[derive(Debug)]
+pub struct Service {
+    told: Option<Told>,
+    feed_every: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Told {
+    words: SyncSender<Word>,
+    ended: Receiver<()>,
+}
+
+#[derive(Debug)]
+enum Word {
+    Ready,
+    Status(String),
+    Watchdog,
+    Stopping,
+}
+
+impl Service {
+    /// Begins it, if anybody listens.
+    pub fn start() -> Self {
+        let told = std::env::var_os(VARIABLES[0]).and_then(|_| Told::start());
+        // Half of the time, as the manager itself advises.
+        let feed_every = sd_notify::watchdog_enabled()
+            .filter(|_| told.is_some())
+            .map(|limit| (limit / 2).max(LEAST_PAUSE));
+        Self { told, feed_every }
+    }
+
+    /// How often the watchdog has to be fed, if there is one.
+    pub const fn feed_every(&self) -> Option<Duration> {
+        self.feed_every
+    }
+
+    /// The lease is held.
+    pub fn ready(&self) {
+        self.tell(Word::Ready);
+    }
+
+    /// How things stand, for people.
+    pub fn status(&self, text: String) {
+        self.tell(Word::Status(text));
+    }
+
+    /// Renewals are confirmed in time.
+    pub fn feed(&self) {
+        self.tell(Word::Watchdog);
+    }
+
+    /// The end has begun.
+    pub fn stopping(&self) {
+        self.tell(Word::Stopping);
+    }
+
+    /// Waits a moment for the last word to be taken.
+    pub fn end(self) {
+        if let Some(Told { words, ended }) = self.told {
+            drop(words);
+            let _ = ended.recv_timeout(FLUSH);
+        }
+    }
+
+    fn tell(&self, word: Word) {
+        if let Some(told) = &self.told {
+            let _ = told.words.try_send(word);
+        }
+    }
+}
+
+impl Told {
+    fn start() -> Option<Self> {
+        let (words, heard) = sync_channel::<Word>(QUEUE);
+        let (end, ended) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("service".into());
+        let started = thread.spawn(move || {
+            for word in &heard {
+                // A manager that is gone cannot be told so.
+                let _ = sd_notify::notify(&[word.state()]);
+            }
+            let _ = end.send(());
+        });
+        started.ok().map(|_| Self { words, ended })
+    }
+}
+
+impl Word {
+    fn state(&self) -> NotifyState<'_> {
+        match self {
+            Self::Ready => NotifyState::Ready,
+            Self::Status(text) => NotifyState::Status(text),
+            Self::Watchdog => NotifyState::Watchdog,
+            Self::Stopping => NotifyState::Stopping,
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Every way out, each taken once.
+
+use super::*;
+
+fn refused() -> Outcome {
+    Outcome::Refused
+}
+
+fn evicted() -> Outcome {
+    Outcome::Evicted
+}
+
+/// A lease that this outcome of its renewal has ended.
+fn lost_by(bench: &mut Bench, outcome: fn() -> Outcome) -> Key {
+    let (key, _) = bench.held(START);
+    let batch = bench.batch(at(10_000));
+    assert_eq!(bench.settle(&batch, outcome, at(10_001)).losses.len(), 1);
+    key
+}
+
+/// The one release that is due.
+fn departure(bench: &mut Bench, now: Instant) -> Departure {
+    let mut releases = bench.turn(now).releases;
+    assert_eq!(releases.len(), 1);
+    releases.remove(0)
+}
+
+#[test]
+fn a_claim_that_was_answered_and_not_granted_leaves_nothing_to_do() {
+    let mut bench = Bench::new();
+    let (key, _) = bench.enroll(START, Limits::default());
+    let before = bench.schedule.claim_sent(key, START);
+    bench.schedule.claim_answered(key, before);
+    assert!(!bench.schedule.leave(key, at(1), None));
+    assert!(bench.schedule.is_empty());
+}
+
+#[test]
+fn a_claim_with_an_unanswered_attempt_is_released_until_one_ttl_after_it_was_sent() {
+    let mut bench = Bench::new();
+    let (key, _) = bench.enroll(START, Limits::default());
+    bench.schedule.claim_sent(key, START);
+    let before = bench.schedule.claim_sent(key, at(1_000));
+    bench.schedule.claim_answered(key, before);
+    bench.schedule.leave(key, at(2_000), None);
+    let mut sent = Vec::new();
+    while !bench.schedule.is_empty() {
+        let now = bench.next().max(at(2_000));
+        let departure = departure(&mut bench, now);
+        sent.push(now);
+        bench.schedule.settle_release(departure.ticket, true, now);
+    }
+    assert_eq!(sent.first(), Some(&at(2_000)));
+    assert_eq!(sent.last(), Some(&START.after(TTL).after(ms(1_000))));
+}
+
+#[test]
+fn a_lease_that_is_left_is_released_and_never_renewed_again() {
+    let mut bench = Bench::new();
+    let (key, _) = bench.held(START);
+    assert!(bench.schedule.leave(key, at(1), None));
+    let departure = departure(&mut bench, at(1));
+    bench.schedule.settle_release(departure.ticket, true, at(2));
+    assert!(bench.schedule.is_empty());
+    assert_eq!(bench.next(), Instant::FAR_FUTURE);
+}
+
+#[test]
+fn a_grant_that_comes_too_late_is_not_held_and_is_released() {
+    let mut bench = Bench::new();
+    let (key, signal) = bench.enroll(START, Limits::default());
+    let before = bench.schedule.claim_sent(key, START);
+    bench.schedule.claim_answered(key, before);
+    let (term, late) = (bench.term(START), at(22_000));
+    assert_eq!(bench.schedule.hold(key, term, late), Err(Reason::Late));
+    assert_eq!(signal.deadline(), Err(Reason::Late));
+    assert!(bench.schedule.leave(key, late, None));
+    departure(&mut bench, late);
+}
+
+#[test]
+fn after_a_refusal_nothing_is_sent() {
+    let mut bench = Bench::new();
+    let key = lost_by(&mut bench, refused);
+    assert!(!bench.schedule.leave(key, at(11_000), None));
+    assert!(bench.schedule.is_empty());
+}
+
+#[test]
+fn after_any_other_loss_the_release_is_sent_when_the_guard_is_gone_and_not_before() {
+    let mut bench = Bench::new();
+    let key = lost_by(&mut bench, evicted);
+    assert!(bench.turn(at(29_000)).releases.is_empty());
+    assert!(bench.schedule.leave(key, at(29_000), None));
+    departure(&mut bench, at(29_000));
+}
+
+#[test]
+fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
+    let mut bench = Bench::new();
+    let (key, _) = bench.held(START);
+    let (attempt, is_earlier) = bench.schedule.withdraw(key, at(1), None, ms(3_000));
+    let attempt = attempt.expect("something to release");
+    assert!(is_earlier);
+    assert!(bench.turn(at(3_000)).releases.is_empty());
+    let departure = departure(&mut bench, at(3_001));
+    // The report comes after all: it is no longer waited for.
+    assert!(
+        !bench
+            .schedule
+            .settle_release((key, attempt), true, at(3_002))
+    );
+    assert!(!bench.schedule.is_empty());
+    bench
+        .schedule
+        .settle_release(departure.ticket, true, at(3_003));
+    assert!(bench.schedule.is_empty());
+}
+
+#[test]
+fn a_name_is_kept_once_by_a_release_that_was_answered() {
+    let mut bench = Bench::new();
+    let (key, _) = bench.enroll(START, Limits::default());
+    bench.schedule.claim_sent(key, START);
+    let before = bench.schedule.claim_sent(key, at(1));
+    bench.schedule.claim_answered(key, before);
+    let term = bench.term(at(1));
+    bench
+        .schedule
+        .hold(key, term, term.sent_at())
+        .expect("held");
+    bench.schedule.leave(key, at(2), Some(ms(500)));
+    let first = departure(&mut bench, at(2));
+    assert_eq!(first.keep_for, Some(ms(500)));
+    bench.schedule.settle_release(first.ticket, true, at(3));
+    assert_eq!(departure(&mut bench, at(1_003)).keep_for, None);
+}
+
+#[test]
+fn a_lost_name_is_not_kept() {
+    let mut bench = Bench::new();
+    let key = lost_by(&mut bench, evicted);
+    bench.schedule.leave(key, at(11_000), Some(ms(500)));
+    assert_eq!(departure(&mut bench, at(11_000)).keep_for, None);
+}
+
+#[test]
+fn closing_tells_each_holder_once_and_waits_for_the_guards() {
+    let mut bench = Bench::new();
+    let lost = lost_by(&mut bench, refused);
+    let (held, signal) = bench.held(START);
+    let (claimed, _) = bench.enroll(START, Limits::default());
+    let losses = bench.schedule.close(Reason::Shutdown);
+    assert_eq!(losses.len(), 2);
+    assert_eq!(signal.deadline(), Err(Reason::Shutdown));
+    assert!(
+        losses.iter().any(|loss| loss.deadline.is_none()),
+        "a claim had no deadline"
+    );
+    assert!(bench.schedule.close(Reason::WatchdogDied).is_empty());
+    let term = bench.term(at(1));
+    assert_eq!(
+        bench.schedule.hold(claimed, term, at(1)).err(),
+        Some(Reason::Shutdown)
+    );
+    for key in [held, claimed, lost] {
+        assert!(!bench.schedule.is_empty());
+        bench.schedule.leave(key, at(10_002), None);
+    }
+    for departure in bench.turn(at(10_002)).releases {
+        bench
+            .schedule
+            .settle_release(departure.ticket, true, at(10_003));
+    }
+    assert!(bench.schedule.is_empty());
+}
+
+#[test]
+fn a_closing_schedule_takes_no_claims_in() {
+    for close in [
+        |schedule: &mut Schedule| drop(schedule.close(Reason::Shutdown)),
+        Schedule::retire,
+    ] {
+        let mut bench = Bench::new();
+        close(&mut bench.schedule);
+        let (name, holder) = (Name::new("n").expect("valid"), Holder::new(Uuid::nil(), 1));
+        let signal = Arc::new(Signal::new(START));
+        let timing = bench.timing;
+        let enrolled = bench
+            .schedule
+            .enroll(name, holder, timing, Limits::default(), signal);
+        assert_eq!(enrolled, None);
+    }
+}
+
+#[test]
+fn a_retired_schedule_renews_on_what_is_held() {
+    let mut bench = Bench::new();
+    bench.held(START);
+    bench.schedule.retire();
+    let batch = bench.batch(at(10_000));
+    assert_eq!(bench.settle(&batch, renewed, at(10_001)).renewed, 1);
+}
+
+#[test]
+fn a_loss_that_a_check_found_is_told_once() {
+    let mut bench = Bench::new();
+    let (key, signal) = bench.held(START);
+    assert!(bench.schedule.found(key).is_none());
+    signal.check(START.after(TTL)).expect_err("it has passed");
+    assert_eq!(
+        bench.schedule.found(key).map(|loss| loss.reason),
+        Some(Reason::Deadline)
+    );
+    assert!(bench.schedule.found(key).is_none());
+    assert!(bench.turn(START.after(TTL)).losses.is_empty());
+}

@@ -1,0 +1,223 @@
+//! Anything in any order.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What somebody does with the schedule.
+#[derive(Debug, Clone)]
+enum Step {
+    Claim { is_answered: bool },
+    Hold,
+    Turn { after_ms: u64 },
+    Settle { outcome: u8 },
+    Leave { pick: usize },
+    Withdraw { pick: usize },
+    Report { is_clear: bool },
+    Progress { pick: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        any::<bool>().prop_map(|is_answered| Step::Claim { is_answered }),
+        Just(Step::Hold),
+        (0_u64..8_000).prop_map(|after_ms| Step::Turn { after_ms }),
+        (0_u64..8_000).prop_map(|after_ms| Step::Turn { after_ms }),
+        any::<u8>().prop_map(|outcome| Step::Settle { outcome }),
+        any::<usize>().prop_map(|pick| Step::Leave { pick }),
+        any::<usize>().prop_map(|pick| Step::Withdraw { pick }),
+        any::<bool>().prop_map(|is_clear| Step::Report { is_clear }),
+        any::<usize>().prop_map(|pick| Step::Progress { pick }),
+    ]
+}
+
+/// A schedule, and everything that is under way.
+struct Play {
+    bench: Bench,
+    now: Instant,
+    claims: Vec<(Key, Arc<Signal>)>,
+    guards: Vec<(Key, Arc<Signal>)>,
+    batches: Vec<Batch>,
+    reports: Vec<(Key, u64)>,
+}
+
+impl Play {
+    fn new() -> Self {
+        Self {
+            bench: Bench::with_ttl(Duration::from_secs(10)),
+            now: START,
+            claims: Vec::new(),
+            guards: Vec::new(),
+            batches: Vec::new(),
+            reports: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Claim { is_answered } => self.claim(is_answered),
+            Step::Hold => self.hold(),
+            Step::Turn { after_ms } => self.turn(after_ms),
+            Step::Settle { outcome } => self.settle(outcome),
+            Step::Leave { pick } => {
+                if let Some((key, _)) = self.guard(pick) {
+                    self.bench.schedule.leave(key, self.now, None);
+                }
+            }
+            Step::Withdraw { pick } => {
+                if let Some((key, _)) = self.guard(pick) {
+                    let (attempt, _) = self.bench.schedule.withdraw(key, self.now, None, ms(900));
+                    self.reports.extend(attempt.map(|attempt| (key, attempt)));
+                }
+            }
+            Step::Report { is_clear } => {
+                if let Some(ticket) = self.reports.pop() {
+                    self.bench
+                        .schedule
+                        .settle_release(ticket, is_clear, self.now);
+                }
+            }
+            Step::Progress { pick } => {
+                if !self.guards.is_empty() {
+                    self.guards[pick % self.guards.len()]
+                        .1
+                        .note_progress(self.now);
+                }
+            }
+        }
+    }
+
+    fn claim(&mut self, is_answered: bool) {
+        let limits = Limits {
+            max_hold: Some(ms(60_000)),
+            progress_within: is_answered.then_some(ms(9_000)),
+        };
+        let (key, signal) = self.bench.enroll(self.now, limits);
+        let before = self.bench.schedule.claim_sent(key, self.now);
+        if is_answered {
+            self.bench.schedule.claim_answered(key, before);
+        }
+        self.claims.push((key, signal));
+    }
+
+    fn hold(&mut self) {
+        if let Some((key, signal)) = self.claims.pop() {
+            let term = self.bench.term(self.now);
+            self.bench
+                .schedule
+                .hold(key, term, self.now)
+                .expect("it is not closing");
+            self.guards.push((key, signal));
+        }
+    }
+
+    fn turn(&mut self, after_ms: u64) {
+        self.now = self.now.after(ms(after_ms));
+        let turn = self.bench.schedule.turn(self.now, 2, 2);
+        assert!(turn.batches.len() <= 2 && turn.releases.len() <= 2);
+        for batch in &turn.batches {
+            for ticket in &batch.tickets {
+                let guard = self.guards.iter().find(|(key, _)| *key == ticket.0);
+                let (_, signal) = guard.expect("only what somebody holds is renewed");
+                assert!(signal.deadline().is_ok(), "and only what is not lost");
+            }
+        }
+        self.batches.extend(turn.batches);
+        self.reports
+            .extend(turn.releases.iter().map(|departure| departure.ticket));
+    }
+
+    fn settle(&mut self, outcome: u8) {
+        if let Some(batch) = self.batches.pop() {
+            let outcome = match outcome % 8 {
+                0 => || Outcome::Refused,
+                1 => || Outcome::Evicted,
+                2..=4 => unknown,
+                _ => renewed,
+            };
+            self.bench.settle(&batch, outcome, self.now);
+        }
+    }
+
+    fn guard(&mut self, pick: usize) -> Option<(Key, Arc<Signal>)> {
+        let count = self.claims.len() + self.guards.len();
+        let pick = pick.checked_rem(count)?;
+        Some(match pick.checked_sub(self.claims.len()) {
+            None => self.claims.swap_remove(pick),
+            Some(pick) => self.guards.swap_remove(pick),
+        })
+    }
+
+    /// Everybody leaves, and every release is answered.
+    fn end(&mut self) {
+        while let Some((key, _)) = self.guard(0) {
+            self.bench.schedule.leave(key, self.now, None);
+        }
+        let mut turns = 0;
+        while !self.bench.schedule.is_empty() {
+            for ticket in std::mem::take(&mut self.reports) {
+                self.bench.schedule.settle_release(ticket, true, self.now);
+            }
+            if self.bench.schedule.is_empty() {
+                return;
+            }
+            self.now = self.bench.schedule.sleep(2, 2).max(self.now);
+            assert!(
+                self.now < Instant::FAR_FUTURE,
+                "something waits for nothing"
+            );
+            self.turn(0);
+            turns += 1;
+            assert!(turns < 10_000, "the releases come to an end");
+        }
+    }
+
+    /// The first invariant of the schedule.
+    fn check(&self) {
+        let Schedule {
+            entries,
+            ends,
+            renewals,
+            due,
+            releases,
+            ..
+        } = &self.bench.schedule;
+        let (mut held, mut waiting, mut leaving) = (0, 0, 0);
+        for (key, entry) in entries {
+            match &entry.phase {
+                Phase::Held(hold) => {
+                    held += 1;
+                    assert!(ends.contains(&(hold.ends_at, key)));
+                    let places = usize::from(renewals.contains(&(hold.renew_at, key)))
+                        + usize::from(due.contains(&(hold.deadline, key)))
+                        + usize::from(hold.attempt.is_some());
+                    assert_eq!(places, 1, "{hold:?}");
+                    waiting += usize::from(hold.attempt.is_none());
+                }
+                Phase::Leaving(leave) => {
+                    let is_planned = releases.contains(&(leave.release_at, key));
+                    assert!(is_planned || leave.attempt.is_some());
+                    leaving += usize::from(is_planned);
+                }
+                Phase::Claiming | Phase::Lost(_) => {}
+            }
+        }
+        assert_eq!(ends.len(), held);
+        assert_eq!(renewals.len() + due.len(), waiting);
+        assert_eq!(releases.len(), leaving);
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_each_lease_stands_where_it_belongs_and_all_come_to_an_end(
+        steps in proptest::collection::vec(step(), 1..120),
+    ) {
+        let mut play = Play::new();
+        for step in steps {
+            play.take(step);
+            play.check();
+        }
+        play.end();
+    }
+}

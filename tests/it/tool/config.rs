@@ -1,0 +1,135 @@
+//! Settings in a file: after options and the environment, before the defaults.
+
+use std::process::Command;
+
+use super::{Ended, Place};
+
+/// A job that tells its ttl.
+const TELL: [&str; 6] = ["run", "x", "--", "sh", "-c", "echo $LEASEHOLD_TTL_MS"];
+
+impl Place {
+    /// Writes the user's own file.
+    fn configure(&self, text: &str) {
+        std::fs::create_dir_all(self.path("config/leasehold")).expect("made");
+        std::fs::write(self.path("config/leasehold/config.toml"), text).expect("written");
+    }
+}
+
+fn end(place: &Place, command: Command) -> Ended {
+    place.start(command).end()
+}
+
+#[test]
+fn a_setting_is_by_option_else_by_variable_else_by_file_else_the_default() {
+    let place = Place::new();
+    let told = |command| end(&place, command).stdout;
+    assert_eq!(told(place.tool(&TELL)), "30000\n");
+    place.configure("ttl = \"7s\"\n");
+    assert_eq!(told(place.tool(&TELL)), "7000\n");
+    let mut command = place.tool(&TELL);
+    command.env("LEASEHOLD_TTL", "8s");
+    assert_eq!(told(command), "8000\n");
+    let mut command = place.tool(&["run", "--ttl", "9s"]);
+    command.args(&TELL[1..]).env("LEASEHOLD_TTL", "8s");
+    assert_eq!(told(command), "9000\n");
+}
+
+#[test]
+fn a_file_given_by_name_counts_alone() {
+    let place = Place::new();
+    place.configure("ttl = \"7s\"\nlabel = \"own\"\n");
+    std::fs::write(place.path("other.toml"), "label = \"other\"\n").expect("written");
+    let mut by_option = place.tool(&["run", "--config", "other.toml"]);
+    by_option.args(&TELL[1..]);
+    let mut by_variable = place.tool(&TELL);
+    by_variable.env("LEASEHOLD_CONFIG", "other.toml");
+    for command in [by_option, by_variable] {
+        let ended = end(&place, command);
+        assert_eq!(ended.stdout, "30000\n", "{ended:?}");
+    }
+}
+
+#[test]
+fn a_store_in_the_file_serves_every_command_and_gives_way_to_option_and_variable() {
+    let place = Place::new();
+    let url = format!("sqlite:{}", place.path("configured.sqlite").display());
+    place.configure(&format!("store = \"{url}\"\n"));
+    let used = |command: &mut Command| {
+        let ended = end(&place, std::mem::replace(command, Command::new("true")));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let store = ended.stdout.lines().next().expect("a line").to_owned();
+        store.rsplit('/').next().expect("a file").to_owned()
+    };
+    let status = || place.tool(&["status"]);
+    assert_eq!(used(&mut status()), "leases.sqlite");
+    let unset = || {
+        let mut command = status();
+        command.env_remove("LEASEHOLD_STORE");
+        command
+    };
+    assert_eq!(used(&mut unset()), "configured.sqlite");
+    let named = format!("sqlite:{}", place.path("named.sqlite").display());
+    assert_eq!(used(unset().args(["--store", &named])), "named.sqlite");
+    std::fs::write(place.path("url"), &named).expect("written");
+    assert_eq!(used(unset().args(["--store-file", "url"])), "named.sqlite");
+    assert_eq!(
+        used(unset().env("LEASEHOLD_STORE_FILE", "url")),
+        "named.sqlite"
+    );
+    place.configure("store-file = \"url\"\n");
+    assert_eq!(used(&mut unset()), "named.sqlite");
+}
+
+#[test]
+fn an_option_that_contradicts_the_file_counts() {
+    let place = Place::new();
+    place.configure("wait = \"20s\"\nconflict-exit-code = 9\n");
+    let _first = place.run(&[], "echo up > first; sleep 20");
+    place.mark("first");
+    assert_eq!(place.run(&["-n"], "true").end().code, Some(9));
+    assert_eq!(place.run(&["-n", "--skip-ok"], "true").end().code, Some(0));
+    assert_eq!(place.run(&["-w", "50ms"], "true").end().code, Some(9));
+    place.configure("wait = \"50ms\"\n");
+    assert_eq!(place.run(&[], "true").end().code, Some(75));
+}
+
+#[test]
+fn a_bad_file_is_refused_with_its_name_the_key_the_value_and_what_was_expected() {
+    let place = Place::new();
+    for (text, words) in [
+        ("label = 5\n", &["label", "5", "string"][..]),
+        ("ttl = \"soon\"\n", &["ttl", "soon", "such as", "line=1"]),
+        ("ttl = \"25h\"\n", &["ttl", "90000s", "1s to 24h"]),
+        ("tll = \"25s\"\n", &["tll", "expected one of", "ttl"]),
+        ("store = \n", &["store", "line=1"]),
+        ("store-file = \"none\"\n", &["none", "expected a file"]),
+    ] {
+        place.configure(text);
+        let mut command = place.tool(&["run", "x", "--", "touch", "started"]);
+        command.env_remove("LEASEHOLD_STORE");
+        let ended = end(&place, command);
+        assert_eq!(ended.code, Some(64), "{text} {ended:?}");
+        for word in words.iter().chain(&["config/leasehold/config.toml"]) {
+            assert!(ended.stderr.contains(word), "{word} {text} {ended:?}");
+        }
+        assert!(!place.has("started"), "{text}");
+    }
+}
+
+#[test]
+fn a_file_that_is_named_has_to_be_there() {
+    let place = Place::new();
+    let ended = end(&place, place.tool(&["status", "--config", "none.toml"]));
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert!(ended.stderr.contains("none.toml"), "{ended:?}");
+}
+
+#[test]
+fn what_needs_no_store_reads_no_file() {
+    let place = Place::new();
+    place.configure("nonsense");
+    for arguments in [&["man"][..], &["completions", "bash"], &["run", "--help"]] {
+        let ended = end(&place, place.tool(arguments));
+        assert_eq!(ended.code, Some(0), "{arguments:?} {ended:?}");
+    }
+}

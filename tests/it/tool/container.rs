@@ -1,0 +1,75 @@
+//! The tool as the first process of a container: here, of a pid namespace of its own.
+
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Place, Process};
+use crate::sqlite::places;
+
+/// The tool as process 1.
+fn contained(place: &Place, script: &str) -> Command {
+    let tool = env!("CARGO_BIN_EXE_leasehold");
+    let unshare = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+    let run = [tool, "run", "x", "--", "sh", "-c", script];
+    place.program("unshare", &[&unshare[..], &run].concat())
+}
+
+/// The tool, by its number outside: the one child of the program that made the namespace.
+fn first_process(unshare: &Process) -> Pid {
+    unshare.guardian()
+}
+
+#[test]
+fn as_process_1_the_end_of_the_command_is_passed_on() {
+    if !places::are_allowed() {
+        return;
+    }
+    let place = Place::new();
+    for (script, code) in [("exit 7", 7), ("kill -KILL $$", 137)] {
+        let ended = place.start(contained(&place, script)).end();
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+    }
+    let script = "cat /proc/1/comm > first; echo $PPID > parent";
+    let ended = place.start(contained(&place, script)).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(place.mark("first"), "leasehold");
+    assert_ne!(place.mark("parent"), "1", "the guardian stands in between");
+}
+
+#[test]
+fn as_process_1_term_reaches_the_job() {
+    if !places::are_allowed() {
+        return;
+    }
+    let place = Place::new();
+    let script = "trap 'exit 5' TERM; echo up > up; while :; do sleep 0.05; done";
+    let mut run = place.start(contained(&place, script));
+    place.mark("up");
+    kill_process(first_process(&run), Signal::TERM).expect("it lives");
+    assert_eq!(run.end().code, Some(5));
+}
+
+#[test]
+fn as_process_1_it_reaps_the_orphans_of_its_job_and_of_others() {
+    if !places::are_allowed() {
+        return;
+    }
+    let place = Place::new();
+    let ended = "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l";
+    let script = format!(
+        "(sleep 0.1 &); echo up > up; while ! test -e entered; do sleep 0.02; done
+        while test $({ended}) -gt 0; do sleep 0.02; done; exit 6"
+    );
+    let mut run = place.start(contained(&place, &script));
+    place.mark("up");
+    // As `docker exec` does: what this leaves behind becomes the child of process 1.
+    let pid = first_process(&run).as_raw_pid().to_string();
+    let orphan = "(sleep 0.1; echo ended > orphan) &";
+    let arguments = ["--target", &pid, "--pid", "sh", "-c", orphan];
+    let status = place.program("nsenter", &arguments).status();
+    assert!(status.expect("nsenter is there").success());
+    place.mark("orphan");
+    std::fs::write(place.path("entered"), "").expect("written");
+    assert_eq!(run.end().code, Some(6), "{}", run.said());
+}

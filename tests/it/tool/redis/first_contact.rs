@@ -1,0 +1,164 @@
+//! What a run says and how it ends when its first words to the server fail: nothing is started.
+
+use std::time::Duration;
+
+use super::super::{Ended, Place};
+use super::{KEY, Site};
+use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::wait::now;
+
+/// For the process itself to start and end on a busy machine.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// A run on this store that must fail with this code, before its command is started.
+fn fails(url: &str, options: &[&str], code: i32) -> Ended {
+    let place = Place::new();
+    let options = [&["--store", url], options].concat();
+    let ended = place.run(&options, "echo up > started").end();
+    assert_eq!(ended.code, Some(code), "{ended:?}");
+    assert!(!place.has("started"));
+    ended
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_listens_is_69() {
+    let mut server = Setup::default().with_port().start().await;
+    let port = server.port();
+    server.kill();
+    let began = now();
+    let url = format!("redis://127.0.0.1:{port}");
+    let ended = fails(&url, &["--connect-timeout", "5s"], 69);
+    let took = now().since(began);
+    assert!(took < Duration::from_secs(5) + SLACK, "{took:?}");
+    assert!(ended.stderr.contains(&port.to_string()), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_socket_that_is_not_there_is_69() {
+    let mut server = RedisServer::start().await;
+    server.kill();
+    let ended = fails(&server.url(), &["--connect-timeout", "5s"], 69);
+    let socket = server.socket();
+    let socket = socket.to_string_lossy();
+    assert!(ended.stderr.contains(&*socket), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_is_69_within_the_limit() {
+    let server = RedisServer::start().await;
+    server.pause();
+    let began = now();
+    fails(&server.url(), &["--connect-timeout", "300ms"], 69);
+    let took = now().since(began);
+    server.resume();
+    assert!(took >= Duration::from_millis(300), "{took:?}");
+    assert!(took < Duration::from_millis(300) + SLACK, "{took:?}");
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn every_command_gives_up_on_a_silent_server_within_the_limit() {
+    let server = RedisServer::start().await;
+    server.pause();
+    let place = Place::new();
+    for command in ["status x", "wait x", "evict x"] {
+        let mut arguments: Vec<_> = command.split(' ').collect();
+        let url = server.url();
+        arguments.extend(["--store", &url, "--connect-timeout", "300ms"]);
+        let began = now();
+        let ended = place.start(place.tool(&arguments)).end();
+        let took = now().since(began);
+        assert_eq!(ended.code, Some(69), "{command}: {ended:?}");
+        let limit = Duration::from_millis(300) + SLACK;
+        assert!(took < limit, "{command} gave up after {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_or_missing_password_is_77_and_is_not_shown() {
+    let setup = Setup::default().with_port().with_password("right");
+    let server = setup.start().await;
+    let port = server.port();
+    for url in [
+        format!("redis://:hush@127.0.0.1:{port}"),
+        format!("redis://somebody:hush@127.0.0.1:{port}/0"),
+        format!("{}?pass=hush", server.url()),
+        server.url(),
+    ] {
+        for options in [&[][..], &["--verbose"], &["--json"]] {
+            let ended = fails(&url, options, 77);
+            assert!(!ended.stderr.contains("hush"), "{ended:?}");
+            assert!(!ended.stdout.contains("hush"), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+fn an_address_that_says_nothing_is_64_and_its_password_is_not_shown() {
+    for url in [
+        "redis://:hush@127.0.0.1/notanumber",
+        "redis://:hush@127.0.0.1:notaport",
+        "redis://:hush@",
+        "gopher://:hush@127.0.0.1",
+        "hush@127.0.0.1",
+    ] {
+        let ended = fails(url, &["--verbose"], 64);
+        assert!(!ended.stderr.contains("hush"), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_without_the_rights_is_77() {
+    let server = RedisServer::start().await;
+    let () = server
+        .told("ACL SETUSER narrow on >hush ~other:* &* +@all")
+        .await;
+    let url = format!("{}?user=narrow&pass=hush", server.url());
+    let ended = fails(&url, &[], 77);
+    assert!(!ended.stderr.contains("hush"), "{ended:?}");
+    assert_eq!(server.keys().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_78_and_left_alone() {
+    let server = RedisServer::start().await;
+    let () = server.told(&format!("SET {KEY} theirs")).await;
+    fails(&server.url(), &[], 78);
+    let theirs: String = server.told(&format!("GET {KEY}")).await;
+    assert_eq!(theirs, "theirs");
+    assert_eq!(server.keys().await, [KEY]);
+}
+
+#[tokio::test]
+async fn a_read_only_replica_is_78() {
+    let master = Setup::default().with_port().start().await;
+    let replica = RedisServer::start().await;
+    replica.follow(&master).await;
+    let ended = fails(&replica.url(), &[], 78);
+    assert!(ended.stderr.to_lowercase().contains("read"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_full_server_is_78() {
+    let server = RedisServer::start().await;
+    let () = server.told("CONFIG SET maxmemory 1").await;
+    fails(&server.url(), &[], 78);
+    assert_eq!(server.keys().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_job_inherits_the_address_unless_it_has_a_password() {
+    let setup = Setup::default().with_port().with_password("hush");
+    let site = Site::on(setup).await;
+    let secret = format!("redis://:hush@127.0.0.1:{}", site.server.port());
+    let told = "env | grep -c hush > told; echo [$LEASEHOLD_STORE] >> told";
+    let ended = site.run_on(&secret, &[], told).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(site.place.mark("told"), "0\n[]");
+
+    let site = Site::start().await;
+    let ended = site.run(&[], told).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let url = site.server.url();
+    assert_eq!(site.place.mark("told"), format!("0\n[{url}]"));
+}

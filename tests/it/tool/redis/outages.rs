@@ -1,0 +1,209 @@
+//! A server that is silent, busy or away for less time than the help promises costs the job nothing; one that forgot
+//! everything is noticed at the next renewal.
+
+use std::fs;
+use std::time::Duration;
+
+use deadpool_redis::redis::{self, Value};
+use leasehold::clock::Instant;
+
+use super::super::{Ended, Process};
+use super::contest::SLACK;
+use super::{Site, gone};
+use crate::harness::redis_server::Setup;
+use crate::harness::wait::{at, now, until};
+
+/// With it a job survives 2/3 ttl - kill-after - margin - ttl/20, which is 1.57 s.
+const OPTIONS: [&str; 4] = ["--ttl", "3s", "--kill-after", "200ms"];
+
+/// How long the server is away: what is promised, less what a busy machine may need to carry out the renewal.
+const AWAY: Duration = Duration::from_millis(1_200);
+
+/// A job that ends by itself, with a code of its own, when it is let go.
+const PATIENT: &str = "echo $LEASEHOLD_TOKEN $$ > first
+    for i in $(seq 400); do test -e go && exit 4; sleep 0.05; done";
+
+/// A patient job under a lease on the server.
+struct Patient {
+    site: Site,
+    tool: Process,
+    token: u64,
+    leader: u64,
+}
+
+impl Patient {
+    fn begin(site: Site, options: &[&str]) -> Self {
+        let url = site.server.url();
+        Self::begin_on(site, &url, options)
+    }
+
+    fn begin_on(site: Site, url: &str, options: &[&str]) -> Self {
+        let tool = site.run_on(url, options, PATIENT);
+        let numbers = site.place.numbers("first");
+        Self {
+            site,
+            tool,
+            token: numbers[0],
+            leader: numbers[1],
+        }
+    }
+
+    /// Returns shortly before the next renewal is sent: an outage that begins now is the least lucky one.
+    async fn least_lucky_moment(&self) {
+        self.site.next_renewal().await;
+        // Renewals are sent after a third of the ttl, less a tenth of that at most.
+        at(now().after(Duration::from_millis(850))).await;
+    }
+
+    /// The job has noticed nothing: the same lease is renewed again, and the job ends as it likes.
+    async fn assert_unharmed(mut self) {
+        self.site.next_renewal().await;
+        let status = self.site.place.start(self.site.tool(&["status", "--json"]));
+        let held = rows(status);
+        assert_eq!(held[0]["token"], self.token, "{held}");
+        let ended = self.let_go();
+        assert_eq!(ended.code, Some(4), "{ended:?}");
+        assert!(!ended.stderr.contains("lost"), "{ended:?}");
+        self.site.server.assert_all_keys_run_out().await;
+    }
+
+    fn let_go(&mut self) -> Ended {
+        fs::write(self.site.place.path("go"), "").expect("written");
+        self.tool.end()
+    }
+}
+
+fn rows(mut status: Process) -> serde_json::Value {
+    let ended = status.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    serde_json::from_str(&ended.stdout).expect("JSON")
+}
+
+#[tokio::test]
+async fn a_server_that_is_stopped_for_a_while_costs_nothing() {
+    let patient = Patient::begin(Site::start().await, &OPTIONS);
+    patient.least_lucky_moment().await;
+    patient.site.server.pause();
+    at(now().after(AWAY)).await;
+    patient.site.server.resume();
+    patient.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_server_that_makes_its_clients_wait_costs_nothing() {
+    let patient = Patient::begin(Site::start().await, &OPTIONS);
+    patient.least_lucky_moment().await;
+    let pause = format!("CLIENT PAUSE {} ALL", AWAY.as_millis());
+    let () = patient.site.server.told(&pause).await;
+    at(now().after(AWAY)).await;
+    patient.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_with_a_script_costs_nothing() {
+    let setup = Setup::default().with(["--lua-time-limit", "20"]);
+    let patient = Patient::begin(Site::on(setup).await, &OPTIONS);
+    let server = &patient.site.server;
+    let mut connection = server.connect().await.expect("it is up");
+    patient.least_lucky_moment().await;
+    let end = now().after(AWAY);
+    let endless = tokio::spawn(async move {
+        let mut script = redis::cmd("EVAL");
+        script.arg("while true do end").arg(0);
+        script.query_async::<Value>(&mut connection).await
+    });
+    until("a busy server", async || {
+        let error = server.ask::<String>("PING").await.err()?;
+        (error.code() == Some("BUSY")).then_some(())
+    })
+    .await;
+    at(end).await;
+    let () = server.told("SCRIPT KILL").await;
+    endless.await.expect("no panic").expect_err("killed");
+    patient.assert_unharmed().await;
+}
+
+// The proxy works on while the test blocks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_network_that_swallows_everything_for_a_while_costs_nothing() {
+    let site = Site::start().await;
+    let proxy = site.server.proxy().await;
+    let patient = Patient::begin_on(site, &proxy.url(), &OPTIONS);
+    patient.least_lucky_moment().await;
+    proxy.stall();
+    at(now().after(AWAY)).await;
+    proxy.flow();
+    patient.assert_unharmed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_cut_of_all_connections_costs_nothing() {
+    let site = Site::start().await;
+    let proxy = site.server.proxy().await;
+    let patient = Patient::begin_on(site, &proxy.url(), &OPTIONS);
+    for _ in 0..3 {
+        patient.site.next_renewal().await;
+        proxy.cut();
+    }
+    patient.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_server_that_died_and_came_back_in_time_costs_nothing() {
+    let mut patient = Patient::begin(Site::start().await, &OPTIONS);
+    patient.least_lucky_moment().await;
+    let snapshot = patient.site.server.snapshot().await;
+    let end = now().after(AWAY * 3 / 4);
+    patient.site.server.kill();
+    at(end).await;
+    patient.site.server.restart_from(&snapshot).await;
+    patient.assert_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_wait_outlasts_a_server_that_is_gone_for_a_while() {
+    let mut patient = Patient::begin(Site::start().await, &OPTIONS);
+    let wait = ["-w", "15s"];
+    let mut second = patient.site.run(&wait, "echo up > second");
+    second.wait_to_say("waiting for");
+    patient.site.server.kill();
+    assert_eq!(patient.tool.end().code, Some(79));
+    assert!(!patient.site.place.has("second"));
+    patient.site.server.start_again().await;
+    let ended = second.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(patient.site.place.has("second"));
+    patient.site.server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_everything_is_noticed_at_the_next_renewal() {
+    let options = ["--ttl", "5s", "--kill-after", "300ms"];
+    let mut patient = Patient::begin(Site::start().await, &options);
+    let deadline = patient.site.next_renewal().await;
+    patient.site.server.restart_empty().await;
+    let gone = gone(patient.leader);
+    let ended = patient.tool.end();
+    assert_eq!(ended.code, Some(79), "{ended:?}");
+    assert!(ended.stderr.contains("reason=refused"), "{ended:?}");
+    assert_told_in_time(gone, deadline);
+    patient.site.server.assert_all_keys_run_out().await;
+
+    let next = patient
+        .site
+        .run(&["-n"], "echo $LEASEHOLD_TOKEN > next")
+        .end();
+    assert_eq!(next.code, Some(0), "{next:?}");
+    let token = patient.site.place.numbers("next")[0];
+    assert!(token > patient.token, "{token} after {}", patient.token);
+    patient.site.server.assert_all_keys_run_out().await;
+}
+
+/// The next renewal is sent after a third of the ttl of 5 s, and the job is killed 300 ms after its answer.
+fn assert_told_in_time(gone: Instant, deadline: Instant) {
+    let renewed = deadline.before(Duration::from_secs(5));
+    let told = renewed.after(Duration::from_secs(5) / 3);
+    let latest = told.after(Duration::from_millis(300) + SLACK);
+    let took = gone.since(renewed);
+    assert!(gone < latest, "gone {took:?} after the last renewal");
+}

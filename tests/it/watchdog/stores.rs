@@ -1,0 +1,84 @@
+//! A store that hangs, panics, answers too little, or fails for one name.
+
+use std::sync::atomic::Ordering;
+
+use leasehold::{Ending, Name, Reason};
+
+use super::unruly::Unruly;
+use super::{LIMIT, client, held, renewed, until_free};
+
+#[tokio::test]
+async fn a_batch_that_hangs_for_ever_is_given_up_and_sent_again() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    store.manners.hang_next.store(1, Ordering::SeqCst);
+    let first = held(&client, "first").await;
+    let second = held(&client, "second").await;
+    tokio::join!(renewed(&first, 3), renewed(&second, 3));
+    assert_eq!(store.manners.hang_next.load(Ordering::SeqCst), 0);
+    first.check().unwrap();
+    second.check().unwrap();
+}
+
+#[tokio::test]
+async fn batches_that_hang_leave_room_for_a_lease_that_is_taken_meanwhile() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    store.manners.hang_next.store(3, Ordering::SeqCst);
+    let mut leases = Vec::new();
+    for index in 0..6 {
+        leases.push(held(&client, &format!("n{index}")).await);
+    }
+    for lease in &leases {
+        renewed(lease, 2).await;
+    }
+    for lease in leases {
+        assert_eq!(lease.release().await, Ending::Released);
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_answers_too_little_leaves_the_rest_unknown() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    store.manners.answers.store(0, Ordering::SeqCst);
+    let lost = held(&client, "lost").await;
+    assert_eq!(lost.lost().await, Reason::Deadline);
+    let kept = held(&client, "kept").await;
+    let term = kept.term().unwrap();
+    tokio::time::sleep(super::TTL / 2).await;
+    store.manners.answers.store(usize::MAX, Ordering::SeqCst);
+    kept.renewed_past(term.deadline())
+        .await
+        .expect("tried again in time");
+}
+
+#[tokio::test]
+async fn one_name_that_fails_costs_one_lease() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    let mut leases = Vec::new();
+    for index in 0..20 {
+        leases.push(held(&client, &format!("n{index}")).await);
+    }
+    let bad = Name::new("n7").unwrap();
+    store.manners.poisoned.lock().unwrap().insert(bad);
+    assert_eq!(leases[7].lost().await, Reason::Deadline);
+    for (index, lease) in leases.iter().enumerate() {
+        assert_eq!(lease.check().is_ok(), index != 7, "{lease:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_panics_gave_no_answer() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    let lease = held(&client, "a").await;
+    store.manners.panic_next_renewals.store(2, Ordering::SeqCst);
+    renewed(&lease, 2).await;
+    assert_eq!(store.manners.panic_next_renewals.load(Ordering::SeqCst), 0);
+    store.manners.panic_next_releases.store(1, Ordering::SeqCst);
+    drop(lease);
+    until_free(&store, "a").await;
+    assert!(client.shutdown(LIMIT).await, "nothing is left");
+}

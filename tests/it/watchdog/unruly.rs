@@ -1,0 +1,194 @@
+//! A store in memory that can be told to misbehave.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
+use leasehold::store::memory::Memory;
+use leasehold::store::{
+    Answer, Claim, Eviction, Held, Outcome, Release, Renewal, Renewed, Reply, Store,
+};
+use leasehold::{Error, ErrorKind, Holder, Name};
+
+/// The store. Clones share their leases and their manners.
+#[derive(Debug, Clone)]
+pub(super) struct Unruly {
+    memory: Memory,
+    pub(super) manners: Arc<Manners>,
+}
+
+/// How it misbehaves.
+#[derive(Debug)]
+pub(super) struct Manners {
+    /// Renewals never end.
+    pub(super) hangs: AtomicBool,
+    /// So many of the next renewals never end.
+    pub(super) hang_next: AtomicU32,
+    /// So many of the next renewals panic.
+    pub(super) panic_next_renewals: AtomicU32,
+    /// So many of the next releases panic.
+    pub(super) panic_next_releases: AtomicU32,
+    /// So many of the next connections for a watchdog panic.
+    pub(super) panic_next_connections: AtomicU32,
+    /// Replies to batches are cut to this length.
+    pub(super) answers: AtomicUsize,
+    /// Names whose renewals fail.
+    pub(super) poisoned: Mutex<HashSet<Name>>,
+    /// By how many milliseconds the server's clock is ahead; none: it tells no time.
+    pub(super) ahead_ms: Mutex<Option<u64>>,
+    /// The clock that leases are measured by.
+    pub(super) clock: Arc<Fragile>,
+}
+
+/// A clock that can be told to panic once on the watchdog's thread, or to let it oversleep.
+#[derive(Debug, Default)]
+pub(super) struct Fragile {
+    pub(super) is_cracked: AtomicBool,
+    pub(super) is_slow: AtomicBool,
+}
+
+fn is_watchdog() -> bool {
+    std::thread::current().name() == Some("leasehold-watchdog")
+}
+
+impl Clock for Fragile {
+    fn now(&self) -> leasehold::clock::Instant {
+        if is_watchdog() && self.is_cracked.swap(false, Ordering::SeqCst) {
+            panic!("the clock is broken, as it was told");
+        }
+        Monotonic.now()
+    }
+
+    fn sleep_until(&self, at: leasehold::clock::Instant) -> leasehold::clock::Sleep<'_> {
+        static CLOCK: Monotonic = Monotonic;
+        Box::pin(async move {
+            while is_watchdog() && self.is_slow.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            CLOCK.sleep_until(at).await;
+        })
+    }
+
+    fn name(&self) -> &'static str {
+        "fragile"
+    }
+}
+
+impl Unruly {
+    pub(super) fn new() -> Self {
+        let clock = Arc::new(Fragile::default());
+        Self {
+            memory: Memory::with_clock(clock.clone()),
+            manners: Arc::new(Manners {
+                hangs: AtomicBool::new(false),
+                hang_next: AtomicU32::new(0),
+                panic_next_renewals: AtomicU32::new(0),
+                panic_next_releases: AtomicU32::new(0),
+                panic_next_connections: AtomicU32::new(0),
+                answers: AtomicUsize::new(usize::MAX),
+                poisoned: Mutex::default(),
+                ahead_ms: Mutex::default(),
+                clock,
+            }),
+        }
+    }
+
+    /// Whether one more of these is to go wrong.
+    fn is_next(count: &AtomicU32) -> bool {
+        let taken = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+            left.checked_sub(1)
+        });
+        taken.is_ok()
+    }
+
+    async fn renew_badly(&self, batch: &[Renewal], limit: Duration) -> Renewed {
+        let manners = &self.manners;
+        assert!(
+            !Self::is_next(&manners.panic_next_renewals),
+            "the store is broken, as it was told"
+        );
+        if manners.hangs.load(Ordering::SeqCst) || Self::is_next(&manners.hang_next) {
+            std::future::pending::<()>().await;
+        }
+        let mut renewed = self.memory.renew(batch, limit).await;
+        for (renewal, outcome) in batch.iter().zip(&mut renewed.outcomes) {
+            if manners.poisoned.lock().unwrap().contains(&renewal.name) {
+                *outcome = Outcome::Unknown(Error::new(ErrorKind::Misconfigured, "wrong type"));
+            }
+        }
+        renewed
+            .outcomes
+            .truncate(manners.answers.load(Ordering::SeqCst));
+        let now = Duration::from_nanos(manners.clock.now().as_nanos());
+        let ahead_ms = *manners.ahead_ms.lock().unwrap();
+        renewed.server_time = ahead_ms.map(|ahead_ms| now + Duration::from_millis(ahead_ms));
+        renewed
+    }
+}
+
+impl Store for Unruly {
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.manners.clock.clone()
+    }
+
+    fn location(&self) -> String {
+        self.memory.location()
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        limit: Duration,
+    ) -> Reply<'a, Result<Answer, Error>> {
+        self.memory.acquire(claim, limit)
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
+        Box::pin(self.renew_badly(batch, limit))
+    }
+
+    fn release<'a>(
+        &'a self,
+        name: &'a Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        limit: Duration,
+    ) -> Reply<'a, Result<Release, Error>> {
+        let is_next = Self::is_next(&self.manners.panic_next_releases);
+        assert!(!is_next, "the store is broken, as it was told");
+        self.memory.release(name, holder, keep_for, limit)
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: Duration,
+    ) -> Reply<'a, Result<Option<Held>, Error>> {
+        self.memory.inspect(name, limit)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
+        self.memory.list(prefix, limit)
+    }
+
+    fn evict<'a>(
+        &'a self,
+        name: &'a Name,
+        how: Eviction,
+        limit: Duration,
+    ) -> Reply<'a, Result<bool, Error>> {
+        self.memory.evict(name, how, limit)
+    }
+
+    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+        let is_next = Self::is_next(&self.manners.panic_next_connections);
+        assert!(!is_next, "the store is broken, as it was told");
+        Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.memory.close()
+    }
+}
