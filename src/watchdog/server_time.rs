@@ -38,6 +38,8 @@ pub(crate) enum Finding {
 pub(crate) struct ServerClock {
     offset: Option<Offset>,
     step: Option<Step>,
+    /// When the last step back was seen.
+    back_at: Option<Instant>,
 }
 
 /// How far the server's clock is ahead of ours, in nanoseconds.
@@ -73,6 +75,13 @@ impl ServerClock {
         };
         let tolerance = nanos(tolerance);
         if now.least > known.most + tolerance {
+            if self
+                .back_at
+                .is_some_and(|seen_at| reading.sent_at < seen_at)
+            {
+                // Taken before a step back that is known already: what it confirms ends later.
+                return Finding::Alike;
+            }
             let by = duration(now.most - known.least);
             self.offset = Some(now);
             self.step = Some(Step {
@@ -86,6 +95,7 @@ impl ServerClock {
                 return Finding::Before(duration(known.most - now.least));
             }
             self.offset = Some(now);
+            self.back_at = Some(reading.seen_at);
             return Finding::Backward(duration(known.least - now.most));
         }
         self.offset = Some(known.narrowed(now));
@@ -209,6 +219,17 @@ mod tests {
         assert_eq!(last(&seen), Finding::Before(ms(2_016)));
         let next = [seen[0], seen[1], seen[2], (2_000, 2_010, 9_000)];
         assert_eq!(last(&next), Finding::Alike);
+    }
+
+    #[test]
+    fn a_reply_from_before_a_known_step_back_is_no_step_forward() {
+        let seen = [(0, 10, 5_000), (1_000, 1_010, 2_000), (990, 1_011, 5_995)];
+        assert_eq!(last(&seen), Finding::Alike);
+        let again = (2_000, 2_010, 6_000);
+        assert!(matches!(
+            last(&[seen[0], seen[1], seen[2], again]),
+            Finding::Forward(_)
+        ));
     }
 
     #[test]

@@ -392,6 +392,30 @@ fn a_step_of_the_servers_clock_moves_what_waits_what_is_due_and_what_is_under_wa
 }
 
 #[test]
+fn a_grant_that_was_asked_for_before_a_step_was_seen_ends_earlier() {
+    let mut bench = Bench::new();
+    bench.held(START.before(ms(10_000)));
+    let reply = |ms_later: u64| {
+        let mut reply = Renewed::new(vec![Outcome::Renewed]);
+        reply.server_time = Some(ms(1_000_000 + ms_later));
+        reply
+    };
+    let first = bench.batch(START);
+    bench.schedule.settle(&first, reply(0), at(1));
+    let second = bench.batch(at(10_000));
+    let (key, signal) = bench.enroll(START, Limits::default());
+    bench.schedule.claim_sent(key, at(10_000));
+    bench.schedule.settle(&second, reply(14_000), at(10_001));
+    let term = bench.term(at(10_000));
+    bench.schedule.hold(key, term, at(10_002)).expect("held");
+    let taken_off = term.deadline().since(signal.deadline().expect("held"));
+    assert!(
+        (4_000..4_010).contains(&taken_off.as_millis()),
+        "{taken_off:?}"
+    );
+}
+
+#[test]
 fn the_loop_is_woken_only_for_what_is_earlier_than_its_sleep() {
     let mut bench = Bench::new();
     let (first, _) = bench.enroll(START, Limits::default());

@@ -226,10 +226,12 @@ impl World {
         stage.ledger.paused(process);
         let client = self.processes[process].client;
         stage.ledger.hurried(client, stage.now);
-        if self.processes[process].inbox.is_none() {
-            self.processes[process].inbox = Some(Vec::new());
-            self.processes[process].awoken();
-            self.processes[process].resume(stage);
+        let process = &mut self.processes[process];
+        let is_running = process.inbox.is_none();
+        process.inbox.get_or_insert_default();
+        process.awoken();
+        if is_running {
+            process.resume(stage);
         }
     }
 
