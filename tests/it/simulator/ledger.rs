@@ -208,7 +208,10 @@ impl Ledger {
     pub(super) fn hurried(&mut self, client: Uuid, now: Real) {
         for (holder, gone) in &mut self.gone {
             if holder.client() == client {
-                gone.until = now.min(gone.until);
+                *gone = Gone {
+                    since: 0,
+                    until: now.min(gone.until),
+                };
             }
         }
     }
