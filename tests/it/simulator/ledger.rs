@@ -115,6 +115,8 @@ pub(super) struct Ledger {
     /// Whose row ends earlier since a step of the server's clock, and since when: beyond what is promised, until the
     /// client has found the step.
     pub(super) stepped: BTreeMap<Holder, Real>,
+    /// Whether a client found a step forward.
+    pub(super) has_taken_off: bool,
     last_tokens: BTreeMap<Name, Token>,
 }
 
@@ -144,6 +146,12 @@ impl Ledger {
             let what = what();
             self.violation = Some(Violation { promise, at, what });
         }
+    }
+
+    /// Whether deadlines may have been moved forward: after a step of the server's clock, or after one back, when a late
+    /// reply from before it looks like one.
+    fn is_hurried(&self) -> bool {
+        self.faults.contains_key("wild clock") || self.has_taken_off
     }
 
     /// What its holder was told when it asked.
@@ -200,7 +208,10 @@ impl Ledger {
     pub(super) fn hurried(&mut self, client: Uuid, now: Real) {
         for (holder, gone) in &mut self.gone {
             if holder.client() == client {
-                gone.until = now.min(gone.until);
+                *gone = Gone {
+                    since: 0,
+                    until: now.min(gone.until),
+                };
             }
         }
     }
@@ -258,9 +269,7 @@ impl Ledger {
         let held_for = shown.since(guard.granted_at);
         let is_right = match loss.reason {
             // A clock that jumped may have taken something off.
-            Reason::Deadline => {
-                shown.after(EARLY) >= until || self.faults.contains_key("wild clock")
-            }
+            Reason::Deadline => shown.after(EARLY) >= until || self.is_hurried(),
             Reason::Refused => self.refused.get(&holder) == Some(&Verdict::Refused),
             Reason::Evicted => self.refused.get(&holder) == Some(&Verdict::Evicted),
             Reason::MaxHold => limits.max_hold.is_some_and(|most| held_for >= most),
@@ -276,7 +285,7 @@ impl Ledger {
         });
         if loss.reason == Reason::Deadline {
             // A step of the server's clock may leave no time to try.
-            let is_tried = is_tried || self.faults.contains_key("wild clock");
+            let is_tried = is_tried || self.is_hurried();
             self.check(Promise::NoLeaseForgotten, at, is_tried, || {
                 format!("{holder} was lost without one attempt to renew it")
             });

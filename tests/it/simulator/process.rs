@@ -296,10 +296,10 @@ impl Process {
         let mut reply = Renewed::new(verdicts.iter().map(outcome).collect());
         reply.server_time = server_time;
         let settled = self.schedule.settle(&batch, reply, now);
-        self.tell(stage, settled.losses);
         if matches!(settled.step, Some(("forward", _))) {
             stage.step_was_found(self.client, read_at);
         }
+        self.tell(stage, settled.losses);
         for (holder, verdict) in holders.iter().zip(&verdicts) {
             if *verdict == Verdict::Renewed {
                 planted::revive(stage, *holder, sent_at.after(stage.plan.timing.ttl()));
