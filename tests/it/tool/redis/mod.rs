@@ -73,11 +73,16 @@ impl Site {
         let mut last = i64::MAX;
         until("a renewal", async || {
             let asked = now();
-            let left: i64 = redis::cmd("PTTL")
+            let left: Result<i64, _> = redis::cmd("PTTL")
                 .arg(KEY)
                 .query_async(&mut connection)
-                .await
-                .expect("PTTL is answered");
+                .await;
+            let left = match left {
+                Ok(left) => left,
+                // A server with a short limit for scripts is busy with ours when the machine is slow.
+                Err(error) if error.code() == Some("BUSY") => return None,
+                Err(error) => panic!("PTTL is not answered: {error}"),
+            };
             let is_renewed = left > last;
             last = left;
             // Less the millisecond that is cut off from the server's time.
