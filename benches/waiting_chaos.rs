@@ -121,25 +121,26 @@ async fn wreak(server: &Server, seen: &Arc<Mutex<Seen>>, time: Duration, seed: u
     let mut connection = server.connect().await;
     let end = Instant::now() + time;
     while Instant::now() < end {
-        tokio::time::sleep(Duration::from_millis(dice.u64(20..600))).await;
+        tokio::time::sleep(Duration::from_millis(dice.u64(100..1_500))).await;
         for (child, until) in children.iter().zip(&mut stopped) {
             if until.take_if(|until| Instant::now() >= *until).is_some() {
                 signal(child, Signal::CONT);
             }
         }
         let which = dice.usize(..CONTENDERS);
+        // Each death at its turn costs the others two seconds, so it is not to come more often than that.
         match dice.u8(..10) {
-            0 | 1 => {
+            0 => {
                 counts.kills += 1;
                 end_child(&mut children[which]);
                 stopped[which] = None;
                 children[which] = start(server, seen);
             }
-            2 => {
+            1 => {
                 counts.cuts += 1;
                 let _: u64 = ask(&mut connection, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
             }
-            _ if stopped[which].is_none() => {
+            2..6 if stopped[which].is_none() => {
                 counts.stops += 1;
                 signal(&children[which], Signal::STOP);
                 let pause = Duration::from_millis(dice.u64(100..4_000));

@@ -97,7 +97,7 @@ impl Lease {
             held_since,
             floors,
         } = parts;
-        telemetry::granted(name.as_str(), token.get());
+        telemetry::granted(enrollment.group(), name.as_str(), token.get());
         Self {
             enrollment,
             store,
@@ -242,10 +242,12 @@ impl Lease {
         if self.is_forked() {
             return Ending::Unknown;
         }
+        let group = self.enrollment.group();
         let limit = term::request_limit(self.timing.ttl());
         let was_held = self.enrollment.signal().check(self.clock().now()).is_ok();
         if was_held {
-            telemetry::left(self.clock().now().since(self.held_since));
+            let held_for = self.clock().now().since(self.held_since);
+            telemetry::left(group, held_for);
         }
         // Withdrawn first: no renewal may follow the release.
         let ending = match self.enrollment.withdraw(keep_for, limit + limit / 2) {
@@ -261,11 +263,12 @@ impl Lease {
                 }
             }
         };
-        telemetry::released(match ending {
+        let outcome = match ending {
             Ending::Released => "released",
             Ending::AlreadyLost => "already_lost",
             Ending::Unknown => "unknown",
-        });
+        };
+        telemetry::released(group, outcome);
         ending
     }
 

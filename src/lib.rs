@@ -49,6 +49,7 @@ pub mod clock;
 mod error;
 pub mod fence;
 mod floors;
+mod group;
 mod holder;
 #[cfg(feature = "internals")]
 #[doc(hidden)]

@@ -15,6 +15,7 @@ use metrics::{
 };
 
 use crate::error::{Error, ErrorKind};
+use crate::group::Group;
 
 /// Events that wait for the reporter. A hundred batches a second fill it in ten seconds of a blocked log, which is when
 /// dropping is right.
@@ -56,19 +57,19 @@ pub(crate) struct Batch {
 }
 
 impl Event {
-    fn emit(self) {
+    fn emit(self, group: Group) {
         match self {
-            Self::Renewed(batch) => renewed(&batch),
+            Self::Renewed(batch) => renewed(group, &batch),
             Self::Lost {
                 name,
                 reason,
                 overrun,
-            } => lost(&name, reason, overrun),
+            } => lost(group, &name, reason, overrun),
             Self::Dropped { held_for } => {
-                held_for.into_iter().for_each(left);
-                released("dropped");
+                held_for.into_iter().for_each(|time| left(group, time));
+                released(group, "dropped");
             }
-            Self::Released { outcome } => released(outcome),
+            Self::Released { outcome } => released(group, outcome),
             Self::Woke { late } => histogram!("leasehold_watchdog_lag_seconds").record(late),
             Self::ClockJumped { kind, by } => clock_jumped(kind, by),
             Self::WakerPanicked { name } => {
@@ -83,19 +84,21 @@ impl Event {
 pub(crate) struct Reporter {
     queue: SyncSender<Event>,
     dropped: Arc<AtomicU64>,
+    group: Group,
 }
 
 impl Reporter {
     /// Starts the reporter's thread. It ends when the last handle is gone.
-    pub(crate) fn start() -> Result<Self, Error> {
+    pub(crate) fn start(group: Group) -> Result<Self, Error> {
         let (queue, events) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
         let reporter = Self {
             queue,
             dropped: dropped.clone(),
+            group,
         };
         let thread = std::thread::Builder::new().name("leasehold-report".into());
-        let started = thread.spawn(move || report(&events, &dropped));
+        let started = thread.spawn(move || report(&events, &dropped, group));
         started.map_err(|source| {
             Error::new(
                 ErrorKind::Unavailable,
@@ -106,6 +109,11 @@ impl Reporter {
         Ok(reporter)
     }
 
+    /// Under which its events are counted.
+    pub(crate) const fn group(&self) -> Group {
+        self.group
+    }
+
     /// Hands an event over. Never blocks.
     pub(crate) fn send(&self, event: Event) {
         if self.queue.try_send(event).is_err() {
@@ -114,10 +122,10 @@ impl Reporter {
     }
 }
 
-fn report(events: &Receiver<Event>, dropped: &AtomicU64) {
+fn report(events: &Receiver<Event>, dropped: &AtomicU64, group: Group) {
     for event in events {
         // A subscriber or recorder that panics is the user's; the next event is still reported.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| event.emit()));
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| event.emit(group)));
         let missed = dropped.swap(0, Ordering::Relaxed);
         if missed > 0 {
             counter!("leasehold_events_dropped_total").increment(missed);
@@ -125,22 +133,24 @@ fn report(events: &Receiver<Event>, dropped: &AtomicU64) {
     }
 }
 
-fn renewed(batch: &Batch) {
+fn renewed(group: Group, batch: &Batch) {
+    let group = group.as_str();
     for (outcome, count) in [
         ("renewed", batch.renewed),
         ("refused", batch.refused),
         ("unknown", batch.unknown),
     ] {
-        counter!("leasehold_renewals_total", "outcome" => outcome).increment(count);
+        counter!("leasehold_renewals_total", "group" => group, "outcome" => outcome)
+            .increment(count);
     }
-    histogram!("leasehold_renewal_duration_seconds").record(batch.took);
+    histogram!("leasehold_renewal_duration_seconds", "group" => group).record(batch.took);
     #[expect(
         clippy::cast_precision_loss,
         reason = "a batch has a few hundred leases"
     )]
     histogram!("leasehold_watchdog_batch_size").record(batch.size as f64);
     if let Some(left) = batch.least_left {
-        histogram!("leasehold_renewal_margin_ratio").record(left);
+        histogram!("leasehold_renewal_margin_ratio", "group" => group).record(left);
     }
     if let Some(error) = &batch.first_error {
         let cause = std::error::Error::source(error).map(ToString::to_string);
@@ -154,11 +164,12 @@ fn renewed(batch: &Batch) {
     }
 }
 
-fn lost(name: &str, reason: &'static str, overrun: Duration) {
-    counter!("leasehold_leases_lost_total", "reason" => reason).increment(1);
-    histogram!("leasehold_loss_overrun_seconds").record(overrun);
-    gauge!("leasehold_held_leases").decrement(1);
-    tracing::warn!(lease = name, reason, ?overrun, "lease lost");
+fn lost(group: Group, name: &str, reason: &'static str, overrun: Duration) {
+    let group = group.as_str();
+    counter!("leasehold_leases_lost_total", "group" => group, "reason" => reason).increment(1);
+    histogram!("leasehold_loss_overrun_seconds", "group" => group).record(overrun);
+    gauge!("leasehold_held_leases", "group" => group).decrement(1);
+    tracing::warn!(lease = name, group, reason, ?overrun, "lease lost");
 }
 
 fn clock_jumped(kind: &'static str, by: Duration) {
@@ -167,26 +178,31 @@ fn clock_jumped(kind: &'static str, by: Duration) {
 }
 
 /// A call to acquire ended.
-pub(crate) fn acquire_ended(outcome: &'static str, waited: Duration) {
-    counter!("leasehold_acquisitions_total", "outcome" => outcome).increment(1);
-    histogram!("leasehold_acquire_wait_seconds", "outcome" => outcome).record(waited);
+pub(crate) fn acquire_ended(group: Group, outcome: &'static str, waited: Duration) {
+    let group = group.as_str();
+    counter!("leasehold_acquisitions_total", "group" => group, "outcome" => outcome).increment(1);
+    histogram!("leasehold_acquire_wait_seconds", "group" => group, "outcome" => outcome)
+        .record(waited);
 }
 
 /// A lease was granted.
-pub(crate) fn granted(name: &str, token: u64) {
-    gauge!("leasehold_held_leases").increment(1);
-    tracing::debug!(lease = name, token, "lease granted");
+pub(crate) fn granted(group: Group, name: &str, token: u64) {
+    let group = group.as_str();
+    gauge!("leasehold_held_leases", "group" => group).increment(1);
+    tracing::debug!(lease = name, group, token, "lease granted");
 }
 
 /// A guard's release ended.
-pub(crate) fn released(outcome: &'static str) {
-    counter!("leasehold_releases_total", "outcome" => outcome).increment(1);
+pub(crate) fn released(group: Group, outcome: &'static str) {
+    let group = group.as_str();
+    counter!("leasehold_releases_total", "group" => group, "outcome" => outcome).increment(1);
 }
 
 /// A lease ended by its guard while it was held.
-pub(crate) fn left(held_for: Duration) {
-    gauge!("leasehold_held_leases").decrement(1);
-    histogram!("leasehold_hold_duration_seconds").record(held_for);
+pub(crate) fn left(group: Group, held_for: Duration) {
+    let group = group.as_str();
+    gauge!("leasehold_held_leases", "group" => group).decrement(1);
+    histogram!("leasehold_hold_duration_seconds", "group" => group).record(held_for);
 }
 
 /// The store refuses us its hints, so that whoever waits looks again by time only.
@@ -222,8 +238,17 @@ pub(crate) fn gate_not_shortened(path: &Path, error: &std::io::Error) {
     tracing::warn!(?path, %error, "the file of a gate could not be shortened");
 }
 
+/// A group was named that is one too many.
+pub(crate) fn group_folded(word: &str) {
+    counter!("leasehold_label_overflow_total").increment(1);
+    tracing::warn!(
+        group = word,
+        "too many groups: this one is counted as `other`"
+    );
+}
+
 /// Describes every metric and registers those whose labels are known.
-pub(crate) fn describe() {
+pub(crate) fn describe(group: Group) {
     describe_counter!(
         "leasehold_acquisitions_total",
         "Calls to acquire that ended, by outcome"
@@ -284,13 +309,17 @@ pub(crate) fn describe() {
         "leasehold_events_dropped_total",
         "Events dropped because the log or the recorder was slow"
     );
-    register();
+    describe_counter!(
+        "leasehold_label_overflow_total",
+        "Clients whose group was one too many, and is counted as `other`"
+    );
+    register(group.as_str());
 }
 
 /// So that dashboards see zeros, not gaps.
-fn register() {
+fn register(group: &'static str) {
     for outcome in ["renewed", "refused", "unknown"] {
-        counter!("leasehold_renewals_total", "outcome" => outcome).increment(0);
+        counter!("leasehold_renewals_total", "group" => group, "outcome" => outcome).increment(0);
     }
     for reason in ["stale", "conflict"] {
         counter!("leasehold_fence_refusals_total", "reason" => reason).increment(0);
@@ -299,8 +328,9 @@ fn register() {
         "leasehold_clock_jumps_total",
         "leasehold_tokens_fallen_total",
         "leasehold_events_dropped_total",
+        "leasehold_label_overflow_total",
     ] {
         counter!(name).increment(0);
     }
-    gauge!("leasehold_held_leases").increment(0);
+    gauge!("leasehold_held_leases", "group" => group).increment(0);
 }

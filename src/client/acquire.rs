@@ -7,6 +7,7 @@ use super::Inner;
 use super::request::{Attempt, Request};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
+use crate::group::Group;
 use crate::holder::Holder;
 use crate::lease::{Lease, Parts, Reason};
 use crate::name::Name;
@@ -79,6 +80,11 @@ impl Call {
             clock: client.store.clock(),
             client,
         })
+    }
+
+    /// Under which the lease is counted.
+    pub(super) fn group(&self) -> Group {
+        self.client.group
     }
 
     pub(super) fn clock(&self) -> &dyn Clock {

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::Client;
 use crate::error::Error;
+use crate::group::Group;
 use crate::store::{self, Info, Store};
+use crate::telemetry;
 use crate::term::Timing;
 
 /// Puts a client together.
@@ -16,6 +18,7 @@ pub struct Builder {
     ttl: Option<Duration>,
     margin: Option<Duration>,
     label: Option<String>,
+    group: Option<String>,
 }
 
 #[derive(Debug)]
@@ -65,6 +68,13 @@ impl Builder {
         self
     }
 
+    /// Under which the leases are counted in metrics; `default` by default, at most 64 bytes. A process has room for 50
+    /// groups, the rest is counted as `other`.
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
     /// Checks the settings and opens the store.
     ///
     /// # Errors
@@ -76,6 +86,10 @@ impl Builder {
         let ttl = self.ttl.unwrap_or(Timing::DEFAULT_TTL);
         let timing = Timing::new(ttl, self.margin)?;
         let info = Info::here(self.label.as_deref())?;
+        let group = match &self.group {
+            Some(word) => named_group(word)?,
+            None => Group::DEFAULT,
+        };
         let store = match self.source {
             Some(Source::Store(store)) => store,
             Some(Source::Url(url)) => store::open(&url).await?,
@@ -85,6 +99,14 @@ impl Builder {
                 ));
             }
         };
-        Ok(Client::new(store, timing, info))
+        Ok(Client::new(store, timing, info, group))
     }
+}
+
+fn named_group(word: &str) -> Result<Group, Error> {
+    let group = Group::named(word)?;
+    if group == Group::OTHER && word != Group::OTHER.as_str() {
+        telemetry::group_folded(word);
+    }
+    Ok(group)
 }

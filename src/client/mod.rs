@@ -19,6 +19,7 @@ pub use self::owner::{Hold, Owner};
 pub use self::request::{Attempt, Request};
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floors;
+use crate::group::Group;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::origin::Origin;
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) origin: Origin,
     timing: Timing,
     info: Arc<Info>,
+    group: Group,
     floors: Arc<Floors>,
     is_closed: AtomicBool,
 }
@@ -81,8 +83,8 @@ impl Client {
         Self::builder().store_url(url).build().await
     }
 
-    fn new(store: Arc<dyn Store>, timing: Timing, info: Info) -> Self {
-        telemetry::describe();
+    fn new(store: Arc<dyn Store>, timing: Timing, info: Info, group: Group) -> Self {
+        telemetry::describe(group);
         let id = Uuid::new_v4();
         Self {
             inner: Arc::new(Inner {
@@ -93,6 +95,7 @@ impl Client {
                 origin: Origin::here(),
                 timing,
                 info: Arc::new(info),
+                group,
                 floors: Arc::default(),
                 is_closed: AtomicBool::new(false),
             }),
@@ -255,7 +258,7 @@ impl Inner {
     /// The watchdog, started for the first lease.
     async fn watchdog(&self) -> Result<&Watchdog, Error> {
         self.check_open()?;
-        let start = || Watchdog::start(self.store.clone(), self.origin.clone());
+        let start = || Watchdog::start(self.store.clone(), self.group, self.origin.clone());
         self.watchdog.get_or_try_init(start).await
     }
 

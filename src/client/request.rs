@@ -120,7 +120,7 @@ impl Request {
             Ok(Attempt::Held(_)) => "held",
             Err(_) => "error",
         };
-        telemetry::acquire_ended(outcome, call.clock().now().since(started));
+        telemetry::acquire_ended(call.group(), outcome, call.clock().now().since(started));
         attempt
     }
 
@@ -192,7 +192,7 @@ impl Request {
             Err(error) if error.kind() == ErrorKind::TimedOut => "timed_out",
             Err(_) => "error",
         };
-        telemetry::acquire_ended(outcome, call.clock().now().since(started));
+        telemetry::acquire_ended(call.group(), outcome, call.clock().now().since(started));
         lease
     }
 }

@@ -188,6 +188,10 @@ impl Place {
             let mut lines = self.shared.lines();
             lines.granted(&self.key, self.ticket, standing, ttl, now)
         };
+        // The next in line does not look, and so has to hear of the release. Where nobody is left there is no line.
+        if wake.is_for_somebody() {
+            Shared::listen_for(&self.shared, &self.key);
+        }
         wake.now();
     }
 

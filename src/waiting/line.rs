@@ -65,6 +65,10 @@ pub(super) enum Step {
 pub(super) struct Wake(Option<Arc<Notify>>);
 
 impl Wake {
+    pub(super) fn is_for_somebody(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub(super) fn now(self) {
         if let Some(waiter) = self.0 {
             waiter.notify_one();

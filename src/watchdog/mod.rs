@@ -34,6 +34,7 @@ use self::schedule::{Key, Limits, Loss, Schedule};
 use self::signal::{Reason, Signal};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
+use crate::group::Group;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::origin::Origin;
@@ -70,13 +71,17 @@ impl Watchdog {
     ///
     /// # Cancel safety
     /// A thread that nobody waits for ends.
-    pub(crate) async fn start(store: Arc<dyn Store>, origin: Origin) -> Result<Self, Error> {
+    pub(crate) async fn start(
+        store: Arc<dyn Store>,
+        group: Group,
+        origin: Origin,
+    ) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             schedule: Mutex::new(Schedule::new(fastrand::u64(..))),
             clock: store.clock(),
             wake: Notify::new(),
             moved: Notify::new(),
-            reporter: Reporter::start()?,
+            reporter: Reporter::start(group)?,
             origin,
             is_dead: AtomicBool::new(false),
         });
@@ -297,6 +302,11 @@ impl Enrollment {
     /// Whether this is the child of a fork, where the loop does not run.
     pub(crate) fn is_inherited(&self) -> bool {
         self.shared.origin.is_elsewhere()
+    }
+
+    /// Under which the lease is counted.
+    pub(crate) fn group(&self) -> Group {
+        self.shared.reporter.group()
     }
 
     /// What tells the holder.

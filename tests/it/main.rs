@@ -7,6 +7,7 @@
 mod conformance;
 mod example_files;
 mod fence;
+mod groups;
 mod harness;
 mod lease;
 mod licences;

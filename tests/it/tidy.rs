@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 /// The rooms from the ground up: a room uses only lower floors.
 const FLOORS: &[&[&str]] = &[
     &["error"],
-    &["name", "token", "holder", "term", "clock", "origin"],
+    &[
+        "name", "token", "holder", "group", "term", "clock", "origin",
+    ],
     &["telemetry", "floors"],
     &["store", "fence"],
     &["watchdog"],

@@ -85,6 +85,10 @@ pub struct Run {
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_LABEL")]
     pub label: Option<String>,
 
+    /// Under which the lease is counted and logged, together with others
+    #[arg(long, value_name = "WORD", env = "LEASEHOLD_GROUP")]
+    pub group: Option<String>,
+
     #[command(flatten)]
     pub conflict: Conflict,
 

@@ -42,6 +42,7 @@ struct Settings {
     max_hold: Option<Span>,
     hold_at_least: Option<Span>,
     label: Option<String>,
+    group: Option<String>,
 }
 
 /// A duration as it was written.
@@ -191,6 +192,7 @@ impl Settings {
             "max-hold" => span(&self.max_hold),
             "hold-at-least" => span(&self.hold_at_least),
             "label" => self.label.clone(),
+            "group" => self.group.clone(),
             _ => None,
         }
     }

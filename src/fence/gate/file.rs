@@ -44,7 +44,15 @@ struct State {
     /// After a failure nobody knows what the disk has; only reading it again tells.
     has_failed: bool,
     /// Locked for as long as the file is ours. Beside the file, because the file itself is replaced.
-    _lock: fs::File,
+    lock: fs::File,
+}
+
+impl Drop for State {
+    /// Said, not left to the closing: a process that is being started holds a copy of the descriptor until its exec.
+    fn drop(&mut self) {
+        // Where it fails, the closing still gives it up.
+        let _ = self.lock.unlock();
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -118,7 +126,7 @@ impl State {
             lines,
             rewrite_at: 0,
             has_failed: false,
-            _lock: lock,
+            lock,
             rows,
             path,
         };

@@ -1,4 +1,4 @@
-//! The pages that people copy from: every command in them is run as it is written.
+//! The page that people copy from: every command in it is run as it is written.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -66,7 +66,7 @@ fn every_command_on_the_page_of_the_tool_works() {
 }
 
 #[test]
-fn the_pages_name_no_option_that_the_tool_does_not_have() {
+fn the_page_names_no_option_that_the_tool_does_not_have() {
     let machine = Machine::new();
     let mut known = BTreeSet::new();
     for command in ["run", "status", "wait", "evict"] {
@@ -74,18 +74,14 @@ fn the_pages_name_no_option_that_the_tool_does_not_have() {
         let help = tool.args([command, "--help"]).output().unwrap().stdout;
         known.extend(options(&String::from_utf8(help).unwrap()));
     }
-    for file in [TOOL, "README.md"] {
-        for line in page(file).lines() {
-            let Some((before, command)) = line.split_once("leasehold ") else {
-                continue;
-            };
-            if before.starts_with("cargo ") {
-                continue;
-            }
-            let own = command.split(" -- ").next().unwrap();
-            for option in options(own) {
-                assert!(known.contains(&option), "{file}: {option} in {line}");
-            }
+    for line in page(TOOL).lines() {
+        let Some((_, command)) = line.split_once("leasehold ") else {
+            continue;
+        };
+        // What follows belongs to the job.
+        let own = command.split(" -- ").next().unwrap();
+        for option in options(own) {
+            assert!(known.contains(&option), "{option} in {line}");
         }
     }
 }

@@ -309,7 +309,7 @@ async fn names_that_differ_in_case_or_quotes_are_apart() {
 async fn leases_that_ran_out_are_swept_as_new_ones_come() {
     let (_folder, file) = folder_and_file();
     let store = open(&file).await;
-    for index in 0..500 {
+    for index in 0..100 {
         granted(&store, &claim(&index.to_string(), Duration::from_nanos(1))).await;
     }
     let left: i64 = raw(&file)

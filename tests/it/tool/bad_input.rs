@@ -98,6 +98,8 @@ fn commands_and_options() {
     run_refused(&["-n", "-w", "1s"], "x", &["--nonblock", "--wait"]);
     run_refused(&["-E", "300"], "x", &["300"]);
     run_refused(&["--label", "a\tb"], "x", &["label", "control"]);
+    run_refused(&["--group", "a\tb"], "x", &["group", "control"]);
+    run_refused(&["--group", &"g".repeat(65)], "x", &["group", "64"]);
     run_refused(&["--label", &"l".repeat(201)], "x", &["label", "200"]);
 }
 

@@ -88,7 +88,7 @@ fn the_store_can_be_named_by_a_file() {
 fn the_library_logs_where_it_is_asked_to() {
     let place = Place::new();
     let run = |format: &str| {
-        let mut command = place.tool(&["run", "x", "--", "sleep", "0.2"]);
+        let mut command = place.tool(&["run", "--group", "nights", "x", "--", "sleep", "0.2"]);
         command
             .env("LEASEHOLD_LOG", "leasehold=trace")
             .env("LEASEHOLD_LOG_FORMAT", format);
@@ -96,6 +96,7 @@ fn the_library_logs_where_it_is_asked_to() {
     };
     let text = run("text");
     assert!(text.stderr.contains("leasehold"), "{text:?}");
+    assert!(text.stderr.contains("nights"), "{text:?}");
     let json = run("json").stderr;
     let line = json.lines().next().expect("a line");
     assert!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Held;
-use leasehold::{Client, ErrorKind, Lease, Outage};
+use leasehold::{Client, ErrorKind, Lease, Order, Outage};
 use tokio::task::JoinHandle;
 
 use super::spy::Spy;
@@ -115,6 +115,31 @@ async fn waiters_of_one_client_are_served_in_the_order_in_which_they_came() {
     assert_eq!(*served.lock().unwrap(), (0..100).collect::<Vec<_>>());
     let claims = store.claims() - before;
     assert!(claims < 250, "{claims} claims for 100 grants");
+}
+
+#[tokio::test]
+async fn who_waits_behind_one_that_was_granted_at_once_hears_of_the_release() {
+    for order in [Order::Any, Order::Fair] {
+        let store = Spy::new();
+        let client = client(&store).await;
+        // From then on it listens, and so looks by time only every few seconds.
+        let held = taken(&client, "b").await;
+        let waiting = client.acquire_within("b", TTL / 4).await;
+        assert_eq!(waiting.unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(held);
+        let started = Monotonic.now();
+        let tasks: Vec<_> = (0..3)
+            .map(|_| {
+                let request = client.claim("a").order(order).ttl(Duration::from_secs(60));
+                tokio::spawn(async move { request.acquire().await.unwrap().release().await })
+            })
+            .collect();
+        for task in tasks {
+            soon(task).await.unwrap();
+        }
+        let took = Monotonic.now().since(started);
+        assert!(took < Duration::from_secs(1), "{order:?}: {took:?}");
+    }
 }
 
 #[tokio::test]

@@ -16,8 +16,12 @@ use crate::store::{Choice, first_contact};
 pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Client, Failure> {
     let settings = |builder: Builder| {
         let builder = builder.ttl(plan.timing.ttl()).margin(plan.timing.margin());
-        match &plan.label {
+        let builder = match &plan.label {
             Some(label) => builder.label(label.as_str()),
+            None => builder,
+        };
+        match &plan.group {
+            Some(group) => builder.group(group.as_str()),
             None => builder,
         }
     };

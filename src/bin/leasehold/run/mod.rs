@@ -42,7 +42,8 @@ pub fn main(arguments: args::Run) -> Result<Exit, Failure> {
         say::as_json(&arguments.name);
     }
     let plan = Plan::new(arguments)?;
-    let mut reporter = Reporter::begin(plan.report.clone(), plan.name.as_str())?;
+    let mut reporter =
+        Reporter::begin(plan.report.clone(), plan.name.as_str(), plan.group.clone())?;
     let result = crate::block_on(run(&plan, &mut reporter));
     if let Err(error) = reporter.finish(&result) {
         say::failure(format_args!("the report was not written: {error}"));

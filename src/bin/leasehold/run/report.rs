@@ -18,6 +18,7 @@ use crate::timeline::Cause;
 pub struct Report {
     version: u32,
     name: String,
+    group: Option<String>,
     outcome: &'static str,
     /// `command`, or `leasehold` where the tool ended the run.
     decided_by: Option<&'static str>,
@@ -45,10 +46,15 @@ pub struct Reporter {
 
 impl Reporter {
     /// Writes that the run has begun, so that a place that cannot be written to is known before the command runs.
-    pub fn begin(path: Option<PathBuf>, name: &str) -> Result<Self, Failure> {
+    pub fn begin(
+        path: Option<PathBuf>,
+        name: &str,
+        group: Option<String>,
+    ) -> Result<Self, Failure> {
         let report = Report {
             version: 1,
             name: name.into(),
+            group,
             outcome: "running",
             ..Report::default()
         };
