@@ -1,6 +1,6 @@
 //! What must hold, whatever happens; and what was seen of it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,7 +109,7 @@ pub(super) struct Ledger {
     /// Whose guard is gone.
     pub(super) gone: HashMap<Holder, Gone>,
     /// Whom the store told that it is not theirs, and how.
-    pub(super) refused: BTreeMap<Holder, Verdict>,
+    pub(super) refused: HashSet<(Holder, Verdict)>,
     /// Whose row went by a restart or an operator: beyond what is promised.
     pub(super) excused: BTreeSet<Holder>,
     /// Whose row ends earlier since a step of the server's clock, and since when: beyond what is promised, until the
@@ -270,8 +270,8 @@ impl Ledger {
         let is_right = match loss.reason {
             // A clock that jumped may have taken something off.
             Reason::Deadline => shown.after(EARLY) >= until || self.is_hurried(),
-            Reason::Refused => self.refused.get(&holder) == Some(&Verdict::Refused),
-            Reason::Evicted => self.refused.get(&holder) == Some(&Verdict::Evicted),
+            Reason::Refused => self.refused.contains(&(holder, Verdict::Refused)),
+            Reason::Evicted => self.refused.contains(&(holder, Verdict::Evicted)),
             Reason::MaxHold => limits.max_hold.is_some_and(|most| held_for >= most),
             Reason::NoProgress => limits.progress_within.is_some_and(|most| idle >= most),
             Reason::Shutdown => true,

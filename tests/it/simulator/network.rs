@@ -198,7 +198,7 @@ impl Stage {
                 );
             }
             Verdict::Refused | Verdict::Evicted => {
-                self.ledger.refused.insert(renewal.holder, verdict);
+                self.ledger.refused.insert((renewal.holder, verdict));
             }
             Verdict::Unknown => {}
         }

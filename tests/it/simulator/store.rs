@@ -11,7 +11,7 @@ use super::planted::Bug;
 use super::time::{Drifting, Real};
 
 /// What the store says of one renewal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Verdict {
     Renewed,
     Refused,
