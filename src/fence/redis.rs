@@ -265,7 +265,10 @@ impl Fence {
     }
 
     fn command_failed(&self, index: u64, message: String) -> Error {
-        let code = message.split_ascii_whitespace().next();
+        let mut words = message.split_ascii_whitespace();
+        // Redis 6.2 names the place in the script first, and its code after a dash.
+        let dashed = words.clone().find_map(|word| word.strip_prefix('-'));
+        let code = dashed.or_else(|| words.next());
         let kind = meaning(code.unwrap_or_default()).unwrap_or(ErrorKind::Invalid);
         Error::new(
             kind,
