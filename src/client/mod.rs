@@ -86,13 +86,14 @@ impl Client {
     fn new(store: Arc<dyn Store>, timing: Timing, info: Info, group: Group) -> Self {
         telemetry::describe(group);
         let id = Uuid::new_v4();
+        let origin = Origin::here();
         Self {
             inner: Arc::new(Inner {
-                hub: Hub::new(store.clone(), id),
+                hub: Hub::new(store.clone(), id, origin.clone()),
                 store,
                 watchdog: OnceCell::new(),
                 id,
-                origin: Origin::here(),
+                origin,
                 timing,
                 info: Arc::new(info),
                 group,

@@ -13,6 +13,7 @@ use super::{Order, Outage};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::name::Name;
+use crate::origin::Origin;
 use crate::store::{Standing, Store};
 
 /// The pause after a look that failed: a server that comes back is found soon, and one that refuses is not hammered.
@@ -22,8 +23,8 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Hub {
     shared: Arc<Shared>,
-    /// Whose thread it is; in another process it is the child of a fork and holds nothing.
-    pid: u32,
+    /// Whose thread it is; the child of a fork holds nothing.
+    origin: Origin,
 }
 
 /// What the waiters and the hub's thread share.
@@ -40,7 +41,7 @@ pub(super) struct Shared {
 }
 
 impl Hub {
-    pub(crate) fn new(store: Arc<dyn Store>, client: Uuid) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, client: Uuid, origin: Origin) -> Self {
         Self {
             shared: Arc::new(Shared {
                 lines: Mutex::new(Lines::new(client)),
@@ -50,7 +51,7 @@ impl Hub {
                 closing: Notify::new(),
                 leaving: Notify::new(),
             }),
-            pid: std::process::id(),
+            origin,
         }
     }
 
@@ -82,7 +83,7 @@ impl Hub {
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        if self.pid == std::process::id() {
+        if !self.origin.is_elsewhere() {
             self.close();
         }
     }
