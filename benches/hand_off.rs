@@ -4,7 +4,7 @@
 //! cargo bench --bench hand_off --features redis
 //! ```
 //!
-//! The contenders are processes of their own: this bench, started again. Each takes the name, holds it for two
+//! The contenders are processes of their own: this bench, started again. Each takes the name, holds it for six
 //! milliseconds, notes when it releases, and waits again; a hand-off is the time from one's release to the other's grant,
 //! on the clock that both read.
 
@@ -33,9 +33,14 @@ const RUNS: usize = 9;
 /// Turns in one block; ours and the other alternate block by block, so that both meet the same weather.
 const BLOCK: usize = 50;
 /// The same for the peer that polls.
-const POLLED_TURNS: usize = 8;
-/// Long enough for the other one to be asleep.
-const HOLD: Duration = Duration::from_millis(2);
+const POLLED_TURNS: usize = 10;
+/// Whoever has just released waits so long, to lose the next race.
+const PAUSE: Duration = Duration::from_millis(2);
+/// The same for the peer that polls: longer than it sleeps between two tries, so that the other one gets the lock.
+const POLLED_PAUSE: Duration = Duration::from_millis(250);
+const POLLED_HOLD: Duration = Duration::from_millis(350);
+/// Long enough for the other one to be back from its pause and asleep in line.
+const HOLD: Duration = Duration::from_millis(6);
 const TTL: Duration = Duration::from_secs(30);
 /// Processes whose waiters share one name.
 const SHARING: usize = 10;
@@ -359,14 +364,20 @@ impl Way {
     async fn go(&mut self, way: &str, turns: usize) -> Vec<Turn> {
         let mut all = Vec::new();
         for _ in 0..turns {
-            all.push(match way {
-                "any" => lease_turn(&self.client, "any", Order::Any, HOLD).await,
-                "fair" => lease_turn(&self.client, "fair", Order::Fair, HOLD).await,
-                "bare" => self.bare.turn().await,
-                _ => self.rslock_turn().await,
-            });
-            // Whoever has just released is to lose the next race.
-            tokio::time::sleep(HOLD).await;
+            let (turn, pause) = match way {
+                "any" => {
+                    let turn = lease_turn(&self.client, "any", Order::Any, HOLD);
+                    (turn.await, PAUSE)
+                }
+                "fair" => {
+                    let turn = lease_turn(&self.client, "fair", Order::Fair, HOLD);
+                    (turn.await, PAUSE)
+                }
+                "bare" => (self.bare.turn().await, PAUSE),
+                _ => (self.rslock_turn().await, POLLED_PAUSE),
+            };
+            all.push(turn);
+            tokio::time::sleep(pause).await;
         }
         all
     }
@@ -379,7 +390,7 @@ impl Way {
             }
         };
         let granted = now();
-        tokio::time::sleep(HOLD).await;
+        tokio::time::sleep(POLLED_HOLD).await;
         let released = now();
         self.rslock.unlock(&lock).await;
         (granted, released)
