@@ -204,8 +204,10 @@ impl Term {
 /// How long one attempt to renew may take, `left` before the deadline: half of it, so that another attempt fits, but
 /// never so little that no server could answer. Without the floor the halves would never end.
 pub fn attempt_budget(timing: &Timing, left: Duration) -> Duration {
-    let least = (timing.ttl() / 50).max(Duration::from_millis(10));
-    (left / 2).clamp(least, request_limit(timing.ttl()).max(least))
+    // In nanoseconds, as it is asked for many times a turn.
+    let least = (timing.ttl / 50).max(10_000_000);
+    let most = nanos(request_limit(timing.ttl())).max(least);
+    Duration::from_nanos((nanos(left) / 2).clamp(least, most))
 }
 
 /// The limit of one request where the caller names none.

@@ -29,6 +29,12 @@ impl Keys {
         self.join(name.as_str(), "}")
     }
 
+    /// The same as [`lease`](Self::lease) in place of what `key` was, for whoever needs a great many.
+    pub(super) fn write_lease(&self, name: &Name, key: &mut String) {
+        key.clear();
+        self.write(name.as_str(), "}", key);
+    }
+
     /// The string that remembers the last token.
     pub(super) fn counter(&self, name: &Name) -> String {
         self.join(name.as_str(), "}:token")
@@ -92,11 +98,15 @@ impl Keys {
 
     fn join(&self, name: &str, end: &str) -> String {
         let mut key = String::with_capacity(self.prefix.len() + 2 + name.len() + end.len());
+        self.write(name, end, &mut key);
+        key
+    }
+
+    fn write(&self, name: &str, end: &str, key: &mut String) {
         key.push_str(&self.prefix);
         key.push_str(":{");
         key.push_str(name);
         key.push_str(end);
-        key
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use deadpool_redis::redis::RedisWrite as _;
 use futures_util::stream::{self, StreamExt};
 
 use super::Redis;
@@ -78,11 +79,13 @@ impl Redis {
     async fn renew_batch(&self, renewals: &[Renewal], budget: Budget) -> Result<Batch, Failure> {
         let count = renewals.len();
         let mut call = SCRIPTS.renew.call(count, 2 * count, BYTES * count);
+        let mut key = String::new();
         for renewal in renewals {
-            call.arg(self.keys.lease(&renewal.name));
+            self.keys.write_lease(&renewal.name, &mut key);
+            call.arg(&key);
         }
         for renewal in renewals {
-            call.arg(renewal.holder.to_string());
+            call.write_arg_fmt(renewal.holder);
             call.arg(super::millis(renewal.ttl));
         }
         let least_ttl = renewals.iter().map(|renewal| renewal.ttl).min();

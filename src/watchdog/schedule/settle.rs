@@ -33,13 +33,18 @@ impl Schedule {
             Some(server) => self.heed(batch, &reply.outcomes, server, now, &mut settled),
             None => batch.sent_at,
         };
-        for (ticket, outcome) in batch.tickets.iter().zip(reply.outcomes) {
-            if !self.is_waiting_for(*ticket) {
-                continue;
-            }
-            let key = ticket.0;
+        // All are looked at before any is changed. They lie all over the memory: reads of them overlap, while each change
+        // would wait for its own.
+        let tickets = batch.tickets.iter();
+        let standings: Vec<_> = tickets.map(|ticket| self.standing(*ticket)).collect();
+        let answers = batch.tickets.iter().zip(standings).zip(reply.outcomes);
+        for ((&(key, _), standing), outcome) in answers {
+            let Some(standing) = standing else { continue };
             match outcome {
-                Outcome::Renewed => self.renewed(key, sent_at, now, &mut settled),
+                Outcome::Renewed => match standing {
+                    Ok(_) => self.renewed(key, sent_at, now, &mut settled),
+                    Err(reason) => settled.losses.extend(self.lose(key, reason)),
+                },
                 Outcome::Refused => settled.losses.extend(self.lose(key, Reason::Refused)),
                 Outcome::Evicted => settled.losses.extend(self.lose(key, Reason::Evicted)),
                 Outcome::Unknown(_) => {
@@ -115,6 +120,12 @@ impl Schedule {
             // A loss that was found first stands.
             let _ = entry.signal.extend(hold.deadline);
         }
+    }
+
+    /// What the lease says of itself, if it still waits for this attempt.
+    fn standing(&self, ticket: (Key, u64)) -> Option<Result<Instant, Reason>> {
+        self.is_waiting_for(ticket)
+            .then(|| self.entries[ticket.0].signal.deadline())
     }
 
     fn is_waiting_for(&self, (key, attempt): (Key, u64)) -> bool {

@@ -11,7 +11,8 @@ use crate::store::Renewal;
 use crate::term::{self, Instant};
 use crate::watchdog::signal::{Reason, Signal};
 
-/// Leases looked at to fill a batch: enough that a few of another kind between them do not leave it half empty.
+/// Leases looked at to fill a batch: enough that a few of another kind between them do not leave it half empty. As many
+/// fall due in one turn: more than are sent, and few enough that the store never runs out of batches meanwhile.
 const LOOKED_AT: usize = 4 * BATCH;
 
 /// What is to be done now. The loop carries it out, in this order.
@@ -115,16 +116,23 @@ impl Schedule {
     }
 
     fn fall_due(&mut self, now: Instant) {
-        for _ in 0..STEPS_PER_TURN {
-            let Some(&(_, key)) = self.renewals.first().filter(|(at, _)| *at <= now) else {
-                break;
-            };
+        let mut fallen = Vec::new();
+        while fallen.len() < LOOKED_AT
+            && let Some(&(at, key)) = self.renewals.first()
+            && at <= now
+        {
             self.renewals.pop_first();
+            fallen.push(key);
+        }
+        // In a loop of its own: the entries lie all over the memory, and so their reads overlap.
+        let deadlines = fallen.into_iter().map(|key| {
             let Phase::Held(hold) = &self.entries[key].phase else {
                 unreachable!("only what is held stands in `renewals`");
             };
-            self.due.insert((hold.deadline, key));
-        }
+            (hold.deadline, key)
+        });
+        let deadlines: Vec<_> = deadlines.collect();
+        self.due.extend(deadlines);
     }
 
     /// The lease nearest to its deadline, and those next to it that need about as much time for an answer. What is urgent
@@ -133,14 +141,13 @@ impl Schedule {
         let budget_of = |(deadline, key): &(Instant, Key)| {
             term::attempt_budget(&self.entries[*key].timing, deadline.since(now))
         };
-        let limit = budget_of(self.due.first()?);
-        let is_alike = |due: &&(Instant, Key)| {
-            let budget = budget_of(due);
-            budget <= limit * 2 && limit <= budget * 2
-        };
+        let first = budget_of(self.due.first()?);
+        let is_alike = |budget: Duration| budget <= first * 2 && first <= budget * 2;
         let nearest = self.due.iter().take(LOOKED_AT);
-        let picked: Vec<_> = nearest.filter(is_alike).take(BATCH).copied().collect();
-        let limit = picked.iter().map(budget_of).min()?;
+        let budgets = nearest.map(|due| (*due, budget_of(due)));
+        let alike = budgets.filter(|(_, budget)| is_alike(*budget));
+        let picked: Vec<_> = alike.take(BATCH).collect();
+        let limit = picked.iter().map(|(_, budget)| *budget).min()?;
         let mut batch = Batch {
             tickets: Vec::with_capacity(picked.len()),
             renewals: Vec::with_capacity(picked.len()),
@@ -149,7 +156,7 @@ impl Schedule {
             margin: Duration::MAX,
             longest: Duration::ZERO,
         };
-        for due in picked {
+        for (due, _) in picked {
             self.due.remove(&due);
             self.put_in(&mut batch, due.1);
         }
