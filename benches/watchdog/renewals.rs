@@ -4,6 +4,7 @@
 //! bare script is given the same batches, in the same order, as many at once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
@@ -80,9 +81,11 @@ async fn burst(store: &Gated, gate: &watch::Sender<bool>) -> f64 {
     store.passed.lock().expect("no panic").clear();
     let mut renewed = store.renewed.subscribe();
     let before = *renewed.borrow();
+    let goal = before + LEASES * 9 / 10;
+    store.goal.store(goal, Ordering::Relaxed);
     gate.send(true).expect("the store listens");
     let started = Instant::now();
-    let all = |total: &usize| *total >= before + LEASES * 9 / 10;
+    let all = |total: &usize| *total >= goal;
     renewed.wait_for(all).await.expect("the store lives");
     let count = *renewed.borrow() - before;
     count as f64 / seconds(started)

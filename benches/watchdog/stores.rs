@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
@@ -18,6 +19,8 @@ pub(crate) struct Gated {
     gate: watch::Receiver<bool>,
     pub(crate) passed: Arc<Mutex<Vec<Vec<Renewal>>>>,
     pub(crate) renewed: Arc<watch::Sender<usize>>,
+    /// How many are to be renewed before anybody hears of it.
+    pub(crate) goal: Arc<AtomicUsize>,
 }
 
 impl Gated {
@@ -28,6 +31,7 @@ impl Gated {
             gate,
             passed: Arc::default(),
             renewed: Arc::new(watch::channel(0).0),
+            goal: Arc::default(),
         };
         (store, open)
     }
@@ -44,7 +48,11 @@ impl Gated {
             .filter(|outcome| matches!(outcome, Outcome::Renewed))
             .count();
         self.passed.lock().expect("no panic").push(batch.to_vec());
-        self.renewed.send_modify(|total| *total += count);
+        // Nobody is woken before the last one: in the bare run nobody is either.
+        self.renewed.send_if_modified(|total| {
+            *total += count;
+            *total >= self.goal.load(Ordering::Relaxed)
+        });
         renewed
     }
 }
