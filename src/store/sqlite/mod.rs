@@ -33,6 +33,7 @@
 //! ```
 
 mod boot;
+mod claim;
 mod failure;
 mod file;
 mod leases;

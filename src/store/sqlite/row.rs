@@ -6,7 +6,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use rusqlite::{Connection, OptionalExtension, Row as Record};
+use rusqlite::{Connection, OptionalExtension, Row as Record, params};
 
 use super::boot::Boot;
 use super::failure::Failure;
@@ -81,6 +81,17 @@ impl Row {
         let mut statement = db.prepare_cached(select!("WHERE name = ?1"))?;
         let found = statement.query_row([name.as_str()], Self::from_record);
         Ok(found.optional()?)
+    }
+
+    /// The row of this name if it still counts.
+    pub(super) fn counting(
+        db: &Connection,
+        boot: &Boot,
+        name: &Name,
+        now: Instant,
+    ) -> Result<Option<Self>, Failure> {
+        let row = Self::find(db, name)?;
+        Ok(row.filter(|row| row.judge(boot, now) != Verdict::Void))
     }
 
     /// The rows whose names begin so, in the order of their bytes.
@@ -175,6 +186,48 @@ impl Standing {
             _ => Self::Evicted,
         }
     }
+}
+
+/// The holder's sign of life: a full term from now, by this boot's clock. A watch by another boot stays, and sees it.
+pub(super) fn write_term(
+    db: &Connection,
+    boot: &Boot,
+    name: &Name,
+    now: Instant,
+    ttl: Duration,
+    standing: Standing,
+) -> Result<(), Failure> {
+    let mut update = db.prepare_cached(
+        "UPDATE lease
+        SET standing = ?2, boot = ?3, ends_at_ns = ?4, ttl_ns = ?5, renewals = renewals + 1
+        WHERE name = ?1",
+    )?;
+    update.execute(params![
+        name.as_str(),
+        standing as i64,
+        boot.id(),
+        stored(now.after(ttl)),
+        stored(Instant::ZERO.after(ttl)),
+    ])?;
+    Ok(())
+}
+
+/// Not a sign of life of the holder's: a watch runs on.
+pub(super) fn mark_evicted(db: &Connection, name: &Name) -> Result<(), Failure> {
+    let mut update = db.prepare_cached(
+        "UPDATE lease
+        SET standing = ?2
+        WHERE name = ?1",
+    )?;
+    update.execute(params![name.as_str(), Standing::Evicted as i64])?;
+    Ok(())
+}
+
+/// Frees the name.
+pub(super) fn delete(db: &Connection, name: &Name) -> Result<(), Failure> {
+    db.prepare_cached("DELETE FROM lease WHERE name = ?1")?
+        .execute([name.as_str()])?;
+    Ok(())
 }
 
 fn taken_until(end: Instant, now: Instant) -> Verdict {
