@@ -6,6 +6,7 @@ mod child;
 mod files;
 pub(crate) mod places;
 mod processes;
+mod schemas;
 
 use std::path::Path;
 use std::sync::Arc;
