@@ -18,29 +18,48 @@ const WATCHED: i64 = 1_000;
 
 /// Removes a few rows that have run out, or were watched for long enough.
 pub(super) fn sweep(db: &Connection, boot: &Boot, now: Instant) -> Result<(), Failure> {
-    let mut run_out = db.prepare_cached(
-        "DELETE FROM lease
-        WHERE name IN (
-            SELECT name
-            FROM lease
-            WHERE boot = ?1 AND ends_at_ns <= ?2
-            LIMIT ?3
-        )",
+    // Mostly there are none, and a removal that finds nothing costs several times this look.
+    let mut look = db.prepare_cached(
+        "SELECT
+            EXISTS (SELECT 1 FROM lease WHERE boot = ?1 AND ends_at_ns <= ?2),
+            EXISTS (
+                SELECT 1
+                FROM lease
+                WHERE watcher = ?1 AND watched_until_ns <= ?2
+                    AND boot <> ?1 AND watched_renewals = renewals
+            )",
     )?;
-    run_out.execute(params![boot.id(), stored(now), SWEPT])?;
-    let mut watched = db.prepare_cached(
-        "DELETE FROM lease
-        WHERE name IN (
-            SELECT name
-            FROM lease
-            WHERE watcher = ?1 AND watched_until_ns <= ?2
-                AND boot <> ?1 AND watched_renewals = renewals
-            LIMIT ?3
-        )",
-    )?;
-    watched.execute(params![boot.id(), stored(now), SWEPT])?;
+    let found: [bool; 2] = look.query_row(params![boot.id(), stored(now)], |row| {
+        Ok([row.get(0)?, row.get(1)?])
+    })?;
+    let removals = [RUN_OUT, WATCHED_OUT];
+    for (removal, is_due) in removals.into_iter().zip(found) {
+        if is_due {
+            let mut remove = db.prepare_cached(removal)?;
+            remove.execute(params![boot.id(), stored(now), SWEPT])?;
+        }
+    }
     Ok(())
 }
+
+const RUN_OUT: &str = "
+    DELETE FROM lease
+    WHERE name IN (
+        SELECT name
+        FROM lease
+        WHERE boot = ?1 AND ends_at_ns <= ?2
+        LIMIT ?3
+    )";
+
+const WATCHED_OUT: &str = "
+    DELETE FROM lease
+    WHERE name IN (
+        SELECT name
+        FROM lease
+        WHERE watcher = ?1 AND watched_until_ns <= ?2
+            AND boot <> ?1 AND watched_renewals = renewals
+        LIMIT ?3
+    )";
 
 /// Begins to watch this row of another boot, or begins anew.
 pub(super) fn watch(
