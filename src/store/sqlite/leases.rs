@@ -4,17 +4,22 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rusqlite::Connection;
+use uuid::Uuid;
 
 use super::boot::Boot;
 use super::claim::{self, Claimed};
 use super::failure::Failure;
 use super::file::File;
+use super::line::{Line, stored_client};
+use super::notices::Topic;
 use super::row::{self, Row, Standing, Verdict};
 use super::{room, tidy};
 use crate::clock::{Clock, Instant, Monotonic};
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::store::{Answer, Claim, Eviction, Held, Outcome, Release, Renewal};
+use crate::store::{
+    Answer, Claim, Eviction, Held, Notice, Outcome, Release, Renewal, Standing as InLine,
+};
 
 /// The leases in one open file, for one thread.
 #[derive(Debug)]
@@ -27,14 +32,17 @@ impl Leases {
     /// Takes over a freshly opened file: what other boots left in it is watched from now.
     pub(super) fn new(mut file: File, boot: Boot, until: Instant) -> Result<Self, Failure> {
         tidy::watch_all(&mut file, &boot, until)?;
+        tidy::sweep_foreign_lines(&mut file, &boot, until)?;
         Ok(Self { file, boot })
     }
 
     pub(super) fn acquire(&mut self, claim: &Claim, until: Instant) -> Result<Answer, Failure> {
-        // Those who wait only read, so they are not in the way of the holder's renewals.
-        if let Some(held) = self
-            .file
-            .read(until, |db| claim::held_by_other(db, &self.boot, claim))?
+        // Those who wait only read, so they are not in the way of the holder's renewals. Who stands in line writes every
+        // few seconds that it is alive.
+        if claim.standing.is_none()
+            && let Some(held) = self
+                .file
+                .read(until, |db| claim::held_by_other(db, &self.boot, claim))?
         {
             return Ok(Answer::Held(Box::new(held)));
         }
@@ -86,9 +94,27 @@ impl Leases {
             }
             match keep_for {
                 Some(rest) => row::write_term(db, &self.boot, name, now, rest, Standing::Kept)?,
-                None => row::delete(db, name)?,
+                None => pass_on(db, &self.boot, name, now)?,
             }
             Ok(Release::Released)
+        })
+    }
+
+    /// Takes a client out of the line, and passes on what was kept for it.
+    pub(super) fn leave(
+        &mut self,
+        name: &Name,
+        client: Uuid,
+        until: Instant,
+    ) -> Result<(), Failure> {
+        let client = stored_client(client);
+        self.file.write_though_full(until, |db| {
+            let now = self.boot.now();
+            Line::new(db, &self.boot, name, now).leave(&client)?;
+            match Row::counting(db, &self.boot, name, now)? {
+                Some(row) if row.is_offered_to(&client) => pass_on(db, &self.boot, name, now),
+                _ => Ok(()),
+            }
         })
     }
 
@@ -116,48 +142,72 @@ impl Leases {
         until: Instant,
     ) -> Result<bool, Failure> {
         self.file.write_though_full(until, |db| {
-            let Some(row) = Row::counting(db, &self.boot, name, self.boot.now())? else {
+            let now = self.boot.now();
+            let Some(row) = Row::counting(db, &self.boot, name, now)? else {
                 return Ok(false);
             };
-            match how {
-                Eviction::Now => row::delete(db, name)?,
-                Eviction::Marked if row.standing == Standing::Kept => return Ok(false),
-                Eviction::Marked => row::mark_evicted(db, name)?,
+            match (how, row.standing) {
+                (Eviction::Now, _) => pass_on(db, &self.boot, name, now)?,
+                (Eviction::Marked, Standing::Kept | Standing::Offered) => return Ok(false),
+                (Eviction::Marked, _) => row::mark_evicted(db, name)?,
             }
             Ok(true)
         })
     }
 
-    /// The file's change counter and, if it is not the one given, which of these names are free.
-    pub(super) fn freed_since(
+    /// The file's change counter and, if it is not the one given, what these topics are to be told.
+    pub(super) fn hints_since(
         &mut self,
         version: Option<i64>,
-        names: &BTreeSet<Name>,
+        topics: &BTreeSet<Topic>,
         until: Instant,
-    ) -> Result<(i64, Vec<Name>), Failure> {
+    ) -> Result<(i64, Vec<Notice>), Failure> {
         self.file.read(until, |db| {
-            let now = db.query_row("PRAGMA data_version", (), |row| row.get(0))?;
-            if version.is_none_or(|version| version == now) {
-                return Ok((now, Vec::new()));
+            let counter = db.query_row("PRAGMA data_version", (), |row| row.get(0))?;
+            if version.is_none_or(|version| version == counter) {
+                return Ok((counter, Vec::new()));
             }
-            let mut free = Vec::new();
-            for name in names {
-                let row = Row::find(db, name)?;
-                if row.is_none_or(|row| {
-                    matches!(row.judge(&self.boot, self.boot.now()), Verdict::Void)
-                }) {
-                    free.push(name.clone());
-                }
+            let now = self.boot.now();
+            let mut hints = Vec::new();
+            for topic in topics {
+                hints.extend(hint(db, &self.boot, now, topic)?);
             }
-            Ok((now, free))
+            // Whose turn it is hears it before those who have yet to wait.
+            hints.sort_by_key(|hint| matches!(hint, Notice::Next(..)));
+            Ok((counter, hints))
         })
     }
 
-    /// How many rows other boots have written.
+    /// How many leases other boots have written.
     pub(super) fn count_foreign(&mut self, until: Instant) -> Result<i64, Failure> {
         self.file
             .read(until, |db| tidy::count_foreign(db, &self.boot))
     }
+}
+
+/// What the file, as it stands, has to tell about a topic. Changes nothing.
+fn hint(
+    db: &Connection,
+    boot: &Boot,
+    now: Instant,
+    (name, turn_of): &Topic,
+) -> Result<Option<Notice>, Failure> {
+    let row = Row::counting(db, boot, name, now)?;
+    let Some(client) = turn_of.map(stored_client) else {
+        return Ok(row.is_none().then(|| Notice::Freed(name.clone())));
+    };
+    let is_first = || -> Result<bool, Failure> {
+        let first = Line::new(db, boot, name, now).first_live()?;
+        Ok(first.as_ref() == Some(&client))
+    };
+    Ok(match row {
+        Some(row) if row.is_offered_to(&client) => Some(Notice::Turn(name.clone())),
+        Some(row) if row.standing == Standing::Offered && is_first()? => {
+            Some(Notice::Next(name.clone(), InLine::OFFER))
+        }
+        None if is_first()? => Some(Notice::Turn(name.clone())),
+        _ => None,
+    })
 }
 
 fn extend(
@@ -169,12 +219,21 @@ fn extend(
     let row = Row::counting(db, boot, &renewal.name, now)?;
     let row = row.filter(|row| row.holder == renewal.holder.to_string());
     match row.map(|row| row.standing) {
-        None | Some(Standing::Kept) => Ok(Outcome::Refused),
+        None | Some(Standing::Kept | Standing::Offered) => Ok(Outcome::Refused),
         Some(Standing::Evicted) => Ok(Outcome::Evicted),
         Some(Standing::Live) => {
             row::write_term(db, boot, &renewal.name, now, renewal.ttl, Standing::Live)?;
             Ok(Outcome::Renewed)
         }
+    }
+}
+
+/// The name was freed: it is kept for the first in line, if there is one.
+fn pass_on(db: &Connection, boot: &Boot, name: &Name, now: Instant) -> Result<(), Failure> {
+    let line = Line::new(db, boot, name, now);
+    match line.first_live()? {
+        Some(first) => line.offer(&first),
+        None => row::delete(db, name),
     }
 }
 

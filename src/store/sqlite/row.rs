@@ -60,6 +60,9 @@ pub(super) enum Standing {
     Evicted = 1,
     /// Nobody's, but not free yet. Exits: gone (run out).
     Kept = 2,
+    /// No lease: kept for the client in the holder's place. Exits: Live (its claim), Offered (to the next: it left the
+    /// line, or an operator wants it so), gone (run out, or nobody is next).
+    Offered = 3,
 }
 
 /// Whether a row still counts.
@@ -111,12 +114,21 @@ impl Row {
         if self.boot == boot.id() {
             return taken_until(self.ends_at, now);
         }
+        if self.standing == Standing::Offered {
+            // Nobody's lease is at stake, so there is nothing to watch.
+            return Verdict::Void;
+        }
         match &self.watch {
             Some(watch) if watch.by != boot.id() => Verdict::Unwatched,
             Some(watch) if watch.renewals != self.renewals => Verdict::Shared,
             Some(watch) => taken_until(watch.until, now),
             None => Verdict::Unwatched,
         }
+    }
+
+    /// Whether it keeps the name for this client.
+    pub(super) fn is_offered_to(&self, client: &str) -> bool {
+        self.standing == Standing::Offered && self.holder == client
     }
 
     /// Its token.
@@ -134,6 +146,12 @@ impl Row {
 
     /// What others are told; `remaining` as judged. What cannot be read is left out.
     pub(super) fn held(&self, name: Name, remaining: Option<Duration>) -> Held {
+        if self.standing == Standing::Offered {
+            return Held {
+                remaining,
+                ..Held::new(name)
+            };
+        }
         let since = u64::try_from(self.since_us).ok();
         Held {
             name,
@@ -183,6 +201,7 @@ impl Standing {
         match number {
             0 => Self::Live,
             2 => Self::Kept,
+            3 => Self::Offered,
             _ => Self::Evicted,
         }
     }

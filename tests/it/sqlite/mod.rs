@@ -4,6 +4,7 @@ mod boots;
 mod busy;
 mod child;
 mod files;
+mod lines;
 pub(crate) mod places;
 mod processes;
 mod schemas;
