@@ -48,8 +48,8 @@ pub enum Order {
     /// first served. Nobody overtakes a live client, those who wait for any order or only try included. A client is live
     /// that looked within 9 s and takes the name up within 2 s of its turn; a dead one at its turn costs those 2 s.
     ///
-    /// A flush, a failover or a step of the server's clock can cost the order, and nothing else. A store without lines
-    /// (SQLite) serves it as `Any`.
+    /// A flush, a failover or a step of the server's clock can cost the order, and nothing else. All stores of this crate
+    /// have lines; one of others that has none serves it as `Any`.
     Fair,
 }
 

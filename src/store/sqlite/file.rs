@@ -17,10 +17,13 @@ use crate::clock::{Clock, Instant, Monotonic};
 
 /// Marks the file as ours: "lsho".
 pub(super) const APPLICATION_ID: i32 = 0x6c73_686f;
+/// What makes each schema of the one before it, and the first of an empty file.
+const SCHEMAS: [&str; 2] = [include_str!("schema.sql"), include_str!("line.sql")];
 /// The schema that this code reads and writes.
-pub(super) const SCHEMA_VERSION: i32 = 1;
+pub(super) const SCHEMA_VERSION: i32 = 2;
 
-const SCHEMA: &str = include_str!("schema.sql");
+/// Room for every statement that a claim or a release may need: who has to prepare one again takes twice the time.
+const STATEMENTS: usize = 32;
 
 /// How long to wait before trying a busy file again: some transactions of others fit into the least, and the most is
 /// short beside any renewal's budget. It does not grow, or who has waited longest would look most seldom.
@@ -115,15 +118,15 @@ impl File {
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
         // In one transaction: between two reads somebody else may have made the schema.
-        let is_empty = patiently(until, || is_empty(&*self.db.transaction()?))?;
+        let found = patiently(until, || schema_of(&*self.db.transaction()?))?;
         if self.db.is_readonly("main")? {
             return Err(Failure::ReadOnly);
         }
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
         patiently(until, || use_log(&self.db))?;
-        if is_empty {
-            self.write(until, make_schema)?;
+        if found < SCHEMA_VERSION {
+            self.write_though_full(until, complete_schema)?;
         }
         Ok(())
     }
@@ -210,23 +213,26 @@ fn examine(path: &Path) -> Result<(u64, u64), Failure> {
 fn connect(path: &Path) -> Result<Connection, Failure> {
     // Without the URI flag, so that a path is taken as it is; without CREATE, so that its mode is ours.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Ok(Connection::open_with_flags(path, flags)?)
+    let db = Connection::open_with_flags(path, flags)?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(db)
 }
 
-fn is_empty(db: &Connection) -> Result<bool, Failure> {
+/// The schema of a file of ours; 0 for an empty one.
+fn schema_of(db: &Connection) -> Result<i32, Failure> {
     let number = |sql| db.query_row(sql, (), |row| row.get::<_, i32>(0));
     let application = number("PRAGMA application_id")?;
     let version = number("PRAGMA user_version")?;
     if application == APPLICATION_ID {
         return match version {
-            SCHEMA_VERSION => Ok(false),
+            1..=SCHEMA_VERSION => Ok(version),
             found if found > SCHEMA_VERSION => Err(Failure::Newer { found }),
             _ => Err(Failure::Damaged("its schema has no version")),
         };
     }
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     if application == 0 && version == 0 && tables == 0 {
-        Ok(true)
+        Ok(0)
     } else {
         Err(Failure::Foreign { found: application })
     }
@@ -242,13 +248,17 @@ fn use_log(db: &Connection) -> Result<(), Failure> {
     Ok(())
 }
 
-fn make_schema(db: &Connection) -> Result<(), Failure> {
-    // Somebody else may have made it since we looked.
-    if is_empty(db)? {
-        db.execute_batch(SCHEMA)?;
-        db.pragma_update(None, "application_id", APPLICATION_ID)?;
-        db.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+/// Makes what the file lacks. Who has an older schema open works on with it: nothing that it knows changes.
+fn complete_schema(db: &Connection) -> Result<(), Failure> {
+    // Somebody else may have done it since we looked.
+    let found = schema_of(db)?;
+    for (version, schema) in (1..).zip(SCHEMAS) {
+        if version > found {
+            db.execute_batch(schema)?;
+        }
     }
+    db.pragma_update(None, "application_id", APPLICATION_ID)?;
+    db.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     Ok(())
 }
 

@@ -3,18 +3,23 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
+use uuid::Uuid;
 
 use super::boot::Boot;
+use super::claim::{self, Claimed};
 use super::failure::Failure;
 use super::file::File;
-use super::row::{Row, Standing, Verdict, stored};
+use super::line::{Line, stored_client};
+use super::notices::Topic;
+use super::row::{self, Row, Standing, Verdict};
 use super::{room, tidy};
-use crate::clock::{self, Clock, Instant, Monotonic};
+use crate::clock::{Clock, Instant, Monotonic};
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::store::{Answer, Claim, Eviction, Grant, Held, Outcome, Release, Renewal};
-use crate::token::Token;
+use crate::store::{
+    Answer, Claim, Eviction, Held, Notice, Outcome, Release, Renewal, Standing as InLine,
+};
 
 /// The leases in one open file, for one thread.
 #[derive(Debug)]
@@ -23,27 +28,21 @@ pub(super) struct Leases {
     boot: Boot,
 }
 
-/// What a claim came to, apart from errors that must not undo the transaction.
-enum Claimed {
-    Answered(Answer),
-    /// The file has to grow first.
-    NoRoom,
-    /// Two kernels share the file; the watch of this row was begun anew.
-    Shared(String),
-}
-
 impl Leases {
     /// Takes over a freshly opened file: what other boots left in it is watched from now.
     pub(super) fn new(mut file: File, boot: Boot, until: Instant) -> Result<Self, Failure> {
         tidy::watch_all(&mut file, &boot, until)?;
+        tidy::sweep_foreign_lines(&mut file, &boot, until)?;
         Ok(Self { file, boot })
     }
 
     pub(super) fn acquire(&mut self, claim: &Claim, until: Instant) -> Result<Answer, Failure> {
-        // Those who wait only read, so they are not in the way of the holder's renewals.
-        if let Some(held) = self
-            .file
-            .read(until, |db| held_by_other(db, &self.boot, claim))?
+        // Those who wait only read, so they are not in the way of the holder's renewals. Who stands in line writes every
+        // few seconds that it is alive.
+        if claim.standing.is_none()
+            && let Some(held) = self
+                .file
+                .read(until, |db| claim::held_by_other(db, &self.boot, claim))?
         {
             return Ok(Answer::Held(Box::new(held)));
         }
@@ -51,7 +50,7 @@ impl Leases {
         while Monotonic.now() < until {
             let claimed = self
                 .file
-                .write(until, |db| take(db, &self.boot, claim, &info))?;
+                .write(until, |db| claim::take(db, &self.boot, claim, &info))?;
             match claimed {
                 Claimed::Answered(answer) => return Ok(answer),
                 Claimed::NoRoom => room::make(&mut self.file, until)?,
@@ -87,17 +86,35 @@ impl Leases {
     ) -> Result<Release, Failure> {
         self.file.write_though_full(until, |db| {
             let now = self.boot.now();
-            let row = counting(db, &self.boot, name, now)?;
+            let row = Row::counting(db, &self.boot, name, now)?;
             let is_ours =
                 |row: &Row| row.holder == holder.to_string() && row.standing != Standing::Kept;
             if !row.is_some_and(|row| is_ours(&row)) {
                 return Ok(Release::NotHeld);
             }
             match keep_for {
-                Some(rest) => write_term(db, &self.boot, name, now, rest, Standing::Kept)?,
-                None => delete(db, name)?,
+                Some(rest) => row::write_term(db, &self.boot, name, now, rest, Standing::Kept)?,
+                None => pass_on(db, &self.boot, name, now)?,
             }
             Ok(Release::Released)
+        })
+    }
+
+    /// Takes a client out of the line, and passes on what was kept for it.
+    pub(super) fn leave(
+        &mut self,
+        name: &Name,
+        client: Uuid,
+        until: Instant,
+    ) -> Result<(), Failure> {
+        let client = stored_client(client);
+        self.file.write_though_full(until, |db| {
+            let now = self.boot.now();
+            Line::new(db, &self.boot, name, now).leave(&client)?;
+            match Row::counting(db, &self.boot, name, now)? {
+                Some(row) if row.is_offered_to(&client) => pass_on(db, &self.boot, name, now),
+                _ => Ok(()),
+            }
         })
     }
 
@@ -125,144 +142,72 @@ impl Leases {
         until: Instant,
     ) -> Result<bool, Failure> {
         self.file.write_though_full(until, |db| {
-            let Some(row) = counting(db, &self.boot, name, self.boot.now())? else {
+            let now = self.boot.now();
+            let Some(row) = Row::counting(db, &self.boot, name, now)? else {
                 return Ok(false);
             };
-            match how {
-                Eviction::Now => delete(db, name)?,
-                Eviction::Marked if row.standing == Standing::Kept => return Ok(false),
-                Eviction::Marked => mark_evicted(db, name)?,
+            match (how, row.standing) {
+                (Eviction::Now, _) => pass_on(db, &self.boot, name, now)?,
+                (Eviction::Marked, Standing::Kept | Standing::Offered) => return Ok(false),
+                (Eviction::Marked, _) => row::mark_evicted(db, name)?,
             }
             Ok(true)
         })
     }
 
-    /// The file's change counter and, if it is not the one given, which of these names are free.
-    pub(super) fn freed_since(
+    /// The file's change counter and, if it is not the one given, what these topics are to be told.
+    pub(super) fn hints_since(
         &mut self,
         version: Option<i64>,
-        names: &BTreeSet<Name>,
+        topics: &BTreeSet<Topic>,
         until: Instant,
-    ) -> Result<(i64, Vec<Name>), Failure> {
+    ) -> Result<(i64, Vec<Notice>), Failure> {
         self.file.read(until, |db| {
-            let now = db.query_row("PRAGMA data_version", (), |row| row.get(0))?;
-            if version.is_none_or(|version| version == now) {
-                return Ok((now, Vec::new()));
+            let counter = db.query_row("PRAGMA data_version", (), |row| row.get(0))?;
+            if version.is_none_or(|version| version == counter) {
+                return Ok((counter, Vec::new()));
             }
-            let mut free = Vec::new();
-            for name in names {
-                let row = Row::find(db, name)?;
-                if row.is_none_or(|row| {
-                    matches!(row.judge(&self.boot, self.boot.now()), Verdict::Void)
-                }) {
-                    free.push(name.clone());
-                }
+            let now = self.boot.now();
+            let mut hints = Vec::new();
+            for topic in topics {
+                hints.extend(hint(db, &self.boot, now, topic)?);
             }
-            Ok((now, free))
+            // Whose turn it is hears it before those who have yet to wait.
+            hints.sort_by_key(|hint| matches!(hint, Notice::Next(..)));
+            Ok((counter, hints))
         })
     }
 
-    /// How many rows other boots have written.
+    /// How many leases other boots have written.
     pub(super) fn count_foreign(&mut self, until: Instant) -> Result<i64, Failure> {
         self.file
             .read(until, |db| tidy::count_foreign(db, &self.boot))
     }
 }
 
-/// Who has it, if it certainly is another holder of this boot; everything else needs the writer's place to be told.
-fn held_by_other(db: &Connection, boot: &Boot, claim: &Claim) -> Result<Option<Held>, Failure> {
-    let Some(row) = Row::find(db, &claim.name)? else {
-        return Ok(None);
-    };
-    match row.judge(boot, boot.now()) {
-        Verdict::Taken(remaining) if row.holder != claim.holder.to_string() => {
-            Ok(Some(row.held(claim.name.clone(), Some(remaining))))
-        }
-        _ => Ok(None),
-    }
-}
-
-fn take(db: &Connection, boot: &Boot, claim: &Claim, info: &str) -> Result<Claimed, Failure> {
-    let now = boot.now();
-    let Some(row) = Row::find(db, &claim.name)? else {
-        return grant(db, boot, claim, info, now);
-    };
-    let verdict = row.judge(boot, now);
-    if verdict == Verdict::Void {
-        return grant(db, boot, claim, info, now);
-    }
-    if row.holder == claim.holder.to_string() && row.standing == Standing::Live {
-        write_term(db, boot, &claim.name, now, claim.ttl, Standing::Live)?;
-        let again = Grant::new(row.token()?);
-        return Ok(Claimed::Answered(Answer::Granted(again)));
-    }
-    let remaining = match verdict {
-        Verdict::Void => Duration::ZERO,
-        Verdict::Taken(remaining) => remaining,
-        Verdict::Unwatched | Verdict::Shared => {
-            tidy::watch(db, boot, &claim.name, now)?;
-            row.ttl()
-        }
-    };
-    if verdict == Verdict::Shared {
-        return Ok(Claimed::Shared(row.boot));
-    }
-    let held = row.held(claim.name.clone(), Some(remaining));
-    Ok(Claimed::Answered(Answer::Held(Box::new(held))))
-}
-
-fn grant(
+/// What the file, as it stands, has to tell about a topic. Changes nothing.
+fn hint(
     db: &Connection,
     boot: &Boot,
-    claim: &Claim,
-    info: &str,
     now: Instant,
-) -> Result<Claimed, Failure> {
-    if !room::is_enough(db)? {
-        return Ok(Claimed::NoRoom);
-    }
-    let token = next_token(db, claim.floor)?;
-    let since_us = i64::try_from(clock::wall_clock_us()).unwrap_or_default();
-    let mut insert = db.prepare_cached(
-        "INSERT OR REPLACE INTO lease (
-            name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
-        )
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)",
-    )?;
-    insert.execute(params![
-        claim.name.as_str(),
-        claim.holder.to_string(),
-        as_stored(token),
-        info,
-        since_us,
-        Standing::Live as i64,
-        boot.id(),
-        stored(now.after(claim.ttl)),
-        stored(Instant::ZERO.after(claim.ttl)),
-    ])?;
-    tidy::sweep(db, boot, now)?;
-    Ok(Claimed::Answered(Answer::Granted(Grant::new(token))))
-}
-
-/// Mints from the one counter of the file, so that a machine whose clock starts at 1970 is safe too.
-fn next_token(db: &Connection, floor: Option<Token>) -> Result<Token, Failure> {
-    let last: i64 = db
-        .prepare_cached("SELECT token FROM counter WHERE one = 1")?
-        .query_row((), |row| row.get(0))?;
-    let damaged = Failure::Damaged("its highest token is out of range");
-    let last = match u64::try_from(last) {
-        Ok(0) => None,
-        Ok(last) => Some(Token::new(last).map_err(|_| damaged)?),
-        Err(_) => return Err(damaged),
+    (name, turn_of): &Topic,
+) -> Result<Option<Notice>, Failure> {
+    let row = Row::counting(db, boot, name, now)?;
+    let Some(client) = turn_of.map(stored_client) else {
+        return Ok(row.is_none().then(|| Notice::Freed(name.clone())));
     };
-    let token = Token::mint(last, floor, clock::wall_clock_us())?;
-    db.prepare_cached("UPDATE counter SET token = ?1 WHERE one = 1")?
-        .execute([as_stored(token)])?;
-    Ok(token)
-}
-
-fn as_stored(token: Token) -> i64 {
-    i64::try_from(token.get()).expect("a token is below 2^53")
+    let is_first = || -> Result<bool, Failure> {
+        let first = Line::new(db, boot, name, now).first_live()?;
+        Ok(first.as_ref() == Some(&client))
+    };
+    Ok(match row {
+        Some(row) if row.is_offered_to(&client) => Some(Notice::Turn(name.clone())),
+        Some(row) if row.standing == Standing::Offered && is_first()? => {
+            Some(Notice::Next(name.clone(), InLine::OFFER))
+        }
+        None if is_first()? => Some(Notice::Turn(name.clone())),
+        _ => None,
+    })
 }
 
 fn extend(
@@ -271,27 +216,25 @@ fn extend(
     now: Instant,
     renewal: &Renewal,
 ) -> Result<Outcome, Failure> {
-    let row = counting(db, boot, &renewal.name, now)?;
+    let row = Row::counting(db, boot, &renewal.name, now)?;
     let row = row.filter(|row| row.holder == renewal.holder.to_string());
     match row.map(|row| row.standing) {
-        None | Some(Standing::Kept) => Ok(Outcome::Refused),
+        None | Some(Standing::Kept | Standing::Offered) => Ok(Outcome::Refused),
         Some(Standing::Evicted) => Ok(Outcome::Evicted),
         Some(Standing::Live) => {
-            write_term(db, boot, &renewal.name, now, renewal.ttl, Standing::Live)?;
+            row::write_term(db, boot, &renewal.name, now, renewal.ttl, Standing::Live)?;
             Ok(Outcome::Renewed)
         }
     }
 }
 
-/// The row of this name if it still counts.
-fn counting(
-    db: &Connection,
-    boot: &Boot,
-    name: &Name,
-    now: Instant,
-) -> Result<Option<Row>, Failure> {
-    let row = Row::find(db, name)?;
-    Ok(row.filter(|row| row.judge(boot, now) != Verdict::Void))
+/// The name was freed: it is kept for the first in line, if there is one.
+fn pass_on(db: &Connection, boot: &Boot, name: &Name, now: Instant) -> Result<(), Failure> {
+    let line = Line::new(db, boot, name, now);
+    match line.first_live()? {
+        Some(first) => line.offer(&first),
+        None => row::delete(db, name),
+    }
 }
 
 /// What `status` shows of a row. Who only looks does not begin a watch; without one there is no end to tell.
@@ -302,45 +245,4 @@ fn shown(row: &Row, boot: &Boot, now: Instant) -> Result<Option<Held>, Failure> 
         Verdict::Unwatched | Verdict::Shared => None,
     };
     Ok(Some(row.held(row.name()?, remaining)))
-}
-
-/// The holder's sign of life: a full term from now, by this boot's clock. A watch by another boot stays, and sees it.
-fn write_term(
-    db: &Connection,
-    boot: &Boot,
-    name: &Name,
-    now: Instant,
-    ttl: Duration,
-    standing: Standing,
-) -> Result<(), Failure> {
-    let mut update = db.prepare_cached(
-        "UPDATE lease
-        SET standing = ?2, boot = ?3, ends_at_ns = ?4, ttl_ns = ?5, renewals = renewals + 1
-        WHERE name = ?1",
-    )?;
-    update.execute(params![
-        name.as_str(),
-        standing as i64,
-        boot.id(),
-        stored(now.after(ttl)),
-        stored(Instant::ZERO.after(ttl)),
-    ])?;
-    Ok(())
-}
-
-/// Not a sign of life of the holder's: a watch runs on.
-fn mark_evicted(db: &Connection, name: &Name) -> Result<(), Failure> {
-    let mut update = db.prepare_cached(
-        "UPDATE lease
-        SET standing = ?2
-        WHERE name = ?1",
-    )?;
-    update.execute(params![name.as_str(), Standing::Evicted as i64])?;
-    Ok(())
-}
-
-fn delete(db: &Connection, name: &Name) -> Result<(), Failure> {
-    db.prepare_cached("DELETE FROM lease WHERE name = ?1")?
-        .execute([name.as_str()])?;
-    Ok(())
 }

@@ -15,8 +15,9 @@
 //!    reboot names are free one ttl after the file was opened first, and a lease that lives is never taken.
 //! 4. A kill at any moment leaves the file whole, and a power cut costs at most the last grants; tokens rise all the same.
 //! 5. Renewals and releases go on while the disk is full.
-//! 6. A freed name is noticed by those who wait within some ten milliseconds, from the file's change counter. There are no
-//!    lines here: who waits in turn with other processes is served as whoever asks first.
+//! 6. A freed name is noticed by those who wait within some ten milliseconds, from the file's change counter, and so is a
+//!    client's turn.
+//! 7. The line is in the file as well. Another boot id costs its clients their places, and nothing else.
 //!
 //! # Assumptions
 //! One kernel writes the file, nobody but leasehold opens it, and no second copy of the SQLite library in this process
@@ -27,15 +28,20 @@
 //! `Misconfigured` for a file that is damaged, foreign, newer, replaced, read-only or full, and for one that two kernels
 //! share; `Denied` without the rights; `TimedOut` where others kept the file busy up to the limit.
 //!
+//! A file of an older leasehold is brought up to date when it is opened. From then on an older one refuses it as newer;
+//! where it has the file open already it works on, but knows of no line.
+//!
 //! ```text
 //! caller --- job, bounded queue ---> thread --- one short transaction ---> file
 //!    <-------------- reply, or the limit -----'
 //! ```
 
 mod boot;
+mod claim;
 mod failure;
 mod file;
 mod leases;
+mod line;
 mod notices;
 mod place;
 mod room;
@@ -46,6 +52,8 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use uuid::Uuid;
 
 use self::boot::Boot;
 use self::failure::Failure;
@@ -279,6 +287,18 @@ impl Store for Sqlite {
 
     fn hazards(&self, limit: Duration) -> Reply<'_, Result<Vec<Hazard>, Error>> {
         Box::pin(self.look_for_hazards(limit))
+    }
+
+    fn leave<'a>(
+        &'a self,
+        name: &'a Name,
+        client: Uuid,
+        limit: Duration,
+    ) -> Reply<'a, Result<(), Error>> {
+        let name = name.clone();
+        Box::pin(self.ask("leave the line", limit, move |leases, until| {
+            leases.leave(&name, client, until)
+        }))
     }
 
     fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {

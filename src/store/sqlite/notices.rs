@@ -1,9 +1,10 @@
-//! Hints that names were freed: the file's change counter, looked at every ten milliseconds while somebody waits.
+//! Hints that names were freed, or are a client's turn: the file's change counter, looked at every ten milliseconds while somebody waits.
 //!
 //! SQLite tells nobody of a change, but `PRAGMA data_version` tells whoever asks, from shared memory and without a lock:
 //! some ten microseconds a look, so a client that waits costs about a thousandth of a core and one that does not costs
 //! nothing. A watch on the log file (inotify) would wake faster, but too early: the log is written before the change can
-//! be seen. Only when the counter has moved are the names looked up, and those that are free are hinted.
+//! be seen. Only when the counter has moved are the names looked up. Those that are free are hinted; to a client in line,
+//! those that are offered to it or free for it, and those for which it is next.
 //!
 //! The connection is the subscription's own and never writes, so that the counter moves for everybody else's changes,
 //! those of this client included.
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::sleep;
+use uuid::Uuid;
 
 use super::Sqlite;
 use super::leases::Leases;
@@ -28,21 +30,24 @@ const IDLE_PARTS: u32 = 9;
 /// The limit of one look, and the pause after one that failed.
 const LIMIT: Duration = Duration::from_secs(1);
 
+/// A name, and with a client its turns at that name.
+pub(super) type Topic = (Name, Option<Uuid>);
+
 /// The subscription of a client.
 #[derive(Debug)]
 pub(super) struct Subscription {
     store: Sqlite,
-    names: Mutex<Names>,
+    topics: Mutex<Topics>,
     followed: Notify,
     seen: tokio::sync::Mutex<Seen>,
 }
 
 #[derive(Debug, Default)]
-struct Names {
+struct Topics {
     /// Shared with the look that is under way.
-    followed: Arc<BTreeSet<Name>>,
+    followed: Arc<BTreeSet<Topic>>,
     /// To be hinted once because they were just followed.
-    fresh: BTreeSet<Name>,
+    fresh: BTreeSet<Topic>,
 }
 
 #[derive(Debug, Default)]
@@ -56,14 +61,14 @@ impl Subscription {
     pub(super) fn new(store: Sqlite) -> Self {
         Self {
             store,
-            names: Mutex::default(),
+            topics: Mutex::default(),
             followed: Notify::new(),
             seen: tokio::sync::Mutex::default(),
         }
     }
 
-    fn names(&self) -> MutexGuard<'_, Names> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    fn topics(&self) -> MutexGuard<'_, Topics> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn next_notice(&self) -> Notice {
@@ -72,7 +77,7 @@ impl Subscription {
             if let Some(notice) = seen.queue.pop_front() {
                 return notice;
             }
-            let followed = self.names().followed.clone();
+            let followed = self.topics().followed.clone();
             if followed.is_empty() {
                 self.followed.notified().await;
             } else {
@@ -82,12 +87,12 @@ impl Subscription {
     }
 
     /// Looks once and queues what it finds, or sleeps.
-    async fn look(&self, seen: &mut Seen, followed: Arc<BTreeSet<Name>>) {
-        let fresh = self.names().fresh.clone();
+    async fn look(&self, seen: &mut Seen, followed: Arc<BTreeSet<Topic>>) {
+        let fresh = self.topics().fresh.clone();
         let version = seen.version;
         let began = Monotonic.now();
-        let work = move |leases: &mut Leases, until| leases.freed_since(version, &followed, until);
-        let Ok((version, freed)) = self.store.ask("look for notices", LIMIT, work).await else {
+        let work = move |leases: &mut Leases, until| leases.hints_since(version, &followed, until);
+        let Ok((version, hints)) = self.store.ask("look for notices", LIMIT, work).await else {
             seen.has_failed = true;
             sleep(LIMIT).await;
             return;
@@ -96,28 +101,52 @@ impl Subscription {
         if std::mem::take(&mut seen.has_failed) {
             seen.queue.push_back(Notice::Reconnected);
         }
-        self.names().fresh.retain(|name| !fresh.contains(name));
-        seen.queue
-            .extend(freed.into_iter().chain(fresh).map(Notice::Freed));
+        self.topics().fresh.retain(|topic| !fresh.contains(topic));
+        seen.queue.extend(hints);
+        seen.queue.extend(fresh.into_iter().map(first_hint));
         if seen.queue.is_empty() {
             let took = Monotonic.now().since(began);
             sleep(PACE.max(took * IDLE_PARTS)).await;
         }
     }
+
+    fn follow_topic(&self, topic: &Topic) {
+        let mut topics = self.topics();
+        Arc::make_mut(&mut topics.followed).insert(topic.clone());
+        topics.fresh.insert(topic.clone());
+        self.followed.notify_one();
+    }
+
+    fn unfollow_topic(&self, topic: &Topic) {
+        let mut topics = self.topics();
+        Arc::make_mut(&mut topics.followed).remove(topic);
+        topics.fresh.remove(topic);
+    }
+}
+
+/// What a topic is told once it is followed.
+fn first_hint((name, turn_of): Topic) -> Notice {
+    match turn_of {
+        None => Notice::Freed(name),
+        Some(_) => Notice::Turn(name),
+    }
 }
 
 impl Notices for Subscription {
     fn follow(&self, name: &Name) {
-        let mut names = self.names();
-        Arc::make_mut(&mut names.followed).insert(name.clone());
-        names.fresh.insert(name.clone());
-        self.followed.notify_one();
+        self.follow_topic(&(name.clone(), None));
     }
 
     fn unfollow(&self, name: &Name) {
-        let mut names = self.names();
-        Arc::make_mut(&mut names.followed).remove(name);
-        names.fresh.remove(name);
+        self.unfollow_topic(&(name.clone(), None));
+    }
+
+    fn follow_turns(&self, name: &Name, client: Uuid) {
+        self.follow_topic(&(name.clone(), Some(client)));
+    }
+
+    fn unfollow_turns(&self, name: &Name, client: Uuid) {
+        self.unfollow_topic(&(name.clone(), Some(client)));
     }
 
     fn next(&self) -> Reply<'_, Notice> {

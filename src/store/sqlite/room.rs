@@ -10,11 +10,12 @@ use super::failure::Failure;
 use super::file::File;
 use crate::clock::Instant;
 
-/// Free pages below which the file grows first: one new row splits at most a few pages in each of three trees.
-const LEAST_PAGES: i64 = 12;
+/// Free pages below which the file grows first: a claim adds a lease and a place in line at most, and each splits at most
+/// a few pages in each of three trees.
+const LEAST_PAGES: i64 = 24;
 
-/// Bytes by which it grows: 32 pages, some hundred leases.
-const STEP_BYTES: i64 = 32 * 4_096;
+/// Bytes by which it grows: 48 pages, some hundred leases.
+const STEP_BYTES: i64 = 48 * 4_096;
 
 /// Whether a new lease fits without more of the disk.
 pub(super) fn is_enough(db: &Connection) -> Result<bool, Failure> {

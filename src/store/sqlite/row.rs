@@ -6,7 +6,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use rusqlite::{Connection, OptionalExtension, Row as Record};
+use rusqlite::{Connection, OptionalExtension, Row as Record, params};
 
 use super::boot::Boot;
 use super::failure::Failure;
@@ -60,6 +60,9 @@ pub(super) enum Standing {
     Evicted = 1,
     /// Nobody's, but not free yet. Exits: gone (run out).
     Kept = 2,
+    /// No lease: kept for the client in the holder's place. Exits: Live (its claim), Offered (to the next: it left the
+    /// line, or an operator wants it so), gone (run out, or nobody is next).
+    Offered = 3,
 }
 
 /// Whether a row still counts.
@@ -83,6 +86,17 @@ impl Row {
         Ok(found.optional()?)
     }
 
+    /// The row of this name if it still counts.
+    pub(super) fn counting(
+        db: &Connection,
+        boot: &Boot,
+        name: &Name,
+        now: Instant,
+    ) -> Result<Option<Self>, Failure> {
+        let row = Self::find(db, name)?;
+        Ok(row.filter(|row| row.judge(boot, now) != Verdict::Void))
+    }
+
     /// The rows whose names begin so, in the order of their bytes.
     pub(super) fn beginning(db: &Connection, prefix: &str) -> Result<Vec<Self>, Failure> {
         let mut statement = db.prepare_cached(select!("WHERE name >= ?1 ORDER BY name"))?;
@@ -100,12 +114,21 @@ impl Row {
         if self.boot == boot.id() {
             return taken_until(self.ends_at, now);
         }
+        if self.standing == Standing::Offered {
+            // Nobody's lease is at stake, so there is nothing to watch.
+            return Verdict::Void;
+        }
         match &self.watch {
             Some(watch) if watch.by != boot.id() => Verdict::Unwatched,
             Some(watch) if watch.renewals != self.renewals => Verdict::Shared,
             Some(watch) => taken_until(watch.until, now),
             None => Verdict::Unwatched,
         }
+    }
+
+    /// Whether it keeps the name for this client.
+    pub(super) fn is_offered_to(&self, client: &str) -> bool {
+        self.standing == Standing::Offered && self.holder == client
     }
 
     /// Its token.
@@ -123,6 +146,12 @@ impl Row {
 
     /// What others are told; `remaining` as judged. What cannot be read is left out.
     pub(super) fn held(&self, name: Name, remaining: Option<Duration>) -> Held {
+        if self.standing == Standing::Offered {
+            return Held {
+                remaining,
+                ..Held::new(name)
+            };
+        }
         let since = u64::try_from(self.since_us).ok();
         Held {
             name,
@@ -172,9 +201,52 @@ impl Standing {
         match number {
             0 => Self::Live,
             2 => Self::Kept,
+            3 => Self::Offered,
             _ => Self::Evicted,
         }
     }
+}
+
+/// The holder's sign of life: a full term from now, by this boot's clock. A watch by another boot stays, and sees it.
+pub(super) fn write_term(
+    db: &Connection,
+    boot: &Boot,
+    name: &Name,
+    now: Instant,
+    ttl: Duration,
+    standing: Standing,
+) -> Result<(), Failure> {
+    let mut update = db.prepare_cached(
+        "UPDATE lease
+        SET standing = ?2, boot = ?3, ends_at_ns = ?4, ttl_ns = ?5, renewals = renewals + 1
+        WHERE name = ?1",
+    )?;
+    update.execute(params![
+        name.as_str(),
+        standing as i64,
+        boot.id(),
+        stored(now.after(ttl)),
+        stored(Instant::ZERO.after(ttl)),
+    ])?;
+    Ok(())
+}
+
+/// Not a sign of life of the holder's: a watch runs on.
+pub(super) fn mark_evicted(db: &Connection, name: &Name) -> Result<(), Failure> {
+    let mut update = db.prepare_cached(
+        "UPDATE lease
+        SET standing = ?2
+        WHERE name = ?1",
+    )?;
+    update.execute(params![name.as_str(), Standing::Evicted as i64])?;
+    Ok(())
+}
+
+/// Frees the name.
+pub(super) fn delete(db: &Connection, name: &Name) -> Result<(), Failure> {
+    db.prepare_cached("DELETE FROM lease WHERE name = ?1")?
+        .execute([name.as_str()])?;
+    Ok(())
 }
 
 fn taken_until(end: Instant, now: Instant) -> Verdict {

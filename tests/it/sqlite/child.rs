@@ -11,7 +11,7 @@ use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Answer, Claim, Outcome, Release, Renewal, Store};
+use leasehold::store::{Answer, Claim, Outcome, Release, Renewal, Standing, Store};
 
 use super::{LIMIT, LONG, claim, held, open, pass};
 
@@ -140,6 +140,7 @@ async fn serve(file: &Path) {
         let words: Vec<_> = order.split(' ').collect();
         match words[..] {
             ["acquire", name, ttl_ms] => say(&acquire(&store, &mut claims, name, ttl_ms).await),
+            ["stand", name] => say(&stand(&store, name).await),
             ["renew", name] => say(&renew(&store, &claims[name]).await),
             ["release", name] => say(&release(&store, &claims[name]).await),
             ["default"] => say(&open_default().await),
@@ -176,6 +177,16 @@ async fn acquire(
     };
     claims.insert(name.to_owned(), claim);
     answer
+}
+
+/// Has a client of its own stand in line.
+async fn stand(store: &Sqlite, name: &str) -> String {
+    let mut claim = claim(name, LONG);
+    claim.standing = Some(Standing::new(0));
+    match store.acquire(&claim, LIMIT).await {
+        Ok(Answer::Held(held)) => format!("ahead {}", held.ahead.expect("it stands in line")),
+        other => format!("{other:?}"),
+    }
 }
 
 async fn renew(store: &Sqlite, claim: &Claim) -> String {

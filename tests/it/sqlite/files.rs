@@ -85,7 +85,7 @@ async fn a_newer_schema_is_refused_untouched() {
         .execute_batch("PRAGMA user_version = 99")
         .expect("newer");
     drop(newer);
-    refused_untouched(&file, "newer leasehold schema=99 expected=1").await;
+    refused_untouched(&file, "newer leasehold schema=99 expected=2").await;
 }
 
 #[tokio::test]
@@ -206,13 +206,14 @@ async fn a_file_without_the_right_to_write_it_is_denied() {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_new_leases_and_still_renews_and_releases() {
+async fn a_full_disk_refuses_new_leases_and_still_renews_releases_and_passes_on() {
     if !places::are_allowed() {
         return;
     }
     let (folder, file) = folder_and_file();
     let mut child = Child::start_under(&places::small_disk(folder.path()), &file);
     assert!(child.ask("acquire a 60000").starts_with("granted "));
+    assert_eq!(child.ask("stand a"), "ahead 0");
     let filler = folder.path().join("filler");
     assert_eq!(child.ask(&format!("fill {}", filler.display())), "full");
     let answer = (0..1_000)
@@ -227,6 +228,11 @@ async fn a_full_disk_refuses_new_leases_and_still_renews_and_releases() {
         assert_eq!(child.ask("renew a"), "renewed");
     }
     assert_eq!(child.ask("release a"), "Ok(Released)");
+    let kept = child.ask("acquire a 60000");
+    assert!(
+        kept.starts_with("held "),
+        "not for the next in line: {kept}"
+    );
 }
 
 #[tokio::test]

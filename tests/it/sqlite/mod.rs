@@ -4,8 +4,10 @@ mod boots;
 mod busy;
 mod child;
 mod files;
+mod lines;
 pub(crate) mod places;
 mod processes;
+mod schemas;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -4,6 +4,7 @@ mod child;
 mod dropped;
 mod fair;
 mod faults;
+mod file;
 mod leaving;
 mod local;
 mod owner;

@@ -1,0 +1,191 @@
+//! How a claim is answered, within one transaction.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, params};
+
+use super::boot::Boot;
+use super::failure::Failure;
+use super::line::{Line, stored_client};
+use super::row::{self, Row, Standing, Verdict, stored};
+use super::{room, tidy};
+use crate::clock::{self, Instant};
+use crate::store::{Answer, Claim, Grant, Held, Standing as InLine};
+use crate::token::Token;
+
+/// What a claim came to, apart from errors that must not undo the transaction.
+pub(super) enum Claimed {
+    Answered(Answer),
+    /// The file has to grow first.
+    NoRoom,
+    /// Two kernels share the file; the watch of this row was begun anew.
+    Shared(String),
+}
+
+/// Who has it, if it certainly is another holder of this boot; everything else needs the writer's place to be told.
+pub(super) fn held_by_other(
+    db: &Connection,
+    boot: &Boot,
+    claim: &Claim,
+) -> Result<Option<Held>, Failure> {
+    let Some(row) = Row::find(db, &claim.name)? else {
+        return Ok(None);
+    };
+    match row.judge(boot, boot.now()) {
+        Verdict::Taken(remaining) if row.holder != claim.holder.to_string() => {
+            Ok(Some(row.held(claim.name.clone(), Some(remaining))))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Takes the name, or says who has it.
+pub(super) fn take(
+    db: &Connection,
+    boot: &Boot,
+    claim: &Claim,
+    info: &str,
+) -> Result<Claimed, Failure> {
+    let now = boot.now();
+    let Some(row) = Row::find(db, &claim.name)? else {
+        return take_free(db, boot, claim, info, now);
+    };
+    let verdict = row.judge(boot, now);
+    if verdict == Verdict::Void {
+        return take_free(db, boot, claim, info, now);
+    }
+    if row.holder == claim.holder.to_string() && row.standing == Standing::Live {
+        row::write_term(db, boot, &claim.name, now, claim.ttl, Standing::Live)?;
+        let again = Grant::new(row.token()?);
+        return Ok(Claimed::Answered(Answer::Granted(again)));
+    }
+    if client_in_line(claim).is_some_and(|client| row.is_offered_to(&client)) {
+        return grant(db, boot, claim, info, now);
+    }
+    let remaining = match verdict {
+        Verdict::Void => Duration::ZERO,
+        Verdict::Taken(remaining) => remaining,
+        Verdict::Unwatched | Verdict::Shared => {
+            tidy::watch(db, boot, &claim.name, now)?;
+            row.ttl()
+        }
+    };
+    if verdict == Verdict::Shared {
+        return Ok(Claimed::Shared(row.boot));
+    }
+    let held = row.held(claim.name.clone(), Some(remaining));
+    refuse(db, boot, claim, held, now)
+}
+
+/// Takes a name that nobody has, unless another client stands before this one in line: then it is offered to that one.
+fn take_free(
+    db: &Connection,
+    boot: &Boot,
+    claim: &Claim,
+    info: &str,
+    now: Instant,
+) -> Result<Claimed, Failure> {
+    let line = Line::new(db, boot, &claim.name, now);
+    let first = line.first_live()?;
+    let Some(first) = first.filter(|first| client_in_line(claim).as_ref() != Some(first)) else {
+        return grant(db, boot, claim, info, now);
+    };
+    if !room::is_enough(db)? {
+        return Ok(Claimed::NoRoom);
+    }
+    line.offer(&first)?;
+    let mut held = Held::new(claim.name.clone());
+    held.remaining = Some(InLine::OFFER);
+    refuse(db, boot, claim, held, now)
+}
+
+/// Says no, and gives the claim its place in line if it wants one.
+fn refuse(
+    db: &Connection,
+    boot: &Boot,
+    claim: &Claim,
+    mut held: Held,
+    now: Instant,
+) -> Result<Claimed, Failure> {
+    if let Some(client) = client_in_line(claim) {
+        if !room::is_enough(db)? {
+            return Ok(Claimed::NoRoom);
+        }
+        held.ahead = Some(Line::new(db, boot, &claim.name, now).join(&client)?);
+    }
+    Ok(Claimed::Answered(Answer::Held(Box::new(held))))
+}
+
+fn grant(
+    db: &Connection,
+    boot: &Boot,
+    claim: &Claim,
+    info: &str,
+    now: Instant,
+) -> Result<Claimed, Failure> {
+    if !room::is_enough(db)? {
+        return Ok(Claimed::NoRoom);
+    }
+    let token = next_token(db, claim.floor)?;
+    let since_us = i64::try_from(clock::wall_clock_us()).unwrap_or_default();
+    // In the place of an offer, too: one that outlived its acceptance would be accepted twice.
+    let mut insert = db.prepare_cached(
+        "INSERT OR REPLACE INTO lease (
+            name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
+        )
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)",
+    )?;
+    insert.execute(params![
+        claim.name.as_str(),
+        claim.holder.to_string(),
+        as_stored(token),
+        info,
+        since_us,
+        Standing::Live as i64,
+        boot.id(),
+        stored(now.after(claim.ttl)),
+        stored(Instant::ZERO.after(claim.ttl)),
+    ])?;
+    seat(&Line::new(db, boot, &claim.name, now), claim)?;
+    tidy::sweep(db, boot, now)?;
+    Ok(Claimed::Answered(Answer::Granted(Grant::new(token))))
+}
+
+/// A claim was granted: its client's place in line is used up, and it joins again if it has more waiters.
+fn seat(line: &Line<'_>, claim: &Claim) -> Result<(), Failure> {
+    let Some(standing) = claim.standing else {
+        return Ok(());
+    };
+    let client = stored_client(claim.holder.client());
+    line.leave(&client)?;
+    if standing.more > 0 {
+        line.join(&client)?;
+    }
+    Ok(())
+}
+
+/// The client, as the file keeps it, of a claim that stands in line.
+fn client_in_line(claim: &Claim) -> Option<String> {
+    claim.standing.map(|_| stored_client(claim.holder.client()))
+}
+
+/// Mints from the one counter of the file, so that a machine whose clock starts at 1970 is safe too.
+fn next_token(db: &Connection, floor: Option<Token>) -> Result<Token, Failure> {
+    let last: i64 = db
+        .prepare_cached("SELECT token FROM counter WHERE one = 1")?
+        .query_row((), |row| row.get(0))?;
+    let damaged = Failure::Damaged("its highest token is out of range");
+    let last = match u64::try_from(last) {
+        Ok(0) => None,
+        Ok(last) => Some(Token::new(last).map_err(|_| damaged)?),
+        Err(_) => return Err(damaged),
+    };
+    let token = Token::mint(last, floor, clock::wall_clock_us())?;
+    db.prepare_cached("UPDATE counter SET token = ?1 WHERE one = 1")?
+        .execute([as_stored(token)])?;
+    Ok(token)
+}
+
+fn as_stored(token: Token) -> i64 {
+    i64::try_from(token.get()).expect("a token is below 2^53")
+}

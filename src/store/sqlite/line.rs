@@ -1,0 +1,106 @@
+//! Clients that wait in line for one name, a row each; and the offer that keeps a freed name for the first of them.
+//!
+//! An offer is a row among the leases, so that all who ask find the name taken. It is no lease: there is no token, and the
+//! client stands where the holder would, so that no renewal or release can mean it. Only a claim of that client turns it
+//! into a lease. Whoever gets an offer is out of the line; so one that lets it lapse counts as dead.
+//!
+//! A client of another boot counts as dead, and its offer as void. That can cost the order, and nothing else.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use uuid::Uuid;
+
+use super::boot::Boot;
+use super::failure::Failure;
+use super::row::{Standing, stored};
+use crate::clock::Instant;
+use crate::name::Name;
+use crate::store::Standing as InLine;
+
+/// The line of one name, within one transaction.
+pub(super) struct Line<'a> {
+    db: &'a Connection,
+    boot: &'a Boot,
+    name: &'a Name,
+    now: Instant,
+}
+
+/// A client as the file keeps it.
+pub(super) fn stored_client(client: Uuid) -> String {
+    client.simple().to_string()
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn new(db: &'a Connection, boot: &'a Boot, name: &'a Name, now: Instant) -> Self {
+        Self {
+            db,
+            boot,
+            name,
+            now,
+        }
+    }
+
+    /// The first client that is alive. The dead before it are passed over; a later grant sweeps them.
+    pub(super) fn first_live(&self) -> Result<Option<String>, Failure> {
+        // The plus signs keep the planner on the order of the places, of which it reads one row if nobody is dead.
+        let mut first = self.db.prepare_cached(
+            "SELECT client
+            FROM line
+            WHERE name = ?1 AND +boot = ?2 AND +alive_until_ns > ?3
+            ORDER BY place
+            LIMIT 1",
+        )?;
+        let facts = params![self.name.as_str(), self.boot.id(), stored(self.now)];
+        Ok(first.query_row(facts, |row| row.get(0)).optional()?)
+    }
+
+    /// Puts a client at the end, unless it stands in line, and lets it count as alive. Answers how many are before it.
+    pub(super) fn join(&self, client: &str) -> Result<usize, Failure> {
+        let mut join = self.db.prepare_cached(
+            "INSERT INTO line (name, place, client, boot, alive_until_ns)
+            VALUES (?1, (SELECT coalesce(max(place), 0) + 1 FROM line WHERE name = ?1), ?2, ?3, ?4)
+            ON CONFLICT (name, client) DO UPDATE
+            SET boot = excluded.boot, alive_until_ns = excluded.alive_until_ns
+            RETURNING place",
+        )?;
+        let alive_until = stored(self.now.after(InLine::PATIENCE));
+        let facts = params![self.name.as_str(), client, self.boot.id(), alive_until];
+        let place: i64 = join.query_row(facts, |row| row.get(0))?;
+        let mut ahead = self.db.prepare_cached(
+            "SELECT count(*)
+            FROM line
+            WHERE name = ?1 AND place < ?2",
+        )?;
+        let ahead: i64 = ahead.query_row(params![self.name.as_str(), place], |row| row.get(0))?;
+        Ok(usize::try_from(ahead).unwrap_or_default())
+    }
+
+    /// Takes a client out of the line.
+    pub(super) fn leave(&self, client: &str) -> Result<(), Failure> {
+        let mut leave = self.db.prepare_cached(
+            "DELETE FROM line
+            WHERE name = ?1 AND client = ?2",
+        )?;
+        leave.execute([self.name.as_str(), client])?;
+        Ok(())
+    }
+
+    /// Keeps the name, which is free or just freed, for this client's claim.
+    pub(super) fn offer(&self, client: &str) -> Result<(), Failure> {
+        self.leave(client)?;
+        let mut insert = self.db.prepare_cached(
+            "INSERT OR REPLACE INTO lease (
+                name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
+            )
+            VALUES (?1, ?2, 0, '{}', 0, ?3, ?4, ?5, ?6, 0)",
+        )?;
+        insert.execute(params![
+            self.name.as_str(),
+            client,
+            Standing::Offered as i64,
+            self.boot.id(),
+            stored(self.now.after(InLine::OFFER)),
+            stored(Instant::ZERO.after(InLine::OFFER)),
+        ])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! The line in the file: what is shown of it, and that nothing of it stays.
+
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
+use leasehold::store::sqlite::Sqlite;
+use leasehold::store::{Answer, Claim, Eviction, Held, Release, Standing, Store};
+use tempfile::TempDir;
+
+use super::{LIMIT, LONG, claim, granted, held, name, open, raw};
+
+async fn bench() -> (TempDir, Sqlite) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(&folder.path().join("leases.sqlite")).await;
+    (folder, store)
+}
+
+/// A claim of a client of its own that stands in line.
+fn in_line(text: &str) -> Claim {
+    let mut claim = claim(text, LONG);
+    claim.standing = Some(Standing::new(0));
+    claim
+}
+
+async fn release(store: &Sqlite, claim: &Claim) {
+    let released = store.release(&claim.name, claim.holder, None, LIMIT).await;
+    assert_eq!(released.expect("answered"), Release::Released);
+}
+
+async fn inspect(store: &Sqlite, text: &str) -> Option<Held> {
+    let found = store.inspect(&name(text), LIMIT).await;
+    found.expect("answered")
+}
+
+async fn evict(store: &Sqlite, how: Eviction) -> bool {
+    let evicted = store.evict(&name("a"), how, LIMIT).await;
+    evicted.expect("answered")
+}
+
+fn count(file: &Path, sql: &str) -> i64 {
+    let count = raw(file).query_row(sql, (), |row| row.get(0));
+    count.expect("a count")
+}
+
+#[tokio::test]
+async fn an_offer_is_shown_as_taken_by_nobody_and_an_operator_passes_it_on() {
+    let (_folder, store) = bench().await;
+    let (first, one, two) = (claim("a", LONG), in_line("a"), in_line("a"));
+    granted(&store, &first).await;
+    held(&store, &one).await;
+    held(&store, &two).await;
+    release(&store, &first).await;
+    let shown = inspect(&store, "a").await.expect("it is kept for somebody");
+    assert_eq!((shown.by, shown.token, shown.since), (None, None, None));
+    assert!(shown.remaining.expect("an end") <= Standing::OFFER);
+    let listed = store.list("", LIMIT).await.expect("answered");
+    assert_eq!(listed.len(), 1);
+    assert!(!evict(&store, Eviction::Marked).await);
+    assert!(evict(&store, Eviction::Now).await);
+    // The first one's turn is over; it is the last now.
+    assert_eq!(held(&store, &one).await.ahead, Some(0));
+    granted(&store, &two).await;
+}
+
+#[tokio::test]
+async fn an_offer_that_nobody_accepts_runs_out_and_is_swept() {
+    let (folder, store) = bench().await;
+    let (first, dead) = (claim("a", LONG), in_line("a"));
+    granted(&store, &first).await;
+    held(&store, &dead).await;
+    release(&store, &first).await;
+    assert!(inspect(&store, "a").await.is_some());
+    Monotonic
+        .sleep_until(Monotonic.now().after(Standing::OFFER))
+        .await;
+    assert!(inspect(&store, "a").await.is_none());
+    granted(&store, &claim("b", LONG)).await;
+    let file = folder.path().join("leases.sqlite");
+    assert_eq!(count(&file, "SELECT count(*) FROM lease"), 1);
+    assert_eq!(count(&file, "SELECT count(*) FROM line"), 0);
+}
+
+#[tokio::test]
+async fn a_long_line_of_the_dead_is_passed_over_at_once_and_swept() {
+    let (folder, store) = bench().await;
+    let file = folder.path().join("leases.sqlite");
+    let first = claim("a", LONG);
+    granted(&store, &first).await;
+    for _ in 0..500 {
+        held(&store, &in_line("a")).await;
+    }
+    let live = in_line("a");
+    raw(&file)
+        .execute("UPDATE line SET alive_until_ns = 1", ())
+        .expect("ours");
+    assert_eq!(held(&store, &live).await.ahead, Some(500));
+    let began = Monotonic.now();
+    release(&store, &first).await;
+    granted(&store, &live).await;
+    let took = Monotonic.now().since(began);
+    println!("500 dead were passed over in {took:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    for index in 0..8 {
+        granted(&store, &claim(&index.to_string(), LONG)).await;
+    }
+    assert_eq!(count(&file, "SELECT count(*) FROM line"), 0);
+}
+
+#[tokio::test]
+async fn clients_in_line_under_another_boot_are_dead_and_their_offers_void() {
+    let (folder, store) = bench().await;
+    let file = folder.path().join("leases.sqlite");
+    let (first, dead) = (claim("a", LONG), in_line("a"));
+    granted(&store, &first).await;
+    held(&store, &in_line("a")).await;
+    held(&store, &dead).await;
+    release(&store, &first).await;
+    let other = "UPDATE line SET boot = 'b'; UPDATE lease SET boot = 'b';";
+    raw(&file).execute_batch(other).expect("ours");
+    assert!(inspect(&store, "a").await.is_none());
+    let next = claim("a", LONG);
+    granted(&store, &next).await;
+    // One that is there all the same only has to claim again.
+    assert_eq!(held(&store, &dead).await.ahead, Some(0));
+    release(&store, &next).await;
+    granted(&store, &dead).await;
+    raw(&file)
+        .execute("INSERT INTO line VALUES ('c', 1, '?', 'b', 9000)", ())
+        .expect("ours");
+    store.close().await;
+    open(&file).await.close().await;
+    assert_eq!(count(&file, "SELECT count(*) FROM line"), 0);
+}
+
+/// Whoever asks makes the offer that the holder, who is gone, cannot make.
+#[tokio::test]
+async fn a_try_at_a_lease_that_ran_out_hands_it_to_the_line() {
+    let (_folder, store) = bench().await;
+    let short = Duration::from_millis(200);
+    let (first, next) = (claim("a", short), in_line("a"));
+    granted(&store, &first).await;
+    held(&store, &next).await;
+    Monotonic.sleep_until(Monotonic.now().after(short)).await;
+    assert!(inspect(&store, "a").await.is_none());
+    let found = held(&store, &claim("a", LONG)).await;
+    assert_eq!((found.by, found.ahead), (None, None));
+    match store.acquire(&next, LIMIT).await {
+        Ok(Answer::Granted(_)) => {}
+        other => panic!("expected a grant, got {other:?}"),
+    }
+}
