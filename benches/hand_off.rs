@@ -16,6 +16,7 @@
 mod yardstick;
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,9 @@ const NAMES: usize = 10_000;
 const OTHERS: usize = 1;
 /// Names the server; set only for a contender.
 const CONTENDER: &str = "LEASEHOLD_BENCH_CONTENDER_URL";
+/// Has a contender take its turns in a spawned task. A worker of the runtime then hears the bare subscription itself,
+/// where ours has a thread of its own to pass the notice on; the main task is woken from another thread in both.
+const SPAWNED: &str = "LEASEHOLD_BENCH_CONTENDER_SPAWNED";
 
 /// One turn of a contender: when it was granted, and when it began to release, in nanoseconds.
 type Turn = (u64, u64);
@@ -68,8 +72,21 @@ struct Contender {
 
 impl Contender {
     fn start(server: &Server) -> Self {
-        let own = std::env::current_exe().expect("this bench");
-        let mut process = Command::new(own)
+        Self::launch(Command::new(Self::own()), server)
+    }
+
+    fn start_spawned(server: &Server) -> Self {
+        let mut command = Command::new(Self::own());
+        command.env(SPAWNED, "1");
+        Self::launch(command, server)
+    }
+
+    fn own() -> PathBuf {
+        std::env::current_exe().expect("this bench")
+    }
+
+    fn launch(mut command: Command, server: &Server) -> Self {
+        let mut process = command
             .env(CONTENDER, server.url())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -408,9 +425,9 @@ impl Way {
 
 async fn serve(url: &str) {
     let mut way = Way::open(url).await;
-    for order in std::io::stdin().lines() {
-        let order = order.expect("UTF-8");
-        let mut words = order.split(' ');
+    let mut order = String::new();
+    while std::io::stdin().read_line(&mut order).expect("UTF-8") > 0 {
+        let mut words = order.trim_end().split(' ');
         let name = words.next().expect("a way");
         let mut number = || words.next().and_then(|word| word.parse().ok()).unwrap_or(1);
         let turns = match name {
@@ -422,35 +439,46 @@ async fn serve(url: &str) {
             .map(|(granted, released)| format!("{granted},{released}"))
             .collect();
         println!("{}", turns.join(" "));
+        order.clear();
     }
 }
 
 fn main() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     if let Ok(url) = std::env::var(CONTENDER) {
-        return runtime.block_on(serve(&url));
+        if std::env::var(SPAWNED).is_err() {
+            return runtime.block_on(serve(&url));
+        }
+        let serving = runtime.spawn(async move { serve(&url).await });
+        return runtime.block_on(serving).expect("no panic");
     }
     runtime.block_on(async {
         let server = Server::start().await;
-        let mut two = [Contender::start(&server), Contender::start(&server)];
-        for way in ["any", "fair", "bare"] {
-            contend(&mut two, &format!("{way} {BLOCK}"));
-        }
         let turns = |way: &str| format!("{way} {BLOCK}");
-        compare(
-            &mut two,
-            "hand_off_p50_vs_bare",
-            &turns("any"),
-            &turns("bare"),
-            RUNS,
-        );
-        compare(
-            &mut two,
-            "hand_off_fair_p50_vs_bare",
-            &turns("fair"),
-            &turns("bare"),
-            RUNS,
-        );
+        let warm = |two: &mut [Contender]| {
+            for way in ["any", "fair", "bare"] {
+                contend(two, &turns(way));
+            }
+        };
+        let mut two = [
+            Contender::start_spawned(&server),
+            Contender::start_spawned(&server),
+        ];
+        warm(&mut two);
+        for (name, ours) in [
+            ("hand_off_spawned_p50_vs_bare", "any"),
+            ("hand_off_spawned_fair_p50_vs_bare", "fair"),
+        ] {
+            compare(&mut two, name, &turns(ours), &turns("bare"), RUNS);
+        }
+        let mut two = [Contender::start(&server), Contender::start(&server)];
+        warm(&mut two);
+        for (name, ours) in [
+            ("hand_off_p50_vs_bare", "any"),
+            ("hand_off_fair_p50_vs_bare", "fair"),
+        ] {
+            compare(&mut two, name, &turns(ours), &turns("bare"), RUNS);
+        }
         let polled = format!("rslock {POLLED_TURNS}");
         compare(
             &mut two,
