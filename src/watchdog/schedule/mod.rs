@@ -53,7 +53,7 @@ type Queue = BTreeSet<(Instant, Key)>;
 #[derive(Debug)]
 pub struct Schedule {
     entries: Slab<Entry>,
-    /// By the end of the hold.
+    /// By the end of the hold, or an earlier one that a renewal has put off since.
     ends: Queue,
     /// By the moment of the next renewal.
     renewals: Queue,

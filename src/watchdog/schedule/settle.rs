@@ -158,12 +158,17 @@ impl Schedule {
         let left = hold.deadline.since(now).as_secs_f64() / entry.timing.ttl().as_secs_f64();
         settled.least_left = Some(settled.least_left.map_or(left, |least| least.min(left)));
         settled.renewed += 1;
-        self.ends.remove(&(hold.ends_at, key));
         hold.deadline = term.deadline();
-        hold.ends_at = hold.end(entry.bounds.as_deref(), &entry.signal);
         hold.renew_at = term.renew_at(false, self.random.u16(..));
-        self.ends.insert((hold.ends_at, key));
         self.renewals.insert((hold.renew_at, key));
+        let end = hold.end(entry.bounds.as_deref(), &entry.signal);
+        // What is armed too early is looked at again when it comes due. While it is far off, the next renewal comes first.
+        let is_far = hold.ends_at <= end && hold.ends_at.since(now) > entry.timing.ttl() / 2;
+        if !is_far {
+            self.ends.remove(&(hold.ends_at, key));
+            hold.ends_at = end;
+            self.ends.insert((end, key));
+        }
     }
 
     /// Arms another attempt, a little after the last one left, so that a store that refuses at once is not hammered.

@@ -93,7 +93,7 @@ impl Schedule {
             };
             let end = hold.end(entry.bounds.as_deref(), &entry.signal);
             if end > now {
-                // There was progress since this was armed.
+                // There was a renewal or progress since this was armed.
                 hold.ends_at = end;
                 self.ends.remove(&(at, key));
                 self.ends.insert((end, key));
