@@ -39,6 +39,7 @@ pub mod sqlite;
 
 #[cfg(not(all(feature = "redis", feature = "sqlite")))]
 mod absent;
+pub(crate) mod limit;
 mod url;
 
 use std::fmt;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use leasehold::{Ending, Name, Reason};
+use leasehold::{Ending, ErrorKind, Name, Outage, Reason};
+use tokio::time::timeout;
 
 use super::unruly::Unruly;
 use super::{LIMIT, client, held, renewed, until_free};
@@ -35,6 +36,39 @@ async fn batches_that_hang_leave_room_for_a_lease_that_is_taken_meanwhile() {
     for lease in leases {
         assert_eq!(lease.release().await, Ending::Released);
     }
+}
+
+#[tokio::test]
+async fn a_claim_that_hangs_for_ever_is_given_up_and_released() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    store.manners.hang_next_claims.store(1, Ordering::SeqCst);
+    let attempt = timeout(LIMIT, client.try_acquire("a")).await;
+    let error = attempt.expect("it is given up").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    until_free(&store, "a").await;
+}
+
+#[tokio::test]
+async fn a_wait_outlasts_a_claim_that_hangs_for_ever() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    store.manners.hang_next_claims.store(1, Ordering::SeqCst);
+    let request = client.claim("a").on_outage(Outage::WaitOut);
+    let lease = timeout(LIMIT, request.acquire()).await;
+    lease.expect("asked again").unwrap().check().unwrap();
+}
+
+#[tokio::test]
+async fn a_release_that_hangs_for_ever_is_given_up_and_sent_again() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    let lease = held(&client, "a").await;
+    store.manners.hang_next_releases.store(1, Ordering::SeqCst);
+    let ending = timeout(LIMIT, lease.release()).await;
+    assert_eq!(ending.expect("it is given up"), Ending::Unknown);
+    until_free(&store, "a").await;
+    assert!(client.shutdown(LIMIT).await, "nothing is left");
 }
 
 #[tokio::test]

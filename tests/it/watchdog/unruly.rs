@@ -26,6 +26,10 @@ pub(super) struct Manners {
     pub(super) hangs: AtomicBool,
     /// So many of the next renewals never end.
     pub(super) hang_next: AtomicU32,
+    /// So many of the next claims are carried out and never end.
+    pub(super) hang_next_claims: AtomicU32,
+    /// So many of the next releases never begin, and never end.
+    pub(super) hang_next_releases: AtomicU32,
     /// So many of the next renewals panic.
     pub(super) panic_next_renewals: AtomicU32,
     /// So many of the next releases panic.
@@ -84,6 +88,8 @@ impl Unruly {
             manners: Arc::new(Manners {
                 hangs: AtomicBool::new(false),
                 hang_next: AtomicU32::new(0),
+                hang_next_claims: AtomicU32::new(0),
+                hang_next_releases: AtomicU32::new(0),
                 panic_next_renewals: AtomicU32::new(0),
                 panic_next_releases: AtomicU32::new(0),
                 panic_next_connections: AtomicU32::new(0),
@@ -142,7 +148,13 @@ impl Store for Unruly {
         claim: &'a Claim,
         limit: Duration,
     ) -> Reply<'a, Result<Answer, Error>> {
-        self.memory.acquire(claim, limit)
+        Box::pin(async move {
+            let answer = self.memory.acquire(claim, limit).await;
+            if Self::is_next(&self.manners.hang_next_claims) {
+                std::future::pending::<()>().await;
+            }
+            answer
+        })
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
@@ -158,6 +170,9 @@ impl Store for Unruly {
     ) -> Reply<'a, Result<Release, Error>> {
         let is_next = Self::is_next(&self.manners.panic_next_releases);
         assert!(!is_next, "the store is broken, as it was told");
+        if Self::is_next(&self.manners.hang_next_releases) {
+            return Box::pin(std::future::pending());
+        }
         self.memory.release(name, holder, keep_for, limit)
     }
 
