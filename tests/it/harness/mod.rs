@@ -1,5 +1,6 @@
 //! What the tests stand on: real servers as child processes, and a network that fails on order.
 
+pub(crate) mod alone;
 pub(crate) mod asking;
 pub(crate) mod child;
 pub(crate) mod postgres_server;

@@ -202,30 +202,6 @@ async fn scripts_that_are_forgotten_between_batches_lose_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_restarts_empty_loses_each_of_1000_leases_once() {
-    let mut server = RedisServer::start().await;
-    let client = client(&server.url()).await;
-    let mut leases = Vec::new();
-    for index in 0..1_000 {
-        leases.push(take(&client, &format!("n{index}")).await);
-    }
-    let deadlines: Vec<_> = leases
-        .iter()
-        .map(|lease| lease.term().expect("held").deadline())
-        .collect();
-    server.restart_empty().await;
-    for (lease, deadline) in leases.iter().zip(deadlines) {
-        assert_eq!(lease.lost().await, Reason::Refused, "{}", lease.name());
-        assert!(now() < deadline, "told by the deadline, not by a renewal");
-    }
-    for lease in leases {
-        assert_eq!(lease.release().await, Ending::AlreadyLost);
-    }
-    // Nothing was created anew by a renewal.
-    assert_eq!(server.keys().await, [""; 0]);
-}
-
-#[tokio::test]
 async fn a_hung_server_does_not_touch_the_leases_of_another() {
     let (hung, healthy) = (RedisServer::start().await, RedisServer::start().await);
     let on_hung = client(&hung.url()).await;
