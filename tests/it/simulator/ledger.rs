@@ -22,6 +22,7 @@ pub(super) enum Promise {
     EveryLossToldInTime,
     ALossIsFinal,
     ALossHasItsReason,
+    LimitsOfTheHolderAreKept,
     NoRenewalAfterAnExit,
     NoReleaseWhileTheGuardIsThere,
     NoLeaseForgotten,
@@ -34,12 +35,13 @@ pub(super) enum Promise {
 }
 
 impl Promise {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::NoYesWhileTheStoreCouldGrantToAnother,
         Self::NoDeadlinePastItsArithmetic,
         Self::EveryLossToldInTime,
         Self::ALossIsFinal,
         Self::ALossHasItsReason,
+        Self::LimitsOfTheHolderAreKept,
         Self::NoRenewalAfterAnExit,
         Self::NoReleaseWhileTheGuardIsThere,
         Self::NoLeaseForgotten,
@@ -80,6 +82,8 @@ pub(super) struct Guard {
     pub(super) signal: Arc<Signal>,
     pub(super) token: Token,
     pub(super) granted_at: Instant,
+    /// When its holder last showed progress.
+    pub(super) progressed_at: Instant,
     /// The deadline by plain arithmetic over every reply that came.
     pub(super) until: Instant,
     pub(super) is_lost: bool,
@@ -181,6 +185,13 @@ impl Ledger {
         }
     }
 
+    /// The work of this holder goes on.
+    pub(super) fn progressed(&mut self, holder: Holder, shown: Instant) {
+        if let Some(guard) = self.guards.get_mut(&holder) {
+            guard.progressed_at = shown;
+        }
+    }
+
     /// A renewal is sent. Answers whether anybody holds this lease.
     pub(super) fn tried(&mut self, holder: Holder) -> bool {
         let guard = self.guards.get_mut(&holder);
@@ -265,7 +276,7 @@ impl Ledger {
         };
         guard.is_lost = true;
         let (limits, until, is_tried) = (guard.limits, guard.until, guard.is_tried);
-        let idle = shown.since(guard.signal.progress());
+        let idle = shown.since(guard.progressed_at);
         let held_for = shown.since(guard.granted_at);
         let is_right = match loss.reason {
             // A clock that jumped may have taken something off.

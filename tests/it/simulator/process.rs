@@ -93,6 +93,7 @@ impl Process {
             Happening::GiveUp(call) => self.replied(stage, call, None),
             Happening::Act(slot, version, act) => self.act(stage, slot, version, act),
             Happening::Due(slot, version) => self.check_told(stage, slot, version),
+            Happening::UsedUp(slot, version) => self.check_limits(stage, slot, version),
         }
     }
 
@@ -103,7 +104,9 @@ impl Process {
         };
         stage.rng.shuffle(&mut happened);
         // Whether the loop's timer or a reply comes first is open; whether anybody was told is looked at after both.
-        happened.sort_by_key(|happening| matches!(happening, Happening::Due(..)));
+        happened.sort_by_key(|happening| {
+            matches!(happening, Happening::Due(..) | Happening::UsedUp(..))
+        });
         for happening in happened {
             self.happen(stage, happening);
         }
