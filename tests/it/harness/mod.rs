@@ -3,6 +3,7 @@
 pub(crate) mod alone;
 pub(crate) mod asking;
 pub(crate) mod child;
+pub(crate) mod forward;
 pub(crate) mod postgres_server;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::memory::Memory;
-use leasehold::store::{
-    Answer, Claim, Eviction, Held, Outcome, Release, Renewal, Renewed, Reply, Store,
-};
+use leasehold::store::{Answer, Claim, Outcome, Release, Renewal, Renewed, Reply, Store};
 use leasehold::{Error, ErrorKind, Holder, Name};
+
+use crate::harness::forward::forward;
 
 /// The store. Clones share their leases and their manners.
 #[derive(Debug, Clone)]
@@ -135,12 +135,10 @@ impl Unruly {
 }
 
 impl Store for Unruly {
+    forward!(memory: location inspect list evict close);
+
     fn clock(&self) -> Arc<dyn Clock> {
         self.manners.clock.clone()
-    }
-
-    fn location(&self) -> String {
-        self.memory.location()
     }
 
     fn acquire<'a>(
@@ -176,34 +174,9 @@ impl Store for Unruly {
         self.memory.release(name, holder, keep_for, limit)
     }
 
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        limit: Duration,
-    ) -> Reply<'a, Result<Option<Held>, Error>> {
-        self.memory.inspect(name, limit)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
-        self.memory.list(prefix, limit)
-    }
-
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> Reply<'a, Result<bool, Error>> {
-        self.memory.evict(name, how, limit)
-    }
-
     fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
         let is_next = Self::is_next(&self.manners.panic_next_connections);
         assert!(!is_next, "the store is broken, as it was told");
         Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        self.memory.close()
     }
 }
