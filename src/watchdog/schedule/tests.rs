@@ -264,6 +264,20 @@ fn what_is_urgent_does_not_cut_the_time_of_what_is_not() {
 }
 
 #[test]
+fn what_falls_due_near_its_deadline_does_not_wait_behind_a_backlog() {
+    let mut bench = Bench::new();
+    for _ in 0..3 * BATCH {
+        bench.held(START);
+    }
+    bench.schedule.turn(at(10_000), 1, 0);
+    bench.timing = Timing::new(ms(1_000), None).expect("valid");
+    let (urgent, _) = bench.held(at(10_001));
+    let batches = bench.schedule.turn(at(10_400), 1, 0).batches;
+    let keys: Vec<Key> = batches[0].tickets.iter().map(|(key, _)| *key).collect();
+    assert_eq!(keys, [urgent]);
+}
+
+#[test]
 fn a_reply_to_an_older_attempt_changes_nothing() {
     let mut bench = Bench::new();
     let (_key, signal) = bench.held(START);
