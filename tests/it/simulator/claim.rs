@@ -158,6 +158,7 @@ impl Process {
             until: timing.term(sent_at).deadline(),
             is_lost: false,
             is_tried: false,
+            tried_at: sent_at,
         };
         stage.note(|| format!("p{} holds {name} as {holder} token={token}", self.id));
         stage.ledger.check_guard(stage.now, holder, &guard);

@@ -180,13 +180,10 @@ impl Process {
     fn send_batch(&mut self, stage: &mut Stage, mut batch: Batch) {
         planted::skip(stage, &mut batch);
         let renewals = Rc::new(batch.renewals.clone());
+        let shown = stage.shown(self.id);
         for renewal in renewals.iter() {
-            let is_held = stage.ledger.tried(renewal.holder);
-            stage
-                .ledger
-                .check(Promise::NoRenewalAfterAnExit, stage.now, is_held, || {
-                    format!("{} of {} is renewed", renewal.name, renewal.holder)
-                });
+            let (name, holder) = (&renewal.name, renewal.holder);
+            stage.ledger.tried(stage.now, name, holder, shown);
         }
         let (limit, sent_at) = (batch.limit, batch.sent_at);
         let put_off = planted::put_off(stage);
