@@ -264,6 +264,17 @@ fn what_is_urgent_does_not_cut_the_time_of_what_is_not() {
 }
 
 #[test]
+fn a_batch_has_no_more_time_than_the_one_of_it_that_has_least() {
+    let mut bench = Bench::new();
+    bench.held(START.before(ms(26_380)));
+    bench.timing = Timing::new(ms(6_000), None).expect("valid");
+    bench.held(START.before(ms(2_060)));
+    // Half of the 3 s that are left, and a sixth of the shorter ttl.
+    let batch = bench.batch(START);
+    assert_eq!((batch.renewals.len(), batch.limit), (2, ms(1_000)));
+}
+
+#[test]
 fn what_falls_due_near_its_deadline_does_not_wait_behind_a_backlog() {
     let mut bench = Bench::new();
     for _ in 0..3 * BATCH {
