@@ -1,4 +1,4 @@
-//! A store that hangs, panics, answers too little, or fails for one name.
+//! When a store is asked, and what becomes of a store that hangs, panics, answers too little, or fails for one name.
 
 use std::sync::atomic::Ordering;
 
@@ -7,6 +7,17 @@ use tokio::time::timeout;
 
 use super::unruly::Unruly;
 use super::{LIMIT, client, held, renewed, until_free};
+
+#[tokio::test]
+async fn a_term_is_counted_from_before_the_store_was_asked() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    let lease = held(&client, "a").await;
+    let granted = lease.term().unwrap();
+    assert!(granted.sent_at() <= *store.manners.asked_at.lock().unwrap());
+    let renewed = lease.renewed_past(granted.deadline()).await.unwrap();
+    assert!(renewed.sent_at() <= *store.manners.asked_at.lock().unwrap());
+}
 
 #[tokio::test]
 async fn a_batch_that_hangs_for_ever_is_given_up_and_sent_again() {

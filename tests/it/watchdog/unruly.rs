@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::clock::{Clock, Monotonic};
+use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::memory::Memory;
 use leasehold::store::{Answer, Claim, Outcome, Release, Renewal, Renewed, Reply, Store};
 use leasehold::{Error, ErrorKind, Holder, Name};
@@ -42,6 +42,8 @@ pub(super) struct Manners {
     pub(super) poisoned: Mutex<HashSet<Name>>,
     /// By how many milliseconds the server's clock is ahead; none: it tells no time.
     pub(super) ahead_ms: Mutex<Option<u64>>,
+    /// When the last claim or batch of renewals was here.
+    pub(super) asked_at: Mutex<Instant>,
     /// The clock that leases are measured by.
     pub(super) clock: Arc<Fragile>,
 }
@@ -58,14 +60,14 @@ fn is_watchdog() -> bool {
 }
 
 impl Clock for Fragile {
-    fn now(&self) -> leasehold::clock::Instant {
+    fn now(&self) -> Instant {
         if is_watchdog() && self.is_cracked.swap(false, Ordering::SeqCst) {
             panic!("the clock is broken, as it was told");
         }
         Monotonic.now()
     }
 
-    fn sleep_until(&self, at: leasehold::clock::Instant) -> leasehold::clock::Sleep<'_> {
+    fn sleep_until(&self, at: Instant) -> leasehold::clock::Sleep<'_> {
         static CLOCK: Monotonic = Monotonic;
         Box::pin(async move {
             while is_watchdog() && self.is_slow.load(Ordering::SeqCst) {
@@ -96,6 +98,7 @@ impl Unruly {
                 answers: AtomicUsize::new(usize::MAX),
                 poisoned: Mutex::default(),
                 ahead_ms: Mutex::default(),
+                asked_at: Mutex::new(Instant::ZERO),
                 clock,
             }),
         }
@@ -109,7 +112,12 @@ impl Unruly {
         taken.is_ok()
     }
 
+    fn asked(&self) {
+        *self.manners.asked_at.lock().unwrap() = Monotonic.now();
+    }
+
     async fn renew_badly(&self, batch: &[Renewal], limit: Duration) -> Renewed {
+        self.asked();
         let manners = &self.manners;
         assert!(
             !Self::is_next(&manners.panic_next_renewals),
@@ -147,6 +155,7 @@ impl Store for Unruly {
         limit: Duration,
     ) -> Reply<'a, Result<Answer, Error>> {
         Box::pin(async move {
+            self.asked();
             let answer = self.memory.acquire(claim, limit).await;
             if Self::is_next(&self.manners.hang_next_claims) {
                 std::future::pending::<()>().await;
