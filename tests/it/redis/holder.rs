@@ -12,7 +12,7 @@ use super::wire::{counter, lease as key};
 use crate::harness::asking::{LIMIT, LONG, chain, claim};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
-use crate::harness::wait::{at, now, until};
+use crate::harness::wait::{at, lost, now, until};
 
 const TTL: Duration = Duration::from_secs(2);
 /// What a busy machine may add to a cancellation; a bench holds the real bar.
@@ -56,7 +56,7 @@ async fn rival_granted_at(store: std::sync::Arc<dyn Store>) -> Instant {
 
 /// The lease is lost by its deadline, and its holder is told then and not long after.
 async fn told_at(lease: &Lease) -> Instant {
-    let reason = lease.lost().await;
+    let reason = lost(lease).await;
     let told_at = now();
     assert_eq!(reason, Reason::Deadline);
     lease.check().expect_err("it is lost");
@@ -209,7 +209,7 @@ async fn a_hung_server_does_not_touch_the_leases_of_another() {
     let doomed = take(&on_hung, "a").await;
     let safe = take(&on_healthy, "a").await;
     hung.pause();
-    assert_eq!(doomed.lost().await, Reason::Deadline);
+    assert_eq!(lost(&doomed).await, Reason::Deadline);
     assert_eq!(safe.state(), State::Held);
     let waiter = on_hung.claim("b").acquire_within(TTL / 4).await;
     waiter.expect_err("its server is stopped");
@@ -226,7 +226,7 @@ async fn a_clock_that_jumps_past_the_ttl_is_told_at_the_next_renewal() {
     renewed(&lease).await;
     let start = now();
     server.step_clock(60_000).await;
-    let reason = lease.lost().await;
+    let reason = lost(&lease).await;
     assert!(
         matches!(reason, Reason::Refused | Reason::Deadline),
         "{reason:?}"

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::alone::alone;
 use crate::harness::redis_server::RedisServer;
-use crate::harness::wait::{now, until};
+use crate::harness::wait::{lost, now, until};
 
 const LEASES: u64 = 10_000;
 /// Leases that are taken at the same time.
@@ -91,7 +91,7 @@ async fn each_lease_is_lost_once(tally: Tally) {
         .collect();
     server.restart_empty().await;
     for (lease, deadline) in leases.iter().zip(deadlines) {
-        assert_eq!(lease.lost().await, Reason::Refused, "{}", lease.name());
+        assert_eq!(lost(lease).await, Reason::Refused, "{}", lease.name());
         assert!(now() < deadline, "told by the deadline, not by a renewal");
     }
     assert!(tokens.iter().all(|token| token.is_cancelled()));

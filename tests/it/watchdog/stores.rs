@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::unruly::Unruly;
 use super::{LIMIT, client, held, renewed, until_free};
+use crate::harness::wait::lost;
 
 #[tokio::test]
 async fn a_term_is_counted_from_before_the_store_was_asked() {
@@ -87,8 +88,8 @@ async fn a_store_that_answers_too_little_leaves_the_rest_unknown() {
     let store = Unruly::new();
     let client = client(&store).await;
     store.manners.answers.store(0, Ordering::SeqCst);
-    let lost = held(&client, "lost").await;
-    assert_eq!(lost.lost().await, Reason::Deadline);
+    let doomed = held(&client, "doomed").await;
+    assert_eq!(lost(&doomed).await, Reason::Deadline);
     let kept = held(&client, "kept").await;
     let term = kept.term().unwrap();
     tokio::time::sleep(super::TTL / 2).await;
@@ -108,7 +109,7 @@ async fn one_name_that_fails_costs_one_lease() {
     }
     let bad = Name::new("n7").unwrap();
     store.manners.poisoned.lock().unwrap().insert(bad);
-    assert_eq!(leases[7].lost().await, Reason::Deadline);
+    assert_eq!(lost(&leases[7]).await, Reason::Deadline);
     for (index, lease) in leases.iter().enumerate() {
         assert_eq!(lease.check().is_ok(), index != 7, "{lease:?}");
     }
