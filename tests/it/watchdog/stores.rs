@@ -2,12 +2,18 @@
 
 use std::sync::atomic::Ordering;
 
-use leasehold::{Ending, ErrorKind, Name, Outage, Reason};
+use leasehold::{Client, Ending, ErrorKind, Name, Outage, Reason};
 use tokio::time::timeout;
 
 use super::unruly::Unruly;
 use super::{LIMIT, client, held, renewed, until_free};
 use crate::harness::wait::lost;
+
+/// A client whose leases do not run out while a test waits for their release.
+async fn with_long_leases(store: &Unruly) -> Client {
+    let builder = Client::builder().store(store.clone()).ttl(LIMIT * 2);
+    builder.build().await.unwrap()
+}
 
 #[tokio::test]
 async fn a_term_is_counted_from_before_the_store_was_asked() {
@@ -53,7 +59,7 @@ async fn batches_that_hang_leave_room_for_a_lease_that_is_taken_meanwhile() {
 #[tokio::test]
 async fn a_claim_that_hangs_for_ever_is_given_up_and_released() {
     let store = Unruly::new();
-    let client = client(&store).await;
+    let client = with_long_leases(&store).await;
     store.manners.hang_next_claims.store(1, Ordering::SeqCst);
     let attempt = timeout(LIMIT, client.try_acquire("a")).await;
     let error = attempt.expect("it is given up").unwrap_err();
@@ -74,13 +80,26 @@ async fn a_wait_outlasts_a_claim_that_hangs_for_ever() {
 #[tokio::test]
 async fn a_release_that_hangs_for_ever_is_given_up_and_sent_again() {
     let store = Unruly::new();
-    let client = client(&store).await;
+    let client = with_long_leases(&store).await;
     let lease = held(&client, "a").await;
     store.manners.hang_next_releases.store(1, Ordering::SeqCst);
     let ending = timeout(LIMIT, lease.release()).await;
     assert_eq!(ending.expect("it is given up"), Ending::Unknown);
     until_free(&store, "a").await;
     assert!(client.shutdown(LIMIT).await, "nothing is left");
+}
+
+#[tokio::test]
+async fn a_release_that_fails_is_sent_again() {
+    let store = Unruly::new();
+    let client = with_long_leases(&store).await;
+    let [released, dropped] = [held(&client, "a").await, held(&client, "b").await];
+    store.manners.fail_next_releases.store(1, Ordering::SeqCst);
+    assert_eq!(released.release().await, Ending::Unknown);
+    until_free(&store, "a").await;
+    store.manners.fail_next_releases.store(1, Ordering::SeqCst);
+    drop(dropped);
+    until_free(&store, "b").await;
 }
 
 #[tokio::test]

@@ -30,6 +30,8 @@ pub(super) struct Manners {
     pub(super) hang_next_claims: AtomicU32,
     /// So many of the next releases never begin, and never end.
     pub(super) hang_next_releases: AtomicU32,
+    /// So many of the next releases fail at once.
+    pub(super) fail_next_releases: AtomicU32,
     /// So many of the next renewals panic.
     pub(super) panic_next_renewals: AtomicU32,
     /// So many of the next releases panic.
@@ -92,6 +94,7 @@ impl Unruly {
                 hang_next: AtomicU32::new(0),
                 hang_next_claims: AtomicU32::new(0),
                 hang_next_releases: AtomicU32::new(0),
+                fail_next_releases: AtomicU32::new(0),
                 panic_next_renewals: AtomicU32::new(0),
                 panic_next_releases: AtomicU32::new(0),
                 panic_next_connections: AtomicU32::new(0),
@@ -177,6 +180,10 @@ impl Store for Unruly {
     ) -> Reply<'a, Result<Release, Error>> {
         let is_next = Self::is_next(&self.manners.panic_next_releases);
         assert!(!is_next, "the store is broken, as it was told");
+        if Self::is_next(&self.manners.fail_next_releases) {
+            let error = Error::new(ErrorKind::Unavailable, "the store is down, as it was told");
+            return Box::pin(async { Err(error) });
+        }
         if Self::is_next(&self.manners.hang_next_releases) {
             return Box::pin(std::future::pending());
         }
