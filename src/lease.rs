@@ -12,7 +12,7 @@ use crate::fence::{Bearer, Pass, Refusal};
 use crate::floors::Floors;
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::store::{Release, Store};
+use crate::store::{Release, Store, limit};
 use crate::telemetry::{self, Event};
 use crate::term::{self, Instant, Term, Timing};
 use crate::token::Token;
@@ -244,22 +244,25 @@ impl Lease {
         }
         let group = self.enrollment.group();
         let limit = term::request_limit(self.timing.ttl());
+        let at_most = limit::at_most(limit);
         let was_held = self.enrollment.signal().check(self.clock().now()).is_ok();
         if was_held {
             let held_for = self.clock().now().since(self.held_since);
             telemetry::left(group, held_for);
         }
         // Withdrawn first: no renewal may follow the release.
-        let ending = match self.enrollment.withdraw(keep_for, limit + limit / 2) {
+        let ending = match self.enrollment.withdraw(keep_for, at_most) {
             None => Ending::AlreadyLost,
             Some(withdrawal) => {
+                let clock = self.clock();
+                let given_up = clock.nap_until(clock.now().after(at_most));
                 let releasing = self.store.release(&self.name, self.holder, keep_for, limit);
-                let answer = releasing.await;
-                withdrawal.settle(answer.is_ok());
+                let answer = limit::within(given_up, releasing).await;
+                withdrawal.settle(matches!(answer, Some(Ok(_))));
                 match answer {
-                    Err(_) => Ending::Unknown,
-                    Ok(Release::Released) if was_held => Ending::Released,
-                    Ok(_) => Ending::AlreadyLost,
+                    None | Some(Err(_)) => Ending::Unknown,
+                    Some(Ok(Release::Released)) if was_held => Ending::Released,
+                    Some(Ok(_)) => Ending::AlreadyLost,
                 }
             }
         };

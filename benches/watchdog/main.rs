@@ -14,6 +14,8 @@
 )]
 
 mod cancel;
+#[path = "../../tests/it/harness/forward.rs"]
+mod forward;
 mod held;
 mod renewals;
 mod schedule;

@@ -12,6 +12,8 @@ use leasehold::store::{
 use leasehold::{Error, Holder, Name, Token};
 use tokio::sync::watch;
 
+use crate::forward::forward;
+
 /// Another store, whose renewals wait while the gate is shut. Notes what passes.
 #[derive(Debug, Clone)]
 pub(crate) struct Gated {
@@ -58,48 +60,10 @@ impl Gated {
 }
 
 impl Store for Gated {
-    fn clock(&self) -> Arc<dyn Clock> {
-        self.inner.clock()
-    }
-    fn location(&self) -> String {
-        self.inner.location()
-    }
-    fn acquire<'a>(
-        &'a self,
-        claim: &'a Claim,
-        limit: Duration,
-    ) -> Reply<'a, Result<Answer, Error>> {
-        self.inner.acquire(claim, limit)
-    }
+    forward!(inner: clock location acquire release inspect list evict close);
+
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
         Box::pin(self.renew_through(batch, limit))
-    }
-    fn release<'a>(
-        &'a self,
-        name: &'a Name,
-        holder: Holder,
-        keep_for: Option<Duration>,
-        limit: Duration,
-    ) -> Reply<'a, Result<Release, Error>> {
-        self.inner.release(name, holder, keep_for, limit)
-    }
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        limit: Duration,
-    ) -> Reply<'a, Result<Option<Held>, Error>> {
-        self.inner.inspect(name, limit)
-    }
-    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
-        self.inner.list(prefix, limit)
-    }
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> Reply<'a, Result<bool, Error>> {
-        self.inner.evict(name, how, limit)
     }
     fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move {
@@ -109,9 +73,6 @@ impl Store for Gated {
                 ..self.clone()
             }) as Arc<dyn Store>)
         })
-    }
-    fn close(&self) -> Reply<'_, ()> {
-        self.inner.close()
     }
 }
 

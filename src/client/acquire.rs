@@ -11,7 +11,7 @@ use crate::group::Group;
 use crate::holder::Holder;
 use crate::lease::{Lease, Parts, Reason};
 use crate::name::Name;
-use crate::store::{Answer, Claim, Grant, Held, Info, Standing};
+use crate::store::{Answer, Claim, Grant, Held, Info, Standing, limit};
 use crate::telemetry;
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
@@ -225,7 +225,7 @@ impl Call {
         pending.claim.standing = standing;
         let sending = pending.enrollment.send();
         let sent_at = sending.sent_at;
-        let answer = self.client.store.acquire(&pending.claim, limit).await;
+        let answer = self.answer(&pending.claim, sent_at, limit).await;
         let error = answer.as_ref().err();
         if error.is_none_or(|error| !is_open(error.kind())) {
             pending.enrollment.answered(sending);
@@ -237,6 +237,24 @@ impl Call {
                 self.granted(pending, grant, sent_at)
             }
         }
+    }
+
+    /// What the store says to one attempt; at the latest a little past the limit, also if the store hangs.
+    async fn answer(
+        &self,
+        claim: &Claim,
+        sent_at: Instant,
+        limit: Duration,
+    ) -> Result<Answer, Error> {
+        let given_up = self.clock.nap_until(sent_at.after(limit::at_most(limit)));
+        let answer = self.client.store.acquire(claim, limit);
+        limit::within(given_up, answer).await.unwrap_or_else(|| {
+            let message = format!(
+                "acquire failed: the store gave no answer in time lease={}",
+                self.name
+            );
+            Err(Error::new(ErrorKind::TimedOut, message))
+        })
     }
 
     /// Makes a lease of a grant, if it came in time and its token did not fall.

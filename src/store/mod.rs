@@ -16,7 +16,8 @@
 //!    Live is who claimed within its [patience](Standing::PATIENCE) and answers an [offer](Standing::OFFER) in time. A flush,
 //!    a failover or a step of the server's clock can cost the order, and nothing else. A store without a line grants a claim
 //!    with a standing as any other.
-//! 8. Every call ends within its limit and a little, whatever the server and the network do.
+//! 8. Every call ends within its limit and a little, whatever the server and the network do. Half as much again is what
+//!    a client waits for it; then it is as open as after a lost reply.
 //!
 //! # Assumptions
 //! Where the store's counter is lost or behind (flush, eviction, empty restart, a replica that missed it), the clock that
@@ -39,6 +40,7 @@ pub mod sqlite;
 
 #[cfg(not(all(feature = "redis", feature = "sqlite")))]
 mod absent;
+pub(crate) mod limit;
 mod url;
 
 use std::fmt;

@@ -15,7 +15,7 @@ use super::Shared;
 use super::schedule::{BATCHES_IN_FLIGHT, Batch, Departure, RELEASES_IN_FLIGHT};
 use super::signal::Reason;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Outcome, Release, Renewed, Store};
+use crate::store::{Outcome, Release, Renewed, Store, limit};
 use crate::telemetry::{self, Event};
 use crate::term::Instant;
 
@@ -200,7 +200,7 @@ async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, departure: Departur
 }
 
 /// The answer, unless it takes longer than the store promised, or the store panics: then what was asked is as open as
-/// after a lost reply. The half on top is for the store's own clock to be the one that ends it.
+/// after a lost reply.
 async fn within<T>(
     shared: &Shared,
     sent_at: Instant,
@@ -212,9 +212,7 @@ async fn within<T>(
         let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
         polled.map_or(Poll::Ready(None), |polled| polled.map(Some))
     });
-    tokio::select! {
-        biased;
-        answer = answer => answer,
-        () = shared.clock.sleep_until(sent_at.after(limit + limit / 2)) => None,
-    }
+    let given_up_at = sent_at.after(limit::at_most(limit));
+    let given_up = shared.clock.sleep_until(given_up_at);
+    limit::within(given_up, answer).await.flatten()
 }

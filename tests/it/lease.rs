@@ -8,6 +8,8 @@ use leasehold::store::memory::Memory;
 use leasehold::store::{Eviction, Store};
 use leasehold::{Attempt, Client, Ending, ErrorKind, Lease, Reason, State};
 
+use crate::harness::wait::lost;
+
 const TTL: Duration = Duration::from_millis(400);
 const MARGIN: Duration = Duration::from_millis(40);
 const LIMIT: Duration = Duration::from_secs(5);
@@ -114,7 +116,7 @@ async fn an_evicted_holder_is_told_and_the_name_stays_taken() {
             .unwrap()
     );
     let cancelled = lease.cancellation_token();
-    assert_eq!(lease.lost().await, Reason::Evicted);
+    assert_eq!(lost(&lease).await, Reason::Evicted);
     assert!(cancelled.is_cancelled());
     assert_eq!(lease.check().unwrap_err().kind(), ErrorKind::Lost);
     assert!(matches!(
@@ -136,7 +138,7 @@ async fn a_holder_whose_name_was_freed_by_force_is_told_as_refused() {
             .await
             .unwrap()
     );
-    assert_eq!(lease.lost().await, Reason::Refused);
+    assert_eq!(lost(&lease).await, Reason::Refused);
     assert_eq!(lease.release().await, Ending::AlreadyLost);
 }
 
@@ -146,7 +148,7 @@ async fn a_lease_ends_at_its_longest_hold_and_is_not_released_before_its_guard_i
     let client = client(&store).await;
     let request = client.claim("a").max_hold(TTL * 2);
     let lease = request.acquire().await.unwrap();
-    assert_eq!(lease.lost().await, Reason::MaxHold);
+    assert_eq!(lost(&lease).await, Reason::MaxHold);
     assert!(store.inspect(lease.name(), LIMIT).await.unwrap().is_some());
     drop(lease);
     until_free(&store, "a").await;
@@ -256,7 +258,7 @@ async fn shutdown_cancels_the_holder_waits_for_its_guard_and_releases() {
     let holder = tokio::spawn({
         let store = store.clone();
         async move {
-            let reason = lease.lost().await;
+            let reason = lost(&lease).await;
             let is_kept = store.inspect(lease.name(), LIMIT).await.unwrap().is_some();
             (reason, is_kept)
         }

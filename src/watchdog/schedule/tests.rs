@@ -1,5 +1,6 @@
 //! The schedule to its edges, in no time at all.
 
+mod batches;
 mod exits;
 mod random;
 
@@ -181,31 +182,6 @@ fn a_turn_looks_at_a_bounded_number_of_leases_that_made_progress() {
 }
 
 #[test]
-fn a_turn_fills_no_more_batches_than_there_is_room_for() {
-    let mut bench = Bench::new();
-    let seconds = [1, 2, 4, 8, 16, 32, 64, 128];
-    for ttl in seconds.map(Duration::from_secs) {
-        bench.timing = Timing::new(ttl, None).expect("valid");
-        for _ in 0..300 {
-            bench.held(START.before(ttl * 2 / 3));
-        }
-    }
-    let mut seen = HashSet::new();
-    let mut turns = 0;
-    while bench.next() <= START {
-        let turn = bench.turn(START);
-        assert!(turn.batches.len() <= BATCHES_IN_FLIGHT);
-        for batch in turn.batches {
-            assert!((1..=BATCH).contains(&batch.renewals.len()));
-            seen.extend(batch.tickets.iter().map(|(key, _)| *key));
-        }
-        turns += 1;
-        assert!(turns <= 20);
-    }
-    assert_eq!(seen.len(), 300 * seconds.len());
-}
-
-#[test]
 fn renewals_are_planned_within_their_windows() {
     let mut bench = Bench::new();
     for _ in 0..500 {
@@ -238,29 +214,6 @@ fn renewals_are_planned_within_their_windows() {
             .iter()
             .all(|(at, _)| later.contains(at))
     );
-}
-
-#[test]
-fn the_nearest_deadline_is_sent_first() {
-    let mut bench = Bench::new();
-    for age_ms in [12_000, 20_000, 11_000, 25_000] {
-        bench.held(START.before(ms(age_ms)));
-    }
-    let batches = bench.turn(START).batches;
-    let names = batches.iter().flat_map(|batch| &batch.renewals);
-    let names: Vec<&str> = names.map(|renewal| renewal.name.as_str()).collect();
-    assert_eq!(names, ["n4", "n2", "n1", "n3"]);
-}
-
-#[test]
-fn what_is_urgent_does_not_cut_the_time_of_what_is_not() {
-    let mut bench = Bench::new();
-    bench.held(START.before(ms(11_000)));
-    bench.timing = Timing::new(ms(1_000), None).expect("valid");
-    bench.held(START.before(ms(400)));
-    let batches = bench.turn(START).batches;
-    let limits: Vec<Duration> = batches.iter().map(|batch| batch.limit).collect();
-    assert_eq!(limits, [ms(1_000) / 6, ms(2_000)]);
 }
 
 #[test]
@@ -429,22 +382,4 @@ fn the_loop_is_woken_only_for_what_is_earlier_than_its_sleep() {
         bench.schedule.leave(second, at(1), None),
         "its release is due at once"
     );
-}
-
-#[test]
-fn leases_that_fall_due_about_the_same_time_share_a_batch() {
-    let mut bench = Bench::new();
-    for index in 0..5_000 {
-        bench.held(START.after(Duration::from_micros(200 * index)));
-    }
-    let (mut renewals, mut batches) = (0, 0);
-    while renewals < 5_000 {
-        let now = bench.next();
-        for batch in bench.turn(now).batches {
-            batches += 1;
-            renewals += batch.renewals.len();
-            bench.settle(&batch, renewed, now);
-        }
-    }
-    assert!(batches < 100, "{batches}");
 }

@@ -1,7 +1,9 @@
 //! What the tests stand on: real servers as child processes, and a network that fails on order.
 
+pub(crate) mod alone;
 pub(crate) mod asking;
 pub(crate) mod child;
+pub(crate) mod forward;
 pub(crate) mod postgres_server;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;

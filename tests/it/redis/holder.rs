@@ -12,7 +12,7 @@ use super::wire::{counter, lease as key};
 use crate::harness::asking::{LIMIT, LONG, chain, claim};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
-use crate::harness::wait::{at, now, until};
+use crate::harness::wait::{at, lost, now, until};
 
 const TTL: Duration = Duration::from_secs(2);
 /// What a busy machine may add to a cancellation; a bench holds the real bar.
@@ -56,7 +56,7 @@ async fn rival_granted_at(store: std::sync::Arc<dyn Store>) -> Instant {
 
 /// The lease is lost by its deadline, and its holder is told then and not long after.
 async fn told_at(lease: &Lease) -> Instant {
-    let reason = lease.lost().await;
+    let reason = lost(lease).await;
     let told_at = now();
     assert_eq!(reason, Reason::Deadline);
     lease.check().expect_err("it is lost");
@@ -202,30 +202,6 @@ async fn scripts_that_are_forgotten_between_batches_lose_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_restarts_empty_loses_each_of_1000_leases_once() {
-    let mut server = RedisServer::start().await;
-    let client = client(&server.url()).await;
-    let mut leases = Vec::new();
-    for index in 0..1_000 {
-        leases.push(take(&client, &format!("n{index}")).await);
-    }
-    let deadlines: Vec<_> = leases
-        .iter()
-        .map(|lease| lease.term().expect("held").deadline())
-        .collect();
-    server.restart_empty().await;
-    for (lease, deadline) in leases.iter().zip(deadlines) {
-        assert_eq!(lease.lost().await, Reason::Refused, "{}", lease.name());
-        assert!(now() < deadline, "told by the deadline, not by a renewal");
-    }
-    for lease in leases {
-        assert_eq!(lease.release().await, Ending::AlreadyLost);
-    }
-    // Nothing was created anew by a renewal.
-    assert_eq!(server.keys().await, [""; 0]);
-}
-
-#[tokio::test]
 async fn a_hung_server_does_not_touch_the_leases_of_another() {
     let (hung, healthy) = (RedisServer::start().await, RedisServer::start().await);
     let on_hung = client(&hung.url()).await;
@@ -233,7 +209,7 @@ async fn a_hung_server_does_not_touch_the_leases_of_another() {
     let doomed = take(&on_hung, "a").await;
     let safe = take(&on_healthy, "a").await;
     hung.pause();
-    assert_eq!(doomed.lost().await, Reason::Deadline);
+    assert_eq!(lost(&doomed).await, Reason::Deadline);
     assert_eq!(safe.state(), State::Held);
     let waiter = on_hung.claim("b").acquire_within(TTL / 4).await;
     waiter.expect_err("its server is stopped");
@@ -250,7 +226,7 @@ async fn a_clock_that_jumps_past_the_ttl_is_told_at_the_next_renewal() {
     renewed(&lease).await;
     let start = now();
     server.step_clock(60_000).await;
-    let reason = lease.lost().await;
+    let reason = lost(&lease).await;
     assert!(
         matches!(reason, Reason::Refused | Reason::Deadline),
         "{reason:?}"

@@ -12,6 +12,7 @@ mod hazards;
 mod holder;
 mod lost_replies;
 mod notices;
+mod restart;
 mod rights;
 mod scripts;
 mod tokens;

@@ -8,6 +8,7 @@ use leasehold::internals::signal::Signal;
 use leasehold::term::{Instant, Timing, request_limit};
 
 use super::ledger::{Guard, Promise};
+use super::limits;
 use super::network::{Body, Reply};
 use super::planted::{self, Bug};
 use super::process::{Call, Process};
@@ -33,9 +34,10 @@ impl Process {
             true => Timing::new(timing.ttl(), Some(Duration::from_nanos(1))).expect("valid"),
             false => *timing,
         };
-        let enrolled = self
-            .schedule
-            .enroll(name.clone(), holder, timing, *limits, signal.clone());
+        let asked_for = limits::asked_for(stage, *limits);
+        let enrolled =
+            self.schedule
+                .enroll(name.clone(), holder, timing, asked_for, signal.clone());
         let is_open = enrolled.is_some();
         stage.ledger.check(
             Promise::EveryEnrollmentEndsOnce,
@@ -152,9 +154,11 @@ impl Process {
             signal: signal.clone(),
             token,
             granted_at: sent_at,
+            progressed_at: sent_at,
             until: timing.term(sent_at).deadline(),
             is_lost: false,
             is_tried: false,
+            tried_at: sent_at,
         };
         stage.note(|| format!("p{} holds {name} as {holder} token={token}", self.id));
         stage.ledger.check_guard(stage.now, holder, &guard);
@@ -169,6 +173,7 @@ impl Process {
         self.plan(stage, slot, stage.plan.timing.ttl() * 2, Act::Leave);
         self.plan(stage, slot, stage.plan.timing.ttl(), Act::Check);
         self.progress(stage, slot);
+        self.watch_limits(stage, slot, version);
     }
 
     /// The claim's future is dropped.

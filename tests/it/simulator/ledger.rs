@@ -22,7 +22,9 @@ pub(super) enum Promise {
     EveryLossToldInTime,
     ALossIsFinal,
     ALossHasItsReason,
+    LimitsOfTheHolderAreKept,
     NoRenewalAfterAnExit,
+    NoStormOfRenewals,
     NoReleaseWhileTheGuardIsThere,
     NoLeaseForgotten,
     TransientFaultsLoseNothing,
@@ -34,13 +36,15 @@ pub(super) enum Promise {
 }
 
 impl Promise {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::NoYesWhileTheStoreCouldGrantToAnother,
         Self::NoDeadlinePastItsArithmetic,
         Self::EveryLossToldInTime,
         Self::ALossIsFinal,
         Self::ALossHasItsReason,
+        Self::LimitsOfTheHolderAreKept,
         Self::NoRenewalAfterAnExit,
+        Self::NoStormOfRenewals,
         Self::NoReleaseWhileTheGuardIsThere,
         Self::NoLeaseForgotten,
         Self::TransientFaultsLoseNothing,
@@ -80,11 +84,15 @@ pub(super) struct Guard {
     pub(super) signal: Arc<Signal>,
     pub(super) token: Token,
     pub(super) granted_at: Instant,
+    /// When its holder last showed progress.
+    pub(super) progressed_at: Instant,
     /// The deadline by plain arithmetic over every reply that came.
     pub(super) until: Instant,
     pub(super) is_lost: bool,
     /// Whether a renewal was sent since the last one that was confirmed, or its process was paused.
     pub(super) is_tried: bool,
+    /// When the last renewal was sent.
+    pub(super) tried_at: Instant,
 }
 
 /// A claim that nobody holds any more.
@@ -181,13 +189,33 @@ impl Ledger {
         }
     }
 
-    /// A renewal is sent. Answers whether anybody holds this lease.
-    pub(super) fn tried(&mut self, holder: Holder) -> bool {
+    /// The work of this holder goes on.
+    pub(super) fn progressed(&mut self, holder: Holder, shown: Instant) {
+        if let Some(guard) = self.guards.get_mut(&holder) {
+            guard.progressed_at = shown;
+        }
+    }
+
+    /// A renewal is sent: by somebody who holds this lease, and not on the heels of the last one.
+    pub(super) fn tried(&mut self, at: Real, name: &Name, holder: Holder, shown: Instant) {
         let guard = self.guards.get_mut(&holder);
-        guard.is_some_and(|guard| {
-            guard.is_tried = true;
-            !guard.is_lost
-        })
+        let (is_held, waited) = match guard {
+            None => (false, None),
+            Some(guard) => {
+                let before = std::mem::replace(&mut guard.tried_at, shown);
+                let pause = (guard.timing.ttl() / 50).max(Duration::from_millis(10));
+                guard.is_tried = true;
+                (!guard.is_lost, Some((shown.since(before), pause)))
+            }
+        };
+        self.check(Promise::NoRenewalAfterAnExit, at, is_held, || {
+            format!("{name} of {holder} is renewed")
+        });
+        // A step of the server's clock moves what is planned.
+        let is_calm = self.is_hurried() || waited.is_none_or(|(waited, pause)| waited >= pause);
+        self.check(Promise::NoStormOfRenewals, at, is_calm, || {
+            format!("{name} of {holder} is renewed again after {waited:?}")
+        });
     }
 
     /// A process stands still, so it cannot be blamed for what it does not send.
@@ -265,7 +293,7 @@ impl Ledger {
         };
         guard.is_lost = true;
         let (limits, until, is_tried) = (guard.limits, guard.until, guard.is_tried);
-        let idle = shown.since(guard.signal.progress());
+        let idle = shown.since(guard.progressed_at);
         let held_for = shown.since(guard.granted_at);
         let is_right = match loss.reason {
             // A clock that jumped may have taken something off.

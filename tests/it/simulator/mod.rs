@@ -13,6 +13,7 @@
 
 mod claim;
 mod ledger;
+mod limits;
 mod network;
 mod plan;
 mod planted;

@@ -40,12 +40,14 @@ pub(super) enum Bug {
     OneErrorFailsItsBatch,
     /// A turn forgets one of the leases that are due.
     TurnSkipsALease,
+    /// What the holder allows itself is not heeded.
+    LimitsForgotten,
     /// After a fork both processes draw the same holders.
     HolderReusedAfterFork,
 }
 
 impl Bug {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::DeadlineFromTheReply,
         Self::NoMargin,
         Self::LateReplyRevives,
@@ -59,6 +61,7 @@ impl Bug {
         Self::JitterPastTheDeadline,
         Self::OneErrorFailsItsBatch,
         Self::TurnSkipsALease,
+        Self::LimitsForgotten,
         Self::HolderReusedAfterFork,
     ];
 
@@ -78,6 +81,7 @@ impl Bug {
             Self::WithdrawAfterRelease => Promise::NoRenewalAfterAnExit,
             Self::ReleaseAtLoss => Promise::NoReleaseWhileTheGuardIsThere,
             Self::TurnSkipsALease => Promise::NoLeaseForgotten,
+            Self::LimitsForgotten => Promise::LimitsOfTheHolderAreKept,
             Self::HolderReusedAfterFork => Promise::TokensRise,
         }
     }

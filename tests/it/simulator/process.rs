@@ -93,6 +93,7 @@ impl Process {
             Happening::GiveUp(call) => self.replied(stage, call, None),
             Happening::Act(slot, version, act) => self.act(stage, slot, version, act),
             Happening::Due(slot, version) => self.check_told(stage, slot, version),
+            Happening::UsedUp(slot, version) => self.check_limits(stage, slot, version),
         }
     }
 
@@ -103,7 +104,9 @@ impl Process {
         };
         stage.rng.shuffle(&mut happened);
         // Whether the loop's timer or a reply comes first is open; whether anybody was told is looked at after both.
-        happened.sort_by_key(|happening| matches!(happening, Happening::Due(..)));
+        happened.sort_by_key(|happening| {
+            matches!(happening, Happening::Due(..) | Happening::UsedUp(..))
+        });
         for happening in happened {
             self.happen(stage, happening);
         }
@@ -177,13 +180,10 @@ impl Process {
     fn send_batch(&mut self, stage: &mut Stage, mut batch: Batch) {
         planted::skip(stage, &mut batch);
         let renewals = Rc::new(batch.renewals.clone());
+        let shown = stage.shown(self.id);
         for renewal in renewals.iter() {
-            let is_held = stage.ledger.tried(renewal.holder);
-            stage
-                .ledger
-                .check(Promise::NoRenewalAfterAnExit, stage.now, is_held, || {
-                    format!("{} of {} is renewed", renewal.name, renewal.holder)
-                });
+            let (name, holder) = (&renewal.name, renewal.holder);
+            stage.ledger.tried(stage.now, name, holder, shown);
         }
         let (limit, sent_at) = (batch.limit, batch.sent_at);
         let put_off = planted::put_off(stage);

@@ -147,9 +147,9 @@ impl Process {
         let Some(most) = self.slots[slot].limits.progress_within else {
             return;
         };
-        self.slots[slot]
-            .signal()
-            .note_progress(stage.shown(self.id));
+        let now = stage.shown(self.id);
+        self.slots[slot].signal().note_progress(now);
+        stage.ledger.progressed(self.slots[slot].holder(), now);
         if stage.rng.u8(..10) > 0 {
             self.plan(stage, slot, most * 9 / 10, Act::Progress);
         }

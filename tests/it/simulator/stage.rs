@@ -48,6 +48,8 @@ pub(super) enum Happening {
     Act(usize, u32, Act),
     /// The deadline of this slot's lease has come, perhaps.
     Due(usize, u32),
+    /// What the holder of this slot's lease allowed itself is used up, perhaps.
+    UsedUp(usize, u32),
 }
 
 /// What a user does.

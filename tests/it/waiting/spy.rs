@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use leasehold::store::memory::Memory;
 use leasehold::store::{
-    Answer, Claim, Clock, Error, ErrorKind, Eviction, Held, Holder, Name, Notice, Notices, Release,
-    Renewal, Renewed, Reply, Store,
+    Answer, Claim, Error, ErrorKind, Held, Holder, Name, Notice, Notices, Release, Reply, Store,
 };
 use uuid::Uuid;
+
+use crate::harness::forward::forward;
 
 /// A store in memory that is watched. Clones are one store.
 #[derive(Debug, Clone)]
@@ -87,9 +88,7 @@ impl Spy {
 }
 
 impl Store for Spy {
-    fn clock(&self) -> Arc<dyn Clock> {
-        self.memory.clock()
-    }
+    forward!(memory: clock renew inspect list evict close);
 
     fn location(&self) -> String {
         "a spy".into()
@@ -107,10 +106,6 @@ impl Store for Spy {
             tokio::task::yield_now().await;
             self.memory.acquire(claim, limit).await
         })
-    }
-
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
-        self.memory.renew(batch, limit)
     }
 
     fn release<'a>(
@@ -153,33 +148,8 @@ impl Store for Spy {
         })
     }
 
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        limit: Duration,
-    ) -> Reply<'a, Result<Option<Held>, Error>> {
-        self.memory.inspect(name, limit)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
-        self.memory.list(prefix, limit)
-    }
-
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> Reply<'a, Result<bool, Error>> {
-        self.memory.evict(name, how, limit)
-    }
-
     fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        self.memory.close()
     }
 }
 

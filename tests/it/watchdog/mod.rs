@@ -8,21 +8,19 @@ mod threads;
 mod told;
 mod unruly;
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use leasehold::store::Store;
 use leasehold::{Attempt, Client, Lease};
 
 use self::unruly::Unruly;
+use crate::harness::alone::alone;
 
 /// Short, so that a test takes a few of them; long enough for a busy machine.
 const TTL: Duration = Duration::from_millis(600);
 const MARGIN: Duration = Duration::from_millis(60);
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Set only for a test that runs in a process of its own.
-const ALONE: &str = "LEASEHOLD_TEST_ALONE";
 
 async fn client(store: &Unruly) -> Client {
     let builder = Client::builder().store(store.clone());
@@ -58,26 +56,6 @@ async fn until_free(store: &Unruly, name: &str) {
     tokio::time::timeout(LIMIT, free)
         .await
         .expect("it is freed");
-}
-
-/// Runs the body of this test in a process of its own, because it changes what all tests of a process share.
-fn alone(test: &str, body: impl FnOnce()) {
-    if std::env::var_os(ALONE).is_some() {
-        body();
-        return;
-    }
-    let own = std::env::current_exe().expect("the test binary");
-    let mut command = Command::new(own);
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
-    let ended = command
-        .env(ALONE, "1")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let output = String::from_utf8_lossy(&ended.stdout);
-    let errors = String::from_utf8_lossy(&ended.stderr);
-    let is_passed = ended.status.success() && output.contains("1 passed");
-    assert!(is_passed, "{output}\n{errors}");
 }
 
 fn runtime() -> tokio::runtime::Runtime {

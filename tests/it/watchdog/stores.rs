@@ -1,11 +1,30 @@
-//! A store that hangs, panics, answers too little, or fails for one name.
+//! When a store is asked, and what becomes of a store that hangs, panics, answers too little, or fails for one name.
 
 use std::sync::atomic::Ordering;
 
-use leasehold::{Ending, Name, Reason};
+use leasehold::{Client, Ending, ErrorKind, Name, Outage, Reason};
+use tokio::time::timeout;
 
 use super::unruly::Unruly;
 use super::{LIMIT, client, held, renewed, until_free};
+use crate::harness::wait::lost;
+
+/// A client whose leases do not run out while a test waits for their release.
+async fn with_long_leases(store: &Unruly) -> Client {
+    let builder = Client::builder().store(store.clone()).ttl(LIMIT * 2);
+    builder.build().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_term_is_counted_from_before_the_store_was_asked() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    let lease = held(&client, "a").await;
+    let granted = lease.term().unwrap();
+    assert!(granted.sent_at() <= *store.manners.asked_at.lock().unwrap());
+    let renewed = lease.renewed_past(granted.deadline()).await.unwrap();
+    assert!(renewed.sent_at() <= *store.manners.asked_at.lock().unwrap());
+}
 
 #[tokio::test]
 async fn a_batch_that_hangs_for_ever_is_given_up_and_sent_again() {
@@ -38,12 +57,58 @@ async fn batches_that_hang_leave_room_for_a_lease_that_is_taken_meanwhile() {
 }
 
 #[tokio::test]
+async fn a_claim_that_hangs_for_ever_is_given_up_and_released() {
+    let store = Unruly::new();
+    let client = with_long_leases(&store).await;
+    store.manners.hang_next_claims.store(1, Ordering::SeqCst);
+    let attempt = timeout(LIMIT, client.try_acquire("a")).await;
+    let error = attempt.expect("it is given up").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    until_free(&store, "a").await;
+}
+
+#[tokio::test]
+async fn a_wait_outlasts_a_claim_that_hangs_for_ever() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    store.manners.hang_next_claims.store(1, Ordering::SeqCst);
+    let request = client.claim("a").on_outage(Outage::WaitOut);
+    let lease = timeout(LIMIT, request.acquire()).await;
+    lease.expect("asked again").unwrap().check().unwrap();
+}
+
+#[tokio::test]
+async fn a_release_that_hangs_for_ever_is_given_up_and_sent_again() {
+    let store = Unruly::new();
+    let client = with_long_leases(&store).await;
+    let lease = held(&client, "a").await;
+    store.manners.hang_next_releases.store(1, Ordering::SeqCst);
+    let ending = timeout(LIMIT, lease.release()).await;
+    assert_eq!(ending.expect("it is given up"), Ending::Unknown);
+    until_free(&store, "a").await;
+    assert!(client.shutdown(LIMIT).await, "nothing is left");
+}
+
+#[tokio::test]
+async fn a_release_that_fails_is_sent_again() {
+    let store = Unruly::new();
+    let client = with_long_leases(&store).await;
+    let [released, dropped] = [held(&client, "a").await, held(&client, "b").await];
+    store.manners.fail_next_releases.store(1, Ordering::SeqCst);
+    assert_eq!(released.release().await, Ending::Unknown);
+    until_free(&store, "a").await;
+    store.manners.fail_next_releases.store(1, Ordering::SeqCst);
+    drop(dropped);
+    until_free(&store, "b").await;
+}
+
+#[tokio::test]
 async fn a_store_that_answers_too_little_leaves_the_rest_unknown() {
     let store = Unruly::new();
     let client = client(&store).await;
     store.manners.answers.store(0, Ordering::SeqCst);
-    let lost = held(&client, "lost").await;
-    assert_eq!(lost.lost().await, Reason::Deadline);
+    let doomed = held(&client, "doomed").await;
+    assert_eq!(lost(&doomed).await, Reason::Deadline);
     let kept = held(&client, "kept").await;
     let term = kept.term().unwrap();
     tokio::time::sleep(super::TTL / 2).await;
@@ -63,7 +128,7 @@ async fn one_name_that_fails_costs_one_lease() {
     }
     let bad = Name::new("n7").unwrap();
     store.manners.poisoned.lock().unwrap().insert(bad);
-    assert_eq!(leases[7].lost().await, Reason::Deadline);
+    assert_eq!(lost(&leases[7]).await, Reason::Deadline);
     for (index, lease) in leases.iter().enumerate() {
         assert_eq!(lease.check().is_ok(), index != 7, "{lease:?}");
     }

@@ -7,6 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::unruly::Unruly;
 use super::{alone, client, held};
+use crate::harness::wait::lost;
 
 /// Lets this process map only so much more memory; a thread needs two megabytes for its stack.
 fn leave_memory(more: Option<u64>) {
@@ -48,7 +49,7 @@ async fn a_thread_that_dies_cancels_every_holder_and_takes_no_more_in() {
     let leases = [held(&client, "a").await, held(&client, "b").await];
     store.manners.clock.is_cracked.store(true, Ordering::SeqCst);
     for lease in &leases {
-        assert_eq!(lease.lost().await, Reason::WatchdogDied);
+        assert_eq!(lost(lease).await, Reason::WatchdogDied);
         assert_eq!(lease.check().unwrap_err().kind(), ErrorKind::Lost);
     }
     let error = client.try_acquire("c").await.unwrap_err();

@@ -14,6 +14,7 @@ use metrics::{
 
 use super::unruly::Unruly;
 use super::{LIMIT, alone, client, held, runtime};
+use crate::harness::wait::lost;
 
 /// Counts held leases as the gauge is told.
 #[derive(Debug, Clone, Default)]
@@ -88,7 +89,7 @@ fn every_lease_that_ends_is_counted_out_once() {
                     .evict(refused.name(), Eviction::Now, LIMIT)
                     .await
                     .unwrap();
-                refused.lost().await;
+                lost(&refused).await;
                 gauge.reaches(0).await;
                 drop(refused);
 

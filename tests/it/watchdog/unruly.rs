@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::clock::{Clock, Monotonic};
+use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::memory::Memory;
-use leasehold::store::{
-    Answer, Claim, Eviction, Held, Outcome, Release, Renewal, Renewed, Reply, Store,
-};
+use leasehold::store::{Answer, Claim, Outcome, Release, Renewal, Renewed, Reply, Store};
 use leasehold::{Error, ErrorKind, Holder, Name};
+
+use crate::harness::forward::forward;
 
 /// The store. Clones share their leases and their manners.
 #[derive(Debug, Clone)]
@@ -26,6 +26,12 @@ pub(super) struct Manners {
     pub(super) hangs: AtomicBool,
     /// So many of the next renewals never end.
     pub(super) hang_next: AtomicU32,
+    /// So many of the next claims are carried out and never end.
+    pub(super) hang_next_claims: AtomicU32,
+    /// So many of the next releases never begin, and never end.
+    pub(super) hang_next_releases: AtomicU32,
+    /// So many of the next releases fail at once.
+    pub(super) fail_next_releases: AtomicU32,
     /// So many of the next renewals panic.
     pub(super) panic_next_renewals: AtomicU32,
     /// So many of the next releases panic.
@@ -38,6 +44,8 @@ pub(super) struct Manners {
     pub(super) poisoned: Mutex<HashSet<Name>>,
     /// By how many milliseconds the server's clock is ahead; none: it tells no time.
     pub(super) ahead_ms: Mutex<Option<u64>>,
+    /// When the last claim or batch of renewals was here.
+    pub(super) asked_at: Mutex<Instant>,
     /// The clock that leases are measured by.
     pub(super) clock: Arc<Fragile>,
 }
@@ -54,14 +62,14 @@ fn is_watchdog() -> bool {
 }
 
 impl Clock for Fragile {
-    fn now(&self) -> leasehold::clock::Instant {
+    fn now(&self) -> Instant {
         if is_watchdog() && self.is_cracked.swap(false, Ordering::SeqCst) {
             panic!("the clock is broken, as it was told");
         }
         Monotonic.now()
     }
 
-    fn sleep_until(&self, at: leasehold::clock::Instant) -> leasehold::clock::Sleep<'_> {
+    fn sleep_until(&self, at: Instant) -> leasehold::clock::Sleep<'_> {
         static CLOCK: Monotonic = Monotonic;
         Box::pin(async move {
             while is_watchdog() && self.is_slow.load(Ordering::SeqCst) {
@@ -84,12 +92,16 @@ impl Unruly {
             manners: Arc::new(Manners {
                 hangs: AtomicBool::new(false),
                 hang_next: AtomicU32::new(0),
+                hang_next_claims: AtomicU32::new(0),
+                hang_next_releases: AtomicU32::new(0),
+                fail_next_releases: AtomicU32::new(0),
                 panic_next_renewals: AtomicU32::new(0),
                 panic_next_releases: AtomicU32::new(0),
                 panic_next_connections: AtomicU32::new(0),
                 answers: AtomicUsize::new(usize::MAX),
                 poisoned: Mutex::default(),
                 ahead_ms: Mutex::default(),
+                asked_at: Mutex::new(Instant::ZERO),
                 clock,
             }),
         }
@@ -103,7 +115,12 @@ impl Unruly {
         taken.is_ok()
     }
 
+    fn asked(&self) {
+        *self.manners.asked_at.lock().unwrap() = Monotonic.now();
+    }
+
     async fn renew_badly(&self, batch: &[Renewal], limit: Duration) -> Renewed {
+        self.asked();
         let manners = &self.manners;
         assert!(
             !Self::is_next(&manners.panic_next_renewals),
@@ -129,12 +146,10 @@ impl Unruly {
 }
 
 impl Store for Unruly {
+    forward!(memory: location inspect list evict close);
+
     fn clock(&self) -> Arc<dyn Clock> {
         self.manners.clock.clone()
-    }
-
-    fn location(&self) -> String {
-        self.memory.location()
     }
 
     fn acquire<'a>(
@@ -142,7 +157,14 @@ impl Store for Unruly {
         claim: &'a Claim,
         limit: Duration,
     ) -> Reply<'a, Result<Answer, Error>> {
-        self.memory.acquire(claim, limit)
+        Box::pin(async move {
+            self.asked();
+            let answer = self.memory.acquire(claim, limit).await;
+            if Self::is_next(&self.manners.hang_next_claims) {
+                std::future::pending::<()>().await;
+            }
+            answer
+        })
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
@@ -158,37 +180,19 @@ impl Store for Unruly {
     ) -> Reply<'a, Result<Release, Error>> {
         let is_next = Self::is_next(&self.manners.panic_next_releases);
         assert!(!is_next, "the store is broken, as it was told");
+        if Self::is_next(&self.manners.fail_next_releases) {
+            let error = Error::new(ErrorKind::Unavailable, "the store is down, as it was told");
+            return Box::pin(async { Err(error) });
+        }
+        if Self::is_next(&self.manners.hang_next_releases) {
+            return Box::pin(std::future::pending());
+        }
         self.memory.release(name, holder, keep_for, limit)
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        limit: Duration,
-    ) -> Reply<'a, Result<Option<Held>, Error>> {
-        self.memory.inspect(name, limit)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
-        self.memory.list(prefix, limit)
-    }
-
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> Reply<'a, Result<bool, Error>> {
-        self.memory.evict(name, how, limit)
     }
 
     fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
         let is_next = Self::is_next(&self.manners.panic_next_connections);
         assert!(!is_next, "the store is broken, as it was told");
         Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        self.memory.close()
     }
 }

@@ -118,6 +118,18 @@ fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
 }
 
 #[test]
+fn a_release_of_the_users_that_fails_soon_is_repeated_before_it_would_be_taken_over() {
+    let mut bench = Bench::new();
+    let (key, _) = bench.held(START);
+    let (attempt, _) = bench.schedule.withdraw(key, at(1), None, ms(3_000));
+    let attempt = attempt.expect("something to release");
+    assert_eq!(bench.next(), at(3_001));
+    let is_earlier = bench.schedule.settle_release((key, attempt), false, at(2));
+    assert!(is_earlier, "the loop is to be woken");
+    departure(&mut bench, at(1_002));
+}
+
+#[test]
 fn a_name_is_kept_once_by_a_release_that_was_answered() {
     let mut bench = Bench::new();
     let (key, _) = bench.enroll(START, Limits::default());

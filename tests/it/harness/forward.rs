@@ -1,0 +1,82 @@
+//! For a store that wraps another one: it spells out only what it does in its own way.
+
+/// The named methods of `Store`, each handed on to the store in this field: `forward!(memory: inspect list)`.
+macro_rules! forward {
+    ($inner:ident: $($method:ident)+) => {
+        $(forward!(@$method $inner);)+
+    };
+    (@clock $inner:ident) => {
+        fn clock(&self) -> std::sync::Arc<dyn leasehold::clock::Clock> {
+            self.$inner.clock()
+        }
+    };
+    (@location $inner:ident) => {
+        fn location(&self) -> String {
+            self.$inner.location()
+        }
+    };
+    (@acquire $inner:ident) => {
+        fn acquire<'a>(
+            &'a self,
+            claim: &'a leasehold::store::Claim,
+            limit: std::time::Duration,
+        ) -> leasehold::store::Reply<'a, Result<leasehold::store::Answer, leasehold::Error>> {
+            self.$inner.acquire(claim, limit)
+        }
+    };
+    (@renew $inner:ident) => {
+        fn renew<'a>(
+            &'a self,
+            batch: &'a [leasehold::store::Renewal],
+            limit: std::time::Duration,
+        ) -> leasehold::store::Reply<'a, leasehold::store::Renewed> {
+            self.$inner.renew(batch, limit)
+        }
+    };
+    (@release $inner:ident) => {
+        fn release<'a>(
+            &'a self,
+            name: &'a leasehold::Name,
+            holder: leasehold::Holder,
+            keep_for: Option<std::time::Duration>,
+            limit: std::time::Duration,
+        ) -> leasehold::store::Reply<'a, Result<leasehold::store::Release, leasehold::Error>> {
+            self.$inner.release(name, holder, keep_for, limit)
+        }
+    };
+    (@inspect $inner:ident) => {
+        fn inspect<'a>(
+            &'a self,
+            name: &'a leasehold::Name,
+            limit: std::time::Duration,
+        ) -> leasehold::store::Reply<'a, Result<Option<leasehold::store::Held>, leasehold::Error>> {
+            self.$inner.inspect(name, limit)
+        }
+    };
+    (@list $inner:ident) => {
+        fn list<'a>(
+            &'a self,
+            prefix: &'a str,
+            limit: std::time::Duration,
+        ) -> leasehold::store::Reply<'a, Result<Vec<leasehold::store::Held>, leasehold::Error>> {
+            self.$inner.list(prefix, limit)
+        }
+    };
+    (@evict $inner:ident) => {
+        fn evict<'a>(
+            &'a self,
+            name: &'a leasehold::Name,
+            how: leasehold::store::Eviction,
+            limit: std::time::Duration,
+        ) -> leasehold::store::Reply<'a, Result<bool, leasehold::Error>> {
+            self.$inner.evict(name, how, limit)
+        }
+    };
+    (@close $inner:ident) => {
+        fn close(&self) -> leasehold::store::Reply<'_, ()> {
+            self.$inner.close()
+        }
+    };
+}
+
+pub(crate) use forward;
