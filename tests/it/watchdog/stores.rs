@@ -57,6 +57,21 @@ async fn batches_that_hang_leave_room_for_a_lease_that_is_taken_meanwhile() {
 }
 
 #[tokio::test]
+async fn a_grant_whose_token_fell_is_refused_and_released() {
+    let store = Unruly::new();
+    let client = with_long_leases(&store).await;
+    let before = held(&client, "a").await;
+    let token = before.token();
+    assert_eq!(before.release().await, Ending::Released);
+    store.manners.forgets_tokens.store(true, Ordering::SeqCst);
+    let error = client.try_acquire("a").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    let facts = format!("lease=a token=1 seen={token}");
+    assert!(error.to_string().ends_with(&facts), "{error}");
+    until_free(&store, "a").await;
+}
+
+#[tokio::test]
 async fn a_claim_that_hangs_for_ever_is_given_up_and_released() {
     let store = Unruly::new();
     let client = with_long_leases(&store).await;

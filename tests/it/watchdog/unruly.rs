@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::memory::Memory;
-use leasehold::store::{Answer, Claim, Outcome, Release, Renewal, Renewed, Reply, Store};
-use leasehold::{Error, ErrorKind, Holder, Name};
+use leasehold::store::{Answer, Claim, Grant, Outcome, Release, Renewal, Renewed, Reply, Store};
+use leasehold::{Error, ErrorKind, Holder, Name, Token};
 
 use crate::harness::forward::forward;
 
@@ -28,6 +28,8 @@ pub(super) struct Manners {
     pub(super) hang_next: AtomicU32,
     /// So many of the next claims are carried out and never end.
     pub(super) hang_next_claims: AtomicU32,
+    /// Every grant has the first token.
+    pub(super) forgets_tokens: AtomicBool,
     /// So many of the next releases never begin, and never end.
     pub(super) hang_next_releases: AtomicU32,
     /// So many of the next releases fail at once.
@@ -93,6 +95,7 @@ impl Unruly {
                 hangs: AtomicBool::new(false),
                 hang_next: AtomicU32::new(0),
                 hang_next_claims: AtomicU32::new(0),
+                forgets_tokens: AtomicBool::new(false),
                 hang_next_releases: AtomicU32::new(0),
                 fail_next_releases: AtomicU32::new(0),
                 panic_next_renewals: AtomicU32::new(0),
@@ -163,7 +166,13 @@ impl Store for Unruly {
             if Self::is_next(&self.manners.hang_next_claims) {
                 std::future::pending::<()>().await;
             }
-            answer
+            match answer {
+                Ok(Answer::Granted(_)) if self.manners.forgets_tokens.load(Ordering::SeqCst) => {
+                    let first = Token::new(1).expect("valid");
+                    Ok(Answer::Granted(Grant::new(first)))
+                }
+                answer => answer,
+            }
         })
     }
 
