@@ -188,7 +188,6 @@ impl Redis {
         reply::evicted(&reply.await?)
     }
 
-    /// The same store on a connection of its own, beside the pool.
     async fn try_leave(&self, name: &Name, client: Uuid, limit: Duration) -> Result<(), Failure> {
         let mut call = SCRIPTS.leave.call(3, 3, 128 + 3 * Name::MAX_BYTES);
         call.arg(self.keys.lease(name))
@@ -201,6 +200,7 @@ impl Redis {
         reply::left(&reply.await?)
     }
 
+    /// The same store on a connection of its own, beside the pool.
     async fn beside(&self) -> Result<Arc<dyn Store>, Error> {
         if self.server.lane.is_closed() {
             return Err(self.error_of_all(Failure::Closed, "connect"));
