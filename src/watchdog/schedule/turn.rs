@@ -11,8 +11,7 @@ use crate::store::Renewal;
 use crate::term::{self, Instant};
 use crate::watchdog::signal::{Reason, Signal};
 
-/// Leases looked at to fill a batch: enough that a few of another kind between them do not leave it half empty. As many
-/// fall due in one turn: more than are sent, and few enough that the store never runs out of batches meanwhile.
+/// Leases looked at to fill a batch: enough that a few of another kind between them do not leave it half empty.
 const LOOKED_AT: usize = 4 * BATCH;
 
 /// What is to be done now. The loop carries it out, in this order.
@@ -117,7 +116,7 @@ impl Schedule {
 
     fn fall_due(&mut self, now: Instant) {
         let mut fallen = Vec::new();
-        while fallen.len() < LOOKED_AT
+        while fallen.len() < STEPS_PER_TURN
             && let Some(&(at, key)) = self.renewals.first()
             && at <= now
         {
