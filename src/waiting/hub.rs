@@ -23,8 +23,6 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Hub {
     shared: Arc<Shared>,
-    /// Whose thread it is; the child of a fork holds nothing.
-    origin: Origin,
 }
 
 /// What the waiters and the hub's thread share.
@@ -38,6 +36,8 @@ pub(super) struct Shared {
     pub(super) closing: Notify,
     /// Tells the thread that a line in the store is to be left.
     pub(super) leaving: Notify,
+    /// Whose lines these are; the child of a fork leaves none of them.
+    origin: Origin,
 }
 
 impl Hub {
@@ -50,8 +50,8 @@ impl Hub {
                 client,
                 closing: Notify::new(),
                 leaving: Notify::new(),
+                origin,
             }),
-            origin,
         }
     }
 
@@ -83,7 +83,7 @@ impl Hub {
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        if !self.origin.is_elsewhere() {
+        if !self.shared.origin.is_elsewhere() {
             self.close();
         }
     }
@@ -152,12 +152,13 @@ impl Place {
         lines.entry(&self.key).line.look_now(self.ticket)
     }
 
-    /// How the client stands in the store's line, for the first waiter's claim.
-    pub(crate) fn standing(&self) -> Option<Standing> {
+    /// How the client stands in the store's line, for the first waiter's claim. From when that leaves on, the client may
+    /// stand there, whether or not anybody hears the answer.
+    pub(crate) fn stand(&self) -> Option<Standing> {
         if self.key.order == Order::Any {
             return None;
         }
-        let others = self.shared.lines().entry(&self.key).line.len() - 1;
+        let others = self.shared.lines().stand(&self.key);
         Some(Standing::new(u32::try_from(others).unwrap_or(u32::MAX)))
     }
 
@@ -205,7 +206,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.has_left {
+        if self.has_left || self.shared.origin.is_elsewhere() {
             return;
         }
         let (wake, has_leaving) = {
@@ -215,6 +216,7 @@ impl Drop for Place {
         };
         wake.now();
         if has_leaving {
+            Shared::listen(&self.shared);
             self.shared.leaving.notify_one();
         }
     }
@@ -225,10 +227,15 @@ impl Shared {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a name that somebody waits for; the first time, starts the thread.
+    /// Follows a name that somebody waits for.
     fn listen_for(shared: &Arc<Self>, key: &Key) {
+        shared.lines().follow(key);
+        Self::listen(shared);
+    }
+
+    /// Starts the thread, the first time.
+    fn listen(shared: &Arc<Self>) {
         let mut lines = shared.lines();
-        lines.follow(key);
         if matches!(lines.hearing, Hearing::Never) && !lines.is_closed {
             lines.hearing = Hearing::Starting;
             let listener = Listener::new(shared.clone());
