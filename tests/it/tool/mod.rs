@@ -20,6 +20,7 @@ mod service;
 mod signals;
 mod store_faults;
 mod terminal;
+mod turns;
 mod watching;
 
 use std::fs;

@@ -74,7 +74,7 @@ pub async fn acquire(
 }
 
 fn request(client: &Client, plan: &Plan) -> Request {
-    let mut request = client.claim(plan.name.as_str());
+    let mut request = client.claim(plan.name.as_str()).order(plan.order);
     if let Some(floor) = plan.floor {
         request = request.floor(floor);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::store::Info;
 use leasehold::term::Timing;
-use leasehold::{Name, Token};
+use leasehold::{Name, Order, Token};
 
 use crate::args;
 use crate::exit::Failure;
@@ -20,6 +20,7 @@ pub struct Plan {
     pub timing: Timing,
     pub pace: Pace,
     pub patience: Patience,
+    pub order: Order,
     pub label: Option<String>,
     pub group: Option<String>,
     pub store: Choice,
@@ -64,6 +65,10 @@ impl Plan {
                 (true, _) => Patience::None,
                 (false, Some(limit)) => Patience::Limited(limit),
                 (false, None) => Patience::Unlimited,
+            },
+            order: match arguments.fair {
+                true => Order::Fair,
+                false => Order::Any,
             },
             label: arguments.label,
             group: arguments.group,
