@@ -237,7 +237,7 @@ impl<'a> Hold<'a> {
             Event::Exited { end, cause } => {
                 self.outcome.end = Some((end, cause));
                 self.service.stopping();
-                say::detail("ended", format_args!("the command ended {end:?}"));
+                say::detail("ended", format_args!("the command {end}"));
             }
             Event::Suspended => self.suspend(),
             Event::Gone { strays } => return Some(Ok(self.gone(strays))),
