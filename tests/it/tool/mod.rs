@@ -65,6 +65,7 @@ impl Place {
                 "LEASEHOLD_STORE",
                 format!("sqlite:{}", self.store().display()),
             )
+            .env_remove("RUST_LOG")
             .env("XDG_RUNTIME_DIR", self.0.path())
             .env("XDG_CONFIG_HOME", self.path("config"))
             .stdin(Stdio::null());
