@@ -118,7 +118,7 @@ pub struct Run {
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
 
-    /// Say only why the tool fails
+    /// Say only why the tool failed, or ended the job; that somebody else holds the name is left to the exit code
     #[arg(short, long)]
     pub quiet: bool,
 }

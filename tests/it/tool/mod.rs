@@ -13,6 +13,7 @@ mod limits;
 mod loss;
 mod operators;
 mod pages;
+mod quiet;
 mod redis;
 mod reports;
 mod server;

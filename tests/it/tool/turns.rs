@@ -24,7 +24,7 @@ impl Place {
         run
     }
 
-    fn has_line(&self, clients: u32) {
+    pub(super) fn has_line(&self, clients: u32) {
         let file = Connection::open(self.store()).expect("opened");
         let count = || file.query_row("SELECT count(*) FROM line", (), |row| row.get(0));
         until("the line", || {
