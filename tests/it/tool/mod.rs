@@ -21,6 +21,7 @@ mod service;
 mod signals;
 mod store_faults;
 mod terminal;
+mod tls;
 mod turns;
 mod watching;
 
