@@ -22,6 +22,7 @@ mod signals;
 mod store_faults;
 mod terminal;
 mod tls;
+mod too_long;
 mod turns;
 mod watching;
 
