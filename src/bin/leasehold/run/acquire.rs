@@ -26,7 +26,9 @@ pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Client, Failu
             None => builder,
         }
     };
-    let connecting = plan.store.connect(plan.connect_timeout, settings);
+    let connecting = plan
+        .store
+        .connect(Some(&plan.name), plan.connect_timeout, settings);
     let client = or_signal(signals, connecting).await?;
     if plan.store == Choice::Default {
         say::note(
