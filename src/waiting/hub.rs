@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::line::{Found, Step, Ticket, Wake};
@@ -38,6 +39,8 @@ pub(super) struct Shared {
     pub(super) leaving: Notify,
     /// Whose lines these are; the child of a fork leaves none of them.
     origin: Origin,
+    /// Nothing is left for the thread to tell the store.
+    pub(super) ended: CancellationToken,
 }
 
 impl Hub {
@@ -51,6 +54,7 @@ impl Hub {
                 closing: Notify::new(),
                 leaving: Notify::new(),
                 origin,
+                ended: CancellationToken::new(),
             }),
         }
     }
@@ -78,6 +82,14 @@ impl Hub {
         let wakes = self.shared.lines().close();
         wakes.into_iter().for_each(Wake::now);
         self.shared.closing.notify_one();
+    }
+
+    /// Waits, once it was closed, for the store's lines to be left.
+    pub(crate) async fn ended(&self) {
+        let has_begun = !matches!(self.shared.lines().hearing, Hearing::Never);
+        if has_begun {
+            self.shared.ended.cancelled().await;
+        }
     }
 }
 
