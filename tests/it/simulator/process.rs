@@ -1,6 +1,7 @@
 //! One process: its schedule, and the loop around it as the watchdog's task has it, without a runtime.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,9 @@ use super::planted::{self, Bug};
 use super::slot::Slot;
 use super::stage::{Event, Happening, Stage};
 use super::store::Verdict;
+
+/// How many nanoseconds after somebody woke it the loop turns.
+const WAKES_WITHIN: Range<u64> = 1_000..200_000;
 
 pub(super) struct Process {
     pub(super) id: usize,
@@ -102,13 +106,17 @@ impl Process {
         let Some(mut happened) = self.inbox.take() else {
             return;
         };
+        // Whether the loop's timer or a reply comes first is open; whether anybody was told is looked at after both, and
+        // after the loop was woken in between.
         stage.rng.shuffle(&mut happened);
-        // Whether the loop's timer or a reply comes first is open; whether anybody was told is looked at after both.
-        happened.sort_by_key(|happening| {
-            matches!(happening, Happening::Due(..) | Happening::UsedUp(..))
-        });
         for happening in happened {
-            self.happen(stage, happening);
+            match happening {
+                Happening::Due(..) | Happening::UsedUp(..) => {
+                    let check = Event::To(self.id, self.life, happening);
+                    stage.in_nanos(WAKES_WITHIN.end, check);
+                }
+                happening => self.happen(stage, happening),
+            }
         }
     }
 
@@ -146,7 +154,7 @@ impl Process {
     pub(super) fn wake_if(&mut self, stage: &mut Stage, is_needed: bool) {
         if is_needed {
             self.wake += 1;
-            let after = stage.rng.u64(1_000..200_000);
+            let after = stage.rng.u64(WAKES_WITHIN);
             let wake = Happening::Wake(self.wake);
             stage.in_nanos(after, Event::To(self.id, self.life, wake));
         }
