@@ -53,7 +53,8 @@ impl<'a> Line<'a> {
         Ok(first.query_row(facts, |row| row.get(0)).optional()?)
     }
 
-    /// Puts a client at the end, unless it stands in line, and lets it count as alive. Answers how many are before it.
+    /// Puts a client at the end, unless it stands in line, and lets it count as alive. Answers how many live ones are
+    /// before it.
     pub(super) fn join(&self, client: &str) -> Result<usize, Failure> {
         let mut join = self.db.prepare_cached(
             "INSERT INTO line (name, place, client, boot, alive_until_ns)
@@ -68,9 +69,10 @@ impl<'a> Line<'a> {
         let mut ahead = self.db.prepare_cached(
             "SELECT count(*)
             FROM line
-            WHERE name = ?1 AND place < ?2",
+            WHERE name = ?1 AND place < ?2 AND +boot = ?3 AND +alive_until_ns > ?4",
         )?;
-        let ahead: i64 = ahead.query_row(params![self.name.as_str(), place], |row| row.get(0))?;
+        let facts = params![self.name.as_str(), place, self.boot.id(), stored(self.now),];
+        let ahead: i64 = ahead.query_row(facts, |row| row.get(0))?;
         Ok(usize::try_from(ahead).unwrap_or_default())
     }
 

@@ -181,6 +181,26 @@ async fn a_lease_that_runs_out_goes_to_the_first_in_line() {
     assert!(one < two && two < lease.token().get());
 }
 
+/// Nobody was granted anything since they died, so they are in the file yet.
+#[tokio::test]
+async fn who_waits_behind_the_dead_only_is_served_when_the_holders_time_is_over() {
+    let bench = Bench::new();
+    let mut holder = Child::start(&bench.url(), TTL);
+    holder.order("acquire a");
+    holder.answer();
+    let dead = "INSERT INTO line SELECT name, 1, 'dead', boot, 1 FROM lease";
+    let file = Connection::open(bench.file()).unwrap();
+    assert_eq!(file.execute(dead, ()), Ok(1));
+    let next = bench.client().await;
+    let next = waiter(&next, Order::Fair);
+    bench.has_line(2).await;
+    holder.kill();
+    let killed = now();
+    drop(soon(next).await.unwrap());
+    let took = now().since(killed);
+    assert!(took < TTL + Duration::from_millis(500), "{took:?}");
+}
+
 #[tokio::test]
 async fn neither_a_try_nor_a_plain_wait_overtakes_a_process_in_line() {
     let bench = Bench::new();
