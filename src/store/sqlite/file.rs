@@ -3,7 +3,9 @@
 //! This process never opens the file but through SQLite: the kernel drops all of a process's locks on a file when any
 //! one of its descriptors is closed. So it is looked at by its path only, and made under another name.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -36,6 +38,11 @@ pub(super) struct File {
     path: PathBuf,
     identity: (u64, u64),
 }
+
+/// Bytes of the disk that are free again once it is dropped.
+#[derive(Debug)]
+#[must_use = "what is dropped is no longer reserved"]
+pub(super) struct Reserve(#[expect(dead_code, reason = "held for its blocks")] fs::File);
 
 impl File {
     /// Opens it, and makes it first if it is not there.
@@ -110,6 +117,15 @@ impl File {
         patiently(until, || empty_log(&self.db))
     }
 
+    /// Takes so many bytes of the disk until it is dropped. Nobody else sees it, and it ends with this process.
+    pub(super) fn reserve(&self, bytes: usize) -> Result<Reserve, Failure> {
+        let (path, mut reserve) = create_beside(&self.path)?;
+        let failed = |source| Failure::io("write beside the file", source);
+        fs::remove_file(path).map_err(failed)?;
+        reserve.write_all(&vec![0; bytes]).map_err(failed)?;
+        Ok(Reserve(reserve))
+    }
+
     fn prepare(&mut self, until: Instant) -> Result<(), Failure> {
         // Ours alone decides how long to wait: SQLite's own wait is not fair.
         self.db.busy_timeout(Duration::ZERO)?;
@@ -167,14 +183,9 @@ pub(super) fn create_folder(path: &Path) -> Result<(), Failure> {
 /// Puts an empty file at this path, for this user only. Whoever comes second finds the first one's.
 fn create(path: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::io("create the file", source);
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(format!(".{:016x}.new", fastrand::u64(..)));
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&fresh)
-        .map_err(failed)?;
+    let (fresh, file) = create_beside(path)?;
+    // Before it is the file of leases, and a descriptor of it must not be closed.
+    drop(file);
     match renameat_with(CWD, &fresh, CWD, path, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         Err(error) => {
@@ -184,6 +195,21 @@ fn create(path: &Path) -> Result<(), Failure> {
                 error => Err(failed(error.into())),
             }
         }
+    }
+}
+
+/// Makes an empty file under a name of its own.
+fn create_beside(path: &Path) -> Result<(OsString, fs::File), Failure> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".{:016x}.new", fastrand::u64(..)));
+    let opened = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&fresh);
+    match opened {
+        Ok(file) => Ok((fresh, file)),
+        Err(error) => Err(Failure::io("create the file", error)),
     }
 }
 

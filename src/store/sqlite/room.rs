@@ -2,7 +2,8 @@
 //!
 //! A renewal needs none of its own: once the log has been moved into the file, its blocks are written again. But it can be
 //! moved only if the file has a block for each of its pages. So pages are given to the file before a lease needs them,
-//! and the claim that finds no more is the one that is refused.
+//! and the claim that finds no more is the one that is refused. It must leave the log as it is: pages in the log that the
+//! file cannot take would keep all others there too, and in the end refuse the renewals.
 
 use rusqlite::Connection;
 
@@ -17,6 +18,10 @@ const LEAST_PAGES: i64 = 24;
 /// Bytes by which it grows: 48 pages, some hundred leases.
 const STEP_BYTES: i64 = 48 * 4_096;
 
+/// Bytes of the disk that have to be free for that beside what the log takes: the pages, their few parents, and what is
+/// logged when they are emptied.
+const RESERVE_BYTES: usize = 64 * 4_096;
+
 /// Whether a new lease fits without more of the disk.
 pub(super) fn is_enough(db: &Connection) -> Result<bool, Failure> {
     let mut free = db.prepare_cached("PRAGMA freelist_count")?;
@@ -26,7 +31,11 @@ pub(super) fn is_enough(db: &Connection) -> Result<bool, Failure> {
 
 /// Makes the file longer. Its new pages must be written in full before they are free: a hole would have no blocks.
 pub(super) fn make(file: &mut File, until: Instant) -> Result<(), Failure> {
-    let grown = file.write(until, fill).and_then(|()| file.empty_log(until));
+    let blocks = file.reserve(RESERVE_BYTES)?;
+    file.write(until, fill)?;
+    // Only a race with another program for these very blocks can fail now.
+    drop(blocks);
+    let grown = file.empty_log(until);
     let freed = file.write_though_full(until, empty);
     grown.and(freed)
 }
