@@ -46,11 +46,22 @@ impl Leases {
         {
             return Ok(Answer::Held(Box::new(held)));
         }
+        let failure = match self.take(claim, until) {
+            Err(failure) if failure.is_full() => failure,
+            answer => return answer,
+        };
+        let held = self
+            .file
+            .read(until, |db| claim::held_without_room(db, &self.boot, claim))?;
+        held.map_or(Err(failure), |held| Ok(Answer::Held(Box::new(held))))
+    }
+
+    fn take(&mut self, claim: &Claim, until: Instant) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and a number are JSON");
         while Monotonic.now() < until {
             let claimed = self
                 .file
-                .write(until, |db| claim::take(db, &self.boot, claim, &info))?;
+                .write_though_full(until, |db| claim::take(db, &self.boot, claim, &info))?;
             match claimed {
                 Claimed::Answered(answer) => return Ok(answer),
                 Claimed::NoRoom => room::make(&mut self.file, until)?,
