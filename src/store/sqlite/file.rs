@@ -14,8 +14,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
 
+use super::asker::Asker;
 use super::failure::Failure;
-use crate::clock::{Clock, Instant, Monotonic};
 
 /// Marks the file as ours: "lsho".
 pub(super) const APPLICATION_ID: i32 = 0x6c73_686f;
@@ -46,7 +46,7 @@ pub(super) struct Reserve(#[expect(dead_code, reason = "held for its blocks")] f
 
 impl File {
     /// Opens it, and makes it first if it is not there.
-    pub(super) fn open(path: &Path, until: Instant) -> Result<Self, Failure> {
+    pub(super) fn open(path: &Path, asker: Asker<'_>) -> Result<Self, Failure> {
         if !path
             .try_exists()
             .map_err(|source| Failure::io("look at the file", source))?
@@ -66,31 +66,36 @@ impl File {
             identity,
         };
         file.check_identity()?;
-        file.prepare(until)?;
+        file.prepare(asker)?;
         Ok(file)
     }
 
     /// Reads a consistent state; waits for nobody but a recovery of the log.
     pub(super) fn read<T>(
         &mut self,
-        until: Instant,
+        asker: Asker<'_>,
         work: impl Fn(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.check_identity()?;
-        patiently(until, || work(&self.db))
+        patiently(asker, || work(&self.db))
     }
 
     /// One short transaction. It takes the only writer's place first, so that nothing it read can change under it.
     pub(super) fn write<T>(
         &mut self,
-        until: Instant,
+        asker: Asker<'_>,
         work: impl Fn(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.check_identity()?;
-        patiently(until, || {
+        patiently(asker, || {
             let transaction = self
                 .db
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            // Who gave up may have taken the request back already, over another connection. Nobody else writes now, so
+            // whoever is here yet takes it back after us.
+            if asker.is_gone() {
+                return Err(Failure::Late);
+            }
             let answer = work(&transaction)?;
             transaction.commit()?;
             Ok(answer)
@@ -100,21 +105,21 @@ impl File {
     /// The same for what must go on while the disk is full: moving the log into the file lets its room be used again.
     pub(super) fn write_though_full<T>(
         &mut self,
-        until: Instant,
+        asker: Asker<'_>,
         work: impl Fn(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        match self.write(until, &work) {
+        match self.write(asker, &work) {
             Err(failure) if failure.is_full() => {
-                self.empty_log(until)?;
-                self.write(until, work)
+                self.empty_log(asker)?;
+                self.write(asker, work)
             }
             answer => answer,
         }
     }
 
     /// Moves the log into the file as far as readers allow, so that its blocks are written again.
-    pub(super) fn empty_log(&mut self, until: Instant) -> Result<(), Failure> {
-        patiently(until, || empty_log(&self.db))
+    pub(super) fn empty_log(&mut self, asker: Asker<'_>) -> Result<(), Failure> {
+        patiently(asker, || empty_log(&self.db))
     }
 
     /// Takes so many bytes of the disk until it is dropped. Nobody else sees it, and it ends with this process.
@@ -126,7 +131,7 @@ impl File {
         Ok(Reserve(reserve))
     }
 
-    fn prepare(&mut self, until: Instant) -> Result<(), Failure> {
+    fn prepare(&mut self, asker: Asker<'_>) -> Result<(), Failure> {
         // Ours alone decides how long to wait: SQLite's own wait is not fair.
         self.db.busy_timeout(Duration::ZERO)?;
         let has_log = self.has_log()?;
@@ -134,15 +139,15 @@ impl File {
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
         // In one transaction: between two reads somebody else may have made the schema.
-        let found = patiently(until, || schema_of(&*self.db.transaction()?))?;
+        let found = patiently(asker, || schema_of(&*self.db.transaction()?))?;
         if self.db.is_readonly("main")? {
             return Err(Failure::ReadOnly);
         }
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
-        patiently(until, || use_log(&self.db))?;
+        patiently(asker, || use_log(&self.db))?;
         if found < SCHEMA_VERSION {
-            self.write_though_full(until, complete_schema)?;
+            self.write_though_full(asker, complete_schema)?;
         }
         Ok(())
     }
@@ -293,16 +298,16 @@ fn empty_log(db: &Connection) -> Result<(), Failure> {
     Ok(db.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()))?)
 }
 
-/// Tries again, with a wait of random length between, for as long as others are in the way and time is left.
+/// Tries again, with a wait of random length between, for as long as others are in the way and somebody waits.
 fn patiently<T>(
-    until: Instant,
+    asker: Asker<'_>,
     mut attempt: impl FnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     loop {
         match attempt() {
             Err(failure) if failure.is_busy() => {
                 let wait = Duration::from_micros(fastrand::u64(BUSY_WAIT_US));
-                if Monotonic.now().after(wait) >= until {
+                if !asker.waits_for(wait) {
                     return Err(Failure::Busy);
                 }
                 pause(wait);

@@ -36,6 +36,7 @@
 //!    <-------------- reply, or the limit -----'
 //! ```
 
+mod asker;
 mod boot;
 mod claim;
 mod failure;
@@ -55,6 +56,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use self::asker::Asker;
 use self::boot::Boot;
 use self::failure::Failure;
 use self::file::File;
@@ -64,7 +66,7 @@ use super::{
     Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Notices, Outcome, Release,
     Renewal, Renewed, Reply, Store,
 };
-use crate::clock::{Instant, Monotonic};
+use crate::clock::Monotonic;
 
 /// How long opening may wait for others: as long as it takes a few of them to make the file at the same time.
 const OPENING: Duration = Duration::from_secs(5);
@@ -134,9 +136,9 @@ impl Sqlite {
     ) -> Result<Self, Failure> {
         let open = {
             let (path, boot) = (path.clone(), boot.clone());
-            move |until| {
+            move |asker: Asker<'_>| {
                 prepare(&path)?;
-                Leases::new(File::open(&path, until)?, boot, until)
+                Leases::new(File::open(&path, asker)?, boot, asker)
             }
         };
         let thread = Thread::start(open, OPENING).await?;
@@ -157,7 +159,7 @@ impl Sqlite {
         &self,
         operation: &str,
         limit: Duration,
-        work: impl FnOnce(&mut Leases, Instant) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&mut Leases, Asker<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Error> {
         let answer = self.thread.ask(limit, work).await;
         answer.map_err(|failure| failure.into_error(operation, &self.path))
@@ -165,7 +167,7 @@ impl Sqlite {
 
     async fn renew_part(&self, part: &[Renewal], limit: Duration) -> Vec<Outcome> {
         let batch = part.to_vec();
-        let work = move |leases: &mut Leases, until| leases.renew(&batch, until);
+        let work = move |leases: &mut Leases, asker: Asker<'_>| leases.renew(&batch, asker);
         match self.ask("renew", limit, work).await {
             Ok(outcomes) => outcomes,
             Err(error) => {
@@ -177,9 +179,9 @@ impl Sqlite {
 
     async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Error> {
         let path = self.path.clone();
-        let work = move |leases: &mut Leases, until| {
+        let work = move |leases: &mut Leases, asker: Asker<'_>| {
             let network = place::network_file_system(&path)?;
-            Ok((network, leases.count_foreign(until)?))
+            Ok((network, leases.count_foreign(asker)?))
         };
         let (network, foreign) = self.ask("look for hazards", limit, work).await?;
         let path = self.path.display();
@@ -225,8 +227,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> Reply<'a, Result<Answer, Error>> {
         let claim = claim.clone();
-        Box::pin(self.ask("acquire", limit, move |leases, until| {
-            leases.acquire(&claim, until)
+        Box::pin(self.ask("acquire", limit, move |leases, asker| {
+            leases.acquire(&claim, asker)
         }))
     }
 
@@ -250,8 +252,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> Reply<'a, Result<Release, Error>> {
         let name = name.clone();
-        Box::pin(self.ask("release", limit, move |leases, until| {
-            leases.release(&name, holder, keep_for, until)
+        Box::pin(self.ask("release", limit, move |leases, asker| {
+            leases.release(&name, holder, keep_for, asker)
         }))
     }
 
@@ -261,15 +263,15 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> Reply<'a, Result<Option<Held>, Error>> {
         let name = name.clone();
-        Box::pin(self.ask("inspect", limit, move |leases, until| {
-            leases.inspect(&name, until)
+        Box::pin(self.ask("inspect", limit, move |leases, asker| {
+            leases.inspect(&name, asker)
         }))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
         let prefix = prefix.to_owned();
-        Box::pin(self.ask("list", limit, move |leases, until| {
-            leases.list(&prefix, until)
+        Box::pin(self.ask("list", limit, move |leases, asker| {
+            leases.list(&prefix, asker)
         }))
     }
 
@@ -280,8 +282,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> Reply<'a, Result<bool, Error>> {
         let name = name.clone();
-        Box::pin(self.ask("evict", limit, move |leases, until| {
-            leases.evict(&name, how, until)
+        Box::pin(self.ask("evict", limit, move |leases, asker| {
+            leases.evict(&name, how, asker)
         }))
     }
 
@@ -296,8 +298,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> Reply<'a, Result<(), Error>> {
         let name = name.clone();
-        Box::pin(self.ask("leave the line", limit, move |leases, until| {
-            leases.leave(&name, client, until)
+        Box::pin(self.ask("leave the line", limit, move |leases, asker| {
+            leases.leave(&name, client, asker)
         }))
     }
 

@@ -18,6 +18,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::Sqlite;
+use super::asker::Asker;
 use super::leases::Leases;
 use crate::clock::{Clock, Monotonic};
 use crate::name::Name;
@@ -91,7 +92,9 @@ impl Subscription {
         let fresh = self.topics().fresh.clone();
         let version = seen.version;
         let began = Monotonic.now();
-        let work = move |leases: &mut Leases, until| leases.hints_since(version, &followed, until);
+        let work = move |leases: &mut Leases, asker: Asker<'_>| {
+            leases.hints_since(version, &followed, asker)
+        };
         let Ok((version, hints)) = self.store.ask("look for notices", LIMIT, work).await else {
             seen.has_failed = true;
             sleep(LIMIT).await;

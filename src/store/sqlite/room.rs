@@ -7,9 +7,9 @@
 
 use rusqlite::Connection;
 
+use super::asker::Asker;
 use super::failure::Failure;
 use super::file::File;
-use crate::clock::Instant;
 
 /// Free pages below which the file grows first: a claim adds a lease and a place in line at most, and each splits at most
 /// a few pages in each of three trees.
@@ -30,13 +30,15 @@ pub(super) fn is_enough(db: &Connection) -> Result<bool, Failure> {
 }
 
 /// Makes the file longer. Its new pages must be written in full before they are free: a hole would have no blocks.
-pub(super) fn make(file: &mut File, until: Instant) -> Result<(), Failure> {
+pub(super) fn make(file: &mut File, asker: Asker<'_>) -> Result<(), Failure> {
     let blocks = file.reserve(RESERVE_BYTES)?;
-    file.write(until, fill)?;
+    file.write(asker, fill)?;
+    // Pages that stayed filled would be lost to leases.
+    let asker = asker.staying();
     // Only a race with another program for these very blocks can fail now.
     drop(blocks);
-    let grown = file.empty_log(until);
-    let freed = file.write_though_full(until, empty);
+    let grown = file.empty_log(asker);
+    let freed = file.write_though_full(asker, empty);
     grown.and(freed)
 }
 

@@ -249,6 +249,22 @@ async fn a_process_whose_wait_ends_leaves_the_line() {
 }
 
 #[tokio::test]
+async fn a_wait_that_ends_during_its_first_claim_leaves_nobody_in_line() {
+    let bench = Bench::new();
+    let (_holder, _lease) = bench.held().await;
+    let gone = bench.client().await;
+    let writer = Connection::open(bench.file()).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let waiting = gone.claim("a").order(Order::Fair).acquire();
+    let patience = Duration::from_millis(50);
+    assert!(tokio::time::timeout(patience, waiting).await.is_err());
+    writer.execute_batch("ROLLBACK").unwrap();
+    // Its next claim is answered after whatever became of that one.
+    drop(gone.acquire("another").await.unwrap());
+    assert_eq!(bench.count("line"), 0);
+}
+
+#[tokio::test]
 async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later() {
     let bench = Bench::new();
     let (_holder, lease) = bench.held().await;
