@@ -11,6 +11,7 @@ use super::boot::Boot;
 use super::claim::{self, Claimed};
 use super::failure::Failure;
 use super::file::File;
+use super::hints::{self, Sight};
 use super::line::{Line, stored_client};
 use super::notices::Topic;
 use super::row::{self, Row, Standing, Verdict};
@@ -18,9 +19,7 @@ use super::{room, tidy};
 use crate::clock::Instant;
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::store::{
-    Answer, Claim, Eviction, Held, Notice, Outcome, Release, Renewal, Standing as InLine,
-};
+use crate::store::{Answer, Claim, Eviction, Held, Notice, Outcome, Release, Renewal};
 
 /// The leases in one open file, for one thread.
 #[derive(Debug)]
@@ -171,27 +170,15 @@ impl Leases {
         })
     }
 
-    /// The file's change counter and, if it is not the one given, what these topics are to be told.
+    /// What the file looks like now and, if it changed since the look before, what these topics are to be told.
     pub(super) fn hints_since(
         &mut self,
-        version: Option<i64>,
+        before: Option<&Sight>,
         topics: &BTreeSet<Topic>,
         asker: Asker<'_>,
-    ) -> Result<(i64, Vec<Notice>), Failure> {
-        self.file.read(asker, |db| {
-            let counter = db.query_row("PRAGMA data_version", (), |row| row.get(0))?;
-            if version.is_none_or(|version| version == counter) {
-                return Ok((counter, Vec::new()));
-            }
-            let now = self.boot.now();
-            let mut hints = Vec::new();
-            for topic in topics {
-                hints.extend(hint(db, &self.boot, now, topic)?);
-            }
-            // Whose turn it is hears it before those who have yet to wait.
-            hints.sort_by_key(|hint| matches!(hint, Notice::Next(..)));
-            Ok((counter, hints))
-        })
+    ) -> Result<(Sight, Vec<Notice>), Failure> {
+        self.file
+            .read(asker, |db| hints::since(before, db, &self.boot, topics))
     }
 
     /// How many leases other boots have written.
@@ -199,31 +186,6 @@ impl Leases {
         self.file
             .read(asker, |db| tidy::count_foreign(db, &self.boot))
     }
-}
-
-/// What the file, as it stands, has to tell about a topic. Changes nothing.
-fn hint(
-    db: &Connection,
-    boot: &Boot,
-    now: Instant,
-    (name, turn_of): &Topic,
-) -> Result<Option<Notice>, Failure> {
-    let row = Row::counting(db, boot, name, now)?;
-    let Some(client) = turn_of.map(stored_client) else {
-        return Ok(row.is_none().then(|| Notice::Freed(name.clone())));
-    };
-    let is_first = || -> Result<bool, Failure> {
-        let first = Line::new(db, boot, name, now).first_live()?;
-        Ok(first.as_ref() == Some(&client))
-    };
-    Ok(match row {
-        Some(row) if row.is_offered_to(&client) => Some(Notice::Turn(name.clone())),
-        Some(row) if row.standing == Standing::Offered && is_first()? => {
-            Some(Notice::Next(name.clone(), InLine::OFFER))
-        }
-        None if is_first()? => Some(Notice::Turn(name.clone())),
-        _ => None,
-    })
 }
 
 fn extend(

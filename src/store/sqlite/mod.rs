@@ -41,6 +41,7 @@ mod boot;
 mod claim;
 mod failure;
 mod file;
+mod hints;
 mod leases;
 mod line;
 mod notices;

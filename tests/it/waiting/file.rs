@@ -53,6 +53,12 @@ impl Bench {
     async fn in_line(&self, clients: u32) -> Child {
         let mut child = Child::start(&self.url(), TTL);
         child.order("fair a");
+        self.has_listening(clients).await;
+        child
+    }
+
+    /// Returns once so many clients stand in line, and the last of them has looked again.
+    async fn has_listening(&self, clients: u32) {
         self.has_line(clients).await;
         let last_claim = "SELECT max(alive_until_ns) FROM line";
         let joined: i64 = self.value(last_claim);
@@ -60,7 +66,6 @@ impl Bench {
             self.value::<i64>(last_claim) > joined
         })
         .await;
-        child
     }
 
     /// Returns once so many clients stand in line.
@@ -199,6 +204,23 @@ async fn who_waits_behind_the_dead_only_is_served_when_the_holders_time_is_over(
     drop(soon(next).await.unwrap());
     let took = now().since(killed);
     assert!(took < TTL + Duration::from_millis(500), "{took:?}");
+}
+
+/// Nobody writes to the file at that moment.
+#[tokio::test]
+async fn a_name_that_was_kept_for_a_moment_is_taken_when_the_moment_is_over() {
+    let bench = Bench::new();
+    let (_holder, lease) = bench.held().await;
+    let next = bench.client().await;
+    let next = waiter(&next, Order::Fair);
+    bench.has_listening(1).await;
+    let kept_for = Duration::from_millis(300);
+    let freed = now();
+    lease.release_keeping(kept_for).await;
+    drop(soon(next).await.unwrap());
+    let took = now().since(freed);
+    assert!(took >= kept_for, "{took:?}");
+    assert!(took < kept_for + Duration::from_millis(500), "{took:?}");
 }
 
 #[tokio::test]
