@@ -135,7 +135,7 @@ impl Call {
             let limit = self
                 .request_limit()
                 .min(ends_at.since(now).max(LEAST_LIMIT));
-            let standing = place.standing().filter(|_| is_turn);
+            let standing = is_turn.then(|| place.stand()).flatten();
             let (found, why) = match self.ask(&mut pending, standing, limit).await {
                 Ok(Asked::Granted(lease)) => {
                     place.granted(standing, self.timing.ttl());

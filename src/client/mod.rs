@@ -211,8 +211,8 @@ impl Client {
         Ok(())
     }
 
-    /// Ends everything: cancels the holders, waits for their guards to be gone, sends the releases, closes the store. Takes
-    /// no longer than `limit` and answers whether nothing was left; what was runs out by itself.
+    /// Ends everything: cancels the holders, waits for their guards to be gone, sends the releases, leaves the store's lines,
+    /// closes the store. Takes no longer than `limit` and answers whether nothing was left; what was runs out by itself.
     ///
     /// # Cancel safety
     /// Dropped, the holders stay cancelled and the guards' releases are still sent.
@@ -228,10 +228,15 @@ impl Client {
             Some(watchdog) => watchdog.shut_down(limit).await,
             None => true,
         };
+        let closing = async {
+            // Before the store is: a process that ends now would keep its place, and cost the others its turn.
+            self.inner.hub.ended().await;
+            self.inner.store.close().await;
+        };
         // What is left of the limit is the store's; its connections end with it all the same.
         tokio::select! {
             biased;
-            () = self.inner.store.close() => {}
+            () = closing => {}
             () = clock.nap_until(ends_at) => {}
         }
         is_done

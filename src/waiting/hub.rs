@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::line::{Found, Step, Ticket, Wake};
@@ -23,8 +24,6 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Hub {
     shared: Arc<Shared>,
-    /// Whose thread it is; the child of a fork holds nothing.
-    origin: Origin,
 }
 
 /// What the waiters and the hub's thread share.
@@ -38,6 +37,10 @@ pub(super) struct Shared {
     pub(super) closing: Notify,
     /// Tells the thread that a line in the store is to be left.
     pub(super) leaving: Notify,
+    /// Whose lines these are; the child of a fork leaves none of them.
+    origin: Origin,
+    /// Nothing is left for the thread to tell the store.
+    pub(super) ended: CancellationToken,
 }
 
 impl Hub {
@@ -50,8 +53,9 @@ impl Hub {
                 client,
                 closing: Notify::new(),
                 leaving: Notify::new(),
+                origin,
+                ended: CancellationToken::new(),
             }),
-            origin,
         }
     }
 
@@ -79,11 +83,19 @@ impl Hub {
         wakes.into_iter().for_each(Wake::now);
         self.shared.closing.notify_one();
     }
+
+    /// Waits, once it was closed, for the store's lines to be left.
+    pub(crate) async fn ended(&self) {
+        let has_begun = !matches!(self.shared.lines().hearing, Hearing::Never);
+        if has_begun {
+            self.shared.ended.cancelled().await;
+        }
+    }
 }
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        if !self.origin.is_elsewhere() {
+        if !self.shared.origin.is_elsewhere() {
             self.close();
         }
     }
@@ -152,12 +164,13 @@ impl Place {
         lines.entry(&self.key).line.look_now(self.ticket)
     }
 
-    /// How the client stands in the store's line, for the first waiter's claim.
-    pub(crate) fn standing(&self) -> Option<Standing> {
+    /// How the client stands in the store's line, for the first waiter's claim. From when that leaves on, the client may
+    /// stand there, whether or not anybody hears the answer.
+    pub(crate) fn stand(&self) -> Option<Standing> {
         if self.key.order == Order::Any {
             return None;
         }
-        let others = self.shared.lines().entry(&self.key).line.len() - 1;
+        let others = self.shared.lines().stand(&self.key);
         Some(Standing::new(u32::try_from(others).unwrap_or(u32::MAX)))
     }
 
@@ -205,7 +218,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.has_left {
+        if self.has_left || self.shared.origin.is_elsewhere() {
             return;
         }
         let (wake, has_leaving) = {
@@ -215,6 +228,7 @@ impl Drop for Place {
         };
         wake.now();
         if has_leaving {
+            Shared::listen(&self.shared);
             self.shared.leaving.notify_one();
         }
     }
@@ -225,10 +239,15 @@ impl Shared {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a name that somebody waits for; the first time, starts the thread.
+    /// Follows a name that somebody waits for.
     fn listen_for(shared: &Arc<Self>, key: &Key) {
+        shared.lines().follow(key);
+        Self::listen(shared);
+    }
+
+    /// Starts the thread, the first time.
+    fn listen(shared: &Arc<Self>) {
         let mut lines = shared.lines();
-        lines.follow(key);
         if matches!(lines.hearing, Hearing::Never) && !lines.is_closed {
             lines.hearing = Hearing::Starting;
             let listener = Listener::new(shared.clone());

@@ -46,7 +46,7 @@ pub(super) struct Key {
 pub(super) struct Entry {
     pub(super) line: Line,
     is_followed: bool,
-    /// Whether the client stands in the store's line, as far as it knows.
+    /// Whether the client stands in the store's line, or may stand there.
     is_standing: bool,
     /// Since when nobody waits, in marks; 0 while somebody does.
     idle_since: u64,
@@ -93,6 +93,13 @@ impl Lines {
         entry.expect("a line stays while somebody has a place in it")
     }
 
+    /// The client asks to stand in the store's line. Answers how many wait behind the first.
+    pub(super) fn stand(&mut self, key: &Key) -> usize {
+        let entry = self.entry(key);
+        entry.is_standing = true;
+        entry.line.len() - 1
+    }
+
     /// Takes in what the first in line found instead of a grant.
     pub(super) fn found(
         &mut self,
@@ -111,9 +118,7 @@ impl Lines {
             Some(1..) => pace.pause(None, fastrand::u16(..)),
             _ => pace.pause(remaining, fastrand::u16(..)),
         };
-        let entry = self.entry(key);
-        entry.is_standing |= ahead.is_some();
-        entry.line.found(found, now.after(pause));
+        self.entry(key).line.found(found, now.after(pause));
     }
 
     /// Takes in that the first in line was granted the name for `ttl`, having asked with this standing.

@@ -51,6 +51,7 @@ impl Listener {
                 self.leave_all(&mut leaving);
                 // What is not done by then, the client's patience does.
                 let _ = timeout(LEAVE_LIMIT, leaving.join_all()).await;
+                self.shared.ended.cancel();
                 if let Some(store) = self.store.get() {
                     store.close().await;
                 }
@@ -122,6 +123,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.go_deaf();
+        self.shared.ended.cancel();
     }
 }
 

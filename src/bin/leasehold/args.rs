@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use leasehold::term::Timing;
 
@@ -52,6 +52,17 @@ pub struct Run {
     /// Wait for this long at most, then exit 75 [default: without limit]
     #[arg(short, long, value_name = "DURATION", value_parser = duration)]
     pub wait: Option<Duration>,
+
+    /// Wait in turn: served after whoever came earlier with --fair, and before everybody else. Not with -n: what does not
+    /// wait has no turn, and overtakes nobody who waits in turn
+    #[arg(long, value_name = "true|false", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
+    #[arg(
+        default_missing_value = "true",
+        default_value_t = false,
+        hide_default_value = true
+    )]
+    #[arg(hide_possible_values = true, conflicts_with = "nonblock")]
+    pub fair: bool,
 
     /// How long the store keeps the lease without a renewal
     #[arg(long, value_name = "DURATION", default_value = "30s", env = "LEASEHOLD_TTL", value_parser = duration)]
@@ -107,7 +118,7 @@ pub struct Run {
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
 
-    /// Say only why the tool fails
+    /// Say only why the tool failed, or ended the job; that somebody else holds the name is left to the exit code
     #[arg(short, long)]
     pub quiet: bool,
 }

@@ -3,12 +3,14 @@
 //! Packets keep their borders and the end of either side shows as an end of file, also after kill -9. Nothing here waits:
 //! a message for which there is no room is an error, and each side lives on without it.
 
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
 use leasehold::clock::Instant;
+use nix::sys::signal::Signal;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -70,6 +72,19 @@ pub enum Event {
 pub enum End {
     Code(u8),
     Signal(i32),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Code(code) => write!(f, "exited with code {code}"),
+            Self::Signal(number) => match Signal::try_from(number) {
+                Ok(signal) => write!(f, "was ended by signal {number} ({signal})"),
+                // One of the real-time signals, which have no names.
+                Err(_) => write!(f, "was ended by signal {number}"),
+            },
+        }
+    }
 }
 
 /// One side of the conversation.

@@ -34,6 +34,7 @@ struct Settings {
     store_file: Option<PathBuf>,
     connect_timeout: Option<Span>,
     wait: Option<Span>,
+    fair: Option<bool>,
     conflict_exit_code: Option<u8>,
     ttl: Option<Span>,
     margin: Option<Span>,
@@ -184,6 +185,7 @@ impl Settings {
         match option {
             "connect-timeout" => span(&self.connect_timeout),
             "wait" => span(&self.wait),
+            "fair" => self.fair.map(|is_fair| is_fair.to_string()),
             "conflict-exit-code" => self.conflict_exit_code.map(|code| code.to_string()),
             "ttl" => span(&self.ttl),
             "margin" => span(&self.margin),

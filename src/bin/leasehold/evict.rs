@@ -18,7 +18,9 @@ pub fn main(arguments: args::Evict) -> Result<Exit, Failure> {
     let store = Choice::of(&arguments.store)?;
     crate::block_on(async {
         let contact = arguments.store.connect_timeout;
-        let client = store.connect(contact, |builder| builder).await?;
+        let client = store
+            .connect(Some(&name), contact, |builder| builder)
+            .await?;
         let evicting = client.store().evict(&name, how, contact);
         if !first_contact(contact, evicting).await? {
             say::note("free", format_args!("nobody holds it name={name}"));

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use leasehold::{Error, ErrorKind};
 
+use crate::say::Loudness;
+
 /// How the tool ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -70,6 +72,8 @@ impl From<Exit> for ExitCode {
 pub struct Failure {
     pub exit: Exit,
     pub message: String,
+    /// From how much on it is said.
+    pub loudness: Loudness,
     /// Somebody else holds the name, whatever exit was chosen for that.
     pub is_conflict: bool,
 }
@@ -95,6 +99,7 @@ impl Failure {
         Self {
             exit,
             message: message.into(),
+            loudness: Loudness::Quiet,
             is_conflict: false,
         }
     }

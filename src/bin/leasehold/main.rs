@@ -51,7 +51,7 @@ fn tool() -> Exit {
     };
     let result = log::start().and_then(|()| act(arguments));
     let exit = result.unwrap_or_else(|failure| {
-        say::failure(&failure);
+        say::failure(failure.loudness, &failure);
         failure.exit
     });
     say::flush();

@@ -29,7 +29,7 @@ static JSON_NAME: OnceLock<String> = OnceLock::new();
 /// How much is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loudness {
-    /// Only why the tool fails.
+    /// Only what went wrong: why the tool failed, or ended the job.
     Quiet,
     /// What a person has to know.
     Normal,
@@ -57,9 +57,14 @@ pub fn is_for_people() -> bool {
     JSON_NAME.get().is_none() && LOUDNESS.load(Ordering::Relaxed) >= Loudness::Normal as u8
 }
 
-/// Why the tool fails. Always said.
-pub fn failure(message: impl Display) {
-    line(Loudness::Quiet, "failed", message);
+/// Why the tool ends without having done what it was asked to, from this loudness on.
+pub fn failure(loudness: Loudness, message: impl Display) {
+    line(loudness, "failed", message);
+}
+
+/// What went wrong. Always said.
+pub fn fault(event: &'static str, message: impl Display) {
+    line(Loudness::Quiet, event, message);
 }
 
 /// What a person has to know. The event is its name for programs.

@@ -34,7 +34,9 @@ pub fn main(arguments: args::Status) -> Result<Exit, Failure> {
     let store = Choice::of(&arguments.store)?;
     crate::block_on(async {
         let client = store
-            .connect(arguments.store.connect_timeout, |builder| builder)
+            .connect(name.as_ref(), arguments.store.connect_timeout, |builder| {
+                builder
+            })
             .await?;
         let contact = arguments.store.connect_timeout;
         // A long list takes many requests.

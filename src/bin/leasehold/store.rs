@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use leasehold::clock::{Clock, Monotonic};
+use leasehold::store::Store;
 use leasehold::store::sqlite::Sqlite;
-use leasehold::{Builder, Client, Error, ErrorKind};
+use leasehold::{Builder, Client, Error, ErrorKind, Name};
 
 use crate::args;
 use crate::config;
@@ -15,6 +17,9 @@ pub const VARIABLE: &str = "LEASEHOLD_STORE";
 
 /// The variable that names a file with the store's URL in it.
 const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
+
+/// Before a store that was silent is asked again.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The store as it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,9 +67,10 @@ impl Choice {
         Ok(Self::Url(url))
     }
 
-    /// A client of this store that was given a little time to reach it.
+    /// A client of this store, for a command about this name, or about all, that was given a little time to reach it.
     pub async fn connect(
         &self,
+        name: Option<&Name>,
         limit: Duration,
         settings: impl FnOnce(Builder) -> Builder,
     ) -> Result<Client, Failure> {
@@ -73,7 +79,9 @@ impl Choice {
                 Self::Url(url) => Client::builder().store_url(url),
                 Self::Default => Client::builder().store(Sqlite::open_default().await?),
             };
-            settings(builder).build().await
+            let client = settings(builder).build().await?;
+            reach(&**client.store(), name, limit).await;
+            Ok(client)
         });
         connecting.await.map_err(|failure| match self {
             Self::Url(url) => failure.about(format_args!("store={}", shown(url))),
@@ -114,6 +122,21 @@ pub async fn first_contact<T>(
             Exit::Unreachable,
             format!("no answer from the store within {limit:?}"),
         )),
+    }
+}
+
+/// Asks until the store has answered, if only with an error: one that is silent now may speak in a moment. The question
+/// changes nothing, so it may be asked again, and what comes after it need not be. It is about what the command is about:
+/// the rights of a user may end there.
+async fn reach(store: &dyn Store, name: Option<&Name>, limit: Duration) {
+    let ask = async || match name {
+        Some(name) => store.inspect(name, limit).await.map(drop),
+        None => store.hazards(limit).await.map(drop),
+    };
+    while let Err(error) = ask().await
+        && error.kind() == ErrorKind::TimedOut
+    {
+        Monotonic.sleep_until(Monotonic.now().after(PAUSE)).await;
     }
 }
 

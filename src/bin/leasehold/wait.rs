@@ -27,7 +27,9 @@ pub fn main(arguments: args::Wait) -> Result<Exit, Failure> {
     let began = Monotonic.now();
     crate::block_on(async {
         let contact = arguments.store.connect_timeout;
-        let client = store.connect(contact, |builder| builder).await?;
+        let client = store
+            .connect(Some(&name), contact, |builder| builder)
+            .await?;
         let store = client.store();
         let mut holder = first_contact(contact, store.inspect(&name, contact)).await?;
         if let Some(held) = &holder {

@@ -79,11 +79,12 @@ impl Line {
             client: first,
             ends_at: now.after(Standing::OFFER),
         });
-        let behind = self.clients.front().map(|waiting| waiting.client);
+        let behind = self.head();
         Some(Told { first, behind })
     }
 
-    /// Puts a client at the end, unless it stands in line, and lets it count as alive. Answers how many are before it.
+    /// Puts a client at the end, unless it stands in line, and lets it count as alive. Answers how many live ones are
+    /// before it.
     pub(super) fn join(&mut self, client: Uuid, now: Instant) -> usize {
         let alive_until = now.after(Standing::PATIENCE);
         let place = self.place(client).unwrap_or_else(|| {
@@ -94,7 +95,19 @@ impl Line {
             self.clients.len() - 1
         });
         self.clients[place].alive_until = alive_until;
-        place
+        let before = self.clients.iter().take(place);
+        before.filter(|waiting| waiting.alive_until > now).count()
+    }
+
+    /// Who is first, alive or not.
+    pub(super) fn head(&self) -> Option<Uuid> {
+        self.clients.front().map(|waiting| waiting.client)
+    }
+
+    /// For how long yet the name is kept for a client.
+    pub(super) fn offered_for(&self, now: Instant) -> Option<Duration> {
+        let offer = self.offer.filter(|offer| now < offer.ends_at);
+        offer.map(|offer| offer.ends_at.since(now))
     }
 
     /// Takes a client out of the line. Answers whether the name was kept for it.
@@ -116,7 +129,7 @@ impl Line {
         while self.clients.front().is_some_and(is_dead) {
             self.clients.pop_front();
         }
-        self.clients.front().map(|waiting| waiting.client)
+        self.head()
     }
 
     fn place(&self, client: Uuid) -> Option<usize> {

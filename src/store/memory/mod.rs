@@ -5,7 +5,7 @@
 mod ear;
 mod line;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -155,6 +155,7 @@ impl Memory {
             Some(rest) => {
                 row.standing = Standing::Kept;
                 row.ends_at = self.clock.now().after(rest);
+                state.tell_of_keeping(name, rest);
             }
             None => {
                 state.rows.remove(name);
@@ -167,26 +168,27 @@ impl Memory {
     fn list_now(&self, prefix: &str) -> Result<Vec<Held>, Error> {
         let state = self.state()?;
         let now = self.clock.now();
-        let rows = state.rows.iter();
-        Ok(rows
-            .filter(|(name, row)| name.as_str().starts_with(prefix) && row.ends_at > now)
-            .map(|(name, row)| row.held(name, now))
-            .collect())
+        let names = state.rows.keys().chain(state.lines.keys());
+        let names: BTreeSet<&Name> = names
+            .filter(|name| name.as_str().starts_with(prefix))
+            .collect();
+        let taken = names.into_iter().filter_map(|name| state.taken(name, now));
+        Ok(taken.collect())
     }
 
     fn inspect_now(&self, name: &Name) -> Result<Option<Held>, Error> {
-        let state = self.state_for(name)?;
-        let now = self.clock.now();
-        Ok(state.rows.get(name).map(|row| row.held(name, now)))
+        Ok(self.state()?.taken(name, self.clock.now()))
     }
 
     fn evict_now(&self, name: &Name, how: Eviction) -> Result<bool, Error> {
         let mut state = self.state_for(name)?;
+        let now = self.clock.now();
         Ok(match how {
             Eviction::Now => {
-                let was_taken = state.rows.remove(name).is_some();
+                let was_taken = state.taken(name, now).is_some();
                 if was_taken {
-                    state.pass_on(name, self.clock.now());
+                    state.rows.remove(name);
+                    state.pass_on(name, now);
                 }
                 was_taken
             }
@@ -202,6 +204,17 @@ impl Memory {
 }
 
 impl State {
+    /// Who has this name, if its time is not over; nobody known, if it is kept for a client in line.
+    fn taken(&self, name: &Name, now: Instant) -> Option<Held> {
+        if let Some(row) = self.rows.get(name).filter(|row| row.ends_at > now) {
+            return Some(row.held(name, now));
+        }
+        let line = self.lines.get(name)?;
+        let mut held = Held::new(name.clone());
+        held.remaining = Some(line.offered_for(now)?);
+        Some(held)
+    }
+
     /// Who keeps this claim from a name that nobody holds: a client that stands before it in line.
     fn in_the_way(&mut self, claim: &Claim, now: Instant) -> Option<Held> {
         let client = claim.standing.map(|_| claim.holder.client());
@@ -261,6 +274,14 @@ impl State {
             let next = Notice::Next(name.clone(), InLine::OFFER);
             self.tell_all(name, behind, &next);
         }
+    }
+
+    /// The name was released and is kept for a while: whoever looks now learns for how long.
+    fn tell_of_keeping(&mut self, name: &Name, rest: Duration) {
+        if let Some(head) = self.lines.get(name).and_then(Line::head) {
+            self.tell_all(name, Some(head), &Notice::Next(name.clone(), rest));
+        }
+        self.tell_all(name, None, &Notice::Freed(name.clone()));
     }
 
     fn tell_all(&mut self, name: &Name, turn_of: Option<Uuid>, notice: &Notice) {

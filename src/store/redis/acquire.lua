@@ -72,6 +72,8 @@ if not is_offered and (left ~= -2 or redis.call('EXISTS', queue, alive) > 0) the
     local fields = redis.call('HGETALL', lease)
     if not client then return {'held', left, fields} end
     line.join(client, patience)
+    -- The dead are not before it: who is next looks as soon as the holder's time is over.
+    line.head()
     return {'queued', left, fields, redis.call('ZRANK', queue, client)}
   end
 end

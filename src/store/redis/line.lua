@@ -16,6 +16,9 @@ local function line_of(lease, queue, alive, now, offer_ms, publish)
 
   -- Puts a client at the end, unless it stands in line, and lets it count as alive.
   function line.join(client, patience)
+    -- After a write that a full server accepts it accepts the others too: a place is a few bytes, and who waits is not to
+    -- be sent away.
+    redis.call('ZREM', queue, '')
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
     redis.call('ZADD', queue, 'NX', string.format('%.0f', (last[2] or 0) + 1), client)
     keep(queue, patience + 10000)
@@ -34,23 +37,33 @@ local function line_of(lease, queue, alive, now, offer_ms, publish)
   end
 
   -- The first client that counts as alive; nil: the line is empty. Drops the dead before it, but no more than 64: false
-  -- says that more may follow. Only while there is no lease and no offer.
+  -- says that more may follow.
+  function line.head()
+    for _ = 1, 64 do
+      local head = redis.call('ZRANGE', queue, 0, 0)[1]
+      if not head then return nil end
+      if tonumber(redis.call('HGET', alive, head) or '0') > now then return head end
+      line.leave(head)
+    end
+    return false
+  end
+
+  -- Who is to have the name, of which there is no lease and no offer: as above.
   function line.first()
     local lapsed = redis.call('HGET', alive, '!offered')
     if lapsed then
       line.leave(lapsed)
       redis.call('HDEL', alive, '!offered')
     end
-    for _ = 1, 64 do
-      local head = redis.call('ZRANGE', queue, 0, 0)[1]
-      if not head then
-        redis.call('DEL', alive)
-        return nil
-      end
-      if tonumber(redis.call('HGET', alive, head) or '0') > now then return head end
-      line.leave(head)
-    end
-    return false
+    local head = line.head()
+    if head == nil then redis.call('DEL', alive) end
+    return head
+  end
+
+  -- Tells the first in line for how long the name is kept for another.
+  function line.warn(ms)
+    local head = redis.call('ZRANGE', queue, 0, 0)[1]
+    if head then redis.pcall(publish, lease .. ':turn:' .. head, 'next ' .. ms) end
   end
 
   -- Keeps the name free for this client's claim, and tells it, and the one behind it for when to look.
@@ -61,8 +74,7 @@ local function line_of(lease, queue, alive, now, offer_ms, publish)
     redis.call('HSET', alive, '!offered', client)
     keep(alive, 2 * offer_ms)
     redis.pcall(publish, lease .. ':turn:' .. client, 'turn')
-    local behind = redis.call('ZRANGE', queue, 0, 0)[1]
-    if behind then redis.pcall(publish, lease .. ':turn:' .. behind, 'next ' .. offer_ms) end
+    line.warn(offer_ms)
   end
 
   -- Offers a name that was just freed to the first in line; to everybody, if there is none.

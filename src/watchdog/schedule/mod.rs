@@ -41,7 +41,6 @@ pub const BATCHES_IN_FLIGHT: usize = 4;
 /// Releases in flight: enough to free a burst of dropped leases, few enough not to crowd out renewals.
 pub const RELEASES_IN_FLIGHT: usize = 64;
 /// Ends looked at in one turn, and renewals that fall due in one, so that a turn stays short; the next follows at once.
-/// Many more than are sent in one, so that what is urgent does not wait long behind a backlog that fell due before it.
 const STEPS_PER_TURN: usize = 4_096;
 /// How much before its deadline a lease is ended, so that a late timer still ends it in time.
 pub const EARLY: Duration = Duration::from_millis(5);

@@ -111,6 +111,9 @@ impl Schedule {
             return Vec::new();
         }
         self.fall_due(now);
+        if self.renewals.first().is_some_and(|(at, _)| *at <= now) {
+            self.hasten(now);
+        }
         (0..room).map_while(|_| self.take_batch(now)).collect()
     }
 
@@ -132,6 +135,23 @@ impl Schedule {
         });
         let deadlines: Vec<_> = deadlines.collect();
         self.due.extend(deadlines);
+    }
+
+    /// Has renewals fall due out of their turn whose leases end soonest, when more are waiting to than fall in one turn:
+    /// what is urgent does not wait behind a backlog that was due before it.
+    fn hasten(&mut self, now: Instant) {
+        let nearest = self.ends.iter().take(LOOKED_AT).filter_map(|&(_, key)| {
+            let Phase::Held(hold) = &self.entries[key].phase else {
+                unreachable!("only what is held stands in `ends`");
+            };
+            (hold.renew_at <= now).then_some((hold.renew_at, hold.deadline, key))
+        });
+        for (renew_at, deadline, key) in nearest.collect::<Vec<_>>() {
+            // Not there: it has fallen due already, or its renewal is in flight.
+            if self.renewals.remove(&(renew_at, key)) {
+                self.due.insert((deadline, key));
+            }
+        }
     }
 
     /// The lease nearest to its deadline, and those next to it that need about as much time for an answer. What is urgent

@@ -49,6 +49,7 @@ fn each_line_of_the_crontab_runs_its_job_and_skips_a_held_name() {
         let ended = machine.program("/bin/sh").args(["-c", &nested]).output();
         let ended = ended.unwrap();
         assert_eq!(ended.status.code(), Some(0), "{line}: {}", said(&ended));
+        assert_eq!(said(&ended), "", "{line}: cron would mail it");
         assert!(machine.0.path().join("outer").exists(), "{line}");
         assert!(!machine.0.path().join("ran").exists(), "{line}");
     }

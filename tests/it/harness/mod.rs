@@ -9,4 +9,5 @@ pub(crate) mod proxy;
 pub(crate) mod redis_server;
 pub(crate) mod resp;
 pub(crate) mod server_clock;
+pub(crate) mod tls;
 pub(crate) mod wait;

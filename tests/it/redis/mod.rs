@@ -10,6 +10,7 @@ mod errors;
 mod failover;
 mod hazards;
 mod holder;
+mod lines;
 mod lost_replies;
 mod notices;
 mod restart;

@@ -96,6 +96,7 @@ fn commands_and_options() {
     refused(&["walk"], &["walk"]);
     run_refused(&["--no-such-option"], "x", &["--no-such-option"]);
     run_refused(&["-n", "-w", "1s"], "x", &["--nonblock", "--wait"]);
+    run_refused(&["-n", "--fair"], "x", &["--nonblock", "--fair"]);
     run_refused(&["-E", "300"], "x", &["300"]);
     run_refused(&["--label", "a\tb"], "x", &["label", "control"]);
     run_refused(&["--group", "a\tb"], "x", &["group", "control"]);

@@ -82,6 +82,31 @@ fn a_tool_stopped_for_a_moment_goes_on() {
 }
 
 #[test]
+fn a_tool_whose_file_was_replaced_meanwhile_starts_itself_and_not_the_other() {
+    let place = Place::new();
+    let own = env!("CARGO_BIN_EXE_leasehold");
+    // By another process, as a descriptor of ours that is open for writing would keep it from being run.
+    let copied = place.program("cp", &[own, "tool"]).status().expect("run");
+    assert!(copied.success());
+    let mut first = place.run(
+        &[],
+        "echo up > first; until test -e go; do sleep 0.02; done",
+    );
+    place.mark("first");
+    let arguments = ["run", "x", "--", "sh", "-c", "echo up > second"];
+    let tool = place.path("tool");
+    let mut second = place.start(place.program(tool.to_str().expect("UTF-8"), &arguments));
+    second.wait_to_say("waiting for");
+    std::fs::remove_file(&tool).expect("removed");
+    std::fs::write(&tool, "#!/bin/sh\ntouch other").expect("written");
+    place.let_go();
+    assert_eq!(first.end().code, Some(0));
+    let ended = second.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(place.has("second") && !place.has("other"));
+}
+
+#[test]
 fn a_killed_guardian_counts_as_a_loss() {
     let place = Place::new();
     let mut run = place.run(&["--ttl", "2s"], STUBBORN_FAMILY);

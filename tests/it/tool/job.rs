@@ -29,6 +29,23 @@ fn a_command_that_died_of_a_signal_is_128_and_its_number() {
 }
 
 #[test]
+fn how_the_command_ended_is_said_in_words() {
+    let place = Place::new();
+    for (script, words) in [
+        ("exit 0", "the command exited with code 0\n"),
+        ("exit 3", "the command exited with code 3\n"),
+        (
+            "kill -TERM $$",
+            "the command was ended by signal 15 (SIGTERM)\n",
+        ),
+        ("kill -40 $$", "the command was ended by signal 40\n"),
+    ] {
+        let said = place.run(&["-v"], script).end().stderr;
+        assert!(said.contains(words), "{script}: {said}");
+    }
+}
+
+#[test]
 fn a_missing_command_is_127_and_one_that_cannot_run_126() {
     let place = Place::new();
     let ended = place

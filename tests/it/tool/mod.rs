@@ -13,6 +13,7 @@ mod limits;
 mod loss;
 mod operators;
 mod pages;
+mod quiet;
 mod redis;
 mod reports;
 mod server;
@@ -20,6 +21,9 @@ mod service;
 mod signals;
 mod store_faults;
 mod terminal;
+mod tls;
+mod too_long;
+mod turns;
 mod watching;
 
 use std::fs;
@@ -64,6 +68,7 @@ impl Place {
                 "LEASEHOLD_STORE",
                 format!("sqlite:{}", self.store().display()),
             )
+            .env_remove("RUST_LOG")
             .env("XDG_RUNTIME_DIR", self.0.path())
             .env("XDG_CONFIG_HOME", self.path("config"))
             .stdin(Stdio::null());

@@ -105,3 +105,23 @@ fn the_library_logs_where_it_is_asked_to() {
     );
     assert_eq!(run("xml").code, Some(64));
 }
+
+#[test]
+fn rust_log_counts_where_our_own_variable_says_nothing() {
+    let place = Place::new();
+    let logged = |own: Option<&str>, common: &str| {
+        let mut command = place.tool(&["run", "x", "--", "sleep", "0.2"]);
+        if let Some(own) = own {
+            command.env("LEASEHOLD_LOG", own);
+        }
+        command.env("RUST_LOG", common);
+        let ended = place.start(command).end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        !ended.stderr.is_empty()
+    };
+    assert!(logged(None, "leasehold=trace"));
+    assert!(logged(Some(""), "leasehold=trace"));
+    assert!(logged(Some("leasehold=trace"), "off"));
+    assert!(!logged(Some("off"), "leasehold=trace"));
+    assert!(!logged(None, "other=trace"));
+}

@@ -56,6 +56,20 @@ fn every_exit_code_is_in_the_help() {
     }
 }
 
+#[test]
+fn the_man_page_has_the_exit_codes_of_the_help_in_the_same_words() {
+    let help = output(&["run", "--help"]);
+    let page = output(&["man"]).replace("\\-", "-").replace("\\*(Aq", "'");
+    let table = |text: &str| -> Vec<String> {
+        let lines = text.split("Exit codes:\n").nth(1).expect("a table").lines();
+        let lines = lines.take_while(|line| !line.is_empty());
+        lines.map(Into::into).collect()
+    };
+    let in_help = table(&help);
+    assert!(in_help.len() > 10, "{in_help:?}");
+    assert_eq!(table(&page), in_help);
+}
+
 /// What the README says, without the options of cargo.
 fn readme() -> String {
     let text = include_str!("../../../README.md");

@@ -143,7 +143,7 @@ async fn a_shutdown_leaves_the_line() {
     let store = Spy::new();
     let (lease, [(gone, _waiter), (_, second)]) = line(&store).await;
     assert!(soon(gone.shutdown(LONG)).await);
-    until("its leaving", async || store.leaves() == 1).await;
+    assert_eq!(store.leaves(), 1, "the process may end now");
     let started = Monotonic.now();
     lease.release().await;
     drop(soon(second).await.unwrap());
@@ -158,4 +158,29 @@ async fn a_client_in_line_that_hears_nothing_is_served_all_the_same() {
     store.set_mute(true);
     lease.release().await;
     drop(soon(first).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_wait_that_is_given_up_before_its_first_answer_leaves_the_line() {
+    let store = Spy::new();
+    let (lease, []) = line(&store).await;
+    let gone = client(&store).await;
+    store.set_silent(true);
+    let given_up = waiter(&gone);
+    until("its claim to be carried out", async || {
+        store.withheld() == 1
+    })
+    .await;
+    given_up.abort();
+    store.set_silent(false);
+    until("the line to be left", async || store.leaves() == 1).await;
+    let next = client(&store).await;
+    let claims = store.claims();
+    let waiting = waiter(&next);
+    until("the next to wait", async || store.claims() >= claims + 2).await;
+    let started = Monotonic.now();
+    lease.release().await;
+    drop(soon(waiting).await.unwrap());
+    let took = Monotonic.now().since(started);
+    assert!(took < Standing::OFFER, "a ghost was offered it: {took:?}");
 }

@@ -27,6 +27,8 @@ struct Desk {
     leaves: AtomicUsize,
     is_down: AtomicBool,
     is_mute: AtomicBool,
+    is_silent: AtomicBool,
+    withheld: AtomicUsize,
     refuses_notices: Mutex<Option<ErrorKind>>,
 }
 
@@ -68,6 +70,16 @@ impl Spy {
         self.desk.is_mute.store(is_mute, Ordering::SeqCst);
     }
 
+    /// Whether it carries claims out and never answers them.
+    pub(crate) fn set_silent(&self, is_silent: bool) {
+        self.desk.is_silent.store(is_silent, Ordering::SeqCst);
+    }
+
+    /// How many claims it carried out and never answered.
+    pub(crate) fn withheld(&self) -> usize {
+        self.desk.withheld.load(Ordering::SeqCst)
+    }
+
     /// From now on nobody may subscribe.
     pub(crate) fn refuse_notices(&self, kind: ErrorKind) {
         *self.desk.refuses_notices.lock().unwrap() = Some(kind);
@@ -104,7 +116,12 @@ impl Store for Spy {
             self.reach()?;
             // Others may run between the question and the answer, as with a server.
             tokio::task::yield_now().await;
-            self.memory.acquire(claim, limit).await
+            let answer = self.memory.acquire(claim, limit).await;
+            if self.desk.is_silent.load(Ordering::SeqCst) {
+                self.desk.withheld.fetch_add(1, Ordering::SeqCst);
+                std::future::pending::<()>().await;
+            }
+            answer
         })
     }
 

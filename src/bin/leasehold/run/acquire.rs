@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Instant, Monotonic};
-use leasehold::{Attempt, Builder, Client, ErrorKind, Lease, Outage, Request};
+use leasehold::store::Held;
+use leasehold::{Attempt, Builder, Client, Error, ErrorKind, Lease, Outage, Request};
 
 use super::plan::{Patience, Plan};
 use super::progress;
@@ -25,7 +26,9 @@ pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Client, Failu
             None => builder,
         }
     };
-    let connecting = plan.store.connect(plan.connect_timeout, settings);
+    let connecting = plan
+        .store
+        .connect(Some(&plan.name), plan.connect_timeout, settings);
     let client = or_signal(signals, connecting).await?;
     if plan.store == Choice::Default {
         say::note(
@@ -58,7 +61,7 @@ pub async fn acquire(
         }
     };
     if plan.patience == Patience::None {
-        return Err(plan.not_acquired(held.to_string()));
+        return Err(plan.held(held));
     }
     say::note(
         "waiting",
@@ -74,7 +77,7 @@ pub async fn acquire(
 }
 
 fn request(client: &Client, plan: &Plan) -> Request {
-    let mut request = client.claim(plan.name.as_str());
+    let mut request = client.claim(plan.name.as_str()).order(plan.order);
     if let Some(floor) = plan.floor {
         request = request.floor(floor);
     }
@@ -92,9 +95,16 @@ async fn wait(client: &Client, plan: &Plan, began: Instant) -> Result<Lease, Fai
         None => request.acquire().await,
     };
     result.map_err(|error| match error.kind() {
+        ErrorKind::TimedOut if is_held(&error) => plan.held(chain(&error)),
         ErrorKind::Unavailable | ErrorKind::TimedOut => plan.not_acquired(chain(&error)),
         _ => error.into(),
     })
+}
+
+/// Whether the limit ran out while somebody had the name, and not while the store could not be asked.
+fn is_held(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    source.is_some_and(|source| source.is::<Held>())
 }
 
 /// What is left of the limit, if there is one.

@@ -237,7 +237,7 @@ impl<'a> Hold<'a> {
             Event::Exited { end, cause } => {
                 self.outcome.end = Some((end, cause));
                 self.service.stopping();
-                say::detail("ended", format_args!("the command ended {end:?}"));
+                say::detail("ended", format_args!("the command {end}"));
             }
             Event::Suspended => self.suspend(),
             Event::Gone { strays } => return Some(Ok(self.gone(strays))),
@@ -265,7 +265,7 @@ impl<'a> Hold<'a> {
         );
         match cause {
             Cause::CommandEnded => say::detail("stopping", message),
-            _ => say::note("stopping", message),
+            _ => say::fault("stopping", message),
         }
     }
 
@@ -301,10 +301,27 @@ impl<'a> Hold<'a> {
         if let Some(event) = self.job.said() {
             return self.heard(Some(event)).await;
         }
-        self.outcome.is_netted |= self.outcome.end.is_none();
+        if self.outcome.end.is_none() && !self.outcome.is_netted {
+            self.outcome.is_netted = true;
+            self.netted();
+        }
         self.job.kill();
         self.net_at = self.clock.now().after(KILL_AGAIN);
         None
+    }
+
+    /// A guardian that says it is ending the job ends it at this very moment; one that has said nothing is stopped, or
+    /// hangs.
+    fn netted(&self) {
+        if self.stuck_at.is_none() {
+            say::fault(
+                "killed",
+                format_args!(
+                    "the guardian has not ended the job in time, so it is killed name={}",
+                    self.plan.name
+                ),
+            );
+        }
     }
 
     /// Without its guardian the job is not safe.
@@ -313,10 +330,13 @@ impl<'a> Hold<'a> {
             let message = "the guardian ended before the command was started";
             return Err(Failure::new(Exit::Internal, message));
         }
-        say::failure(format_args!(
-            "the guardian is gone, so the job is killed name={}",
-            self.plan.name
-        ));
+        say::fault(
+            "failed",
+            format_args!(
+                "the guardian is gone, so the job is killed name={}",
+                self.plan.name
+            ),
+        );
         while self.job.kill() {
             self.clock
                 .sleep_until(self.clock.now().after(KILL_AGAIN))

@@ -46,7 +46,10 @@ pub fn main(arguments: args::Run) -> Result<Exit, Failure> {
         Reporter::begin(plan.report.clone(), plan.name.as_str(), plan.group.clone())?;
     let result = crate::block_on(run(&plan, &mut reporter));
     if let Err(error) = reporter.finish(&result) {
-        say::failure(format_args!("the report was not written: {error}"));
+        say::fault(
+            "failed",
+            format_args!("the report was not written: {error}"),
+        );
     }
     result
 }

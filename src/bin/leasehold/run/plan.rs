@@ -1,15 +1,17 @@
 //! What a run is to do, checked as a whole before anything is started.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold::store::Info;
 use leasehold::term::Timing;
-use leasehold::{Name, Token};
+use leasehold::{Name, Order, Token};
 
 use crate::args;
 use crate::exit::Failure;
+use crate::say::Loudness;
 use crate::store::Choice;
 use crate::timeline::Pace;
 
@@ -20,6 +22,7 @@ pub struct Plan {
     pub timing: Timing,
     pub pace: Pace,
     pub patience: Patience,
+    pub order: Order,
     pub label: Option<String>,
     pub group: Option<String>,
     pub store: Choice,
@@ -65,6 +68,10 @@ impl Plan {
                 (false, Some(limit)) => Patience::Limited(limit),
                 (false, None) => Patience::Unlimited,
             },
+            order: match arguments.fair {
+                true => Order::Fair,
+                false => Order::Any,
+            },
             label: arguments.label,
             group: arguments.group,
             connect_timeout: arguments.store.connect_timeout,
@@ -79,8 +86,16 @@ impl Plan {
         })
     }
 
-    /// The end of a run whose name somebody else holds.
-    pub fn not_acquired(&self, why: String) -> Failure {
+    /// The end of a run whose name somebody else holds: an answer, which the exit code gives as well.
+    pub fn held(&self, why: impl Display) -> Failure {
+        Failure {
+            loudness: Loudness::Normal,
+            ..self.not_acquired(why)
+        }
+    }
+
+    /// The end of a run that did not get the name within its limit, whatever kept it.
+    pub fn not_acquired(&self, why: impl Display) -> Failure {
         let message = format!("not acquired: {why} name={}", self.name);
         Failure {
             is_conflict: true,

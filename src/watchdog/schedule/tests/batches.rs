@@ -76,6 +76,19 @@ fn what_falls_due_near_its_deadline_does_not_wait_behind_a_backlog() {
 }
 
 #[test]
+fn what_ends_soonest_goes_first_however_many_fell_due_before_it() {
+    let mut bench = Bench::new();
+    for _ in 0..2 * STEPS_PER_TURN {
+        bench.held(START);
+    }
+    bench.timing = Timing::new(ms(20_000), None).expect("valid");
+    // Ends in 24.6 s; the others fell due before it and end in 29.4 s.
+    let (urgent, _) = bench.held(at(5_000));
+    let batch = &bench.turn(at(15_000)).batches[0];
+    assert!(batch.tickets.iter().any(|(key, _)| *key == urgent));
+}
+
+#[test]
 fn leases_that_fall_due_about_the_same_time_share_a_batch() {
     let mut bench = Bench::new();
     for index in 0..5_000 {

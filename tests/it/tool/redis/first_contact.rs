@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::{Ended, Place};
 use super::{KEY, Site};
 use crate::harness::redis_server::{RedisServer, Setup};
-use crate::harness::wait::now;
+use crate::harness::wait::{at, now};
 
 /// For the process itself to start and end on a busy machine.
 const SLACK: Duration = Duration::from_secs(1);
@@ -72,6 +72,39 @@ async fn every_command_gives_up_on_a_silent_server_within_the_limit() {
         let limit = Duration::from_millis(300) + SLACK;
         assert!(took < limit, "{command} gave up after {took:?}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_for_less_than_the_limit_is_waited_for() {
+    let server = RedisServer::start().await;
+    server.pause();
+    let place = Place::new();
+    let url = server.url();
+    let start = |arguments: &[&str]| {
+        let mut command = place.tool(arguments);
+        command.env("LEASEHOLD_STORE", &url);
+        place.start(command)
+    };
+    let mut commands = [
+        start(&["run", "x", "--", "sleep", "0"]),
+        start(&["run", "-n", "y", "--", "sleep", "0"]),
+        start(&["status"]),
+        start(&["status", "x"]),
+        start(&["wait", "z"]),
+        start(&["evict", "z"]),
+    ];
+    // Longer than one attempt to connect may take.
+    at(now().after(Duration::from_millis(2_500))).await;
+    for command in &mut commands {
+        let ended = command.child.try_wait().expect("our child");
+        assert_eq!(ended, None, "{}", command.said());
+    }
+    server.resume();
+    for command in &mut commands {
+        let ended = command.end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    server.assert_all_keys_run_out().await;
 }
 
 #[tokio::test]

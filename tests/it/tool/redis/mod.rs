@@ -9,6 +9,7 @@ mod contest;
 mod first_contact;
 mod outages;
 mod rivals;
+mod turns;
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,0 +1,72 @@
+//! A server that speaks TLS alone.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::redis_server::{RedisServer, Setup};
+
+/// A running server, with a certificate that vouches for itself alone. Ends on drop.
+pub(crate) struct TlsServer {
+    pub(crate) port: u16,
+    _server: RedisServer,
+    folder: TempDir,
+}
+
+impl TlsServer {
+    pub(crate) async fn start() -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        make_certificate(folder.path());
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        drop(listener);
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let (key, certificate) = (file("key.pem"), file("certificate.pem"));
+        let setup = Setup::default()
+            .with(["--tls-port", &port.to_string()])
+            .with(["--tls-auth-clients", "no"])
+            .with(["--tls-key-file", &key])
+            .with(["--tls-cert-file", &certificate])
+            .with(["--tls-ca-cert-file", &certificate]);
+        Self {
+            port,
+            _server: setup.start().await,
+            folder,
+        }
+    }
+
+    /// As a client that trusts the web's roots alone would have it.
+    pub(crate) fn url(&self) -> String {
+        format!("rediss://localhost:{}", self.port)
+    }
+
+    /// As a client has it that was given the certificate.
+    pub(crate) fn trusting_url(&self) -> String {
+        format!("{}?ca={}", self.url(), self.certificate().display())
+    }
+
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.folder.path().join("certificate.pem")
+    }
+}
+
+/// A certificate for `localhost` that vouches for itself.
+fn make_certificate(folder: &Path) {
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])
+        .args(["ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"])
+        .args(["-subj", "/CN=localhost"])
+        .args(["-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .arg("-keyout")
+        .arg(folder.join("key.pem"))
+        .arg("-out")
+        .arg(folder.join("certificate.pem"))
+        .output()
+        .expect("missing openssl: apt-get install -y openssl");
+    assert!(made.status.success(), "{made:?}");
+    assert!(fs::exists(folder.join("certificate.pem")).expect("the folder is ours"));
+}

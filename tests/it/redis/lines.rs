@@ -1,0 +1,50 @@
+//! The line of clients on a server: what a full server and the dead do to those who wait.
+
+use std::time::Duration;
+
+use leasehold::store::redis::Redis;
+use leasehold::store::{Claim, Standing};
+
+use crate::harness::asking::{claim, granted, held, released};
+use crate::harness::redis_server::RedisServer;
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// A claim of a client of its own that stands in line.
+fn in_line() -> Claim {
+    let mut claim = claim("a", TTL);
+    claim.standing = Some(Standing::new(0));
+    claim
+}
+
+#[tokio::test]
+async fn a_full_server_sends_nobody_away_who_waits() {
+    let server = RedisServer::start().await;
+    let store = Redis::open(&server.url()).unwrap();
+    let (first, stands, comes) = (claim("a", TTL), in_line(), in_line());
+    granted(&store, &first).await;
+    assert_eq!(held(&store, &stands).await.ahead, Some(0));
+    let () = server.told("CONFIG SET maxmemory-policy noeviction").await;
+    let () = server.told("CONFIG SET maxmemory 1").await;
+    assert_eq!(held(&store, &stands).await.ahead, Some(0), "it stands on");
+    assert_eq!(held(&store, &comes).await.ahead, Some(1), "it joins");
+    released(&store, &first).await;
+    let () = server.told("CONFIG SET maxmemory 0").await;
+    granted(&store, &stands).await;
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn the_dead_do_not_count_as_before_a_client_in_line() {
+    let server = RedisServer::start().await;
+    let store = Redis::open(&server.url()).unwrap();
+    granted(&store, &claim("a", TTL)).await;
+    for place in 0..100 {
+        let dead = format!("ZADD leasehold:{{a}}:queue {place} dead{place}");
+        let _: i64 = server.told(&dead).await;
+    }
+    let next = in_line();
+    // At most 64 of them are dropped at once.
+    assert_eq!(held(&store, &next).await.ahead, Some(36));
+    assert_eq!(held(&store, &next).await.ahead, Some(0));
+}

@@ -1,0 +1,84 @@
+//! `-q`: what went wrong is said, and nothing else.
+
+use rustix::process::{Signal, kill_process};
+
+use super::{Place, loss};
+
+/// What a quiet run with these options says, which ends with this code.
+fn said(place: &Place, options: &[&str], script: &str, code: i32) -> String {
+    let ended = place.run(&[&["-q"], options].concat(), script).end();
+    assert_eq!(ended.code, Some(code), "{ended:?}");
+    ended.stderr
+}
+
+#[test]
+fn a_held_name_is_told_by_the_exit_code_alone() {
+    let place = Place::new();
+    let _first = place.run(&[], "echo up > first; sleep 20");
+    place.mark("first");
+    for (options, code) in [
+        (&["-n"][..], 75),
+        (&["-n", "--skip-ok"], 0),
+        (&["-n", "-E", "3"], 3),
+        (&["-w", "200ms"], 75),
+        (&["-w", "200ms", "--skip-ok"], 0),
+    ] {
+        assert_eq!(said(&place, options, "true", code), "", "{options:?}");
+    }
+    let loud = place.run(&["-n", "--skip-ok"], "true").end();
+    assert!(loud.stderr.contains("not acquired: held by"), "{loud:?}");
+}
+
+#[test]
+fn a_job_that_ends_by_itself_is_passed_on_without_a_word() {
+    let place = Place::new();
+    assert_eq!(said(&place, &[], "exit 3", 3), "");
+    assert_eq!(said(&place, &[], "sleep 20 & exit 0", 0), "");
+    assert_eq!(said(&place, &[], "echo its own >&2", 0), "its own\n");
+}
+
+#[test]
+fn why_the_tool_fails_is_said() {
+    let place = Place::new();
+    let text = said(&place, &["--store", "sqlite:/dev/null/x"], "true", 78);
+    assert!(text.contains("/dev/null/x"), "{text}");
+    let text = said(&place, &["--ttl", "0s"], "true", 64);
+    assert!(text.contains("1s to 24h"), "{text}");
+}
+
+#[test]
+fn a_store_that_is_gone_until_the_wait_runs_out_is_said() {
+    let place = Place::new();
+    let _first = place.run(&["--ttl", "60s"], "echo up > first; sleep 20");
+    place.mark("first");
+    let mut waiting = place.run(&["-q", "--fair", "-w", "2s"], "true");
+    place.has_line(1);
+    let ended = loss::block(&place, || waiting.end());
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    assert!(ended.stderr.contains("not acquired"), "{ended:?}");
+}
+
+#[test]
+fn why_a_job_was_ended_is_said_in_one_line() {
+    let place = Place::new();
+    let options = ["--max-runtime", "200ms"];
+    let text = said(&place, &options, "exec sleep 20", 124);
+    assert!(text.contains("ran for as long as it may"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    let options = ["--max-hold", "200ms"];
+    let text = said(&place, &options, "exec sleep 20", 79);
+    assert!(text.contains("held for as long as it may"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
+fn a_job_that_was_killed_without_its_guardian_is_said() {
+    let place = Place::new();
+    let mut run = place.run(&["-q", "--ttl", "2s"], "echo up > first; exec sleep 20");
+    place.mark("first");
+    let guardian = run.guardian();
+    kill_process(guardian, Signal::STOP).expect("it lives");
+    loss::block(&place, || run.wait_to_say("has not ended the job in time"));
+    kill_process(guardian, Signal::CONT).expect("it lives");
+    assert_eq!(run.end().code, Some(79));
+}

@@ -1,0 +1,55 @@
+//! A list of arguments and variables that leaves the tool no room to start anything.
+
+use std::io::ErrorKind;
+use std::process::Command;
+
+use super::Place;
+
+/// No single variable may be longer.
+const LONGEST: usize = 100_000;
+
+/// More than any system allows in all.
+const MOST: usize = 8_000_000;
+
+/// A run with so many bytes in its environment that say nothing.
+fn padded(place: &Place, bytes: usize, ttl: &str) -> Command {
+    let mut command = place.tool(&["run", "x", "--", "touch", "started"]);
+    command.env("LEASEHOLD_TTL", ttl);
+    // Always the same variables, so that a byte more is just that.
+    for index in 0..MOST / LONGEST {
+        let length = bytes.saturating_sub(index * LONGEST).min(LONGEST);
+        command.env(format!("PADDING_{index}"), "x".repeat(length));
+    }
+    command
+}
+
+/// How many bytes there may be so that the tool starts by a hair.
+fn most(place: &Place) -> usize {
+    let (mut fits, mut bursts) = (0, MOST);
+    while bursts - fits > 1 {
+        let middle = usize::midpoint(fits, bursts);
+        // Refused at once, with as many bytes in it.
+        match padded(place, middle, "no").output() {
+            Ok(ended) => {
+                assert_eq!(ended.status.code(), Some(64), "{ended:?}");
+                fits = middle;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ArgumentListTooLong, "{error}");
+                bursts = middle;
+            }
+        }
+    }
+    fits
+}
+
+#[test]
+fn a_guardian_that_cannot_be_started_is_125_and_the_name_is_free_again() {
+    let place = Place::new();
+    let ended = place.start(padded(&place, most(&place), "9s")).end();
+    assert_eq!(ended.code, Some(125), "{ended:?}");
+    let words = "cannot start the guardian: Argument list too long";
+    assert!(ended.stderr.contains(words), "{ended:?}");
+    assert!(!place.has("started"));
+    assert_eq!(place.run(&["-n"], "true").end().code, Some(0));
+}
