@@ -324,3 +324,25 @@ fn patiently<T>(
 fn pause(wait: Duration) {
     std::thread::sleep(wait);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, Monotonic};
+
+    #[test]
+    fn nothing_is_written_for_who_has_gone_by_the_time_nobody_else_writes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let until = Monotonic.now().after(Duration::from_secs(5));
+        let (here, gone) = (Asker::new(until, &|| false), Asker::new(until, &|| true));
+        let mut file = File::open(&folder.path().join("leases.sqlite"), here).expect("it opens");
+        let change = |db: &Connection| Ok(db.execute("UPDATE counter SET token = 7", ())?);
+        assert!(matches!(file.write(gone, change), Err(Failure::Late)));
+        let token = |db: &Connection| -> Result<i64, Failure> {
+            Ok(db.query_row("SELECT token FROM counter", (), |row| row.get(0))?)
+        };
+        assert_eq!(file.read(here, token).expect("it reads"), 0);
+        assert_eq!(file.write(here, change).expect("it writes"), 1);
+        assert_eq!(file.read(here, token).expect("it reads"), 7);
+    }
+}

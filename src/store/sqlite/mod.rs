@@ -14,7 +14,7 @@
 //! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl. So after a
 //!    reboot names are free one ttl after the file was opened first, and a lease that lives is never taken.
 //! 4. A kill at any moment leaves the file whole, and a power cut costs at most the last grants; tokens rise all the same.
-//! 5. Renewals and releases go on while the disk is full.
+//! 5. Renewals, releases and waits go on while the disk is full; who begins to wait then has no place in line.
 //! 6. A freed name is noticed by those who wait within some ten milliseconds, from the file's change counter, and so is a
 //!    client's turn.
 //! 7. The line is in the file as well. Another boot id costs its clients their places, and nothing else.
