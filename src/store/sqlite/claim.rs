@@ -32,11 +32,31 @@ pub(super) fn held_by_other(
         return Ok(None);
     };
     match row.judge(boot, boot.now()) {
-        Verdict::Taken(remaining) if row.holder != claim.holder.to_string() => {
+        Verdict::Taken(remaining) if !is_for(&row, claim) => {
             Ok(Some(row.held(claim.name.clone(), Some(remaining))))
         }
         _ => Ok(None),
     }
+}
+
+/// What to tell a claim that found no room, if it is not its turn: who waits goes on waiting, also without a place.
+pub(super) fn held_without_room(
+    db: &Connection,
+    boot: &Boot,
+    claim: &Claim,
+) -> Result<Option<Held>, Failure> {
+    let now = boot.now();
+    if Row::counting(db, boot, &claim.name, now)?.is_some() {
+        return held_by_other(db, boot, claim);
+    }
+    let first = first_before(&Line::new(db, boot, &claim.name, now), claim)?;
+    Ok(first.map(|_| offered(claim)))
+}
+
+/// Whether it is the claim's own lease, or kept for its client.
+fn is_for(row: &Row, claim: &Claim) -> bool {
+    row.holder == claim.holder.to_string()
+        || client_in_line(claim).is_some_and(|client| row.is_offered_to(&client))
 }
 
 /// Takes the name, or says who has it.
@@ -74,7 +94,7 @@ pub(super) fn take(
         return Ok(Claimed::Shared(row.boot));
     }
     let held = row.held(claim.name.clone(), Some(remaining));
-    refuse(db, boot, claim, held, now)
+    refuse(db, &Line::new(db, boot, &claim.name, now), claim, held)
 }
 
 /// Takes a name that nobody has, unless another client stands before this one in line: then it is offered to that one.
@@ -86,32 +106,47 @@ fn take_free(
     now: Instant,
 ) -> Result<Claimed, Failure> {
     let line = Line::new(db, boot, &claim.name, now);
-    let first = line.first_live()?;
-    let Some(first) = first.filter(|first| client_in_line(claim).as_ref() != Some(first)) else {
+    let Some(first) = first_before(&line, claim)? else {
         return grant(db, boot, claim, info, now);
     };
-    if !room::is_enough(db)? {
-        return Ok(Claimed::NoRoom);
+    if room::is_enough(db)? {
+        line.offer(&first)?;
+        return refuse(db, &line, claim, offered(claim));
     }
-    line.offer(&first)?;
-    let mut held = Held::new(claim.name.clone());
-    held.remaining = Some(InLine::OFFER);
-    refuse(db, boot, claim, held, now)
+    if let Some(client) = client_in_line(claim) {
+        line.stay(&client)?;
+    }
+    Ok(Claimed::NoRoom)
 }
 
-/// Says no, and gives the claim its place in line if it wants one.
+/// The client that is first in line, unless it is the one that claims.
+fn first_before(line: &Line<'_>, claim: &Claim) -> Result<Option<String>, Failure> {
+    let first = line.first_live()?;
+    Ok(first.filter(|first| client_in_line(claim).as_ref() != Some(first)))
+}
+
+/// A name that was free, and is kept for the first in line.
+fn offered(claim: &Claim) -> Held {
+    let mut held = Held::new(claim.name.clone());
+    held.remaining = Some(InLine::OFFER);
+    held
+}
+
+/// Says no, and gives the claim its place in line if it wants one. Who has one needs no room to keep it.
 fn refuse(
     db: &Connection,
-    boot: &Boot,
+    line: &Line<'_>,
     claim: &Claim,
     mut held: Held,
-    now: Instant,
 ) -> Result<Claimed, Failure> {
     if let Some(client) = client_in_line(claim) {
-        if !room::is_enough(db)? {
-            return Ok(Claimed::NoRoom);
+        held.ahead = line.stay(&client)?;
+        if held.ahead.is_none() {
+            if !room::is_enough(db)? {
+                return Ok(Claimed::NoRoom);
+            }
+            held.ahead = Some(line.join(&client)?);
         }
-        held.ahead = Some(Line::new(db, boot, &claim.name, now).join(&client)?);
     }
     Ok(Claimed::Answered(Answer::Held(Box::new(held))))
 }

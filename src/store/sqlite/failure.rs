@@ -22,6 +22,8 @@ pub(super) enum Failure {
     Busy,
     #[error("the file did not answer in time")]
     Late,
+    #[error("the disk is full")]
+    Full,
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     #[error("cannot {what}")]
@@ -61,7 +63,10 @@ pub(super) enum Failure {
 
 impl Failure {
     pub(super) fn io(what: &'static str, source: io::Error) -> Self {
-        Self::Io { what, source }
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
+            _ => Self::Io { what, source },
+        }
     }
 
     /// Whether another connection was in the way, so that the same again may succeed.
@@ -78,7 +83,9 @@ impl Failure {
             Self::Sqlite(error) => error.sqlite_error().map(|error| error.extended_code),
             _ => None,
         };
-        self.code() == Some(ErrorCode::DiskFull) || extended == Some(SQLITE_IOERR_SHMSIZE)
+        matches!(self, Self::Full)
+            || self.code() == Some(ErrorCode::DiskFull)
+            || extended == Some(SQLITE_IOERR_SHMSIZE)
     }
 
     /// The public error of this operation on this file.
@@ -129,8 +136,6 @@ fn kind_of_io(kind: io::ErrorKind) -> ErrorKind {
         io::ErrorKind::NotFound
         | io::ErrorKind::NotADirectory
         | io::ErrorKind::ReadOnlyFilesystem
-        | io::ErrorKind::StorageFull
-        | io::ErrorKind::QuotaExceeded
         | io::ErrorKind::InvalidInput
         | io::ErrorKind::Unsupported => ErrorKind::Misconfigured,
         _ => ErrorKind::Unavailable,

@@ -3,7 +3,9 @@
 //! This process never opens the file but through SQLite: the kernel drops all of a process's locks on a file when any
 //! one of its descriptors is closed. So it is looked at by its path only, and made under another name.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,8 +14,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
 
+use super::asker::Asker;
 use super::failure::Failure;
-use crate::clock::{Clock, Instant, Monotonic};
 
 /// Marks the file as ours: "lsho".
 pub(super) const APPLICATION_ID: i32 = 0x6c73_686f;
@@ -37,9 +39,14 @@ pub(super) struct File {
     identity: (u64, u64),
 }
 
+/// Bytes of the disk that are free again once it is dropped.
+#[derive(Debug)]
+#[must_use = "what is dropped is no longer reserved"]
+pub(super) struct Reserve(#[expect(dead_code, reason = "held for its blocks")] fs::File);
+
 impl File {
     /// Opens it, and makes it first if it is not there.
-    pub(super) fn open(path: &Path, until: Instant) -> Result<Self, Failure> {
+    pub(super) fn open(path: &Path, asker: Asker<'_>) -> Result<Self, Failure> {
         if !path
             .try_exists()
             .map_err(|source| Failure::io("look at the file", source))?
@@ -59,31 +66,36 @@ impl File {
             identity,
         };
         file.check_identity()?;
-        file.prepare(until)?;
+        file.prepare(asker)?;
         Ok(file)
     }
 
     /// Reads a consistent state; waits for nobody but a recovery of the log.
     pub(super) fn read<T>(
         &mut self,
-        until: Instant,
+        asker: Asker<'_>,
         work: impl Fn(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.check_identity()?;
-        patiently(until, || work(&self.db))
+        patiently(asker, || work(&self.db))
     }
 
     /// One short transaction. It takes the only writer's place first, so that nothing it read can change under it.
     pub(super) fn write<T>(
         &mut self,
-        until: Instant,
+        asker: Asker<'_>,
         work: impl Fn(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.check_identity()?;
-        patiently(until, || {
+        patiently(asker, || {
             let transaction = self
                 .db
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            // Who gave up may have taken the request back already, over another connection. Nobody else writes now, so
+            // whoever is here yet takes it back after us.
+            if asker.is_gone() {
+                return Err(Failure::Late);
+            }
             let answer = work(&transaction)?;
             transaction.commit()?;
             Ok(answer)
@@ -93,24 +105,33 @@ impl File {
     /// The same for what must go on while the disk is full: moving the log into the file lets its room be used again.
     pub(super) fn write_though_full<T>(
         &mut self,
-        until: Instant,
+        asker: Asker<'_>,
         work: impl Fn(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        match self.write(until, &work) {
+        match self.write(asker, &work) {
             Err(failure) if failure.is_full() => {
-                self.empty_log(until)?;
-                self.write(until, work)
+                self.empty_log(asker)?;
+                self.write(asker, work)
             }
             answer => answer,
         }
     }
 
     /// Moves the log into the file as far as readers allow, so that its blocks are written again.
-    pub(super) fn empty_log(&mut self, until: Instant) -> Result<(), Failure> {
-        patiently(until, || empty_log(&self.db))
+    pub(super) fn empty_log(&mut self, asker: Asker<'_>) -> Result<(), Failure> {
+        patiently(asker, || empty_log(&self.db))
     }
 
-    fn prepare(&mut self, until: Instant) -> Result<(), Failure> {
+    /// Takes so many bytes of the disk until it is dropped. Nobody else sees it, and it ends with this process.
+    pub(super) fn reserve(&self, bytes: usize) -> Result<Reserve, Failure> {
+        let (path, mut reserve) = create_beside(&self.path)?;
+        let failed = |source| Failure::io("write beside the file", source);
+        fs::remove_file(path).map_err(failed)?;
+        reserve.write_all(&vec![0; bytes]).map_err(failed)?;
+        Ok(Reserve(reserve))
+    }
+
+    fn prepare(&mut self, asker: Asker<'_>) -> Result<(), Failure> {
         // Ours alone decides how long to wait: SQLite's own wait is not fair.
         self.db.busy_timeout(Duration::ZERO)?;
         let has_log = self.has_log()?;
@@ -118,15 +139,15 @@ impl File {
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
         // In one transaction: between two reads somebody else may have made the schema.
-        let found = patiently(until, || schema_of(&*self.db.transaction()?))?;
+        let found = patiently(asker, || schema_of(&*self.db.transaction()?))?;
         if self.db.is_readonly("main")? {
             return Err(Failure::ReadOnly);
         }
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
-        patiently(until, || use_log(&self.db))?;
+        patiently(asker, || use_log(&self.db))?;
         if found < SCHEMA_VERSION {
-            self.write_though_full(until, complete_schema)?;
+            self.write_though_full(asker, complete_schema)?;
         }
         Ok(())
     }
@@ -167,14 +188,9 @@ pub(super) fn create_folder(path: &Path) -> Result<(), Failure> {
 /// Puts an empty file at this path, for this user only. Whoever comes second finds the first one's.
 fn create(path: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::io("create the file", source);
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(format!(".{:016x}.new", fastrand::u64(..)));
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&fresh)
-        .map_err(failed)?;
+    let (fresh, file) = create_beside(path)?;
+    // Before it is the file of leases, and a descriptor of it must not be closed.
+    drop(file);
     match renameat_with(CWD, &fresh, CWD, path, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         Err(error) => {
@@ -184,6 +200,21 @@ fn create(path: &Path) -> Result<(), Failure> {
                 error => Err(failed(error.into())),
             }
         }
+    }
+}
+
+/// Makes an empty file under a name of its own.
+fn create_beside(path: &Path) -> Result<(OsString, fs::File), Failure> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".{:016x}.new", fastrand::u64(..)));
+    let opened = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&fresh);
+    match opened {
+        Ok(file) => Ok((fresh, file)),
+        Err(error) => Err(Failure::io("create the file", error)),
     }
 }
 
@@ -267,16 +298,16 @@ fn empty_log(db: &Connection) -> Result<(), Failure> {
     Ok(db.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()))?)
 }
 
-/// Tries again, with a wait of random length between, for as long as others are in the way and time is left.
+/// Tries again, with a wait of random length between, for as long as others are in the way and somebody waits.
 fn patiently<T>(
-    until: Instant,
+    asker: Asker<'_>,
     mut attempt: impl FnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     loop {
         match attempt() {
             Err(failure) if failure.is_busy() => {
                 let wait = Duration::from_micros(fastrand::u64(BUSY_WAIT_US));
-                if Monotonic.now().after(wait) >= until {
+                if !asker.waits_for(wait) {
                     return Err(Failure::Busy);
                 }
                 pause(wait);
@@ -292,4 +323,26 @@ fn patiently<T>(
 )]
 fn pause(wait: Duration) {
     std::thread::sleep(wait);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, Monotonic};
+
+    #[test]
+    fn nothing_is_written_for_who_has_gone_by_the_time_nobody_else_writes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let until = Monotonic.now().after(Duration::from_secs(5));
+        let (here, gone) = (Asker::new(until, &|| false), Asker::new(until, &|| true));
+        let mut file = File::open(&folder.path().join("leases.sqlite"), here).expect("it opens");
+        let change = |db: &Connection| Ok(db.execute("UPDATE counter SET token = 7", ())?);
+        assert!(matches!(file.write(gone, change), Err(Failure::Late)));
+        let token = |db: &Connection| -> Result<i64, Failure> {
+            Ok(db.query_row("SELECT token FROM counter", (), |row| row.get(0))?)
+        };
+        assert_eq!(file.read(here, token).expect("it reads"), 0);
+        assert_eq!(file.write(here, change).expect("it writes"), 1);
+        assert_eq!(file.read(here, token).expect("it reads"), 7);
+    }
 }

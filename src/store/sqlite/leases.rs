@@ -6,20 +6,20 @@ use std::time::Duration;
 use rusqlite::Connection;
 use uuid::Uuid;
 
+use super::asker::Asker;
 use super::boot::Boot;
 use super::claim::{self, Claimed};
 use super::failure::Failure;
 use super::file::File;
+use super::hints::{self, Sight};
 use super::line::{Line, stored_client};
 use super::notices::Topic;
 use super::row::{self, Row, Standing, Verdict};
 use super::{room, tidy};
-use crate::clock::{Clock, Instant, Monotonic};
+use crate::clock::Instant;
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::store::{
-    Answer, Claim, Eviction, Held, Notice, Outcome, Release, Renewal, Standing as InLine,
-};
+use crate::store::{Answer, Claim, Eviction, Held, Notice, Outcome, Release, Renewal};
 
 /// The leases in one open file, for one thread.
 #[derive(Debug)]
@@ -30,30 +30,41 @@ pub(super) struct Leases {
 
 impl Leases {
     /// Takes over a freshly opened file: what other boots left in it is watched from now.
-    pub(super) fn new(mut file: File, boot: Boot, until: Instant) -> Result<Self, Failure> {
-        tidy::watch_all(&mut file, &boot, until)?;
-        tidy::sweep_foreign_lines(&mut file, &boot, until)?;
+    pub(super) fn new(mut file: File, boot: Boot, asker: Asker<'_>) -> Result<Self, Failure> {
+        tidy::watch_all(&mut file, &boot, asker)?;
+        tidy::sweep_foreign_lines(&mut file, &boot, asker)?;
         Ok(Self { file, boot })
     }
 
-    pub(super) fn acquire(&mut self, claim: &Claim, until: Instant) -> Result<Answer, Failure> {
+    pub(super) fn acquire(&mut self, claim: &Claim, asker: Asker<'_>) -> Result<Answer, Failure> {
         // Those who wait only read, so they are not in the way of the holder's renewals. Who stands in line writes every
         // few seconds that it is alive.
         if claim.standing.is_none()
             && let Some(held) = self
                 .file
-                .read(until, |db| claim::held_by_other(db, &self.boot, claim))?
+                .read(asker, |db| claim::held_by_other(db, &self.boot, claim))?
         {
             return Ok(Answer::Held(Box::new(held)));
         }
+        let failure = match self.take(claim, asker) {
+            Err(failure) if failure.is_full() => failure,
+            answer => return answer,
+        };
+        let held = self
+            .file
+            .read(asker, |db| claim::held_without_room(db, &self.boot, claim))?;
+        held.map_or(Err(failure), |held| Ok(Answer::Held(Box::new(held))))
+    }
+
+    fn take(&mut self, claim: &Claim, asker: Asker<'_>) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and a number are JSON");
-        while Monotonic.now() < until {
+        while asker.waits() {
             let claimed = self
                 .file
-                .write(until, |db| claim::take(db, &self.boot, claim, &info))?;
+                .write_though_full(asker, |db| claim::take(db, &self.boot, claim, &info))?;
             match claimed {
                 Claimed::Answered(answer) => return Ok(answer),
-                Claimed::NoRoom => room::make(&mut self.file, until)?,
+                Claimed::NoRoom => room::make(&mut self.file, asker)?,
                 Claimed::Shared(writer) => {
                     let ours = self.boot.id().into();
                     return Err(Failure::Shared { writer, ours });
@@ -67,9 +78,9 @@ impl Leases {
     pub(super) fn renew(
         &mut self,
         batch: &[Renewal],
-        until: Instant,
+        asker: Asker<'_>,
     ) -> Result<Vec<Outcome>, Failure> {
-        self.file.write_though_full(until, |db| {
+        self.file.write_though_full(asker, |db| {
             let now = self.boot.now();
             let each = batch.iter();
             each.map(|renewal| extend(db, &self.boot, now, renewal))
@@ -82,9 +93,9 @@ impl Leases {
         name: &Name,
         holder: Holder,
         keep_for: Option<Duration>,
-        until: Instant,
+        asker: Asker<'_>,
     ) -> Result<Release, Failure> {
-        self.file.write_though_full(until, |db| {
+        self.file.write_though_full(asker, |db| {
             let now = self.boot.now();
             let row = Row::counting(db, &self.boot, name, now)?;
             let is_ours =
@@ -105,10 +116,10 @@ impl Leases {
         &mut self,
         name: &Name,
         client: Uuid,
-        until: Instant,
+        asker: Asker<'_>,
     ) -> Result<(), Failure> {
         let client = stored_client(client);
-        self.file.write_though_full(until, |db| {
+        self.file.write_though_full(asker, |db| {
             let now = self.boot.now();
             Line::new(db, &self.boot, name, now).leave(&client)?;
             match Row::counting(db, &self.boot, name, now)? {
@@ -118,16 +129,20 @@ impl Leases {
         })
     }
 
-    pub(super) fn inspect(&mut self, name: &Name, until: Instant) -> Result<Option<Held>, Failure> {
-        self.file.read(until, |db| {
+    pub(super) fn inspect(
+        &mut self,
+        name: &Name,
+        asker: Asker<'_>,
+    ) -> Result<Option<Held>, Failure> {
+        self.file.read(asker, |db| {
             let row = Row::find(db, name)?;
             let now = self.boot.now();
             row.map_or(Ok(None), |row| shown(&row, &self.boot, now))
         })
     }
 
-    pub(super) fn list(&mut self, prefix: &str, until: Instant) -> Result<Vec<Held>, Failure> {
-        self.file.read(until, |db| {
+    pub(super) fn list(&mut self, prefix: &str, asker: Asker<'_>) -> Result<Vec<Held>, Failure> {
+        self.file.read(asker, |db| {
             let rows = Row::beginning(db, prefix)?;
             let now = self.boot.now();
             let shown = rows.iter().map(|row| shown(row, &self.boot, now));
@@ -139,9 +154,9 @@ impl Leases {
         &mut self,
         name: &Name,
         how: Eviction,
-        until: Instant,
+        asker: Asker<'_>,
     ) -> Result<bool, Failure> {
-        self.file.write_though_full(until, |db| {
+        self.file.write_though_full(asker, |db| {
             let now = self.boot.now();
             let Some(row) = Row::counting(db, &self.boot, name, now)? else {
                 return Ok(false);
@@ -155,59 +170,22 @@ impl Leases {
         })
     }
 
-    /// The file's change counter and, if it is not the one given, what these topics are to be told.
+    /// What the file looks like now and, if it changed since the look before, what these topics are to be told.
     pub(super) fn hints_since(
         &mut self,
-        version: Option<i64>,
+        before: Option<&Sight>,
         topics: &BTreeSet<Topic>,
-        until: Instant,
-    ) -> Result<(i64, Vec<Notice>), Failure> {
-        self.file.read(until, |db| {
-            let counter = db.query_row("PRAGMA data_version", (), |row| row.get(0))?;
-            if version.is_none_or(|version| version == counter) {
-                return Ok((counter, Vec::new()));
-            }
-            let now = self.boot.now();
-            let mut hints = Vec::new();
-            for topic in topics {
-                hints.extend(hint(db, &self.boot, now, topic)?);
-            }
-            // Whose turn it is hears it before those who have yet to wait.
-            hints.sort_by_key(|hint| matches!(hint, Notice::Next(..)));
-            Ok((counter, hints))
-        })
+        asker: Asker<'_>,
+    ) -> Result<(Sight, Vec<Notice>), Failure> {
+        self.file
+            .read(asker, |db| hints::since(before, db, &self.boot, topics))
     }
 
     /// How many leases other boots have written.
-    pub(super) fn count_foreign(&mut self, until: Instant) -> Result<i64, Failure> {
+    pub(super) fn count_foreign(&mut self, asker: Asker<'_>) -> Result<i64, Failure> {
         self.file
-            .read(until, |db| tidy::count_foreign(db, &self.boot))
+            .read(asker, |db| tidy::count_foreign(db, &self.boot))
     }
-}
-
-/// What the file, as it stands, has to tell about a topic. Changes nothing.
-fn hint(
-    db: &Connection,
-    boot: &Boot,
-    now: Instant,
-    (name, turn_of): &Topic,
-) -> Result<Option<Notice>, Failure> {
-    let row = Row::counting(db, boot, name, now)?;
-    let Some(client) = turn_of.map(stored_client) else {
-        return Ok(row.is_none().then(|| Notice::Freed(name.clone())));
-    };
-    let is_first = || -> Result<bool, Failure> {
-        let first = Line::new(db, boot, name, now).first_live()?;
-        Ok(first.as_ref() == Some(&client))
-    };
-    Ok(match row {
-        Some(row) if row.is_offered_to(&client) => Some(Notice::Turn(name.clone())),
-        Some(row) if row.standing == Standing::Offered && is_first()? => {
-            Some(Notice::Next(name.clone(), InLine::OFFER))
-        }
-        None if is_first()? => Some(Notice::Turn(name.clone())),
-        _ => None,
-    })
 }
 
 fn extend(

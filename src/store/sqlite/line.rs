@@ -53,25 +53,51 @@ impl<'a> Line<'a> {
         Ok(first.query_row(facts, |row| row.get(0)).optional()?)
     }
 
-    /// Puts a client at the end, unless it stands in line, and lets it count as alive. Answers how many are before it.
+    /// Lets a client that stands in line count as alive. Answers how many live ones are before it; `None` if it does not
+    /// stand there.
+    pub(super) fn stay(&self, client: &str) -> Result<Option<usize>, Failure> {
+        let mut stay = self.db.prepare_cached(
+            "UPDATE line
+            SET boot = ?3, alive_until_ns = ?4
+            WHERE name = ?1 AND client = ?2
+            RETURNING place",
+        )?;
+        let facts = params![
+            self.name.as_str(),
+            client,
+            self.boot.id(),
+            stored(self.now.after(InLine::PATIENCE)),
+        ];
+        let place = stay.query_row(facts, |row| row.get(0)).optional()?;
+        place.map(|place| self.before(place)).transpose()
+    }
+
+    /// Puts a client that does not stand in line at the end of it. Answers as [`stay`](Self::stay).
     pub(super) fn join(&self, client: &str) -> Result<usize, Failure> {
         let mut join = self.db.prepare_cached(
             "INSERT INTO line (name, place, client, boot, alive_until_ns)
             VALUES (?1, (SELECT coalesce(max(place), 0) + 1 FROM line WHERE name = ?1), ?2, ?3, ?4)
-            ON CONFLICT (name, client) DO UPDATE
-            SET boot = excluded.boot, alive_until_ns = excluded.alive_until_ns
             RETURNING place",
         )?;
-        let alive_until = stored(self.now.after(InLine::PATIENCE));
-        let facts = params![self.name.as_str(), client, self.boot.id(), alive_until];
-        let place: i64 = join.query_row(facts, |row| row.get(0))?;
-        let mut ahead = self.db.prepare_cached(
+        let facts = params![
+            self.name.as_str(),
+            client,
+            self.boot.id(),
+            stored(self.now.after(InLine::PATIENCE)),
+        ];
+        self.before(join.query_row(facts, |row| row.get(0))?)
+    }
+
+    /// How many that are alive have a place before this one.
+    fn before(&self, place: i64) -> Result<usize, Failure> {
+        let mut count = self.db.prepare_cached(
             "SELECT count(*)
             FROM line
-            WHERE name = ?1 AND place < ?2",
+            WHERE name = ?1 AND place < ?2 AND +boot = ?3 AND +alive_until_ns > ?4",
         )?;
-        let ahead: i64 = ahead.query_row(params![self.name.as_str(), place], |row| row.get(0))?;
-        Ok(usize::try_from(ahead).unwrap_or_default())
+        let facts = params![self.name.as_str(), place, self.boot.id(), stored(self.now),];
+        let before: i64 = count.query_row(facts, |row| row.get(0))?;
+        Ok(usize::try_from(before).unwrap_or_default())
     }
 
     /// Takes a client out of the line.

@@ -14,7 +14,7 @@
 //! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl. So after a
 //!    reboot names are free one ttl after the file was opened first, and a lease that lives is never taken.
 //! 4. A kill at any moment leaves the file whole, and a power cut costs at most the last grants; tokens rise all the same.
-//! 5. Renewals and releases go on while the disk is full.
+//! 5. Renewals, releases and waits go on while the disk is full; who begins to wait then has no place in line.
 //! 6. A freed name is noticed by those who wait within some ten milliseconds, from the file's change counter, and so is a
 //!    client's turn.
 //! 7. The line is in the file as well. Another boot id costs its clients their places, and nothing else.
@@ -36,10 +36,12 @@
 //!    <-------------- reply, or the limit -----'
 //! ```
 
+mod asker;
 mod boot;
 mod claim;
 mod failure;
 mod file;
+mod hints;
 mod leases;
 mod line;
 mod notices;
@@ -55,6 +57,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use self::asker::Asker;
 use self::boot::Boot;
 use self::failure::Failure;
 use self::file::File;
@@ -64,7 +67,7 @@ use super::{
     Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Notices, Outcome, Release,
     Renewal, Renewed, Reply, Store,
 };
-use crate::clock::{Instant, Monotonic};
+use crate::clock::Monotonic;
 
 /// How long opening may wait for others: as long as it takes a few of them to make the file at the same time.
 const OPENING: Duration = Duration::from_secs(5);
@@ -134,9 +137,9 @@ impl Sqlite {
     ) -> Result<Self, Failure> {
         let open = {
             let (path, boot) = (path.clone(), boot.clone());
-            move |until| {
+            move |asker: Asker<'_>| {
                 prepare(&path)?;
-                Leases::new(File::open(&path, until)?, boot, until)
+                Leases::new(File::open(&path, asker)?, boot, asker)
             }
         };
         let thread = Thread::start(open, OPENING).await?;
@@ -157,7 +160,7 @@ impl Sqlite {
         &self,
         operation: &str,
         limit: Duration,
-        work: impl FnOnce(&mut Leases, Instant) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&mut Leases, Asker<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Error> {
         let answer = self.thread.ask(limit, work).await;
         answer.map_err(|failure| failure.into_error(operation, &self.path))
@@ -165,7 +168,7 @@ impl Sqlite {
 
     async fn renew_part(&self, part: &[Renewal], limit: Duration) -> Vec<Outcome> {
         let batch = part.to_vec();
-        let work = move |leases: &mut Leases, until| leases.renew(&batch, until);
+        let work = move |leases: &mut Leases, asker: Asker<'_>| leases.renew(&batch, asker);
         match self.ask("renew", limit, work).await {
             Ok(outcomes) => outcomes,
             Err(error) => {
@@ -177,9 +180,9 @@ impl Sqlite {
 
     async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Error> {
         let path = self.path.clone();
-        let work = move |leases: &mut Leases, until| {
+        let work = move |leases: &mut Leases, asker: Asker<'_>| {
             let network = place::network_file_system(&path)?;
-            Ok((network, leases.count_foreign(until)?))
+            Ok((network, leases.count_foreign(asker)?))
         };
         let (network, foreign) = self.ask("look for hazards", limit, work).await?;
         let path = self.path.display();
@@ -225,8 +228,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> Reply<'a, Result<Answer, Error>> {
         let claim = claim.clone();
-        Box::pin(self.ask("acquire", limit, move |leases, until| {
-            leases.acquire(&claim, until)
+        Box::pin(self.ask("acquire", limit, move |leases, asker| {
+            leases.acquire(&claim, asker)
         }))
     }
 
@@ -250,8 +253,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> Reply<'a, Result<Release, Error>> {
         let name = name.clone();
-        Box::pin(self.ask("release", limit, move |leases, until| {
-            leases.release(&name, holder, keep_for, until)
+        Box::pin(self.ask("release", limit, move |leases, asker| {
+            leases.release(&name, holder, keep_for, asker)
         }))
     }
 
@@ -261,15 +264,15 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> Reply<'a, Result<Option<Held>, Error>> {
         let name = name.clone();
-        Box::pin(self.ask("inspect", limit, move |leases, until| {
-            leases.inspect(&name, until)
+        Box::pin(self.ask("inspect", limit, move |leases, asker| {
+            leases.inspect(&name, asker)
         }))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
         let prefix = prefix.to_owned();
-        Box::pin(self.ask("list", limit, move |leases, until| {
-            leases.list(&prefix, until)
+        Box::pin(self.ask("list", limit, move |leases, asker| {
+            leases.list(&prefix, asker)
         }))
     }
 
@@ -280,8 +283,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> Reply<'a, Result<bool, Error>> {
         let name = name.clone();
-        Box::pin(self.ask("evict", limit, move |leases, until| {
-            leases.evict(&name, how, until)
+        Box::pin(self.ask("evict", limit, move |leases, asker| {
+            leases.evict(&name, how, asker)
         }))
     }
 
@@ -296,8 +299,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> Reply<'a, Result<(), Error>> {
         let name = name.clone();
-        Box::pin(self.ask("leave the line", limit, move |leases, until| {
-            leases.leave(&name, client, until)
+        Box::pin(self.ask("leave the line", limit, move |leases, asker| {
+            leases.leave(&name, client, asker)
         }))
     }
 

@@ -3,8 +3,8 @@
 //! SQLite tells nobody of a change, but `PRAGMA data_version` tells whoever asks, from shared memory and without a lock:
 //! some ten microseconds a look, so a client that waits costs about a thousandth of a core and one that does not costs
 //! nothing. A watch on the log file (inotify) would wake faster, but too early: the log is written before the change can
-//! be seen. Only when the counter has moved are the names looked up. Those that are free are hinted; to a client in line,
-//! those that are offered to it or free for it, and those for which it is next.
+//! be seen. Only when the counter has moved are the names looked up. Those that are free or newly kept for a while are
+//! hinted; to a client in line, those that are offered to it or free for it, and those for which it is next.
 //!
 //! The connection is the subscription's own and never writes, so that the counter moves for everybody else's changes,
 //! those of this client included.
@@ -18,6 +18,8 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::Sqlite;
+use super::asker::Asker;
+use super::hints::Sight;
 use super::leases::Leases;
 use crate::clock::{Clock, Monotonic};
 use crate::name::Name;
@@ -52,7 +54,7 @@ struct Topics {
 
 #[derive(Debug, Default)]
 struct Seen {
-    version: Option<i64>,
+    last: Option<Sight>,
     queue: VecDeque<Notice>,
     has_failed: bool,
 }
@@ -89,15 +91,17 @@ impl Subscription {
     /// Looks once and queues what it finds, or sleeps.
     async fn look(&self, seen: &mut Seen, followed: Arc<BTreeSet<Topic>>) {
         let fresh = self.topics().fresh.clone();
-        let version = seen.version;
+        let last = seen.last.clone();
         let began = Monotonic.now();
-        let work = move |leases: &mut Leases, until| leases.hints_since(version, &followed, until);
-        let Ok((version, hints)) = self.store.ask("look for notices", LIMIT, work).await else {
+        let work = move |leases: &mut Leases, asker: Asker<'_>| {
+            leases.hints_since(last.as_ref(), &followed, asker)
+        };
+        let Ok((sight, hints)) = self.store.ask("look for notices", LIMIT, work).await else {
             seen.has_failed = true;
             sleep(LIMIT).await;
             return;
         };
-        seen.version = Some(version);
+        seen.last = Some(sight);
         if std::mem::take(&mut seen.has_failed) {
             seen.queue.push_back(Notice::Reconnected);
         }

@@ -2,13 +2,14 @@
 //!
 //! A renewal needs none of its own: once the log has been moved into the file, its blocks are written again. But it can be
 //! moved only if the file has a block for each of its pages. So pages are given to the file before a lease needs them,
-//! and the claim that finds no more is the one that is refused.
+//! and the claim that finds no more is the one that is refused. It must leave the log as it is: pages in the log that the
+//! file cannot take would keep all others there too, and in the end refuse the renewals.
 
 use rusqlite::Connection;
 
+use super::asker::Asker;
 use super::failure::Failure;
 use super::file::File;
-use crate::clock::Instant;
 
 /// Free pages below which the file grows first: a claim adds a lease and a place in line at most, and each splits at most
 /// a few pages in each of three trees.
@@ -16,6 +17,10 @@ const LEAST_PAGES: i64 = 24;
 
 /// Bytes by which it grows: 48 pages, some hundred leases.
 const STEP_BYTES: i64 = 48 * 4_096;
+
+/// Bytes of the disk that have to be free for that beside what the log takes: the pages, their few parents, and what is
+/// logged when they are emptied.
+const RESERVE_BYTES: usize = 64 * 4_096;
 
 /// Whether a new lease fits without more of the disk.
 pub(super) fn is_enough(db: &Connection) -> Result<bool, Failure> {
@@ -25,9 +30,15 @@ pub(super) fn is_enough(db: &Connection) -> Result<bool, Failure> {
 }
 
 /// Makes the file longer. Its new pages must be written in full before they are free: a hole would have no blocks.
-pub(super) fn make(file: &mut File, until: Instant) -> Result<(), Failure> {
-    let grown = file.write(until, fill).and_then(|()| file.empty_log(until));
-    let freed = file.write_though_full(until, empty);
+pub(super) fn make(file: &mut File, asker: Asker<'_>) -> Result<(), Failure> {
+    let blocks = file.reserve(RESERVE_BYTES)?;
+    file.write(asker, fill)?;
+    // Pages that stayed filled would be lost to leases.
+    let asker = asker.staying();
+    // Only a race with another program for these very blocks can fail now.
+    drop(blocks);
+    let grown = file.empty_log(asker);
+    let freed = file.write_though_full(asker, empty);
     grown.and(freed)
 }
 

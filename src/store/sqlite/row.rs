@@ -37,7 +37,7 @@ pub(super) struct Row {
     token: i64,
     info: String,
     since_us: i64,
-    ends_at: Instant,
+    pub(super) ends_at: Instant,
     ttl: Duration,
     renewals: i64,
     watch: Option<Watch>,
@@ -129,6 +129,14 @@ impl Row {
     /// Whether it keeps the name for this client.
     pub(super) fn is_offered_to(&self, client: &str) -> bool {
         self.standing == Standing::Offered && self.holder == client
+    }
+
+    /// How long yet nobody can have it though nobody holds it: kept after its release, or for a client.
+    pub(super) fn unheld(&self, boot: &Boot, now: Instant) -> Option<Duration> {
+        match (self.standing, self.judge(boot, now)) {
+            (Standing::Kept | Standing::Offered, Verdict::Taken(remaining)) => Some(remaining),
+            _ => None,
+        }
     }
 
     /// Its token.

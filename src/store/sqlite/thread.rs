@@ -8,9 +8,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::asker::Asker;
 use super::failure::Failure;
 use super::leases::Leases;
-use crate::clock::{Clock, Instant, Monotonic};
+use crate::clock::{Clock, Monotonic};
 
 /// Requests that wait for the thread. Each takes some 20 to 50 microseconds, so a full queue is a few milliseconds of
 /// work; whoever finds it full waits for a place, within the limit.
@@ -34,7 +35,7 @@ pub(super) struct Thread {
 impl Thread {
     /// Starts it, and answers when the leases are open.
     pub(super) async fn start(
-        open: impl FnOnce(Instant) -> Result<Leases, Failure> + Send + 'static,
+        open: impl FnOnce(Asker<'_>) -> Result<Leases, Failure> + Send + 'static,
         limit: Duration,
     ) -> Result<Self, Failure> {
         let (jobs, queue) = mpsc::channel(QUEUE);
@@ -44,7 +45,7 @@ impl Thread {
         let until = Monotonic.now().after(limit);
         let body = move || {
             let _at_end = at_end;
-            match open(until) {
+            match open(Asker::new(until, &|| opened.is_closed())) {
                 Err(failure) => drop(opened.send(Err(failure))),
                 Ok(leases) => {
                     if opened.send(Ok(())).is_ok() {
@@ -67,24 +68,25 @@ impl Thread {
     /// Has the thread do this, and ends at the limit whatever the thread does.
     ///
     /// # Cancel safety
-    /// What the thread has not begun is not begun.
+    /// What the thread has not begun is not begun, and what waits for its place to write is not carried out.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         limit: Duration,
-        work: impl FnOnce(&mut Leases, Instant) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&mut Leases, Asker<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let jobs = self.jobs().clone().ok_or(Failure::Closed)?;
         let until = Monotonic.now().after(limit);
         let (reply, answer) = oneshot::channel();
         let job: Job = Box::new(move |leases| {
-            if reply.is_closed() {
+            let is_gone = || reply.is_closed();
+            let asker = Asker::new(until, &is_gone);
+            if asker.is_gone() {
                 return;
             }
-            let is_late = Monotonic.now() >= until;
-            let done = if is_late {
-                Err(Failure::Late)
+            let done = if asker.waits() {
+                work(leases, asker)
             } else {
-                work(leases, until)
+                Err(Failure::Late)
             };
             // Nobody waits any more: as with a lost reply, the caller repeats or releases.
             drop(reply.send(done));
@@ -138,8 +140,9 @@ mod tests {
     async fn a_request_ends_by_its_limit_though_the_thread_hangs() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("leases.sqlite");
-        let open =
-            move |until| Leases::new(File::open(&file, until)?, Boot::new("b".into(), 0), until);
+        let open = move |asker: Asker<'_>| {
+            Leases::new(File::open(&file, asker)?, Boot::new("b".into(), 0), asker)
+        };
         let thread = Thread::start(open, CLOSING).await.expect("it opens");
         let (disk, hung) = std::sync::mpsc::sync_channel::<()>(0);
         let limit = Duration::from_millis(100);

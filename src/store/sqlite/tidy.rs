@@ -3,11 +3,12 @@
 
 use rusqlite::{Connection, params};
 
+use super::asker::Asker;
 use super::boot::Boot;
 use super::failure::Failure;
 use super::file::File;
 use super::row::{Standing, stored};
-use crate::clock::{Clock, Instant, Monotonic};
+use crate::clock::Instant;
 use crate::name::Name;
 
 /// Rows removed by one grant. A grant adds one at most, so the file shrinks to what is held.
@@ -78,7 +79,7 @@ const DEAD_IN_LINE: &str = "
 pub(super) fn sweep_foreign_lines(
     file: &mut File,
     boot: &Boot,
-    until: Instant,
+    asker: Asker<'_>,
 ) -> Result<(), Failure> {
     let has_foreign = |db: &Connection| {
         let mut foreign = db.prepare(
@@ -89,10 +90,10 @@ pub(super) fn sweep_foreign_lines(
         )?;
         Ok(foreign.exists([boot.id()])?)
     };
-    if file.read(until, has_foreign)? {
+    if file.read(asker, has_foreign)? {
         let sql = "DELETE FROM line
             WHERE boot < ?1 OR boot > ?1";
-        file.write_though_full(until, |db| Ok(db.execute(sql, [boot.id()])?))?;
+        file.write_though_full(asker, |db| Ok(db.execute(sql, [boot.id()])?))?;
     }
     Ok(())
 }
@@ -116,10 +117,10 @@ pub(super) fn watch(
 }
 
 /// Begins to watch every row of another boot that this boot does not watch yet.
-pub(super) fn watch_all(file: &mut File, boot: &Boot, until: Instant) -> Result<(), Failure> {
+pub(super) fn watch_all(file: &mut File, boot: &Boot, asker: Asker<'_>) -> Result<(), Failure> {
     // What does not get done in time is done by whoever opens the file next, or asks for the name.
-    while Monotonic.now() < until && file.read(until, |db| is_unwatched(db, boot))? {
-        file.write(until, |db| watch_some(db, boot, boot.now()))?;
+    while asker.waits() && file.read(asker, |db| is_unwatched(db, boot))? {
+        file.write(asker, |db| watch_some(db, boot, boot.now()))?;
     }
     Ok(())
 }

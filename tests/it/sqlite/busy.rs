@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Outcome, Renewal, Store};
+use leasehold::store::{Outcome, Renewal, Standing, Store};
 
 use super::child::Child;
 use super::{LIMIT, LONG, claim, granted, held, integrity, name, open, pass, raw};
@@ -172,6 +172,40 @@ async fn a_request_dropped_before_its_turn_is_not_carried_out() {
     );
     drop(writer);
     granted(&store, &claim("dropped", LONG)).await;
+}
+
+#[tokio::test]
+async fn what_was_given_up_while_the_file_was_busy_is_not_carried_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("leases.sqlite");
+    let store = open(&file).await;
+    let (ours, free) = (claim("ours", LONG), claim("free", LONG));
+    granted(&store, &ours).await;
+    let renewal = [Renewal::new(ours.name.clone(), ours.holder, LONG * 2)];
+    let mut in_line = claim("ours", LONG);
+    in_line.standing = Some(Standing::new(0));
+    let release = store.release(&ours.name, ours.holder, None, LIMIT);
+    give_up(&store, &file, store.acquire(&free, LIMIT)).await;
+    give_up(&store, &file, store.acquire(&in_line, LIMIT)).await;
+    give_up(&store, &file, store.renew(&renewal, LIMIT)).await;
+    give_up(&store, &file, release).await;
+    granted(&store, &claim("free", LONG)).await;
+    let found = held(&store, &claim("ours", LONG)).await;
+    assert!(found.remaining.is_some_and(|remaining| remaining <= LONG));
+    let in_line: i64 = raw(&file)
+        .query_row("SELECT count(*) FROM line", (), |row| row.get(0))
+        .expect("a count");
+    assert_eq!(in_line, 0);
+}
+
+/// Makes a call and gives it up while a writer is stopped, who goes on afterwards.
+async fn give_up<T>(store: &Sqlite, file: &Path, call: impl Future<Output = T>) {
+    let writer = stopped_writer(file);
+    let given_up = tokio::time::timeout(SHORT / 4, call).await;
+    assert!(given_up.is_err(), "the file is busy");
+    drop(writer);
+    // Requests are served in their order, so after this one nothing is tried any more.
+    granted(store, &claim("other", Duration::from_nanos(1))).await;
 }
 
 #[tokio::test]

@@ -140,7 +140,8 @@ async fn serve(file: &Path) {
         let words: Vec<_> = order.split(' ').collect();
         match words[..] {
             ["acquire", name, ttl_ms] => say(&acquire(&store, &mut claims, name, ttl_ms).await),
-            ["stand", name] => say(&stand(&store, name).await),
+            ["stand", name] => say(&stand(&store, &mut claims, name).await),
+            ["stay", name] => say(&stay(&store, &claims[&in_line(name)]).await),
             ["renew", name] => say(&renew(&store, &claims[name]).await),
             ["release", name] => say(&release(&store, &claims[name]).await),
             ["default"] => say(&open_default().await),
@@ -180,11 +181,26 @@ async fn acquire(
 }
 
 /// Has a client of its own stand in line.
-async fn stand(store: &Sqlite, name: &str) -> String {
+async fn stand(store: &Sqlite, claims: &mut HashMap<String, Claim>, name: &str) -> String {
     let mut claim = claim(name, LONG);
     claim.standing = Some(Standing::new(0));
-    match store.acquire(&claim, LIMIT).await {
-        Ok(Answer::Held(held)) => format!("ahead {}", held.ahead.expect("it stands in line")),
+    let answer = stay(store, &claim).await;
+    claims.insert(in_line(name), claim);
+    answer
+}
+
+/// Under which the claim is kept that stands in line for this name.
+fn in_line(name: &str) -> String {
+    format!("line for {name}")
+}
+
+/// Has it claim again.
+async fn stay(store: &Sqlite, claim: &Claim) -> String {
+    match store.acquire(claim, LIMIT).await {
+        Ok(Answer::Held(held)) => match held.ahead {
+            Some(ahead) => format!("ahead {ahead}"),
+            None => "held".into(),
+        },
         other => format!("{other:?}"),
     }
 }

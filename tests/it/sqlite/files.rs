@@ -10,7 +10,7 @@ use leasehold::store::{Outcome, Renewal, Store};
 use tempfile::TempDir;
 
 use super::child::Child;
-use super::{LIMIT, LONG, claim, granted, held, name, open, places, raw, refused};
+use super::{LIMIT, LONG, claim, granted, held, name, open, pass, places, raw, refused};
 
 fn folder_and_file() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -224,15 +224,50 @@ async fn a_full_disk_refuses_new_leases_and_still_renews_releases_and_passes_on(
         answer.starts_with("error Misconfigured: acquire failed: the disk is full"),
         "{answer}"
     );
-    for _ in 0..1_000 {
-        assert_eq!(child.ask("renew a"), "renewed");
+    // However often somebody tries, when the last page is taken, too.
+    for index in 0..1_000 {
+        child.ask(&format!("acquire more/{index} 60000"));
+        assert_eq!(child.ask("renew a"), "renewed", "after {index} more claims");
     }
+    let full = child.ask("acquire last 60000");
+    assert!(full.starts_with("error Misconfigured"), "{full}");
     assert_eq!(child.ask("release a"), "Ok(Released)");
     let kept = child.ask("acquire a 60000");
     assert!(
         kept.starts_with("held "),
         "not for the next in line: {kept}"
     );
+}
+
+#[tokio::test]
+async fn a_full_disk_throws_nobody_out_of_the_wait() {
+    if !places::are_allowed() {
+        return;
+    }
+    let (folder, file) = folder_and_file();
+    let mut child = Child::start_under(&places::small_disk(folder.path()), &file);
+    assert!(child.ask("acquire a 60000").starts_with("granted "));
+    assert!(child.ask("acquire b 60000").starts_with("granted "));
+    assert!(child.ask("acquire free 1000").starts_with("granted "));
+    assert_eq!(child.ask("stand a"), "ahead 0");
+    assert_eq!(child.ask("stand free"), "ahead 0");
+    let filler = folder.path().join("filler");
+    assert_eq!(child.ask(&format!("fill {}", filler.display())), "full");
+    let grants = (0..1_000).take_while(|index| {
+        let answer = child.ask(&format!("acquire {index} 60000"));
+        answer.starts_with("granted ")
+    });
+    assert!(grants.count() < 1_000, "the room ends");
+    for _ in 0..1_000 {
+        assert_eq!(child.ask("stay a"), "ahead 0");
+    }
+    assert_eq!(child.ask("stand b"), "held", "there is no room for a place");
+    // Nobody has it any more, but somebody else comes first.
+    pass(Duration::from_secs(1)).await;
+    assert_eq!(child.ask("stand free"), "held");
+    assert_eq!(child.ask("release a"), "Ok(Released)");
+    let turn = child.ask("stay a");
+    assert!(turn.starts_with("Err"), "a lease needs room: {turn}");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Answer, Claim, Eviction, Held, Release, Standing, Store};
+use leasehold::store::{Answer, Claim, Eviction, Held, Notice, Notices, Release, Standing, Store};
 use tempfile::TempDir;
 
 use super::{LIMIT, LONG, claim, granted, held, name, open, raw};
@@ -94,7 +94,7 @@ async fn a_long_line_of_the_dead_is_passed_over_at_once_and_swept() {
     raw(&file)
         .execute("UPDATE line SET alive_until_ns = 1", ())
         .expect("ours");
-    assert_eq!(held(&store, &live).await.ahead, Some(500));
+    assert_eq!(held(&store, &live).await.ahead, Some(0));
     let began = Monotonic.now();
     release(&store, &first).await;
     granted(&store, &live).await;
@@ -149,4 +149,70 @@ async fn a_try_at_a_lease_that_ran_out_hands_it_to_the_line() {
         Ok(Answer::Granted(_)) => {}
         other => panic!("expected a grant, got {other:?}"),
     }
+}
+
+async fn hint(notices: &dyn Notices) -> Notice {
+    let hinted = tokio::time::timeout(LIMIT, notices.next()).await;
+    hinted.expect("a hint comes")
+}
+
+/// The hints about "a" that this client and a plain waiter get, from now on.
+async fn following(store: &Sqlite, client: &Claim) -> Box<dyn Notices> {
+    let notices = store.notices().await.expect("it listens");
+    let notices = notices.expect("it hints");
+    notices.follow(&name("a"));
+    assert_eq!(hint(&*notices).await, Notice::Freed(name("a")));
+    notices.follow_turns(&name("a"), client.holder.client());
+    assert_eq!(hint(&*notices).await, Notice::Turn(name("a")));
+    notices
+}
+
+async fn hinted_as_next(notices: &dyn Notices) -> Duration {
+    match hint(notices).await {
+        Notice::Next(_, remaining) => remaining,
+        other => panic!("expected to be next, got {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn that_a_name_is_kept_is_hinted_once_and_to_the_first_in_line_with_its_end() {
+    let (_folder, store) = bench().await;
+    let (first, next) = (claim("a", LONG), in_line("a"));
+    granted(&store, &first).await;
+    held(&store, &next).await;
+    let notices = following(&store, &next).await;
+    let kept_for = Some(LONG / 2);
+    let released = store
+        .release(&name("a"), first.holder, kept_for, LIMIT)
+        .await;
+    assert_eq!(released.expect("answered"), Release::Released);
+    assert_eq!(hint(&*notices).await, Notice::Freed(name("a")));
+    let remaining = hinted_as_next(&*notices).await;
+    assert!(
+        remaining <= LONG / 2 && remaining > LONG / 4,
+        "{remaining:?}"
+    );
+    // Whatever else is written, those who only wait are left alone.
+    for other in ["b", "c"] {
+        granted(&store, &claim(other, LONG)).await;
+        hinted_as_next(&*notices).await;
+    }
+}
+
+#[tokio::test]
+async fn who_comes_after_an_offer_is_told_what_is_left_of_it() {
+    let (_folder, store) = bench().await;
+    let (first, one, two) = (claim("a", LONG), in_line("a"), in_line("a"));
+    granted(&store, &first).await;
+    held(&store, &one).await;
+    held(&store, &two).await;
+    let notices = following(&store, &two).await;
+    release(&store, &first).await;
+    let early = hinted_as_next(&*notices).await;
+    assert!(early <= Standing::OFFER);
+    let began = Monotonic.now();
+    let late = Duration::from_millis(500);
+    Monotonic.sleep_until(began.after(late)).await;
+    granted(&store, &claim("b", LONG)).await;
+    assert!(hinted_as_next(&*notices).await <= early - late);
 }

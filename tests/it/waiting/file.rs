@@ -53,6 +53,12 @@ impl Bench {
     async fn in_line(&self, clients: u32) -> Child {
         let mut child = Child::start(&self.url(), TTL);
         child.order("fair a");
+        self.has_listening(clients).await;
+        child
+    }
+
+    /// Returns once so many clients stand in line, and the last of them has looked again.
+    async fn has_listening(&self, clients: u32) {
         self.has_line(clients).await;
         let last_claim = "SELECT max(alive_until_ns) FROM line";
         let joined: i64 = self.value(last_claim);
@@ -60,7 +66,6 @@ impl Bench {
             self.value::<i64>(last_claim) > joined
         })
         .await;
-        child
     }
 
     /// Returns once so many clients stand in line.
@@ -181,6 +186,43 @@ async fn a_lease_that_runs_out_goes_to_the_first_in_line() {
     assert!(one < two && two < lease.token().get());
 }
 
+/// Nobody was granted anything since they died, so they are in the file yet.
+#[tokio::test]
+async fn who_waits_behind_the_dead_only_is_served_when_the_holders_time_is_over() {
+    let bench = Bench::new();
+    let mut holder = Child::start(&bench.url(), TTL);
+    holder.order("acquire a");
+    holder.answer();
+    let dead = "INSERT INTO line SELECT name, 1, 'dead', boot, 1 FROM lease";
+    let file = Connection::open(bench.file()).unwrap();
+    assert_eq!(file.execute(dead, ()), Ok(1));
+    let next = bench.client().await;
+    let next = waiter(&next, Order::Fair);
+    bench.has_line(2).await;
+    holder.kill();
+    let killed = now();
+    drop(soon(next).await.unwrap());
+    let took = now().since(killed);
+    assert!(took < TTL + Duration::from_millis(500), "{took:?}");
+}
+
+/// Nobody writes to the file at that moment.
+#[tokio::test]
+async fn a_name_that_was_kept_for_a_moment_is_taken_when_the_moment_is_over() {
+    let bench = Bench::new();
+    let (_holder, lease) = bench.held().await;
+    let next = bench.client().await;
+    let next = waiter(&next, Order::Fair);
+    bench.has_listening(1).await;
+    let kept_for = Duration::from_millis(300);
+    let freed = now();
+    lease.release_keeping(kept_for).await;
+    drop(soon(next).await.unwrap());
+    let took = now().since(freed);
+    assert!(took >= kept_for, "{took:?}");
+    assert!(took < kept_for + Duration::from_millis(500), "{took:?}");
+}
+
 #[tokio::test]
 async fn neither_a_try_nor_a_plain_wait_overtakes_a_process_in_line() {
     let bench = Bench::new();
@@ -226,6 +268,22 @@ async fn a_process_whose_wait_ends_leaves_the_line() {
     token(next).await;
     let took = now().since(freed);
     assert!(took < Standing::OFFER, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_during_its_first_claim_leaves_nobody_in_line() {
+    let bench = Bench::new();
+    let (_holder, _lease) = bench.held().await;
+    let gone = bench.client().await;
+    let writer = Connection::open(bench.file()).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let waiting = gone.claim("a").order(Order::Fair).acquire();
+    let patience = Duration::from_millis(50);
+    assert!(tokio::time::timeout(patience, waiting).await.is_err());
+    writer.execute_batch("ROLLBACK").unwrap();
+    // Its next claim is answered after whatever became of that one.
+    drop(gone.acquire("another").await.unwrap());
+    assert_eq!(bench.count("line"), 0);
 }
 
 #[tokio::test]

@@ -1,0 +1,100 @@
+//! What the file, as it stands, has to tell those who follow names and turns. Changes nothing.
+
+use std::collections::BTreeSet;
+
+use rusqlite::Connection;
+
+use super::boot::Boot;
+use super::failure::Failure;
+use super::line::{Line, stored_client};
+use super::notices::Topic;
+use super::row::{Row, Standing};
+use crate::clock::Instant;
+use crate::name::Name;
+use crate::store::Notice;
+
+/// What a look found, as far as the next one needs it to tell what is new.
+#[derive(Debug, Clone)]
+pub(super) struct Sight {
+    /// The file's change counter.
+    version: i64,
+    kept: BTreeSet<Kept>,
+}
+
+/// A name that was kept after its release, and until when. Nobody writes at that moment, so whoever waits has to hear of
+/// it before, and once is enough.
+type Kept = (Name, Instant);
+
+/// One look.
+struct Look<'a> {
+    db: &'a Connection,
+    boot: &'a Boot,
+    now: Instant,
+    before: &'a BTreeSet<Kept>,
+    kept: BTreeSet<Kept>,
+}
+
+/// Looks at the file and, if it changed since the look before, answers what these topics are to be told.
+pub(super) fn since(
+    before: Option<&Sight>,
+    db: &Connection,
+    boot: &Boot,
+    topics: &BTreeSet<Topic>,
+) -> Result<(Sight, Vec<Notice>), Failure> {
+    let version = db.query_row("PRAGMA data_version", (), |row| row.get(0))?;
+    let Some(before) = before.filter(|before| before.version != version) else {
+        let kept = before.map_or_else(BTreeSet::new, |before| before.kept.clone());
+        return Ok((Sight { version, kept }, Vec::new()));
+    };
+    let mut look = Look {
+        db,
+        boot,
+        now: boot.now(),
+        before: &before.kept,
+        kept: BTreeSet::new(),
+    };
+    let mut hints = Vec::new();
+    for topic in topics {
+        hints.extend(look.hint(topic)?);
+    }
+    // Whose turn it is hears it before those who have yet to wait.
+    hints.sort_by_key(|hint| matches!(hint, Notice::Next(..)));
+    let kept = look.kept;
+    Ok((Sight { version, kept }, hints))
+}
+
+impl Look<'_> {
+    fn hint(&mut self, (name, turn_of): &Topic) -> Result<Option<Notice>, Failure> {
+        let row = Row::counting(self.db, self.boot, name, self.now)?;
+        if let Some(client) = turn_of {
+            return self.turn(name, row, &stored_client(*client));
+        }
+        let is_news = row.is_none_or(|row| self.is_newly_kept(name, &row));
+        Ok(is_news.then(|| Notice::Freed(name.clone())))
+    }
+
+    fn is_newly_kept(&mut self, name: &Name, row: &Row) -> bool {
+        if row.standing != Standing::Kept {
+            return false;
+        }
+        let kept = (name.clone(), row.ends_at);
+        let is_known = self.before.contains(&kept);
+        self.kept.insert(kept);
+        !is_known
+    }
+
+    /// What a client in line is told.
+    fn turn(&self, name: &Name, row: Option<Row>, client: &str) -> Result<Option<Notice>, Failure> {
+        let notice = match row {
+            None => Notice::Turn(name.clone()),
+            Some(row) if row.is_offered_to(client) => return Ok(Some(Notice::Turn(name.clone()))),
+            Some(row) => match row.unheld(self.boot, self.now) {
+                Some(remaining) => Notice::Next(name.clone(), remaining),
+                None => return Ok(None),
+            },
+        };
+        let line = Line::new(self.db, self.boot, name, self.now);
+        let is_first = line.first_live()?.as_deref() == Some(client);
+        Ok(is_first.then_some(notice))
+    }
+}
