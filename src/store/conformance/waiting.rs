@@ -5,9 +5,11 @@ use crate::store::{Claim, Eviction, Holder, Notice, Notices, Outcome, Release, S
 
 pub(super) const CHECKS: &[(&str, Check)] = checks![
     a_freed_name_is_hinted_to_those_who_follow_it,
+    a_name_that_is_kept_for_a_while_is_hinted,
     clients_in_line_are_served_in_the_order_in_which_they_joined,
     nobody_overtakes_a_client_in_line,
     an_offer_is_no_lease_and_is_accepted_once,
+    an_offer_is_shown_and_can_be_evicted,
     an_offer_that_lapses_goes_to_the_next_in_line,
     who_leaves_the_line_passes_its_turn_on,
     a_client_with_more_waiters_joins_the_line_again,
@@ -31,6 +33,33 @@ async fn a_freed_name_is_hinted_to_those_who_follow_it(bench: &Bench) {
     let evicted = bench.store.evict(&second.name, Eviction::Now, LIMIT).await;
     assert!(evicted.expect("answered"));
     hint(&*notices, Notice::Freed(first.name.clone())).await;
+}
+
+async fn a_name_that_is_kept_for_a_while_is_hinted(bench: &Bench) {
+    let Some(notices) = bench.store.notices().await.expect("answered") else {
+        return;
+    };
+    let Some((first, [next])) = line(bench).await else {
+        return;
+    };
+    let (name, client) = (&first.name, next.holder.client());
+    notices.follow(name);
+    hint(&*notices, Notice::Freed(name.clone())).await;
+    notices.follow_turns(name, client);
+    hint(&*notices, Notice::Turn(name.clone())).await;
+    let kept = bench
+        .store
+        .release(name, first.holder, Some(SHORT), LIMIT)
+        .await;
+    assert_eq!(kept.expect("answered"), Release::Released);
+    let (mut was_freed, mut was_next) = (false, false);
+    while !(was_freed && was_next) {
+        match tokio::time::timeout(LIMIT, notices.next()).await {
+            Ok(Notice::Freed(freed)) if freed == *name => was_freed = true,
+            Ok(Notice::Next(kept, rest)) if kept == *name && rest <= SHORT => was_next = true,
+            other => panic!("freed={was_freed} next={was_next}: {other:?}"),
+        }
+    }
 }
 
 /// Takes the next hint, which must be this one.
@@ -111,6 +140,31 @@ async fn an_offer_is_no_lease_and_is_accepted_once(bench: &Bench) {
     assert_eq!(bench.granted(&next).await, token);
 }
 
+async fn an_offer_is_shown_and_can_be_evicted(bench: &Bench) {
+    let Some((first, [next])) = line(bench).await else {
+        return;
+    };
+    assert_eq!(bench.release(&first).await, Release::Released);
+    let name = &first.name;
+    let shown = bench.store.inspect(name, LIMIT).await.expect("answered");
+    let shown = shown.expect("the name is taken");
+    assert_eq!((shown.by, shown.token), (None, None), "by nobody yet");
+    assert!(shown.remaining.is_some_and(|left| left <= Standing::OFFER));
+    let listed = bench.store.list(name.as_str(), LIMIT).await;
+    assert!(
+        listed
+            .expect("answered")
+            .iter()
+            .any(|held| held.name == *name)
+    );
+    let evict = async |how| bench.store.evict(name, how, LIMIT).await.expect("answered");
+    assert!(!evict(Eviction::Marked).await, "there is nobody to mark");
+    assert!(evict(Eviction::Now).await);
+    // The one that had the offer was the only one in line.
+    bench.granted(&bench.claim("a", LONG)).await;
+    bench.held(&next).await;
+}
+
 async fn an_offer_that_lapses_goes_to_the_next_in_line(bench: &Bench) {
     let Some((first, [dead, next])) = line(bench).await else {
         return;
@@ -174,7 +228,12 @@ async fn a_client_in_line_is_told_of_its_turn(bench: &Bench) {
     }
     assert_eq!(bench.release(&first).await, Release::Released);
     hint(&*notices, Notice::Turn(name.clone())).await;
-    hint(&*notices, Notice::Next(name.clone(), Standing::OFFER)).await;
+    let next = tokio::time::timeout(LIMIT, notices.next()).await;
+    match next.expect("a hint in time") {
+        // What is left of the offer, as far as the store knows.
+        Notice::Next(kept, left) => assert!(kept == *name && left <= Standing::OFFER, "{left:?}"),
+        other => panic!("{other:?}"),
+    }
     bench.granted(&one).await;
     assert_eq!(bench.release(&one).await, Release::Released);
     hint(&*notices, Notice::Turn(name.clone())).await;

@@ -19,6 +19,9 @@ if found ~= '1' and found ~= 'evicted' then return {'not_held'} end
 if tonumber(keep) > 0 then
   redis.call('PEXPIRE', lease, string.format('%.0f', keep))
   redis.call('HDEL', lease, holder)
+  -- Whoever looks now learns when it will be free.
+  line_of(lease, queue, alive, 0, offer_ms, publish).warn(keep)
+  redis.pcall(publish, lease .. ':freed', '0')
   return {'released'}
 end
 if redis.call('EXISTS', queue) == 1 then
