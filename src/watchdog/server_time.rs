@@ -2,7 +2,8 @@
 //!
 //! A server counts expiry on its own wall clock. When that is stepped forward, every lease on it ends earlier than its
 //! holder believes. Each batch of renewals brings the server's time, and so how far that clock is from ours, within the
-//! time that the batch took. Two such readings that exclude each other show a step. Pure.
+//! time that the batch took. Two such readings that exclude each other show a step. A step of our own clock between them
+//! hides as much of it. Pure.
 
 use std::time::Duration;
 

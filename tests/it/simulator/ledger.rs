@@ -123,6 +123,8 @@ pub(super) struct Ledger {
     /// Whose row ends earlier since a step of the server's clock, and since when: beyond what is promised, until the
     /// client has found the step.
     pub(super) stepped: BTreeMap<Holder, Real>,
+    /// Clients whose own clock stepped since they last read the server's: it hides as much of a step of that.
+    pub(super) hiding: BTreeSet<Uuid>,
     /// Whether a client found a step forward.
     pub(super) has_taken_off: bool,
     last_tokens: BTreeMap<Name, Token>,

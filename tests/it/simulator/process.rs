@@ -304,7 +304,8 @@ impl Process {
         let mut reply = Renewed::new(verdicts.iter().map(outcome).collect());
         reply.server_time = server_time;
         let settled = self.schedule.settle(&batch, reply, now);
-        if matches!(settled.step, Some(("forward", _))) {
+        let is_hidden = server_time.is_some() && stage.ledger.hiding.remove(&self.client);
+        if matches!(settled.step, Some(("forward", _))) && !is_hidden {
             stage.step_was_found(self.client, read_at);
         }
         self.tell(stage, settled.losses);

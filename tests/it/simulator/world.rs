@@ -226,6 +226,7 @@ impl World {
         stage.ledger.paused(process);
         let client = self.processes[process].client;
         stage.ledger.hurried(client, stage.now);
+        stage.ledger.hiding.insert(client);
         let process = &mut self.processes[process];
         let is_running = process.inbox.is_none();
         process.inbox.get_or_insert_default();
