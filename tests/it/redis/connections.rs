@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::{Config, Pool, Runtime};
-use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
 use leasehold::store::{Outcome, Release, Store, conformance};
+use leasehold::{Client, ErrorKind};
 
 use super::open;
 use crate::harness::asking::{LIMIT, LONG, claim, granted, held, next_token, released, renewed};
@@ -58,6 +58,30 @@ async fn requests_share_one_connection_of_the_pool() {
     }
     tasks.join_all().await;
     assert_eq!(pool.status().size, 1);
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_while_its_users_hold_every_connection_of_the_pool() {
+    let server = RedisServer::start().await;
+    let pool = pool(&server);
+    pool.resize(4);
+    let store = Arc::new(Redis::from_pool(pool.clone()).build().expect("a store"));
+    // From here on it has the one connection that it keeps of the pool.
+    granted(&*store, &claim("other", LONG)).await;
+    let mut taken = Vec::new();
+    while taken.len() < 3 {
+        taken.push(pool.get().await.expect("one more"));
+    }
+    let ttl = Duration::from_secs(1);
+    let client = Client::builder().shared_store(store).ttl(ttl).build().await;
+    let lease = client.unwrap().acquire("a").await.unwrap();
+    for _ in 0..3 {
+        let deadline = lease.term().expect("it is held").deadline();
+        lease
+            .renewed_past(deadline)
+            .await
+            .expect("it is renewed beside the pool");
+    }
 }
 
 #[tokio::test]
