@@ -182,7 +182,8 @@ impl Signal {
             let cancel = || token.get().map(CancellationToken::cancel);
             catch_unwind(AssertUnwindSafe(cancel))
         };
-        let cancelled = [cancel(&self.own), cancel(&self.given)];
+        // Ours last: who awaits the loss through it finds the holder's token cancelled.
+        let cancelled = [cancel(&self.given), cancel(&self.own)];
         if let Some(panic) = cancelled.into_iter().find_map(Result::err) {
             resume_unwind(panic);
         }
