@@ -471,6 +471,7 @@ fn main() {
         ] {
             compare(&mut two, name, &turns(ours), &turns("bare"), RUNS);
         }
+        drop(two);
         let mut two = [Contender::start(&server), Contender::start(&server)];
         warm(&mut two);
         for (name, ours) in [
