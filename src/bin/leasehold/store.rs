@@ -31,8 +31,8 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// By option, else by variable, else by configuration file, else the embedded file. Not left to the parser, for which a variable and an option
-    /// would contradict each other.
+    /// By option, else by variable, else by configuration file, else the embedded file. Not left to the parser, for which
+    /// a variable and an option would contradict each other.
     pub fn of(arguments: &args::Store) -> Result<Self, Failure> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(url) = &arguments.url {

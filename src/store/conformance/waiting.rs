@@ -54,19 +54,23 @@ async fn a_name_that_is_kept_for_a_while_is_hinted(bench: &Bench) {
     assert_eq!(kept.expect("answered"), Release::Released);
     let (mut was_freed, mut was_next) = (false, false);
     while !(was_freed && was_next) {
-        match tokio::time::timeout(LIMIT, notices.next()).await {
-            Ok(Notice::Freed(freed)) if freed == *name => was_freed = true,
-            Ok(Notice::Next(kept, rest)) if kept == *name && rest <= SHORT => was_next = true,
+        match next_hint(&*notices).await {
+            Notice::Freed(freed) if freed == *name => was_freed = true,
+            Notice::Next(kept, rest) if kept == *name && rest <= SHORT => was_next = true,
             other => panic!("freed={was_freed} next={was_next}: {other:?}"),
         }
     }
 }
 
+/// Takes the next hint.
+async fn next_hint(notices: &dyn Notices) -> Notice {
+    let notice = tokio::time::timeout(LIMIT, notices.next()).await;
+    notice.expect("a hint in time")
+}
+
 /// Takes the next hint, which must be this one.
 async fn hint(notices: &dyn Notices, expected: Notice) {
-    let notice = tokio::time::timeout(LIMIT, notices.next()).await;
-    let notice = notice.expect("a hint in time");
-    assert_eq!(notice, expected);
+    assert_eq!(next_hint(notices).await, expected);
 }
 
 /// A claim of a client of its own that stands in line, with so many further waiters.
@@ -228,8 +232,7 @@ async fn a_client_in_line_is_told_of_its_turn(bench: &Bench) {
     }
     assert_eq!(bench.release(&first).await, Release::Released);
     hint(&*notices, Notice::Turn(name.clone())).await;
-    let next = tokio::time::timeout(LIMIT, notices.next()).await;
-    match next.expect("a hint in time") {
+    match next_hint(&*notices).await {
         // What is left of the offer, as far as the store knows.
         Notice::Next(kept, left) => assert!(kept == *name && left <= Standing::OFFER, "{left:?}"),
         other => panic!("{other:?}"),

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 
 use super::boot::Boot;
 use super::failure::Failure;
 use super::line::{Line, stored_client};
-use super::row::{self, Row, Standing, Verdict, stored};
+use super::row::{self, Fresh, Row, Standing, Verdict};
 use super::{room, tidy};
 use crate::clock::{self, Instant};
 use crate::store::{Answer, Claim, Grant, Held, Standing as InLine};
@@ -162,25 +162,17 @@ fn grant(
         return Ok(Claimed::NoRoom);
     }
     let token = next_token(db, claim.floor)?;
-    let since_us = i64::try_from(clock::wall_clock_us()).unwrap_or_default();
     // In the place of an offer, too: one that outlived its acceptance would be accepted twice.
-    let mut insert = db.prepare_cached(
-        "INSERT OR REPLACE INTO lease (
-            name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
-        )
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)",
-    )?;
-    insert.execute(params![
-        claim.name.as_str(),
-        claim.holder.to_string(),
-        as_stored(token),
+    let fresh = Fresh {
+        name: &claim.name,
+        holder: &claim.holder.to_string(),
+        token: as_stored(token),
         info,
-        since_us,
-        Standing::Live as i64,
-        boot.id(),
-        stored(now.after(claim.ttl)),
-        stored(Instant::ZERO.after(claim.ttl)),
-    ])?;
+        since_us: i64::try_from(clock::wall_clock_us()).unwrap_or_default(),
+        standing: Standing::Live,
+        ttl: claim.ttl,
+    };
+    row::put(db, boot, now, &fresh)?;
     seat(&Line::new(db, boot, &claim.name, now), claim)?;
     tidy::sweep(db, boot, now)?;
     Ok(Claimed::Answered(Answer::Granted(Grant::new(token))))

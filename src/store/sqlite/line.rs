@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::boot::Boot;
 use super::failure::Failure;
-use super::row::{Standing, stored};
+use super::row::{self, Fresh, Standing, stored};
 use crate::clock::Instant;
 use crate::name::Name;
 use crate::store::Standing as InLine;
@@ -113,20 +113,15 @@ impl<'a> Line<'a> {
     /// Keeps the name, which is free or just freed, for this client's claim.
     pub(super) fn offer(&self, client: &str) -> Result<(), Failure> {
         self.leave(client)?;
-        let mut insert = self.db.prepare_cached(
-            "INSERT OR REPLACE INTO lease (
-                name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
-            )
-            VALUES (?1, ?2, 0, '{}', 0, ?3, ?4, ?5, ?6, 0)",
-        )?;
-        insert.execute(params![
-            self.name.as_str(),
-            client,
-            Standing::Offered as i64,
-            self.boot.id(),
-            stored(self.now.after(InLine::OFFER)),
-            stored(Instant::ZERO.after(InLine::OFFER)),
-        ])?;
-        Ok(())
+        let fresh = Fresh {
+            name: self.name,
+            holder: client,
+            token: 0,
+            info: "{}",
+            since_us: 0,
+            standing: Standing::Offered,
+            ttl: InLine::OFFER,
+        };
+        row::put(self.db, self.boot, self.now, &fresh)
     }
 }

@@ -215,6 +215,45 @@ impl Standing {
     }
 }
 
+/// A row as it is first written.
+pub(super) struct Fresh<'a> {
+    pub(super) name: &'a Name,
+    /// Or, of an offer, the client that it is for.
+    pub(super) holder: &'a str,
+    pub(super) token: i64,
+    pub(super) info: &'a str,
+    pub(super) since_us: i64,
+    pub(super) standing: Standing,
+    pub(super) ttl: Duration,
+}
+
+/// Begins a term in the place of whatever row the name had, and without its watch.
+pub(super) fn put(
+    db: &Connection,
+    boot: &Boot,
+    now: Instant,
+    fresh: &Fresh<'_>,
+) -> Result<(), Failure> {
+    let mut insert = db.prepare_cached(
+        "INSERT OR REPLACE INTO lease (
+            name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
+        )
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)",
+    )?;
+    insert.execute(params![
+        fresh.name.as_str(),
+        fresh.holder,
+        fresh.token,
+        fresh.info,
+        fresh.since_us,
+        fresh.standing as i64,
+        boot.id(),
+        stored(now.after(fresh.ttl)),
+        stored(Instant::ZERO.after(fresh.ttl)),
+    ])?;
+    Ok(())
+}
+
 /// The holder's sign of life: a full term from now, by this boot's clock. A watch by another boot stays, and sees it.
 pub(super) fn write_term(
     db: &Connection,
