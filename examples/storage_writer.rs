@@ -130,8 +130,7 @@ async fn writer(folder: &Path, is_fenced: bool) -> Result<()> {
                 say(&format!("wrote {} under token {}", total + 1, pass.token));
             }
             Err(error) if error.kind() == ErrorKind::Stale => {
-                let cause = error.source().map(ToString::to_string);
-                say(&format!("{error}: {}", cause.unwrap_or_default()));
+                say(&format!("{error:#}"));
             }
             Err(error) => return Err(error.into()),
         }

@@ -1,19 +1,24 @@
 //! The one error type: a kind that tells the caller what to do, a message for people, and the source beneath it.
 //!
-//! Messages name the operation first and the facts last, as `key=value`. They never repeat the source, so whoever
-//! prints an error prints the chain.
+//! Messages name the operation first and the facts last, as `key=value`. They never repeat the source: `{error}` prints
+//! the message alone, and `{error:#}` the message and every source beneath it.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 /// What a correct caller can meet. Look at [`kind`](Error::kind) to decide what to do.
-pub struct Error(Box<Inner>);
+///
+/// A clone is cheap and is the same error, with its sources: all tasks that waited for one request can be given it.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     message: Cow<'static, str>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// What to do about an [`Error`].
@@ -24,12 +29,12 @@ pub enum ErrorKind {
     Invalid,
     /// The store cannot be reached, or cannot answer now. Try again later.
     Unavailable,
-    /// The limit ran out first. If somebody else held the name, the [source](StdError::source) is the
+    /// The limit ran out first. If another holder had the name, the [source](StdError::source) is the
     /// [`Held`](crate::store::Held) that was last seen.
     TimedOut,
-    /// The store knows us not, or grants no right to this. Mend the credentials.
+    /// Authentication failed, or the user lacks a permission. Fix the credentials.
     Denied,
-    /// The store is there but cannot do its work: wrong type, full, read-only, another program's file. Mend the store.
+    /// The store is there but cannot do its work: wrong type, full, read-only, another program's file. Fix the store.
     Misconfigured,
     /// The lease is no longer held. Stop the work.
     Lost,
@@ -42,7 +47,7 @@ pub enum ErrorKind {
 impl Error {
     /// Makes an error of this kind. Public for those who write a store or a guard.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Inner {
+        Self(Arc::new(Inner {
             kind,
             message: message.into(),
             source: None,
@@ -52,7 +57,7 @@ impl Error {
     /// The same error with what caused it.
     #[must_use = "returns the error with its source"]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+        Arc::make_mut(&mut self.0).source = Some(Arc::from(source.into()));
         self
     }
 
@@ -61,19 +66,11 @@ impl Error {
         self.0.kind
     }
 
-    /// The same error for somebody else: what caused it becomes text.
-    pub(crate) fn copy(&self) -> Self {
-        let mut causes = Vec::new();
-        let mut cause = StdError::source(self);
-        while let Some(error) = cause {
-            causes.push(error.to_string());
-            cause = error.source();
-        }
-        let copy = Self::new(self.kind(), self.0.message.clone());
-        if causes.is_empty() {
-            return copy;
-        }
-        copy.with_source(causes.join(": "))
+    /// Whether the same call may succeed later: the store was unavailable, or the limit ran out.
+    ///
+    /// It says nothing about whether the request was carried out.
+    pub fn is_transient(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
     }
 
     pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
@@ -83,7 +80,15 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)
+        f.write_str(&self.0.message)?;
+        if f.alternate() {
+            let mut source = StdError::source(self);
+            while let Some(error) = source {
+                write!(f, ": {error}")?;
+                source = error.source();
+            }
+        }
+        Ok(())
     }
 }
 
@@ -119,14 +124,41 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_tells_the_same_chain() {
+    fn the_alternate_form_prints_every_source_once() {
         let inner = Error::new(ErrorKind::Denied, "b").with_source(std::io::Error::other("c"));
-        let copy = Error::new(ErrorKind::Unavailable, "a")
-            .with_source(inner)
-            .copy();
-        assert_eq!(copy.kind(), ErrorKind::Unavailable);
-        assert_eq!(copy.to_string(), "a");
-        let source = copy.source().map(ToString::to_string);
-        assert_eq!(source.as_deref(), Some("b: c"));
+        let error = Error::new(ErrorKind::Unavailable, "a").with_source(inner);
+        assert_eq!(format!("{error:#}"), "a: b: c");
+        assert_eq!(error.to_string(), "a");
+    }
+
+    #[test]
+    fn a_clone_has_the_same_typed_sources() {
+        let inner = Error::new(ErrorKind::Denied, "b");
+        let error = Error::new(ErrorKind::Unavailable, "a").with_source(inner);
+        let clone = error.clone().with_source(std::io::Error::other("c"));
+        assert!(error.source().is_some_and(|source| source.is::<Error>()));
+        assert!(
+            clone
+                .source()
+                .is_some_and(|source| source.is::<std::io::Error>())
+        );
+    }
+
+    #[test]
+    fn only_unavailable_and_timed_out_are_transient() {
+        let transient = [ErrorKind::Unavailable, ErrorKind::TimedOut];
+        for kind in [
+            ErrorKind::Invalid,
+            ErrorKind::Unavailable,
+            ErrorKind::TimedOut,
+            ErrorKind::Denied,
+            ErrorKind::Misconfigured,
+            ErrorKind::Lost,
+            ErrorKind::Stale,
+            ErrorKind::Closed,
+        ] {
+            let is_transient = Error::new(kind, "a").is_transient();
+            assert_eq!(is_transient, transient.contains(&kind), "{kind:?}");
+        }
     }
 }

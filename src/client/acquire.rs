@@ -144,9 +144,7 @@ impl Call {
                 Ok(Asked::Late) if now < ends_at => continue,
                 Ok(Asked::Late) => return Err(self.too_late()),
                 Ok(Asked::Held(held)) => (Found::Held(Arc::from(held)), None),
-                Err(error) if is_open(error.kind()) => {
-                    (Found::Failed(Arc::new(error.copy())), Some(error))
-                }
+                Err(error) if error.is_transient() => (Found::Failed(error.clone()), Some(error)),
                 Err(error) => return Err(error),
             };
             if is_turn {
@@ -194,7 +192,7 @@ impl Call {
     /// Why the wait ends, after what was found last.
     fn timed_out(&self, found: Found) -> Error {
         match found {
-            Found::Failed(error) => error.copy(),
+            Found::Failed(error) => error,
             Found::Held(held) => {
                 let message = format!("acquire failed: the limit ran out lease={}", self.name);
                 Error::new(ErrorKind::TimedOut, message).with_source(Held::clone(&held))
@@ -227,7 +225,7 @@ impl Call {
         let sent_at = sending.sent_at;
         let answer = self.answer(&pending.claim, sent_at, limit).await;
         let error = answer.as_ref().err();
-        if error.is_none_or(|error| !is_open(error.kind())) {
+        if error.is_none_or(|error| !error.is_transient()) {
             pending.enrollment.answered(sending);
         }
         match answer? {
@@ -288,11 +286,6 @@ impl Call {
             floors: self.client.floors.clone(),
         })))
     }
-}
-
-/// Whether after such an error the claim may yet be carried out.
-fn is_open(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
 }
 
 fn shut_down() -> Error {

@@ -161,7 +161,7 @@ impl Problem {
             (Some(Refusal::Missing), _) => (428, Told::Missing),
             (None, ErrorKind::Invalid) => (400, Told::Malformed),
             (None, _) if Blocked::of(error).is_some() => (503, Told::Blocked),
-            (None, ErrorKind::Unavailable | ErrorKind::TimedOut) => (503, Told::Failed),
+            (None, _) if error.is_transient() => (503, Told::Failed),
             (None, _) => (500, Told::Failed),
         };
         Self {

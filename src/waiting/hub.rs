@@ -140,7 +140,7 @@ impl Place {
                 if self.outage == Outage::Fail
                     && let Some(error) = line.failure(self.ticket)
                 {
-                    return Turn::Failed(error.copy());
+                    return Turn::Failed(error);
                 }
                 line.step(self.ticket, self.shared.clock.now())
             };

@@ -45,7 +45,7 @@ pub(crate) enum Found {
     /// Somebody has it.
     Held(Arc<Held>),
     /// The store could not be asked.
-    Failed(Arc<Error>),
+    Failed(Error),
 }
 
 /// What a waiter does now.
@@ -178,7 +178,7 @@ impl Line {
     }
 
     /// Why the last look failed, if this waiter was in line by then: it was made for it too.
-    pub(super) fn failure(&self, ticket: Ticket) -> Option<Arc<Error>> {
+    pub(super) fn failure(&self, ticket: Ticket) -> Option<Error> {
         match &self.found {
             Some(Found::Failed(error)) if ticket <= self.found_for => Some(error.clone()),
             _ => None,

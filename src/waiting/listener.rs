@@ -96,7 +96,7 @@ impl Listener {
         loop {
             match self.shared.store.notices().await {
                 Ok(notices) => return notices.map(Arc::from),
-                Err(error) if is_passing(error.kind()) => {
+                Err(error) if error.is_transient() => {
                     let again = self.shared.clock.now().after(RETRY);
                     self.shared.clock.nap_until(again).await;
                 }
@@ -142,8 +142,4 @@ async fn leave(shared: Arc<Shared>, store: Arc<OnceCell<Arc<dyn Store>>>, name: 
         let again = shared.clock.now().after(RETRY);
         shared.clock.nap_until(again).await;
     }
-}
-
-fn is_passing(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
 }

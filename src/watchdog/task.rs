@@ -147,7 +147,6 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
         ))
     });
     let now = shared.clock.now();
-    let first_error = take_first_error(&mut renewed.outcomes);
     let settled = shared.schedule().settle(&batch, renewed, now);
     if let Some((kind, by)) = settled.step {
         shared.reporter.send(Event::ClockJumped { kind, by });
@@ -159,21 +158,11 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
         refused: u64::try_from(settled.losses.len()).expect("a batch is short"),
         unknown: settled.unknown,
         least_left: settled.least_left,
-        first_error,
+        first_error: settled.first_error,
     };
     shared.tell(settled.losses);
     shared.reporter.send(Event::Renewed(event));
     shared.moved.notify_waiters();
-}
-
-fn take_first_error(outcomes: &mut [Outcome]) -> Option<Error> {
-    outcomes.iter_mut().find_map(|outcome| match outcome {
-        Outcome::Unknown(error) => {
-            let blank = Error::new(error.kind(), "reported");
-            Some(std::mem::replace(error, blank))
-        }
-        _ => None,
-    })
 }
 
 async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, departure: Departure) {

@@ -1,6 +1,5 @@
 //! All exit codes in one place, and the failure that carries one.
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -85,8 +84,8 @@ impl Failure {
     }
 
     /// A failure of the tool itself.
-    pub fn internal(what: &str, source: &dyn StdError) -> Self {
-        Self::new(Exit::Internal, format!("{what}: {}", chain(source)))
+    pub fn internal(what: &str, source: &dyn fmt::Display) -> Self {
+        Self::new(Exit::Internal, format!("{what}: {source}"))
     }
 
     /// The same, with one more fact.
@@ -116,7 +115,7 @@ impl From<Error> for Failure {
             ErrorKind::Lost | ErrorKind::Stale => Exit::Lost,
             _ => Exit::Internal,
         };
-        Self::new(exit, chain(&error))
+        Self::new(exit, format!("{error:#}"))
     }
 }
 
@@ -124,18 +123,6 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
-}
-
-/// An error with everything beneath it, since no message repeats its source.
-pub fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use leasehold::{Builder, Client, Error, ErrorKind, Name};
 
 use crate::args;
 use crate::config;
-use crate::exit::{Exit, Failure, chain};
+use crate::exit::{Exit, Failure};
 
 /// The variable that names the store where `--store` does not.
 pub const VARIABLE: &str = "LEASEHOLD_STORE";
@@ -115,7 +115,7 @@ pub async fn first_contact<T>(
 ) -> Result<T, Failure> {
     match tokio::time::timeout(limit, answer).await {
         Ok(Err(error)) if error.kind() == ErrorKind::TimedOut => {
-            Err(Failure::new(Exit::Unreachable, chain(&error)))
+            Err(Failure::new(Exit::Unreachable, format!("{error:#}")))
         }
         Ok(answer) => answer.map_err(Failure::from),
         Err(_) => Err(Failure::new(

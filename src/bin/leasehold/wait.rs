@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::{Held, Store};
-use leasehold::{Error, ErrorKind, Name};
+use leasehold::{Error, Name};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
@@ -58,15 +58,11 @@ pub fn main(arguments: args::Wait) -> Result<Exit, Failure> {
 /// Who has the name now. An outage is waited out: whoever had it is taken to have it still.
 async fn look_again(store: &dyn Store, last: Held, limit: Duration) -> Result<Option<Held>, Error> {
     match store.inspect(&last.name, limit).await {
-        Err(error) if is_outage(&error) => {
+        Err(error) if error.is_transient() => {
             let mut held = last;
             held.remaining = None;
             Ok(Some(held))
         }
         answer => answer,
     }
-}
-
-fn is_outage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{Bench, chain};
+use super::Bench;
 use crate::fence::Refusal;
 
 pub(super) async fn the_fence_survives_a_restart(bench: &Bench) {
@@ -133,8 +133,7 @@ pub(super) async fn a_raise_beside_many_writers_loses_nothing(bench: &Bench) {
             assert_eq!(
                 Refusal::of(&error),
                 Some(&Refusal::Stale { stored }),
-                "{}",
-                chain(&error)
+                "{error:#}"
             );
         }
         assert_eq!(
@@ -159,8 +158,7 @@ pub(super) async fn contended_raises_end_at_the_highest(bench: &Bench) {
             if let Err(error) = &answer {
                 assert!(
                     matches!(Refusal::of(error), Some(Refusal::Stale { stored }) if *stored > pass.token),
-                    "{}",
-                    chain(error)
+                    "{error:#}"
                 );
             }
             answer.is_ok()

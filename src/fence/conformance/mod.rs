@@ -144,14 +144,14 @@ impl Bench {
 
     async fn written(&self, resource: &str, pass: &Pass, value: &str) {
         let answer = self.guard.write(resource, Some(pass), value).await;
-        answer.unwrap_or_else(|error| panic!("write of {pass:?} failed: {}", chain(&error)));
+        answer.unwrap_or_else(|error| panic!("write of {pass:?} failed: {error:#}"));
         assert_eq!(self.guard.read(resource).await.as_deref(), Some(value));
         assert_eq!(self.guard.row(resource).await.as_ref(), Some(pass));
     }
 
     async fn raised(&self, resource: &str, pass: &Pass) {
         let answer = self.guard.raise(resource, Some(pass)).await;
-        answer.unwrap_or_else(|error| panic!("raise of {pass:?} failed: {}", chain(&error)));
+        answer.unwrap_or_else(|error| panic!("raise of {pass:?} failed: {error:#}"));
         assert_eq!(self.guard.row(resource).await.as_ref(), Some(pass));
     }
 
@@ -163,8 +163,8 @@ impl Bench {
                 Ok(()) => panic!("{step:?} of {pass:?} was accepted"),
                 Err(error) => error,
             };
-            assert_eq!(error.kind(), ErrorKind::Stale, "{}", chain(&error));
-            assert_eq!(Refusal::of(&error), Some(refusal), "{}", chain(&error));
+            assert_eq!(error.kind(), ErrorKind::Stale, "{error:#}");
+            assert_eq!(Refusal::of(&error), Some(refusal), "{error:#}");
             assert_eq!(
                 self.seen(resource).await,
                 before,
@@ -189,9 +189,10 @@ impl Bench {
             let expected = judge(row.as_ref(), pass);
             let seen = match &answer {
                 Ok(()) => None,
-                Err(error) => Some(Refusal::of(error).unwrap_or_else(|| {
-                    panic!("step {index} of {steps:?} failed: {}", chain(error))
-                })),
+                Err(error) => Some(
+                    Refusal::of(error)
+                        .unwrap_or_else(|| panic!("step {index} of {steps:?} failed: {error:#}")),
+                ),
             };
             assert_eq!(seen, expected.as_ref().err(), "step {index} of {steps:?}");
             if expected == Ok(Admission::Raise) {
@@ -219,16 +220,4 @@ impl Bench {
             self.pass_for("another lease", 4, 2),
         ]
     }
-}
-
-/// An error with all that caused it.
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }

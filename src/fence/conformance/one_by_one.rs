@@ -1,6 +1,6 @@
 //! What each step answers and leaves behind, taken one after the other.
 
-use super::{Bench, Step, chain};
+use super::{Bench, Step};
 use crate::fence::Refusal;
 use crate::holder::Holder;
 
@@ -87,12 +87,7 @@ pub(super) async fn a_missing_pass_is_refused_and_changes_nothing(bench: &Bench)
         ];
         for answer in answers {
             let error = answer.expect_err("a write without a pass is refused");
-            assert_eq!(
-                Refusal::of(&error),
-                Some(&Refusal::Missing),
-                "{}",
-                chain(&error)
-            );
+            assert_eq!(Refusal::of(&error), Some(&Refusal::Missing), "{error:#}");
         }
         assert_eq!(bench.seen(&resource).await, before);
     }

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::{Batch, Key, Loss, Phase, Schedule};
+use crate::error::Error;
 use crate::store::{Outcome, Renewed};
 use crate::term::Instant;
 use crate::watchdog::server_time::{Finding, Reading};
@@ -19,6 +20,8 @@ pub struct Settled {
     pub renewed: u64,
     /// How many got no answer.
     pub unknown: u64,
+    /// Why the first of them got none.
+    pub first_error: Option<Error>,
     /// The least share of its ttl that a renewed lease had left.
     pub least_left: Option<f64>,
     /// Which way the server's clock stepped, and by how much.
@@ -47,8 +50,9 @@ impl Schedule {
                 },
                 Outcome::Refused => settled.losses.extend(self.lose(key, Reason::Refused)),
                 Outcome::Evicted => settled.losses.extend(self.lose(key, Reason::Evicted)),
-                Outcome::Unknown(_) => {
+                Outcome::Unknown(error) => {
                     settled.unknown += 1;
+                    settled.first_error.get_or_insert(error);
                     self.renew_again(key, batch.sent_at, now);
                 }
             }

@@ -1,6 +1,5 @@
 //! Short words for asking a store, where the answer is not what the test is about.
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,13 +58,7 @@ pub(crate) async fn released(store: &dyn Store, claim: &Claim) -> Release {
 
 /// Everything that an error can say, with what caused it.
 pub(crate) fn chain(error: &Error) -> String {
-    let mut text = format!("{error} {error:?}");
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(" {cause} {cause:?}"));
-        source = cause.source();
-    }
-    text
+    format!("{error:#} {error:?}")
 }
 
 /// A token of a name that is taken and freed again.

@@ -9,7 +9,7 @@ use leasehold::{Attempt, Builder, Client, Error, ErrorKind, Lease, Outage, Reque
 use super::plan::{Patience, Plan};
 use super::progress;
 use super::signals::Signals;
-use crate::exit::{Exit, Failure, chain};
+use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::{Choice, first_contact};
 
@@ -95,8 +95,8 @@ async fn wait(client: &Client, plan: &Plan, began: Instant) -> Result<Lease, Fai
         None => request.acquire().await,
     };
     result.map_err(|error| match error.kind() {
-        ErrorKind::TimedOut if is_held(&error) => plan.held(chain(&error)),
-        ErrorKind::Unavailable | ErrorKind::TimedOut => plan.not_acquired(chain(&error)),
+        ErrorKind::TimedOut if is_held(&error) => plan.held(format!("{error:#}")),
+        _ if error.is_transient() => plan.not_acquired(format!("{error:#}")),
         _ => error.into(),
     })
 }
