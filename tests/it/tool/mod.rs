@@ -55,7 +55,7 @@ impl Place {
 
     /// The tool with these arguments, and with nothing of the caller's environment that concerns it.
     fn tool(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        let mut command = with_default_signals(env!("CARGO_BIN_EXE_leasehold"));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("LEASEHOLD_") {
                 command.env_remove(name);
@@ -77,7 +77,7 @@ impl Place {
 
     /// Another program in the same surroundings, such as one that starts the tool.
     fn program(&self, program: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(program);
+        let mut command = with_default_signals(program);
         let tool = self.tool(&[]);
         command
             .args(arguments)
@@ -136,6 +136,14 @@ impl Place {
     fn has(&self, file: &str) -> bool {
         self.path(file).exists()
     }
+}
+
+/// A program that ignores no signal, however the tests were started: a shell without job control starts what it puts in
+/// the background with INT and QUIT ignored, `nohup` does so with HUP, and the tool keeps to what it finds.
+fn with_default_signals(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,QUIT,HUP", program]);
+    command
 }
 
 /// A running tool. Killed if the test ends first; its guardian then ends its job.
