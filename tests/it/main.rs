@@ -6,6 +6,7 @@
 
 mod conformance;
 mod example_files;
+mod faults;
 mod fence;
 mod groups;
 mod harness;

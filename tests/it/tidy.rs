@@ -249,3 +249,57 @@ fn nothing_is_waved_through() {
         }
     }
 }
+
+/// Whether this is a file or a folder of the tests or of the library, or a function in such a file.
+fn is_there(path: &str) -> bool {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if path.ends_with(".rs") {
+        return home.join(path).is_file();
+    }
+    let inside = path.replace("::", "/");
+    ["tests/it", "src"].into_iter().any(|root| {
+        let room = home.join(root).join(&inside);
+        if room.is_dir() || room.with_extension("rs").is_file() {
+            return true;
+        }
+        let (Some(parent), Some(name)) = (room.parent(), room.file_name()) else {
+            return false;
+        };
+        let function = format!("fn {}(", name.to_string_lossy());
+        let files = [parent.with_extension("rs"), parent.join("mod.rs")];
+        let mut texts = files
+            .iter()
+            .filter_map(|file| fs::read_to_string(file).ok());
+        texts.any(|text| text.contains(&function))
+    })
+}
+
+#[test]
+fn every_test_that_the_index_names_is_there() {
+    let index = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/README.md");
+    let index = fs::read_to_string(index).unwrap();
+    let (_, table) = index.split_once("## From promise to test").unwrap();
+    let rows = table.lines().filter(|line| line.starts_with('|'));
+    let named: Vec<&str> = rows
+        .flat_map(|row| row.split('`').skip(1).step_by(2))
+        .collect();
+    assert!(named.len() > 40, "{named:?}");
+    let gone: Vec<&&str> = named.iter().filter(|path| !is_there(path)).collect();
+    assert_eq!(gone, Vec::<&&str>::new(), "tests/it/README.md names these");
+}
+
+#[test]
+fn only_the_folder_of_long_tests_has_a_name_that_leaves_tests_out() {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    for source in ["src", "tests"].map(sources).into_iter().flatten() {
+        let named = source.lines_without_comments().any(|(_, line)| {
+            let module = line.trim_end().strip_suffix("faults;").unwrap_or_default();
+            module.split_whitespace().any(|word| word == "mod")
+        });
+        assert!(
+            !named || source.path == home.join("main.rs"),
+            "{} has a module whose tests `--skip faults::` leaves out",
+            source.path.display()
+        );
+    }
+}

@@ -13,14 +13,12 @@ mod holder;
 mod lines;
 mod lost_replies;
 mod notices;
-mod restart;
 mod rights;
 mod scripts;
 mod tokens;
-mod weather;
 mod wire;
 
 /// The store at a URL that is in order.
-async fn open(url: &str) -> Arc<dyn Store> {
+pub(crate) async fn open(url: &str) -> Arc<dyn Store> {
     store::open(url).await.expect("a URL in order")
 }

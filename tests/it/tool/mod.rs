@@ -4,6 +4,7 @@
 //! that nothing stays should a test fail.
 
 mod bad_input;
+mod bad_stores;
 mod config;
 mod container;
 mod exclusion;
@@ -19,7 +20,7 @@ mod reports;
 mod server;
 mod service;
 mod signals;
-mod store_faults;
+
 mod terminal;
 mod tls;
 mod too_long;

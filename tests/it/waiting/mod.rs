@@ -3,10 +3,10 @@
 mod child;
 mod dropped;
 mod fair;
-mod faults;
 mod file;
 mod leaving;
 mod local;
+mod on_redis;
 mod owner;
 mod scope;
 mod spy;

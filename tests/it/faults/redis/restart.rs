@@ -121,7 +121,7 @@ async fn each_lease_is_lost_once(tally: Tally) {
 #[test]
 fn a_server_that_restarts_empty_loses_each_of_10000_leases_once() {
     alone(
-        "redis::restart::a_server_that_restarts_empty_loses_each_of_10000_leases_once",
+        "faults::redis::restart::a_server_that_restarts_empty_loses_each_of_10000_leases_once",
         || {
             let tally = Tally::default();
             metrics::set_global_recorder(tally.clone()).unwrap();

@@ -7,11 +7,11 @@ use leasehold::clock::Instant;
 use leasehold::store::{Answer, Store, Token};
 use tokio::task::JoinSet;
 
-use super::open;
 use crate::harness::asking::claim;
 use crate::harness::proxy::{Fault, Weather};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::wait::now;
+use crate::redis::open;
 
 /// In bad weather: many tasks take and free one name. Whoever is granted sees a higher token than all before, and no two
 /// are in at once. What nobody released runs out by itself.
