@@ -57,6 +57,8 @@ pub mod internals;
 mod lease;
 mod name;
 mod origin;
+#[cfg(feature = "redis")]
+mod redis_codes;
 pub mod store;
 mod telemetry;
 pub mod term;

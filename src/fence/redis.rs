@@ -48,6 +48,7 @@ use deadpool_redis::redis::{
 use super::{Bearer, Pass, checked_resource, judge, refused};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
+use crate::redis_codes::{self, Meaning};
 
 /// The most words of one command: Lua hands them over on its stack, which ends at 8,000.
 const MAX_WORDS: usize = 4_000;
@@ -269,7 +270,7 @@ impl Fence {
         // Redis 6.2 names the place in the script first, and its code after a dash.
         let dashed = words.clone().find_map(|word| word.strip_prefix('-'));
         let code = dashed.or_else(|| words.next());
-        let kind = meaning(code.unwrap_or_default()).unwrap_or(ErrorKind::Invalid);
+        let kind = kind_of(code.unwrap_or_default(), &message).unwrap_or(ErrorKind::Invalid);
         Error::new(
             kind,
             format!(
@@ -281,7 +282,8 @@ impl Fence {
     }
 
     fn failed(&self, action: &str, error: RedisError) -> Error {
-        let kind = match error.code().map(meaning) {
+        let text = error.detail().unwrap_or_default();
+        let kind = match error.code().map(|code| kind_of(code, text)) {
             Some(kind) => kind.unwrap_or(ErrorKind::Misconfigured),
             None if error.is_timeout() => ErrorKind::TimedOut,
             None if error.kind() == RedisKind::AuthenticationFailed => ErrorKind::Denied,
@@ -295,15 +297,14 @@ impl Fence {
     }
 }
 
-/// What an error code of the server's tells the caller to do, where the code itself says it.
-fn meaning(code: &str) -> Option<ErrorKind> {
-    match code {
-        "NOPERM" | "NOAUTH" | "WRONGPASS" => Some(ErrorKind::Denied),
-        "OOM" | "MISCONF" | "NOREPLICAS" | "CROSSSLOT" => Some(ErrorKind::Misconfigured),
-        "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
-        | "BUSY" | "NOSCRIPT" | "UNKILLABLE" => Some(ErrorKind::Unavailable),
-        _ => None,
-    }
+/// What an error of the server tells the caller to do, where it does not depend on the command.
+fn kind_of(code: &str, text: &str) -> Option<ErrorKind> {
+    Some(match redis_codes::meaning(code, text)? {
+        // The connection is the caller's: only the caller can know whether it leads to the right server.
+        Meaning::Passing | Meaning::Replica | Meaning::Elsewhere => ErrorKind::Unavailable,
+        Meaning::Denied => ErrorKind::Denied,
+        Meaning::Unusable => ErrorKind::Misconfigured,
+    })
 }
 
 #[cfg(test)]

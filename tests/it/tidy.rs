@@ -8,7 +8,14 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[&[&str]] = &[
     &["error"],
     &[
-        "name", "token", "holder", "group", "term", "clock", "origin",
+        "name",
+        "token",
+        "holder",
+        "group",
+        "term",
+        "clock",
+        "origin",
+        "redis_codes",
     ],
     &["telemetry", "floors"],
     &["store", "fence"],

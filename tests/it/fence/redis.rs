@@ -254,3 +254,24 @@ async fn a_flush_forgets_the_fence_and_the_next_raise_sets_it_again() {
     let stored = pass(3, 3).token;
     assert_eq!(Refusal::of(&error), Some(&Refusal::Stale { stored }));
 }
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_for_a_while_is_unavailable() {
+    let server = RedisServer::start().await;
+    let mut connection = server.connect().await.expect("it is up");
+    let refused = async |connection: &mut MultiplexedConnection, code: &str| {
+        let raised = fence("a").raise(connection, &pass(1, 1)).await;
+        let error = raised.expect_err(code);
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{code}: {error:?}");
+    };
+    let () = server.told("CONFIG SET min-replicas-to-write 1").await;
+    refused(&mut connection, "NOREPLICAS").await;
+    let () = server.told("CONFIG SET min-replicas-to-write 0").await;
+    let () = server.told("REPLICAOF 127.0.0.1 1").await;
+    refused(&mut connection, "READONLY").await;
+    let () = server.told("CONFIG SET replica-serve-stale-data no").await;
+    refused(&mut connection, "MASTERDOWN").await;
+    server.promote().await;
+    let raised = fence("a").raise(&mut connection, &pass(1, 1)).await;
+    raised.expect("it is a master again");
+}

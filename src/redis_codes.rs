@@ -1,0 +1,109 @@
+//! What an error code of a Redis or Valkey server means: the one table for the store and for the fence.
+//!
+//! The two differ only in what they tell their caller for a meaning, because the store owns its connection and the fence
+//! works on the caller's.
+
+/// What an error code means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// The server refuses now and can work again by itself.
+    Passing,
+    /// This server is a replica and takes no writes. The command was not carried out.
+    Replica,
+    /// The key belongs to another node of a cluster.
+    Elsewhere,
+    /// Authentication failed, or the user lacks a permission.
+    Denied,
+    /// An operator has to change something at the server.
+    Unusable,
+}
+
+use Meaning::{Denied, Elsewhere, Passing, Replica, Unusable};
+
+const TABLE: &[(&str, Meaning)] = &[
+    ("READONLY", Replica),
+    // A replica that has lost its master, and is set to refuse reads as well.
+    ("MASTERDOWN", Replica),
+    ("LOADING", Passing),
+    ("CLUSTERDOWN", Passing),
+    ("BUSY", Passing),
+    ("UNKILLABLE", Passing),
+    ("TRYAGAIN", Passing),
+    // Fewer replicas are connected than `min-replicas-to-write` asks for. They come back.
+    ("NOREPLICAS", Passing),
+    ("NOSCRIPT", Passing),
+    ("MOVED", Elsewhere),
+    ("ASK", Elsewhere),
+    ("WRONGPASS", Denied),
+    ("NOAUTH", Denied),
+    ("NOPERM", Denied),
+    ("OOM", Unusable),
+    ("MISCONF", Unusable),
+    ("CROSSSLOT", Unusable),
+];
+
+/// Texts that come with `ERR`, or with a code that differs from server to server.
+const TEXTS: &[(&str, Meaning)] = &[
+    ("max number of clients", Passing),
+    ("ACL failure", Denied),
+    ("executing the script can't", Denied),
+    ("Authentication required", Denied),
+    // How a long request is refused before the password was given.
+    ("unauthenticated", Denied),
+];
+
+/// The meaning of an error. `None` for what the table does not name: that depends on the command.
+pub(crate) fn meaning(code: &str, text: &str) -> Option<Meaning> {
+    let known = |word: &str| TABLE.iter().find(|(code, _)| *code == word);
+    let mut found = known(code);
+    if code == "ERR" {
+        // Redis 6.2 puts the code of an error within a script into the middle of the text.
+        found = text.split([' ', ':', '-']).find_map(known);
+    }
+    let found = found.or_else(|| TEXTS.iter().find(|(words, _)| text.contains(words)));
+    found.map(|(_, meaning)| *meaning)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_speaks_for_itself() {
+        assert_eq!(meaning("READONLY", ""), Some(Replica));
+        assert_eq!(
+            meaning("MASTERDOWN", "Link with MASTER is down"),
+            Some(Replica)
+        );
+        assert_eq!(meaning("NOREPLICAS", ""), Some(Passing));
+        assert_eq!(meaning("NOPERM", "BUSY"), Some(Denied));
+        assert_eq!(meaning("WRONGTYPE", "NOAUTH"), None);
+        assert_eq!(meaning("ERR", "syntax error"), None);
+    }
+
+    #[test]
+    fn a_code_within_the_text_of_an_old_server_counts() {
+        let script = "Error running script (call to f_0): @user_script:1: ";
+        for (text, expected) in [
+            ("-OOM command not allowed", Some(Unusable)),
+            (
+                "-READONLY You can't write against a read only replica.",
+                Some(Replica),
+            ),
+            ("-LOADING Redis is loading", Some(Passing)),
+            ("attempt to call a nil value", None),
+        ] {
+            assert_eq!(
+                meaning("ERR", &format!("{script}{text}")),
+                expected,
+                "{text}"
+            );
+        }
+        let text = "Error running script: The user executing the script can't run this command";
+        assert_eq!(meaning("ERR", text), Some(Denied));
+        assert_eq!(
+            meaning("ERR", "max number of clients reached"),
+            Some(Passing)
+        );
+    }
+}
