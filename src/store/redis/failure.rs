@@ -11,6 +11,7 @@ use deadpool_redis::PoolError;
 use deadpool_redis::redis::{self, RedisError, ServerError};
 
 use crate::error::{Error, ErrorKind};
+use crate::redis_codes::{self, Meaning};
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -33,6 +34,10 @@ pub(super) enum Failure {
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused { code: String, text: String },
+    /// The server answered that it is a replica, and has carried nothing out. This store has written to this address
+    /// before, so the address will lead to a master again.
+    #[error("{code} {text}")]
+    Demoted { code: String, text: String },
     /// The server answered something that no script of ours answers.
     #[error("unexpected reply {0}")]
     Odd(String),
@@ -90,6 +95,22 @@ impl Failure {
         matches!(self, Self::Unsent(_) | Self::Broken(_))
     }
 
+    /// The same failure at an address that has carried out writes: there a replica is a server that was demoted, and its
+    /// successor will come.
+    pub(super) fn after_a_write(self) -> Self {
+        match self {
+            Self::Refused { code, text } if is_of_replica(&code, &text) => {
+                Self::Demoted { code, text }
+            }
+            failure => failure,
+        }
+    }
+
+    /// Whether the server at the other end of this connection is a replica, which has carried nothing out.
+    pub(super) fn is_of_replica(&self) -> bool {
+        matches!(self, Self::Refused { code, text } if is_of_replica(code, text))
+    }
+
     /// Whether the server has forgotten our scripts, as after a restart or a failover.
     pub(super) fn is_no_script(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "NOSCRIPT")
@@ -110,7 +131,7 @@ impl Failure {
         match self {
             Self::Closed => ErrorKind::Closed,
             Self::Silent => ErrorKind::TimedOut,
-            Self::Abandoned => ErrorKind::Unavailable,
+            Self::Abandoned | Self::Demoted { .. } => ErrorKind::Unavailable,
             Self::Unsent(error) | Self::Broken(error) => kind_of_connection(error),
             Self::Refused { code, text } => kind_of_refusal(code, text),
             Self::Argument { .. } => ErrorKind::Invalid,
@@ -150,38 +171,18 @@ fn kind_of_io(error: &RedisError) -> Option<io::ErrorKind> {
     shared.downcast_ref::<io::Error>().map(io::Error::kind)
 }
 
-/// The codes of servers that can work again by themselves.
-const PASSING: &[&str] = &[
-    "LOADING",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "BUSY",
-    "TRYAGAIN",
-    "NOREPLICAS",
-    "NOSCRIPT",
-];
-/// The codes of missing rights.
-const DENYING: &[&str] = &["WRONGPASS", "NOAUTH", "NOPERM"];
+fn is_of_replica(code: &str, text: &str) -> bool {
+    redis_codes::meaning(code, text) == Some(Meaning::Replica)
+}
 
 fn kind_of_refusal(code: &str, text: &str) -> ErrorKind {
-    let is_in = |codes: &[&str]| {
-        codes.contains(&code)
-            // Redis 6.2 puts the code of an error within a script into the middle of the text.
-            || code == "ERR" && text.split([' ', ':', '-']).any(|word| codes.contains(&word))
-    };
-    if is_in(PASSING) || text.contains("max number of clients") {
-        ErrorKind::Unavailable
-    } else if is_in(DENYING)
-        || text.contains("ACL failure")
-        || text.contains("executing the script can't")
-        || text.contains("Authentication required")
-        // How a long request is refused before the password was given.
-        || text.contains("unauthenticated")
-    {
-        ErrorKind::Denied
-    } else {
-        // READONLY, OOM, MISCONF, WRONGTYPE and whatever else needs somebody's hand.
-        ErrorKind::Misconfigured
+    match redis_codes::meaning(code, text) {
+        Some(Meaning::Passing) => ErrorKind::Unavailable,
+        Some(Meaning::Denied) => ErrorKind::Denied,
+        // A URL that names a replica or one node of a cluster, and whatever else an operator has to change.
+        Some(Meaning::Replica | Meaning::Elsewhere | Meaning::Unusable) | None => {
+            ErrorKind::Misconfigured
+        }
     }
 }
 
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn each_code_tells_what_to_do() {
-        for code in ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "NOREPLICAS"] {
+        for code in ["LOADING", "CLUSTERDOWN", "BUSY", "NOREPLICAS"] {
             assert_eq!(kind(code, ""), ErrorKind::Unavailable, "{code}");
         }
         for code in ["WRONGPASS", "NOAUTH", "NOPERM"] {
@@ -240,6 +241,8 @@ mod tests {
         }
         for code in [
             "READONLY",
+            "MASTERDOWN",
+            "MOVED",
             "OOM",
             "MISCONF",
             "WRONGTYPE",
@@ -248,20 +251,6 @@ mod tests {
         ] {
             assert_eq!(kind(code, ""), ErrorKind::Misconfigured, "{code}");
         }
-    }
-
-    #[test]
-    fn a_code_within_the_text_of_an_old_server_counts() {
-        let text = "Error running script (call to f_0): @user_script:1: -OOM command not allowed";
-        assert_eq!(kind("ERR", text), ErrorKind::Misconfigured);
-        let text = "Error running script (call to f_0): @user_script: 1: -LOADING Redis is loading";
-        assert_eq!(kind("ERR", text), ErrorKind::Unavailable);
-        let text = "Error running script: The user executing the script can't run this command";
-        assert_eq!(kind("ERR", text), ErrorKind::Denied);
-        assert_eq!(
-            kind("ERR", "max number of clients reached"),
-            ErrorKind::Unavailable
-        );
     }
 
     #[test]

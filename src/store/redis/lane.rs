@@ -1,7 +1,7 @@
 //! One multiplexed connection that all requests share, replaced when it breaks or falls silent.
 //!
 //! ```text
-//!   Down --(request)--> Connecting --(made)--> Up --(broken, or silent past a limit)--> Down
+//!   Down --(request)--> Connecting --(made)--> Up --(broken, silent past a limit, or to a replica)--> Down
 //! ```
 //!
 //! A connection is made by a task of its own, so that a caller with little time left, or one that goes away, does not
@@ -11,6 +11,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -31,8 +32,10 @@ pub(super) struct Lane {
     origin: Origin,
     connect_timeout: Duration,
     state: Arc<Mutex<State>>,
-    /// When a silent connection was last given up.
+    /// When a connection was last given up whose server was silent, or a replica.
     replaced_at: Mutex<Option<Instant>>,
+    /// Whether a write was ever carried out at this address. Shared by all lanes to it.
+    has_written: Arc<AtomicBool>,
 }
 
 /// Where a lane's connections come from.
@@ -49,7 +52,7 @@ enum State {
     Down,
     /// Exits: Up, Down (failed), Closed.
     Connecting(Attempt),
-    /// Exits: Down (broken, silent), Closed.
+    /// Exits: Down (broken, silent, to a replica), Closed.
     Up(Arc<Link>),
     /// Final.
     Closed,
@@ -81,12 +84,16 @@ impl Lane {
             connect_timeout,
             state: Arc::new(Mutex::new(State::Down)),
             replaced_at: Mutex::new(None),
+            has_written: Arc::default(),
         }
     }
 
-    /// The same server over another connection.
+    /// The same address over another connection.
     pub(super) fn another(&self, origin: Origin) -> Self {
-        Self::new(self.pool.clone(), origin, self.connect_timeout)
+        Self {
+            has_written: self.has_written.clone(),
+            ..Self::new(self.pool.clone(), origin, self.connect_timeout)
+        }
     }
 
     /// Makes the connection now, on the calling runtime.
@@ -97,8 +104,10 @@ impl Lane {
     /// Sends one command and awaits its answer.
     ///
     /// A connection on which the answer fails to come in time is replaced, but only once in `replace_every`: so a slow
-    /// server is not buried in handshakes. A connection that was found closed before the command left is replaced at
-    /// once, and the command sent on the new one.
+    /// server is not buried in handshakes. A connection to a replica is replaced as often, because after a planned failover
+    /// the same address leads to another server while connections to the old one stay. A connection that was found closed
+    /// before the command left is replaced at once. In these two cases nothing was carried out, and the command is sent
+    /// once more on the new connection.
     ///
     /// # Cancel safety
     /// The command may or may not have been carried out.
@@ -110,19 +119,39 @@ impl Lane {
     ) -> Result<Value, Failure> {
         let mut link = self.link(budget).await?;
         let mut outcome = link.send(command, budget).await;
-        if matches!(outcome, Err(Failure::Unsent(_))) {
-            self.drop_link(&link);
+        let is_left = match &outcome {
+            Err(Failure::Unsent(_)) => {
+                self.drop_link(&link);
+                true
+            }
+            Err(failure) if failure.is_of_replica() => self.replace_link(&link, replace_every),
+            _ => false,
+        };
+        if is_left {
             link = self.link(budget).await?;
             outcome = link.send(command, budget).await;
         }
         match &outcome {
-            Err(Failure::Silent) => self.replace_link(&link, replace_every),
+            Err(Failure::Silent) => {
+                self.replace_link(&link, replace_every);
+            }
             Err(failure) if failure.is_broken() => {
                 self.drop_link(&link);
             }
             _ => {}
         }
-        outcome
+        outcome.map_err(|failure| match self.has_written.load(Ordering::Relaxed) {
+            true => failure.after_a_write(),
+            false => failure,
+        })
+    }
+
+    /// Notes that the server at this address has carried out a write: so the address leads to a master, as a rule.
+    pub(super) fn note_write(&self) {
+        // Loaded first: a shared cache line is not to be written with every request.
+        if !self.has_written.load(Ordering::Relaxed) {
+            self.has_written.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Ends the connection; requests fail from now on.
@@ -185,23 +214,32 @@ impl Lane {
         }
     }
 
-    /// Gives a silent link up, unless the one before it was given up just now.
-    fn replace_link(&self, link: &Arc<Link>, replace_every: Duration) {
+    /// Gives up a link whose server is silent or a replica, unless the one before it was given up just now. Answers
+    /// whether the next request has another link.
+    fn replace_link(&self, link: &Arc<Link>, replace_every: Duration) -> bool {
         let now = Boottime.now();
         let mut replaced_at = self.replaced_at();
-        if replaced_at.is_none_or(|at| now.since(at) >= replace_every) && self.drop_link(link) {
-            *replaced_at = Some(now);
+        if !self.is_current(link) {
+            return true;
+        }
+        if replaced_at.is_some_and(|at| now.since(at) < replace_every) {
+            return false;
+        }
+        *replaced_at = Some(now);
+        self.drop_link(link);
+        true
+    }
+
+    /// Gives this link up, unless another has taken its place already.
+    fn drop_link(&self, link: &Arc<Link>) {
+        let mut state = self.state();
+        if state.is_up_with(link) {
+            *state = State::Down;
         }
     }
 
-    /// Gives this link up, unless another has taken its place already. Answers whether it did.
-    fn drop_link(&self, link: &Arc<Link>) -> bool {
-        let mut state = self.state();
-        let is_current = matches!(&*state, State::Up(current) if Arc::ptr_eq(current, link));
-        if is_current {
-            *state = State::Down;
-        }
-        is_current
+    fn is_current(&self, link: &Arc<Link>) -> bool {
+        self.state().is_up_with(link)
     }
 
     fn replaced_at(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -212,6 +250,12 @@ impl Lane {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_up_with(&self, link: &Arc<Link>) -> bool {
+        matches!(self, Self::Up(current) if Arc::ptr_eq(current, link))
     }
 }
 

@@ -21,6 +21,12 @@
 //! A server that went down and came back is found again by the next request. A connection on which an answer is overdue
 //! is replaced. No password is shown anywhere, errors and their sources included.
 //!
+//! A connection to a server that has become a replica (`READONLY`, `MASTERDOWN`) is replaced, and the request sent again:
+//! so a failover behind one address, by a virtual IP, a proxy or DNS, is followed although nobody closes the old
+//! connections. Until the address leads to a master again requests fail with `Unavailable`: renewals are retried, and
+//! waiting clients wait. A store that has written nothing at this address fails with `Misconfigured` instead, because
+//! then the URL probably names a replica.
+//!
 //! # What it leaves to others
 //! It repeats nothing by itself, because whoever asks must know how often it asked. What a failover or a flush costs is
 //! told by [`hazards`](Store::hazards).
@@ -146,7 +152,16 @@ impl Redis {
         }
         let budget = Budget::new(limit);
         let reply = self.server.run(&call, budget, replace_every(claim.ttl));
-        reply::acquired(&reply.await?, &claim.name)
+        let answer = reply::acquired(&reply.await?, &claim.name)?;
+        // A place in line is a write too.
+        let is_written = match &answer {
+            Answer::Granted(_) => true,
+            Answer::Held(held) => held.ahead.is_some(),
+        };
+        if is_written {
+            self.server.lane.note_write();
+        }
+        Ok(answer)
     }
 
     async fn try_release(

@@ -6,6 +6,7 @@
 --          outcomes   one letter for each key: y renewed   n refused   e evicted   x failed, nothing was changed
 --          errors     a message for each x, in order
 --        {'invalid', 'arguments', count}      nothing was changed
+--        an error READONLY or MASTERDOWN for the whole batch: this server is a replica, nothing was changed
 --
 -- Only commands that a full server accepts. One bad key fails alone, hence pcall. TIME comes last, because Redis 6.2 may
 -- be set to refuse writes after it.
@@ -13,6 +14,12 @@
 local count = #KEYS
 if #ARGV ~= 2 * count then return {'invalid', 'arguments', tostring(#ARGV)} end
 local find, pcall = string.find, redis.pcall
+
+-- The refusal of a replica. It concerns the server, not the key: the caller has to ask another server.
+local function of_replica(failure)
+  return string.match(failure, 'READONLY.*') or string.match(failure, 'MASTERDOWN.*')
+end
+
 local outcomes, errors = {}, {}
 -- The last ttl that was found in order: mostly a batch has only one.
 local checked
@@ -36,9 +43,16 @@ for i = 1, count do
       failure = found.err
     else
       outcome = 'n'
+      if not found then
+        -- A replica may not have heard of this lease. It refuses even a write that changes nothing, as this one does.
+        local proof = pcall('HDEL', lease, holder)
+        if type(proof) == 'table' and of_replica(proof.err) then failure = proof.err end
+      end
     end
   end
   if failure then
+    local refusal = of_replica(failure)
+    if refusal then return redis.error_reply(refusal) end
     errors[#errors + 1] = failure
     outcome = 'x'
   end

@@ -91,7 +91,11 @@ impl Redis {
         let least_ttl = renewals.iter().map(|renewal| renewal.ttl).min();
         let replace_every = super::replace_every(least_ttl.unwrap_or_default());
         let reply = self.server.run(&call, budget, replace_every).await?;
-        reply::renewed(&reply, count)
+        let batch = reply::renewed(&reply, count)?;
+        if batch.marks.iter().any(|mark| matches!(mark, Mark::Renewed)) {
+            self.server.lane.note_write();
+        }
+        Ok(batch)
     }
 
     fn outcome(&self, renewal: &Renewal, mark: Mark) -> Outcome {

@@ -1,12 +1,14 @@
-//! Two servers of which one follows the other, with clocks that differ: what the promises do not cover, seen to happen,
-//! and what still protects then.
+//! Two servers of which one follows the other: what a client behind one address goes through when they change places,
+//! and, with clocks that differ, what the promises do not cover, and what still protects then.
 
 use std::time::Duration;
 
-use leasehold::store::Answer;
+use leasehold::store::{Answer, ErrorKind, Outcome, Store};
+use leasehold::{Attempt, Client, Outage};
 
 use super::open;
-use crate::harness::asking::{LONG, claim, granted, next_token};
+use crate::harness::asking::{LIMIT, LONG, chain, claim, granted, next_token, renewal, renewed};
+use crate::harness::proxy::Proxy;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{now, until};
 
@@ -69,4 +71,121 @@ async fn a_replica_that_missed_a_grant_and_is_behind_is_lifted_by_the_floor() {
     let lifted = granted(&*after, &claim("a", LONG).with_floor(Some(last))).await;
     assert!(lifted > last, "{lifted} after {last}");
     replica.assert_all_keys_run_out().await;
+}
+
+/// A master, its replica, and one address that leads to the master.
+async fn behind_one_address() -> (RedisServer, RedisServer, Proxy) {
+    let master = Setup::default().with_port().start().await;
+    let replica = Setup::default().with_port().start().await;
+    replica.follow(&master).await;
+    let address = master.proxy().await;
+    (master, replica, address)
+}
+
+/// Returns once the replica has what the master has.
+async fn caught_up(replica: &RedisServer, master: &RedisServer) {
+    until("the replica's data", async || {
+        (replica.keys().await == master.keys().await).then_some(())
+    })
+    .await;
+}
+
+/// Makes it a replica of nobody, as a server is while its successor is being chosen.
+async fn demote(master: &RedisServer) {
+    let () = master.told("REPLICAOF 127.0.0.1 1").await;
+}
+
+async fn client_at(address: &Proxy) -> Client {
+    let builder = Client::builder().store_url(address.url());
+    let client = builder.ttl(Duration::from_secs(3)).build().await;
+    client.expect("a URL in order")
+}
+
+#[tokio::test]
+async fn a_demoted_master_is_left_for_the_one_behind_the_same_address() {
+    let (first, second, address) = behind_one_address().await;
+    let client = client_at(&address).await;
+    let lease = client.acquire("a").await.expect("granted");
+    caught_up(&second, &first).await;
+    second.promote().await;
+    address.lead_to(&second.socket());
+    first.follow(&second).await;
+    for _ in 0..4 {
+        let deadline = lease.term().expect("it is held").deadline();
+        let renewed = lease.renewed_past(deadline).await;
+        renewed.expect("it is renewed at the new master");
+    }
+    let attempt = client
+        .try_acquire("b")
+        .await
+        .expect("the new master answers");
+    assert!(matches!(attempt, Attempt::Acquired(_)), "{attempt:?}");
+    lease.check().expect("the lease outlived the failover");
+}
+
+#[tokio::test]
+async fn who_waits_and_who_holds_last_through_a_failover_that_takes_its_time() {
+    let (first, second, address) = behind_one_address().await;
+    let client = client_at(&address).await;
+    let lease = client.acquire("a").await.expect("granted");
+    caught_up(&second, &first).await;
+    demote(&first).await;
+    let error = client
+        .try_acquire("b")
+        .await
+        .expect_err("nobody takes writes");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    let waiting = client.claim("b").on_outage(Outage::WaitOut).acquire();
+    let waiting = tokio::spawn(waiting);
+    let begun = now();
+    until("a second of failover", async || {
+        (now().since(begun) > Duration::from_secs(1)).then_some(())
+    })
+    .await;
+    assert!(!waiting.is_finished());
+    second.promote().await;
+    address.lead_to(&second.socket());
+    let waited = waiting.await.expect("no panic");
+    let _granted = waited.expect("it is granted by the new master");
+    lease.check().expect("the lease outlived the failover");
+}
+
+#[tokio::test]
+async fn a_replica_at_first_contact_is_misconfigured_and_unavailable_to_who_has_written_here() {
+    let (first, _second, address) = behind_one_address().await;
+    let store = open(&address.url()).await;
+    let holder = claim("a", LONG);
+    granted(&*store, &holder).await;
+    let own = store.for_watchdog().await.expect("a connection");
+    let strangers = open(&address.url()).await;
+    for (stale, code) in [("yes", "READONLY"), ("no", "MASTERDOWN")] {
+        let () = first
+            .told(&format!("CONFIG SET replica-serve-stale-data {stale}"))
+            .await;
+        demote(&first).await;
+        for (store, kind) in [
+            (&store, ErrorKind::Unavailable),
+            (&own, ErrorKind::Unavailable),
+            (&strangers, ErrorKind::Misconfigured),
+        ] {
+            for error in errors(&**store).await {
+                assert_eq!(error.kind(), kind, "{code}: {error:?}");
+                let text = chain(&error);
+                assert!(text.contains(code), "{text}");
+            }
+        }
+    }
+    first.promote().await;
+    assert!(matches!(renewed(&*own, &holder).await, Outcome::Renewed));
+}
+
+/// What a claim and the renewal of what was once granted fail with.
+async fn errors(store: &dyn Store) -> [leasehold::Error; 2] {
+    let acquired = store.acquire(&claim("b", LONG), LIMIT).await;
+    let unknown = claim("unknown", LONG);
+    let mut outcomes = store.renew(&[renewal(&unknown)], LIMIT).await.outcomes;
+    match outcomes.pop() {
+        Some(Outcome::Unknown(error)) => [acquired.expect_err("it takes no writes"), error],
+        other => panic!("a replica knows nothing for certain: {other:?}"),
+    }
 }

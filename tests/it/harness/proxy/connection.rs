@@ -17,7 +17,8 @@ const UNDER_WAY: usize = 4_096;
 pub(super) async fn carry(client: TcpStream, road: &Road) {
     let _ = client.set_nodelay(true);
     road.flowing().await;
-    let Ok(server) = UnixStream::connect(&road.server).await else {
+    let server = road.server().clone();
+    let Ok(server) = UnixStream::connect(server).await else {
         return;
     };
     let (from_client, to_client) = client.into_split();

@@ -86,6 +86,11 @@ impl Proxy {
         }
     }
 
+    /// New connections go to the server on this socket. Those that exist stay where they are, as behind a virtual address.
+    pub(crate) fn lead_to(&self, server: &Path) {
+        *self.road.server() = server.into();
+    }
+
     /// For the store.
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
@@ -166,7 +171,7 @@ impl Weather {
 
 /// What all connections share.
 struct Road {
-    server: PathBuf,
+    server: Mutex<PathBuf>,
     desk: Mutex<Desk>,
     stalled: watch::Sender<bool>,
     cuts: watch::Sender<usize>,
@@ -188,7 +193,7 @@ struct Desk {
 impl Road {
     fn to(server: &Path) -> Self {
         Self {
-            server: server.into(),
+            server: Mutex::new(server.into()),
             desk: Mutex::new(Desk {
                 policy: Box::new(|_| None),
                 requests: 0,
@@ -197,6 +202,10 @@ impl Road {
             stalled: watch::Sender::new(false),
             cuts: watch::Sender::new(0),
         }
+    }
+
+    fn server(&self) -> std::sync::MutexGuard<'_, PathBuf> {
+        self.server.lock().expect("nobody panics while it is held")
     }
 
     fn desk(&self) -> std::sync::MutexGuard<'_, Desk> {
