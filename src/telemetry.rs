@@ -153,12 +153,10 @@ fn renewed(group: Group, batch: &Batch) {
         histogram!("leasehold_renewal_margin_ratio", "group" => group).record(left);
     }
     if let Some(error) = &batch.first_error {
-        let cause = std::error::Error::source(error).map(ToString::to_string);
         tracing::warn!(
             leases = batch.unknown,
             kind = ?error.kind(),
-            error = %error,
-            cause = cause.unwrap_or_default(),
+            error = %format_args!("{error:#}"),
             "renewals got no answer and are tried again"
         );
     }
@@ -207,11 +205,9 @@ pub(crate) fn left(group: Group, held_for: Duration) {
 
 /// The store refuses us its hints, so that whoever waits looks again by time only.
 pub(crate) fn notices_refused(error: &Error) {
-    let cause = std::error::Error::source(error).map(ToString::to_string);
     tracing::warn!(
         kind = ?error.kind(),
-        error = %error,
-        cause = cause.unwrap_or_default(),
+        error = %format_args!("{error:#}"),
         "no notices of freed names: waiters look again by time only"
     );
 }

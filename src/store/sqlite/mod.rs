@@ -172,8 +172,8 @@ impl Sqlite {
         match self.ask("renew", limit, work).await {
             Ok(outcomes) => outcomes,
             Err(error) => {
-                let again = |_| Outcome::Unknown(Error::new(error.kind(), error.to_string()));
-                part.iter().map(again).collect()
+                let unknown = |_| Outcome::Unknown(error.clone());
+                part.iter().map(unknown).collect()
             }
         }
     }

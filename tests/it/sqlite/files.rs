@@ -393,3 +393,20 @@ async fn a_row_that_makes_no_sense_is_an_error_rather_than_a_grant() {
     let found = held(&store, &claim("a", LONG)).await;
     assert_eq!((found.by, found.info.pid), (None, 0));
 }
+
+#[tokio::test]
+async fn a_renewal_that_failed_says_what_caused_it() {
+    let (_folder, file) = folder_and_file();
+    let store = open(&file).await;
+    let claim = claim("a", LONG);
+    granted(&store, &claim).await;
+    raw(&file)
+        .execute_batch("DROP TABLE lease")
+        .expect("the table is dropped");
+    let batch = [Renewal::new(claim.name, claim.holder, LONG)];
+    let outcome = store.renew(&batch, LIMIT).await.outcomes.pop();
+    let Some(Outcome::Unknown(error)) = outcome else {
+        panic!("expected an unknown outcome, got {outcome:?}");
+    };
+    assert!(format!("{error:#}").contains("no such table"), "{error:#}");
+}
