@@ -73,6 +73,14 @@ impl Error {
         matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
     }
 
+    /// What every request for a lease meets after the client's end.
+    pub(crate) fn shut_down() -> Self {
+        Self::new(
+            ErrorKind::Closed,
+            "acquire refused: the client was shut down",
+        )
+    }
+
     pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }

@@ -162,7 +162,7 @@ impl Lease {
         Error::new(
             ErrorKind::Lost,
             format!(
-                "lease lost: {reason} lease={} token={}",
+                "lease lost: {reason} name={} token={}",
                 self.name, self.token
             ),
         )

@@ -179,11 +179,11 @@ impl Call {
         };
         tokio::select! {
             biased;
-            () = shut_down_meanwhile => Err(shut_down()),
+            () = shut_down_meanwhile => Err(Error::shut_down()),
             turn = place.turn() => match turn {
                 Turn::Look => Ok(true),
                 Turn::Failed(error) => Err(error),
-                Turn::Closed => Err(shut_down()),
+                Turn::Closed => Err(Error::shut_down()),
             },
             () = limit => Ok(place.look_now()),
         }
@@ -194,7 +194,7 @@ impl Call {
         match found {
             Found::Failed(error) => error,
             Found::Held(held) => {
-                let message = format!("acquire failed: the limit ran out lease={}", self.name);
+                let message = format!("acquire failed: the limit ran out name={}", self.name);
                 Error::new(ErrorKind::TimedOut, message).with_source(Held::clone(&held))
             }
         }
@@ -202,7 +202,7 @@ impl Call {
 
     fn too_late(&self) -> Error {
         let message = format!(
-            "acquire failed: every grant came too late lease={}",
+            "acquire failed: every grant came too late name={}",
             self.name
         );
         Error::new(ErrorKind::TimedOut, message)
@@ -248,7 +248,7 @@ impl Call {
         let answer = self.client.store.acquire(claim, limit);
         limit::within(given_up, answer).await.unwrap_or_else(|| {
             let message = format!(
-                "acquire failed: the store gave no answer in time lease={}",
+                "acquire failed: the store gave no answer in time name={}",
                 self.name
             );
             Err(Error::new(ErrorKind::TimedOut, message))
@@ -264,7 +264,7 @@ impl Call {
             return Err(Error::new(
                 ErrorKind::Misconfigured,
                 format!(
-                    "acquire refused: the token fell, so the store forgot a grant lease={} token={} seen={floor}",
+                    "acquire refused: the token fell, so the store forgot a grant name={} token={} seen={floor}",
                     self.name, grant.token
                 ),
             ));
@@ -273,7 +273,7 @@ impl Call {
         match held {
             Ok(()) => {}
             Err(Reason::Late) => return Ok(Asked::Late),
-            Err(_) => return Err(shut_down()),
+            Err(_) => return Err(Error::shut_down()),
         }
         Ok(Asked::Granted(Lease::new(Parts {
             enrollment,
@@ -286,11 +286,4 @@ impl Call {
             floors: self.client.floors.clone(),
         })))
     }
-}
-
-fn shut_down() -> Error {
-    Error::new(
-        ErrorKind::Closed,
-        "acquire refused: the client was shut down",
-    )
 }

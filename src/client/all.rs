@@ -73,7 +73,7 @@ impl Owner {
         match names.iter().find(is_early) {
             None => Ok(()),
             Some(name) => Err(Error::invalid(format!(
-                "acquire refused: this name is to be taken before the one that is held lease={name} held={last}"
+                "acquire refused: this name is to be taken before the one that is held name={name} held={last}"
             ))),
         }
     }

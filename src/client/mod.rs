@@ -253,10 +253,7 @@ impl Inner {
             ));
         }
         if self.is_closed.load(Ordering::Acquire) {
-            return Err(Error::new(
-                ErrorKind::Closed,
-                "acquire refused: the client was shut down",
-            ));
+            return Err(Error::shut_down());
         }
         Ok(())
     }

@@ -178,7 +178,7 @@ fn out_of_time(name: &Name) -> Error {
     Error::new(
         ErrorKind::TimedOut,
         format!(
-            "acquire failed: the limit ran out while another task of this owner waits lease={name}"
+            "acquire failed: the limit ran out while another task of this owner waits name={name}"
         ),
     )
 }

@@ -130,10 +130,7 @@ impl Watchdog {
         if self.is_dead() {
             died()
         } else {
-            Error::new(
-                ErrorKind::Closed,
-                "acquire refused: the client is shutting down",
-            )
+            Error::shut_down()
         }
     }
 

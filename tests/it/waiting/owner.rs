@@ -147,7 +147,7 @@ async fn an_owner_is_refused_a_name_before_one_that_it_holds() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     let message = error.to_string();
     assert!(
-        message.contains("lease=c") && message.contains("held=d"),
+        message.contains("name=c") && message.contains("held=d"),
         "{message}"
     );
     assert_eq!(store.claims(), claims);

@@ -66,7 +66,7 @@ async fn a_grant_whose_token_fell_is_refused_and_released() {
     store.manners.forgets_tokens.store(true, Ordering::SeqCst);
     let error = client.try_acquire("a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
-    let facts = format!("lease=a token=1 seen={token}");
+    let facts = format!("name=a token=1 seen={token}");
     assert!(error.to_string().ends_with(&facts), "{error}");
     until_free(&store, "a").await;
 }
