@@ -49,6 +49,7 @@ pub mod clock;
 mod error;
 pub mod fence;
 mod floors;
+mod future;
 mod group;
 mod holder;
 #[cfg(feature = "internals")]
@@ -68,6 +69,7 @@ mod watchdog;
 
 pub use client::{Attempt, Builder, Client, Hold, Order, Outage, Owner, Request};
 pub use error::{Error, ErrorKind};
+pub use future::BoxFuture;
 pub use holder::Holder;
 pub use lease::{Ending, Lease, Reason, State};
 pub use name::Name;

@@ -5,9 +5,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use leasehold::BoxFuture;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::{
-    Answer, Claim, Eviction, Grant, Held, Outcome, Release, Renewal, Renewed, Reply, Store,
+    Answer, Claim, Eviction, Grant, Held, Outcome, Release, Renewal, Renewed, Store,
 };
 use leasehold::{Error, Holder, Name, Token};
 use tokio::sync::watch;
@@ -62,10 +63,10 @@ impl Gated {
 impl Store for Gated {
     forward!(inner: clock location acquire release inspect list evict close);
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
         Box::pin(self.renew_through(batch, limit))
     }
-    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move {
             let inner = self.inner.for_watchdog().await?;
             Ok(Arc::new(Self {
@@ -87,11 +88,11 @@ impl Store for Yes {
     fn location(&self) -> String {
         "nowhere".into()
     }
-    fn acquire<'a>(&'a self, _: &'a Claim, _: Duration) -> Reply<'a, Result<Answer, Error>> {
+    fn acquire<'a>(&'a self, _: &'a Claim, _: Duration) -> BoxFuture<'a, Result<Answer, Error>> {
         let token = Token::new(1).expect("valid");
         Box::pin(async move { Ok(Answer::Granted(Grant::new(token))) })
     }
-    fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> Reply<'a, Renewed> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> BoxFuture<'a, Renewed> {
         Box::pin(async move { Renewed::new(batch.iter().map(|_| Outcome::Renewed).collect()) })
     }
     fn release<'a>(
@@ -100,13 +101,17 @@ impl Store for Yes {
         _: Holder,
         _: Option<Duration>,
         _: Duration,
-    ) -> Reply<'a, Result<Release, Error>> {
+    ) -> BoxFuture<'a, Result<Release, Error>> {
         Box::pin(async { Ok(Release::Released) })
     }
-    fn inspect<'a>(&'a self, _: &'a Name, _: Duration) -> Reply<'a, Result<Option<Held>, Error>> {
+    fn inspect<'a>(
+        &'a self,
+        _: &'a Name,
+        _: Duration,
+    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
         Box::pin(async { Ok(None) })
     }
-    fn list<'a>(&'a self, _: &'a str, _: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
+    fn list<'a>(&'a self, _: &'a str, _: Duration) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
     fn evict<'a>(
@@ -114,13 +119,13 @@ impl Store for Yes {
         _: &'a Name,
         _: Eviction,
         _: Duration,
-    ) -> Reply<'a, Result<bool, Error>> {
+    ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async { Ok(false) })
     }
-    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async { Ok(Arc::new(Self) as Arc<dyn Store>) })
     }
-    fn close(&self) -> Reply<'_, ()> {
+    fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
 }

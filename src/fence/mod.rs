@@ -28,12 +28,7 @@ pub use pass::Pass;
 pub use refusal::{Blocked, Refusal, refused};
 pub use rule::{Admission, judge};
 
-use std::pin::Pin;
-
 use crate::error::Error;
-
-/// What the traits of this module give back: a future that can be moved to any thread.
-pub type Reply<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Who writes: whatever can show a pass. A lease can; so can a bare [`Pass`] that came from elsewhere.
 pub trait Bearer: Send + Sync {

@@ -7,8 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use uuid::Uuid;
 
 use super::conformance::Guarded;
-use super::{Admission, Pass, Refusal, Reply, judge, refused};
+use super::{Admission, Pass, Refusal, judge, refused};
 use crate::error::Error;
+use crate::future::BoxFuture;
 use crate::token::Token;
 
 /// A mistake that people make when they build a fence.
@@ -121,7 +122,7 @@ impl Guarded for Planted {
         &'a self,
         resource: &'a str,
         shown: Option<&'a Pass>,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let pass = self.shown(Pass::required(shown)?);
             if self.bug == Bug::RaisedByTheFirstWrite {
@@ -139,7 +140,7 @@ impl Guarded for Planted {
         resource: &'a str,
         shown: Option<&'a Pass>,
         value: &'a str,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             if shown.is_none() && self.bug == Bug::MissingWavedThrough {
                 self.state().registers.insert(resource.into(), value.into());
@@ -162,15 +163,15 @@ impl Guarded for Planted {
         })
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>> {
+    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
         Box::pin(async move { self.state().registers.get(resource).cloned() })
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>> {
+    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
         Box::pin(async move { self.state().rows.get(resource).cloned() })
     }
 
-    fn restart(&self) -> Reply<'_, ()> {
+    fn restart(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             let mut state = self.state();
             state.rows = state.kept.clone();

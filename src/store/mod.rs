@@ -44,8 +44,6 @@ pub(crate) mod limit;
 mod url;
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -54,14 +52,12 @@ use uuid::Uuid;
 
 pub use crate::clock::Clock;
 pub use crate::error::{Error, ErrorKind};
+use crate::future::BoxFuture;
 pub use crate::holder::Holder;
 pub use crate::name::Name;
 pub use crate::token::Token;
 
 pub use self::url::open;
-
-/// What a store's methods give back: a future that can be moved to any thread.
-pub type Reply<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A store of leases. The [module](self) says what it promises.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
@@ -72,12 +68,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn location(&self) -> String;
 
     /// Takes the name, or says who has it.
-    fn acquire<'a>(&'a self, claim: &'a Claim, limit: Duration)
-    -> Reply<'a, Result<Answer, Error>>;
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Answer, Error>>;
 
     /// Extends each lease to its full ttl from now, if its holder still has it. Answers in the order of the batch, one
     /// outcome each, whatever happens.
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed>;
+    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed>;
 
     /// Frees the name if this holder has it. With `keep_for` it stays taken for that long yet, renewable by nobody.
     fn release<'a>(
@@ -86,7 +85,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         holder: Holder,
         keep_for: Option<Duration>,
         limit: Duration,
-    ) -> Reply<'a, Result<Release, Error>>;
+    ) -> BoxFuture<'a, Result<Release, Error>>;
 
     /// Takes a client out of the line of this name, and passes on what was kept free for it. Repeated, it is harmless.
     fn leave<'a>(
@@ -94,7 +93,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         name: &'a Name,
         client: Uuid,
         limit: Duration,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         let _ = (name, client, limit);
         Box::pin(async { Ok(()) })
     }
@@ -103,7 +102,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// As the store's other calls. `None` is the answer of a store whose waiters look again by time only.
-    fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {
+    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -112,10 +111,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         &'a self,
         name: &'a Name,
         limit: Duration,
-    ) -> Reply<'a, Result<Option<Held>, Error>>;
+    ) -> BoxFuture<'a, Result<Option<Held>, Error>>;
 
     /// Who has the names that begin so, by name. May read the whole store.
-    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>>;
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Held>, Error>>;
 
     /// Ends a holder's right by order of an operator. Answers whether anybody had it.
     fn evict<'a>(
@@ -123,20 +126,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         name: &'a Name,
         how: Eviction,
         limit: Duration,
-    ) -> Reply<'a, Result<bool, Error>>;
+    ) -> BoxFuture<'a, Result<bool, Error>>;
 
     /// What in this store's set-up weakens the promises, for `doctor` and `status`.
-    fn hazards(&self, limit: Duration) -> Reply<'_, Result<Vec<Hazard>, Error>> {
+    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
         let _ = limit;
         Box::pin(async { Ok(Vec::new()) })
     }
 
     /// The same store over a connection of its own, made on the calling runtime, so that nothing that blocks the user's
     /// connections can delay a renewal.
-    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>>;
+    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>>;
 
     /// Closes the connections. Later calls fail with `Closed`.
-    fn close(&self) -> Reply<'_, ()>;
+    fn close(&self) -> BoxFuture<'_, ()>;
 }
 
 /// One request for a name.
@@ -432,7 +435,7 @@ pub trait Notices: fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// Dropping it loses no hint.
-    fn next(&self) -> Reply<'_, Notice>;
+    fn next(&self) -> BoxFuture<'_, Notice>;
 }
 
 /// A hint.

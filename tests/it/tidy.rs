@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The rooms from the ground up: a room uses only lower floors.
 const FLOORS: &[&[&str]] = &[
-    &["error"],
+    &["error", "future"],
     &[
         "name",
         "token",

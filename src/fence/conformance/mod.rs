@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::{Admission, Pass, Refusal, Reply, judge};
+use super::{Admission, Pass, Refusal, judge};
 use crate::error::{Error, ErrorKind};
+use crate::future::BoxFuture;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::token::Token;
@@ -26,7 +27,7 @@ pub trait Guarded: fmt::Debug + Send + Sync + 'static {
         &'a self,
         resource: &'a str,
         shown: Option<&'a Pass>,
-    ) -> Reply<'a, Result<(), Error>>;
+    ) -> BoxFuture<'a, Result<(), Error>>;
 
     /// Overwrites the register in the same step in which the pass is checked.
     fn write<'a>(
@@ -34,21 +35,21 @@ pub trait Guarded: fmt::Debug + Send + Sync + 'static {
         resource: &'a str,
         shown: Option<&'a Pass>,
         value: &'a str,
-    ) -> Reply<'a, Result<(), Error>>;
+    ) -> BoxFuture<'a, Result<(), Error>>;
 
     /// Reads the register, without the fence.
-    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>>;
+    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>>;
 
     /// Reads the fence's row.
-    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>>;
+    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>>;
 
     /// Forgets whatever is only in this process, as if it had been killed and started again.
-    fn restart(&self) -> Reply<'_, ()> {
+    fn restart(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
 }
 
-type Check = for<'a> fn(&'a Bench) -> Reply<'a, ()>;
+type Check = for<'a> fn(&'a Bench) -> BoxFuture<'a, ()>;
 
 macro_rules! checks {
     ($($folder:ident::$check:ident),* $(,)?) => {

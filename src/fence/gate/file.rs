@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Journal;
 use crate::error::{Error, ErrorKind};
-use crate::fence::{Pass, Reply};
+use crate::fence::Pass;
+use crate::future::BoxFuture;
 use crate::telemetry;
 
 const HEAD: &str = "leasehold gate 1\n";
@@ -81,13 +82,13 @@ impl File {
 }
 
 impl Journal for File {
-    fn load(&self) -> Reply<'_, Result<Vec<(String, Pass)>, Error>> {
+    fn load(&self) -> BoxFuture<'_, Result<Vec<(String, Pass)>, Error>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = state.rows.clone().into_iter().collect();
         Box::pin(async { Ok(rows) })
     }
 
-    fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> Reply<'a, Result<(), Error>> {
+    fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> BoxFuture<'a, Result<(), Error>> {
         let (state, resource, pass) = (self.state.clone(), resource.to_owned(), pass.clone());
         Box::pin(blocking(move || {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -48,8 +48,9 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio::time::timeout;
 
 pub use self::file::File;
-use super::{Admission, Bearer, Blocked, Pass, Reply, checked_resource, judge, refused};
+use super::{Admission, Bearer, Blocked, Pass, checked_resource, judge, refused};
 use crate::error::{Error, ErrorKind};
+use crate::future::BoxFuture;
 
 /// How long a raise waits for older entries to leave, where the user says nothing: as long as in Postgres.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -68,10 +69,10 @@ pub struct Gate {
 /// Where a gate keeps its rows.
 pub trait Journal: fmt::Debug + Send + Sync + 'static {
     /// Everything that was kept, as resource and pass, in the order in which it was kept.
-    fn load(&self) -> Reply<'_, Result<Vec<(String, Pass)>, Error>>;
+    fn load(&self) -> BoxFuture<'_, Result<Vec<(String, Pass)>, Error>>;
 
     /// Keeps the row of a resource, in place of an older one. It answers only once the row would survive a loss of power.
-    fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> Reply<'a, Result<(), Error>>;
+    fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> BoxFuture<'a, Result<(), Error>>;
 }
 
 /// A write that has been let in. While it lives no newer pass is. Whoever has one does not enter the same resource again:

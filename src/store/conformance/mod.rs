@@ -10,8 +10,9 @@ use uuid::Uuid;
 
 use super::{
     Answer, Claim, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Name, Outcome, Release,
-    Renewal, Reply, Store, Token,
+    Renewal, Store, Token,
 };
+use crate::future::BoxFuture;
 
 /// Long enough that no busy machine lets it run out within a check.
 const LONG: Duration = Duration::from_secs(20);
@@ -20,7 +21,7 @@ const SHORT: Duration = Duration::from_millis(400);
 /// The limit of each request.
 const LIMIT: Duration = Duration::from_secs(5);
 
-type Check = for<'a> fn(&'a Bench) -> Reply<'a, ()>;
+type Check = for<'a> fn(&'a Bench) -> BoxFuture<'a, ()>;
 
 macro_rules! checks {
     ($($check:ident),* $(,)?) => {

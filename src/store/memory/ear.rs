@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use crate::future::BoxFuture;
 use crate::name::Name;
-use crate::store::{Notice, Notices, Reply};
+use crate::store::{Notice, Notices};
 
 /// What one listener follows and has not taken yet.
 #[derive(Debug, Default)]
@@ -74,7 +75,7 @@ impl Notices for Listening {
         self.0.unfollow(name, Some(client));
     }
 
-    fn next(&self) -> Reply<'_, Notice> {
+    fn next(&self) -> BoxFuture<'_, Notice> {
         Box::pin(async move {
             loop {
                 if let Some(notice) = self.0.topics().heard.pop_front() {

@@ -14,10 +14,11 @@ use uuid::Uuid;
 
 use self::ear::{Ear, Listening};
 use self::line::{Line, Told, Verdict};
+use crate::future::BoxFuture;
 
 use super::{
     Answer, Claim, Clock, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Name, Notice,
-    Notices, Outcome, Release, Renewal, Renewed, Reply, Standing as InLine, Store, Token,
+    Notices, Outcome, Release, Renewal, Renewed, Standing as InLine, Store, Token,
 };
 use crate::clock::{self, Instant, Monotonic};
 
@@ -335,11 +336,15 @@ impl Store for Memory {
         "memory of this process".into()
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim, _: Duration) -> Reply<'a, Result<Answer, Error>> {
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        _: Duration,
+    ) -> BoxFuture<'a, Result<Answer, Error>> {
         Box::pin(async move { self.acquire_now(claim) })
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> Reply<'a, Renewed> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> BoxFuture<'a, Renewed> {
         Box::pin(
             async move { Renewed::new(batch.iter().map(|item| self.renew_now(item)).collect()) },
         )
@@ -351,7 +356,7 @@ impl Store for Memory {
         holder: Holder,
         keep_for: Option<Duration>,
         _: Duration,
-    ) -> Reply<'a, Result<Release, Error>> {
+    ) -> BoxFuture<'a, Result<Release, Error>> {
         Box::pin(async move { self.release_now(name, holder, keep_for) })
     }
 
@@ -359,11 +364,11 @@ impl Store for Memory {
         &'a self,
         name: &'a Name,
         _: Duration,
-    ) -> Reply<'a, Result<Option<Held>, Error>> {
+    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
         Box::pin(async move { self.inspect_now(name) })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str, _: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
+    fn list<'a>(&'a self, prefix: &'a str, _: Duration) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
         Box::pin(async move { self.list_now(prefix) })
     }
 
@@ -372,7 +377,7 @@ impl Store for Memory {
         name: &'a Name,
         how: Eviction,
         _: Duration,
-    ) -> Reply<'a, Result<bool, Error>> {
+    ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move { self.evict_now(name, how) })
     }
 
@@ -381,7 +386,7 @@ impl Store for Memory {
         name: &'a Name,
         client: Uuid,
         _: Duration,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let mut state = self.state_for(name)?;
             let line = state.lines.get_mut(name);
@@ -392,7 +397,7 @@ impl Store for Memory {
         })
     }
 
-    fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {
+    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
         Box::pin(async move {
             let ear = Arc::new(Ear::default());
             self.state()?.listeners.push(Arc::downgrade(&ear));
@@ -400,11 +405,11 @@ impl Store for Memory {
         })
     }
 
-    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
     }
 
-    fn close(&self) -> Reply<'_, ()> {
+    fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move { self.is_closed.store(true, Ordering::Relaxed) })
     }
 }

@@ -51,6 +51,7 @@ use deadpool_redis::Pool;
 use uuid::Uuid;
 
 pub use self::builder::Builder;
+use crate::future::BoxFuture;
 
 use self::address::Address;
 use self::failure::Failure;
@@ -59,7 +60,7 @@ use self::lane::{Budget, Origin};
 use self::scripts::{SCRIPTS, Server};
 use super::{
     Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Notices, Release, Renewal,
-    Renewed, Reply, Standing, Store, Token,
+    Renewed, Standing, Store, Token,
 };
 use crate::clock::Boottime;
 
@@ -258,14 +259,14 @@ impl Store for Redis {
         &'a self,
         claim: &'a Claim,
         limit: Duration,
-    ) -> Reply<'a, Result<Answer, Error>> {
+    ) -> BoxFuture<'a, Result<Answer, Error>> {
         Box::pin(async move {
             let answer = self.try_acquire(claim, limit).await;
             answer.map_err(|failure| self.error(failure, "acquire", &claim.name))
         })
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
         Box::pin(self.renew_all(batch, limit))
     }
 
@@ -275,7 +276,7 @@ impl Store for Redis {
         holder: Holder,
         keep_for: Option<Duration>,
         limit: Duration,
-    ) -> Reply<'a, Result<Release, Error>> {
+    ) -> BoxFuture<'a, Result<Release, Error>> {
         Box::pin(async move {
             let release = self.try_release(name, holder, keep_for, limit).await;
             release.map_err(|failure| self.error(failure, "release", name))
@@ -287,14 +288,14 @@ impl Store for Redis {
         name: &'a Name,
         client: Uuid,
         limit: Duration,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let left = self.try_leave(name, client, limit).await;
             left.map_err(|failure| self.error(failure, "leave the line", name))
         })
     }
 
-    fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {
+    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
         Box::pin(async move {
             let Some(address) = &self.address else {
                 return Ok(None);
@@ -313,7 +314,7 @@ impl Store for Redis {
         &'a self,
         name: &'a Name,
         limit: Duration,
-    ) -> Reply<'a, Result<Option<Held>, Error>> {
+    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
         Box::pin(async move {
             let names = std::slice::from_ref(name);
             let seen = self.inspect_all(names, Budget::new(limit)).await;
@@ -322,7 +323,11 @@ impl Store for Redis {
         })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
         Box::pin(async move {
             let list = self.try_list(prefix, limit).await;
             list.map_err(|failure| self.error_of_all(failure, "list"))
@@ -334,25 +339,25 @@ impl Store for Redis {
         name: &'a Name,
         how: Eviction,
         limit: Duration,
-    ) -> Reply<'a, Result<bool, Error>> {
+    ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
             let evicted = self.try_evict(name, how, limit).await;
             evicted.map_err(|failure| self.error(failure, "evict", name))
         })
     }
 
-    fn hazards(&self, limit: Duration) -> Reply<'_, Result<Vec<Hazard>, Error>> {
+    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
         Box::pin(async move {
             let hazards = hazards::look(&self.server.lane, Budget::new(limit)).await;
             hazards.map_err(|failure| self.error_of_all(failure, "inspect the store"))
         })
     }
 
-    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(self.beside())
     }
 
-    fn close(&self) -> Reply<'_, ()> {
+    fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.server.lane.close();
             if self.owns_pool {

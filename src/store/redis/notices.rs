@@ -24,8 +24,9 @@ use uuid::Uuid;
 use super::address::Address;
 use super::failure::Failure;
 use super::keys::Keys;
+use crate::future::BoxFuture;
 use crate::name::Name;
-use crate::store::{Notice, Notices, Reply};
+use crate::store::{Notice, Notices};
 
 /// How many hints wait to be read. More are as good as a reconnect: whoever is so far behind looks at every name.
 const QUEUE: usize = 1_024;
@@ -144,7 +145,7 @@ impl Notices for Subscription {
         self.change(name, Some(client), false);
     }
 
-    fn next(&self) -> Reply<'_, Notice> {
+    fn next(&self) -> BoxFuture<'_, Notice> {
         Box::pin(self.next_notice())
     }
 }

@@ -65,9 +65,10 @@ use self::leases::Leases;
 use self::thread::Thread;
 use super::{
     Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Notices, Outcome, Release,
-    Renewal, Renewed, Reply, Store,
+    Renewal, Renewed, Store,
 };
 use crate::clock::Monotonic;
+use crate::future::BoxFuture;
 
 /// How long opening may wait for others: as long as it takes a few of them to make the file at the same time.
 const OPENING: Duration = Duration::from_secs(5);
@@ -226,14 +227,14 @@ impl Store for Sqlite {
         &'a self,
         claim: &'a Claim,
         limit: Duration,
-    ) -> Reply<'a, Result<Answer, Error>> {
+    ) -> BoxFuture<'a, Result<Answer, Error>> {
         let claim = claim.clone();
         Box::pin(self.ask("acquire", limit, move |leases, asker| {
             leases.acquire(&claim, asker)
         }))
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
         Box::pin(async move {
             let until = Monotonic.now().after(limit);
             let mut outcomes = Vec::with_capacity(batch.len());
@@ -251,7 +252,7 @@ impl Store for Sqlite {
         holder: Holder,
         keep_for: Option<Duration>,
         limit: Duration,
-    ) -> Reply<'a, Result<Release, Error>> {
+    ) -> BoxFuture<'a, Result<Release, Error>> {
         let name = name.clone();
         Box::pin(self.ask("release", limit, move |leases, asker| {
             leases.release(&name, holder, keep_for, asker)
@@ -262,14 +263,18 @@ impl Store for Sqlite {
         &'a self,
         name: &'a Name,
         limit: Duration,
-    ) -> Reply<'a, Result<Option<Held>, Error>> {
+    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
         let name = name.clone();
         Box::pin(self.ask("inspect", limit, move |leases, asker| {
             leases.inspect(&name, asker)
         }))
     }
 
-    fn list<'a>(&'a self, prefix: &'a str, limit: Duration) -> Reply<'a, Result<Vec<Held>, Error>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
         let prefix = prefix.to_owned();
         Box::pin(self.ask("list", limit, move |leases, asker| {
             leases.list(&prefix, asker)
@@ -281,14 +286,14 @@ impl Store for Sqlite {
         name: &'a Name,
         how: Eviction,
         limit: Duration,
-    ) -> Reply<'a, Result<bool, Error>> {
+    ) -> BoxFuture<'a, Result<bool, Error>> {
         let name = name.clone();
         Box::pin(self.ask("evict", limit, move |leases, asker| {
             leases.evict(&name, how, asker)
         }))
     }
 
-    fn hazards(&self, limit: Duration) -> Reply<'_, Result<Vec<Hazard>, Error>> {
+    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
         Box::pin(self.look_for_hazards(limit))
     }
 
@@ -297,25 +302,25 @@ impl Store for Sqlite {
         name: &'a Name,
         client: Uuid,
         limit: Duration,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         let name = name.clone();
         Box::pin(self.ask("leave the line", limit, move |leases, asker| {
             leases.leave(&name, client, asker)
         }))
     }
 
-    fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {
+    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
         Box::pin(async move {
             let subscription = notices::Subscription::new(self.another().await?);
             Ok(Some(Box::new(subscription) as Box<dyn Notices>))
         })
     }
 
-    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move { Ok(Arc::new(self.another().await?) as Arc<dyn Store>) })
     }
 
-    fn close(&self) -> Reply<'_, ()> {
+    fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.thread.close())
     }
 }

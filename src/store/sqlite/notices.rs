@@ -22,8 +22,9 @@ use super::asker::Asker;
 use super::hints::Sight;
 use super::leases::Leases;
 use crate::clock::{Clock, Monotonic};
+use crate::future::BoxFuture;
 use crate::name::Name;
-use crate::store::{Notice, Notices, Reply};
+use crate::store::{Notice, Notices};
 
 /// How often the counter is looked at.
 const PACE: Duration = Duration::from_millis(10);
@@ -153,7 +154,7 @@ impl Notices for Subscription {
         self.unfollow_topic(&(name.clone(), Some(client)));
     }
 
-    fn next(&self) -> Reply<'_, Notice> {
+    fn next(&self) -> BoxFuture<'_, Notice> {
         Box::pin(self.next_notice())
     }
 }

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use leasehold::BoxFuture;
 use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::gate::{Gate, Journal};
-use leasehold::fence::{Blocked, Pass, Refusal, Reply};
+use leasehold::fence::{Blocked, Pass, Refusal};
 use leasehold::{Error, ErrorKind};
 use tempfile::TempDir;
 use tokio::sync::{RwLock, Semaphore};
@@ -49,7 +50,7 @@ impl Guarded for Service {
         &'a self,
         resource: &'a str,
         shown: Option<&'a Pass>,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             self.gate()
                 .await
@@ -63,7 +64,7 @@ impl Guarded for Service {
         resource: &'a str,
         shown: Option<&'a Pass>,
         value: &'a str,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let gate = self.gate().await;
             let entry = gate.enter(resource, Pass::required(shown)?).await?;
@@ -76,15 +77,15 @@ impl Guarded for Service {
         })
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>> {
+    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
         Box::pin(async move { self.registers.lock().unwrap().get(resource).cloned() })
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>> {
+    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
         Box::pin(async move { self.gate().await.row(resource).await })
     }
 
-    fn restart(&self) -> Reply<'_, ()> {
+    fn restart(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             let mut gate = self.gate.write().await;
             *gate = None;
@@ -128,12 +129,12 @@ impl Held {
 }
 
 impl Journal for Held {
-    fn load(&self) -> Reply<'_, Result<Vec<(String, Pass)>, Error>> {
+    fn load(&self) -> BoxFuture<'_, Result<Vec<(String, Pass)>, Error>> {
         let kept = self.kept();
         Box::pin(async { Ok(kept) })
     }
 
-    fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> Reply<'a, Result<(), Error>> {
+    fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let Ok(permit) = self.lets(resource).acquire_owned().await else {
                 return Err(Error::new(ErrorKind::Unavailable, "keep failed: as told"));

@@ -9,10 +9,11 @@ use axum::extract::{Path, State};
 use axum::routing::{get, put};
 use axum::{Extension, Router};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use leasehold::BoxFuture;
 use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::gate::Gate;
 use leasehold::fence::tower::FenceLayer;
-use leasehold::fence::{Blocked, Pass, Refusal, Reply, http as fence};
+use leasehold::fence::{Blocked, Pass, Refusal, http as fence};
 use leasehold::{Error, ErrorKind};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -298,7 +299,7 @@ impl Guarded for Registers {
         &'a self,
         resource: &'a str,
         shown: Option<&'a Pass>,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(self.ask("POST", resource, shown, ""))
     }
 
@@ -307,15 +308,15 @@ impl Guarded for Registers {
         resource: &'a str,
         shown: Option<&'a Pass>,
         value: &'a str,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(self.ask("PUT", resource, shown, value))
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>> {
+    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
         Box::pin(async move { self.values.lock().unwrap().get(&hex(resource)).cloned() })
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>> {
+    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
         Box::pin(async move { self.gate.row(&hex(resource)).await })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{self, AsyncCommands};
-use leasehold::fence::Reply;
+use leasehold::BoxFuture;
 use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::redis::Fence;
 use leasehold::fence::{Pass, Refusal};
@@ -33,7 +33,7 @@ impl Guarded for Registers {
         &'a self,
         resource: &'a str,
         shown: Option<&'a Pass>,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let pass = Pass::required(shown)?;
             fence(resource)
@@ -47,7 +47,7 @@ impl Guarded for Registers {
         resource: &'a str,
         shown: Option<&'a Pass>,
         value: &'a str,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let pass = Pass::required(shown)?;
             let mut commands = redis::pipe();
@@ -58,14 +58,14 @@ impl Guarded for Registers {
         })
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>> {
+    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
         Box::pin(async move {
             let value = self.connection.clone().get(register(resource)).await;
             value.expect("read")
         })
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>> {
+    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
         Box::pin(async move {
             let row = fence(resource).row(&mut self.connection.clone()).await;
             row.expect("read")

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::fence::Reply;
+use leasehold::BoxFuture;
 use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::rusqlite::Fence;
 use leasehold::fence::{Blocked, Pass, Refusal};
@@ -97,7 +97,7 @@ impl Guarded for File {
         &'a self,
         resource: &'a str,
         shown: Option<&'a Pass>,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let (path, resource) = (self.path.clone(), resource.to_owned());
             let pass = Pass::required(shown)?.clone();
@@ -116,7 +116,7 @@ impl Guarded for File {
         resource: &'a str,
         shown: Option<&'a Pass>,
         value: &'a str,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let (path, resource, value) =
                 (self.path.clone(), resource.to_owned(), value.to_owned());
@@ -134,11 +134,11 @@ impl Guarded for File {
         })
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>> {
+    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
         Box::pin(async move { get(&self.connect(), resource) })
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>> {
+    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
         Box::pin(async move { fence(resource).row(&self.connect()).expect("read") })
     }
 }

@@ -20,7 +20,7 @@ macro_rules! forward {
             &'a self,
             claim: &'a leasehold::store::Claim,
             limit: std::time::Duration,
-        ) -> leasehold::store::Reply<'a, Result<leasehold::store::Answer, leasehold::Error>> {
+        ) -> leasehold::BoxFuture<'a, Result<leasehold::store::Answer, leasehold::Error>> {
             self.$inner.acquire(claim, limit)
         }
     };
@@ -29,7 +29,7 @@ macro_rules! forward {
             &'a self,
             batch: &'a [leasehold::store::Renewal],
             limit: std::time::Duration,
-        ) -> leasehold::store::Reply<'a, leasehold::store::Renewed> {
+        ) -> leasehold::BoxFuture<'a, leasehold::store::Renewed> {
             self.$inner.renew(batch, limit)
         }
     };
@@ -40,7 +40,7 @@ macro_rules! forward {
             holder: leasehold::Holder,
             keep_for: Option<std::time::Duration>,
             limit: std::time::Duration,
-        ) -> leasehold::store::Reply<'a, Result<leasehold::store::Release, leasehold::Error>> {
+        ) -> leasehold::BoxFuture<'a, Result<leasehold::store::Release, leasehold::Error>> {
             self.$inner.release(name, holder, keep_for, limit)
         }
     };
@@ -49,7 +49,7 @@ macro_rules! forward {
             &'a self,
             name: &'a leasehold::Name,
             limit: std::time::Duration,
-        ) -> leasehold::store::Reply<'a, Result<Option<leasehold::store::Held>, leasehold::Error>> {
+        ) -> leasehold::BoxFuture<'a, Result<Option<leasehold::store::Held>, leasehold::Error>> {
             self.$inner.inspect(name, limit)
         }
     };
@@ -58,7 +58,7 @@ macro_rules! forward {
             &'a self,
             prefix: &'a str,
             limit: std::time::Duration,
-        ) -> leasehold::store::Reply<'a, Result<Vec<leasehold::store::Held>, leasehold::Error>> {
+        ) -> leasehold::BoxFuture<'a, Result<Vec<leasehold::store::Held>, leasehold::Error>> {
             self.$inner.list(prefix, limit)
         }
     };
@@ -68,12 +68,12 @@ macro_rules! forward {
             name: &'a leasehold::Name,
             how: leasehold::store::Eviction,
             limit: std::time::Duration,
-        ) -> leasehold::store::Reply<'a, Result<bool, leasehold::Error>> {
+        ) -> leasehold::BoxFuture<'a, Result<bool, leasehold::Error>> {
             self.$inner.evict(name, how, limit)
         }
     };
     (@close $inner:ident) => {
-        fn close(&self) -> leasehold::store::Reply<'_, ()> {
+        fn close(&self) -> leasehold::BoxFuture<'_, ()> {
             self.$inner.close()
         }
     };

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use leasehold::BoxFuture;
 use leasehold::store::memory::Memory;
 use leasehold::store::{
-    Answer, Claim, Error, ErrorKind, Held, Holder, Name, Notice, Notices, Release, Reply, Store,
+    Answer, Claim, Error, ErrorKind, Held, Holder, Name, Notice, Notices, Release, Store,
 };
 use uuid::Uuid;
 
@@ -110,7 +111,7 @@ impl Store for Spy {
         &'a self,
         claim: &'a Claim,
         limit: Duration,
-    ) -> Reply<'a, Result<Answer, Error>> {
+    ) -> BoxFuture<'a, Result<Answer, Error>> {
         Box::pin(async move {
             self.desk.claims.fetch_add(1, Ordering::SeqCst);
             self.reach()?;
@@ -131,7 +132,7 @@ impl Store for Spy {
         holder: Holder,
         keep_for: Option<Duration>,
         limit: Duration,
-    ) -> Reply<'a, Result<Release, Error>> {
+    ) -> BoxFuture<'a, Result<Release, Error>> {
         Box::pin(async move {
             self.reach()?;
             self.memory.release(name, holder, keep_for, limit).await
@@ -143,7 +144,7 @@ impl Store for Spy {
         name: &'a Name,
         client: Uuid,
         limit: Duration,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             self.memory.leave(name, client, limit).await?;
             self.desk.leaves.fetch_add(1, Ordering::SeqCst);
@@ -151,7 +152,7 @@ impl Store for Spy {
         })
     }
 
-    fn notices(&self) -> Reply<'_, Result<Option<Box<dyn Notices>>, Error>> {
+    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
         Box::pin(async move {
             if let Some(kind) = *self.desk.refuses_notices.lock().unwrap() {
                 return Err(Error::new(kind, "the spy gives no notices"));
@@ -165,7 +166,7 @@ impl Store for Spy {
         })
     }
 
-    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
     }
 }
@@ -194,7 +195,7 @@ impl Notices for Overheard {
         self.notices.unfollow_turns(name, client);
     }
 
-    fn next(&self) -> Reply<'_, Notice> {
+    fn next(&self) -> BoxFuture<'_, Notice> {
         Box::pin(async move {
             loop {
                 let notice = self.notices.next().await;

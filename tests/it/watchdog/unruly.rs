@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use leasehold::BoxFuture;
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::memory::Memory;
-use leasehold::store::{Answer, Claim, Grant, Outcome, Release, Renewal, Renewed, Reply, Store};
+use leasehold::store::{Answer, Claim, Grant, Outcome, Release, Renewal, Renewed, Store};
 use leasehold::{Error, ErrorKind, Holder, Name, Token};
 
 use crate::harness::forward::forward;
@@ -159,7 +160,7 @@ impl Store for Unruly {
         &'a self,
         claim: &'a Claim,
         limit: Duration,
-    ) -> Reply<'a, Result<Answer, Error>> {
+    ) -> BoxFuture<'a, Result<Answer, Error>> {
         Box::pin(async move {
             self.asked();
             let answer = self.memory.acquire(claim, limit).await;
@@ -176,7 +177,7 @@ impl Store for Unruly {
         })
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> Reply<'a, Renewed> {
+    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
         Box::pin(self.renew_badly(batch, limit))
     }
 
@@ -186,7 +187,7 @@ impl Store for Unruly {
         holder: Holder,
         keep_for: Option<Duration>,
         limit: Duration,
-    ) -> Reply<'a, Result<Release, Error>> {
+    ) -> BoxFuture<'a, Result<Release, Error>> {
         let is_next = Self::is_next(&self.manners.panic_next_releases);
         assert!(!is_next, "the store is broken, as it was told");
         if Self::is_next(&self.manners.fail_next_releases) {
@@ -199,7 +200,7 @@ impl Store for Unruly {
         self.memory.release(name, holder, keep_for, limit)
     }
 
-    fn for_watchdog(&self) -> Reply<'_, Result<Arc<dyn Store>, Error>> {
+    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         let is_next = Self::is_next(&self.manners.panic_next_connections);
         assert!(!is_next, "the store is broken, as it was told");
         Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::fence::Reply;
+use leasehold::BoxFuture;
 use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::sqlx::Fence;
 use leasehold::fence::{Blocked, Pass, Refusal};
@@ -57,7 +57,7 @@ impl Guarded for Registers {
         &'a self,
         resource: &'a str,
         shown: Option<&'a Pass>,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let transaction = fence(resource)
                 .begin(&self.0, Pass::required(shown)?)
@@ -72,7 +72,7 @@ impl Guarded for Registers {
         resource: &'a str,
         shown: Option<&'a Pass>,
         value: &'a str,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let mut transaction = fence(resource)
                 .begin(&self.0, Pass::required(shown)?)
@@ -83,11 +83,11 @@ impl Guarded for Registers {
         })
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>> {
+    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
         Box::pin(get(&self.0, resource))
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>> {
+    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
         Box::pin(async move { fence(resource).row(&self.0).await.expect("read") })
     }
 }

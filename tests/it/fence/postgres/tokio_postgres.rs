@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::fence::Reply;
+use leasehold::BoxFuture;
 use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::tokio_postgres::Fence;
 use leasehold::fence::{Blocked, Pass, Refusal, judge};
@@ -132,7 +132,7 @@ impl Guarded for Registers {
         &'a self,
         resource: &'a str,
         shown: Option<&'a Pass>,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move { self.repeated(resource, Pass::required(shown)?, None).await })
     }
 
@@ -141,18 +141,18 @@ impl Guarded for Registers {
         resource: &'a str,
         shown: Option<&'a Pass>,
         value: &'a str,
-    ) -> Reply<'a, Result<(), Error>> {
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             self.repeated(resource, Pass::required(shown)?, Some(value))
                 .await
         })
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<String>> {
+    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
         Box::pin(get(&self.reader, resource))
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> Reply<'a, Option<Pass>> {
+    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
         Box::pin(async move { fence(resource).row(&self.reader).await.expect("read") })
     }
 }
