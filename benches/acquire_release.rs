@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{Script, Value, cmd};
+use leasehold::ClientId;
 use leasehold::{Attempt, Client, Holder};
 use rslock::LockManager;
 use tokio::task::JoinSet;
-use uuid::Uuid;
 use yardstick::{Server, case, figure, median, seconds};
 
 const RUNS: usize = 7;
@@ -41,7 +41,7 @@ struct Bare {
     counter: String,
     queue: String,
     alive: String,
-    client: Uuid,
+    client: ClientId,
 }
 
 impl Bare {
@@ -60,7 +60,7 @@ impl Bare {
             counter: format!("leasehold:{{{name}}}:token"),
             queue: format!("leasehold:{{{name}}}:queue"),
             alive: format!("leasehold:{{{name}}}:alive"),
-            client: Uuid::new_v4(),
+            client: ClientId::draw(),
         }
     }
 

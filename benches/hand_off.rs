@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 use deadpool_redis::redis::aio::{MultiplexedConnection, PubSub};
 use deadpool_redis::redis::{self, Script, Value, cmd};
 use futures_util::StreamExt as _;
+use leasehold::ClientId;
 use leasehold::clock::{Clock as _, Monotonic};
 use leasehold::{Client, Holder, Order};
 use rslock::LockManager;
 use tokio::task::JoinSet;
-use uuid::Uuid;
 use yardstick::{Server, case, figure, median, seconds};
 
 const RUNS: usize = 9;
@@ -281,7 +281,7 @@ struct Bare {
     notices: PubSub,
     acquire: Script,
     release: Script,
-    id: Uuid,
+    id: ClientId,
 }
 
 const BARE: [&str; 4] = [
@@ -309,7 +309,7 @@ impl Bare {
                 include_str!("../src/store/redis/line.lua"),
                 include_str!("../src/store/redis/release.lua")
             )),
-            id: Uuid::new_v4(),
+            id: ClientId::draw(),
         }
     }
 

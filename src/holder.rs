@@ -9,20 +9,50 @@ use uuid::Uuid;
 
 use crate::error::{Error, ErrorKind};
 
-/// The identity of one claim: the client's uuid and 63 random bits from the operating system.
+/// The identity of one client: 122 random bits, written as a UUID without hyphens (32 hex digits).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(Uuid);
+
+impl ClientId {
+    /// The identity with these bits.
+    pub const fn from_u128(bits: u128) -> Self {
+        Self(Uuid::from_u128(bits))
+    }
+
+    /// The bits of this identity.
+    pub const fn as_u128(self) -> u128 {
+        self.0.as_u128()
+    }
+
+    /// A fresh identity.
+    ///
+    /// # Panics
+    /// Where the operating system gives no random bits.
+    pub fn draw() -> Self {
+        Self(Uuid::new_v4())
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.simple().fmt(f)
+    }
+}
+
+/// The identity of one claim: the client's identity and 63 random bits from the operating system.
 ///
 /// Never a counter, a thread or a process: a forked child, or a machine resumed twice from one snapshot, would continue
 /// the same count, and a store would take the two for one holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Holder {
-    client: Uuid,
+    client: ClientId,
     claim: u64,
 }
 
 impl Holder {
     /// Joins the two halves; the highest bit of `claim` is dropped.
-    pub const fn new(client: Uuid, claim: u64) -> Self {
+    pub const fn new(client: ClientId, claim: u64) -> Self {
         Self {
             client,
             claim: claim & (u64::MAX >> 1),
@@ -33,7 +63,7 @@ impl Holder {
     ///
     /// # Errors
     /// `Unavailable` where the operating system gives no random bits.
-    pub fn draw(client: Uuid) -> Result<Self, Error> {
+    pub fn draw(client: ClientId) -> Result<Self, Error> {
         let claim = getrandom::u64().map_err(|source| {
             Error::new(
                 ErrorKind::Unavailable,
@@ -45,14 +75,14 @@ impl Holder {
     }
 
     /// The client that drew it.
-    pub const fn client(&self) -> Uuid {
+    pub const fn client(&self) -> ClientId {
         self.client
     }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{:016x}", self.client.simple(), self.claim)
+        write!(f, "{}-{:016x}", self.client, self.claim)
     }
 }
 
@@ -63,6 +93,7 @@ impl FromStr for Holder {
         let parts = text.split_once('-').and_then(|(client, claim)| {
             let client = (client.len() == 32).then(|| Uuid::try_parse(client).ok())??;
             let claim = (claim.len() == 16).then(|| u64::from_str_radix(claim, 16).ok())??;
+            let client = ClientId(client);
             (claim <= u64::MAX >> 1).then_some(Self { client, claim })
         });
         parts.ok_or_else(|| {
@@ -95,7 +126,7 @@ mod tests {
 
     #[test]
     fn two_claims_of_one_client_differ() {
-        let client = Uuid::from_u128(7);
+        let client = ClientId::from_u128(7);
         let draw = || Holder::draw(client).expect("random bits");
         assert_ne!(draw(), draw());
         assert_eq!(draw().client(), client);
@@ -117,7 +148,7 @@ mod tests {
     proptest! {
         #[test]
         fn text_is_read_back(client: u128, claim: u64) {
-            let holder = Holder::new(Uuid::from_u128(client), claim);
+            let holder = Holder::new(ClientId::from_u128(client), claim);
             prop_assert_eq!(holder.to_string().parse::<Holder>().expect("its own text"), holder);
         }
     }

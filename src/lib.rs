@@ -70,7 +70,7 @@ mod watchdog;
 pub use client::{Attempt, Builder, Client, Hold, Order, Outage, Owner, Request};
 pub use error::{Error, ErrorKind};
 pub use future::BoxFuture;
-pub use holder::Holder;
+pub use holder::{ClientId, Holder};
 pub use lease::{Ending, Lease, Reason, State};
 pub use name::Name;
 pub use token::Token;

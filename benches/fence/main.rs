@@ -21,6 +21,7 @@ use ::http::{HeaderMap, HeaderValue, Request};
 use axum::body::Body;
 use axum::{Router, routing::put};
 use deadpool_redis::redis;
+use leasehold::ClientId;
 use leasehold::fence::gate::Gate;
 use leasehold::fence::tower::FenceLayer;
 use leasehold::fence::{self, Pass};
@@ -30,7 +31,6 @@ use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgPoolOptions;
 use tokio_postgres::NoTls;
 use tower_service::Service;
-use uuid::Uuid;
 use yardstick::{Server, case, figure, median, seconds};
 
 const RUNS: usize = 7;
@@ -61,7 +61,7 @@ async fn compare(name: &str, mut fenced: impl AsyncFnMut(), mut plain: impl Asyn
 }
 
 fn pass(token: u64) -> Pass {
-    let holder = Holder::draw(Uuid::new_v4()).expect("random bits");
+    let holder = Holder::draw(ClientId::draw()).expect("random bits");
     let name = Name::new("bench").expect("valid");
     Pass::new(name, holder, Token::new(token).expect("valid"))
 }

@@ -4,12 +4,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use leasehold::ClientId;
 use leasehold::internals::schedule::{BATCHES_IN_FLIGHT, Limits, RELEASES_IN_FLIGHT, Schedule};
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Outcome, Renewed};
 use leasehold::term::{self, Timing};
 use leasehold::{Holder, Name};
-use uuid::Uuid;
 
 use super::RUNS;
 use super::yardstick::{case, figure, median, seconds};
@@ -67,7 +67,7 @@ impl Bench {
 
     fn hold(&mut self, index: u64, timing: Timing) {
         let name = Name::new(format!("name-of-lease-{index:06}")).expect("valid");
-        let holder = Holder::new(Uuid::from_u128(7), index);
+        let holder = Holder::new(ClientId::from_u128(7), index);
         let signal = Arc::new(Signal::new(self.now));
         let limits = Limits::default();
         let key = self.schedule.enroll(name, holder, timing, limits, signal);

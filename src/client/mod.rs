@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
-use uuid::Uuid;
 
 pub use self::builder::Builder;
 pub use self::owner::{Hold, Owner};
@@ -20,6 +19,7 @@ pub use self::request::{Attempt, Request};
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floors;
 use crate::group::Group;
+use crate::holder::ClientId;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::origin::Origin;
@@ -60,7 +60,7 @@ pub(crate) struct Inner {
     store: Arc<dyn Store>,
     watchdog: OnceCell<Watchdog>,
     hub: Hub,
-    id: Uuid,
+    id: ClientId,
     pub(crate) origin: Origin,
     timing: Timing,
     info: Arc<Info>,
@@ -85,7 +85,7 @@ impl Client {
 
     fn new(store: Arc<dyn Store>, timing: Timing, info: Info, group: Group) -> Self {
         telemetry::describe(group);
-        let id = Uuid::new_v4();
+        let id = ClientId::draw();
         let origin = Origin::here();
         Self {
             inner: Arc::new(Inner {

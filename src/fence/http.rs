@@ -249,8 +249,8 @@ fn malformed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Err
 
 #[cfg(test)]
 mod tests {
+    use crate::holder::ClientId;
     use proptest::prelude::*;
-    use uuid::Uuid;
 
     use super::*;
     use crate::Holder;
@@ -258,7 +258,7 @@ mod tests {
     fn pass_of(name: &str, token: u64) -> Pass {
         Pass::new(
             Name::new(name).expect("valid"),
-            Holder::new(Uuid::from_u128(7), 9),
+            Holder::new(ClientId::from_u128(7), 9),
             Token::new(token).expect("valid"),
         )
     }

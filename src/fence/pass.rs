@@ -81,14 +81,14 @@ fn read_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Erro
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
+    use crate::holder::ClientId;
 
     use super::*;
 
     #[test]
     fn a_pass_survives_json() {
         let name = Name::new("é \"orders\"").expect("valid");
-        let holder = Holder::new(Uuid::from_u128(7), 9);
+        let holder = Holder::new(ClientId::from_u128(7), 9);
         let pass = Pass::new(name, holder, Token::MAX);
         let text = serde_json::to_string(&pass).expect("plain fields");
         assert_eq!(
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_job_finds_its_pass_in_its_environment() {
-        let holder = Holder::new(Uuid::from_u128(7), 9);
+        let holder = Holder::new(ClientId::from_u128(7), 9);
         let value = |variable: &str| {
             Some(match variable {
                 "LEASEHOLD_NAME" => "nightly".into(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use uuid::Uuid;
+use crate::holder::ClientId;
 
 use super::conformance::Guarded;
 use super::{Admission, Pass, Refusal, judge, refused};
@@ -49,7 +49,7 @@ struct State {
     rows: HashMap<String, Pass>,
     kept: HashMap<String, Pass>,
     registers: HashMap<String, String>,
-    tokens: HashMap<Uuid, Token>,
+    tokens: HashMap<ClientId, Token>,
 }
 
 impl fmt::Debug for Planted {

@@ -133,7 +133,7 @@ pub fn refused(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refus
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
+    use crate::holder::ClientId;
 
     use super::*;
     use crate::Holder;
@@ -141,7 +141,7 @@ mod tests {
     fn pass(name: &str, token: u64) -> Pass {
         Pass::new(
             Name::new(name).expect("valid"),
-            Holder::new(Uuid::from_u128(7), 1),
+            Holder::new(ClientId::from_u128(7), 1),
             Token::new(token).expect("valid"),
         )
     }

@@ -20,7 +20,7 @@ pub enum Admission {
 /// ```
 /// use leasehold::fence::{Admission, Pass, Refusal, judge};
 /// # use leasehold::{Holder, Name, Token};
-/// # let client = uuid::Uuid::from_u128(1);
+/// # let client = leasehold::ClientId::from_u128(1);
 /// # let pass = |claim, token| {
 /// #     let name = Name::new("nightly").expect("valid");
 /// #     Pass::new(name, Holder::new(client, claim), Token::new(token).expect("valid"))
@@ -54,7 +54,7 @@ pub fn judge(stored: Option<&Pass>, shown: &Pass) -> Result<Admission, Refusal> 
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
+    use crate::holder::ClientId;
 
     use super::*;
     use crate::{Holder, Name, Token};
@@ -62,7 +62,7 @@ mod tests {
     fn pass(name: &str, claim: u64, token: u64) -> Pass {
         Pass::new(
             Name::new(name).expect("valid"),
-            Holder::new(Uuid::from_u128(7), claim),
+            Holder::new(ClientId::from_u128(7), claim),
             Token::new(token).expect("valid"),
         )
     }

@@ -4,7 +4,7 @@
 //! use leasehold::fence::rusqlite::Fence;
 //! # use leasehold::{Holder, Name, Token, fence::Pass};
 //! # let token = Token::new(41)?;
-//! # let lease = Pass::new(Name::new("nightly")?, Holder::draw(uuid::Uuid::new_v4())?, token);
+//! # let lease = Pass::new(Name::new("nightly")?, Holder::draw(leasehold::ClientId::draw())?, token);
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("ledger.db");
 //! let mut connection = rusqlite::Connection::open(path)?;

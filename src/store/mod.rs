@@ -48,11 +48,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 pub use crate::clock::Clock;
 pub use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
+use crate::holder::ClientId;
 pub use crate::holder::Holder;
 pub use crate::name::Name;
 pub use crate::token::Token;
@@ -90,11 +90,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Takes a client out of the line of this name, and passes on what was kept free for it. Repeated, it is harmless.
     fn leave<'a>(
         &'a self,
-        name: &'a Name,
-        client: Uuid,
-        limit: Duration,
+        _name: &'a Name,
+        _client: ClientId,
+        _limit: Duration,
     ) -> BoxFuture<'a, Result<(), Error>> {
-        let _ = (name, client, limit);
         Box::pin(async { Ok(()) })
     }
 
@@ -129,8 +128,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<bool, Error>>;
 
     /// What in this store's set-up weakens the promises, for `doctor` and `status`.
-    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        let _ = limit;
+    fn hazards(&self, _limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
@@ -420,14 +418,12 @@ pub trait Notices: fmt::Debug + Send + Sync {
     fn unfollow(&self, name: &Name);
 
     /// Begins to listen for this client's turns at this name, with a hint of itself as [`follow`](Self::follow) gives.
-    fn follow_turns(&self, name: &Name, client: Uuid) {
-        let _ = client;
+    fn follow_turns(&self, name: &Name, _client: ClientId) {
         self.follow(name);
     }
 
     /// Stops listening for this client's turns at this name.
-    fn unfollow_turns(&self, name: &Name, client: Uuid) {
-        let _ = client;
+    fn unfollow_turns(&self, name: &Name, _client: ClientId) {
         self.unfollow(name);
     }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::line::{Found, Step, Ticket, Wake};
 use super::lines::{Hearing, Key, Lines};
@@ -13,6 +12,7 @@ use super::listener::Listener;
 use super::{Order, Outage};
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::holder::ClientId;
 use crate::name::Name;
 use crate::origin::Origin;
 use crate::store::{Standing, Store};
@@ -31,7 +31,7 @@ pub(crate) struct Hub {
 pub(super) struct Shared {
     lines: Mutex<Lines>,
     pub(super) store: Arc<dyn Store>,
-    pub(super) client: Uuid,
+    pub(super) client: ClientId,
     pub(super) clock: Arc<dyn Clock>,
     /// Ends the thread.
     pub(super) closing: Notify,
@@ -44,7 +44,7 @@ pub(super) struct Shared {
 }
 
 impl Hub {
-    pub(crate) fn new(store: Arc<dyn Store>, client: Uuid, origin: Origin) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, client: ClientId, origin: Origin) -> Self {
         Self {
             shared: Arc::new(Shared {
                 lines: Mutex::new(Lines::new(client)),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use uuid::Uuid;
 
 use super::line::{Found, Line, Ticket, Wake};
 use super::{Order, Pace};
+use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::{Notice, Notices, Standing};
 use crate::term::Instant;
@@ -24,7 +24,7 @@ const AFTER_OFFER: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(super) struct Lines {
     /// In whose name the client stands in the store's lines.
-    client: Uuid,
+    client: ClientId,
     entries: HashMap<Key, Entry>,
     last_ticket: Ticket,
     /// Lines that nobody stands in, with the mark of their idleness; longest idle first.
@@ -67,7 +67,7 @@ pub(super) enum Hearing {
 }
 
 impl Lines {
-    pub(super) fn new(client: Uuid) -> Self {
+    pub(super) fn new(client: ClientId) -> Self {
         Self {
             client,
             entries: HashMap::new(),

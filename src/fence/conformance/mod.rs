@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::{Admission, Pass, Refusal, judge};
 use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
+use crate::holder::ClientId;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::token::Token;
@@ -87,7 +88,7 @@ pub async fn check(guard: Arc<dyn Guarded>) {
         let bench = Bench {
             guard: guard.clone(),
             prefix: format!("{run}/{name}"),
-            client: Uuid::new_v4(),
+            client: ClientId::draw(),
         };
         let outcome = tokio::spawn(async move { check(&bench).await }).await;
         if let Err(broken) = outcome {
@@ -100,7 +101,7 @@ pub async fn check(guard: Arc<dyn Guarded>) {
 struct Bench {
     guard: Arc<dyn Guarded>,
     prefix: String,
-    client: Uuid,
+    client: ClientId,
 }
 
 /// One step of a history.
@@ -121,7 +122,7 @@ impl Bench {
     }
 
     fn pass_for(&self, name: &str, claim: u64, token: u64) -> Pass {
-        let client = Uuid::from_u128(self.client.as_u128() ^ u128::from(claim));
+        let client = ClientId::from_u128(self.client.as_u128() ^ u128::from(claim));
         Pass::new(
             Name::new(self.resource(name)).expect("a valid name"),
             Holder::new(client, claim),

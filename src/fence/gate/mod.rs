@@ -9,7 +9,7 @@
 //! # use leasehold::{Holder, Name, Token, fence::Pass};
 //! # tokio::runtime::Runtime::new()?.block_on(async {
 //! # let folder = tempfile::tempdir()?;
-//! # let pass = Pass::new(Name::new("nightly")?, Holder::draw(uuid::Uuid::new_v4())?, Token::new(41)?);
+//! # let pass = Pass::new(Name::new("nightly")?, Holder::draw(leasehold::ClientId::draw())?, Token::new(41)?);
 //! let gate = Gate::open(folder.path().join("fences")).await?;
 //!
 //! let entry = gate.enter("device/7", &pass).await?; // a lease, or a pass

@@ -13,6 +13,7 @@ use super::{
     Renewal, Store, Token,
 };
 use crate::future::BoxFuture;
+use crate::holder::ClientId;
 
 /// Long enough that no busy machine lets it run out within a check.
 const LONG: Duration = Duration::from_secs(20);
@@ -92,7 +93,7 @@ impl Bench {
     }
 
     fn claim(&self, rest: &str, ttl: Duration) -> Claim {
-        let holder = Holder::draw(Uuid::new_v4()).expect("random bits");
+        let holder = Holder::draw(ClientId::draw()).expect("random bits");
         let info = Info::here(Some("conformance \"é\"")).expect("a valid label");
         Claim::new(self.name(rest), holder, ttl, Arc::new(info))
     }

@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use uuid::Uuid;
 
 use crate::future::BoxFuture;
+use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::{Notice, Notices};
 
@@ -20,7 +20,7 @@ pub(super) struct Ear {
 #[derive(Debug, Default)]
 struct Topics {
     /// Names, and with a client the turns of that client.
-    followed: BTreeSet<(Name, Option<Uuid>)>,
+    followed: BTreeSet<(Name, Option<ClientId>)>,
     /// At most once each: two hints tell no more than one.
     heard: VecDeque<Notice>,
 }
@@ -35,7 +35,7 @@ impl Ear {
     }
 
     /// Hears a hint about this name, if it follows it; one about a turn, if it follows the turns of that client.
-    pub(super) fn hear(&self, name: &Name, turn_of: Option<Uuid>, notice: Notice) {
+    pub(super) fn hear(&self, name: &Name, turn_of: Option<ClientId>, notice: Notice) {
         let mut topics = self.topics();
         let topic = (name.clone(), turn_of);
         if topics.followed.contains(&topic) && !topics.heard.contains(&notice) {
@@ -44,7 +44,7 @@ impl Ear {
         }
     }
 
-    fn follow(&self, name: &Name, turn_of: Option<Uuid>) {
+    fn follow(&self, name: &Name, turn_of: Option<ClientId>) {
         self.topics().followed.insert((name.clone(), turn_of));
         let hint = match turn_of {
             None => Notice::Freed(name.clone()),
@@ -53,7 +53,7 @@ impl Ear {
         self.hear(name, turn_of, hint);
     }
 
-    fn unfollow(&self, name: &Name, turn_of: Option<Uuid>) {
+    fn unfollow(&self, name: &Name, turn_of: Option<ClientId>) {
         self.topics().followed.remove(&(name.clone(), turn_of));
     }
 }
@@ -67,11 +67,11 @@ impl Notices for Listening {
         self.0.unfollow(name, None);
     }
 
-    fn follow_turns(&self, name: &Name, client: Uuid) {
+    fn follow_turns(&self, name: &Name, client: ClientId) {
         self.0.follow(name, Some(client));
     }
 
-    fn unfollow_turns(&self, name: &Name, client: Uuid) {
+    fn unfollow_turns(&self, name: &Name, client: ClientId) {
         self.0.unfollow(name, Some(client));
     }
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use uuid::Uuid;
+use crate::holder::ClientId;
 
 use crate::clock::Instant;
 use crate::store::Standing;
@@ -20,13 +20,13 @@ pub(super) struct Line {
 
 #[derive(Debug)]
 struct Waiting {
-    client: Uuid,
+    client: ClientId,
     alive_until: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Offer {
-    client: Uuid,
+    client: ClientId,
     ends_at: Instant,
 }
 
@@ -34,9 +34,9 @@ struct Offer {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Told {
     /// Whose turn it is.
-    pub(super) first: Uuid,
+    pub(super) first: ClientId,
     /// Who is next.
-    pub(super) behind: Option<Uuid>,
+    pub(super) behind: Option<ClientId>,
 }
 
 /// Whether a claim may have a name that nobody holds.
@@ -54,7 +54,7 @@ impl Line {
     }
 
     /// Judges a claim for a name that nobody holds.
-    pub(super) fn judge(&mut self, client: Option<Uuid>, now: Instant) -> Verdict {
+    pub(super) fn judge(&mut self, client: Option<ClientId>, now: Instant) -> Verdict {
         if let Some(offer) = self.offer.filter(|offer| now < offer.ends_at) {
             return if client == Some(offer.client) {
                 Verdict::Free
@@ -85,7 +85,7 @@ impl Line {
 
     /// Puts a client at the end, unless it stands in line, and lets it count as alive. Answers how many live ones are
     /// before it.
-    pub(super) fn join(&mut self, client: Uuid, now: Instant) -> usize {
+    pub(super) fn join(&mut self, client: ClientId, now: Instant) -> usize {
         let alive_until = now.after(Standing::PATIENCE);
         let place = self.place(client).unwrap_or_else(|| {
             self.clients.push_back(Waiting {
@@ -100,7 +100,7 @@ impl Line {
     }
 
     /// Who is first, alive or not.
-    pub(super) fn head(&self) -> Option<Uuid> {
+    pub(super) fn head(&self) -> Option<ClientId> {
         self.clients.front().map(|waiting| waiting.client)
     }
 
@@ -111,7 +111,7 @@ impl Line {
     }
 
     /// Takes a client out of the line. Answers whether the name was kept for it.
-    pub(super) fn leave(&mut self, client: Uuid) -> bool {
+    pub(super) fn leave(&mut self, client: ClientId) -> bool {
         self.clients.retain(|waiting| waiting.client != client);
         let was_offered = self.offer.is_some_and(|offer| offer.client == client);
         if was_offered {
@@ -121,7 +121,7 @@ impl Line {
     }
 
     /// The first client that is alive. Drops the dead before it; who let an offer run out counts as dead.
-    fn first_live(&mut self, now: Instant) -> Option<Uuid> {
+    fn first_live(&mut self, now: Instant) -> Option<ClientId> {
         if let Some(lapsed) = self.offer.take() {
             self.leave(lapsed.client);
         }
@@ -132,7 +132,7 @@ impl Line {
         self.head()
     }
 
-    fn place(&self, client: Uuid) -> Option<usize> {
+    fn place(&self, client: ClientId) -> Option<usize> {
         let mut clients = self.clients.iter();
         clients.position(|waiting| waiting.client == client)
     }
@@ -142,9 +142,9 @@ impl Line {
 mod tests {
     use super::*;
 
-    const A: Uuid = Uuid::from_u128(1);
-    const B: Uuid = Uuid::from_u128(2);
-    const C: Uuid = Uuid::from_u128(3);
+    const A: ClientId = ClientId::from_u128(1);
+    const B: ClientId = ClientId::from_u128(2);
+    const C: ClientId = ClientId::from_u128(3);
 
     fn at(seconds: u64) -> Instant {
         Instant::from_nanos(seconds * 1_000_000_000)

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use uuid::Uuid;
+use crate::holder::ClientId;
 
 use self::ear::{Ear, Listening};
 use self::line::{Line, Told, Verdict};
@@ -285,7 +285,7 @@ impl State {
         self.tell_all(name, None, &Notice::Freed(name.clone()));
     }
 
-    fn tell_all(&mut self, name: &Name, turn_of: Option<Uuid>, notice: &Notice) {
+    fn tell_all(&mut self, name: &Name, turn_of: Option<ClientId>, notice: &Notice) {
         self.listeners.retain(|ear| match ear.upgrade() {
             Some(ear) => {
                 ear.hear(name, turn_of, notice.clone());
@@ -384,7 +384,7 @@ impl Store for Memory {
     fn leave<'a>(
         &'a self,
         name: &'a Name,
-        client: Uuid,
+        client: ClientId,
         _: Duration,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {

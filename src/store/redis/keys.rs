@@ -3,7 +3,7 @@
 //! The braces are the hash tag of Redis Cluster: everything of one name lies in one slot. Names and prefixes have no
 //! braces of their own, so no two names share a key.
 
-use uuid::Uuid;
+use crate::holder::ClientId;
 
 use crate::error::Error;
 use crate::name::{self, Name};
@@ -51,8 +51,8 @@ impl Keys {
     }
 
     /// The channel on which a client is told that it is its turn.
-    pub(super) fn turn_channel(&self, name: &Name, client: Uuid) -> String {
-        self.join(name.as_str(), &format!("}}:turn:{}", client.simple()))
+    pub(super) fn turn_channel(&self, name: &Name, client: ClientId) -> String {
+        self.join(name.as_str(), &format!("}}:turn:{client}"))
     }
 
     /// The channel on which a release is told.
@@ -181,7 +181,7 @@ mod tests {
         fn a_name_is_read_back_from_its_keys(text in "[^{}\\p{Cc}]{1,40}") {
             let name = name(&text);
             prop_assert_eq!(keys().name_of_lease(&keys().lease(&name)), Some(name.clone()));
-            let channel = keys().turn_channel(&name, Uuid::nil());
+            let channel = keys().turn_channel(&name, ClientId::from_u128(0));
             prop_assert_eq!(keys().name_of_turn_channel(&channel), Some(name.clone()));
             prop_assert_eq!(keys().name_of_channel(&keys().channel(&name)), Some(name));
         }

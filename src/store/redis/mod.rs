@@ -48,10 +48,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::Pool;
-use uuid::Uuid;
 
 pub use self::builder::Builder;
 use crate::future::BoxFuture;
+use crate::holder::ClientId;
 
 use self::address::Address;
 use self::failure::Failure;
@@ -145,7 +145,7 @@ impl Redis {
             .arg(info)
             .arg(millis(self.token_memory));
         if let Some(standing) = claim.standing {
-            call.arg(claim.holder.client().simple().to_string())
+            call.arg(claim.holder.client().to_string())
                 .arg(millis(Standing::PATIENCE))
                 .arg(standing.more)
                 .arg(millis(Standing::OFFER))
@@ -204,12 +204,17 @@ impl Redis {
         reply::evicted(&reply.await?)
     }
 
-    async fn try_leave(&self, name: &Name, client: Uuid, limit: Duration) -> Result<(), Failure> {
+    async fn try_leave(
+        &self,
+        name: &Name,
+        client: ClientId,
+        limit: Duration,
+    ) -> Result<(), Failure> {
         let mut call = SCRIPTS.leave.call(3, 3, 128 + 3 * Name::MAX_BYTES);
         call.arg(self.keys.lease(name))
             .arg(self.keys.queue(name))
             .arg(self.keys.alive(name))
-            .arg(client.simple().to_string())
+            .arg(client.to_string())
             .arg(PUBLISH)
             .arg(millis(Standing::OFFER));
         let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
@@ -286,7 +291,7 @@ impl Store for Redis {
     fn leave<'a>(
         &'a self,
         name: &'a Name,
-        client: Uuid,
+        client: ClientId,
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {

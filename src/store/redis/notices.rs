@@ -19,12 +19,12 @@ use futures_util::StreamExt;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
-use uuid::Uuid;
 
 use super::address::Address;
 use super::failure::Failure;
 use super::keys::Keys;
 use crate::future::BoxFuture;
+use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::{Notice, Notices};
 
@@ -59,7 +59,7 @@ struct Shared {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Topic {
     name: Name,
-    turns_of: Option<Uuid>,
+    turns_of: Option<ClientId>,
 }
 
 /// The task that listens.
@@ -107,7 +107,7 @@ pub(super) async fn subscribe(
 }
 
 impl Subscription {
-    fn change(&self, name: &Name, turns_of: Option<Uuid>, is_followed: bool) {
+    fn change(&self, name: &Name, turns_of: Option<ClientId>, is_followed: bool) {
         let name = name.clone();
         let topic = Topic { name, turns_of };
         self.shared.changes().insert(topic, is_followed);
@@ -137,11 +137,11 @@ impl Notices for Subscription {
         self.change(name, None, false);
     }
 
-    fn follow_turns(&self, name: &Name, client: Uuid) {
+    fn follow_turns(&self, name: &Name, client: ClientId) {
         self.change(name, Some(client), true);
     }
 
-    fn unfollow_turns(&self, name: &Name, client: Uuid) {
+    fn unfollow_turns(&self, name: &Name, client: ClientId) {
         self.change(name, Some(client), false);
     }
 

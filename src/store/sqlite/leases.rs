@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use uuid::Uuid;
 
 use super::asker::Asker;
 use super::boot::Boot;
@@ -17,6 +16,7 @@ use super::notices::Topic;
 use super::row::{self, Row, Standing, Verdict};
 use super::{room, tidy};
 use crate::clock::Instant;
+use crate::holder::ClientId;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::{Answer, Claim, Eviction, Held, Notice, Outcome, Release, Renewal};
@@ -115,7 +115,7 @@ impl Leases {
     pub(super) fn leave(
         &mut self,
         name: &Name,
-        client: Uuid,
+        client: ClientId,
         asker: Asker<'_>,
     ) -> Result<(), Failure> {
         let client = stored_client(client);

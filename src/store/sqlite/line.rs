@@ -7,12 +7,12 @@
 //! A client of another boot counts as dead, and its offer as void. That can cost the order, and nothing else.
 
 use rusqlite::{Connection, OptionalExtension, params};
-use uuid::Uuid;
 
 use super::boot::Boot;
 use super::failure::Failure;
 use super::row::{self, Fresh, Standing, stored};
 use crate::clock::Instant;
+use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::Standing as InLine;
 
@@ -25,8 +25,8 @@ pub(super) struct Line<'a> {
 }
 
 /// A client as the file keeps it.
-pub(super) fn stored_client(client: Uuid) -> String {
-    client.simple().to_string()
+pub(super) fn stored_client(client: ClientId) -> String {
+    client.to_string()
 }
 
 impl<'a> Line<'a> {

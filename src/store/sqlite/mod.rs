@@ -55,7 +55,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use uuid::Uuid;
+use crate::holder::ClientId;
 
 use self::asker::Asker;
 use self::boot::Boot;
@@ -300,7 +300,7 @@ impl Store for Sqlite {
     fn leave<'a>(
         &'a self,
         name: &'a Name,
-        client: Uuid,
+        client: ClientId,
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), Error>> {
         let name = name.clone();

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::sleep;
-use uuid::Uuid;
 
 use super::Sqlite;
 use super::asker::Asker;
@@ -23,6 +22,7 @@ use super::hints::Sight;
 use super::leases::Leases;
 use crate::clock::{Clock, Monotonic};
 use crate::future::BoxFuture;
+use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::{Notice, Notices};
 
@@ -34,7 +34,7 @@ const IDLE_PARTS: u32 = 9;
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// A name, and with a client its turns at that name.
-pub(super) type Topic = (Name, Option<Uuid>);
+pub(super) type Topic = (Name, Option<ClientId>);
 
 /// The subscription of a client.
 #[derive(Debug)]
@@ -146,11 +146,11 @@ impl Notices for Subscription {
         self.unfollow_topic(&(name.clone(), None));
     }
 
-    fn follow_turns(&self, name: &Name, client: Uuid) {
+    fn follow_turns(&self, name: &Name, client: ClientId) {
         self.follow_topic(&(name.clone(), Some(client)));
     }
 
-    fn unfollow_turns(&self, name: &Name, client: Uuid) {
+    fn unfollow_turns(&self, name: &Name, client: ClientId) {
         self.unfollow_topic(&(name.clone(), Some(client)));
     }
 

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uuid::Uuid;
+use crate::holder::ClientId;
 
 use super::*;
 use crate::error::{Error, ErrorKind};
@@ -49,7 +49,7 @@ impl Bench {
     fn enroll(&mut self, now: Instant, limits: Limits) -> (Key, Arc<Signal>) {
         self.claims += 1;
         let name = Name::new(format!("n{}", self.claims)).expect("valid");
-        let holder = Holder::new(Uuid::from_u128(1), self.claims);
+        let holder = Holder::new(ClientId::from_u128(1), self.claims);
         let signal = Arc::new(Signal::new(now));
         let key = self
             .schedule

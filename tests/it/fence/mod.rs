@@ -9,9 +9,9 @@ mod postgres;
 mod redis;
 mod sqlite;
 
+use leasehold::ClientId;
 use leasehold::fence::Pass;
 use leasehold::{Holder, Name, Token};
-use uuid::Uuid;
 
 /// The pass of a claim of this test's client.
 fn pass(claim: u64, token: u64) -> Pass {
@@ -21,7 +21,7 @@ fn pass(claim: u64, token: u64) -> Pass {
 fn pass_for(name: &str, claim: u64, token: u64) -> Pass {
     Pass::new(
         Name::new(name).expect("valid"),
-        Holder::new(Uuid::from_u128(7), claim),
+        Holder::new(ClientId::from_u128(7), claim),
         Token::new(token).expect("valid"),
     )
 }

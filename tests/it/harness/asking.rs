@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::ClientId;
 use leasehold::Error;
 use leasehold::store::{
     Answer, Claim, Grant, Held, Holder, Info, Name, Outcome, Release, Renewal, Store, Token,
 };
-use uuid::Uuid;
 
 /// Long enough that no busy machine lets it run out within a test.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -17,7 +17,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 /// A claim of a holder of its own.
 pub(crate) fn claim(name: &str, ttl: Duration) -> Claim {
     let name = Name::new(name).expect("a valid name");
-    let holder = Holder::draw(Uuid::new_v4()).expect("random bits");
+    let holder = Holder::draw(ClientId::draw()).expect("random bits");
     let info = Info::here(None).expect("no label");
     Claim::new(name, holder, ttl, Arc::new(info))
 }

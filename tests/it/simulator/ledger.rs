@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::ClientId;
 use leasehold::internals::schedule::{BATCH, EARLY, Limits, Loss, Turn};
 use leasehold::internals::signal::Signal;
 use leasehold::term::{Instant, Timing};
 use leasehold::{Holder, Name, Reason, Token};
-use uuid::Uuid;
 
 use super::store::Verdict;
 use super::time::Real;
@@ -124,7 +124,7 @@ pub(super) struct Ledger {
     /// client has found the step.
     pub(super) stepped: BTreeMap<Holder, Real>,
     /// Clients whose own clock stepped since they last read the server's: it hides as much of a step of that.
-    pub(super) hiding: BTreeSet<Uuid>,
+    pub(super) hiding: BTreeSet<ClientId>,
     /// Whether a client found a step forward.
     pub(super) has_taken_off: bool,
     last_tokens: BTreeMap<Name, Token>,
@@ -229,13 +229,13 @@ impl Ledger {
     }
 
     /// Nobody is left of this process: none who holds, none who would clean up.
-    pub(super) fn crashed(&mut self, process: usize, client: Uuid) {
+    pub(super) fn crashed(&mut self, process: usize, client: ClientId) {
         self.guards.retain(|_, guard| guard.process != process);
         self.gone.retain(|holder, _| holder.client() != client);
     }
 
     /// The clock of this client has moved forward, so it may give up cleaning earlier.
-    pub(super) fn hurried(&mut self, client: Uuid, now: Real) {
+    pub(super) fn hurried(&mut self, client: ClientId, now: Real) {
         for (holder, gone) in &mut self.gone {
             if holder.client() == client {
                 *gone = Gone {

@@ -1,10 +1,10 @@
 //! Bugs on purpose: each is one that a lease library has had, or that this one could get. A simulator that never caught
 //! a bug proves nothing.
 
+use leasehold::ClientId;
 use leasehold::internals::schedule::Batch;
 use leasehold::term::Instant;
 use leasehold::{Holder, Reason};
-use uuid::Uuid;
 
 use super::ledger::Promise;
 use super::process::Process;
@@ -119,7 +119,7 @@ pub(super) fn distort(stage: &Stage, verdicts: &mut [Verdict]) {
 /// The holder of a process's next claim.
 pub(super) fn holder(stage: &mut Stage, process: &Process, claims: u64) -> Holder {
     if stage.plan.has(Bug::HolderReusedAfterFork) {
-        Holder::new(Uuid::from_u128(1), claims)
+        Holder::new(ClientId::from_u128(1), claims)
     } else {
         Holder::new(process.client, stage.rng.u64(..))
     }

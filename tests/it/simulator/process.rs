@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::ClientId;
 use leasehold::internals::schedule::{
     BATCHES_IN_FLIGHT, Batch, Departure, Key, Loss, RELEASES_IN_FLIGHT, Schedule,
 };
@@ -13,7 +14,6 @@ use leasehold::internals::signal::Signal;
 use leasehold::store::{Outcome, Renewed};
 use leasehold::term::Instant;
 use leasehold::{Error, ErrorKind, Holder, Name, Reason, Token};
-use uuid::Uuid;
 
 use super::ledger::Promise;
 use super::network::{Body, Reply};
@@ -29,7 +29,7 @@ pub(super) struct Process {
     pub(super) id: usize,
     /// Counts its crashes: what was meant for an earlier life is lost.
     pub(super) life: u32,
-    pub(super) client: Uuid,
+    pub(super) client: ClientId,
     pub(super) claims: u64,
     pub(super) schedule: Schedule,
     pub(super) slots: Vec<Slot>,
@@ -70,7 +70,7 @@ impl Process {
         Self {
             id,
             life,
-            client: Uuid::from_u128(stage.rng.u128(..)),
+            client: ClientId::from_u128(stage.rng.u128(..)),
             claims: 0,
             schedule: Schedule::new(stage.rng.u64(..)),
             slots,

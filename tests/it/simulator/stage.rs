@@ -4,9 +4,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold::ClientId;
 use leasehold::term::Instant;
 use leasehold::{Holder, Name};
-use uuid::Uuid;
 
 use super::ledger::{Guard, Ledger, Promise};
 use super::network::{Outage, Reply, Request};
@@ -255,7 +255,7 @@ impl Stage {
 
     /// A client has found out, by a reply that was made then, that the server's clock stepped: from now on its leases end
     /// in time again.
-    pub(super) fn step_was_found(&mut self, client: Uuid, read_at: Real) {
+    pub(super) fn step_was_found(&mut self, client: ClientId, read_at: Real) {
         self.ledger.has_taken_off |= self.ledger.faults.contains_key("server clock back");
         let stepped = &mut self.ledger.stepped;
         stepped.retain(|holder, at| holder.client() != client || *at > read_at);

@@ -33,7 +33,7 @@ fn name(text: &str) -> Name {
 
 /// A claim by a holder of its own.
 fn claim(text: &str, ttl: Duration) -> Claim {
-    let holder = Holder::draw(uuid::Uuid::new_v4()).expect("random bits");
+    let holder = Holder::draw(leasehold::ClientId::draw()).expect("random bits");
     let info = Info::here(Some("test")).expect("a valid label");
     Claim::new(name(text), holder, ttl, Arc::new(info))
 }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::BoxFuture;
+use leasehold::ClientId;
 use leasehold::store::memory::Memory;
 use leasehold::store::{
     Answer, Claim, Error, ErrorKind, Held, Holder, Name, Notice, Notices, Release, Store,
 };
-use uuid::Uuid;
 
 use crate::harness::forward::forward;
 
@@ -142,7 +142,7 @@ impl Store for Spy {
     fn leave<'a>(
         &'a self,
         name: &'a Name,
-        client: Uuid,
+        client: ClientId,
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
@@ -187,11 +187,11 @@ impl Notices for Overheard {
         self.notices.unfollow(name);
     }
 
-    fn follow_turns(&self, name: &Name, client: Uuid) {
+    fn follow_turns(&self, name: &Name, client: ClientId) {
         self.notices.follow_turns(name, client);
     }
 
-    fn unfollow_turns(&self, name: &Name, client: Uuid) {
+    fn unfollow_turns(&self, name: &Name, client: ClientId) {
         self.notices.unfollow_turns(name, client);
     }
 

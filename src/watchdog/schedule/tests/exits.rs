@@ -195,7 +195,10 @@ fn a_closing_schedule_takes_no_claims_in() {
     ] {
         let mut bench = Bench::new();
         close(&mut bench.schedule);
-        let (name, holder) = (Name::new("n").expect("valid"), Holder::new(Uuid::nil(), 1));
+        let (name, holder) = (
+            Name::new("n").expect("valid"),
+            Holder::new(ClientId::from_u128(0), 1),
+        );
         let signal = Arc::new(Signal::new(START));
         let timing = bench.timing;
         let enrolled = bench
