@@ -196,7 +196,7 @@ impl Lease {
     /// # Cancel safety
     /// Dropping it changes nothing.
     pub async fn renewed_past(&self, deadline: Instant) -> Option<Term> {
-        let deadline = self.enrollment.moved_past(deadline).await.ok()?;
+        let deadline = self.enrollment.signal().moved_past(deadline).await.ok()?;
         Some(self.timing.term_until(deadline))
     }
 

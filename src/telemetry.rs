@@ -40,8 +40,8 @@ pub(crate) enum Event {
     Woke { late: Duration },
     /// The server's clock stepped.
     ClockJumped { kind: &'static str, by: Duration },
-    /// Code of the user's, run by a cancellation, panicked.
-    WakerPanicked { name: String },
+    /// Code of the user's panicked that was woken by a lease, or by the end of a shutdown.
+    WakerPanicked { name: Option<String> },
 }
 
 /// How a batch of renewals went.
@@ -73,7 +73,7 @@ impl Event {
             Self::Woke { late } => histogram!("leasehold_watchdog_lag_seconds").record(late),
             Self::ClockJumped { kind, by } => clock_jumped(kind, by),
             Self::WakerPanicked { name } => {
-                tracing::error!(lease = name, "code woken by the loss of a lease panicked");
+                tracing::error!(lease = name, "code that the watchdog woke panicked");
             }
         }
     }

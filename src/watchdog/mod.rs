@@ -24,13 +24,14 @@ mod server_time;
 pub mod signal;
 mod task;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use self::schedule::{Key, Limits, Loss, Schedule};
+use self::schedule::{Awaited, Key, Limits, Loss, Schedule};
 use self::signal::{Reason, Signal};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
@@ -56,8 +57,8 @@ pub(crate) struct Shared {
     clock: Arc<dyn Clock>,
     /// Wakes the loop.
     wake: Notify,
-    /// Wakes whoever waits for a renewal, a loss or an exit: all of them, after each turn that had one.
-    moved: Notify,
+    /// Wakes those who wait for the end of a shutdown.
+    emptied: Notify,
     reporter: Reporter,
     origin: Origin,
     is_dead: AtomicBool,
@@ -80,7 +81,7 @@ impl Watchdog {
             schedule: Mutex::new(Schedule::new(fastrand::u64(..))),
             clock: store.clock(),
             wake: Notify::new(),
-            moved: Notify::new(),
+            emptied: Notify::new(),
             reporter: Reporter::start(group)?,
             origin,
             is_dead: AtomicBool::new(false),
@@ -147,12 +148,12 @@ impl Watchdog {
         self.shared.wake.notify_one();
         let ends_at = self.shared.clock.now().after(limit);
         loop {
-            let moved = self.shared.moved.notified();
+            let emptied = self.shared.emptied.notified();
             if self.shared.schedule().is_empty() {
                 return true;
             }
             tokio::select! {
-                () = moved => {}
+                () = emptied => {}
                 () = self.shared.clock.sleep_until(ends_at) => return false,
             }
         }
@@ -192,27 +193,43 @@ impl Shared {
         self.tell(found.into_iter().collect());
     }
 
-    /// Tells the holders, whatever the code that they wake does.
+    /// Tells the holders.
     fn tell(&self, losses: Vec<Loss>) {
-        let had_losses = !losses.is_empty();
         for loss in losses {
-            let cancel = std::panic::AssertUnwindSafe(|| loss.signal.cancel());
-            let is_panic = std::panic::catch_unwind(cancel).is_err();
-            let name = loss.name.as_str().to_owned();
-            if is_panic {
-                self.reporter
-                    .send(Event::WakerPanicked { name: name.clone() });
-            }
+            self.wake_users(&loss.name, || loss.signal.cancel());
             if let Some(deadline) = loss.deadline {
                 self.reporter.send(Event::Lost {
-                    name,
+                    name: loss.name.as_str().to_owned(),
                     reason: loss.reason.as_str(),
                     overrun: self.clock.now().since(deadline),
                 });
             }
         }
-        if had_losses {
-            self.moved.notify_waiters();
+    }
+
+    /// Wakes those who wait for a renewal of these.
+    fn tell_renewed(&self, renewed: Vec<Awaited>) {
+        for Awaited { name, signal } in renewed {
+            self.wake_users(&name, || signal.wake());
+        }
+    }
+
+    /// Wakes those who wait for the end of a shutdown, if this is the end.
+    fn tell_if_emptied(&self) {
+        let is_emptied = {
+            let schedule = self.schedule();
+            schedule.is_closing() && schedule.is_empty()
+        };
+        if is_emptied && catch_unwind(AssertUnwindSafe(|| self.emptied.notify_waiters())).is_err() {
+            self.reporter.send(Event::WakerPanicked { name: None });
+        }
+    }
+
+    /// Runs what wakes code of the user's, whatever that code does: this is the thread that all leases live by.
+    fn wake_users(&self, name: &Name, wake: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(wake)).is_err() {
+            let name = Some(name.as_str().to_owned());
+            self.reporter.send(Event::WakerPanicked { name });
         }
     }
 }
@@ -273,7 +290,7 @@ impl Enrollment {
         self.shared.tell_found(key);
         let (attempt, is_earlier) = self.shared.schedule().withdraw(key, now, keep_for, limit);
         self.shared.wake_if(is_earlier);
-        self.shared.moved.notify_waiters();
+        self.shared.tell_if_emptied();
         Some(Withdrawal {
             shared: self.shared.clone(),
             ticket: (key, attempt?),
@@ -287,7 +304,7 @@ impl Enrollment {
             self.shared.tell_found(key);
             let is_earlier = self.shared.schedule().leave(key, now, keep_for);
             self.shared.wake_if(is_earlier);
-            self.shared.moved.notify_waiters();
+            self.shared.tell_if_emptied();
         }
     }
 
@@ -314,18 +331,6 @@ impl Enrollment {
     /// The clock of the lease.
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.shared.clock
-    }
-
-    /// Waits until the deadline is past `deadline`, by a renewal or by a loss.
-    pub(crate) async fn moved_past(&self, deadline: Instant) -> Result<Instant, Reason> {
-        loop {
-            let moved = self.shared.moved.notified();
-            let current = self.signal.deadline()?;
-            if current > deadline {
-                return Ok(current);
-            }
-            moved.await;
-        }
     }
 
     pub(crate) fn report(&self, event: Event) {
@@ -362,6 +367,6 @@ impl Withdrawal {
             .schedule()
             .settle_release(self.ticket, is_clear, now);
         self.shared.wake_if(is_earlier);
-        self.shared.moved.notify_waiters();
+        self.shared.tell_if_emptied();
     }
 }

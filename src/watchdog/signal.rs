@@ -1,10 +1,12 @@
 //! What the watchdog and a lease share: one number that says until when the lease counts, or why it ended; when the work
-//! last showed progress; and the token that cancels the holder.
+//! last showed progress; the token that cancels the holder, and what wakes those who wait for a renewal.
 //!
 //! # Invariants
 //! 1. A loss is final: once the number names a reason, no renewal changes it.
 //! 2. Whoever sees the deadline pass first writes the loss, be it the watchdog or a `check()`. So a renewal that is
 //!    confirmed after a `check()` said no cannot make the next one say yes.
+//! 3. What wakes runs code of the user's. So [`Signal::cancel`] and [`Signal::wake`] are called without any lock, and
+//!    their caller catches the panics.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,6 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::term::Instant;
@@ -92,9 +95,19 @@ pub struct Signal {
     /// The token that was asked for first, which is its owner's alone. Most leases have no other: a token for us and one
     /// below it for the holder would take two thirds of what a lease takes.
     given: OnceLock<CancellationToken>,
-    /// Ours, made when it is needed: cancelled by nobody else. Tokens asked for later hang below it.
-    own: OnceLock<CancellationToken>,
+    /// Made when it is needed, in one place of its own, since most leases need none of it.
+    own: OnceLock<Box<Own>>,
     is_told: AtomicBool,
+}
+
+/// What a lease has on demand.
+#[derive(Debug, Default)]
+struct Own {
+    /// Cancelled by nobody else. Tokens asked for later hang below it.
+    token: CancellationToken,
+    /// Wakes those who wait for a later deadline. Apart from the token, so that a waker of theirs that panics hides no
+    /// loss.
+    moved: Notify,
 }
 
 /// Deadlines are later than a few nanoseconds after boot, so small numbers are free for other meanings.
@@ -173,19 +186,56 @@ impl Signal {
     /// Tells the holder. A loss must have been written before.
     ///
     /// # Panics
-    /// If code does that a token wakes; all tokens are cancelled first.
+    /// If code does that is woken; all tokens are cancelled first.
     pub fn cancel(&self) {
         self.is_told.store(true, Ordering::Relaxed);
-        // Whoever makes a token now and does not see that yet is seen below.
+        // Whoever makes a token now and does not see that is seen below.
         fence(Ordering::SeqCst);
-        let cancel = |token: &OnceLock<CancellationToken>| {
-            let cancel = || token.get().map(CancellationToken::cancel);
-            catch_unwind(AssertUnwindSafe(cancel))
-        };
-        // Ours last: who awaits the loss through it finds the holder's token cancelled.
-        let cancelled = [cancel(&self.given), cancel(&self.own)];
-        if let Some(panic) = cancelled.into_iter().find_map(Result::err) {
+        let given = || self.given.get().map(CancellationToken::cancel);
+        let own = || self.own.get().map(|own| own.token.cancel());
+        let moved = || self.own.get().map(|own| own.moved.notify_waiters());
+        // Ours after the holder's: who awaits the loss through it finds the holder's token cancelled.
+        let woken = [
+            catch_unwind(AssertUnwindSafe(given)),
+            catch_unwind(AssertUnwindSafe(own)),
+            catch_unwind(AssertUnwindSafe(moved)),
+        ];
+        if let Some(panic) = woken.into_iter().find_map(Result::err) {
             resume_unwind(panic);
+        }
+    }
+
+    /// Whether somebody may wait for a renewal. To be asked after the deadline was moved.
+    pub fn has_waiters(&self) -> bool {
+        // Whoever begins to wait now and is not seen here sees the new deadline.
+        fence(Ordering::SeqCst);
+        self.own.get().is_some()
+    }
+
+    /// Wakes those who wait for a renewal.
+    ///
+    /// # Panics
+    /// If code does that is woken.
+    pub fn wake(&self) {
+        if let Some(own) = self.own.get() {
+            own.moved.notify_waiters();
+        }
+    }
+
+    /// Waits until the deadline is past `deadline`, by a renewal, or the holder was told of the loss.
+    ///
+    /// # Errors
+    /// The reason of the loss.
+    pub async fn moved_past(&self, deadline: Instant) -> Result<Instant, Reason> {
+        let own = self.own();
+        loop {
+            let moved = own.moved.notified();
+            fence(Ordering::SeqCst);
+            let current = self.deadline()?;
+            if current > deadline {
+                return Ok(current);
+            }
+            moved.await;
         }
     }
 
@@ -211,9 +261,13 @@ impl Signal {
 
     /// A token that only a loss cancels.
     pub fn token(&self) -> &CancellationToken {
-        let own = self.own.get_or_init(CancellationToken::new);
-        self.cancel_if_told(own);
-        own
+        let own = self.own();
+        self.cancel_if_told(&own.token);
+        &own.token
+    }
+
+    fn own(&self) -> &Own {
+        self.own.get_or_init(Box::default)
     }
 
     fn cancel_if_told(&self, token: &CancellationToken) {

@@ -49,7 +49,7 @@ impl Drop for Obituary<'_> {
         self.0.is_dead.store(true, Ordering::Release);
         let losses = self.0.schedule().close(Reason::WatchdogDied);
         self.0.tell(losses);
-        self.0.moved.notify_waiters();
+        self.0.tell_if_emptied();
     }
 }
 
@@ -162,7 +162,7 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     };
     shared.tell(settled.losses);
     shared.reporter.send(Event::Renewed(event));
-    shared.moved.notify_waiters();
+    shared.tell_renewed(settled.wakes);
 }
 
 async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, departure: Departure) {
@@ -185,7 +185,7 @@ async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, departure: Departur
     let is_clear = matches!(answer, Some(Ok(_)));
     shared.schedule().settle_release(ticket, is_clear, now);
     shared.reporter.send(Event::Released { outcome });
-    shared.moved.notify_waiters();
+    shared.tell_if_emptied();
 }
 
 /// The answer, unless it takes longer than the store promised, or the store panics: then what was asked is as open as

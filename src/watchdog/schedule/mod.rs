@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use slab::Slab;
 
+pub use self::settle::Awaited;
 #[cfg(feature = "internals")]
 pub use self::settle::Settled;
 #[cfg(feature = "internals")]

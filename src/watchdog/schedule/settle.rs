@@ -2,20 +2,24 @@
 
 use std::collections::HashSet;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Batch, Key, Loss, Phase, Schedule};
 use crate::error::Error;
+use crate::name::Name;
 use crate::store::{Outcome, Renewed};
 use crate::term::Instant;
 use crate::watchdog::server_time::{Finding, Reading};
-use crate::watchdog::signal::Reason;
+use crate::watchdog::signal::{Reason, Signal};
 
 /// How a batch went.
 #[derive(Debug, Default)]
 pub struct Settled {
     /// Leases that the store refused to renew.
     pub losses: Vec<Loss>,
+    /// Leases that were renewed while somebody may wait for that.
+    pub wakes: Vec<Awaited>,
     /// How many were renewed.
     pub renewed: u64,
     /// How many got no answer.
@@ -26,6 +30,15 @@ pub struct Settled {
     pub least_left: Option<f64>,
     /// Which way the server's clock stepped, and by how much.
     pub step: Option<(&'static str, Duration)>,
+}
+
+/// A lease whose renewal somebody may wait for.
+#[derive(Debug)]
+pub struct Awaited {
+    /// What is held.
+    pub name: Name,
+    /// Through which they are woken.
+    pub signal: Arc<Signal>,
 }
 
 impl Schedule {
@@ -162,6 +175,12 @@ impl Schedule {
         let left = hold.deadline.since(now).as_secs_f64() / entry.timing.ttl().as_secs_f64();
         settled.least_left = Some(settled.least_left.map_or(left, |least| least.min(left)));
         settled.renewed += 1;
+        if entry.signal.has_waiters() {
+            settled.wakes.push(Awaited {
+                name: entry.name.clone(),
+                signal: entry.signal.clone(),
+            });
+        }
         hold.deadline = term.deadline();
         hold.renew_at = term.renew_at(false, self.random.u16(..));
         self.renewals.insert((hold.renew_at, key));

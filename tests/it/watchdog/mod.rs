@@ -7,6 +7,7 @@ mod stores;
 mod threads;
 mod told;
 mod unruly;
+mod wakers;
 
 use std::time::Duration;
 

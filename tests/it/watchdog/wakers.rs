@@ -1,0 +1,73 @@
+//! What a renewal and a loss wake, and what the woken code may do to the watchdog.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
+
+use leasehold::Reason;
+use leasehold::clock::Instant;
+
+use super::unruly::Unruly;
+use super::{LIMIT, TTL, client, held, renewed};
+use crate::harness::wait::{lost, until};
+
+/// Panics, as the waker of an event loop that has ended may.
+struct Gone;
+
+impl Wake for Gone {
+    fn wake(self: Arc<Self>) {
+        panic!("the event loop is gone, as it was told");
+    }
+}
+
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_waker_that_panics_ends_no_lease_but_its_own() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    let doomed = client.claim("doomed").max_hold(TTL).acquire().await;
+    let (doomed, other) = (doomed.unwrap(), held(&client, "other").await);
+    let gone = Waker::from(Arc::new(Gone));
+    let mut context = Context::from_waker(&gone);
+    // One is woken by the first renewal, the other by the loss.
+    let first = doomed.term().expect("held").deadline();
+    let mut moved = Box::pin(doomed.renewed_past(first));
+    assert!(moved.as_mut().poll(&mut context).is_pending());
+    let is_renewed = async || (doomed.term()?.deadline() > first).then_some(());
+    until("the first renewal", is_renewed).await;
+    let mut ended = Box::pin(doomed.renewed_past(Instant::FAR_FUTURE));
+    assert!(ended.as_mut().poll(&mut context).is_pending());
+    assert_eq!(lost(&doomed).await, Reason::MaxHold);
+    renewed(&other, 2).await;
+    held(&client, "another").await.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_renewal_wakes_only_those_who_wait_for_this_lease() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    let long = client.claim("long").ttl(LIMIT * 2).acquire().await.unwrap();
+    let count = Arc::new(Counting::default());
+    let waker = Waker::from(count.clone());
+    let mut moved = pin!(long.renewed_past(long.term().expect("held").deadline()));
+    let is_pending = moved
+        .as_mut()
+        .poll(&mut Context::from_waker(&waker))
+        .is_pending();
+    assert!(is_pending);
+    let short = held(&client, "short").await;
+    renewed(&short, 2).await;
+    short.release().await;
+    drop(held(&client, "dropped").await);
+    assert_eq!(count.0.load(Ordering::SeqCst), 0, "nothing of it has moved");
+}
