@@ -216,10 +216,7 @@ impl Shared {
 
     /// Wakes those who wait for the end of a shutdown, if this is the end.
     fn tell_if_emptied(&self) {
-        let is_emptied = {
-            let schedule = self.schedule();
-            schedule.is_closing() && schedule.is_empty()
-        };
+        let is_emptied = self.schedule().is_done();
         if is_emptied && catch_unwind(AssertUnwindSafe(|| self.emptied.notify_waiters())).is_err() {
             self.reporter.send(Event::WakerPanicked { name: None });
         }
@@ -273,8 +270,8 @@ impl Enrollment {
     /// The reason, if the client ended all leases meanwhile, or too little is left of the term.
     pub(crate) fn hold(&self, term: Term) -> Result<(), Reason> {
         let now = self.shared.clock.now();
-        let is_earlier = self.shared.schedule().hold(self.key(), term, now)?;
-        self.shared.wake_if(is_earlier);
+        let must_wake = self.shared.schedule().hold(self.key(), term, now)?;
+        self.shared.wake_if(must_wake);
         Ok(())
     }
 
@@ -288,8 +285,8 @@ impl Enrollment {
         let key = self.key.take()?;
         let now = self.shared.clock.now();
         self.shared.tell_found(key);
-        let (attempt, is_earlier) = self.shared.schedule().withdraw(key, now, keep_for, limit);
-        self.shared.wake_if(is_earlier);
+        let (attempt, must_wake) = self.shared.schedule().withdraw(key, now, keep_for, limit);
+        self.shared.wake_if(must_wake);
         self.shared.tell_if_emptied();
         Some(Withdrawal {
             shared: self.shared.clone(),
@@ -302,8 +299,8 @@ impl Enrollment {
         if let Some(key) = self.key.take() {
             let now = self.shared.clock.now();
             self.shared.tell_found(key);
-            let is_earlier = self.shared.schedule().leave(key, now, keep_for);
-            self.shared.wake_if(is_earlier);
+            let must_wake = self.shared.schedule().leave(key, now, keep_for);
+            self.shared.wake_if(must_wake);
             self.shared.tell_if_emptied();
         }
     }
@@ -362,11 +359,11 @@ impl Withdrawal {
     /// Reports the answer: `is_clear` if the store said what it did.
     pub(crate) fn settle(self, is_clear: bool) {
         let now = self.shared.clock.now();
-        let is_earlier = self
+        let must_wake = self
             .shared
             .schedule()
             .settle_release(self.ticket, is_clear, now);
-        self.shared.wake_if(is_earlier);
+        self.shared.wake_if(must_wake);
         self.shared.tell_if_emptied();
     }
 }

@@ -128,8 +128,7 @@ impl Keeper {
     }
 
     fn is_done(&self) -> bool {
-        let schedule = self.shared.schedule();
-        schedule.is_closing() && schedule.is_empty() && self.batches.is_empty()
+        self.shared.schedule().is_done() && self.batches.is_empty()
     }
 }
 

@@ -88,16 +88,16 @@ impl Schedule {
         self.ends.insert((hold.ends_at, key));
         self.renewals.insert((hold.renew_at, key));
         entry.phase = Phase::Held(hold);
-        Ok(self.is_earlier(armed))
+        Ok(self.must_wake(armed))
     }
 
     /// The guard is gone: its release is left to the loop. Answers whether the loop has to be woken.
     pub fn leave(&mut self, key: Key, now: Instant, keep_for: Option<Duration>) -> bool {
         if !self.end_enrollment(key, keep_for) {
-            return false;
+            return self.must_wake(Instant::FAR_FUTURE);
         }
         self.release_at(key, now);
-        self.is_earlier(now)
+        self.must_wake(now)
     }
 
     /// The guard releases by itself: the attempt to report to [`settle_release`](Self::settle_release), unless there is
@@ -111,7 +111,7 @@ impl Schedule {
         limit: Duration,
     ) -> (Option<u64>, bool) {
         if !self.end_enrollment(key, keep_for) {
-            return (None, false);
+            return (None, self.must_wake(Instant::FAR_FUTURE));
         }
         let attempt = self.next_attempt();
         let takes_over_at = now.after(limit);
@@ -119,7 +119,7 @@ impl Schedule {
         if let Phase::Leaving(leave) = &mut self.entries[key].phase {
             leave.attempt = Some(attempt);
         }
-        (Some(attempt), self.is_earlier(takes_over_at))
+        (Some(attempt), self.must_wake(takes_over_at))
     }
 
     /// Takes an entry out of the renewals. Answers whether something is left to release; if not, it is gone.

@@ -173,8 +173,10 @@ impl Schedule {
         self.asleep_until
     }
 
-    pub(super) fn is_earlier(&self, armed: Instant) -> bool {
-        armed < self.asleep_until
+    /// Whether the loop has to be woken, now that something was armed for this moment, or something ended: to do it
+    /// before it would wake by itself, or to see that nothing is left to do, ever.
+    pub(super) fn must_wake(&self, armed: Instant) -> bool {
+        armed < self.asleep_until || self.is_done()
     }
 
     /// Ends a lease that is held or claimed; nothing if it has ended already.
@@ -219,14 +221,14 @@ impl Schedule {
         self.is_closing = true;
     }
 
-    /// Whether no more claims are taken in.
-    pub const fn is_closing(&self) -> bool {
-        self.is_closing
-    }
-
     /// Whether there is nothing to renew, to release, or to wait for.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Whether there will never be anything to do again.
+    pub fn is_done(&self) -> bool {
+        self.is_closing && self.is_empty()
     }
 
     pub(super) fn next_attempt(&mut self) -> u64 {

@@ -205,7 +205,7 @@ impl Schedule {
         }
     }
 
-    /// Takes the answer to a release in: `is_clear` if the store said what it did.
+    /// Takes the answer to a release in: `is_clear` if the store said what it did. Answers whether the loop has to be woken.
     pub fn settle_release(&mut self, ticket: (Key, u64), is_clear: bool, now: Instant) -> bool {
         if !self.is_waiting_for(ticket) {
             return false;
@@ -227,11 +227,11 @@ impl Schedule {
         match next {
             Some(at) => {
                 self.release_at(key, at);
-                self.is_earlier(at)
+                self.must_wake(at)
             }
             None => {
                 self.entries.remove(key);
-                false
+                self.must_wake(Instant::FAR_FUTURE)
             }
         }
     }

@@ -1,13 +1,15 @@
 //! The watchdog's thread, when it does not start and when it dies.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use leasehold::{ErrorKind, Reason};
+use leasehold::store::{Eviction, Store};
+use leasehold::{Client, ErrorKind, Lease, Reason};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::unruly::Unruly;
-use super::{alone, client, held};
-use crate::harness::wait::lost;
+use super::{LIMIT, alone, client, held, runtime};
+use crate::harness::wait::{lost, until};
 
 /// Lets this process map only so much more memory; a thread needs two megabytes for its stack.
 fn leave_memory(more: Option<u64>) {
@@ -70,4 +72,70 @@ async fn a_connection_that_panics_fails_the_acquire_and_not_the_client() {
     let error = client.try_acquire("a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     held(&client, "a").await.check().unwrap();
+}
+
+/// A client and a lease of it that an operator has taken away.
+async fn refused(store: &Unruly) -> (Client, Lease) {
+    let client = client(store).await;
+    let lease = held(&client, "a").await;
+    store
+        .evict(lease.name(), Eviction::Now, LIMIT)
+        .await
+        .unwrap();
+    assert_eq!(lost(&lease).await, Reason::Refused);
+    (client, lease)
+}
+
+/// Waits until no watchdog of this process lives.
+async fn until_no_watchdog_lives() {
+    let none_lives = async || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+        // The kernel keeps fifteen letters.
+        let is_watchdog = |name: &String| name.trim_end() == "leasehold-watch";
+        (!names.flatten().any(|name| is_watchdog(&name))).then_some(())
+    };
+    until("the end of the watchdog's thread", none_lives).await;
+}
+
+/// Gives the loop time to see that its client is gone, and to sleep on. Were this too short, the test would only see less.
+async fn until_asleep() {
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+#[test]
+fn the_thread_ends_after_the_guard_of_a_refused_lease() {
+    alone(
+        "watchdog::threads::the_thread_ends_after_the_guard_of_a_refused_lease",
+        || {
+            runtime().block_on(async {
+                let (client, dropped) = refused(&Unruly::new()).await;
+                drop(client);
+                until_asleep().await;
+                drop(dropped);
+                until_no_watchdog_lives().await;
+                let (client, released) = refused(&Unruly::new()).await;
+                drop(client);
+                until_asleep().await;
+                released.release().await;
+                until_no_watchdog_lives().await;
+            });
+        },
+    );
+}
+
+#[test]
+fn the_thread_ends_after_the_last_guard_of_a_client_that_was_shut_down() {
+    alone(
+        "watchdog::threads::the_thread_ends_after_the_last_guard_of_a_client_that_was_shut_down",
+        || {
+            runtime().block_on(async {
+                let (client, refused) = refused(&Unruly::new()).await;
+                assert!(!client.shutdown(Duration::from_millis(50)).await);
+                drop(refused);
+                until_no_watchdog_lives().await;
+                assert!(client.shutdown(LIMIT).await);
+            });
+        },
+    );
 }
