@@ -14,9 +14,10 @@ use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::{Release, Store, limit};
 use crate::telemetry::{self, Event};
-use crate::term::{self, Instant, Term, Timing};
+use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
 use crate::watchdog::Enrollment;
+use crate::watchdog::schedule::Departure;
 
 pub use crate::watchdog::signal::Reason;
 
@@ -229,8 +230,9 @@ impl Lease {
         self.end(None).await
     }
 
-    /// Gives the lease up, but lets the name stay taken for `rest` yet: so a short job does not run twice when the clocks
-    /// of two machines differ.
+    /// Gives the lease up, but lets the name stay taken for `rest` more: so a short job does not run twice when the clocks
+    /// of two machines differ. A lease that was lost before, by an eviction for example, keeps nothing: the name is not its
+    /// any more.
     ///
     /// # Cancel safety
     /// As [`release`](Self::release).
@@ -243,20 +245,25 @@ impl Lease {
             return Ending::Unknown;
         }
         let group = self.enrollment.group();
-        let limit = term::request_limit(self.timing.ttl());
-        let at_most = limit::at_most(limit);
         let was_held = self.enrollment.signal().check(self.clock().now()).is_ok();
         if was_held {
             let held_for = self.clock().now().since(self.held_since);
             telemetry::left(group, held_for);
         }
         // Withdrawn first: no renewal may follow the release.
-        let ending = match self.enrollment.withdraw(keep_for, at_most) {
+        let ending = match self.enrollment.withdraw(keep_for) {
             None => Ending::AlreadyLost,
             Some(withdrawal) => {
+                let Departure {
+                    name,
+                    holder,
+                    keep_for,
+                    limit,
+                    ..
+                } = withdrawal.departure();
                 let clock = self.clock();
-                let given_up = clock.nap_until(clock.now().after(at_most));
-                let releasing = self.store.release(&self.name, self.holder, keep_for, limit);
+                let given_up = clock.nap_until(clock.now().after(limit::at_most(*limit)));
+                let releasing = self.store.release(name, *holder, *keep_for, *limit);
                 let answer = limit::within(given_up, releasing).await;
                 withdrawal.settle(matches!(answer, Some(Ok(_))));
                 match answer {

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use self::schedule::{Awaited, Key, Limits, Loss, Schedule};
+use self::schedule::{Awaited, Departure, Key, Limits, Loss, Schedule};
 use self::signal::{Reason, Signal};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
@@ -276,21 +276,17 @@ impl Enrollment {
     }
 
     /// Ends the enrollment before its release is sent by the caller. `None`: there is nothing to release. The loop sends
-    /// it should the report not come within `limit`.
-    pub(crate) fn withdraw(
-        &mut self,
-        keep_for: Option<Duration>,
-        limit: Duration,
-    ) -> Option<Withdrawal> {
+    /// it should the report not come in time.
+    pub(crate) fn withdraw(&mut self, keep_for: Option<Duration>) -> Option<Withdrawal> {
         let key = self.key.take()?;
         let now = self.shared.clock.now();
         self.shared.tell_found(key);
-        let (attempt, must_wake) = self.shared.schedule().withdraw(key, now, keep_for, limit);
+        let (departure, must_wake) = self.shared.schedule().withdraw(key, now, keep_for);
         self.shared.wake_if(must_wake);
         self.shared.tell_if_emptied();
         Some(Withdrawal {
             shared: self.shared.clone(),
-            ticket: (key, attempt?),
+            departure: departure?,
         })
     }
 
@@ -352,17 +348,20 @@ impl Drop for Enrollment {
 #[must_use = "without a report the loop sends the release once more"]
 pub(crate) struct Withdrawal {
     shared: Arc<Shared>,
-    ticket: (Key, u64),
+    departure: Departure,
 }
 
 impl Withdrawal {
+    /// What is to be sent.
+    pub(crate) const fn departure(&self) -> &Departure {
+        &self.departure
+    }
+
     /// Reports the answer: `is_clear` if the store said what it did.
     pub(crate) fn settle(self, is_clear: bool) {
         let now = self.shared.clock.now();
-        let must_wake = self
-            .shared
-            .schedule()
-            .settle_release(self.ticket, is_clear, now);
+        let ticket = self.departure.ticket;
+        let must_wake = self.shared.schedule().settle_release(ticket, is_clear, now);
         self.shared.wake_if(must_wake);
         self.shared.tell_if_emptied();
     }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bounds, Entry, Hold, Key, Leave, Limits, Phase, Schedule};
+use super::{Bounds, Departure, Entry, Hold, Key, Leave, Limits, Phase, Schedule};
 use crate::holder::Holder;
 use crate::name::Name;
+use crate::store::limit;
 use crate::term::{Instant, Term, Timing};
 use crate::watchdog::doubtful::Doubt;
 use crate::watchdog::signal::{Reason, Signal};
@@ -100,26 +101,22 @@ impl Schedule {
         self.must_wake(now)
     }
 
-    /// The guard releases by itself: the attempt to report to [`settle_release`](Self::settle_release), unless there is
-    /// nothing to release. Should the report not come within `limit`, the loop takes over. Also answers whether the loop
+    /// The guard releases by itself: what it is to send and to report to [`settle_release`](Self::settle_release), unless
+    /// there is nothing to release. Should the report not come in time, the loop takes over. Also answers whether the loop
     /// has to be woken.
     pub fn withdraw(
         &mut self,
         key: Key,
         now: Instant,
         keep_for: Option<Duration>,
-        limit: Duration,
-    ) -> (Option<u64>, bool) {
+    ) -> (Option<Departure>, bool) {
         if !self.end_enrollment(key, keep_for) {
             return (None, self.must_wake(Instant::FAR_FUTURE));
         }
-        let attempt = self.next_attempt();
-        let takes_over_at = now.after(limit);
+        let departure = self.depart(key);
+        let takes_over_at = now.after(limit::at_most(departure.limit));
         self.release_at(key, takes_over_at);
-        if let Phase::Leaving(leave) = &mut self.entries[key].phase {
-            leave.attempt = Some(attempt);
-        }
-        (Some(attempt), self.must_wake(takes_over_at))
+        (Some(departure), self.must_wake(takes_over_at))
     }
 
     /// Takes an entry out of the renewals. Answers whether something is left to release; if not, it is gone.

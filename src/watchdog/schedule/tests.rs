@@ -242,11 +242,9 @@ fn a_reply_to_a_former_lease_does_not_touch_the_one_in_its_place() {
     let mut bench = Bench::new();
     let (key, _signal) = bench.held(START);
     let old = bench.batch(at(10_000));
-    let (attempt, _) = bench.schedule.withdraw(key, at(10_001), None, ms(100));
-    let attempt = attempt.expect("something to release");
-    bench
-        .schedule
-        .settle_release((key, attempt), true, at(10_002));
+    let (departure, _) = bench.schedule.withdraw(key, at(10_001), None);
+    let ticket = departure.expect("something to release").ticket;
+    bench.schedule.settle_release(ticket, true, at(10_002));
     let (reused, signal) = bench.held(at(10_003));
     assert_eq!(reused, key, "the place is used again");
     let before = signal.deadline();

@@ -203,20 +203,25 @@ impl Schedule {
             && at <= now
         {
             self.releases.pop_first();
-            let attempt = self.next_attempt();
-            let entry = &mut self.entries[key];
-            let Phase::Leaving(leave) = &mut entry.phase else {
-                unreachable!("only what leaves stands in `releases`");
-            };
-            leave.attempt = Some(attempt);
-            departures.push(Departure {
-                ticket: (key, attempt),
-                name: entry.name.clone(),
-                holder: entry.holder,
-                keep_for: leave.keep_for,
-                limit: term::request_limit(entry.timing.ttl()),
-            });
+            departures.push(self.depart(key));
         }
         departures
+    }
+
+    /// What is to be sent for an entry that leaves, as its next attempt.
+    pub(super) fn depart(&mut self, key: Key) -> Departure {
+        let attempt = self.next_attempt();
+        let entry = &mut self.entries[key];
+        let Phase::Leaving(leave) = &mut entry.phase else {
+            unreachable!("only what leaves is released");
+        };
+        leave.attempt = Some(attempt);
+        Departure {
+            ticket: (key, attempt),
+            name: entry.name.clone(),
+            holder: entry.holder,
+            keep_for: leave.keep_for,
+            limit: term::request_limit(entry.timing.ttl()),
+        }
     }
 }

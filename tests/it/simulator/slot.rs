@@ -186,20 +186,18 @@ impl Process {
         let ttl = self.slots[slot].timing.ttl();
         let limit = request_limit(ttl);
         let keep_for = (stage.rng.u8(..6) == 0).then_some(ttl / 4);
-        let body = self.slots[slot].release_body(keep_for);
-        let ticket = if stage.plan.has(Bug::WithdrawAfterRelease) {
-            None
+        let (ticket, keep_for) = if stage.plan.has(Bug::WithdrawAfterRelease) {
+            (None, keep_for)
         } else {
-            let (attempt, is_earlier) =
-                self.schedule
-                    .withdraw(enrolled.key, now, keep_for, limit * 3 / 2);
-            self.wake_if(stage, is_earlier);
-            let Some(attempt) = attempt else {
+            let (departure, must_wake) = self.schedule.withdraw(enrolled.key, now, keep_for);
+            self.wake_if(stage, must_wake);
+            let Some(departure) = departure else {
                 self.again(stage, slot);
                 return;
             };
-            Some((enrolled.key, attempt))
+            (Some(departure.ticket), departure.keep_for)
         };
+        let body = self.slots[slot].release_body(keep_for);
         let version = self.slots[slot].version + 1;
         let call = self.call(stage, Call::Farewell { slot, version }, &body, limit, 0);
         self.slots[slot].becomes(Phase::Leaving {
@@ -235,8 +233,8 @@ impl Process {
             Some(ticket) => Some(ticket),
             None => {
                 let key = enrolled.key;
-                let (attempt, _) = self.schedule.withdraw(key, now, None, Duration::ZERO);
-                attempt.map(|attempt| (key, attempt))
+                let (departure, _) = self.schedule.withdraw(key, now, None);
+                departure.map(|departure| departure.ticket)
             }
         };
         if let Some(ticket) = ticket {

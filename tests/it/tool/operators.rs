@@ -30,6 +30,19 @@ fn an_eviction_now_frees_the_name_at_once() {
 }
 
 #[test]
+fn a_run_with_a_least_hold_does_not_undo_its_eviction() {
+    let place = Place::new();
+    let options = ["--ttl", "2s", "--hold-at-least", "1h"];
+    let mut evicted = place.run(&options, "echo up > first; exec sleep 20");
+    place.mark("first");
+    let ended = place.start(place.tool(&["evict", "x"])).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(evicted.end().code, Some(79));
+    let next = place.run(&["-n"], "true").end();
+    assert_eq!(next.code, Some(0), "{next:?}");
+}
+
+#[test]
 fn nobody_to_evict_is_said_and_no_error() {
     let place = Place::new();
     let ended = place.start(place.tool(&["evict", "x"])).end();

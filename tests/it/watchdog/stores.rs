@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use leasehold::store::{Eviction, Store};
 use leasehold::{Client, Ending, ErrorKind, Name, Outage, Reason};
 use tokio::time::timeout;
 
@@ -102,6 +103,22 @@ async fn a_release_that_hangs_for_ever_is_given_up_and_sent_again() {
     assert_eq!(ending.expect("it is given up"), Ending::Unknown);
     until_free(&store, "a").await;
     assert!(client.shutdown(LIMIT).await, "nothing is left");
+}
+
+#[tokio::test]
+async fn an_evicted_holder_does_not_keep_the_name() {
+    for how in [Eviction::Marked, Eviction::Now] {
+        let store = Unruly::new();
+        let client = client(&store).await;
+        let lease = held(&client, "a").await;
+        let name = lease.name().clone();
+        store.evict(&name, how, LIMIT).await.unwrap();
+        lost(&lease).await;
+        let ending = lease.release_keeping(LIMIT * 360).await;
+        assert_eq!(ending, Ending::AlreadyLost, "{how:?}");
+        let taken = store.inspect(&name, LIMIT).await.unwrap();
+        assert!(taken.is_none(), "{how:?}: {taken:?}");
+    }
 }
 
 #[tokio::test]

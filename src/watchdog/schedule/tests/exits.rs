@@ -99,16 +99,16 @@ fn after_any_other_loss_the_release_is_sent_when_the_guard_is_gone_and_not_befor
 fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
     let mut bench = Bench::new();
     let (key, _) = bench.held(START);
-    let (attempt, is_earlier) = bench.schedule.withdraw(key, at(1), None, ms(3_000));
-    let attempt = attempt.expect("something to release");
-    assert!(is_earlier);
+    let (withdrawn, must_wake) = bench.schedule.withdraw(key, at(1), None);
+    let withdrawn = withdrawn.expect("something to release");
+    assert!(must_wake);
     assert!(bench.turn(at(3_000)).releases.is_empty());
     let departure = departure(&mut bench, at(3_001));
     // The report comes after all: it is no longer waited for.
     assert!(
         !bench
             .schedule
-            .settle_release((key, attempt), true, at(3_002))
+            .settle_release(withdrawn.ticket, true, at(3_002))
     );
     assert!(!bench.schedule.is_empty());
     bench
@@ -121,11 +121,11 @@ fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
 fn a_release_of_the_users_that_fails_soon_is_repeated_before_it_would_be_taken_over() {
     let mut bench = Bench::new();
     let (key, _) = bench.held(START);
-    let (attempt, _) = bench.schedule.withdraw(key, at(1), None, ms(3_000));
-    let attempt = attempt.expect("something to release");
+    let (withdrawn, _) = bench.schedule.withdraw(key, at(1), None);
+    let ticket = withdrawn.expect("something to release").ticket;
     assert_eq!(bench.next(), at(3_001));
-    let is_earlier = bench.schedule.settle_release((key, attempt), false, at(2));
-    assert!(is_earlier, "the loop is to be woken");
+    let must_wake = bench.schedule.settle_release(ticket, false, at(2));
+    assert!(must_wake, "the loop is to be woken");
     departure(&mut bench, at(1_002));
 }
 
@@ -154,6 +154,10 @@ fn a_lost_name_is_not_kept() {
     let key = lost_by(&mut bench, evicted);
     bench.schedule.leave(key, at(11_000), Some(ms(500)));
     assert_eq!(departure(&mut bench, at(11_000)).keep_for, None);
+    let mut bench = Bench::new();
+    let key = lost_by(&mut bench, evicted);
+    let (withdrawn, _) = bench.schedule.withdraw(key, at(11_000), Some(ms(500)));
+    assert_eq!(withdrawn.expect("something to release").keep_for, None);
 }
 
 #[test]
@@ -185,6 +189,36 @@ fn closing_tells_each_holder_once_and_waits_for_the_guards() {
             .settle_release(departure.ticket, true, at(10_003));
     }
     assert!(bench.schedule.is_empty());
+}
+
+#[test]
+fn the_loop_is_woken_to_see_that_nothing_is_left_and_not_before() {
+    let mut bench = Bench::new();
+    let key = lost_by(&mut bench, refused);
+    bench.next();
+    assert!(!bench.schedule.leave(key, at(11_000), None), "it is open");
+    let keys = [lost_by(&mut bench, refused), lost_by(&mut bench, refused)];
+    let (released, _) = bench.held(START);
+    bench.schedule.retire();
+    let (withdrawn, _) = bench.schedule.withdraw(released, at(11_000), None);
+    let ticket = withdrawn.expect("something to release").ticket;
+    assert!(!bench.schedule.is_done());
+    bench.schedule.sleep(0, 0);
+    assert!(!bench.schedule.leave(keys[0], at(11_000), None));
+    assert!(!bench.schedule.settle_release(ticket, true, at(11_000)));
+    assert!(bench.schedule.withdraw(keys[1], at(11_000), None).1);
+    assert!(bench.schedule.is_done());
+}
+
+#[test]
+fn the_loop_is_woken_by_the_last_answer_to_a_release() {
+    let mut bench = Bench::new();
+    let (key, _) = bench.held(START);
+    bench.schedule.retire();
+    let (withdrawn, _) = bench.schedule.withdraw(key, at(1), None);
+    let ticket = withdrawn.expect("something to release").ticket;
+    bench.next();
+    assert!(bench.schedule.settle_release(ticket, true, at(2)));
 }
 
 #[test]

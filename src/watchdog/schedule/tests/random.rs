@@ -66,8 +66,9 @@ impl Play {
             }
             Step::Withdraw { pick } => {
                 if let Some((key, _)) = self.guard(pick) {
-                    let (attempt, _) = self.bench.schedule.withdraw(key, self.now, None, ms(900));
-                    self.reports.extend(attempt.map(|attempt| (key, attempt)));
+                    let (departure, _) = self.bench.schedule.withdraw(key, self.now, None);
+                    self.reports
+                        .extend(departure.map(|departure| departure.ticket));
                 }
             }
             Step::Report { is_clear } => {
