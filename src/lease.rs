@@ -225,7 +225,7 @@ impl Lease {
     /// Gives the name back and waits for the answer, for no longer than a request may take.
     ///
     /// # Cancel safety
-    /// Dropped, the release is left to the watchdog. The lease is not held here from the first poll on.
+    /// Dropped, the watchdog sends the release at once. The lease is not held here from the first poll on.
     pub async fn release(self) -> Ending {
         self.end(None).await
     }

@@ -287,6 +287,7 @@ impl Enrollment {
         Some(Withdrawal {
             shared: self.shared.clone(),
             departure: departure?,
+            is_settled: false,
         })
     }
 
@@ -343,12 +344,13 @@ impl Drop for Enrollment {
     }
 }
 
-/// A release that the caller sends and then reports.
+/// A release that the caller sends and then reports. Dropped without a report, it is left to the loop.
 #[derive(Debug)]
 #[must_use = "without a report the loop sends the release once more"]
 pub(crate) struct Withdrawal {
     shared: Arc<Shared>,
     departure: Departure,
+    is_settled: bool,
 }
 
 impl Withdrawal {
@@ -358,11 +360,22 @@ impl Withdrawal {
     }
 
     /// Reports the answer: `is_clear` if the store said what it did.
-    pub(crate) fn settle(self, is_clear: bool) {
+    pub(crate) fn settle(mut self, is_clear: bool) {
+        self.is_settled = true;
         let now = self.shared.clock.now();
         let ticket = self.departure.ticket;
         let must_wake = self.shared.schedule().settle_release(ticket, is_clear, now);
         self.shared.wake_if(must_wake);
         self.shared.tell_if_emptied();
+    }
+}
+
+impl Drop for Withdrawal {
+    fn drop(&mut self) {
+        if !self.is_settled && !self.shared.origin.is_elsewhere() {
+            let now = self.shared.clock.now();
+            let must_wake = self.shared.schedule().take_over(self.departure.ticket, now);
+            self.shared.wake_if(must_wake);
+        }
     }
 }

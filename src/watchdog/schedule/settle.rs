@@ -235,4 +235,18 @@ impl Schedule {
             }
         }
     }
+    /// Has the loop send a release anew that its caller gave up: perhaps it never left. Answers whether the loop has to be
+    /// woken.
+    pub fn take_over(&mut self, ticket: (Key, u64), now: Instant) -> bool {
+        if !self.is_waiting_for(ticket) {
+            return false;
+        }
+        let key = ticket.0;
+        if let Phase::Leaving(leave) = &mut self.entries[key].phase {
+            self.releases.remove(&(leave.release_at, key));
+            leave.attempt = None;
+        }
+        self.release_at(key, now);
+        self.must_wake(now)
+    }
 }

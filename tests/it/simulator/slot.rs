@@ -247,11 +247,14 @@ impl Process {
     fn drop_release(&mut self, stage: &mut Stage, slot: usize) {
         if let Phase::Leaving {
             call,
-            ticket: Some(_),
+            ticket: Some(ticket),
             ..
         } = self.slots[slot].phase
         {
             self.forget(call);
+            let now = stage.shown(self.id);
+            let must_wake = self.schedule.take_over(ticket, now);
+            self.wake_if(stage, must_wake);
             self.again(stage, slot);
         }
     }

@@ -1,6 +1,7 @@
 //! When a store is asked, and what becomes of a store that hangs, panics, answers too little, or fails for one name.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use leasehold::store::{Eviction, Store};
 use leasehold::{Client, Ending, ErrorKind, Name, Outage, Reason};
@@ -102,6 +103,20 @@ async fn a_release_that_hangs_for_ever_is_given_up_and_sent_again() {
     let ending = timeout(LIMIT, lease.release()).await;
     assert_eq!(ending.expect("it is given up"), Ending::Unknown);
     until_free(&store, "a").await;
+    assert!(client.shutdown(LIMIT).await, "nothing is left");
+}
+
+#[tokio::test]
+async fn a_release_that_is_dropped_is_sent_by_the_watchdog_at_once() {
+    let store = Unruly::new();
+    let client = with_long_leases(&store).await;
+    let lease = held(&client, "a").await;
+    store.manners.hang_next_releases.store(1, Ordering::SeqCst);
+    let dropped = timeout(Duration::from_millis(10), lease.release()).await;
+    dropped.expect_err("it hangs");
+    // A request may take two seconds, and would be taken over after three.
+    let free = timeout(Duration::from_secs(2), until_free(&store, "a")).await;
+    free.expect("it is free soon");
     assert!(client.shutdown(LIMIT).await, "nothing is left");
 }
 

@@ -118,6 +118,24 @@ fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
 }
 
 #[test]
+fn a_release_that_the_user_gives_up_is_taken_over_at_once() {
+    let mut bench = Bench::new();
+    let (key, _) = bench.held(START);
+    let (withdrawn, _) = bench.schedule.withdraw(key, at(1), Some(ms(500)));
+    let ticket = withdrawn.expect("something to release").ticket;
+    bench.next();
+    assert!(bench.schedule.take_over(ticket, at(2)));
+    let departure = departure(&mut bench, at(2));
+    assert_eq!(departure.keep_for, Some(ms(500)));
+    // What the user sent counts no more.
+    assert!(!bench.schedule.take_over(ticket, at(3)));
+    bench.schedule.settle_release(ticket, true, at(3));
+    assert!(!bench.schedule.is_empty());
+    bench.schedule.settle_release(departure.ticket, true, at(4));
+    assert!(bench.schedule.is_empty());
+}
+
+#[test]
 fn a_release_of_the_users_that_fails_soon_is_repeated_before_it_would_be_taken_over() {
     let mut bench = Bench::new();
     let (key, _) = bench.held(START);
