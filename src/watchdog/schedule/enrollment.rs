@@ -88,6 +88,7 @@ impl Schedule {
         let armed = hold.ends_at.min(hold.renew_at);
         self.ends.insert((hold.ends_at, key));
         self.renewals.insert((hold.renew_at, key));
+        self.timings.add(&entry.timing);
         entry.phase = Phase::Held(hold);
         Ok(self.must_wake(armed))
     }
@@ -121,16 +122,11 @@ impl Schedule {
 
     /// Takes an entry out of the renewals. Answers whether something is left to release; if not, it is gone.
     fn end_enrollment(&mut self, key: Key, keep_for: Option<Duration>) -> bool {
+        self.disarm(key);
         let entry = &mut self.entries[key];
         let is_in_store = match &entry.phase {
             Phase::Claiming | Phase::Lost(Reason::Refused) => entry.unanswered_until().is_some(),
-            Phase::Held(hold) => {
-                self.ends.remove(&(hold.ends_at, key));
-                self.renewals.remove(&(hold.renew_at, key));
-                self.due.remove(&(hold.deadline, key));
-                true
-            }
-            Phase::Lost(_) => true,
+            Phase::Held(_) | Phase::Lost(_) => true,
             Phase::Leaving(_) => unreachable!("an enrollment ends once"),
         };
         if !is_in_store {

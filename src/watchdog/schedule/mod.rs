@@ -13,6 +13,7 @@ mod enrollment;
 mod settle;
 #[cfg(test)]
 mod tests;
+mod timings;
 mod turn;
 
 use std::collections::BTreeSet;
@@ -25,6 +26,7 @@ use slab::Slab;
 pub use self::settle::Awaited;
 #[cfg(feature = "internals")]
 pub use self::settle::Settled;
+use self::timings::Timings;
 #[cfg(feature = "internals")]
 pub use self::turn::Turn;
 pub use self::turn::{Batch, Departure, Loss};
@@ -62,6 +64,8 @@ pub struct Schedule {
     due: Queue,
     /// By the moment of the next release.
     releases: Queue,
+    /// Of all that is held.
+    timings: Timings,
     attempts: u64,
     /// Up to when the loop sleeps: only what is armed earlier needs to wake it.
     asleep_until: Instant,
@@ -147,6 +151,7 @@ impl Schedule {
             renewals: Queue::new(),
             due: Queue::new(),
             releases: Queue::new(),
+            timings: Timings::default(),
             attempts: 0,
             asleep_until: Instant::FAR_FUTURE,
             random: fastrand::Rng::with_seed(seed),
@@ -181,17 +186,11 @@ impl Schedule {
 
     /// Ends a lease that is held or claimed; nothing if it has ended already.
     pub(super) fn lose(&mut self, key: Key, reason: Reason) -> Option<Loss> {
+        if matches!(self.entries[key].phase, Phase::Lost(_) | Phase::Leaving(_)) {
+            return None;
+        }
+        let deadline = self.disarm(key);
         let entry = &mut self.entries[key];
-        let deadline = match &entry.phase {
-            Phase::Held(hold) => {
-                self.ends.remove(&(hold.ends_at, key));
-                self.renewals.remove(&(hold.renew_at, key));
-                self.due.remove(&(hold.deadline, key));
-                Some(hold.deadline)
-            }
-            Phase::Claiming => None,
-            Phase::Lost(_) | Phase::Leaving(_) => return None,
-        };
         let reason = entry.signal.lose(reason);
         entry.phase = Phase::Lost(reason);
         Some(Loss {
@@ -200,6 +199,20 @@ impl Schedule {
             deadline,
             signal: entry.signal.clone(),
         })
+    }
+
+    /// Takes a lease that is held, and is so no longer, out of what waits for its moment. Answers its deadline; none, if it
+    /// is not held.
+    pub(super) fn disarm(&mut self, key: Key) -> Option<Instant> {
+        let entry = &self.entries[key];
+        let Phase::Held(hold) = &entry.phase else {
+            return None;
+        };
+        self.ends.remove(&(hold.ends_at, key));
+        self.renewals.remove(&(hold.renew_at, key));
+        self.due.remove(&(hold.deadline, key));
+        self.timings.remove(&entry.timing);
+        Some(hold.deadline)
     }
 
     /// The loss that a `check()` found and no turn has told yet.

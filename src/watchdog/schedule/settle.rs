@@ -88,7 +88,10 @@ impl Schedule {
             seen_at: now,
             server,
         };
-        match self.server.read(reading, batch.margin, batch.longest) {
+        // By all that a step would harm, and not by what happens to be in this batch.
+        let tolerance = self.timings.least_margin();
+        let memory = self.timings.longest_ttl();
+        match self.server.read(reading, tolerance, memory) {
             Finding::Alike => {}
             Finding::Forward(by) => {
                 let renewed = self.confirmed_by(batch, outcomes);

@@ -342,15 +342,60 @@ fn a_step_of_the_servers_clock_moves_what_waits_what_is_due_and_what_is_under_wa
     assert!(under_way.deadline().expect("held") <= least);
 }
 
+fn reply(server_ms: u64) -> Renewed {
+    let mut reply = Renewed::new(vec![Outcome::Renewed]);
+    reply.server_time = Some(ms(1_000_000 + server_ms));
+    reply
+}
+
+fn timing(ttl: Duration, margin: Duration) -> Timing {
+    Timing::new(ttl, Some(margin)).expect("valid")
+}
+
+#[test]
+fn a_step_that_a_short_lease_shows_is_taken_off_a_long_one_that_was_confirmed_long_before() {
+    const MINUTE: u64 = 60_000;
+    let mut bench = Bench::new();
+    bench.timing = timing(ms(60 * MINUTE), ms(5_000));
+    let (_, long) = bench.held(START);
+    let first = bench.batch(at(20 * MINUTE));
+    bench
+        .schedule
+        .settle(&first, reply(20 * MINUTE), at(20 * MINUTE + 1));
+    let before = long.deadline().expect("held");
+    bench.timing = timing(ms(3_000), ms(100));
+    bench.held(at(30 * MINUTE));
+    let second = bench.batch(at(30 * MINUTE + 1_000));
+    let stepped = reply(40 * MINUTE + 1_000);
+    let settled = bench
+        .schedule
+        .settle(&second, stepped, at(30 * MINUTE + 1_001));
+    assert_eq!(settled.step.map(|(kind, _)| kind), Some("forward"));
+    let taken_off = before.since(long.deadline().expect("held"));
+    assert!(taken_off >= ms(10 * MINUTE), "{taken_off:?}");
+}
+
+#[test]
+fn a_step_within_the_margin_of_the_lease_that_shows_it_is_taken_off_one_of_a_smaller_margin() {
+    let mut bench = Bench::new();
+    bench.timing = timing(ms(30_000), ms(5_000));
+    bench.held(START.before(ms(10_000)));
+    let first = bench.batch(START);
+    bench.schedule.settle(&first, reply(0), at(1));
+    bench.timing = timing(ms(30_000), ms(100));
+    let (_, narrow) = bench.held(at(5_000));
+    let before = narrow.deadline().expect("held");
+    let second = bench.batch(at(10_000));
+    let settled = bench.schedule.settle(&second, reply(14_000), at(10_001));
+    assert_eq!(settled.step.map(|(kind, _)| kind), Some("forward"));
+    let taken_off = before.since(narrow.deadline().expect("held"));
+    assert!(taken_off >= ms(4_000), "{taken_off:?}");
+}
+
 #[test]
 fn a_grant_that_was_asked_for_before_a_step_was_seen_ends_earlier() {
     let mut bench = Bench::new();
     bench.held(START.before(ms(10_000)));
-    let reply = |ms_later: u64| {
-        let mut reply = Renewed::new(vec![Outcome::Renewed]);
-        reply.server_time = Some(ms(1_000_000 + ms_later));
-        reply
-    };
     let first = bench.batch(START);
     bench.schedule.settle(&first, reply(0), at(1));
     let second = bench.batch(at(10_000));

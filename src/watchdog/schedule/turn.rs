@@ -49,10 +49,6 @@ pub struct Batch {
     pub sent_at: Instant,
     /// How long it may take.
     pub limit: Duration,
-    /// The least margin in it.
-    pub margin: Duration,
-    /// The longest ttl in it.
-    pub longest: Duration,
 }
 
 /// A release to be sent.
@@ -172,8 +168,6 @@ impl Schedule {
             renewals: Vec::with_capacity(picked.len()),
             sent_at: now,
             limit,
-            margin: Duration::MAX,
-            longest: Duration::ZERO,
         };
         for (due, _) in picked {
             self.due.remove(&due);
@@ -189,8 +183,6 @@ impl Schedule {
         if let Phase::Held(hold) = &mut entry.phase {
             hold.attempt = NonZeroU64::new(attempt);
         }
-        batch.margin = batch.margin.min(entry.timing.margin());
-        batch.longest = batch.longest.max(entry.timing.ttl());
         batch.tickets.push((key, attempt));
         let (name, ttl) = (entry.name.clone(), entry.timing.ttl());
         batch.renewals.push(Renewal::new(name, entry.holder, ttl));

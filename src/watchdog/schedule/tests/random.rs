@@ -181,6 +181,7 @@ impl Play {
             renewals,
             due,
             releases,
+            timings,
             ..
         } = &self.bench.schedule;
         let (mut held, mut waiting, mut leaving) = (0, 0, 0);
@@ -204,6 +205,7 @@ impl Play {
             }
         }
         assert_eq!(ends.len(), held);
+        assert_eq!(timings.longest_ttl().is_zero(), held == 0);
         assert_eq!(renewals.len() + due.len(), waiting);
         assert_eq!(releases.len(), leaving);
     }
