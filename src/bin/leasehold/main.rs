@@ -14,9 +14,9 @@ mod check;
 mod config;
 mod evict;
 mod exit;
+mod generate;
 mod guardian;
 mod log;
-mod pages;
 mod process;
 mod run;
 mod say;
@@ -31,9 +31,6 @@ use std::process::ExitCode;
 
 use args::{Arguments, Command};
 use exit::{Exit, Failure};
-
-/// This very program, also when its file was replaced meanwhile by another version.
-const OWN_PROGRAM: &str = "/proc/self/exe";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -66,8 +63,8 @@ fn act(mut arguments: Arguments) -> Result<Exit, Failure> {
         Command::Check => check::main(),
         Command::Wait(arguments) => wait::main(arguments),
         Command::Evict(arguments) => evict::main(arguments),
-        Command::Completions(arguments) => pages::completions(arguments),
-        Command::Man => pages::man(),
+        Command::Completions(arguments) => generate::completions(arguments),
+        Command::Man => generate::man(),
     };
     result.map_err(|failure| files.named_in(failure))
 }

@@ -1,8 +1,11 @@
-//! What the kernel says of a process that is not ours to wait for.
+//! Our own program, and what the kernel says of processes that are not ours to wait for.
 
 use std::fs;
 
 use rustix::process::{Pid, getpid};
+
+/// The program that runs here, also when its file was replaced meanwhile by another version.
+pub const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// A process at the moment of reading.
 #[derive(Debug)]

@@ -47,7 +47,7 @@ impl Group {
     pub fn start(command: Vec<OsString>, stdin: OwnedFd, blocked: &SigSet) -> io::Result<Self> {
         let guardian = getpid();
         set_child_subreaper(Some(guardian))?;
-        let child = Command::new(crate::OWN_PROGRAM)
+        let child = Command::new(process::OWN_PROGRAM)
             .arg0("leasehold")
             .arg(shim::ARGUMENT)
             .arg(guardian.as_raw_pid().to_string())

@@ -38,7 +38,7 @@ impl Job {
         // Should the guardian be killed, what is left of the job becomes ours.
         set_child_subreaper(Some(getpid()))?;
         let (ours, theirs) = Channel::pair()?;
-        let mut command = Command::new(crate::OWN_PROGRAM);
+        let mut command = Command::new(process::OWN_PROGRAM);
         command
             .arg0("leasehold")
             .arg(guardian::ARGUMENT)
