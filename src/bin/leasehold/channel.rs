@@ -26,9 +26,9 @@ const MAX_MESSAGE: usize = 16 * 1024;
 
 /// What the tool tells the guardian.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Order {
+pub enum Instruction {
     /// Begin. Comes first and once, with the job's standard input beside it.
-    Begin(Plan),
+    Begin(Begin),
     /// A renewal was confirmed.
     Renewed { deadline_ns: u64 },
     /// Hand this signal on to the job.
@@ -39,7 +39,7 @@ pub enum Order {
 
 /// All that the guardian has to know.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Plan {
+pub struct Begin {
     /// The lease's clock, by the name that it gives itself.
     pub clock: String,
     pub pace: Pace,
@@ -100,7 +100,7 @@ pub enum Received<T> {
     End,
 }
 
-impl Plan {
+impl Begin {
     pub fn deadline(&self) -> Instant {
         Instant::from_nanos(self.deadline_ns)
     }
@@ -194,27 +194,27 @@ mod tests {
     #[test]
     fn messages_keep_their_borders_and_the_end_is_seen() {
         let (ours, theirs) = Channel::pair().expect("a pair");
-        ours.send(&Order::Signal(1), None).expect("sent");
-        ours.send(&Order::Signal(2), None).expect("sent");
+        ours.send(&Instruction::Signal(1), None).expect("sent");
+        ours.send(&Instruction::Signal(2), None).expect("sent");
         drop(ours);
         for number in [1, 2] {
-            let received = theirs.receive::<Order>().expect("received");
+            let received = theirs.receive::<Instruction>().expect("received");
             assert!(
-                matches!(received, Received::Message(Order::Signal(n), None) if n == number),
+                matches!(received, Received::Message(Instruction::Signal(n), None) if n == number),
                 "{received:?}"
             );
         }
-        assert!(matches!(theirs.receive::<Order>(), Ok(Received::End)));
+        assert!(matches!(theirs.receive::<Instruction>(), Ok(Received::End)));
     }
 
     #[test]
     fn a_descriptor_travels_with_its_message() {
         let (ours, theirs) = Channel::pair().expect("a pair");
         let (reader, mut writer) = io::pipe().expect("a pipe");
-        ours.send(&Order::Signal(1), Some(reader.as_fd()))
+        ours.send(&Instruction::Signal(1), Some(reader.as_fd()))
             .expect("sent");
         drop(reader);
-        let Ok(Received::Message(_, Some(fd))) = theirs.receive::<Order>() else {
+        let Ok(Received::Message(_, Some(fd))) = theirs.receive::<Instruction>() else {
             panic!("no descriptor");
         };
         writer.write_all(b"x").expect("written");
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn a_reader_that_sleeps_does_not_hold_up_the_sender() {
         let (ours, _theirs) = Channel::pair().expect("a pair");
-        while ours.send(&Order::Signal(1), None).is_ok() {}
-        assert!(ours.send(&Order::Signal(1), None).is_err());
+        while ours.send(&Instruction::Signal(1), None).is_ok() {}
+        assert!(ours.send(&Instruction::Signal(1), None).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! The second process: parent of the job, which it ends when the lease's time is up, whatever became of the tool.
 //!
 //! ```text
-//! tool ---- orders: begin, renewed, signal, stop ----> guardian ---- TERM, KILL, signals ----> the job's group
+//! tool -- instructions: begin, renewed, signal, stop -> guardian ---- TERM, KILL, signals ----> the job's group
 //!      <--- events: started, exited, gone, .... ------          <--- ends, as parent and subreaper
 //! ```
 //!
@@ -25,7 +25,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 
-use crate::channel::{Channel, Event, Order, Plan, Received};
+use crate::channel::{Begin, Channel, Event, Instruction, Received};
 use crate::exit::Exit;
 use crate::timeline::{Cause, Step, Timeline};
 
@@ -37,8 +37,8 @@ pub const ARGUMENT: &str = "__guardian";
 
 /// Guards one job to its end. The arguments are the command.
 pub fn main(command: Vec<OsString>) -> Exit {
-    match begin() {
-        Ok((channel, plan, stdin)) => match Guardian::start(channel, plan, stdin, command) {
+    match receive_begin() {
+        Ok((channel, begin, stdin)) => match Guardian::start(channel, begin, stdin, command) {
             Ok(guardian) => guardian.run(),
             Err(_) => Exit::Internal,
         },
@@ -46,13 +46,13 @@ pub fn main(command: Vec<OsString>) -> Exit {
     }
 }
 
-/// Takes the channel out of the place of standard input, and the plan and the job's own input out of the channel.
-fn begin() -> io::Result<(Channel, Plan, OwnedFd)> {
+/// Takes the channel out of the place of standard input, and out of the channel the first instruction with the job's input.
+fn receive_begin() -> io::Result<(Channel, Begin, OwnedFd)> {
     let channel = Channel::from(rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?);
     to_null(rustix::stdio::dup2_stdin)?;
     wait_readable(&channel)?;
     match channel.receive()? {
-        Received::Message(Order::Begin(plan), Some(stdin)) => Ok((channel, plan, stdin)),
+        Received::Message(Instruction::Begin(begin), Some(stdin)) => Ok((channel, begin, stdin)),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -75,13 +75,13 @@ impl Guardian {
     /// Starts the job. On an error nothing was started, and the tool was told.
     fn start(
         channel: Channel,
-        plan: Plan,
+        begin: Begin,
         stdin: OwnedFd,
         command: Vec<OsString>,
     ) -> io::Result<Self> {
         // Its file name is that of a link in /proc, which would be its name in a list of processes.
         rustix::thread::set_name(c"leasehold")?;
-        let (clock, id): (Box<dyn Clock>, _) = match &*plan.clock {
+        let (clock, id): (Box<dyn Clock>, _) = match &*begin.clock {
             "CLOCK_MONOTONIC" => (Box::new(Monotonic), ClockId::CLOCK_MONOTONIC),
             _ => (Box::new(Boottime), ClockId::CLOCK_BOOTTIME),
         };
@@ -90,8 +90,8 @@ impl Guardian {
         let inherited = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let children = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let timer = TimerFd::new(id, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
-        let timeline = Timeline::new(plan.pace, plan.deadline());
-        if plan.pace.term_at(plan.deadline()) <= clock.now() {
+        let timeline = Timeline::new(begin.pace, begin.deadline());
+        if begin.pace.term_at(begin.deadline()) <= clock.now() {
             let error = "the lease's time was up before it began".into();
             return Err(refuse(&channel, error));
         }
@@ -112,11 +112,11 @@ impl Guardian {
             timeline,
             group,
             terminal,
-            tool_gone: match plan.is_nested {
+            tool_gone: match begin.is_nested {
                 true => Cause::NestedToolGone,
                 false => Cause::ToolGone,
             },
-            status_file: plan.status_file,
+            status_file: begin.status_file,
         };
         guardian.let_go();
         Ok(guardian)
@@ -157,7 +157,7 @@ impl Guardian {
     fn listen(&mut self) {
         while let Some(channel) = &self.channel {
             match channel.receive() {
-                Ok(Received::Message(order, _)) => self.obey(order),
+                Ok(Received::Message(instruction, _)) => self.obey(instruction),
                 Ok(Received::Nothing) => return,
                 Ok(Received::End) | Err(_) => {
                     self.channel = None;
@@ -167,14 +167,14 @@ impl Guardian {
         }
     }
 
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Renewed { deadline_ns } => {
+    fn obey(&mut self, instruction: Instruction) {
+        match instruction {
+            Instruction::Renewed { deadline_ns } => {
                 self.timeline.renewed(Instant::from_nanos(deadline_ns));
             }
-            Order::Signal(number) => self.signal(number),
-            Order::Stop(cause) => self.timeline.stop(cause, self.clock.now()),
-            Order::Begin(_) => {}
+            Instruction::Signal(number) => self.signal(number),
+            Instruction::Stop(cause) => self.timeline.stop(cause, self.clock.now()),
+            Instruction::Begin(_) => {}
         }
     }
 

@@ -17,7 +17,7 @@ use super::outcome::Outcome;
 use super::plan::Plan;
 use super::service::Service;
 use super::signals::Signals;
-use crate::channel::{Event, Order};
+use crate::channel::{Event, Instruction};
 use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::status_file::{self, State, Status, StatusFile};
@@ -117,12 +117,12 @@ impl<'a> Hold<'a> {
                     Some(term) => self.renewed(term),
                     None => self.lost(self.lease.lost().await),
                 },
-                signal = signals.next() => self.job.tell(&Order::Signal(signal.as_raw())),
+                signal = signals.next() => self.job.tell(&Instruction::Signal(signal.as_raw())),
                 _ = children.recv() => job::reap(),
                 () = clock.sleep_until(self.worry_at()), if !self.is_at_risk && !self.is_lost => self.at_risk(),
                 () = clock.sleep_until(self.runtime_ends_at.unwrap_or(Instant::FAR_FUTURE)), if self.runtime_ends_at.is_some() => {
                     self.runtime_ends_at = None;
-                    self.job.tell(&Order::Stop(Cause::MaxRuntime));
+                    self.job.tell(&Instruction::Stop(Cause::MaxRuntime));
                 },
                 () = clock.sleep_until(self.stuck_at.unwrap_or(Instant::FAR_FUTURE)), if self.stuck_at.is_some() => self.stuck(),
                 () = clock.sleep_until(self.net_at) => if let Some(outcome) = self.net().await {
@@ -137,7 +137,7 @@ impl<'a> Hold<'a> {
     fn renewed(&mut self, term: Term) {
         self.term = term;
         self.net_at = self.plan.pace.kill_at(term.deadline());
-        self.job.tell(&Order::Renewed {
+        self.job.tell(&Instruction::Renewed {
             deadline_ns: term.deadline().as_nanos(),
         });
         if self.is_at_risk {
@@ -180,7 +180,7 @@ impl<'a> Hold<'a> {
                 self.lease.token()
             ),
         );
-        self.job.tell(&Order::Stop(match reason {
+        self.job.tell(&Instruction::Stop(match reason {
             Reason::Refused => Cause::Refused,
             Reason::Evicted => Cause::Evicted,
             Reason::Deadline | Reason::Late => Cause::Deadline,
@@ -249,7 +249,7 @@ impl<'a> Hold<'a> {
     /// then: a job that is stopped for longer than its lease lasts is ended.
     fn suspend(&self) {
         if !foreground::suspend() {
-            self.job.tell(&Order::Signal(Signal::CONT.as_raw()));
+            self.job.tell(&Instruction::Signal(Signal::CONT.as_raw()));
         }
     }
 

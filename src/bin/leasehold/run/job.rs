@@ -18,7 +18,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::plan::Plan;
 use super::service;
-use crate::channel::{self, Channel, Event, Order, Received};
+use crate::channel::{Begin, Channel, Event, Instruction, Received};
 use crate::guardian;
 use crate::process;
 use crate::status_file;
@@ -49,7 +49,7 @@ impl Job {
         set_environment(&mut command, lease, plan, status_file);
         drop(command.spawn()?);
         drop(command);
-        let begin = Order::Begin(channel::Plan {
+        let begin = Instruction::Begin(Begin {
             clock: lease.clock().name().into(),
             pace: plan.pace,
             deadline_ns: term.deadline().as_nanos(),
@@ -79,8 +79,8 @@ impl Job {
     }
 
     /// Tells the guardian something. If it does not hear, it ends the job by itself, or we do.
-    pub fn tell(&self, order: &Order) {
-        let _ = self.channel.get_ref().send(order, None);
+    pub fn tell(&self, instruction: &Instruction) {
+        let _ = self.channel.get_ref().send(instruction, None);
     }
 
     /// The job runs, as this group.
