@@ -11,7 +11,7 @@ use leasehold::term::Timing;
 
 use crate::config;
 use crate::exit::Exit;
-use crate::timeline::Pace;
+use crate::timeline::Distances;
 
 /// Runs a command while holding a lease, and ends it before anybody else can hold it
 #[derive(Debug, Parser)]
@@ -242,13 +242,13 @@ fn run_help() -> String {
     let mut text = String::from(RUN_HELP);
     for seconds in [5, 30, 60, 300] {
         let timing = Timing::new(Duration::from_secs(seconds), None).expect("within the limits");
-        let pace = Pace::new(&timing, None).expect("the default fits every ttl");
+        let distances = Distances::new(&timing, None).expect("the default fits every ttl");
         let _ = writeln!(
             text,
             "  ttl {:>4}   kill-after {:>5}   {:>7}",
             format!("{:?}", timing.ttl()),
-            format!("{:.1?}", pace.kill_after()),
-            format!("{:.1?}", pace.outage(&timing)),
+            format!("{:.1?}", distances.kill_after()),
+            format!("{:.1?}", distances.outage(&timing)),
         );
     }
     text

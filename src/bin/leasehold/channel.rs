@@ -19,7 +19,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::timeline::{Cause, Pace};
+use crate::timeline::{Cause, Distances};
 
 /// No message is longer: the longest path and a list of processes that is cut before.
 const MAX_MESSAGE: usize = 16 * 1024;
@@ -42,7 +42,7 @@ pub enum Instruction {
 pub struct Begin {
     /// The lease's clock, by the name that it gives itself.
     pub clock: String,
-    pub pace: Pace,
+    pub distances: Distances,
     pub deadline_ns: u64,
     /// The tool was itself started by a job.
     pub is_nested: bool,

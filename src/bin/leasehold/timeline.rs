@@ -23,7 +23,7 @@ const KILL_AGAIN: Duration = Duration::from_millis(100);
 
 /// The distances on the timeline, fixed for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pace {
+pub struct Distances {
     ttl: Duration,
     kill_after: Duration,
 }
@@ -82,7 +82,7 @@ pub enum Step {
 /// One job's way along the timeline.
 #[derive(Debug)]
 pub struct Timeline {
-    pace: Pace,
+    distances: Distances,
     deadline: Instant,
     stop: Option<Stop>,
     kill_next: Instant,
@@ -96,16 +96,16 @@ struct Stop {
     is_said: bool,
 }
 
-impl Pace {
+impl Distances {
     /// Checks that an undisturbed job is left alone until at least half of the ttl has passed without a renewal, so that
     /// a renewal that is merely late does not end it.
     pub fn new(timing: &Timing, kill_after: Option<Duration>) -> Result<Self, String> {
         let ttl = timing.ttl();
         let kill_after = kill_after.unwrap_or((ttl / 3).min(Duration::from_secs(10)));
-        let pace = Self { ttl, kill_after };
+        let distances = Self { ttl, kill_after };
         let room = (ttl / 2)
             .saturating_sub(timing.margin())
-            .saturating_sub(pace.slack());
+            .saturating_sub(distances.slack());
         if kill_after > room {
             return Err(format!(
                 "kill-after {kill_after:?} refused: with ttl {ttl:?} and margin {:?} expected at most {room:?}, so that \
@@ -113,7 +113,7 @@ impl Pace {
                 timing.margin()
             ));
         }
-        Ok(pace)
+        Ok(distances)
     }
 
     /// When the group must be killed so that it is gone at the deadline.
@@ -147,9 +147,9 @@ impl Pace {
 
 impl Timeline {
     /// The way of a job whose lease was last confirmed until `deadline`.
-    pub const fn new(pace: Pace, deadline: Instant) -> Self {
+    pub const fn new(distances: Distances, deadline: Instant) -> Self {
         Self {
-            pace,
+            distances,
             deadline,
             stop: None,
             kill_next: Instant::ZERO,
@@ -178,7 +178,7 @@ impl Timeline {
 
     /// Whether the job is to end, or to end now.
     pub fn is_over(&self, now: Instant) -> bool {
-        self.stop.is_some() || now >= self.pace.term_at(self.deadline)
+        self.stop.is_some() || now >= self.distances.term_at(self.deadline)
     }
 
     /// Why the job is being ended, if it is.
@@ -188,14 +188,14 @@ impl Timeline {
 
     /// What to do now. Whoever asks does it and asks again, until the answer is to wait.
     pub fn step(&mut self, now: Instant) -> Step {
-        let term_at = self.pace.term_at(self.deadline);
+        let term_at = self.distances.term_at(self.deadline);
         if self.stop.is_none() {
             if now < term_at {
                 return Step::Wait(term_at);
             }
             self.stop(Cause::Deadline, now);
         }
-        let kill_at = self.pace.kill_at(self.deadline);
+        let kill_at = self.distances.kill_at(self.deadline);
         let stop = self.stop.as_mut().expect("set above");
         let kill_at = stop.kill_by.min(kill_at).max(self.kill_next);
         if now >= kill_at {
@@ -212,10 +212,10 @@ impl Timeline {
 
     /// How long the job has after TERM, if K does not come first.
     fn grace(&self, cause: Cause) -> Duration {
-        let kill_after = self.pace.kill_after;
+        let kill_after = self.distances.kill_after;
         match cause {
             // K alone decides, and moves on if the store answers again; but a job that ignores TERM ends some time.
-            Cause::Deadline => kill_after + self.pace.ttl,
+            Cause::Deadline => kill_after + self.distances.ttl,
             Cause::Refused => kill_after.min(REFUSED_GRACE),
             Cause::NestedToolGone => Duration::ZERO,
             Cause::Evicted
@@ -243,8 +243,8 @@ mod tests {
     /// ttl 6 s, margin 100 ms, kill_after 1 s, sent at 0: T = 4.65 s, K = 5.65 s, D = 5.9 s.
     fn timeline() -> Timeline {
         let timing = Timing::new(ms(6_000), Some(ms(100))).expect("valid");
-        let pace = Pace::new(&timing, Some(ms(1_000))).expect("valid");
-        Timeline::new(pace, timing.term(Instant::ZERO).deadline())
+        let distances = Distances::new(&timing, Some(ms(1_000))).expect("valid");
+        Timeline::new(distances, timing.term(Instant::ZERO).deadline())
     }
 
     #[test]
@@ -311,8 +311,8 @@ mod tests {
     #[test]
     fn a_refused_lease_gives_two_seconds_at_most_and_never_past_kill() {
         let timing = Timing::new(ms(30_000), None).expect("valid");
-        let pace = Pace::new(&timing, None).expect("valid");
-        let mut timeline = Timeline::new(pace, timing.term(Instant::ZERO).deadline());
+        let distances = Distances::new(&timing, None).expect("valid");
+        let mut timeline = Timeline::new(distances, timing.term(Instant::ZERO).deadline());
         timeline.stop(Cause::Refused, at(10_000));
         assert_eq!(timeline.step(at(10_000)), Step::Term(Cause::Refused));
         assert_eq!(timeline.step(at(10_000)), Step::Wait(at(12_000)));
@@ -341,29 +341,29 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_that_would_stop_a_healthy_job_is_refused_with_the_limit() {
+    fn a_kill_after_that_would_stop_a_healthy_job_is_refused_with_the_limit() {
         let timing = Timing::new(ms(30_000), None).expect("valid");
-        assert!(Pace::new(&timing, Some(ms(14_130))).is_ok());
-        let message = Pace::new(&timing, Some(ms(14_131))).expect_err("refused");
+        assert!(Distances::new(&timing, Some(ms(14_130))).is_ok());
+        let message = Distances::new(&timing, Some(ms(14_131))).expect_err("refused");
         assert!(
             message.contains("14.131s") && message.contains("14.13s"),
             "{message}"
         );
-        assert!(Pace::new(&timing, Some(Duration::MAX)).is_err());
+        assert!(Distances::new(&timing, Some(Duration::MAX)).is_err());
     }
 
     #[test]
-    fn every_ttl_has_a_default_pace() {
+    fn every_ttl_has_a_default_kill_after() {
         for ttl in [1_000, 1_001, 2_000, 5_000, 30_000, 60_000, 86_400_000] {
             let timing = Timing::new(ms(ttl), None).expect("valid");
-            assert!(Pace::new(&timing, None).is_ok(), "{ttl}");
+            assert!(Distances::new(&timing, None).is_ok(), "{ttl}");
         }
     }
 
     #[test]
     fn the_default_survives_an_outage_of_nine_seconds() {
         let timing = Timing::default();
-        let pace = Pace::new(&timing, None).expect("valid");
-        assert_eq!(pace.outage(&timing), ms(9_130));
+        let distances = Distances::new(&timing, None).expect("valid");
+        assert_eq!(distances.outage(&timing), ms(9_130));
     }
 }

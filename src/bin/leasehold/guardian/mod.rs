@@ -90,8 +90,8 @@ impl Guardian {
         let inherited = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let children = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let timer = TimerFd::new(id, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
-        let timeline = Timeline::new(begin.pace, begin.deadline());
-        if begin.pace.term_at(begin.deadline()) <= clock.now() {
+        let timeline = Timeline::new(begin.distances, begin.deadline());
+        if begin.distances.term_at(begin.deadline()) <= clock.now() {
             let error = "the lease's time was up before it began".into();
             return Err(refuse(&channel, error));
         }

@@ -90,7 +90,7 @@ impl<'a> Hold<'a> {
             service,
             feed_at: service.feed_every().map(|_| clock.now()),
             clock,
-            net_at: plan.pace.kill_at(term.deadline()),
+            net_at: plan.distances.kill_at(term.deadline()),
             term,
             is_lost: false,
             is_at_risk: false,
@@ -136,7 +136,7 @@ impl<'a> Hold<'a> {
 
     fn renewed(&mut self, term: Term) {
         self.term = term;
-        self.net_at = self.plan.pace.kill_at(term.deadline());
+        self.net_at = self.plan.distances.kill_at(term.deadline());
         self.job.tell(&Instruction::Renewed {
             deadline_ns: term.deadline().as_nanos(),
         });
@@ -157,7 +157,7 @@ impl<'a> Hold<'a> {
 
     fn at_risk(&mut self) {
         self.is_at_risk = true;
-        let term_at = self.plan.pace.term_at(self.term.deadline());
+        let term_at = self.plan.distances.term_at(self.term.deadline());
         say::note(
             "at_risk",
             format_args!(
@@ -255,11 +255,11 @@ impl<'a> Hold<'a> {
 
     fn stopping(&mut self, cause: Cause) {
         self.service.stopping();
-        let limit = self.plan.pace.kill_after() + STUCK;
+        let limit = self.plan.distances.kill_after() + STUCK;
         self.stuck_at = Some(self.clock.now().after(limit));
         let message = format_args!(
             "ending the job, killed in at most {:.1?}: {} name={}",
-            self.plan.pace.kill_after(),
+            self.plan.distances.kill_after(),
             cause.in_words(),
             self.plan.name
         );

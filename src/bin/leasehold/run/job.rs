@@ -51,7 +51,7 @@ impl Job {
         drop(command);
         let begin = Instruction::Begin(Begin {
             clock: lease.clock().name().into(),
-            pace: plan.pace,
+            distances: plan.distances,
             deadline_ns: term.deadline().as_nanos(),
             is_nested: std::env::var_os(status_file::VARIABLE).is_some(),
             status_file: Some(status_file.into()),

@@ -86,7 +86,7 @@ async fn under(
             lease.name(),
             lease.token(),
             lease.holder(),
-            plan.pace.outage(&plan.timing)
+            plan.distances.outage(&plan.timing)
         ),
     );
     let result = work(&lease, plan, signals, service).await.map(|outcome| {

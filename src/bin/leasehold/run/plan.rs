@@ -13,14 +13,14 @@ use crate::args;
 use crate::exit::Failure;
 use crate::say::Loudness;
 use crate::store::Choice;
-use crate::timeline::Pace;
+use crate::timeline::Distances;
 
 /// A checked run.
 #[derive(Debug)]
 pub struct Plan {
     pub name: Name,
     pub timing: Timing,
-    pub pace: Pace,
+    pub distances: Distances,
     pub patience: Patience,
     pub order: Order,
     pub label: Option<String>,
@@ -49,7 +49,7 @@ impl Plan {
     pub fn new(arguments: args::Run) -> Result<Self, Failure> {
         let name = Name::new(&arguments.name)?;
         let timing = Timing::new(arguments.ttl, arguments.margin)?;
-        let pace = Pace::new(&timing, arguments.kill_after).map_err(Failure::usage)?;
+        let distances = Distances::new(&timing, arguments.kill_after).map_err(Failure::usage)?;
         Info::here(arguments.label.as_deref())?;
         for (what, limit) in [
             ("max-runtime", arguments.max_runtime),
@@ -62,7 +62,7 @@ impl Plan {
         Ok(Self {
             name,
             timing,
-            pace,
+            distances,
             patience: match (arguments.nonblock, arguments.wait) {
                 (true, _) => Patience::None,
                 (false, Some(limit)) => Patience::Limited(limit),

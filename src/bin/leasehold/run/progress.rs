@@ -16,7 +16,7 @@ use crate::say;
 use crate::status::rfc3339;
 
 /// How often the line changes: the time left is shown to the second.
-const PACE: Duration = Duration::from_secs(1);
+const REFRESH: Duration = Duration::from_secs(1);
 
 /// Back to the first column, and what stood there wiped.
 const WIPE: &str = "\r\x1b[K";
@@ -29,8 +29,8 @@ pub async fn show(client: &Client, plan: &Plan) -> Infallible {
     let began = Monotonic.now();
     let _line = Line;
     loop {
-        Monotonic.sleep_until(Monotonic.now().after(PACE)).await;
-        let held = client.store().inspect(&plan.name, PACE).await;
+        Monotonic.sleep_until(Monotonic.now().after(REFRESH)).await;
+        let held = client.store().inspect(&plan.name, REFRESH).await;
         let waited = Monotonic.now().since(began).as_secs();
         let text = match held {
             Ok(Some(held)) => describe(&held),
