@@ -9,7 +9,6 @@ use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcomm
 use clap_complete::Shell;
 use leasehold::term::Timing;
 
-use crate::config;
 use crate::exit::Exit;
 use crate::timeline::Distances;
 
@@ -104,7 +103,7 @@ pub struct Run {
     pub conflict: Conflict,
 
     #[command(flatten)]
-    pub store: Store,
+    pub store: StoreOptions,
 
     /// Write what became of the run to this file, as JSON
     #[arg(long, value_name = "FILE")]
@@ -145,7 +144,7 @@ pub struct Status {
     pub json: bool,
 
     #[command(flatten)]
-    pub store: Store,
+    pub store: StoreOptions,
 }
 
 /// Wait until a name is free, without taking it
@@ -159,7 +158,7 @@ pub struct Wait {
     pub wait: Option<Duration>,
 
     #[command(flatten)]
-    pub store: Store,
+    pub store: StoreOptions,
 }
 
 /// Take a name from its holder
@@ -174,7 +173,7 @@ pub struct Evict {
     pub now: bool,
 
     #[command(flatten)]
-    pub store: Store,
+    pub store: StoreOptions,
 }
 
 /// Print completions for a shell
@@ -185,7 +184,7 @@ pub struct Completions {
 }
 
 #[derive(Debug, Args)]
-pub struct Store {
+pub struct StoreOptions {
     /// Where the leases are: redis://HOST, rediss://HOST, redis+unix:PATH or sqlite:PATH [env: LEASEHOLD_STORE] [default: a
     /// file of this user]
     #[arg(long = "store", value_name = "URL")]
@@ -202,10 +201,6 @@ pub struct Store {
     /// Read settings from this file only [default: ~/.config/leasehold/config.toml over /etc/leasehold.toml]
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     pub config: Option<PathBuf>,
-
-    /// By the configuration file.
-    #[arg(skip)]
-    pub configured: Option<config::Store>,
 }
 
 const RUN_HELP: &str = "\
@@ -280,7 +275,7 @@ impl Arguments {
 
 impl Command {
     /// The options that name a store, of a command that talks to one.
-    pub const fn store_mut(&mut self) -> Option<&mut Store> {
+    pub const fn store_mut(&mut self) -> Option<&mut StoreOptions> {
         match self {
             Self::Run(arguments) => Some(&mut arguments.store),
             Self::Status(arguments) => Some(&mut arguments.store),

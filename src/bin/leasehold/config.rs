@@ -51,9 +51,9 @@ struct Settings {
 #[serde(try_from = "String")]
 struct Span(String);
 
-/// A store named by a file, which counts only where neither an option nor a variable names one.
+/// A store named by a file.
 #[derive(Debug, Clone)]
-pub enum Store {
+pub enum StoreSetting {
     Url(String),
     File(PathBuf),
 }
@@ -77,12 +77,13 @@ impl Files {
         if self.0.is_empty() {
             return Ok(arguments);
         }
-        let mut arguments = Arguments::with_defaults(|option| self.default_of(option))
-            .map_err(|error| Failure::usage(error.to_string().trim_end()))?;
-        if let Some(store) = arguments.command.store_mut() {
-            store.configured = self.0.iter().find_map(|file| file.settings.store());
-        }
-        Ok(arguments)
+        Arguments::with_defaults(|option| self.default_of(option))
+            .map_err(|error| Failure::usage(error.to_string().trim_end()))
+    }
+
+    /// The store that the files name. It counts only where neither an option nor a variable names one.
+    pub fn store(&self) -> Option<StoreSetting> {
+        self.0.iter().find_map(|file| file.settings.store())
     }
 
     /// A bad value may come from a file, although the values were found to be bad only together.
@@ -199,9 +200,9 @@ impl Settings {
         }
     }
 
-    fn store(&self) -> Option<Store> {
-        let url = self.store.clone().map(Store::Url);
-        url.or_else(|| self.store_file.clone().map(Store::File))
+    fn store(&self) -> Option<StoreSetting> {
+        let url = self.store.clone().map(StoreSetting::Url);
+        url.or_else(|| self.store_file.clone().map(StoreSetting::File))
     }
 }
 

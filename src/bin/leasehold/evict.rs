@@ -4,18 +4,19 @@ use leasehold::Name;
 use leasehold::store::Eviction;
 
 use crate::args;
+use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::{Choice, first_contact};
 
 /// Evicts the holder, if there is one.
-pub fn main(arguments: args::Evict) -> Result<Exit, Failure> {
+pub fn main(arguments: args::Evict, configured: Option<StoreSetting>) -> Result<Exit, Failure> {
     let name = Name::new(&arguments.name)?;
     let how = match arguments.now {
         true => Eviction::Now,
         false => Eviction::Marked,
     };
-    let store = Choice::of(&arguments.store)?;
+    let store = Choice::of(&arguments.store, configured)?;
     crate::block_on(async {
         let contact = arguments.store.connect_timeout;
         let client = store

@@ -57,12 +57,13 @@ fn tool() -> Exit {
 
 fn act(mut arguments: Arguments) -> Result<Exit, Failure> {
     let files = config::Files::read(&mut arguments)?;
+    let store = files.store();
     let result = match files.fill(arguments)?.command {
-        Command::Run(arguments) => run::main(*arguments),
-        Command::Status(arguments) => status::main(arguments),
+        Command::Run(arguments) => run::main(*arguments, store),
+        Command::Status(arguments) => status::main(arguments, store),
         Command::Check => check::main(),
-        Command::Wait(arguments) => wait::main(arguments),
-        Command::Evict(arguments) => evict::main(arguments),
+        Command::Wait(arguments) => wait::main(arguments, store),
+        Command::Evict(arguments) => evict::main(arguments, store),
         Command::Completions(arguments) => generate::completions(arguments),
         Command::Man => generate::man(),
     };

@@ -8,6 +8,7 @@ use leasehold::store::{Hazard, Held};
 use serde::Serialize;
 
 use crate::args;
+use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::{Choice, first_contact};
@@ -29,9 +30,9 @@ struct Row {
 }
 
 /// Prints them.
-pub fn main(arguments: args::Status) -> Result<Exit, Failure> {
+pub fn main(arguments: args::Status, configured: Option<StoreSetting>) -> Result<Exit, Failure> {
     let name = arguments.name.as_deref().map(Name::new).transpose()?;
-    let store = Choice::of(&arguments.store)?;
+    let store = Choice::of(&arguments.store, configured)?;
     crate::block_on(async {
         let client = store
             .connect(name.as_ref(), arguments.store.connect_timeout, |builder| {

@@ -8,8 +8,8 @@ use leasehold::store::Store;
 use leasehold::store::sqlite::Sqlite;
 use leasehold::{Builder, Client, Error, ErrorKind, Name};
 
-use crate::args;
-use crate::config;
+use crate::args::StoreOptions;
+use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 
 /// The variable that names the store where `--store` does not.
@@ -33,7 +33,7 @@ pub enum Choice {
 impl Choice {
     /// By option, else by variable, else by configuration file, else the embedded file. Not left to the parser, for which
     /// a variable and an option would contradict each other.
-    pub fn of(arguments: &args::Store) -> Result<Self, Failure> {
+    pub fn of(arguments: &StoreOptions, configured: Option<StoreSetting>) -> Result<Self, Failure> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(url) = &arguments.url {
             return Self::shared(url.clone());
@@ -50,9 +50,9 @@ impl Choice {
         if let Some(path) = set(FILE_VARIABLE) {
             return read(path.as_ref());
         }
-        match &arguments.configured {
-            Some(config::Store::Url(url)) => Self::shared(url.clone()),
-            Some(config::Store::File(path)) => read(path),
+        match configured {
+            Some(StoreSetting::Url(url)) => Self::shared(url),
+            Some(StoreSetting::File(path)) => read(&path),
             None => Ok(Self::Default),
         }
     }

@@ -7,6 +7,7 @@ use leasehold::store::{Held, Store};
 use leasehold::{Error, Name};
 
 use crate::args;
+use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::{Choice, first_contact};
@@ -21,9 +22,9 @@ const LEAST_LIMIT: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Waits.
-pub fn main(arguments: args::Wait) -> Result<Exit, Failure> {
+pub fn main(arguments: args::Wait, configured: Option<StoreSetting>) -> Result<Exit, Failure> {
     let name = Name::new(&arguments.name)?;
-    let store = Choice::of(&arguments.store)?;
+    let store = Choice::of(&arguments.store, configured)?;
     let began = Monotonic.now();
     crate::block_on(async {
         let contact = arguments.store.connect_timeout;

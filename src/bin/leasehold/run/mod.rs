@@ -16,6 +16,7 @@ use std::time::Duration;
 use leasehold::{Ending, Lease};
 
 use crate::args;
+use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::say::{self, Loudness};
 use crate::status_file::StatusFile;
@@ -32,7 +33,7 @@ use signals::Signals;
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Runs the command under the lease.
-pub fn main(arguments: args::Run) -> Result<Exit, Failure> {
+pub fn main(arguments: args::Run, configured: Option<StoreSetting>) -> Result<Exit, Failure> {
     say::set_loudness(match (arguments.verbose, arguments.quiet) {
         (true, _) => Loudness::Verbose,
         (_, true) => Loudness::Quiet,
@@ -41,7 +42,7 @@ pub fn main(arguments: args::Run) -> Result<Exit, Failure> {
     if arguments.json {
         say::as_json(&arguments.name);
     }
-    let plan = Plan::new(arguments)?;
+    let plan = Plan::new(arguments, configured)?;
     let mut reporter =
         Reporter::begin(plan.report.clone(), plan.name.as_str(), plan.group.clone())?;
     let result = crate::block_on(run(&plan, &mut reporter));

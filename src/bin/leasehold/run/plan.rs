@@ -10,6 +10,7 @@ use leasehold::term::Timing;
 use leasehold::{Name, Order, Token};
 
 use crate::args;
+use crate::config::StoreSetting;
 use crate::exit::Failure;
 use crate::say::Loudness;
 use crate::store::Choice;
@@ -46,7 +47,7 @@ pub enum Patience {
 
 impl Plan {
     /// Checks what was typed.
-    pub fn new(arguments: args::Run) -> Result<Self, Failure> {
+    pub fn new(arguments: args::Run, configured: Option<StoreSetting>) -> Result<Self, Failure> {
         let name = Name::new(&arguments.name)?;
         let timing = Timing::new(arguments.ttl, arguments.margin)?;
         let distances = Distances::new(&timing, arguments.kill_after).map_err(Failure::usage)?;
@@ -75,7 +76,7 @@ impl Plan {
             label: arguments.label,
             group: arguments.group,
             connect_timeout: arguments.store.connect_timeout,
-            store: Choice::of(&arguments.store)?,
+            store: Choice::of(&arguments.store, configured)?,
             command: arguments.command,
             max_runtime: arguments.max_runtime,
             max_hold: arguments.max_hold,
