@@ -22,13 +22,13 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Run(Box<Run>),
-    Status(Status),
+    Run(Box<RunOptions>),
+    Status(StatusOptions),
     /// In a job: exit 0 while its lease is held, 79 if it is not, 64 outside of a job
     Check,
-    Wait(Wait),
-    Evict(Evict),
-    Completions(Completions),
+    Wait(WaitOptions),
+    Evict(EvictOptions),
+    Completions(CompletionsOptions),
     /// Print the man page
     Man,
 }
@@ -36,7 +36,7 @@ pub enum Command {
 /// Run a command while holding a lease
 #[derive(Debug, Args)]
 #[command(after_help = run_help())]
-pub struct Run {
+pub struct RunOptions {
     /// What to hold: 1 to 512 bytes without control characters, '{' or '}'
     pub name: String,
 
@@ -100,7 +100,7 @@ pub struct Run {
     pub group: Option<String>,
 
     #[command(flatten)]
-    pub conflict: Conflict,
+    pub conflict: ConflictOptions,
 
     #[command(flatten)]
     pub store: StoreOptions,
@@ -123,7 +123,7 @@ pub struct Run {
 }
 
 #[derive(Debug, Args)]
-pub struct Conflict {
+pub struct ConflictOptions {
     /// The exit code if somebody else holds the name
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::NotAcquired.code())]
     pub conflict_exit_code: u8,
@@ -135,7 +135,7 @@ pub struct Conflict {
 
 /// Show who holds a name, or all names
 #[derive(Debug, Args)]
-pub struct Status {
+pub struct StatusOptions {
     /// Only this name
     pub name: Option<String>,
 
@@ -149,7 +149,7 @@ pub struct Status {
 
 /// Wait until a name is free, without taking it
 #[derive(Debug, Args)]
-pub struct Wait {
+pub struct WaitOptions {
     /// The name
     pub name: String,
 
@@ -163,7 +163,7 @@ pub struct Wait {
 
 /// Take a name from its holder
 #[derive(Debug, Args)]
-pub struct Evict {
+pub struct EvictOptions {
     /// The name
     pub name: String,
 
@@ -178,7 +178,7 @@ pub struct Evict {
 
 /// Print completions for a shell
 #[derive(Debug, Args)]
-pub struct Completions {
+pub struct CompletionsOptions {
     /// The shell
     pub shell: Shell,
 }
@@ -292,7 +292,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; expected a duration such as 500ms, 30s or 5min"))
 }
 
-impl Conflict {
+impl ConflictOptions {
     /// The exit if somebody else holds the name.
     pub fn exit(&self) -> Exit {
         match self.skip_ok {

@@ -10,7 +10,10 @@ use crate::say;
 use crate::store::{Choice, first_contact};
 
 /// Evicts the holder, if there is one.
-pub fn main(arguments: args::Evict, configured: Option<StoreSetting>) -> Result<Exit, Failure> {
+pub fn main(
+    arguments: args::EvictOptions,
+    configured: Option<StoreSetting>,
+) -> Result<Exit, Failure> {
     let name = Name::new(&arguments.name)?;
     let how = match arguments.now {
         true => Eviction::Now,

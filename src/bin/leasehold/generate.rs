@@ -8,7 +8,7 @@ use crate::args::{self, Arguments};
 use crate::exit::{Exit, Failure};
 
 /// Prints completions for a shell.
-pub fn completions(arguments: args::Completions) -> Result<Exit, Failure> {
+pub fn completions(arguments: args::CompletionsOptions) -> Result<Exit, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(
         arguments.shell,

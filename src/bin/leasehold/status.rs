@@ -30,7 +30,10 @@ struct Row {
 }
 
 /// Prints them.
-pub fn main(arguments: args::Status, configured: Option<StoreSetting>) -> Result<Exit, Failure> {
+pub fn main(
+    arguments: args::StatusOptions,
+    configured: Option<StoreSetting>,
+) -> Result<Exit, Failure> {
     let name = arguments.name.as_deref().map(Name::new).transpose()?;
     let store = Choice::of(&arguments.store, configured)?;
     crate::block_on(async {

@@ -22,7 +22,10 @@ const LEAST_LIMIT: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Waits.
-pub fn main(arguments: args::Wait, configured: Option<StoreSetting>) -> Result<Exit, Failure> {
+pub fn main(
+    arguments: args::WaitOptions,
+    configured: Option<StoreSetting>,
+) -> Result<Exit, Failure> {
     let name = Name::new(&arguments.name)?;
     let store = Choice::of(&arguments.store, configured)?;
     let began = Monotonic.now();

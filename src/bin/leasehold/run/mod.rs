@@ -33,7 +33,10 @@ use signals::Signals;
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Runs the command under the lease.
-pub fn main(arguments: args::Run, configured: Option<StoreSetting>) -> Result<Exit, Failure> {
+pub fn main(
+    arguments: args::RunOptions,
+    configured: Option<StoreSetting>,
+) -> Result<Exit, Failure> {
     say::set_loudness(match (arguments.verbose, arguments.quiet) {
         (true, _) => Loudness::Verbose,
         (_, true) => Loudness::Quiet,

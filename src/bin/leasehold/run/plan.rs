@@ -34,7 +34,7 @@ pub struct Plan {
     pub hold_at_least: Duration,
     pub floor: Option<Token>,
     pub report: Option<PathBuf>,
-    conflict: args::Conflict,
+    conflict: args::ConflictOptions,
 }
 
 /// How long to wait for a lease that somebody else holds.
@@ -47,7 +47,10 @@ pub enum Patience {
 
 impl Plan {
     /// Checks what was typed.
-    pub fn new(arguments: args::Run, configured: Option<StoreSetting>) -> Result<Self, Failure> {
+    pub fn new(
+        arguments: args::RunOptions,
+        configured: Option<StoreSetting>,
+    ) -> Result<Self, Failure> {
         let name = Name::new(&arguments.name)?;
         let timing = Timing::new(arguments.ttl, arguments.margin)?;
         let distances = Distances::new(&timing, arguments.kill_after).map_err(Failure::usage)?;
