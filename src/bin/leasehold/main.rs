@@ -17,6 +17,7 @@ mod exit;
 mod generate;
 mod guardian;
 mod log;
+mod mailbox;
 mod process;
 mod run;
 mod say;

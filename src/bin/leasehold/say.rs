@@ -7,11 +7,12 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
+
+use crate::mailbox::Mailbox;
 
 /// Enough for all that one run says; more is a reader who does not read.
 const QUEUE: usize = 256;
@@ -19,8 +20,7 @@ const QUEUE: usize = 256;
 /// How long the tool waits at its end for its last words to be read.
 const FLUSH: Duration = Duration::from_secs(1);
 
-static PRINTER: OnceLock<Option<SyncSender<Job>>> = OnceLock::new();
-static DROPPED: AtomicU64 = AtomicU64::new(0);
+static PRINTER: OnceLock<Option<Mailbox<String>>> = OnceLock::new();
 static LOUDNESS: AtomicU8 = AtomicU8::new(Loudness::Normal as u8);
 
 /// What the JSON objects are about, if they are asked for.
@@ -35,11 +35,6 @@ pub enum Loudness {
     Normal,
     /// Each step.
     Verbose,
-}
-
-enum Job {
-    Print(String),
-    Flush(SyncSender<()>),
 }
 
 /// Sets how much is said from here on.
@@ -79,9 +74,8 @@ pub fn detail(event: &'static str, message: impl Display) {
 
 /// Text as it is, such as a line of a log.
 pub fn raw(text: String) {
-    let printer = PRINTER.get_or_init(start).as_ref();
-    if printer.is_none_or(|printer| printer.try_send(Job::Print(text)).is_err()) {
-        DROPPED.fetch_add(1, Ordering::Relaxed);
+    if let Some(printer) = PRINTER.get_or_init(start) {
+        printer.send(text);
     }
 }
 
@@ -90,17 +84,14 @@ pub fn flush() {
     let Some(Some(printer)) = PRINTER.get() else {
         return;
     };
-    let dropped = DROPPED.swap(0, Ordering::Relaxed);
+    let dropped = printer.take_dropped();
     if dropped > 0 {
         note(
             "dropped",
             format_args!("{dropped} messages were not printed"),
         );
     }
-    let (done, is_done) = sync_channel(1);
-    if printer.try_send(Job::Flush(done)).is_ok() {
-        let _ = is_done.recv_timeout(FLUSH);
-    }
+    printer.flush(FLUSH);
 }
 
 fn line(loudness: Loudness, event: &'static str, message: impl Display) {
@@ -122,26 +113,16 @@ fn line(loudness: Loudness, event: &'static str, message: impl Display) {
     }
 }
 
-fn start() -> Option<SyncSender<Job>> {
-    let (tx, rx) = sync_channel(QUEUE);
-    let printer = std::thread::Builder::new().name("say".into());
-    printer.spawn(move || print_all(&rx)).ok()?;
-    Some(tx)
-}
-
-fn print_all(jobs: &Receiver<Job>) {
-    // While the job has the terminal we are in the background, where `stty tostop` would have us stopped for a word.
-    let mut quiet = SigSet::empty();
-    quiet.add(Signal::SIGTTOU);
-    let _ = quiet.thread_block();
-    for job in jobs {
-        match job {
-            Job::Print(text) => {
-                let _ = std::io::stderr().write_all(text.as_bytes());
-            }
-            Job::Flush(done) => {
-                let _ = done.send(());
-            }
+fn start() -> Option<Mailbox<String>> {
+    let mut is_prepared = false;
+    let print = move |text: String| {
+        // While the job has the terminal we are in the background, where `stty tostop` would have us stopped for a word.
+        if !std::mem::replace(&mut is_prepared, true) {
+            let mut quiet = SigSet::empty();
+            quiet.add(Signal::SIGTTOU);
+            let _ = quiet.thread_block();
         }
-    }
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    };
+    Mailbox::start("say", QUEUE, print).ok()
 }

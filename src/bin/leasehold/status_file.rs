@@ -9,12 +9,13 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use leasehold::clock::{Boottime, Clock, Instant, Monotonic};
 use serde::{Deserialize, Serialize};
+
+use crate::mailbox::Mailbox;
 
 /// The variable that names it to the job.
 pub const VARIABLE: &str = "LEASEHOLD_STATUS_FILE";
@@ -102,46 +103,30 @@ impl Status {
 #[derive(Debug)]
 pub struct StatusFile {
     path: PathBuf,
-    slot: Arc<Slot>,
-    ended: Receiver<()>,
+    /// Holds the newest only: it has all that an older one had.
+    mailbox: Mailbox<Change>,
 }
 
-/// Holds the newest only: it has all that an older one had.
-#[derive(Debug, Default)]
-struct Slot {
-    next: Mutex<Next>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Next {
-    status: Option<Status>,
-    is_ended: bool,
+#[derive(Debug)]
+enum Change {
+    Create(Status, SyncSender<io::Result<()>>),
+    Update(Status),
+    Remove,
 }
 
 impl StatusFile {
     /// Writes the file for the first time.
     pub fn create(status: Status) -> io::Result<Self> {
         let path = folder()?.join(format!("{}-{}.json", status.pid, status.holder));
-        let slot = Arc::new(Slot::default());
-        let (first, written) = sync_channel(1);
-        let (end, ended) = sync_channel(1);
-        let writer = std::thread::Builder::new().name("status file".into());
-        writer.spawn({
-            let (path, slot) = (path.clone(), slot.clone());
-            move || {
-                let _ = first.send(write(&path, &status));
-                while let Some(status) = slot.take() {
-                    // Nobody to tell: the job's own check fails once the deadline in the file has passed.
-                    let _ = write(&path, &status);
-                }
-                let _ = fs::remove_file(&path);
-                let _ = end.send(());
-            }
+        let mailbox = Mailbox::start("status file", 1, {
+            let path = path.clone();
+            move |change| make(&path, change)
         })?;
+        let (first, written) = sync_channel(1);
+        mailbox.send(Change::Create(status, first));
         let first = written.recv_timeout(LIMIT);
         first.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
-        Ok(Self { path, slot, ended })
+        Ok(Self { path, mailbox })
     }
 
     /// Where it is.
@@ -151,32 +136,25 @@ impl StatusFile {
 
     /// Has it say something new, soon.
     pub fn update(&self, status: Status) {
-        self.slot.next().status = Some(status);
-        self.slot.changed.notify_one();
+        self.mailbox.replace(Change::Update(status));
     }
 
     /// Removes it.
     pub fn remove(self) {
-        self.slot.next().is_ended = true;
-        self.slot.changed.notify_one();
-        let _ = self.ended.recv_timeout(LIMIT);
+        self.mailbox.replace(Change::Remove);
+        self.mailbox.close(LIMIT);
     }
 }
 
-impl Slot {
-    fn next(&self) -> MutexGuard<'_, Next> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for something new. `None` at the end.
-    fn take(&self) -> Option<Status> {
-        let idle = |next: &mut Next| next.status.is_none() && !next.is_ended;
-        let next = self.changed.wait_while(self.next(), idle);
-        let mut next = next.unwrap_or_else(PoisonError::into_inner);
-        if next.is_ended {
-            return None;
+/// Makes a change of the file.
+fn make(path: &Path, change: Change) {
+    match change {
+        Change::Create(status, written) => {
+            let _ = written.send(write(path, &status));
         }
-        next.status.take()
+        // Nobody to tell: the job's own check fails once the deadline in the file has passed.
+        Change::Update(status) => drop(write(path, &status)),
+        Change::Remove => drop(fs::remove_file(path)),
     }
 }
 

@@ -8,10 +8,11 @@
 //! A manager that does not read would hold up the loop that has to end a job in time: words go through a bounded queue to
 //! a thread, and what finds the queue full is dropped.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+
+use crate::mailbox::Mailbox;
 
 /// The manager speaks to us, not to the job: one that answered would answer for a lease it knows nothing of.
 pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
@@ -28,14 +29,8 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// The conversation, one-sided.
 #[derive(Debug)]
 pub struct Service {
-    told: Option<Told>,
+    mailbox: Option<Mailbox<Word>>,
     feed_every: Option<Duration>,
-}
-
-#[derive(Debug)]
-struct Told {
-    words: SyncSender<Word>,
-    ended: Receiver<()>,
 }
 
 #[derive(Debug)]
@@ -49,12 +44,18 @@ enum Word {
 impl Service {
     /// Begins it, if anybody listens.
     pub fn start() -> Self {
-        let told = std::env::var_os(VARIABLES[0]).and_then(|_| Told::start());
+        // A manager that is gone cannot be told so.
+        let notify = |word: Word| drop(sd_notify::notify(&[word.state()]));
+        let mailbox = std::env::var_os(VARIABLES[0])
+            .and_then(|_| Mailbox::start("service", QUEUE, notify).ok());
         // Half of the time, as the manager itself advises.
         let feed_every = sd_notify::watchdog_enabled()
-            .filter(|_| told.is_some())
+            .filter(|_| mailbox.is_some())
             .map(|limit| (limit / 2).max(LEAST_PAUSE));
-        Self { told, feed_every }
+        Self {
+            mailbox,
+            feed_every,
+        }
     }
 
     /// How often the watchdog has to be fed, if there is one.
@@ -84,32 +85,15 @@ impl Service {
 
     /// Waits a moment for the last word to be taken.
     pub fn end(self) {
-        if let Some(Told { words, ended }) = self.told {
-            drop(words);
-            let _ = ended.recv_timeout(FLUSH);
+        if let Some(mailbox) = self.mailbox {
+            mailbox.close(FLUSH);
         }
     }
 
     fn tell(&self, word: Word) {
-        if let Some(told) = &self.told {
-            let _ = told.words.try_send(word);
+        if let Some(mailbox) = &self.mailbox {
+            mailbox.send(word);
         }
-    }
-}
-
-impl Told {
-    fn start() -> Option<Self> {
-        let (words, heard) = sync_channel::<Word>(QUEUE);
-        let (end, ended) = sync_channel(1);
-        let thread = std::thread::Builder::new().name("service".into());
-        let started = thread.spawn(move || {
-            for word in &heard {
-                // A manager that is gone cannot be told so.
-                let _ = sd_notify::notify(&[word.state()]);
-            }
-            let _ = end.send(());
-        });
-        started.ok().map(|_| Self { words, ended })
     }
 }
 
