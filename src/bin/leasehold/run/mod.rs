@@ -1,8 +1,9 @@
 //! `leasehold run`: takes the lease, has the job run under it, gives it back.
 
 mod acquire;
+mod announcer;
+mod backstop;
 mod foreground;
-mod hold;
 mod job;
 mod outcome;
 mod plan;
@@ -10,6 +11,7 @@ mod progress;
 mod report;
 mod service;
 mod signals;
+mod supervise;
 
 use std::time::Duration;
 
@@ -21,13 +23,14 @@ use crate::exit::{Exit, Failure};
 use crate::say::{self, Loudness};
 use crate::status_file::StatusFile;
 
-use hold::Hold;
+use announcer::{Announcer, first_status};
 use job::Job;
 use outcome::Outcome;
 use plan::Plan;
 use report::Reporter;
 use service::Service;
 use signals::Signals;
+use supervise::Supervisor;
 
 /// How long giving back may take. After it the lease runs out by itself.
 const GOODBYE: Duration = Duration::from_secs(5);
@@ -141,13 +144,14 @@ async fn work(
         );
         return Err(Failure::new(Exit::Lost, message));
     };
-    let status = hold::status(lease, &term, plan)?;
+    let status = first_status(lease, &term, plan)?;
     let file = StatusFile::create(status.clone())
         .map_err(|error| Failure::internal("cannot write the status file", &error))?;
     let result = match Job::start(lease, &term, plan, file.path()) {
         Ok(job) => {
-            let hold = Hold::new(lease, term, plan, job, (&file, status), service);
-            hold.run(signals).await
+            let announcer = Announcer::new(status, &file, service);
+            let supervisor = Supervisor::new(lease, term, plan, job, announcer);
+            supervisor.run(signals).await
         }
         Err(error) => Err(Failure::internal("cannot start the guardian", &error)),
     };

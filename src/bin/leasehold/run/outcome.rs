@@ -9,8 +9,8 @@ use crate::timeline::Cause;
 pub struct Outcome {
     /// How the command ended, and why it was being ended by then, if it was. `None` if nobody saw it.
     pub end: Option<(End, Option<Cause>)>,
-    /// It had to be killed without the guardian.
-    pub is_netted: bool,
+    /// The tool had to kill the job, because the guardian did not.
+    pub is_killed_by_tool: bool,
     /// What left the group and runs on.
     pub strays: Vec<i32>,
 }
@@ -19,7 +19,7 @@ impl Outcome {
     /// Why the job was ended; `None` if it ended by itself.
     pub fn cause(&self) -> Option<Cause> {
         match self.end {
-            _ if self.is_netted => Some(Cause::Deadline),
+            _ if self.is_killed_by_tool => Some(Cause::Deadline),
             Some((_, None | Some(Cause::CommandEnded))) => None,
             Some((_, cause)) => cause,
             None => Some(Cause::GuardianGone),
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_job_that_was_killed_without_the_guardian_is_a_loss() {
         let mut outcome = ended(End::Signal(9), None);
-        outcome.is_netted = true;
+        outcome.is_killed_by_tool = true;
         assert_eq!(outcome.exit(), Exit::Lost);
     }
 }

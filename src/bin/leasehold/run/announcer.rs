@@ -1,0 +1,192 @@
+//! Makes known what happens to a job and its lease: in messages, to the service manager, and in the status file.
+
+use std::time::Duration;
+
+use leasehold::clock::Instant;
+use leasehold::term::Term;
+use leasehold::{Lease, Reason};
+
+use super::plan::Plan;
+use super::service::Service;
+use crate::channel::End;
+use crate::exit::Failure;
+use crate::say;
+use crate::status_file::{self, State, Status, StatusFile};
+use crate::timeline::Cause;
+
+/// The first status of a job.
+pub fn first_status(lease: &Lease, term: &Term, plan: &Plan) -> Result<Status, Failure> {
+    let boot_id = status_file::boot_id()
+        .map_err(|error| Failure::internal("cannot read the boot's identity", &error))?;
+    let status = Status {
+        version: 1,
+        name: lease.name().to_string(),
+        token: lease.token().get(),
+        holder: lease.holder().to_string(),
+        ttl_ms: u64::try_from(plan.timing.ttl().as_millis()).unwrap_or(u64::MAX),
+        state: State::Held,
+        deadline_ms: 0,
+        clock: lease.clock().name().into(),
+        boot_id,
+        pid: std::process::id(),
+    };
+    Ok(status.until(term.deadline()))
+}
+
+/// The three places where a run is followed.
+#[derive(Debug)]
+pub struct Announcer<'a> {
+    status: Status,
+    file: &'a StatusFile,
+    service: &'a Service,
+}
+
+impl<'a> Announcer<'a> {
+    /// Announces that the lease is held.
+    pub fn new(status: Status, file: &'a StatusFile, service: &'a Service) -> Self {
+        let announcer = Self {
+            status,
+            file,
+            service,
+        };
+        service.ready();
+        announcer.tell_service();
+        announcer
+    }
+
+    /// The state of the lease, as it was announced last.
+    pub const fn state(&self) -> State {
+        self.status.state
+    }
+
+    pub fn started(&self, pid: i32) {
+        say::detail("started", format_args!("started pid={pid}"));
+    }
+
+    pub fn renewed(&mut self, deadline: Instant) {
+        if self.state() == State::AtRisk {
+            say::note(
+                "renewed",
+                format_args!("renewed again name={}", self.status.name),
+            );
+        }
+        self.show(State::Held, deadline);
+    }
+
+    /// Renewals fail; the job is ended after `left`.
+    pub fn at_risk(&mut self, left: Duration, deadline: Instant) {
+        say::note(
+            "at_risk",
+            format_args!(
+                "renewals fail: the job is ended in {left:.1?} name={} token={}",
+                self.status.name, self.status.token
+            ),
+        );
+        self.show(State::AtRisk, deadline);
+    }
+
+    pub fn lost(&mut self, reason: Reason, deadline: Instant) {
+        say::note(
+            "lost",
+            format_args!(
+                "lease lost reason={reason} name={} token={}",
+                self.status.name, self.status.token
+            ),
+        );
+        self.show(State::Lost, deadline);
+    }
+
+    pub fn stopping(&self, cause: Cause, kill_after: Duration) {
+        self.service.stopping();
+        let message = format_args!(
+            "ending the job, killed in at most {kill_after:.1?}: {} name={}",
+            cause.in_words(),
+            self.status.name
+        );
+        match cause {
+            Cause::CommandEnded => say::detail("stopping", message),
+            _ => say::fault("stopping", message),
+        }
+    }
+
+    pub fn exited(&self, end: End) {
+        self.service.stopping();
+        say::detail("ended", format_args!("the command {end}"));
+    }
+
+    /// These processes were killed and are still there. While they are, the name stays taken as long as renewals are
+    /// confirmed, so it is said what for.
+    pub fn stuck(&self, pids: &[i32]) {
+        say::note(
+            "stuck",
+            format_args!(
+                "the job does not end, although it was killed pids={pids:?} name={}",
+                self.status.name
+            ),
+        );
+    }
+
+    pub fn left_behind(&self, strays: &[i32]) {
+        if !strays.is_empty() {
+            say::note(
+                "left",
+                format_args!(
+                    "{} processes left the job's group and run on without the lease pids={strays:?}",
+                    strays.len()
+                ),
+            );
+        }
+    }
+
+    /// The tool kills the job, because the guardian has not ended it in time.
+    pub fn killed(&self) {
+        say::fault(
+            "killed",
+            format_args!(
+                "the guardian has not ended the job in time, so it is killed name={}",
+                self.status.name
+            ),
+        );
+    }
+
+    pub fn unguarded(&self) {
+        say::fault(
+            "failed",
+            format_args!(
+                "the guardian is gone, so the job is killed name={}",
+                self.status.name
+            ),
+        );
+    }
+
+    /// Feeds the service manager's watchdog, which gets nothing while renewals are missing.
+    pub fn feed(&self) {
+        if self.state() == State::Held {
+            self.service.feed();
+        }
+    }
+
+    /// How often the watchdog has to be fed, if there is one.
+    pub const fn feed_every(&self) -> Option<Duration> {
+        self.service.feed_every()
+    }
+
+    fn show(&mut self, state: State, deadline: Instant) {
+        let is_new = self.status.state != state;
+        self.status.state = state;
+        if is_new {
+            self.tell_service();
+        }
+        self.status = self.status.clone().until(deadline);
+        self.file.update(self.status.clone());
+    }
+
+    /// Without the deadline, which moves too often to be told.
+    fn tell_service(&self) {
+        let Status {
+            name, token, state, ..
+        } = &self.status;
+        self.service
+            .status(format!("name={name} token={token} state={state}"));
+    }
+}

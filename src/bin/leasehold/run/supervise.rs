@@ -1,0 +1,249 @@
+//! While the job runs: renewals go to the guardian, signals to the job, and the state of the lease to those who follow it.
+//!
+//! The guardian ends the job; this loop only tells it what it cannot know. Where the guardian is gone, or silent when the
+//! job has to be gone, the loop ends the job itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Instant};
+use leasehold::term::Term;
+use leasehold::{Lease, Reason};
+use rustix::process::Signal;
+
+use super::announcer::Announcer;
+use super::backstop::{Backstop, KILL_AGAIN};
+use super::foreground;
+use super::job::{self, Job};
+use super::outcome::Outcome;
+use super::plan::Plan;
+use super::signals::Signals;
+use crate::channel::{Event, Instruction};
+use crate::exit::{Exit, Failure};
+use crate::status_file::State;
+use crate::timeline::Cause;
+
+/// How long after KILL a process may take to be gone. What takes longer waits in the kernel, for a disk that hangs.
+const STUCK: Duration = Duration::from_secs(2);
+
+/// One job under its lease.
+pub struct Supervisor<'a> {
+    lease: &'a Lease,
+    plan: &'a Plan,
+    job: Job,
+    announcer: Announcer<'a>,
+    clock: Arc<dyn Clock>,
+    /// The last confirmed one.
+    term: Term,
+    backstop: Backstop,
+    feed_at: Option<Instant>,
+    runtime_ends_at: Option<Instant>,
+    /// When the job should have been gone for a while, once it is being ended.
+    stuck_at: Option<Instant>,
+    outcome: Outcome,
+}
+
+/// What there is to do when its instant comes.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    /// Half of the ttl has passed without a renewal.
+    AtRisk,
+    /// The job has run for as long as it may.
+    MaxRuntime,
+    /// The job should be gone, and processes of it are still there.
+    Stuck,
+    /// The guardian should have ended the job by now.
+    Kill,
+    /// The service manager's watchdog is hungry.
+    Feed,
+}
+
+impl<'a> Supervisor<'a> {
+    pub fn new(
+        lease: &'a Lease,
+        term: Term,
+        plan: &'a Plan,
+        job: Job,
+        announcer: Announcer<'a>,
+    ) -> Self {
+        let clock = lease.clock().clone();
+        Self {
+            lease,
+            plan,
+            job,
+            feed_at: announcer.feed_every().map(|_| clock.now()),
+            announcer,
+            clock,
+            backstop: Backstop::new(plan.distances.kill_at(term.deadline())),
+            term,
+            runtime_ends_at: None,
+            stuck_at: None,
+            outcome: Outcome::default(),
+        }
+    }
+
+    /// Supervises the job until nothing is left of it.
+    pub async fn run(mut self, signals: &mut Signals) -> Result<Outcome, Failure> {
+        let clock = self.clock.clone();
+        let mut children = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())
+            .map_err(|error| Failure::internal("cannot listen for signals", &error))?;
+        loop {
+            let (at, due) = self.next_due();
+            let is_held = self.announcer.state() != State::Lost;
+            tokio::select! {
+                biased;
+                event = self.job.event() => if let Some(outcome) = self.heard(event).await {
+                    return outcome;
+                },
+                term = self.lease.renewed_past(self.term.deadline()), if is_held => match term {
+                    Some(term) => self.renewed(term),
+                    None => self.lost(self.lease.lost().await),
+                },
+                signal = signals.next() => self.job.tell(&Instruction::Signal(signal.as_raw())),
+                _ = children.recv() => job::reap(),
+                () = clock.sleep_until(at) => if let Some(outcome) = self.act(due).await {
+                    return outcome;
+                },
+            }
+        }
+    }
+
+    /// The earliest of all that is to be done by itself.
+    fn next_due(&self) -> (Instant, Due) {
+        let is_held = self.announcer.state() == State::Held;
+        let others = [
+            (is_held.then(|| self.at_risk_at()), Due::AtRisk),
+            (self.runtime_ends_at, Due::MaxRuntime),
+            (self.stuck_at, Due::Stuck),
+            (self.feed_at, Due::Feed),
+        ];
+        let others = others.into_iter().filter_map(|(at, due)| Some((at?, due)));
+        let kill = (self.backstop.kill_at(), Due::Kill);
+        others.fold(
+            kill,
+            |first, next| if next.0 < first.0 { next } else { first },
+        )
+    }
+
+    /// The job would be ended soon after, so this is earlier than the instant at which the library calls it at risk.
+    fn at_risk_at(&self) -> Instant {
+        self.term.sent_at().after(self.plan.timing.ttl() / 2)
+    }
+
+    /// Does what is due. An outcome ends the run.
+    async fn act(&mut self, due: Due) -> Option<Result<Outcome, Failure>> {
+        let now = self.clock.now();
+        match due {
+            Due::AtRisk => {
+                let deadline = self.term.deadline();
+                let left = self.plan.distances.term_at(deadline).since(now);
+                self.announcer.at_risk(left, deadline);
+            }
+            Due::MaxRuntime => {
+                self.runtime_ends_at = None;
+                self.job.tell(&Instruction::Stop(Cause::MaxRuntime));
+            }
+            Due::Stuck => {
+                self.stuck_at = None;
+                self.announcer.stuck(&self.job.living());
+            }
+            Due::Kill => return self.kill(now).await,
+            Due::Feed => {
+                self.announcer.feed();
+                self.feed_at = self.announcer.feed_every().map(|every| now.after(every));
+            }
+        }
+        None
+    }
+
+    fn renewed(&mut self, term: Term) {
+        let deadline = term.deadline();
+        self.term = term;
+        self.backstop.move_to(self.plan.distances.kill_at(deadline));
+        self.job.tell(&Instruction::Renewed {
+            deadline_ns: deadline.as_nanos(),
+        });
+        self.announcer.renewed(deadline);
+    }
+
+    fn lost(&mut self, reason: Reason) {
+        self.job.tell(&Instruction::Stop(match reason {
+            Reason::Refused => Cause::Refused,
+            Reason::Evicted => Cause::Evicted,
+            Reason::Deadline | Reason::Late => Cause::Deadline,
+            _ => Cause::LeaseEnded,
+        }));
+        self.announcer.lost(reason, self.term.deadline());
+    }
+
+    /// The guardian reported something, or is gone. An outcome ends the run.
+    async fn heard(&mut self, event: Option<Event>) -> Option<Result<Outcome, Failure>> {
+        let Some(event) = event else {
+            return Some(self.unguarded().await);
+        };
+        match event {
+            Event::Started { pid } => {
+                self.job.started(pid);
+                let now = self.clock.now();
+                self.runtime_ends_at = self.plan.max_runtime.map(|most| now.after(most));
+                self.announcer.started(pid);
+            }
+            Event::NotStarted { error } => return Some(Err(Failure::new(Exit::Internal, error))),
+            Event::Stopping { cause } => {
+                let kill_after = self.plan.distances.kill_after();
+                self.stuck_at = Some(self.clock.now().after(kill_after + STUCK));
+                self.announcer.stopping(cause, kill_after);
+            }
+            Event::Exited { end, cause } => {
+                self.outcome.end = Some((end, cause));
+                self.announcer.exited(end);
+            }
+            Event::Suspended => self.suspend(),
+            Event::Gone { strays } => {
+                self.announcer.left_behind(&strays);
+                self.outcome.strays = strays;
+                return Some(Ok(std::mem::take(&mut self.outcome)));
+            }
+        }
+        None
+    }
+
+    /// The job was stopped from the terminal, so the tool stops too, with everything in a pipe with it. Nothing renews
+    /// the lease then: a job that is stopped for longer than its lease lasts is ended.
+    fn suspend(&self) {
+        if !foreground::suspend() {
+            self.job.tell(&Instruction::Signal(Signal::CONT.as_raw()));
+        }
+    }
+
+    /// The job has to be gone, and the guardian has not said that it is.
+    async fn kill(&mut self, now: Instant) -> Option<Result<Outcome, Failure>> {
+        if let Some(event) = self.job.said() {
+            return self.heard(Some(event)).await;
+        }
+        if self.outcome.end.is_none() && !self.outcome.is_killed_by_tool {
+            self.outcome.is_killed_by_tool = true;
+            // A guardian that said it is ending the job ends it at this very moment. One that said nothing is stopped,
+            // or hangs.
+            if self.stuck_at.is_none() {
+                self.announcer.killed();
+            }
+        }
+        self.backstop.kill(&self.job, now);
+        None
+    }
+
+    /// Without its guardian the job is not safe.
+    async fn unguarded(&mut self) -> Result<Outcome, Failure> {
+        if !self.job.has_started() {
+            let message = "the guardian ended before the command was started";
+            return Err(Failure::new(Exit::Internal, message));
+        }
+        self.announcer.unguarded();
+        while self.job.kill() {
+            let now = self.clock.now();
+            self.clock.sleep_until(now.after(KILL_AGAIN)).await;
+        }
+        Ok(Outcome::default())
+    }
+}
