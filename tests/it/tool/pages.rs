@@ -70,10 +70,14 @@ fn the_man_page_has_the_exit_codes_of_the_help_in_the_same_words() {
     assert_eq!(table(&page), in_help);
 }
 
-/// What the README says, without the options of cargo.
+/// The README without the options of cargo and of the tests.
 fn readme() -> String {
     let text = include_str!("../../../README.md");
-    let lines = text.lines().filter(|line| !line.contains("cargo "));
+    let lines = text.lines().filter(|line| {
+        !["cargo ", "tests/run"]
+            .iter()
+            .any(|other| line.contains(other))
+    });
     lines.collect::<Vec<_>>().join("\n")
 }
 
