@@ -1,4 +1,4 @@
-//! What can be typed. What it means is decided where it is used.
+//! The command line: commands, options and their help. What an option means is decided where it is used.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use leasehold::term::Timing;
 use crate::exit::Exit;
 use crate::timeline::Distances;
 
-/// Runs a command while holding a lease, and ends it before anybody else can hold it
+/// Runs a command while holding a lease, and ends it before another holder can get the lease
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, propagate_version = true)]
 pub struct Arguments {
@@ -24,7 +24,7 @@ pub struct Arguments {
 pub enum Command {
     Run(Box<RunOptions>),
     Status(StatusOptions),
-    /// In a job: exit 0 while its lease is held, 79 if it is not, 64 outside of a job
+    /// Check the lease of the job that calls this: exit 0 if it is held, 79 if not, 64 outside of a job
     Check,
     Wait(WaitOptions),
     Evict(EvictOptions),
@@ -37,23 +37,23 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = run_help())]
 pub struct RunOptions {
-    /// What to hold: 1 to 512 bytes without control characters, '{' or '}'
+    /// The name of the lease: 1 to 512 bytes without control characters, '{' or '}'
     pub name: String,
 
-    /// The command and its arguments; no shell in between
+    /// The command to run and its arguments; they are not passed through a shell
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 
-    /// Do not wait: exit 75 at once if somebody else holds the name
+    /// Do not wait: exit 75 at once if another holder has the name
     #[arg(short, long, conflicts_with = "wait")]
     pub nonblock: bool,
 
-    /// Wait for this long at most, then exit 75 [default: without limit]
+    /// Wait for at most this long, then exit 75 [default: without limit]
     #[arg(short, long, value_name = "DURATION", value_parser = duration)]
     pub wait: Option<Duration>,
 
-    /// Wait in turn: served after whoever came earlier with --fair, and before everybody else. Not with -n: what does not
-    /// wait has no turn, and overtakes nobody who waits in turn
+    /// Wait in a fair queue: first come, first served, and before all that wait without --fair. Cannot be used with -n,
+    /// which does not wait and never overtakes the queue
     #[arg(long, value_name = "true|false", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
     #[arg(
         default_missing_value = "true",
@@ -63,15 +63,15 @@ pub struct RunOptions {
     #[arg(hide_possible_values = true, conflicts_with = "nonblock")]
     pub fair: bool,
 
-    /// How long the store keeps the lease without a renewal
+    /// How long the store keeps the lease after its last renewal
     #[arg(long, value_name = "DURATION", default_value = "30s", env = "LEASEHOLD_TTL", value_parser = duration)]
     pub ttl: Duration,
 
-    /// How much earlier than the store we hold it to be over [default: ttl/50 + 20ms]
+    /// Treat the lease as over this much earlier than the store does [default: ttl/50 + 20ms]
     #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MARGIN", value_parser = duration)]
     pub margin: Option<Duration>,
 
-    /// The time between TERM and KILL when the job is ended [default: a third of the ttl, at most 10s]
+    /// Send KILL this long after TERM when the job is ended [default: a third of the ttl, at most 10s]
     #[arg(long, value_name = "DURATION", env = "LEASEHOLD_KILL_AFTER", value_parser = duration)]
     pub kill_after: Option<Duration>,
 
@@ -79,23 +79,23 @@ pub struct RunOptions {
     #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MAX_RUNTIME", value_parser = duration)]
     pub max_runtime: Option<Duration>,
 
-    /// Hold the lease for this long at most, then end the job and exit 79
+    /// Hold the lease for at most this long, then end the job and exit 79
     #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MAX_HOLD", value_parser = duration)]
     pub max_hold: Option<Duration>,
 
-    /// Keep the name taken for this long in all, also when the job ends sooner
+    /// Keep the name taken for at least this long, even if the job ends sooner
     #[arg(long, value_name = "DURATION", env = "LEASEHOLD_HOLD_AT_LEAST", value_parser = duration)]
     pub hold_at_least: Option<Duration>,
 
-    /// The token must be above this one, which storage has seen
+    /// Get a token greater than this one, which storage has already seen
     #[arg(long, value_name = "TOKEN")]
     pub min_token: Option<String>,
 
-    /// What others are told about the holder
+    /// Text that `status` and waiting runs show about this holder
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_LABEL")]
     pub label: Option<String>,
 
-    /// Under which the lease is counted and logged, together with others
+    /// Set the `group` label of this lease in metrics and logs
     #[arg(long, value_name = "WORD", env = "LEASEHOLD_GROUP")]
     pub group: Option<String>,
 
@@ -105,30 +105,30 @@ pub struct RunOptions {
     #[command(flatten)]
     pub store: StoreOptions,
 
-    /// Write what became of the run to this file, as JSON
+    /// Write the outcome of the run to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 
-    /// Say what happens as JSON, one object a line
+    /// Print messages as JSON, one object per line
     #[arg(long)]
     pub json: bool,
 
-    /// Say each step
+    /// Print each step
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
 
-    /// Say only why the tool failed, or ended the job; that somebody else holds the name is left to the exit code
+    /// Print only why the tool failed or ended the job; that another holder has the name is told by the exit code alone
     #[arg(short, long)]
     pub quiet: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct ConflictOptions {
-    /// The exit code if somebody else holds the name
+    /// The exit code if another holder has the name
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::NotAcquired.code())]
     pub conflict_exit_code: u8,
 
-    /// Exit 0 if somebody else holds the name
+    /// Exit 0 if another holder has the name
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub skip_ok: bool,
 }
@@ -136,10 +136,10 @@ pub struct ConflictOptions {
 /// Show who holds a name, or all names
 #[derive(Debug, Args)]
 pub struct StatusOptions {
-    /// Only this name
+    /// Show only this name
     pub name: Option<String>,
 
-    /// A list of objects
+    /// Print a JSON list
     #[arg(long)]
     pub json: bool,
 
@@ -150,10 +150,10 @@ pub struct StatusOptions {
 /// Wait until a name is free, without taking it
 #[derive(Debug, Args)]
 pub struct WaitOptions {
-    /// The name
+    /// The name to wait for
     pub name: String,
 
-    /// Wait for this long at most, then exit 75 [default: without limit]
+    /// Wait for at most this long, then exit 75 [default: without limit]
     #[arg(short, long, value_name = "DURATION", value_parser = duration)]
     pub wait: Option<Duration>,
 
@@ -164,11 +164,11 @@ pub struct WaitOptions {
 /// Take a name from its holder
 #[derive(Debug, Args)]
 pub struct EvictOptions {
-    /// The name
+    /// The name to free
     pub name: String,
 
-    /// Free it at once, although the holder may work on until its next renewal; without this the name stays taken for the
-    /// rest of the holder's ttl, and its job is ended before
+    /// Free the name at once, although the holder may go on working until its next renewal. Without this option the name
+    /// stays taken for the rest of the holder's ttl, and the holder's job is ended before that
     #[arg(long)]
     pub now: bool,
 
@@ -185,16 +185,16 @@ pub struct CompletionsOptions {
 
 #[derive(Debug, Args)]
 pub struct StoreOptions {
-    /// Where the leases are: redis://HOST, rediss://HOST, redis+unix:PATH or sqlite:PATH [env: LEASEHOLD_STORE] [default: a
+    /// The store that keeps the leases: redis://HOST, rediss://HOST, redis+unix:PATH or sqlite:PATH [env: LEASEHOLD_STORE] [default: a
     /// file of this user]
     #[arg(long = "store", value_name = "URL")]
     pub url: Option<String>,
 
-    /// Read that URL from a file, so that its password is in no list of processes [env: LEASEHOLD_STORE_FILE]
+    /// Read the store's URL from a file, which keeps its password out of the list of processes [env: LEASEHOLD_STORE_FILE]
     #[arg(long = "store-file", value_name = "FILE", conflicts_with = "url")]
     pub file: Option<PathBuf>,
 
-    /// How long the first contact with the store may take, else exit 69
+    /// Exit 69 if the store has not answered for the first time within this time
     #[arg(long, value_name = "DURATION", default_value = "5s", env = "LEASEHOLD_CONNECT_TIMEOUT", value_parser = duration)]
     pub connect_timeout: Duration,
 
@@ -206,33 +206,33 @@ pub struct StoreOptions {
 const RUN_HELP: &str = "\
 Examples:
   leasehold run nightly -- ./backup.sh            wait for the lease, then run
-  leasehold run -n nightly -- ./backup.sh         or exit 75 if somebody else runs it
+  leasehold run -n nightly -- ./backup.sh         or exit 75 if it runs elsewhere
   leasehold run -w 5min --store redis://db nightly -- ./backup.sh
 
 The command sees LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and LEASEHOLD_STATUS_FILE.
-Hand the token to your storage with each write, and have it refuse what is lower than it has seen.
+Pass the token to your storage with each write, and let the storage refuse a token lower than it has seen.
 
-Settings come from options, else from the environment, else from the configuration file, whose keys are long options
+A setting comes from its option, else from the environment, else from the configuration file, whose keys are long options
 (ttl = \"1min\"), else from the defaults.
 
 Exit codes:
   the command's own, or 128+n if signal n ended it
   64   bad argument, nothing was started
   69   the store cannot be reached
-  75   somebody else holds the name (-E, --skip-ok)
-  77   the store refuses our credentials
-  78   the store cannot do its work
-  79   the lease was lost, and the job stopped
+  75   another holder has the name (-E, --skip-ok)
+  77   authentication with the store failed, or a permission is missing
+  78   the store is misconfigured
+  79   the lease was lost, and the job was ended
   124  the job ran for longer than --max-runtime
   125  leasehold itself failed
   126  the command cannot be run
   127  there is no such command
 
-When the store cannot be reached, the job is stopped in time. It survives an outage of
+When the store cannot be reached, the job is ended before its lease is over. It survives an outage of
 2/3 ttl - kill-after - margin - min(250ms, ttl/20):
 ";
 
-/// The outages, as the tool itself would count them.
+/// The help with the outages that a job survives, computed as `run` does.
 fn run_help() -> String {
     let mut text = String::from(RUN_HELP);
     for seconds in [5, 30, 60, 300] {
@@ -250,10 +250,10 @@ fn run_help() -> String {
 }
 
 impl Arguments {
-    /// Reads the command line. `Err` has been printed already, as help and versions are.
+    /// Reads the command line. Help, the version and errors are printed here; `Err` is the exit that follows.
     pub fn read() -> Result<Self, Exit> {
         Self::try_parse().map_err(|error| {
-            // A closed pipe is not worth a word.
+            // A reader that closed the pipe does not change the exit code.
             let _ = error.print();
             match error.use_stderr() {
                 true => Exit::Usage,
@@ -262,7 +262,7 @@ impl Arguments {
         })
     }
 
-    /// Reads it once more, with other defaults where there are some.
+    /// Reads the command line again, with these values in the place of its defaults.
     pub fn with_defaults(default_of: impl Fn(&Arg) -> Option<String>) -> Result<Self, clap::Error> {
         let set = |option: Arg| match default_of(&option) {
             Some(value) => option.default_value(value),
@@ -274,7 +274,7 @@ impl Arguments {
 }
 
 impl Command {
-    /// The options that name a store, of a command that talks to one.
+    /// The store options of a command that talks to a store.
     pub const fn store_mut(&mut self) -> Option<&mut StoreOptions> {
         match self {
             Self::Run(arguments) => Some(&mut arguments.store),
@@ -286,14 +286,14 @@ impl Command {
     }
 }
 
-/// A duration as people write it.
+/// Parses a duration such as `500ms` or `5min`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; expected a duration such as 500ms, 30s or 5min"))
 }
 
 impl ConflictOptions {
-    /// The exit if somebody else holds the name.
+    /// The exit of a run whose name another holder has.
     pub fn exit(&self) -> Exit {
         match self.skip_ok {
             true => Exit::Success,

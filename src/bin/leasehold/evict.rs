@@ -1,4 +1,4 @@
-//! `leasehold evict`: takes a name from its holder by order of an operator.
+//! `leasehold evict`: an operator takes a name from its holder.
 
 use leasehold::Name;
 use leasehold::store::Eviction;
@@ -27,19 +27,19 @@ pub fn main(
             .await?;
         let evicting = client.store().evict(&name, how, contact);
         if !first_contact(contact, evicting).await? {
-            say::note("free", format_args!("nobody holds it name={name}"));
+            say::note("free", format_args!("no holder to evict name={name}"));
         } else if arguments.now {
             say::note(
                 "evicted",
                 format_args!(
-                    "evicted, and free at once: the holder may work on until its next renewal, a third of its ttl name={name}"
+                    "evicted, and free at once: the holder may go on working until its next renewal, a third of its ttl name={name}"
                 ),
             );
         } else {
             say::note(
                 "evicted",
                 format_args!(
-                    "evicted: the holder hears it at its next renewal, and the name is free when its ttl has run out name={name}"
+                    "evicted: the holder is told at its next renewal, and the name is free when its ttl is over name={name}"
                 ),
             );
         }

@@ -1,11 +1,11 @@
-//! `leasehold`: runs a command while holding a lease, and ends it before anybody else can hold it.
+//! `leasehold`: runs a command while holding a lease, and ends it before another holder can get the lease.
 //!
-//! Sees only the public API of the library, as any user would. One program is three processes of a job: the tool itself,
-//! its [guardian] and, for a moment, the [shim] that becomes the command.
+//! The tool uses only the public API of the library. One program is three processes of a job: the tool itself, its
+//! [guardian] and, for a moment, the [shim] that becomes the command.
 
 #![expect(
     unreachable_pub,
-    reason = "a program has no outside; pub says that the rest of it may use something"
+    reason = "a program exports nothing; pub marks what its other modules use"
 )]
 
 mod args;

@@ -57,12 +57,12 @@ impl Cause {
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::Deadline => "no renewal was confirmed in time",
-            Self::Refused => "the store says that the lease is not ours",
-            Self::Evicted => "an operator evicted us",
-            Self::LeaseEnded => "the lease was held for as long as it may be",
+            Self::Refused => "the store refused to renew the lease",
+            Self::Evicted => "an operator evicted this holder",
+            Self::LeaseEnded => "the lease was held for as long as --max-hold allows",
             Self::ToolGone | Self::NestedToolGone => "the tool was gone",
             Self::CommandEnded => "the command ended and left processes behind",
-            Self::MaxRuntime => "it ran for as long as it may",
+            Self::MaxRuntime => "it ran for as long as --max-runtime allows",
             Self::GuardianGone => "the guardian was gone",
         }
     }

@@ -71,7 +71,7 @@ fn stores() {
     run_refused(
         &["--store", "memory:"],
         "x",
-        &["\"memory:\"", "nobody else"],
+        &["\"memory:\"", "no other process"],
     );
 }
 

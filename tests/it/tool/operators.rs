@@ -47,7 +47,7 @@ fn nobody_to_evict_is_said_and_no_error() {
     let place = Place::new();
     let ended = place.start(place.tool(&["evict", "x"])).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stderr.contains("nobody"), "{ended:?}");
+    assert!(ended.stderr.contains("no holder to evict"), "{ended:?}");
 }
 
 #[test]

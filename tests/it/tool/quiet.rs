@@ -63,11 +63,17 @@ fn why_a_job_was_ended_is_said_in_one_line() {
     let place = Place::new();
     let options = ["--max-runtime", "200ms"];
     let text = said(&place, &options, "exec sleep 20", 124);
-    assert!(text.contains("ran for as long as it may"), "{text}");
+    assert!(
+        text.contains("ran for as long as --max-runtime allows"),
+        "{text}"
+    );
     assert_eq!(text.lines().count(), 1, "{text}");
     let options = ["--max-hold", "200ms"];
     let text = said(&place, &options, "exec sleep 20", 79);
-    assert!(text.contains("held for as long as it may"), "{text}");
+    assert!(
+        text.contains("held for as long as --max-hold allows"),
+        "{text}"
+    );
     assert_eq!(text.lines().count(), 1, "{text}");
 }
 
