@@ -1,7 +1,7 @@
-//! What the tool and its guardian say to each other: one JSON message a packet, over a socket pair.
+//! The messages between the tool and its guardian: one JSON message a packet, over a socket pair.
 //!
-//! Packets keep their borders and the end of either side shows as an end of file, also after kill -9. Nothing here waits:
-//! a message for which there is no room is an error, and each side lives on without it.
+//! Packets keep their borders, and the end of either side shows as an end of file, also after kill -9. Nothing here blocks:
+//! sending a message for which there is no room fails, and each side goes on without it.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -21,45 +21,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::timeline::{Cause, Distances};
 
-/// No message is longer: the longest path and a list of processes that is cut before.
+/// The longest message: it has room for the longest path, and lists of processes are cut before that.
 const MAX_MESSAGE: usize = 16 * 1024;
 
-/// What the tool tells the guardian.
+/// What the tool sends the guardian.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Instruction {
-    /// Begin. Comes first and once, with the job's standard input beside it.
+    /// Start the job. Sent once, as the first, with the job's standard input attached.
     Begin(Begin),
     /// A renewal was confirmed.
     Renewed { deadline_ns: u64 },
-    /// Hand this signal on to the job.
+    /// Pass this signal on to the job.
     Signal(i32),
     /// End the job.
     Stop(Cause),
 }
 
-/// All that the guardian has to know.
+/// Everything that the guardian needs to know.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Begin {
     /// The lease's clock, by the name that it gives itself.
     pub clock: String,
     pub distances: Distances,
     pub deadline_ns: u64,
-    /// The tool was itself started by a job.
+    /// The tool runs within the job of another run.
     pub is_nested: bool,
-    /// Removed at the end, should the tool not be there to do it.
+    /// The guardian removes it at the end if the tool is gone.
     pub status_file: Option<PathBuf>,
 }
 
-/// What the guardian tells the tool.
+/// What the guardian sends the tool.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
     /// The job runs, as the leader of the group of this number.
     Started { pid: i32 },
     /// The job could not be started.
     NotStarted { error: String },
-    /// TERM was said to the group, or KILL where there was no time for it.
+    /// The group was sent TERM, or KILL where there was no time for TERM.
     Stopping { cause: Cause },
-    /// The command ended. With a cause: because it was ended.
+    /// The command ended. There is a cause if it was being ended by then.
     Exited { end: End, cause: Option<Cause> },
     /// The job was stopped, and the terminal is the tool's again.
     Suspended,
@@ -91,7 +91,7 @@ impl fmt::Display for End {
 #[derive(Debug)]
 pub struct Channel(OwnedFd);
 
-/// What there was to receive.
+/// The result of a receive.
 #[derive(Debug)]
 pub enum Received<T> {
     Message(T, Option<OwnedFd>),

@@ -1,11 +1,11 @@
-//! `leasehold check`: asks within a job whether its lease still holds, without the store and without a living tool.
+//! `leasehold check`: tells a job whether its lease is still held, without the store and without a living tool.
 
 use std::path::Path;
 
 use crate::exit::{Exit, Failure};
 use crate::status_file::{self, Status};
 
-/// Held, not held, or not in a job.
+/// Exits 0 if the lease is held, 79 if not, 64 outside of a job.
 pub fn main() -> Result<Exit, Failure> {
     let Some(path) = std::env::var_os(status_file::VARIABLE) else {
         return Err(Failure::usage(format!(

@@ -1,8 +1,8 @@
-//! The configuration file: what would otherwise stand on every command line.
+//! The configuration file: options that would otherwise be repeated on every command line.
 //!
 //! Its keys are long options, and the order is flag, environment, file, default. The user's file counts before the
-//! machine's, key by key: whoever sets a ttl of their own does not lose the machine's store by it. A file given by name
-//! counts alone. A key that is not known is refused, since a misspelt `store` would have everybody hold their own lease.
+//! machine's, key by key: a user who sets a ttl keeps the machine's store. A file given by name counts alone. An unknown
+//! key is refused, since with a misspelt `store` each machine would use a store of its own.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use serde::Deserialize;
 use crate::args::{self, Arguments};
 use crate::exit::{Exit, Failure};
 
-/// The machine's.
+/// The machine's file.
 const SHARED: &str = "/etc/leasehold.toml";
 
-/// The files that there are, the one that counts most first.
+/// The configuration files that exist, the one that counts most first.
 #[derive(Debug, Default)]
 pub struct Files(Vec<File>);
 
@@ -26,7 +26,7 @@ struct File {
     settings: Settings,
 }
 
-/// What a file may say.
+/// The keys of a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Settings {
@@ -59,7 +59,7 @@ pub enum StoreSetting {
 }
 
 impl Files {
-    /// Reads them, for a command that talks to a store.
+    /// Reads the files, for a command that talks to a store.
     pub fn read(arguments: &mut Arguments) -> Result<Self, Failure> {
         let Some(store) = arguments.command.store_mut() else {
             return Ok(Self::default());
@@ -72,7 +72,7 @@ impl Files {
         files.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Reads the command line anew, with what the files say in the place of the defaults.
+    /// Reads the command line again, with the values of the files in the place of the defaults.
     pub fn fill(&self, arguments: Arguments) -> Result<Arguments, Failure> {
         if self.0.is_empty() {
             return Ok(arguments);
@@ -86,7 +86,7 @@ impl Files {
         self.0.iter().find_map(|file| file.settings.store())
     }
 
-    /// A bad value may come from a file, although the values were found to be bad only together.
+    /// Names the files in a usage error, since a bad value may come from one of them.
     pub fn named_in(&self, failure: Failure) -> Failure {
         match failure.exit {
             Exit::Usage => self.0.iter().fold(failure, |failure, file| {
@@ -151,7 +151,7 @@ fn parse(text: &str) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// The line, and its key where it has one.
+/// Adds the line number of an error, and the line's key where it has one.
 fn at(failure: Failure, text: &str, offset: usize) -> Failure {
     let before = text.get(..offset).unwrap_or(text);
     let number = before.matches('\n').count();
@@ -168,7 +168,7 @@ fn at(failure: Failure, text: &str, offset: usize) -> Failure {
     }
 }
 
-/// The user's own. The XDG rules say that a relative path counts as unset.
+/// The user's own file. By the XDG rules a relative path counts as unset.
 fn own() -> Option<PathBuf> {
     let absolute = |variable| {
         let path = PathBuf::from(std::env::var_os(variable)?);

@@ -20,17 +20,17 @@ pub enum Exit {
     Usage,
     /// The store cannot be reached. As `EX_UNAVAILABLE`.
     Unreachable,
-    /// Held by somebody else. As `EX_TEMPFAIL`; `-E` changes it.
+    /// Another holder has the name. As `EX_TEMPFAIL`; `-E` changes it.
     NotAcquired,
-    /// The store refuses our credentials. As `EX_NOPERM`.
+    /// Authentication with the store failed, or a permission is missing. As `EX_NOPERM`.
     Denied,
-    /// The store cannot do its work. As `EX_CONFIG`.
+    /// The store is misconfigured. As `EX_CONFIG`.
     Misconfigured,
     /// The lease was lost, and the job stopped.
     Lost,
     /// The job ran for longer than allowed. As `timeout`.
     MaxRuntime,
-    /// The tool itself failed. This one and the next two as `env` and `timeout`.
+    /// The tool itself failed. The code is that of `env` and `timeout`, as are the next two.
     Internal,
     /// The command is there but cannot be run.
     NotExecutable,
@@ -66,14 +66,14 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The tool cannot go on: how it ends, and what it says.
+/// Why the tool cannot go on: its exit code and its message.
 #[derive(Debug)]
 pub struct Failure {
     pub exit: Exit,
     pub message: String,
-    /// From how much on it is said.
+    /// The least loudness at which the message is printed.
     pub loudness: Loudness,
-    /// Somebody else holds the name, whatever exit was chosen for that.
+    /// Another holder has the name, or the wait for it ran out; the user may have chosen the exit code for that.
     pub is_conflict: bool,
 }
 
@@ -88,7 +88,7 @@ impl Failure {
         Self::new(Exit::Internal, format!("{what}: {source}"))
     }
 
-    /// The same, with one more fact.
+    /// Adds a `key=value` fact to the message.
     pub fn about(mut self, fact: impl fmt::Display) -> Self {
         self.message = format!("{} {fact}", self.message);
         self

@@ -1,4 +1,4 @@
-//! Completions and the man page, made from the arguments themselves, so that they cannot fall behind.
+//! Generates completions and the man page from the arguments themselves, so that they cannot fall behind.
 
 use std::io::{self, Write};
 
@@ -44,7 +44,7 @@ fn page(text: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// A reader who left early is no fault.
+/// Prints. A reader that closed the pipe early is no error.
 fn print(text: &[u8]) -> Result<Exit, Failure> {
     let _ = io::stdout().write_all(text);
     Ok(Exit::Success)

@@ -1,6 +1,6 @@
-//! The library's own log on standard error, for whoever sets `LEASEHOLD_LOG` or `RUST_LOG`.
+//! The library's own log on standard error, printed where `LEASEHOLD_LOG` or `RUST_LOG` is set.
 //!
-//! The lines go the way of all messages, so a reader who does not read holds nothing up.
+//! The lines go the way of all messages, so a reader that does not read blocks nothing.
 
 use std::io;
 

@@ -12,17 +12,17 @@ pub const OWN_PROGRAM: &str = "/proc/self/exe";
 pub struct Process {
     pub parent: i32,
     pub group: i32,
-    /// Not ended yet, reaped or not.
+    /// The process still runs: it is no zombie.
     pub is_alive: bool,
 }
 
 impl Process {
-    /// `None` if there is none of this number.
+    /// Reads a process. `None` if there is no process of this number.
     pub fn read(pid: i32) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Its name stands in brackets and may have any character in it. State, parent and group follow.
+    /// Parses `/proc/PID/stat`. The name is in brackets and may contain any character; state, parent and group follow.
     fn parse(stat: &str) -> Option<Self> {
         let mut words = stat.rsplit_once(')')?.1.split_whitespace();
         let state = words.next()?;
@@ -34,8 +34,8 @@ impl Process {
     }
 }
 
-/// Whether this group has a process that lives, or one that is ours to reap in a moment. One that ended and that nobody
-/// reaps, because its parent left the group, does not count. What cannot be looked at is taken for alive.
+/// Whether this group has a living process, or a dead one that is ours to reap. A dead process whose parent left the
+/// group, and does not reap, does not count. Where `/proc` cannot be read, the group is taken to be alive.
 pub fn has_member(group: Pid) -> bool {
     let reaper = getpid().as_raw_pid();
     let Some(members) = members(group) else {
@@ -45,14 +45,14 @@ pub fn has_member(group: Pid) -> bool {
     members.any(|(_, process)| process.is_alive || process.parent == reaper)
 }
 
-/// The living processes of this group, as far as they can be seen.
+/// The living processes of this group, as far as `/proc` shows them.
 pub fn living(group: Pid) -> Vec<i32> {
     let members = members(group).unwrap_or_default().into_iter();
     let living = members.filter(|(_, process)| process.is_alive);
     living.map(|(pid, _)| pid).collect()
 }
 
-/// All of this group, with their numbers. `None` where nothing can be looked at.
+/// All processes of this group, with their numbers. `None` where `/proc` cannot be read.
 fn members(group: Pid) -> Option<Vec<(i32, Process)>> {
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

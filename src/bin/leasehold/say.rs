@@ -1,4 +1,4 @@
-//! What the tool says on standard error, without ever waiting for whoever reads it.
+//! Prints the tool's messages on standard error, without ever waiting for their reader.
 //!
 //! A pager that is not read on, a log driver that hangs: a message written directly would hold up the very process that
 //! has to end a job in time. So messages go through a bounded queue to a thread that prints them; what finds the queue
@@ -14,19 +14,19 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::mailbox::Mailbox;
 
-/// Enough for all that one run says; more is a reader who does not read.
+/// Enough for all messages of one run; it fills up only if the reader does not read.
 const QUEUE: usize = 256;
 
-/// How long the tool waits at its end for its last words to be read.
+/// How long the tool waits at its end for its last messages to be read.
 const FLUSH: Duration = Duration::from_secs(1);
 
 static PRINTER: OnceLock<Option<Mailbox<String>>> = OnceLock::new();
 static LOUDNESS: AtomicU8 = AtomicU8::new(Loudness::Normal as u8);
 
-/// What the JSON objects are about, if they are asked for.
+/// The name that the JSON objects are about, if JSON is asked for.
 static JSON_NAME: OnceLock<String> = OnceLock::new();
 
-/// How much is said.
+/// How much is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loudness {
     /// Only what went wrong: why the tool failed, or ended the job.
@@ -37,49 +37,49 @@ pub enum Loudness {
     Verbose,
 }
 
-/// Sets how much is said from here on.
+/// Sets how much is printed from here on.
 pub fn set_loudness(loudness: Loudness) {
     LOUDNESS.store(loudness as u8, Ordering::Relaxed);
 }
 
-/// Has each message be one JSON object, about this name.
+/// Prints each message as one JSON object, about this name.
 pub fn as_json(name: &str) {
     let _ = JSON_NAME.set(name.into());
 }
 
-/// Whether a person reads along and wants to know more than failures.
+/// Whether messages are for people, and not only failures.
 pub fn is_for_people() -> bool {
     JSON_NAME.get().is_none() && LOUDNESS.load(Ordering::Relaxed) >= Loudness::Normal as u8
 }
 
-/// Why the tool ends without having done what it was asked to, from this loudness on.
+/// Prints why the tool ends without having done its work, from this loudness on.
 pub fn failure(loudness: Loudness, message: impl Display) {
     line(loudness, "failed", message);
 }
 
-/// What went wrong. Always said.
+/// Prints what went wrong, at every loudness.
 pub fn fault(event: &'static str, message: impl Display) {
     line(Loudness::Quiet, event, message);
 }
 
-/// What a person has to know. The event is its name for programs.
+/// Prints what a person has to know. The event is its name for programs.
 pub fn note(event: &'static str, message: impl Display) {
     line(Loudness::Normal, event, message);
 }
 
-/// A step on the way.
+/// Prints a step, with `--verbose`.
 pub fn detail(event: &'static str, message: impl Display) {
     line(Loudness::Verbose, event, message);
 }
 
-/// Text as it is, such as a line of a log.
+/// Prints text as it is, such as a line of a log.
 pub fn raw(text: String) {
     if let Some(printer) = PRINTER.get_or_init(start) {
         printer.send(text);
     }
 }
 
-/// Waits a moment for what was said to be printed.
+/// Waits up to a second until all messages are printed.
 pub fn flush() {
     let Some(Some(printer)) = PRINTER.get() else {
         return;
@@ -116,7 +116,7 @@ fn line(loudness: Loudness, event: &'static str, message: impl Display) {
 fn start() -> Option<Mailbox<String>> {
     let mut is_prepared = false;
     let print = move |text: String| {
-        // While the job has the terminal we are in the background, where `stty tostop` would have us stopped for a word.
+        // While the job has the terminal we are in the background, where `stty tostop` would stop the tool for printing.
         if !std::mem::replace(&mut is_prepared, true) {
             let mut quiet = SigSet::empty();
             quiet.add(Signal::SIGTTOU);

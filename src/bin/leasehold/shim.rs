@@ -1,9 +1,9 @@
-//! The last step before the command: the job's process sets what only itself can set, and becomes the command.
+//! The last step before the command: the job's process sets what only it can set for itself, and becomes the command.
 //!
 //! It then stops itself, so that the command begins only when the tool knows which group it would have to end.
 //!
-//! Should the guardian be killed, the kernel kills the command too. That net catches only the one process, and only while
-//! its parent lives, so it is set here, in the process itself, and the parent is looked at once more afterwards.
+//! If the guardian is killed, the kernel kills the command too. That holds for this one process only, and only if its
+//! parent was alive when it was set, so it is set here, in the process itself, and the parent is checked afterwards.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -27,7 +27,7 @@ pub fn mask_argument(blocked: &SigSet) -> String {
     numbers.collect::<Vec<_>>().join(",")
 }
 
-/// Becomes the command, or says why not. The arguments are the guardian's pid, the mask and the command.
+/// Becomes the command, or prints why it cannot. The arguments are the guardian's pid, the mask and the command.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> Exit {
     let guardian = arguments
         .next()
@@ -47,7 +47,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> Exit {
         return Exit::Internal;
     }
     let error = Command::new(&program).args(arguments).exec();
-    // The command's own standard error: whoever would have read it sees why there is nothing to read.
+    // This is the command's standard error, so its reader sees why there is no output.
     eprintln!("leasehold: cannot run {}: {error}", program.display());
     match error.kind() {
         ErrorKind::NotFound => Exit::NotFound,

@@ -1,4 +1,4 @@
-//! `leasehold status`: who holds what.
+//! `leasehold status`: shows the holder of one name, or of all names.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use crate::store::{Choice, first_contact};
 /// How long the store may take to answer once it was reached.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// One lease as others may read it. Fields are added, never renamed.
+/// One lease as it is shown. Fields are added, never renamed.
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
@@ -29,7 +29,7 @@ struct Row {
     remaining_ms: Option<u64>,
 }
 
-/// Prints them.
+/// Prints the leases.
 pub fn main(
     arguments: args::StatusOptions,
     configured: Option<StoreSetting>,
@@ -84,7 +84,7 @@ fn text(location: &str, hazards: &[Hazard], rows: &[Row]) -> String {
     text
 }
 
-/// A reader who left early is no fault.
+/// Prints. A reader that closed the pipe early is no error.
 fn print(text: &str) {
     if let Err(error) = std::io::stdout().write_all(text.as_bytes()) {
         say::detail("unread", format_args!("output was not read: {error}"));
@@ -128,7 +128,7 @@ impl From<Held> for Row {
     }
 }
 
-/// A time before 1970 or after 9999 was written by somebody who did not mean it.
+/// A time as RFC 3339. `None` before 1970 and after 9999, which no clock in order shows.
 pub fn rfc3339(time: SystemTime) -> Option<String> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let sane = since < Duration::from_secs(253_402_300_800);

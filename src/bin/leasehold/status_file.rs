@@ -1,4 +1,4 @@
-//! The file in which a job, and whatever it starts, can read how its lease stands.
+//! The file in which a job, and every process that it starts, can read the state of its lease.
 //!
 //! It names the deadline on the lease's own clock and the boot to which that clock belongs, so a reader needs neither the
 //! store nor a living tool. It is replaced as a whole at each change, is readable by its owner only, and goes with the
@@ -20,10 +20,10 @@ use crate::mailbox::Mailbox;
 /// The variable that names it to the job.
 pub const VARIABLE: &str = "LEASEHOLD_STATUS_FILE";
 
-/// How long the first writing may take, and the last.
+/// How long the first write may take, and the removal.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Status {
     /// Of this format. A later one may add fields.
@@ -42,7 +42,7 @@ pub struct Status {
     pub pid: u32,
 }
 
-/// How the lease stands.
+/// The state of the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -69,7 +69,7 @@ impl Status {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
 
-    /// Whether the lease holds now. The error says why not.
+    /// Checks that the lease is held now. The error says why it is not.
     pub fn check(&self) -> Result<(), String> {
         if self.state == State::Lost {
             return Err("it was lost".into());
@@ -129,17 +129,17 @@ impl StatusFile {
         Ok(Self { path, mailbox })
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Has it say something new, soon.
+    /// Writes a new status soon, unless a newer one replaces it first.
     pub fn update(&self, status: Status) {
         self.mailbox.replace(Change::Update(status));
     }
 
-    /// Removes it.
+    /// Removes the file.
     pub fn remove(self) {
         self.mailbox.replace(Change::Remove);
         self.mailbox.close(LIMIT);
@@ -152,7 +152,7 @@ fn make(path: &Path, change: Change) {
         Change::Create(status, written) => {
             let _ = written.send(write(path, &status));
         }
-        // Nobody to tell: the job's own check fails once the deadline in the file has passed.
+        // An error has no reader: the job's own check fails once the deadline in the file has passed.
         Change::Update(status) => drop(write(path, &status)),
         Change::Remove => drop(fs::remove_file(path)),
     }
@@ -178,7 +178,7 @@ fn folder() -> io::Result<PathBuf> {
     result
 }
 
-/// Makes the folder, or makes sure that it is nobody else's: a stranger could put a file of its own in the place of ours.
+/// Makes the folder, or checks that it belongs to this user alone: another user could otherwise replace the file in it.
 fn own_folder(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
     match fs::DirBuilder::new().mode(0o700).create(folder) {

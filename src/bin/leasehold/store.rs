@@ -1,4 +1,4 @@
-//! Which store the tool talks to, and what of its address others may see.
+//! Chooses the store that the tool talks to, connects to it, and hides the secrets of its URL.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,21 +18,21 @@ pub const VARIABLE: &str = "LEASEHOLD_STORE";
 /// The variable that names a file with the store's URL in it.
 const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
 
-/// Before a store that was silent is asked again.
+/// The pause before a store that did not answer is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The store as it was chosen.
+/// The chosen store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// By flag, variable or configuration file.
+    /// Named by an option, a variable or a configuration file.
     Url(String),
-    /// Nobody named one: the embedded file at its usual place.
+    /// No store was named: the embedded file at its usual place.
     Default,
 }
 
 impl Choice {
-    /// By option, else by variable, else by configuration file, else the embedded file. Not left to the parser, for which
-    /// a variable and an option would contradict each other.
+    /// Chooses by option, else by variable, else by configuration file, else the embedded file. Not left to clap, for
+    /// which a variable and an option would contradict each other.
     pub fn of(arguments: &StoreOptions, configured: Option<StoreSetting>) -> Result<Self, Failure> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(url) = &arguments.url {
@@ -57,7 +57,7 @@ impl Choice {
         }
     }
 
-    /// A store in the memory of one process would exclude nobody.
+    /// A URL, unless it names a store in memory, which excludes no other process.
     fn shared(url: String) -> Result<Self, Failure> {
         if url.starts_with("memory:") {
             return Err(Failure::usage(format!(
@@ -67,7 +67,7 @@ impl Choice {
         Ok(Self::Url(url))
     }
 
-    /// A client of this store, for a command about this name, or about all, that was given a little time to reach it.
+    /// Returns a client that has reached this store within `limit`, for a command about `name`, or about all names.
     pub async fn connect(
         &self,
         name: Option<&Name>,
@@ -89,7 +89,7 @@ impl Choice {
         })
     }
 
-    /// Whether a job must not inherit the address.
+    /// Whether the URL holds a password, so that a job must not inherit it.
     pub fn is_secret(url: &str) -> bool {
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -108,7 +108,7 @@ fn read(path: &Path) -> Result<Choice, Failure> {
     Choice::shared(text.trim().into())
 }
 
-/// What has to be answered soon, because nothing has begun yet and whoever started us waits.
+/// Limits the time of a first answer: nothing has begun yet, and the caller of the tool waits.
 pub async fn first_contact<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, Error>>,
@@ -125,9 +125,9 @@ pub async fn first_contact<T>(
     }
 }
 
-/// Asks until the store has answered, if only with an error: one that is silent now may speak in a moment. The question
-/// changes nothing, so it may be asked again, and what comes after it need not be. It is about what the command is about:
-/// the rights of a user may end there.
+/// Asks until the store has answered, if only with an error: a store that is silent now may answer in a moment. The
+/// request changes nothing, so it can be retried, which spares the command's own requests a retry. It asks about the
+/// command's own name, because the user may lack the permission for others.
 async fn reach(store: &dyn Store, name: Option<&Name>, limit: Duration) {
     let ask = async || match name {
         Some(name) => store.inspect(name, limit).await.map(drop),
@@ -140,7 +140,7 @@ async fn reach(store: &dyn Store, name: Option<&Name>, limit: Duration) {
     }
 }
 
-/// The address for people, without its secrets.
+/// The URL without its secrets, for messages.
 fn shown(url: &str) -> String {
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),

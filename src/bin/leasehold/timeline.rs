@@ -7,7 +7,8 @@
 //! ```
 //!
 //! `K = D - min(250 ms, ttl/20)` leaves the kernel time to end a killed group, `T = K - kill_after` leaves the job time
-//! to end itself. Each renewal moves D, and K with it; a TERM once said is not taken back. Knows no clock.
+//! to end itself. Each renewal moves D, and K with it; TERM, once sent, is not taken back. This module knows no clock:
+//! `now` is always an argument.
 
 use std::time::Duration;
 
@@ -15,10 +16,10 @@ use leasehold::clock::Instant;
 use leasehold::term::Timing;
 use serde::{Deserialize, Serialize};
 
-/// How long a job may have after a store said that the lease is another's: a rival may already be at work.
+/// The most time that a job gets after a refused renewal: the next holder may already be at work.
 const REFUSED_GRACE: Duration = Duration::from_secs(2);
 
-/// How often KILL is said until the group is empty: a process may have been forked in between.
+/// The pause between two KILLs until the group is empty: a process may have been forked in between.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
 
 /// The distances on the timeline, fixed for one job.
@@ -34,13 +35,13 @@ pub struct Distances {
 pub enum Cause {
     /// No renewal was confirmed in time.
     Deadline,
-    /// The store says that the lease is not ours.
+    /// The store refused the renewal: the lease is another holder's, or gone.
     Refused,
-    /// An operator evicted us; the name stays taken for the rest of its ttl.
+    /// An operator evicted this holder; the name stays taken for the rest of its ttl.
     Evicted,
-    /// The lease ended for a reason of our own, such as its longest hold, with time left.
+    /// The lease ended for a reason of the client's own, such as `--max-hold`, with time left.
     LeaseEnded,
-    /// The tool is gone, so nobody renews.
+    /// The tool is gone, so the lease is no longer renewed.
     ToolGone,
     /// The same in a run within a run: it may be the outer job that was killed, which leaves no time.
     NestedToolGone,
@@ -48,12 +49,12 @@ pub enum Cause {
     CommandEnded,
     /// The job ran for longer than it was allowed to.
     MaxRuntime,
-    /// The guardian is gone, so nobody would end the job in time.
+    /// The guardian is gone, and with it the guarantee that the job ends in time.
     GuardianGone,
 }
 
 impl Cause {
-    /// For people.
+    /// The cause as messages and reports word it.
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::Deadline => "no renewal was confirmed in time",
@@ -79,7 +80,7 @@ pub enum Step {
     Kill,
 }
 
-/// One job's way along the timeline.
+/// Where one job is on the timeline.
 #[derive(Debug)]
 pub struct Timeline {
     distances: Distances,
@@ -93,7 +94,7 @@ struct Stop {
     cause: Cause,
     /// KILL is due then, or at K if that is sooner.
     kill_by: Instant,
-    is_said: bool,
+    is_sent: bool,
 }
 
 impl Distances {
@@ -131,7 +132,7 @@ impl Distances {
         self.kill_after
     }
 
-    /// How long the store may be out of reach, counted from the least lucky moment, without harm to the job.
+    /// The longest outage of the store that the job survives, counted from the worst moment for it to begin.
     pub fn outage(&self, timing: &Timing) -> Duration {
         (self.ttl * 2 / 3)
             .saturating_sub(self.kill_after)
@@ -139,14 +140,14 @@ impl Distances {
             .saturating_sub(self.slack())
     }
 
-    /// What the kernel is given to end a killed group.
+    /// The time that the kernel gets to end a killed group.
     fn slack(&self) -> Duration {
         (self.ttl / 20).min(Duration::from_millis(250))
     }
 }
 
 impl Timeline {
-    /// The way of a job whose lease was last confirmed until `deadline`.
+    /// The timeline of a job whose lease was last confirmed until `deadline`.
     pub const fn new(distances: Distances, deadline: Instant) -> Self {
         Self {
             distances,
@@ -156,12 +157,12 @@ impl Timeline {
         }
     }
 
-    /// A renewal was confirmed.
+    /// Moves the deadline: a renewal was confirmed.
     pub fn renewed(&mut self, deadline: Instant) {
         self.deadline = self.deadline.max(deadline);
     }
 
-    /// The job is to end. The first cause stands; a later one can only bring KILL forward.
+    /// Begins to end the job. The first cause stands; a later one can only bring KILL forward.
     pub fn stop(&mut self, cause: Cause, now: Instant) {
         let kill_by = now.after(self.grace(cause));
         match &mut self.stop {
@@ -170,23 +171,23 @@ impl Timeline {
                 self.stop = Some(Stop {
                     cause,
                     kill_by,
-                    is_said: false,
+                    is_sent: false,
                 });
             }
         }
     }
 
-    /// Whether the job is to end, or to end now.
+    /// Whether the end of the job has begun or is due.
     pub fn is_over(&self, now: Instant) -> bool {
         self.stop.is_some() || now >= self.distances.term_at(self.deadline)
     }
 
-    /// Why the job is being ended, if it is.
+    /// The cause for which the job is being ended, if it is.
     pub fn cause(&self) -> Option<Cause> {
         self.stop.map(|stop| stop.cause)
     }
 
-    /// What to do now. Whoever asks does it and asks again, until the answer is to wait.
+    /// Decides what to do now. The caller does it and asks again, until the answer is to wait.
     pub fn step(&mut self, now: Instant) -> Step {
         let term_at = self.distances.term_at(self.deadline);
         if self.stop.is_none() {
@@ -199,12 +200,12 @@ impl Timeline {
         let stop = self.stop.as_mut().expect("set above");
         let kill_at = stop.kill_by.min(kill_at).max(self.kill_next);
         if now >= kill_at {
-            stop.is_said = true;
+            stop.is_sent = true;
             self.kill_next = now.after(KILL_AGAIN);
             return Step::Kill;
         }
-        if !stop.is_said {
-            stop.is_said = true;
+        if !stop.is_sent {
+            stop.is_sent = true;
             return Step::Term(stop.cause);
         }
         Step::Wait(kill_at)
@@ -214,7 +215,7 @@ impl Timeline {
     fn grace(&self, cause: Cause) -> Duration {
         let kill_after = self.distances.kill_after;
         match cause {
-            // K alone decides, and moves on if the store answers again; but a job that ignores TERM ends some time.
+            // K alone decides, and moves on if the store answers again; the added ttl bounds a job that ignores TERM.
             Cause::Deadline => kill_after + self.distances.ttl,
             Cause::Refused => kill_after.min(REFUSED_GRACE),
             Cause::NestedToolGone => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! `leasehold wait`: until a name is free, without taking it.
+//! `leasehold wait`: blocks until a name is free, without taking it.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::store::{Choice, first_contact};
 /// How long the store may take to answer once it was reached.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The least that it is given where the limit of the wait leaves less.
+/// The least time that the store gets to answer where the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
 
-/// How often to look, since a holder may release at any moment.
+/// The pause between two requests, since a holder may release at any moment.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Waits.
+/// Waits until no holder has the name, or until the limit of the wait.
 pub fn main(
     arguments: args::WaitOptions,
     configured: Option<StoreSetting>,
@@ -49,7 +49,7 @@ pub fn main(
                 return Err(Failure::new(Exit::NotAcquired, message));
             }
             let pause = left.min(PAUSE).min(held.remaining.unwrap_or(PAUSE));
-            // Never nothing: what has run out may be shown for a moment yet.
+            // Never zero: a lease that has run out may still be shown for a moment.
             let pause = pause.max(Duration::from_millis(5));
             Monotonic.sleep_until(Monotonic.now().after(pause)).await;
             let limit = left.saturating_sub(pause).clamp(LEAST_LIMIT, LIMIT);
@@ -59,7 +59,7 @@ pub fn main(
     })
 }
 
-/// Who has the name now. An outage is waited out: whoever had it is taken to have it still.
+/// Returns who has the name now. During an outage the last known holder is taken to be the holder still.
 async fn look_again(store: &dyn Store, last: Held, limit: Duration) -> Result<Option<Held>, Error> {
     match store.inspect(&last.name, limit).await {
         Err(error) if error.is_transient() => {

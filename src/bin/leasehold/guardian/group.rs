@@ -1,7 +1,7 @@
 //! The job's process group: started, signalled, reaped, counted.
 //!
 //! The guardian is a subreaper, so whatever the job leaves behind becomes its child and is reaped by it. What left the
-//! group (`setsid`, a shell with job control) is not signalled: that it went away on purpose is respected, and reported.
+//! group (`setsid`, a shell with job control) is not signalled: it left on purpose, so it is only reported.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ pub struct Group {
     is_killed: Cell<bool>,
 }
 
-/// What became of a child.
+/// A change of the command's process.
 #[derive(Debug)]
 pub enum Ended {
     /// The command itself.
@@ -73,26 +73,26 @@ impl Group {
         self.leader
     }
 
-    /// Hands a signal on.
+    /// Sends the group a signal.
     pub fn signal(&self, number: i32) {
         if let Some(signal) = Signal::from_named_raw(number) {
             self.send(signal);
         }
     }
 
-    /// Asks the group to end; those that are stopped hear it too.
+    /// Asks the group to end. CONT follows, so that stopped processes receive TERM too.
     pub fn term(&self) {
         self.send(Signal::TERM);
         self.send(Signal::CONT);
     }
 
-    /// Ends the group.
+    /// Kills the group.
     pub fn kill(&self) {
         self.send(Signal::KILL);
         self.is_killed.set(true);
     }
 
-    /// The next thing that became known about the command. Others are reaped in passing.
+    /// Reaps children that ended, and returns the next change of the command itself.
     pub fn reap(&mut self) -> Option<Ended> {
         loop {
             let (pid, status) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED).ok()??;
@@ -107,13 +107,13 @@ impl Group {
         }
     }
 
-    /// Whether nothing is left of it.
+    /// Whether no process of the group is left.
     pub fn is_empty(&self) -> bool {
         if !self.is_leader_reaped {
             return false;
         }
         let is_gone = test_kill_process_group(self.leader) == Err(Errno::SRCH);
-        // One whose parent left the group, and does not reap, would count for as long as that parent lives.
+        // A dead process whose parent left the group and does not reap would count for as long as that parent lives.
         is_gone || self.is_killed.get() && !process::has_member(self.leader)
     }
 
@@ -129,7 +129,7 @@ impl Group {
             .collect()
     }
 
-    /// A group that is gone is not a fault: it may end at any moment.
+    /// Sends a signal. Has no effect on a group that is gone, which may happen at any moment.
     fn send(&self, signal: Signal) {
         if !self.is_empty() {
             let _ = kill_process_group(self.leader, signal);

@@ -1,11 +1,11 @@
-//! The second process: parent of the job, which it ends when the lease's time is up, whatever became of the tool.
+//! The second process: the parent of the job, which it ends when the lease's time is up, even if the tool is gone.
 //!
 //! ```text
 //! tool -- instructions: begin, renewed, signal, stop -> guardian ---- TERM, KILL, signals ----> the job's group
 //!      <--- events: started, exited, gone, .... ------          <--- ends, as parent and subreaper
 //! ```
 //!
-//! One thread, one `poll`, no runtime, nothing printed: nothing in here can be held up. Three things wake it: the tool, an
+//! One thread, one `poll`, no runtime, nothing printed: nothing in here can block. Three things wake it: the tool, an
 //! ended child, and a timer on the lease's own clock. What to do is decided by the [timeline](crate::timeline).
 
 mod group;
@@ -66,13 +66,13 @@ struct Guardian {
     timeline: Timeline,
     group: Group,
     terminal: Option<Terminal>,
-    /// What it means if the tool is gone.
+    /// The cause to end the job for if the tool is gone.
     tool_gone: Cause,
     status_file: Option<PathBuf>,
 }
 
 impl Guardian {
-    /// Starts the job. On an error nothing was started, and the tool was told.
+    /// Starts the job. On an error nothing was started, and the tool has been sent the reason.
     fn start(
         channel: Channel,
         begin: Begin,
@@ -101,7 +101,7 @@ impl Guardian {
         if let Some(terminal) = &terminal {
             terminal.begin(group.leader());
         }
-        // Whoever reads the job's output shall see its end when the job's own copies are closed.
+        // A reader of the job's output then sees its end as soon as the job's own copies are closed.
         to_null(rustix::stdio::dup2_stdout)?;
         to_null(rustix::stdio::dup2_stderr)?;
         let mut guardian = Self {
@@ -118,13 +118,14 @@ impl Guardian {
             },
             status_file: begin.status_file,
         };
-        guardian.let_go();
+        guardian.release_to_run();
         Ok(guardian)
     }
 
-    /// Lets the command begin, unless its time was over while it was made: then it is ended without having begun.
-    fn let_go(&mut self) {
-        // Told first: should we be killed from here on, the tool knows what to end.
+    /// Lets the command begin, unless the lease's time ran out before that: then the command is ended without having
+    /// begun.
+    fn release_to_run(&mut self) {
+        // Sent first: if the guardian is killed from here on, the tool knows what to end.
         let pid = self.group.leader().as_raw_pid();
         self.tell(&Event::Started { pid });
         self.listen();
@@ -133,7 +134,7 @@ impl Guardian {
         }
     }
 
-    /// Until the group is empty.
+    /// Runs until the group is empty.
     fn run(mut self) -> Exit {
         loop {
             self.listen();
@@ -153,11 +154,11 @@ impl Guardian {
         Exit::Success
     }
 
-    /// Hears out the tool.
+    /// Handles everything that the tool has sent.
     fn listen(&mut self) {
         while let Some(channel) = &self.channel {
             match channel.receive() {
-                Ok(Received::Message(instruction, _)) => self.obey(instruction),
+                Ok(Received::Message(instruction, _)) => self.handle(instruction),
                 Ok(Received::Nothing) => return,
                 Ok(Received::End) | Err(_) => {
                     self.channel = None;
@@ -167,7 +168,7 @@ impl Guardian {
         }
     }
 
-    fn obey(&mut self, instruction: Instruction) {
+    fn handle(&mut self, instruction: Instruction) {
         match instruction {
             Instruction::Renewed { deadline_ns } => {
                 self.timeline.renewed(Instant::from_nanos(deadline_ns));
@@ -193,8 +194,8 @@ impl Guardian {
         }
     }
 
-    /// The job was stopped: because it wants the terminal, which it gets if it may; else the tool is to stop as well, so
-    /// that whoever sits before it sees a stopped job.
+    /// Handles a stopped job. One that wants the terminal gets it if it may; otherwise the tool stops too, so that the
+    /// shell above shows a stopped job.
     fn suspended(&self, signal: i32) {
         let Some(terminal) = &self.terminal else {
             return;
@@ -209,7 +210,7 @@ impl Guardian {
         }
     }
 
-    /// Hands a signal on. After `fg` the terminal is the job's again; after `bg` it stays where it is.
+    /// Passes a signal on to the job. After `fg` the terminal is the job's again; after `bg` it stays where it is.
     fn signal(&self, number: i32) {
         if let Some(terminal) = &self.terminal
             && number == Signal::CONT.as_raw()
@@ -219,7 +220,7 @@ impl Guardian {
         self.group.signal(number);
     }
 
-    /// Does what the timeline asks for, and gives back the moment of its next question.
+    /// Does what the timeline says, and returns the instant at which to ask it again.
     fn act(&mut self) -> Instant {
         loop {
             match self.timeline.step(self.clock.now()) {
@@ -233,7 +234,7 @@ impl Guardian {
         }
     }
 
-    /// Sleeps until the tool speaks, a child ends, or the moment has come.
+    /// Sleeps until the tool sends something, a child ends, or `until` has come.
     fn wait(&self, until: Instant) {
         let time = TimeSpec::from_duration(Duration::from_nanos(until.as_nanos().max(1)));
         let armed = self.timer.set(
@@ -247,7 +248,7 @@ impl Guardian {
         if let Some(channel) = &self.channel {
             fds.push(PollFd::new(channel, PollFlags::IN));
         }
-        // Without a timer it looks again and again; coarse, but the job still ends in time.
+        // Without a timer it polls every 10 ms: coarse, but the job still ends in time.
         let coarse = rustix::time::Timespec {
             tv_sec: 0,
             tv_nsec: 10_000_000,
@@ -255,14 +256,14 @@ impl Guardian {
         let _ = poll(&mut fds, armed.is_err().then_some(&coarse));
     }
 
-    /// The tool may be stopped or gone; the guardian goes on without it.
+    /// Sends the tool an event. Has no effect if the tool is stopped or gone.
     fn tell(&self, event: &Event) {
         if let Some(channel) = &self.channel {
             let _ = channel.send(event, None);
         }
     }
 
-    /// The tool removes its file itself, and hears `Gone` first so as to wait no longer than needed.
+    /// Removes the status file if the tool is gone; a living tool removes it itself.
     fn remove_status_file(&self) {
         if let (None, Some(path)) = (&self.channel, &self.status_file) {
             let _ = std::fs::remove_file(path);

@@ -2,7 +2,7 @@
 //!
 //! A job has a group of its own, and a group in the background is stopped when it reads the terminal or changes its
 //! settings. Where both input and output are the terminal the job is put in the foreground from the start. Where only the
-//! input is, as in `leasehold run x -- list | less`, somebody else in the pipe may be reading the keys, so the job gets the
+//! input is, as in `leasehold run x -- list | less`, another process in the pipe may be reading the keys, so the job gets the
 //! terminal when it first asks for it.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,7 +32,7 @@ impl Terminal {
         })
     }
 
-    /// Puts a new job where it belongs.
+    /// Puts a new job in the foreground, if input and output are both the terminal.
     pub fn begin(&self, job: Pid) {
         if self.is_output_too {
             self.give(job);

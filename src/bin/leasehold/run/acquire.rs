@@ -1,4 +1,4 @@
-//! From nothing to the lease: the first contact, which must be quick, and the wait, which need not.
+//! Acquires the lease: a first contact with a short limit, then the wait, which may be long.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::{Choice, first_contact};
 
-/// A client of the store.
+/// Connects to the store.
 pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Client, Failure> {
     let settings = |builder: Builder| {
         let builder = builder.ttl(plan.timing.ttl()).margin(plan.timing.margin());
@@ -42,7 +42,7 @@ pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Client, Failu
     Ok(client)
 }
 
-/// Takes the lease, with as much patience as the plan has.
+/// Acquires the lease, and waits for it as long as the plan says.
 pub async fn acquire(
     client: &Client,
     plan: &Plan,
@@ -87,7 +87,7 @@ fn request(client: &Client, plan: &Plan) -> Request {
     request
 }
 
-/// Waits out both the holder and outages, within the limit.
+/// Waits for the lease through outages, within the limit of the plan.
 async fn wait(client: &Client, plan: &Plan, began: Instant) -> Result<Lease, Failure> {
     let request = request(client, plan).on_outage(Outage::WaitOut);
     let result = match left(plan, began) {
@@ -101,13 +101,13 @@ async fn wait(client: &Client, plan: &Plan, began: Instant) -> Result<Lease, Fai
     })
 }
 
-/// Whether the limit ran out while somebody had the name, and not while the store could not be asked.
+/// Whether the limit ran out while another holder had the name, and not while the store was unavailable.
 fn is_held(error: &Error) -> bool {
     let source = std::error::Error::source(error);
     source.is_some_and(|source| source.is::<Held>())
 }
 
-/// What is left of the limit, if there is one.
+/// The time left of the limit, if there is one.
 fn left(plan: &Plan, began: Instant) -> Option<Duration> {
     match plan.patience {
         Patience::None => Some(Duration::ZERO),
@@ -116,7 +116,7 @@ fn left(plan: &Plan, began: Instant) -> Option<Duration> {
     }
 }
 
-/// The work, unless a signal ends it first.
+/// Runs the work, unless a signal ends it first.
 async fn or_signal<T>(
     signals: &mut Signals,
     work: impl Future<Output = Result<T, Failure>>,

@@ -1,15 +1,15 @@
-//! Stopping the tool as the terminal would: the whole of its group, and only where somebody can make it go on.
+//! Stops the tool as the terminal would: its whole group, and only where a shell can resume it.
 
 use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, getsid, kill_process_group};
 
 use crate::process::Process;
 
-/// Stops our group, this process included, until somebody continues it. `false` if nobody would.
+/// Stops our group, this process included, until the shell resumes it. `false` if there is no shell that would.
 pub fn suspend() -> bool {
     can_be_resumed() && kill_process_group(getpgrp(), Signal::STOP).is_ok()
 }
 
-/// Whether a shell with job control stands above our group. Without one, nobody would ever make it go on.
+/// Whether there is a shell with job control above our group. Without one the group would stay stopped for ever.
 fn can_be_resumed() -> bool {
     let (group, session) = (getpgrp(), getsid(None));
     let mut above = getppid();

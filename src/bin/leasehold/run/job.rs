@@ -1,4 +1,4 @@
-//! The tool's hold on its job: the guardian's process, and the channel to it.
+//! The job as the tool sees it: the guardian's process, and the channel to it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -33,9 +33,9 @@ pub struct Job {
 }
 
 impl Job {
-    /// Starts the guardian, and tells it to begin.
+    /// Starts the guardian, and sends it what it needs to start the job.
     pub fn start(lease: &Lease, term: &Term, plan: &Plan, status_file: &Path) -> io::Result<Self> {
-        // Should the guardian be killed, what is left of the job becomes ours.
+        // If the guardian is killed, the processes left of the job become children of the tool.
         set_child_subreaper(Some(getpid()))?;
         let (ours, theirs) = Channel::pair()?;
         let mut command = Command::new(process::OWN_PROGRAM);
@@ -43,7 +43,7 @@ impl Job {
             .arg0("leasehold")
             .arg(guardian::ARGUMENT)
             .args(&plan.command)
-            // Of its own group, so that no signal for ours stops the one who guards.
+            // In a group of its own, so that no signal to the tool's group stops the guardian.
             .process_group(0)
             .stdin(Stdio::from(OwnedFd::from(theirs)));
         set_environment(&mut command, lease, plan, status_file);
@@ -63,7 +63,7 @@ impl Job {
         })
     }
 
-    /// What the guardian says next; `None` if it is gone. Dropping it loses nothing.
+    /// The guardian's next event; `None` if it is gone. Dropping the future loses no event.
     pub async fn event(&self) -> Option<Event> {
         let receive = |channel: &Channel| match channel.receive() {
             Ok(Received::Nothing) => Err(io::ErrorKind::WouldBlock.into()),
@@ -73,17 +73,18 @@ impl Job {
         event_of(received)
     }
 
-    /// What the guardian said already.
+    /// The next event that the guardian has already sent, if any.
     pub fn said(&self) -> Option<Event> {
         event_of(self.channel.get_ref().receive())
     }
 
-    /// Tells the guardian something. If it does not hear, it ends the job by itself, or we do.
+    /// Sends the guardian an instruction. Has no effect on a guardian that does not read: it ends the job by itself, or
+    /// the tool does.
     pub fn tell(&self, instruction: &Instruction) {
         let _ = self.channel.get_ref().send(instruction, None);
     }
 
-    /// The job runs, as this group.
+    /// Records that the job runs, as this group.
     pub fn started(&mut self, pid: i32) {
         self.group = Pid::from_raw(pid);
     }
@@ -92,7 +93,7 @@ impl Job {
         self.group.is_some()
     }
 
-    /// The processes of the group that live.
+    /// The living processes of the group.
     pub fn living(&self) -> Vec<i32> {
         self.group.map(process::living).unwrap_or_default()
     }
@@ -115,7 +116,7 @@ fn listen(channel: Channel) -> io::Result<AsyncFd<Channel>> {
     AsyncFd::with_interest(channel, Interest::READABLE)
 }
 
-/// Reaps whatever has ended: the guardian, and as the first process of a container anything else.
+/// Reaps children that ended: the guardian, and as the first process of a container every orphan.
 pub fn reap() {
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
@@ -127,7 +128,7 @@ fn event_of(received: io::Result<Received<Event>>) -> Option<Event> {
     }
 }
 
-/// What the job learns of its lease. Set last, so that a run within a run sees the inner lease.
+/// Sets the variables that describe the lease to the job. Set last, so that a run within a run sees the inner lease.
 fn set_environment(command: &mut Command, lease: &Lease, plan: &Plan, status_file: &Path) {
     command
         .env("LEASEHOLD_NAME", lease.name().as_str())

@@ -1,4 +1,4 @@
-//! `leasehold run`: takes the lease, has the job run under it, gives it back.
+//! `leasehold run`: acquires the lease, runs the job under it, releases it.
 
 mod acquire;
 mod announcer;
@@ -32,8 +32,8 @@ use service::Service;
 use signals::Signals;
 use supervise::Supervisor;
 
-/// How long giving back may take. After it the lease runs out by itself.
-const GOODBYE: Duration = Duration::from_secs(5);
+/// How long the release may take. After that the lease runs out by itself.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs the command under the lease.
 pub fn main(
@@ -71,7 +71,7 @@ async fn run(plan: &Plan, reporter: &mut Reporter) -> Result<Exit, Failure> {
         Err(failure) => Err(failure),
     };
     service.stopping();
-    let _ = tokio::time::timeout(GOODBYE, client.shutdown(GOODBYE)).await;
+    let _ = tokio::time::timeout(RELEASE_LIMIT, client.shutdown(RELEASE_LIMIT)).await;
     service.end();
     result
 }
@@ -103,19 +103,19 @@ async fn under(
     let rest = plan
         .hold_at_least
         .saturating_sub(lease.clock().now().since(acquired));
-    give_back(lease, plan, rest).await;
+    release(lease, plan, rest).await;
     result
 }
 
-/// Releases the lease; for the rest of its least hold the name stays taken, without anybody behind it.
-async fn give_back(lease: Lease, plan: &Plan, rest: Duration) {
+/// Releases the lease. The name stays taken for the rest of `--hold-at-least`, without a holder that works.
+async fn release(lease: Lease, plan: &Plan, rest: Duration) {
     let releasing = async {
         match rest.is_zero() {
             true => lease.release().await,
             false => lease.release_keeping(rest).await,
         }
     };
-    match tokio::time::timeout(GOODBYE, releasing).await {
+    match tokio::time::timeout(RELEASE_LIMIT, releasing).await {
         Ok(Ending::Released) => {
             say::detail("released", format_args!("released name={}", plan.name));
         }

@@ -1,17 +1,17 @@
-//! What became of a job, and the exit code that says so.
+//! The outcome of a job, and the exit code that tells it.
 
 use crate::channel::End;
 use crate::exit::Exit;
 use crate::timeline::Cause;
 
-/// The end of a job and of whatever it started.
+/// The end of a job and of the processes that it started.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// How the command ended, and why it was being ended by then, if it was. `None` if nobody saw it.
+    /// How the command ended, and the cause for which it was being ended by then, if any. `None` if its end was not seen.
     pub end: Option<(End, Option<Cause>)>,
     /// The tool had to kill the job, because the guardian did not.
     pub is_killed_by_tool: bool,
-    /// What left the group and runs on.
+    /// Processes that left the group and run on.
     pub strays: Vec<i32>,
 }
 

@@ -1,4 +1,4 @@
-//! What a run is to do, checked as a whole before anything is started.
+//! What a run has to do, checked as a whole before anything is started.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -37,7 +37,7 @@ pub struct Plan {
     conflict: args::ConflictOptions,
 }
 
-/// How long to wait for a lease that somebody else holds.
+/// How long to wait for a name that another holder has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     None,
@@ -46,7 +46,7 @@ pub enum Patience {
 }
 
 impl Plan {
-    /// Checks what was typed.
+    /// Checks the arguments.
     pub fn new(
         arguments: args::RunOptions,
         configured: Option<StoreSetting>,
@@ -90,7 +90,7 @@ impl Plan {
         })
     }
 
-    /// The end of a run whose name somebody else holds: an answer, which the exit code gives as well.
+    /// The failure of a run whose name another holder has. Not printed with `--quiet`: the exit code tells it as well.
     pub fn held(&self, why: impl Display) -> Failure {
         Failure {
             loudness: Loudness::Normal,
@@ -98,7 +98,7 @@ impl Plan {
         }
     }
 
-    /// The end of a run that did not get the name within its limit, whatever kept it.
+    /// The failure of a run that did not acquire the name within its limit, for any reason.
     pub fn not_acquired(&self, why: impl Display) -> Failure {
         let message = format!("not acquired: {why} name={}", self.name);
         Failure {
@@ -108,7 +108,7 @@ impl Plan {
     }
 }
 
-/// Nothing at all is a mistake, and so is more than a name may be taken without anybody behind it.
+/// Refuses a limit of zero, and a `--hold-at-least` longer than a name may stay taken without a renewal.
 fn check_limit(what: &str, limit: Option<Duration>) -> Result<(), Failure> {
     match limit {
         Some(limit) if limit.is_zero() || what == "hold-at-least" && limit > Timing::MAX_TTL => {

@@ -1,4 +1,4 @@
-//! What a person who waits at a terminal sees: who holds the name, since when, and for how long yet.
+//! Shows a person who waits at a terminal the holder of the name, since when it has the name, and the time left.
 //!
 //! A line of our own and not indicatif: it goes through the one queue that never waits for a terminal, and has no colour that
 //! `NO_COLOR` would have to switch off.
@@ -18,16 +18,16 @@ use crate::status::rfc3339;
 /// How often the line changes: the time left is shown to the second.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Back to the first column, and what stood there wiped.
+/// Goes back to the first column and clears the line.
 const WIPE: &str = "\r\x1b[K";
 
-/// Keeps one line up to date until it is dropped; for ever without a word where nobody watches.
+/// Keeps one line up to date until it is dropped. Prints nothing where standard error is no terminal.
 pub async fn show(client: &Client, plan: &Plan) -> Infallible {
     if !std::io::stderr().is_terminal() || !say::is_for_people() {
         return std::future::pending().await;
     }
     let began = Monotonic.now();
-    let _line = Line;
+    let _line = StatusLine;
     loop {
         Monotonic.sleep_until(Monotonic.now().after(REFRESH)).await;
         let held = client.store().inspect(&plan.name, REFRESH).await;
@@ -48,10 +48,10 @@ fn describe(held: &Held) -> String {
     }
 }
 
-/// The line, wiped at the end.
-struct Line;
+/// The line, which is cleared at the end.
+struct StatusLine;
 
-impl Drop for Line {
+impl Drop for StatusLine {
     fn drop(&mut self) {
         say::raw(WIPE.into());
     }

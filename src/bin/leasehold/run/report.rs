@@ -1,4 +1,4 @@
-//! What became of a run, for `--report FILE`: who decided and why, since a job may use any exit code itself.
+//! The outcome of a run, for `--report FILE`: who ended it and why, since a job may use any exit code itself.
 
 use std::fs;
 use std::io;
@@ -129,7 +129,7 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Replaces the file as a whole: whoever reads it sees the old or the new one.
+/// Replaces the file as a whole: a reader sees the old or the new one.
 fn write(path: &Path, report: &Report) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");

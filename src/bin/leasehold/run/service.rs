@@ -1,12 +1,12 @@
-//! What a service manager is told, if one listens (`NOTIFY_SOCKET`, as systemd sets it).
+//! Notifies a service manager, if there is one (`NOTIFY_SOCKET`, as systemd sets it).
 //!
 //! `READY=1` when the lease is held, `STATUS=` with name, token and state, `WATCHDOG=1` only while renewals are confirmed
 //! in time, `STOPPING=1` from when the job ends or is ended. So what depends on the service starts under the lease, and a
 //! tool that cannot keep its lease is restarted. The watchdog is fed from the grant on, which is also where systemd begins
 //! to look for a `Type=notify` service.
 //!
-//! A manager that does not read would hold up the loop that has to end a job in time: words go through a bounded queue to
-//! a thread, and what finds the queue full is dropped.
+//! A manager that does not read must not block the loop that has to end a job in time, so notifications go through a
+//! [mailbox](crate::mailbox).
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use sd_notify::NotifyState;
 
 use crate::mailbox::Mailbox;
 
-/// The manager speaks to us, not to the job: one that answered would answer for a lease it knows nothing of.
+/// Kept from the job: a job that notified the manager itself would speak for a lease it knows nothing of.
 pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
-/// A few seconds' worth of a watchdog in a hurry; more is a manager that does not read.
+/// A few seconds of notifications; it fills up only if the manager does not read.
 const QUEUE: usize = 16;
 
-/// Between two feedings, whatever the manager asks for.
+/// The least pause between two feedings of the watchdog, whatever the manager asks for.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long the last word may take.
+/// How long the last notification may take.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// The conversation, one-sided.
+/// The connection to the service manager, if there is one.
 #[derive(Debug)]
 pub struct Service {
     mailbox: Option<Mailbox<Word>>,
@@ -42,7 +42,7 @@ enum Word {
 }
 
 impl Service {
-    /// Begins it, if anybody listens.
+    /// Starts to notify, if there is a service manager.
     pub fn start() -> Self {
         // A manager that is gone cannot be told so.
         let notify = |word: Word| drop(sd_notify::notify(&[word.state()]));
@@ -68,7 +68,7 @@ impl Service {
         self.tell(Word::Ready);
     }
 
-    /// How things stand, for people.
+    /// Sets the status text that the manager shows.
     pub fn status(&self, text: String) {
         self.tell(Word::Status(text));
     }
@@ -78,12 +78,12 @@ impl Service {
         self.tell(Word::Watchdog);
     }
 
-    /// The end has begun.
+    /// The job is ending.
     pub fn stopping(&self) {
         self.tell(Word::Stopping);
     }
 
-    /// Waits a moment for the last word to be taken.
+    /// Waits up to a second until the manager has taken the last notification.
     pub fn end(self) {
         if let Some(mailbox) = self.mailbox {
             mailbox.close(FLUSH);

@@ -9,7 +9,7 @@ use tokio::signal::unix::{self, SignalKind};
 use super::foreground;
 use crate::exit::Failure;
 
-/// Those that reach the job through the tool. The tool follows the job into being stopped, so it heeds TSTP only for it.
+/// Those that reach the job through the tool. TSTP is among them: the tool is stopped only when its job was.
 const FORWARDED: [Signal; 9] = [
     Signal::TERM,
     Signal::INT,
@@ -30,13 +30,13 @@ const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUI
 pub struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Listens from here on. A signal that was ignored when the tool was started (`nohup`) stays so, for the job as well.
+    /// Listens from here on. A signal that was ignored when the tool was started (`nohup`) stays ignored, for the job too.
     pub fn new() -> Result<Self, Failure> {
         let ignored = ignored().unwrap_or(0);
-        let heeded = FORWARDED
+        let received = FORWARDED
             .into_iter()
             .filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0);
-        let streams = heeded.map(|signal| {
+        let streams = received.map(|signal| {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
             Ok((signal, stream))
         });
