@@ -1,4 +1,4 @@
-//! What was typed wrongly is said with its value and with what was expected; nothing is started.
+//! A bad argument is refused with its value and with what was expected, and nothing is started.
 
 use super::Place;
 
@@ -25,7 +25,7 @@ fn run_refused(options: &[&str], name: &str, words: &[&str]) {
 }
 
 #[test]
-fn names() {
+fn a_bad_name_is_refused_with_the_rule() {
     run_refused(&[], "", &["\"\"", "empty", "1 to 512 bytes"]);
     run_refused(
         &[],
@@ -38,7 +38,7 @@ fn names() {
 }
 
 #[test]
-fn durations() {
+fn a_bad_duration_is_refused_with_the_limits() {
     run_refused(&["--ttl", "0s"], "x", &["0ns", "1s to 24h"]);
     run_refused(&["--ttl", "999ms"], "x", &["999ms", "1s to 24h", "margin"]);
     run_refused(&["--ttl", "25h"], "x", &["90000s", "1s to 24h"]);
@@ -50,7 +50,7 @@ fn durations() {
 }
 
 #[test]
-fn settings_that_break_the_stop_timeline() {
+fn settings_that_break_the_stop_timeline_are_refused_with_the_limit() {
     run_refused(&["--kill-after", "15s"], "x", &["15s", "30s", "14.13s"]);
     run_refused(&["--margin", "14s"], "x", &["14s", "third"]);
     run_refused(&["--margin", "0s"], "x", &["0ns", "more than 0"]);
@@ -63,7 +63,7 @@ fn settings_that_break_the_stop_timeline() {
 }
 
 #[test]
-fn stores() {
+fn a_bad_store_is_refused_with_its_url() {
     run_refused(&["--store", "etcd://host"], "x", &["etcd"]);
     run_refused(&["--store", "redis://host:port"], "x", &["port"]);
     run_refused(&["--store", ""], "x", &["\"\""]);
@@ -88,7 +88,7 @@ fn a_password_is_not_repeated() {
 }
 
 #[test]
-fn commands_and_options() {
+fn unknown_commands_and_options_are_refused() {
     refused(&["run", "x", "--"], &["COMMAND"]);
     refused(&["run", "x"], &["COMMAND"]);
     refused(&["run"], &["NAME"]);
@@ -105,7 +105,7 @@ fn commands_and_options() {
 }
 
 #[test]
-fn limits() {
+fn a_bad_limit_is_refused() {
     run_refused(
         &["--max-runtime", "0s"],
         "x",
@@ -119,7 +119,7 @@ fn limits() {
 }
 
 #[test]
-fn a_check_outside_of_a_job() {
+fn a_check_outside_of_a_job_is_refused() {
     refused(&["check"], &["LEASEHOLD_STATUS_FILE", "leasehold run"]);
 }
 

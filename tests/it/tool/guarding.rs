@@ -8,7 +8,7 @@ use rustix::process::{Signal, kill_process};
 use super::{LOOK_FOR_RIVALS, Place, STUBBORN_FAMILY, is_alive, until};
 
 /// Starts a stubborn family under a short lease, does something to its tool, and has a rival look for it.
-fn a_rival_finds_nobody_after(harm: impl FnOnce(&super::Process)) -> (Place, super::Process) {
+fn a_rival_finds_no_process_after(harm: impl FnOnce(&super::Process)) -> (Place, super::Process) {
     let place = Place::new();
     let first = place.run(&["--ttl", "2s"], STUBBORN_FAMILY);
     place.mark("pids");
@@ -41,12 +41,12 @@ fn status(place: &Place) -> String {
 
 #[test]
 fn a_killed_tool_leaves_neither_job_nor_grandchild_to_the_next() {
-    a_rival_finds_nobody_after(|tool| tool.signal(Signal::KILL));
+    a_rival_finds_no_process_after(|tool| tool.signal(Signal::KILL));
 }
 
 #[test]
 fn a_stopped_tool_loses_its_job_in_time_and_exits_79_when_it_wakes() {
-    let (_place, mut first) = a_rival_finds_nobody_after(|tool| tool.signal(Signal::STOP));
+    let (_place, mut first) = a_rival_finds_no_process_after(|tool| tool.signal(Signal::STOP));
     first.signal(Signal::CONT);
     let ended = first.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");

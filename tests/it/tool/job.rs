@@ -147,7 +147,7 @@ fn what_the_command_leaves_in_its_group_is_ended_before_the_lease_is_free() {
 }
 
 #[test]
-fn an_ended_process_that_nobody_reaps_does_not_hold_up_the_end() {
+fn an_ended_process_that_is_not_reaped_does_not_delay_the_end() {
     let place = Place::new();
     // A child of the group whose parent leaves the group and never asks for its end.
     let script = "sh -c 'sleep 20 & exec setsid sleep 8' &

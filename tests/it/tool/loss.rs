@@ -34,7 +34,7 @@ fn evict(place: &Place, how: Eviction) {
 }
 
 #[test]
-fn a_job_that_heeds_term_is_asked_first_and_the_exit_is_79() {
+fn a_job_is_asked_first_by_term_and_the_exit_is_79() {
     let place = Place::new();
     let script = "trap 'echo asked > asked; exit 0' TERM; echo up > first
         for i in 1 2 3 4 5 6 7 8 9; do sleep 20 & wait; done";
@@ -100,7 +100,7 @@ fn an_evicted_job_is_gone_before_its_name_is_free() {
 }
 
 #[test]
-fn nobody_reading_its_words_does_not_save_the_job() {
+fn messages_that_are_not_read_do_not_save_the_job() {
     let place = Place::new();
     let (_reader, mut writer) = std::io::pipe().expect("a pipe");
     fill(&mut writer);

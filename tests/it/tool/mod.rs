@@ -12,12 +12,11 @@ mod guarding;
 mod job;
 mod limits;
 mod loss;
+mod on_redis;
 mod operators;
 mod pages;
 mod quiet;
-mod redis;
 mod reports;
-mod server;
 mod service;
 mod signals;
 
@@ -102,7 +101,15 @@ impl Place {
         self.start(self.tool(&arguments))
     }
 
-    /// Starts the tool; what it says is kept in files, so that nobody has to read along.
+    /// Runs a job with these options, which must fail with this code before its command is started.
+    fn fails(&self, options: &[&str], code: i32) -> Ended {
+        let ended = self.run(options, "echo up > started").end();
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        assert!(!self.has("started"));
+        ended
+    }
+
+    /// Starts the tool; what it prints is kept in files, so that it never waits for a reader.
     fn start(&self, mut command: Command) -> Process {
         let stderr = tempfile::NamedTempFile::new_in(self.0.path()).expect("a file");
         let stdout = tempfile::NamedTempFile::new_in(self.0.path()).expect("a file");
@@ -132,6 +139,11 @@ impl Place {
         let mark = self.mark(file);
         let numbers = mark.split_whitespace().map(str::parse);
         numbers.map(|number| number.expect("a number")).collect()
+    }
+
+    /// Lets a [`HOLDER`] end.
+    fn let_go(&self) {
+        fs::write(self.path("go"), "").expect("written");
     }
 
     fn has(&self, file: &str) -> bool {
@@ -209,7 +221,7 @@ impl Drop for Process {
 /// Waits for something to become true.
 #[expect(
     clippy::disallowed_methods,
-    reason = "other processes tell nobody; looked at again and again within a limit"
+    reason = "other processes send no event; polled within a limit"
 )]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Monotonic.now().after(LIMIT);
@@ -219,13 +231,16 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process is there; also one that ended and that nobody has reaped yet.
+/// Whether a process is there; also one that ended and was not reaped so far.
 fn is_alive(pid: u64) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     test_kill_process(pid.expect("a pid")).is_ok()
 }
 
-/// A job that leaves its own pid and a grandchild's in `pids`, and neither heeds TERM nor ends soon.
+/// A job that ends when it is let go.
+const HOLDER: &str = "echo up > first; until test -e go; do sleep 0.02; done";
+
+/// A job that leaves its own pid and a grandchild's in `pids`, and neither ends at TERM nor soon.
 const STUBBORN_FAMILY: &str = "trap '' TERM
     sh -c 'trap \"\" TERM; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 1; done' &
     echo $$ $! > pids

@@ -43,7 +43,7 @@ fn a_run_with_a_least_hold_does_not_undo_its_eviction() {
 }
 
 #[test]
-fn nobody_to_evict_is_said_and_no_error() {
+fn a_free_name_cannot_be_evicted_which_is_said_and_no_error() {
     let place = Place::new();
     let ended = place.start(place.tool(&["evict", "x"])).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");

@@ -188,7 +188,7 @@ fn a_job_that_is_stopped_for_longer_than_its_lease_is_ended() {
 }
 
 #[test]
-fn whoever_waits_at_a_terminal_sees_for_whom() {
+fn a_wait_at_a_terminal_shows_the_holder() {
     let place = Place::new();
     let _first = place.run(&["--label", "the first"], "echo up > first; sleep 20");
     place.mark("first");

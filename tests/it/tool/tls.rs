@@ -6,11 +6,7 @@ use crate::harness::tls::TlsServer;
 
 /// A run on this store that must fail so, before its command is started.
 fn fails(url: &str, code: i32) -> Ended {
-    let place = Place::new();
-    let ended = place.run(&["--store", url], "echo up > started").end();
-    assert_eq!(ended.code, Some(code), "{ended:?}");
-    assert!(!place.has("started"));
-    ended
+    Place::new().fails(&["--store", url], code)
 }
 
 #[tokio::test]
@@ -32,7 +28,7 @@ async fn runs_on_a_server_behind_tls_exclude_each_other() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_78_and_said() {
+async fn a_certificate_that_no_authority_signed_is_78_and_said() {
     let server = TlsServer::start().await;
     let ended = fails(&server.url(), 78);
     assert!(ended.stderr.contains("certificate"), "{ended:?}");

@@ -3,13 +3,10 @@
 use rusqlite::Connection;
 use rustix::process::Signal;
 
-use super::{Place, Process, until};
+use super::{HOLDER, Place, Process, until};
 
 /// Enough that chance does not put them in order: one time in 120.
 pub(super) const WAITERS: u32 = 5;
-
-/// A holder that lets go when it is told to.
-pub(super) const HOLDER: &str = "echo up > first; until test -e go; do sleep 0.02; done";
 
 /// A job that says when it was its turn.
 pub(super) fn turn(place: u32) -> String {
@@ -30,10 +27,6 @@ impl Place {
         until("the line", || {
             count().is_ok_and(|count: u32| count == clients)
         });
-    }
-
-    pub(super) fn let_go(&self) {
-        std::fs::write(self.path("go"), "").expect("written");
     }
 
     /// All have ended well, in this order.
@@ -74,7 +67,7 @@ fn a_run_that_was_ended_while_it_waited_leaves_the_line() {
 }
 
 #[test]
-fn nobody_who_waits_in_turn_is_overtaken_by_a_later_run_without_it() {
+fn a_run_that_waits_in_turn_is_not_overtaken_by_a_later_one_that_does_not() {
     let place = Place::new();
     let holder = place.run(&[], HOLDER);
     place.mark("first");

@@ -12,16 +12,11 @@ const SLACK: Duration = Duration::from_secs(1);
 
 /// A run on this store that must fail with this code, before its command is started.
 fn fails(url: &str, options: &[&str], code: i32) -> Ended {
-    let place = Place::new();
-    let options = [&["--store", url], options].concat();
-    let ended = place.run(&options, "echo up > started").end();
-    assert_eq!(ended.code, Some(code), "{ended:?}");
-    assert!(!place.has("started"));
-    ended
+    Place::new().fails(&[&["--store", url], options].concat(), code)
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens_is_69() {
+async fn a_port_without_a_listener_is_69() {
     let mut server = Setup::default().with_port().start().await;
     let port = server.port();
     server.kill();

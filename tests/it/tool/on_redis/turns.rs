@@ -2,7 +2,8 @@
 
 use deadpool_redis::redis;
 
-use super::super::turns::{HOLDER, WAITERS, turn};
+use super::super::HOLDER;
+use super::super::turns::{WAITERS, turn};
 use super::{KEY, Site};
 use crate::harness::wait::until;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::super::{Ended, LOOK_FOR_RIVALS, Place, STUBBORN_FAMILY};
+use super::super::{Ended, HOLDER, LOOK_FOR_RIVALS, STUBBORN_FAMILY};
 use super::contest::SLACK;
 use super::{Site, gone};
 use crate::harness::wait::now;
@@ -126,7 +126,7 @@ async fn a_job_can_ask_whether_its_lease_holds() {
     assert_eq!(run.end().code, Some(79));
 }
 
-/// A job that does not heed TERM and leaves what `check` answers, at first and when that changes.
+/// A job that ignores TERM and leaves what `check` answers, at first and when that changes.
 fn check_until_lost(tool: &str) -> String {
     format!(
         "trap '' TERM; {tool} check; echo $? > held
@@ -138,14 +138,13 @@ fn check_until_lost(tool: &str) -> String {
 #[tokio::test]
 async fn wait_ends_when_the_name_is_free_and_does_not_take_it() {
     let site = Site::start().await;
-    let script = "echo up > first; until test -e go; do sleep 0.02; done";
-    let mut first = site.run(&["--ttl", "5s"], script);
+    let mut first = site.run(&["--ttl", "5s"], HOLDER);
     site.place.mark("first");
     let ended = site.ask(&["wait", "-w", "200ms", "x"]);
     assert_eq!(ended.code, Some(75), "{ended:?}");
     let mut waiting = site.place.start(site.tool(&["wait", "x"]));
     waiting.wait_to_say("waiting for");
-    let_go(&site.place);
+    site.place.let_go();
     assert_eq!(first.end().code, Some(0));
     assert_eq!(waiting.end().code, Some(0));
     assert_eq!(site.status(&[]), Value::Array(Vec::new()));
@@ -168,8 +167,4 @@ async fn wait_outlasts_a_server_that_is_gone_for_a_while() {
     assert_eq!(waiting.child.try_wait().expect("our child"), None);
     site.server.start_again().await;
     assert_eq!(waiting.end().code, Some(0));
-}
-
-fn let_go(place: &Place) {
-    std::fs::write(place.path("go"), "").expect("written");
 }

@@ -1,7 +1,6 @@
 //! A server that is silent, busy or away for less time than the help promises costs the job nothing; one that forgot
 //! everything is noticed at the next renewal.
 
-use std::fs;
 use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
@@ -68,7 +67,7 @@ impl Patient {
     }
 
     fn let_go(&mut self) -> Ended {
-        fs::write(self.site.place.path("go"), "").expect("written");
+        self.site.place.let_go();
         self.tool.end()
     }
 }

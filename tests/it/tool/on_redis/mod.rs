@@ -6,6 +6,7 @@
 
 mod commands;
 mod contest;
+mod exclusion;
 mod first_contact;
 mod outages;
 mod rivals;
