@@ -1,5 +1,5 @@
-//! The files in `examples` that other programs read, and the page of the tool: each is parsed, and the command lines in it
-//! are run by the real tool.
+//! The files in `examples` that other programs read, and the page of the tool: the real tool runs the command lines in
+//! them.
 //!
 //! The store is a file of the test, and the job is replaced by `true`; every option stays as it is written.
 
@@ -68,6 +68,13 @@ fn option<'a>(words: &[&'a str], option: &str) -> Option<&'a str> {
     let rest = words[place].strip_prefix(option)?;
     rest.strip_prefix('=')
         .or_else(|| words.get(place + 1).copied())
+}
+
+/// What follows this key, in the first line that begins with it.
+fn setting<'a>(file: &'a str, key: &str) -> &'a str {
+    let mut lines = file.lines();
+    let value = lines.find_map(|line| line.trim_start().strip_prefix(key));
+    value.unwrap_or_else(|| panic!("no {key}"))
 }
 
 /// A number of seconds, as `30s`.
