@@ -20,8 +20,8 @@ fn a_held_name_is_told_by_the_exit_code_alone() {
         (&["-n"][..], 75),
         (&["-n", "--skip-ok"], 0),
         (&["-n", "-E", "3"], 3),
-        (&["-w", "200ms"], 75),
-        (&["-w", "200ms", "--skip-ok"], 0),
+        (&["-w", "1s"], 75),
+        (&["-w", "1s", "--skip-ok"], 0),
     ] {
         assert_eq!(said(&place, options, "true", code), "", "{options:?}");
     }
