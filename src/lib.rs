@@ -46,6 +46,8 @@
 
 mod client;
 pub mod clock;
+#[cfg(feature = "redis")]
+mod driver;
 mod error;
 pub mod fence;
 mod floors;

@@ -16,6 +16,7 @@ const FLOORS: &[&[&str]] = &[
         "clock",
         "origin",
         "redis_codes",
+        "driver",
     ],
     &["telemetry", "floors"],
     &["store", "fence"],

@@ -31,6 +31,9 @@ pub(super) enum Failure {
     /// The runtime on which the connection was being made is gone.
     #[error("the runtime that was connecting ended")]
     Abandoned,
+    /// The thread that drives the connections did not start.
+    #[error("the thread of its connections did not start: {0}")]
+    NoThread(Arc<io::Error>),
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused { code: String, text: String },
@@ -90,6 +93,10 @@ impl Failure {
         }
     }
 
+    pub(super) fn no_thread(error: io::Error) -> Self {
+        Self::NoThread(Arc::new(error))
+    }
+
     /// Whether the connection is of no more use.
     pub(super) fn is_broken(&self) -> bool {
         matches!(self, Self::Unsent(_) | Self::Broken(_))
@@ -131,7 +138,7 @@ impl Failure {
         match self {
             Self::Closed => ErrorKind::Closed,
             Self::Silent => ErrorKind::TimedOut,
-            Self::Abandoned | Self::Demoted { .. } => ErrorKind::Unavailable,
+            Self::Abandoned | Self::NoThread(_) | Self::Demoted { .. } => ErrorKind::Unavailable,
             Self::Unsent(error) | Self::Broken(error) => kind_of_connection(error),
             Self::Refused { code, text } => kind_of_refusal(code, text),
             Self::Argument { .. } => ErrorKind::Invalid,

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A connection is made by a task of its own, so that a caller with little time left, or one that goes away, does not
-//! end the attempt that others wait for. The crate itself never gives up a connection whose server has fallen silent;
+//! end the attempt that others wait for. The connection that callers share is made and driven on the store's own thread, so
+//! that it serves callers on every runtime; the lane beside the pool belongs to the thread that made it. The crate itself never gives up a connection whose server has fallen silent;
 //! a lane does.
 
 use std::fmt;
@@ -25,11 +26,13 @@ use tokio::time::timeout;
 
 use super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
+use crate::driver::Driver;
 
 /// A connection shared by all requests.
 pub(super) struct Lane {
     pool: Pool,
     origin: Origin,
+    driver: Arc<Driver>,
     connect_timeout: Duration,
     state: Arc<Mutex<State>>,
     /// When a connection was last given up whose server was silent, or a replica.
@@ -41,9 +44,11 @@ pub(super) struct Lane {
 /// Where a lane's connections come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Taken from the pool, counted by it, and never given back: what a lane drops is broken or in use by others.
+    /// Taken from the pool, counted by it, and never given back: what a lane drops is broken or in use by others. Made and
+    /// driven on the store's own thread.
     Pool,
-    /// Made as the pool makes them, but beside it, so that no user of the pool can keep it from us.
+    /// Made as the pool makes them, but beside it, so that no user of the pool can keep it from us. Driven by the runtime
+    /// that first asks, which belongs to the thread for which the lane was made.
     Beside,
 }
 
@@ -81,6 +86,7 @@ impl Lane {
         Self {
             pool,
             origin,
+            driver: Arc::default(),
             connect_timeout,
             state: Arc::new(Mutex::new(State::Down)),
             replaced_at: Mutex::new(None),
@@ -92,11 +98,12 @@ impl Lane {
     pub(super) fn another(&self, origin: Origin) -> Self {
         Self {
             has_written: self.has_written.clone(),
+            driver: self.driver.clone(),
             ..Self::new(self.pool.clone(), origin, self.connect_timeout)
         }
     }
 
-    /// Makes the connection now, on the calling runtime.
+    /// Makes the connection now.
     pub(super) async fn connect(&self) -> Result<(), Failure> {
         self.link(Budget::new(self.connect_timeout)).await.map(drop)
     }
@@ -171,7 +178,7 @@ impl Lane {
                 State::Up(link) => return Ok(link.clone()),
                 State::Connecting(attempt) => attempt.clone(),
                 down @ State::Down => {
-                    let attempt = self.begin();
+                    let attempt = self.begin()?;
                     *down = State::Connecting(attempt.clone());
                     attempt
                 }
@@ -187,10 +194,10 @@ impl Lane {
     }
 
     /// Begins to connect, in a task that writes the outcome down whether or not anybody still waits for it.
-    fn begin(&self) -> Attempt {
+    fn begin(&self) -> Result<Attempt, Failure> {
         let (pool, origin, limit) = (self.pool.clone(), self.origin, self.connect_timeout);
         let state = self.state.clone();
-        let task = tokio::spawn(async move {
+        let connecting = async move {
             let made = match timeout(limit, Link::make(&pool, origin)).await {
                 Ok(made) => made.map(Arc::new),
                 Err(_) => Err(Failure::Silent),
@@ -201,10 +208,14 @@ impl Lane {
                 *state = made.clone().map_or(State::Down, State::Up);
             }
             made
-        });
+        };
+        let task = match self.origin {
+            Origin::Pool => self.driver.spawn(connecting).map_err(Failure::no_thread)?,
+            Origin::Beside => tokio::spawn(connecting),
+        };
         let outcome = async move { task.await.unwrap_or(Err(Failure::Abandoned)) };
         let outcome: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(outcome);
-        outcome.shared()
+        Ok(outcome.shared())
     }
 
     fn forget(&self, attempt: &Attempt) {

@@ -71,7 +71,8 @@ const REPLACE_EVERY: Duration = Duration::from_millis(500);
 
 /// A store on one Redis or Valkey server.
 ///
-/// Made without I/O: the first request connects, on the runtime it runs on.
+/// Made without I/O: the first request connects, on a thread of the store's own that also drives the connection. So one
+/// store serves callers on several runtimes, whichever of them stands still or ends.
 pub struct Redis {
     server: Server,
     keys: Keys,
@@ -101,7 +102,7 @@ impl Redis {
     /// The store behind a pool of the caller's, with settings to come.
     ///
     /// The store keeps one connection of the pool for itself as long as it lives, and makes another beside the pool for
-    /// the watchdog. The pool's settings for connections hold: switch its response time-out off or leave it well above
+    /// the watchdog. A connection that the pool had already made is driven by the runtime on which it was made. The pool's settings for connections hold: switch its response time-out off or leave it well above
     /// the requests' limits, and set TCP_NODELAY.
     ///
     /// A pool does not tell where its server is, and a subscription cannot come from it. So **without

@@ -11,6 +11,7 @@ use leasehold::{Client, ErrorKind};
 use super::open;
 use crate::harness::asking::{LIMIT, LONG, claim, granted, held, next_token, released, renewed};
 use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::wait::until;
 
 #[tokio::test]
 async fn a_server_on_a_port_with_a_password_and_another_database_keeps_the_contract() {
@@ -159,11 +160,7 @@ fn a_connection_outlives_the_runtime_that_made_it() {
 
 #[test]
 fn the_watchdogs_connection_lives_while_the_users_runtime_is_blocked() {
-    let runtime = || {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_all().build().expect("a runtime")
-    };
-    let (users, watchdogs) = (runtime(), runtime());
+    let (users, watchdogs) = (runtime_of_one_thread(), runtime_of_one_thread());
     let server = watchdogs.block_on(RedisServer::start());
     let builder = Redis::builder(&server.url()).pool_size(1);
     let store = builder.build().expect("a store");
@@ -176,24 +173,54 @@ fn the_watchdogs_connection_lives_while_the_users_runtime_is_blocked() {
     });
 }
 
+/// A runtime that only runs while somebody waits in it.
+fn runtime_of_one_thread() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().expect("a runtime")
+}
+
 #[test]
-fn a_connection_of_a_runtime_that_stands_still_is_replaced() {
-    let runtime = || {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_all().build().expect("a runtime")
-    };
-    let (still, running) = (runtime(), runtime());
-    let server = running.block_on(RedisServer::start());
-    let store = running.block_on(open(&server.url()));
-    let one = claim("a", LONG);
-    still.block_on(granted(&*store, &one));
-    running.block_on(async {
-        let limit = Duration::from_millis(200);
-        let silent = store.acquire(&one, limit).await;
-        let error = silent.expect_err("nobody drives its connection");
-        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error:?}");
-        granted(&*store, &one).await;
+fn one_client_serves_two_runtimes_of_which_one_stands_still() {
+    let runtimes = [runtime_of_one_thread(), runtime_of_one_thread()];
+    let server = runtimes[0].block_on(RedisServer::start());
+    let client = runtimes[0].block_on(Client::open(&server.url())).unwrap();
+    for round in 0..4 {
+        for runtime in &runtimes {
+            runtime.block_on(async {
+                let acquired = client.acquire_within("a", Duration::from_secs(1)).await;
+                let lease = acquired.unwrap_or_else(|error| panic!("round {round}: {error:?}"));
+                assert_eq!(lease.release().await, leasehold::Ending::Released);
+            });
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_closed_while_it_connects_stays_closed() {
+    let server = RedisServer::start().await;
+    let proxy = server.proxy().await;
+    proxy.stall();
+    let store = open(&proxy.url()).await;
+    let asking = tokio::spawn({
+        let store = store.clone();
+        async move { store.acquire(&claim("a", LONG), LIMIT).await }
     });
+    until("the connection", async || {
+        (proxy.connections() > 0).then_some(())
+    })
+    .await;
+    store.close().await;
+    proxy.flow();
+    let kind = |answer: Result<_, leasehold::Error>| answer.expect_err("closed").kind();
+    let answer = asking.await.expect("no panic");
+    assert_eq!(kind(answer), ErrorKind::Closed, "the one that connected");
+    let answer = store.acquire(&claim("a", LONG), LIMIT).await;
+    assert_eq!(kind(answer), ErrorKind::Closed, "the next one");
+    until("the end of the connection", async || {
+        let clients: String = server.told("CLIENT LIST").await;
+        (!clients.contains("lib-name=leasehold") && clients.lines().count() == 1).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -118,6 +118,11 @@ impl Proxy {
         self.road.desk().faults.clone()
     }
 
+    /// How many connections have come.
+    pub(crate) fn connections(&self) -> usize {
+        self.road.desk().connections
+    }
+
     /// How many requests have come.
     pub(crate) fn requests(&self) -> usize {
         self.road.desk().requests
@@ -186,6 +191,7 @@ impl std::fmt::Debug for Road {
 /// Where each request is looked at.
 struct Desk {
     policy: Policy,
+    connections: usize,
     requests: usize,
     faults: Vec<(String, Fault)>,
 }
@@ -196,6 +202,7 @@ impl Road {
             server: Mutex::new(server.into()),
             desk: Mutex::new(Desk {
                 policy: Box::new(|_| None),
+                connections: 0,
                 requests: 0,
                 faults: Vec::new(),
             }),
@@ -238,6 +245,7 @@ async fn accept(listener: TcpListener, road: Arc<Road>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         let road = road.clone();
+        road.desk().connections += 1;
         let mut cuts = road.cuts.subscribe();
         connections.spawn(async move {
             tokio::select! {
