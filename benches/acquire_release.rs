@@ -16,8 +16,7 @@ use std::time::{Duration, Instant};
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{Script, Value, cmd};
-use leasehold::ClientId;
-use leasehold::{Attempt, Client, Holder};
+use leasehold::{Attempt, Client, ClientId, Holder};
 use rslock::LockManager;
 use tokio::task::JoinSet;
 use yardstick::{Server, case, figure, median, seconds};

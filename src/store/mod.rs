@@ -41,6 +41,7 @@ pub mod sqlite;
 #[cfg(not(all(feature = "redis", feature = "sqlite")))]
 mod absent;
 pub(crate) mod limit;
+mod notice;
 mod url;
 
 use std::fmt;
@@ -57,6 +58,7 @@ pub use crate::holder::Holder;
 pub use crate::name::Name;
 pub use crate::token::Token;
 
+pub use self::notice::{Notice, Notices, Topic};
 pub use self::url::open;
 
 /// A store of leases. The [module](self) says what it promises.
@@ -406,44 +408,4 @@ impl Hazard {
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into() }
     }
-}
-
-/// A stream of hints that names were freed. Lossy: whoever waits looks again by time as well.
-pub trait Notices: fmt::Debug + Send + Sync {
-    /// Begins to listen for this name. Once it listens, it hints this name by itself: whoever looked before cannot know
-    /// what was freed meanwhile, and looks again.
-    fn follow(&self, name: &Name);
-
-    /// Stops listening for this name.
-    fn unfollow(&self, name: &Name);
-
-    /// Begins to listen for this client's turns at this name, with a hint of itself as [`follow`](Self::follow) gives.
-    fn follow_turns(&self, name: &Name, _client: ClientId) {
-        self.follow(name);
-    }
-
-    /// Stops listening for this client's turns at this name.
-    fn unfollow_turns(&self, name: &Name, _client: ClientId) {
-        self.unfollow(name);
-    }
-
-    /// The next hint. For one caller at a time.
-    ///
-    /// # Cancel safety
-    /// Dropping it loses no hint.
-    fn next(&self) -> BoxFuture<'_, Notice>;
-}
-
-/// A hint.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Notice {
-    /// This name was freed, perhaps.
-    Freed(Name),
-    /// It is the client's turn at this name, perhaps: it is kept for it for a short while.
-    Turn(Name),
-    /// The client is next in line for this name, perhaps: it is kept for another for so long.
-    Next(Name, Duration),
-    /// The connection was lost and is there again: hints were missed, look at every name.
-    Reconnected,
 }

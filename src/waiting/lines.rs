@@ -10,7 +10,7 @@ use super::line::{Found, Line, Ticket, Wake};
 use super::{Order, Pace};
 use crate::holder::ClientId;
 use crate::name::Name;
-use crate::store::{Notice, Notices, Standing};
+use crate::store::{Notice, Notices, Standing, Topic};
 use crate::term::Instant;
 
 /// Names that are followed though nobody waits for them: whoever waits again and again for one name does not subscribe
@@ -51,6 +51,16 @@ pub(super) struct Entry {
     /// Since when nobody waits, in marks; 0 while somebody does.
     idle_since: u64,
     unwanted_hints: u32,
+}
+
+impl Key {
+    /// What the store is to tell those of this client who stand in this line.
+    fn topic(&self, client: ClientId) -> Topic {
+        match self.order {
+            Order::Any => Topic::Freed(self.name.clone()),
+            Order::Fair => Topic::Turn(self.name.clone(), client),
+        }
+    }
 }
 
 /// Whether the store gives hints.
@@ -189,10 +199,7 @@ impl Lines {
             && let Some(entry) = self.entries.get_mut(key)
             && !std::mem::replace(&mut entry.is_followed, true)
         {
-            match key.order {
-                Order::Any => notices.follow(&key.name),
-                Order::Fair => notices.follow_turns(&key.name, self.client),
-            }
+            notices.follow(&key.topic(self.client));
         }
     }
 
@@ -206,10 +213,7 @@ impl Lines {
     fn unfollow(&mut self, key: &Key) {
         self.entries.remove(key);
         if let Hearing::Live(notices) = &self.hearing {
-            match key.order {
-                Order::Any => notices.unfollow(&key.name),
-                Order::Fair => notices.unfollow_turns(&key.name, self.client),
-            }
+            notices.unfollow(&key.topic(self.client));
         }
     }
 

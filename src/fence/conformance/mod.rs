@@ -14,8 +14,7 @@ use uuid::Uuid;
 use super::{Admission, Pass, Refusal, judge};
 use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
-use crate::holder::ClientId;
-use crate::holder::Holder;
+use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::token::Token;
 

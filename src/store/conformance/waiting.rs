@@ -1,7 +1,7 @@
 //! Hints, and clients that wait in line. A store without the one or the other has nothing to check here.
 
 use super::{Bench, Check, LIMIT, LONG, SHORT};
-use crate::store::{Claim, Eviction, Holder, Notice, Notices, Outcome, Release, Standing};
+use crate::store::{Claim, Eviction, Holder, Notice, Notices, Outcome, Release, Standing, Topic};
 
 pub(super) const CHECKS: &[(&str, Check)] = checks![
     a_freed_name_is_hinted_to_those_who_follow_it,
@@ -23,7 +23,7 @@ async fn a_freed_name_is_hinted_to_those_who_follow_it(bench: &Bench) {
     let (first, other) = (bench.claim("a", LONG), bench.claim("b", LONG));
     bench.granted(&first).await;
     bench.granted(&other).await;
-    notices.follow(&first.name);
+    notices.follow(&Topic::Freed(first.name.clone()));
     hint(&*notices, Notice::Freed(first.name.clone())).await;
     bench.release(&other).await;
     bench.release(&first).await;
@@ -43,9 +43,9 @@ async fn a_name_that_is_kept_for_a_while_is_hinted(bench: &Bench) {
         return;
     };
     let (name, client) = (&first.name, next.holder.client());
-    notices.follow(name);
+    notices.follow(&Topic::Freed(name.clone()));
     hint(&*notices, Notice::Freed(name.clone())).await;
-    notices.follow_turns(name, client);
+    notices.follow(&Topic::Turn(name.clone(), client));
     hint(&*notices, Notice::Turn(name.clone())).await;
     let kept = bench
         .store
@@ -227,7 +227,7 @@ async fn a_client_in_line_is_told_of_its_turn(bench: &Bench) {
     };
     let name = &first.name;
     for claim in [&one, &two] {
-        notices.follow_turns(name, claim.holder.client());
+        notices.follow(&Topic::Turn(name.clone(), claim.holder.client()));
         hint(&*notices, Notice::Turn(name.clone())).await;
     }
     assert_eq!(bench.release(&first).await, Release::Released);

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use crate::future::BoxFuture;
-use crate::holder::ClientId;
-use crate::name::Name;
-use crate::store::{Notice, Notices};
+use crate::store::{Notice, Notices, Topic};
 
 /// What one listener follows and has not taken yet.
 #[derive(Debug, Default)]
@@ -19,8 +17,7 @@ pub(super) struct Ear {
 
 #[derive(Debug, Default)]
 struct Topics {
-    /// Names, and with a client the turns of that client.
-    followed: BTreeSet<(Name, Option<ClientId>)>,
+    followed: BTreeSet<Topic>,
     /// At most once each: two hints tell no more than one.
     heard: VecDeque<Notice>,
 }
@@ -34,45 +31,24 @@ impl Ear {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hears a hint about this name, if it follows it; one about a turn, if it follows the turns of that client.
-    pub(super) fn hear(&self, name: &Name, turn_of: Option<ClientId>, notice: Notice) {
+    /// Takes in a hint about this topic, if it is followed.
+    pub(super) fn hear(&self, topic: &Topic, notice: Notice) {
         let mut topics = self.topics();
-        let topic = (name.clone(), turn_of);
-        if topics.followed.contains(&topic) && !topics.heard.contains(&notice) {
+        if topics.followed.contains(topic) && !topics.heard.contains(&notice) {
             topics.heard.push_back(notice);
             self.heard.notify_one();
         }
     }
-
-    fn follow(&self, name: &Name, turn_of: Option<ClientId>) {
-        self.topics().followed.insert((name.clone(), turn_of));
-        let hint = match turn_of {
-            None => Notice::Freed(name.clone()),
-            Some(_) => Notice::Turn(name.clone()),
-        };
-        self.hear(name, turn_of, hint);
-    }
-
-    fn unfollow(&self, name: &Name, turn_of: Option<ClientId>) {
-        self.topics().followed.remove(&(name.clone(), turn_of));
-    }
 }
 
 impl Notices for Listening {
-    fn follow(&self, name: &Name) {
-        self.0.follow(name, None);
+    fn follow(&self, topic: &Topic) {
+        self.0.topics().followed.insert(topic.clone());
+        self.0.hear(topic, topic.first_hint());
     }
 
-    fn unfollow(&self, name: &Name) {
-        self.0.unfollow(name, None);
-    }
-
-    fn follow_turns(&self, name: &Name, client: ClientId) {
-        self.0.follow(name, Some(client));
-    }
-
-    fn unfollow_turns(&self, name: &Name, client: ClientId) {
-        self.0.unfollow(name, Some(client));
+    fn unfollow(&self, topic: &Topic) {
+        self.0.topics().followed.remove(topic);
     }
 
     fn next(&self) -> BoxFuture<'_, Notice> {

@@ -18,7 +18,7 @@ use crate::future::BoxFuture;
 
 use super::{
     Answer, Claim, Clock, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Name, Notice,
-    Notices, Outcome, Release, Renewal, Renewed, Standing as InLine, Store, Token,
+    Notices, Outcome, Release, Renewal, Renewed, Standing as InLine, Store, Token, Topic,
 };
 use crate::clock::{self, Instant, Monotonic};
 
@@ -260,7 +260,8 @@ impl State {
         match line.and_then(|line| line.pass_on(now)) {
             None => {
                 self.lines.remove(name);
-                self.tell_all(name, None, &Notice::Freed(name.clone()));
+                let topic = Topic::Freed(name.clone());
+                self.tell_all(&topic, &topic.first_hint());
             }
             told => self.tell(name, told),
         }
@@ -270,25 +271,29 @@ impl State {
         let Some(Told { first, behind }) = told else {
             return;
         };
-        self.tell_all(name, Some(first), &Notice::Turn(name.clone()));
-        if behind.is_some() {
+        let topic = Topic::Turn(name.clone(), first);
+        self.tell_all(&topic, &topic.first_hint());
+        if let Some(behind) = behind {
+            let topic = Topic::Turn(name.clone(), behind);
             let next = Notice::Next(name.clone(), InLine::OFFER);
-            self.tell_all(name, behind, &next);
+            self.tell_all(&topic, &next);
         }
     }
 
     /// The name was released and is kept for a while: whoever looks now learns for how long.
     fn tell_of_keeping(&mut self, name: &Name, rest: Duration) {
         if let Some(head) = self.lines.get(name).and_then(Line::head) {
-            self.tell_all(name, Some(head), &Notice::Next(name.clone(), rest));
+            let topic = Topic::Turn(name.clone(), head);
+            self.tell_all(&topic, &Notice::Next(name.clone(), rest));
         }
-        self.tell_all(name, None, &Notice::Freed(name.clone()));
+        let topic = Topic::Freed(name.clone());
+        self.tell_all(&topic, &topic.first_hint());
     }
 
-    fn tell_all(&mut self, name: &Name, turn_of: Option<ClientId>, notice: &Notice) {
+    fn tell_all(&mut self, topic: &Topic, notice: &Notice) {
         self.listeners.retain(|ear| match ear.upgrade() {
             Some(ear) => {
-                ear.hear(name, turn_of, notice.clone());
+                ear.hear(topic, notice.clone());
                 true
             }
             None => false,

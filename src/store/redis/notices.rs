@@ -24,9 +24,7 @@ use super::address::Address;
 use super::failure::Failure;
 use super::keys::Keys;
 use crate::future::BoxFuture;
-use crate::holder::ClientId;
-use crate::name::Name;
-use crate::store::{Notice, Notices};
+use crate::store::{Notice, Notices, Topic};
 
 /// How many hints wait to be read. More are as good as a reconnect: whoever is so far behind looks at every name.
 const QUEUE: usize = 1_024;
@@ -53,13 +51,6 @@ struct Shared {
     changes: Mutex<HashMap<Topic, bool>>,
     changed: Notify,
     has_overflowed: AtomicBool,
-}
-
-/// What one channel tells: that a name was freed, or whose turn it is at it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Topic {
-    name: Name,
-    turns_of: Option<ClientId>,
 }
 
 /// The task that listens.
@@ -107,10 +98,8 @@ pub(super) async fn subscribe(
 }
 
 impl Subscription {
-    fn change(&self, name: &Name, turns_of: Option<ClientId>, is_followed: bool) {
-        let name = name.clone();
-        let topic = Topic { name, turns_of };
-        self.shared.changes().insert(topic, is_followed);
+    fn change(&self, topic: &Topic, is_followed: bool) {
+        self.shared.changes().insert(topic.clone(), is_followed);
         self.shared.changed.notify_one();
     }
 
@@ -129,20 +118,12 @@ impl Subscription {
 }
 
 impl Notices for Subscription {
-    fn follow(&self, name: &Name) {
-        self.change(name, None, true);
+    fn follow(&self, topic: &Topic) {
+        self.change(topic, true);
     }
 
-    fn unfollow(&self, name: &Name) {
-        self.change(name, None, false);
-    }
-
-    fn follow_turns(&self, name: &Name, client: ClientId) {
-        self.change(name, Some(client), true);
-    }
-
-    fn unfollow_turns(&self, name: &Name, client: ClientId) {
-        self.change(name, Some(client), false);
+    fn unfollow(&self, topic: &Topic) {
+        self.change(topic, false);
     }
 
     fn next(&self) -> BoxFuture<'_, Notice> {
@@ -161,16 +142,6 @@ impl fmt::Debug for Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.listener.abort();
-    }
-}
-
-impl Topic {
-    /// What it would tell.
-    fn hint(self) -> Notice {
-        match self.turns_of {
-            None => Notice::Freed(self.name),
-            Some(_) => Notice::Turn(self.name),
-        }
     }
 }
 
@@ -231,7 +202,7 @@ impl Listener {
         }
         self.follow(sink, &new).await?;
         // Each was perhaps freed after its waiter looked and before the server listened for it.
-        new.into_iter().for_each(|topic| self.tell(topic.hint()));
+        new.iter().for_each(|topic| self.tell(topic.first_hint()));
         Ok(())
     }
 
@@ -256,9 +227,9 @@ impl Listener {
     }
 
     fn channel(&self, topic: &Topic) -> String {
-        match topic.turns_of {
-            None => self.keys.channel(&topic.name),
-            Some(client) => self.keys.turn_channel(&topic.name, client),
+        match topic {
+            Topic::Freed(name) => self.keys.channel(name),
+            Topic::Turn(name, client) => self.keys.turn_channel(name, *client),
         }
     }
 

@@ -7,11 +7,10 @@ use rusqlite::Connection;
 use super::boot::Boot;
 use super::failure::Failure;
 use super::line::{Line, stored_client};
-use super::notices::Topic;
 use super::row::{Row, Standing};
 use crate::clock::Instant;
 use crate::name::Name;
-use crate::store::Notice;
+use crate::store::{Notice, Topic};
 
 /// What a look found, as far as the next one needs it to tell what is new.
 #[derive(Debug, Clone)]
@@ -64,9 +63,10 @@ pub(super) fn since(
 }
 
 impl Look<'_> {
-    fn hint(&mut self, (name, turn_of): &Topic) -> Result<Option<Notice>, Failure> {
+    fn hint(&mut self, topic: &Topic) -> Result<Option<Notice>, Failure> {
+        let name = topic.name();
         let row = Row::counting(self.db, self.boot, name, self.now)?;
-        if let Some(client) = turn_of {
+        if let Topic::Turn(_, client) = topic {
             return self.turn(name, row, &stored_client(*client));
         }
         let is_news = row.is_none_or(|row| self.is_newly_kept(name, &row));

@@ -12,14 +12,12 @@ use super::failure::Failure;
 use super::file::File;
 use super::hints::{self, Sight};
 use super::line::{Line, stored_client};
-use super::notices::Topic;
 use super::row::{self, Row, Standing, Verdict};
 use super::{room, tidy};
 use crate::clock::Instant;
-use crate::holder::ClientId;
-use crate::holder::Holder;
+use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::store::{Answer, Claim, Eviction, Held, Notice, Outcome, Release, Renewal};
+use crate::store::{Answer, Claim, Eviction, Held, Notice, Outcome, Release, Renewal, Topic};
 
 /// The leases in one open file, for one thread.
 #[derive(Debug)]

@@ -22,9 +22,7 @@ use super::hints::Sight;
 use super::leases::Leases;
 use crate::clock::{Clock, Monotonic};
 use crate::future::BoxFuture;
-use crate::holder::ClientId;
-use crate::name::Name;
-use crate::store::{Notice, Notices};
+use crate::store::{Notice, Notices, Topic};
 
 /// How often the counter is looked at.
 const PACE: Duration = Duration::from_millis(10);
@@ -32,9 +30,6 @@ const PACE: Duration = Duration::from_millis(10);
 const IDLE_PARTS: u32 = 9;
 /// The limit of one look, and the pause after one that failed.
 const LIMIT: Duration = Duration::from_secs(1);
-
-/// A name, and with a client its turns at that name.
-pub(super) type Topic = (Name, Option<ClientId>);
 
 /// The subscription of a client.
 #[derive(Debug)]
@@ -108,50 +103,26 @@ impl Subscription {
         }
         self.topics().fresh.retain(|topic| !fresh.contains(topic));
         seen.queue.extend(hints);
-        seen.queue.extend(fresh.into_iter().map(first_hint));
+        seen.queue.extend(fresh.iter().map(Topic::first_hint));
         if seen.queue.is_empty() {
             let took = Monotonic.now().since(began);
             sleep(PACE.max(took * IDLE_PARTS)).await;
         }
     }
+}
 
-    fn follow_topic(&self, topic: &Topic) {
+impl Notices for Subscription {
+    fn follow(&self, topic: &Topic) {
         let mut topics = self.topics();
         Arc::make_mut(&mut topics.followed).insert(topic.clone());
         topics.fresh.insert(topic.clone());
         self.followed.notify_one();
     }
 
-    fn unfollow_topic(&self, topic: &Topic) {
+    fn unfollow(&self, topic: &Topic) {
         let mut topics = self.topics();
         Arc::make_mut(&mut topics.followed).remove(topic);
         topics.fresh.remove(topic);
-    }
-}
-
-/// What a topic is told once it is followed.
-fn first_hint((name, turn_of): Topic) -> Notice {
-    match turn_of {
-        None => Notice::Freed(name),
-        Some(_) => Notice::Turn(name),
-    }
-}
-
-impl Notices for Subscription {
-    fn follow(&self, name: &Name) {
-        self.follow_topic(&(name.clone(), None));
-    }
-
-    fn unfollow(&self, name: &Name) {
-        self.unfollow_topic(&(name.clone(), None));
-    }
-
-    fn follow_turns(&self, name: &Name, client: ClientId) {
-        self.follow_topic(&(name.clone(), Some(client)));
-    }
-
-    fn unfollow_turns(&self, name: &Name, client: ClientId) {
-        self.unfollow_topic(&(name.clone(), Some(client)));
     }
 
     fn next(&self) -> BoxFuture<'_, Notice> {

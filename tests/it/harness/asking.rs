@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::ClientId;
-use leasehold::Error;
 use leasehold::store::{
     Answer, Claim, Grant, Held, Holder, Info, Name, Outcome, Release, Renewal, Store, Token,
 };
+use leasehold::{ClientId, Error};
 
 /// Long enough that no busy machine lets it run out within a test.
 pub(crate) const LONG: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deadpool_redis::redis;
 use leasehold::ErrorKind;
-use leasehold::store::{Eviction, Name, Notice, Notices, Store};
+use leasehold::store::{Eviction, Name, Notice, Notices, Store, Topic};
 
 use super::open;
 use crate::harness::asking::{LIMIT, LONG, claim, granted, next_token};
@@ -27,7 +27,7 @@ fn freed(name: &str) -> Notice {
 
 /// Follows a name. Returns once the server knows, which comes as a first hint.
 async fn follow(notices: &dyn Notices, name: &str) {
-    notices.follow(&Name::new(name).expect("a valid name"));
+    notices.follow(&Topic::Freed(Name::new(name).expect("a valid name")));
     assert_eq!(next(notices).await, freed(name));
 }
 
@@ -54,7 +54,7 @@ async fn a_name_that_is_no_longer_followed_is_quiet() {
     let store = open(&server.url()).await;
     let notices = subscribe(&*store).await;
     follow(&*notices, "a").await;
-    notices.unfollow(&Name::new("a").expect("a valid name"));
+    notices.unfollow(&Topic::Freed(Name::new("a").expect("a valid name")));
     // Changes are sent in order, so this one is through when the next is.
     follow(&*notices, "b").await;
     next_token(&*store, "a").await;
@@ -80,7 +80,9 @@ async fn one_subscription_serves_a_thousand_names() {
     let store = open(&server.url()).await;
     let notices = subscribe(&*store).await;
     for index in 0..1_000 {
-        notices.follow(&Name::new(format!("n{index}")).expect("a valid name"));
+        notices.follow(&Topic::Freed(
+            Name::new(format!("n{index}")).expect("a valid name"),
+        ));
     }
     let mut told = std::collections::BTreeSet::new();
     while told.len() < 1_000 {

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Answer, Claim, Eviction, Held, Notice, Notices, Release, Standing, Store};
+use leasehold::store::{
+    Answer, Claim, Eviction, Held, Notice, Notices, Release, Standing, Store, Topic,
+};
 use tempfile::TempDir;
 
 use super::{LIMIT, LONG, claim, granted, held, name, open, raw};
@@ -160,9 +162,9 @@ async fn hint(notices: &dyn Notices) -> Notice {
 async fn following(store: &Sqlite, client: &Claim) -> Box<dyn Notices> {
     let notices = store.notices().await.expect("it listens");
     let notices = notices.expect("it hints");
-    notices.follow(&name("a"));
+    notices.follow(&Topic::Freed(name("a")));
     assert_eq!(hint(&*notices).await, Notice::Freed(name("a")));
-    notices.follow_turns(&name("a"), client.holder.client());
+    notices.follow(&Topic::Turn(name("a"), client.holder.client()));
     assert_eq!(hint(&*notices).await, Notice::Turn(name("a")));
     notices
 }

@@ -4,12 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::BoxFuture;
-use leasehold::ClientId;
 use leasehold::store::memory::Memory;
 use leasehold::store::{
-    Answer, Claim, Error, ErrorKind, Held, Holder, Name, Notice, Notices, Release, Store,
+    Answer, Claim, Error, ErrorKind, Held, Holder, Name, Notice, Notices, Release, Store, Topic,
 };
+use leasehold::{BoxFuture, ClientId};
 
 use crate::harness::forward::forward;
 
@@ -179,20 +178,12 @@ struct Overheard {
 }
 
 impl Notices for Overheard {
-    fn follow(&self, name: &Name) {
-        self.notices.follow(name);
+    fn follow(&self, topic: &Topic) {
+        self.notices.follow(topic);
     }
 
-    fn unfollow(&self, name: &Name) {
-        self.notices.unfollow(name);
-    }
-
-    fn follow_turns(&self, name: &Name, client: ClientId) {
-        self.notices.follow_turns(name, client);
-    }
-
-    fn unfollow_turns(&self, name: &Name, client: ClientId) {
-        self.notices.unfollow_turns(name, client);
+    fn unfollow(&self, topic: &Topic) {
+        self.notices.unfollow(topic);
     }
 
     fn next(&self) -> BoxFuture<'_, Notice> {
