@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold::BoxFuture;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::{
-    Answer, Claim, Eviction, Grant, Held, Outcome, Release, Renewal, Renewed, Store,
+    Answer, Claim, Eviction, Grant, Held, Lane, Outcome, Release, Renewal, Renewed, Store,
 };
 use leasehold::{Error, Holder, Name, Token};
 use tokio::sync::watch;
@@ -66,9 +66,9 @@ impl Store for Gated {
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
         Box::pin(self.renew_through(batch, limit))
     }
-    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move {
-            let inner = self.inner.for_watchdog().await?;
+            let inner = self.inner.on_own_connection(lane).await?;
             Ok(Arc::new(Self {
                 inner,
                 ..self.clone()
@@ -122,7 +122,7 @@ impl Store for Yes {
     ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async { Ok(false) })
     }
-    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async { Ok(Arc::new(Self) as Arc<dyn Store>) })
     }
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -134,12 +134,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// The same store over a connection of its own, made on the calling runtime, so that nothing that blocks the user's
-    /// connections can delay a renewal.
-    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>>;
+    /// Opens the same store on a connection of its own, made on the calling runtime, so that nothing that blocks the
+    /// user's connections can delay a renewal or a departure from the queue.
+    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>>;
 
     /// Closes the connections. Later calls fail with `Closed`.
     fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// What a connection of its own is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// The watchdog's: it renews and releases. A store whose leases live in a session makes the session for this lane.
+    Watchdog,
+    /// The waiting clients': it leaves queues.
+    Waiting,
 }
 
 /// One request for a name.

@@ -11,7 +11,7 @@ use super::hub::Shared;
 use super::line::Wake;
 use crate::error::ErrorKind;
 use crate::name::Name;
-use crate::store::{Notices, Store};
+use crate::store::{Lane, Notices, Store};
 use crate::telemetry;
 
 /// The pause before the subscription is tried again, and before a line is left again.
@@ -130,7 +130,9 @@ impl Drop for Listener {
 /// Leaves the line of one name. Not doing so costs the others one offer.
 async fn leave(shared: Arc<Shared>, store: Arc<OnceCell<Arc<dyn Store>>>, name: Name) {
     for _ in 0..LEAVE_TRIES {
-        let own = store.get_or_try_init(|| shared.store.for_watchdog()).await;
+        let own = store
+            .get_or_try_init(|| shared.store.on_own_connection(Lane::Waiting))
+            .await;
         if let Ok(store) = own
             && store.leave(&name, shared.client, LEAVE_LIMIT).await.is_ok()
         {

@@ -15,7 +15,7 @@ use super::Shared;
 use super::schedule::{BATCHES_IN_FLIGHT, Batch, Departure, RELEASES_IN_FLIGHT};
 use super::signal::Reason;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Outcome, Release, Renewed, Store, limit};
+use crate::store::{Lane, Outcome, Release, Renewed, Store, limit};
 use crate::telemetry::{self, Event};
 use crate::term::Instant;
 
@@ -54,7 +54,7 @@ impl Drop for Obituary<'_> {
 }
 
 async fn live(shared: &Arc<Shared>, store: &Arc<dyn Store>, ready: Ready) {
-    match store.for_watchdog().await {
+    match store.on_own_connection(Lane::Watchdog).await {
         Err(error) => {
             let _ = ready.send(Err(error));
         }

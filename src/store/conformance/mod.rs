@@ -9,8 +9,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::{
-    Answer, Claim, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Name, Outcome, Release,
-    Renewal, Store, Token,
+    Answer, Claim, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Lane, Name, Outcome,
+    Release, Renewal, Store, Token,
 };
 use crate::future::BoxFuture;
 use crate::holder::ClientId;
@@ -393,7 +393,11 @@ async fn odd_names_are_kept_apart(bench: &Bench) {
 async fn the_watchdogs_connection_sees_the_same_leases(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     bench.granted(&claim).await;
-    let other = bench.store.for_watchdog().await.expect("a connection");
+    let other = bench
+        .store
+        .on_own_connection(Lane::Watchdog)
+        .await
+        .expect("a connection");
     let renewal = Renewal::new(claim.name.clone(), claim.holder, claim.ttl);
     let renewed = other.renew(&[renewal], LIMIT).await.outcomes;
     assert!(matches!(renewed[..], [Outcome::Renewed]), "{renewed:?}");

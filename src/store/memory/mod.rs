@@ -17,8 +17,8 @@ use self::line::{Line, Told, Verdict};
 use crate::future::BoxFuture;
 
 use super::{
-    Answer, Claim, Clock, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Name, Notice,
-    Notices, Outcome, Release, Renewal, Renewed, Standing as InLine, Store, Token, Topic,
+    Answer, Claim, Clock, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Lane, Name,
+    Notice, Notices, Outcome, Release, Renewal, Renewed, Standing as InLine, Store, Token, Topic,
 };
 use crate::clock::{self, Instant, Monotonic};
 
@@ -410,7 +410,7 @@ impl Store for Memory {
         })
     }
 
-    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
     }
 

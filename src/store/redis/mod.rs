@@ -59,8 +59,8 @@ use self::keys::Keys;
 use self::lane::{Budget, Origin};
 use self::scripts::{SCRIPTS, Server};
 use super::{
-    Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Notices, Release, Renewal,
-    Renewed, Standing, Store, Token,
+    Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Lane, Name, Notices, Release,
+    Renewal, Renewed, Standing, Store, Token,
 };
 use crate::clock::Boottime;
 
@@ -359,7 +359,7 @@ impl Store for Redis {
         })
     }
 
-    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(self.beside())
     }
 

@@ -64,8 +64,8 @@ use self::file::File;
 use self::leases::Leases;
 use self::thread::Thread;
 use super::{
-    Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Name, Notices, Outcome, Release,
-    Renewal, Renewed, Store,
+    Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Lane, Name, Notices, Outcome,
+    Release, Renewal, Renewed, Store,
 };
 use crate::clock::Monotonic;
 use crate::future::BoxFuture;
@@ -316,7 +316,7 @@ impl Store for Sqlite {
         })
     }
 
-    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move { Ok(Arc::new(self.another().await?) as Arc<dyn Store>) })
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use deadpool_redis::{Config, Pool, Runtime};
 use leasehold::store::redis::Redis;
-use leasehold::store::{Outcome, Release, Store, conformance};
+use leasehold::store::{Lane, Outcome, Release, Store, conformance};
 use leasehold::{Client, ErrorKind};
 
 use super::open;
@@ -168,7 +168,10 @@ fn the_watchdogs_connection_lives_while_the_users_runtime_is_blocked() {
     users.block_on(granted(&store, &one));
     // From here on nobody drives the user's runtime, on which the shared connection was made.
     watchdogs.block_on(async {
-        let own = store.for_watchdog().await.expect("a connection");
+        let own = store
+            .on_own_connection(Lane::Watchdog)
+            .await
+            .expect("a connection");
         assert!(matches!(renewed(&*own, &one).await, Outcome::Renewed));
     });
 }
@@ -251,7 +254,7 @@ async fn a_closed_store_gives_no_connections() {
     let server = RedisServer::start().await;
     let store = open(&server.url()).await;
     store.close().await;
-    let own = store.for_watchdog().await;
+    let own = store.on_own_connection(Lane::Watchdog).await;
     assert_eq!(own.expect_err("closed").kind(), ErrorKind::Closed);
     let notices = store.notices().await;
     assert_eq!(notices.expect_err("closed").kind(), ErrorKind::Closed);

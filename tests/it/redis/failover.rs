@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Answer, ErrorKind, Outcome, Store};
+use leasehold::store::{Answer, ErrorKind, Lane, Outcome, Store};
 use leasehold::{Attempt, Client, Outage};
 
 use super::open;
@@ -156,7 +156,10 @@ async fn a_replica_at_first_contact_is_misconfigured_and_unavailable_to_who_has_
     let store = open(&address.url()).await;
     let holder = claim("a", LONG);
     granted(&*store, &holder).await;
-    let own = store.for_watchdog().await.expect("a connection");
+    let own = store
+        .on_own_connection(Lane::Watchdog)
+        .await
+        .expect("a connection");
     let strangers = open(&address.url()).await;
     for (stale, code) in [("yes", "READONLY"), ("no", "MASTERDOWN")] {
         let () = first

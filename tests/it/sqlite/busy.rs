@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Outcome, Renewal, Standing, Store};
+use leasehold::store::{Lane, Outcome, Renewal, Standing, Store};
 
 use super::child::Child;
 use super::{LIMIT, LONG, claim, granted, held, integrity, name, open, pass, raw};
@@ -231,9 +231,15 @@ async fn a_closed_store_lets_go_of_the_file_and_its_leases_stay() {
     let file = folder.path().join("leases.sqlite");
     let store = open(&file).await;
     granted(&store, &claim("a", LONG)).await;
-    let watchdog = store.for_watchdog().await.expect("a connection of its own");
+    let watchdog = store
+        .on_own_connection(Lane::Watchdog)
+        .await
+        .expect("a connection of its own");
     store.close().await;
-    let closed = store.for_watchdog().await.expect_err("closed");
+    let closed = store
+        .on_own_connection(Lane::Watchdog)
+        .await
+        .expect_err("closed");
     assert_eq!(closed.kind(), ErrorKind::Closed);
     held(&*watchdog, &claim("a", LONG)).await;
     watchdog.close().await;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use leasehold::store::memory::Memory;
 use leasehold::store::{
-    Answer, Claim, Error, ErrorKind, Held, Holder, Name, Notice, Notices, Release, Store, Topic,
+    Answer, Claim, Error, ErrorKind, Held, Holder, Lane, Name, Notice, Notices, Release, Store,
+    Topic,
 };
 use leasehold::{BoxFuture, ClientId};
 
@@ -165,7 +166,7 @@ impl Store for Spy {
         })
     }
 
-    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
     }
 }

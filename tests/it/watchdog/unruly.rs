@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold::BoxFuture;
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::memory::Memory;
-use leasehold::store::{Answer, Claim, Grant, Outcome, Release, Renewal, Renewed, Store};
+use leasehold::store::{Answer, Claim, Grant, Lane, Outcome, Release, Renewal, Renewed, Store};
 use leasehold::{Error, ErrorKind, Holder, Name, Token};
 
 use crate::harness::forward::forward;
@@ -200,7 +200,7 @@ impl Store for Unruly {
         self.memory.release(name, holder, keep_for, limit)
     }
 
-    fn for_watchdog(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         let is_next = Self::is_next(&self.manners.panic_next_connections);
         assert!(!is_next, "the store is broken, as it was told");
         Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
