@@ -5,12 +5,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::BoxFuture;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::{
-    Answer, Claim, Eviction, Grant, Held, Lane, Outcome, Release, Renewal, Renewed, Store,
+    Answer, Claim, Eviction, Grant, Hazard, Held, Lane, Notices, Outcome, Release, Renewal,
+    Renewed, Store,
 };
-use leasehold::{Error, Holder, Name, Token};
+
+use leasehold::{BoxFuture, ClientId, Error, Holder, Name, Token};
 use tokio::sync::watch;
 
 use crate::forward::forward;
@@ -60,8 +61,9 @@ impl Gated {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Store for Gated {
-    forward!(inner: clock location acquire release inspect list evict close);
+    forward!(inner: clock location acquire release leave notices inspect list evict hazards close);
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
         Box::pin(self.renew_through(batch, limit))
@@ -121,6 +123,20 @@ impl Store for Yes {
         _: Duration,
     ) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async { Ok(false) })
+    }
+    fn leave<'a>(
+        &'a self,
+        _: &'a Name,
+        _: ClientId,
+        _: Duration,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
+        Box::pin(async { Ok(None) })
+    }
+    fn hazards(&self, _: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
     fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async { Ok(Arc::new(Self) as Arc<dyn Store>) })

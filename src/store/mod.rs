@@ -62,6 +62,9 @@ pub use self::notice::{Notice, Notices, Topic};
 pub use self::url::open;
 
 /// A store of leases. The [module](self) says what it promises.
+///
+/// No method is defaulted: a wrapper that forgets one must not compile. Wrappers also deny
+/// `clippy::missing_trait_methods`.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The clock by which leases of this store are measured: it runs whenever a rival's can.
     fn clock(&self) -> Arc<dyn Clock>;
@@ -92,20 +95,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Takes a client out of the line of this name, and passes on what was kept free for it. Repeated, it is harmless.
     fn leave<'a>(
         &'a self,
-        _name: &'a Name,
-        _client: ClientId,
-        _limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async { Ok(()) })
-    }
+        name: &'a Name,
+        client: ClientId,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), Error>>;
 
     /// Hints that names were freed, if this store can give them.
     ///
     /// # Errors
     /// As the store's other calls. `None` is the answer of a store whose waiters look again by time only.
-    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
-        Box::pin(async { Ok(None) })
-    }
+    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>>;
 
     /// Who has this name, by one direct read.
     fn inspect<'a>(
@@ -130,9 +129,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<bool, Error>>;
 
     /// What in this store's set-up weakens the promises, for `doctor` and `status`.
-    fn hazards(&self, _limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
+    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>>;
 
     /// Opens the same store on a connection of its own, made on the calling runtime, so that nothing that blocks the
     /// user's connections can delay a renewal or a departure from the queue.

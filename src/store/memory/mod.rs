@@ -17,8 +17,9 @@ use self::line::{Line, Told, Verdict};
 use crate::future::BoxFuture;
 
 use super::{
-    Answer, Claim, Clock, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Lane, Name,
-    Notice, Notices, Outcome, Release, Renewal, Renewed, Standing as InLine, Store, Token, Topic,
+    Answer, Claim, Clock, Error, ErrorKind, Eviction, Grant, Hazard, Held, Holder, Info, Lane,
+    Name, Notice, Notices, Outcome, Release, Renewal, Renewed, Standing as InLine, Store, Token,
+    Topic,
 };
 use crate::clock::{self, Instant, Monotonic};
 
@@ -408,6 +409,10 @@ impl Store for Memory {
             self.state()?.listeners.push(Arc::downgrade(&ear));
             Ok(Some(Box::new(Listening(ear)) as Box<dyn Notices>))
         })
+    }
+
+    fn hazards(&self, _: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {

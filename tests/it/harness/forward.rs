@@ -72,6 +72,34 @@ macro_rules! forward {
             self.$inner.evict(name, how, limit)
         }
     };
+    (@leave $inner:ident) => {
+        fn leave<'a>(
+            &'a self,
+            name: &'a leasehold::Name,
+            client: leasehold::ClientId,
+            limit: std::time::Duration,
+        ) -> leasehold::BoxFuture<'a, Result<(), leasehold::Error>> {
+            self.$inner.leave(name, client, limit)
+        }
+    };
+    (@notices $inner:ident) => {
+        fn notices(
+            &self,
+        ) -> leasehold::BoxFuture<
+            '_,
+            Result<Option<Box<dyn leasehold::store::Notices>>, leasehold::Error>,
+        > {
+            self.$inner.notices()
+        }
+    };
+    (@hazards $inner:ident) => {
+        fn hazards(
+            &self,
+            limit: std::time::Duration,
+        ) -> leasehold::BoxFuture<'_, Result<Vec<leasehold::store::Hazard>, leasehold::Error>> {
+            self.$inner.hazards(limit)
+        }
+    };
     (@close $inner:ident) => {
         fn close(&self) -> leasehold::BoxFuture<'_, ()> {
             self.$inner.close()

@@ -100,8 +100,9 @@ impl Spy {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Store for Spy {
-    forward!(memory: clock renew inspect list evict close);
+    forward!(memory: clock renew inspect list evict hazards close);
 
     fn location(&self) -> String {
         "a spy".into()

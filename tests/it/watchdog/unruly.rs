@@ -149,8 +149,9 @@ impl Unruly {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Store for Unruly {
-    forward!(memory: location inspect list evict close);
+    forward!(memory: location leave notices inspect list evict hazards close);
 
     fn clock(&self) -> Arc<dyn Clock> {
         self.manners.clock.clone()
