@@ -45,41 +45,40 @@ pub fn main(
         let contact = arguments.store.connect_timeout;
         // A long list takes many requests.
         let limit = contact.max(LIMIT);
-        let rows = match &name {
+        let leases: Vec<Held> = match &name {
             Some(name) => first_contact(contact, client.store().inspect(name, contact))
                 .await?
                 .into_iter()
                 .collect(),
             None => first_contact(limit, client.store().list("", LIMIT)).await?,
         };
-        let rows: Vec<Row> = rows.into_iter().map(Row::from).collect();
         if arguments.json {
-            print(&json(&rows)?);
+            print(&json(leases)?);
         } else {
             let hazards = first_contact(limit, client.store().hazards(LIMIT)).await?;
-            print(&text(&client.store().location(), &hazards, &rows));
+            print(&text(&client.store().location(), &hazards, &leases));
         }
         Ok(Exit::Success)
     })
 }
 
-fn json(rows: &[Row]) -> Result<String, Failure> {
-    serde_json::to_string_pretty(rows)
+fn json(leases: Vec<Held>) -> Result<String, Failure> {
+    let rows: Vec<Row> = leases.into_iter().map(Row::from).collect();
+    serde_json::to_string_pretty(&rows)
         .map(|text| text + "\n")
         .map_err(|error| Failure::internal("cannot write the list", &error))
 }
 
-fn text(location: &str, hazards: &[Hazard], rows: &[Row]) -> String {
+fn text(location: &str, hazards: &[Hazard], leases: &[Held]) -> String {
     let mut text = format!("store: {location}\n");
     for hazard in hazards {
         text.push_str(&format!("hazard: {}\n", hazard.text));
     }
-    if rows.is_empty() {
+    if leases.is_empty() {
         text.push_str("nothing is held\n");
     }
-    for row in rows {
-        text.push_str(&row.line());
-        text.push('\n');
+    for held in leases {
+        text.push_str(&format!("{} {}\n", held.name, facts(held)));
     }
     text
 }
@@ -91,24 +90,23 @@ fn print(text: &str) {
     }
 }
 
-impl Row {
-    fn line(&self) -> String {
-        let mut line = format!("{} host={} pid={}", self.name, self.host, self.pid);
-        if let Some(label) = &self.label {
-            line.push_str(&format!(" label={label:?}"));
-        }
-        if let Some(token) = self.token {
-            line.push_str(&format!(" token={token}"));
-        }
-        if let Some(since) = &self.since {
-            line.push_str(&format!(" since={since}"));
-        }
-        match self.remaining_ms.map(Duration::from_millis) {
-            Some(remaining) => line.push_str(&format!(" remaining={remaining:.1?}")),
-            None => line.push_str(" remaining=unknown"),
-        }
-        line
+/// The facts about a holder, in the one form in which the tool prints them.
+pub fn facts(held: &Held) -> String {
+    let mut text = format!("host={} pid={}", held.info.host, held.info.pid);
+    if let Some(label) = &held.info.label {
+        text.push_str(&format!(" label={label:?}"));
     }
+    if let Some(token) = held.token {
+        text.push_str(&format!(" token={token}"));
+    }
+    if let Some(since) = held.since.and_then(rfc3339) {
+        text.push_str(&format!(" since={since}"));
+    }
+    match held.remaining {
+        Some(remaining) => text.push_str(&format!(" remaining={remaining:.1?}")),
+        None => text.push_str(" remaining=unknown"),
+    }
+    text
 }
 
 impl From<Held> for Row {
@@ -129,7 +127,7 @@ impl From<Held> for Row {
 }
 
 /// A time as RFC 3339. `None` before 1970 and after 9999, which no clock in order shows.
-pub fn rfc3339(time: SystemTime) -> Option<String> {
+fn rfc3339(time: SystemTime) -> Option<String> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let sane = since < Duration::from_secs(253_402_300_800);
     sane.then(|| humantime::format_rfc3339_millis(time).to_string())

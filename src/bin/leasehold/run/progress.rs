@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use leasehold::Client;
 use leasehold::clock::{Clock, Monotonic};
-use leasehold::store::Held;
 
 use super::plan::Plan;
 use crate::say;
-use crate::status::rfc3339;
+use crate::status::facts;
 
 /// How often the line changes: the time left is shown to the second.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -33,18 +32,11 @@ pub async fn show(client: &Client, plan: &Plan) -> Infallible {
         let held = client.store().inspect(&plan.name, REFRESH).await;
         let waited = Monotonic.now().since(began).as_secs();
         let text = match held {
-            Ok(Some(held)) => describe(&held),
+            Ok(Some(held)) => format!("held by {}", facts(&held)),
             Ok(None) => "free in a moment".into(),
             Err(error) => error.to_string(),
         };
         say::raw(format!("{WIPE}leasehold: waiting for {waited}s: {text}"));
-    }
-}
-
-fn describe(held: &Held) -> String {
-    match held.since.and_then(rfc3339) {
-        Some(since) => format!("{held} since={since}"),
-        None => held.to_string(),
     }
 }
 
