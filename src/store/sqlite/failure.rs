@@ -37,7 +37,12 @@ pub(super) enum Failure {
         "the file has more than one name, and each would get a write-ahead log of its own names={names}"
     )]
     ManyNames { names: u64 },
-    #[error("the file at this path is no longer the one that was opened")]
+    #[error(
+        "the file is mounted by itself, and each of its paths would get a write-ahead log of its own; mount the folder \
+         that holds it"
+    )]
+    MountedAlone,
+    #[error("the file at this path, or the log beside it, is no longer the one that was opened")]
     Replaced,
     #[error("the file is read-only")]
     ReadOnly,

@@ -1,21 +1,23 @@
 //! The file itself: made, recognised, or refused untouched; and transactions on it that end in time.
 //!
 //! This process never opens the file but through SQLite: the kernel drops all of a process's locks on a file when any
-//! one of its descriptors is closed. So it is looked at by its path only, and made under another name.
+//! one of its descriptors is closed. So it is looked at by its path only ([`identity`](super::identity)), and made under
+//! another name.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
-use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::asker::Asker;
 use super::failure::Failure;
+use super::identity::{Identity, Logs, examine};
 
 /// Marks the file as ours: "lsho".
 pub(super) const APPLICATION_ID: i32 = 0x6c73_686f;
@@ -36,7 +38,9 @@ const BUSY_WAIT_US: std::ops::RangeInclusive<u64> = 50..=1_000;
 pub(super) struct File {
     db: Connection,
     path: PathBuf,
-    identity: (u64, u64),
+    identity: Identity,
+    /// Known once SQLite has made them.
+    logs: Option<Logs>,
 }
 
 /// Bytes of the disk that are free again once it is dropped.
@@ -64,6 +68,7 @@ impl File {
             db,
             path: path.into(),
             identity,
+            logs: None,
         };
         file.check_identity()?;
         file.prepare(asker)?;
@@ -134,7 +139,7 @@ impl File {
     fn prepare(&mut self, asker: Asker<'_>) -> Result<(), Failure> {
         // Ours alone decides how long to wait: SQLite's own wait is not fair.
         self.db.busy_timeout(Duration::ZERO)?;
-        let has_log = self.has_log()?;
+        let has_log = Logs::is_beside(&self.path)?;
         // Until it is known to be ours, not even the log of a crashed owner is moved into the file.
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
@@ -146,30 +151,17 @@ impl File {
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
         patiently(asker, || use_log(&self.db))?;
+        self.logs = Some(Logs::beside(&self.path)?);
         if found < SCHEMA_VERSION {
             self.write_though_full(asker, complete_schema)?;
         }
         Ok(())
     }
 
-    fn has_log(&self) -> Result<bool, Failure> {
-        let failed = |source| Failure::io("look at the file", source);
-        // Where SQLite looks for it: beside what a symbolic link points at.
-        let mut log = fs::canonicalize(&self.path)
-            .map_err(failed)?
-            .into_os_string();
-        log.push("-wal");
-        fs::exists(log).map_err(failed)
-    }
-
-    /// SQLite would go on with a file that was deleted or replaced, and grant what the new one grants too.
+    /// SQLite would go on with a file or a log that was deleted or replaced, and grant what the new one grants too.
     fn check_identity(&self) -> Result<(), Failure> {
-        let found = fs::metadata(&self.path).map_err(|_| Failure::Replaced)?;
-        if (found.dev(), found.ino()) == self.identity {
-            Ok(())
-        } else {
-            Err(Failure::Replaced)
-        }
+        self.identity.check(&self.path)?;
+        self.logs.as_ref().map_or(Ok(()), Logs::check)
     }
 }
 
@@ -218,29 +210,6 @@ fn create_beside(path: &Path) -> Result<(OsString, fs::File), Failure> {
     }
 }
 
-/// Looks at the file from outside and answers what tells it from any other.
-fn examine(path: &Path) -> Result<(u64, u64), Failure> {
-    let found = fs::metadata(path).map_err(|source| Failure::io("look at the file", source))?;
-    if !found.is_file() {
-        return Err(Failure::NotAFile);
-    }
-    if found.nlink() > 1 {
-        return Err(Failure::ManyNames {
-            names: found.nlink(),
-        });
-    }
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    // SQLite would answer no more than "cannot open" or fall back to reading.
-    for (place, what) in [
-        (path, "write the file"),
-        (folder, "write in the file's folder"),
-    ] {
-        access(place, Access::READ_OK | Access::WRITE_OK)
-            .map_err(|error| Failure::io(what, error.into()))?;
-    }
-    Ok((found.dev(), found.ino()))
-}
-
 fn connect(path: &Path) -> Result<Connection, Failure> {
     // Without the URI flag, so that a path is taken as it is; without CREATE, so that its mode is ours.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -276,6 +245,8 @@ fn use_log(db: &Connection) -> Result<(), Failure> {
     }
     // A power cut may take back the last grants; their tokens still rise, by the clock.
     db.execute_batch("PRAGMA synchronous = NORMAL")?;
+    // From the first read on the log and its index are there, and stay for as long as the file is open.
+    db.query_row("PRAGMA schema_version", (), |_| Ok(()))?;
     Ok(())
 }
 

@@ -72,18 +72,23 @@ impl Leases {
         Err(Failure::Late)
     }
 
-    /// Extends all of them or, if it fails, none.
+    /// Extends all of them or, if it fails, none. A file that was deleted or replaced refuses them.
     pub(super) fn renew(
         &mut self,
         batch: &[Renewal],
         asker: Asker<'_>,
     ) -> Result<Vec<Outcome>, Failure> {
-        self.file.write_though_full(asker, |db| {
+        let renewed = self.file.write_though_full(asker, |db| {
             let now = self.boot.now();
             let each = batch.iter();
             each.map(|renewal| extend(db, &self.boot, now, renewal))
                 .collect()
-        })
+        });
+        match renewed {
+            // Whoever opens the path now sees nothing of these leases: they are over, as after a flush.
+            Err(Failure::Replaced) => Ok(batch.iter().map(|_| Outcome::Refused).collect()),
+            renewed => renewed,
+        }
     }
 
     pub(super) fn release(

@@ -19,14 +19,20 @@
 //!    client's turn.
 //! 7. The line is in the file as well. Another boot id costs its clients their places, and nothing else.
 //!
+//! # Containers
+//! Mount the **folder** that holds the file, never the file alone: the write-ahead log and the locks lie beside the file,
+//! and a file that is mounted by itself would have a log of its own on each side. Opening one is refused, where the kernel
+//! tells (Linux 5.8). The same holds for a log that is deleted under its users: they are granted nothing more, and a
+//! renewal is refused, so each holder learns of it within a third of its ttl.
+//!
 //! # Assumptions
 //! One kernel writes the file, nobody but leasehold opens it, and no second copy of the SQLite library in this process
 //! does: closing its descriptor would drop our locks. A process that is stopped in the midst of its transaction blocks
 //! all others until it goes on; their calls end by their limits.
 //!
 //! # Errors
-//! `Misconfigured` for a file that is damaged, foreign, newer, replaced, read-only or full, and for one that two kernels
-//! share; `Denied` without the rights; `TimedOut` where others kept the file busy up to the limit.
+//! `Misconfigured` for a file that is damaged, foreign, newer, replaced, mounted by itself, read-only or full, and for one
+//! that two kernels share; `Denied` without the rights; `TimedOut` where others kept the file busy up to the limit.
 //!
 //! A file of an older leasehold is brought up to date when it is opened. From then on an older one refuses it as newer;
 //! where it has the file open already it works on, but knows of no line.
@@ -42,6 +48,7 @@ mod claim;
 mod failure;
 mod file;
 mod hints;
+mod identity;
 mod leases;
 mod line;
 mod notices;

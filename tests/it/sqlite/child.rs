@@ -87,6 +87,12 @@ impl Child {
         }
     }
 
+    /// What it says though it is told nothing: why it does not start. `None` if it does.
+    pub(super) fn refusal(&mut self) -> Option<String> {
+        drop(self.orders.take());
+        self.answer()
+    }
+
     /// Lets it end by itself.
     pub(super) fn finish(&mut self) {
         drop(self.orders.take());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::store::{Outcome, Renewal, Store};
+use leasehold::store::{Claim, Outcome, Renewal, Store};
 use tempfile::TempDir;
 
 use super::child::Child;
@@ -133,6 +133,46 @@ async fn a_file_with_two_names_is_refused() {
     assert!(error.to_string().contains("names=2"), "{error}");
 }
 
+/// The log and the locks lie beside the path: two paths of one file would have two of each, and grant one name twice.
+#[tokio::test]
+async fn a_file_that_is_mounted_by_itself_is_refused_untouched() {
+    let (folder, file) = folder_and_file();
+    let store = open(&file).await;
+    granted(&store, &claim("a", LONG)).await;
+    let inside = folder.path().join("container");
+    fs::create_dir(&inside).expect("a folder");
+    let bound = inside.join("leases.sqlite");
+    fs::write(&bound, "").expect("a file to mount on");
+    let link = inside.join("link");
+    std::os::unix::fs::symlink(&bound, &link).expect("a link");
+    for path in [&bound, &link] {
+        let mut child = Child::start_under(&places::bound_to(&file, &bound), path);
+        let said = child.refusal().unwrap_or_default();
+        assert!(
+            said.starts_with("refused Misconfigured: open failed: ")
+                && said.contains("mount the folder"),
+            "{said:?}; if the file could not be mounted: run this as root, or allow user namespaces"
+        );
+    }
+    let beside = fs::read_dir(&inside).expect("a folder").count();
+    assert_eq!(beside, 2, "a log of its own was left beside it");
+}
+
+/// A folder is mounted with all that lies in it.
+#[tokio::test]
+async fn a_file_in_a_mounted_folder_is_shared_with_those_outside() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [outside, inside] = ["outside", "inside"].map(|name| folder.path().join(name));
+    for path in [&outside, &inside] {
+        fs::create_dir(path).expect("a folder");
+    }
+    let store = open(&outside.join("leases.sqlite")).await;
+    granted(&store, &claim("a", LONG)).await;
+    let surroundings = places::bound_to(&outside, &inside);
+    let mut child = Child::start_under(&surroundings, &inside.join("leases.sqlite"));
+    assert!(child.ask("acquire a 60000").starts_with("held "));
+}
+
 #[tokio::test]
 async fn a_path_that_holds_no_file_is_misconfigured() {
     let (folder, file) = folder_and_file();
@@ -155,25 +195,71 @@ async fn a_path_that_holds_no_file_is_misconfigured() {
 }
 
 #[tokio::test]
-async fn a_deleted_or_replaced_file_grants_nothing_more() {
-    let (_folder, file) = folder_and_file();
-    let store = open(&file).await;
-    let ours = claim("ours", LONG);
-    granted(&store, &ours).await;
+async fn a_deleted_or_replaced_file_grants_nothing_more_and_tells_its_holders() {
     for replace in [false, true] {
-        let _ = fs::remove_file(&file);
+        let (_folder, file) = folder_and_file();
+        let store = open(&file).await;
+        let ours = claim("ours", LONG);
+        granted(&store, &ours).await;
+        fs::remove_file(&file).expect("it is there");
         if replace {
             fs::write(&file, "").expect("a file");
         }
-        let error = store
-            .acquire(&claim("b", LONG), LIMIT)
-            .await
-            .expect_err("replaced");
-        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
-        let renewal = Renewal::new(ours.name.clone(), ours.holder, LONG);
-        let renewed = store.renew(&[renewal], LIMIT).await.outcomes;
-        assert!(matches!(renewed[..], [Outcome::Unknown(_)]), "{renewed:?}");
+        assert_nothing_is_held(&store, &ours).await;
     }
+}
+
+/// A second process would make a log of its own, in which nothing is held.
+#[tokio::test]
+async fn a_deleted_or_replaced_log_grants_nothing_more_and_tells_its_holders() {
+    for (gone, replace) in [
+        (&["-wal", "-shm"][..], false),
+        (&["-wal", "-shm"], true),
+        (&["-wal"], false),
+        (&["-shm"], false),
+        (&["-shm"], true),
+    ] {
+        let (_folder, file) = folder_and_file();
+        let store = open(&file).await;
+        let ours = claim("ours", LONG);
+        granted(&store, &ours).await;
+        for ending in gone {
+            fs::remove_file(format!("{}{ending}", file.display())).expect("it is there");
+        }
+        let rival = replace.then(|| {
+            let mut rival = Child::start(&file);
+            rival.ask("acquire ours 60000");
+            rival
+        });
+        assert_nothing_is_held(&store, &ours).await;
+        drop(rival);
+    }
+}
+
+#[tokio::test]
+async fn the_holder_hears_of_a_deleted_log_at_its_next_renewal() {
+    let (_folder, file) = folder_and_file();
+    let ttl = Duration::from_secs(6);
+    let client = leasehold::Client::builder()
+        .store(open(&file).await)
+        .ttl(ttl);
+    let client = client.build().await.expect("it is in order");
+    let lease = client.acquire("job").await.expect("it is free");
+    for ending in ["-wal", "-shm"] {
+        fs::remove_file(format!("{}{ending}", file.display())).expect("it is there");
+    }
+    let heard = tokio::time::timeout(ttl / 2, lease.lost()).await;
+    heard.expect("it hears before half of its time is over");
+}
+
+/// A file from which nothing more can be had: a rival at its path sees nothing of what was held there.
+async fn assert_nothing_is_held(store: &dyn Store, ours: &Claim) {
+    let error = store.acquire(&claim("b", LONG), LIMIT).await;
+    let error = error.expect_err("replaced");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    let renewal = Renewal::new(ours.name.clone(), ours.holder, LONG);
+    let renewed = store.renew(&[renewal], LIMIT).await.outcomes;
+    assert!(matches!(renewed[..], [Outcome::Refused]), "{renewed:?}");
 }
 
 #[tokio::test]

@@ -42,6 +42,18 @@ pub(super) fn small_disk(folder: &Path) -> [&str; 6] {
     mounted("mount -t tmpfs -o size=1m none \"$0\"; exec \"$@\"", folder)
 }
 
+/// The same file once more, at this other path, which has to be there. Without root's rights a user namespace lends them.
+pub(super) fn bound_to<'a>(file: &'a Path, path: &'a Path) -> Vec<&'a str> {
+    let script = "mount --bind \"$0\" \"$1\"; shift; exec \"$@\"";
+    let mut words = vec!["unshare", "--mount"];
+    if !rustix::process::geteuid().is_root() {
+        words.extend(["--user", "--map-root-user"]);
+    }
+    let [file, path] = [file, path].map(|path| path.to_str().expect("a path in UTF-8"));
+    words.extend(["sh", "-ec", script, file, path]);
+    words
+}
+
 /// This folder, not writable by anybody.
 pub(super) fn read_only(folder: &Path) -> [&str; 6] {
     let script = "mount --bind \"$0\" \"$0\"; mount -o remount,ro,bind \"$0\"; exec \"$@\"";
