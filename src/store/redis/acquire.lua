@@ -86,7 +86,9 @@ local token = math.max(last + 1, now, floor + 1)
 if token > 9007199254740989 then return {'broken', 'counter', string.sub(last, 1, 64)} end
 -- tostring would write 1.79e+15.
 token = token == now and since or string.format('%.0f', token)
-if tonumber(memory) < tonumber(ttl) then memory = ttl end
+-- Until the clock has passed the token, only the counter keeps the next one above it.
+local ahead = math.ceil((tonumber(token) - now) / 1000)
+memory = string.format('%.0f', math.max(tonumber(memory), tonumber(ttl), ahead))
 
 -- The counter is the first write, and one that a full server refuses: then nothing is half done.
 redis.call('SET', counter, token, 'PX', memory)

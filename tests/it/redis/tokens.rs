@@ -7,7 +7,7 @@ use leasehold::store::{ErrorKind, Store, Token};
 
 use super::open;
 use super::wire::{counter, lease};
-use crate::harness::asking::{LIMIT, LONG, chain, claim, granted, next_token};
+use crate::harness::asking::{LIMIT, LONG, chain, claim, granted, next_token, released};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::until;
 
@@ -131,6 +131,40 @@ async fn the_counter_outlives_the_longest_lease() {
         let held: u64 = server.told(&format!("PTTL {}", lease(name))).await;
         assert!(kept >= held, "{name}: {kept} ms, the lease {held} ms");
     }
+}
+
+/// No clock goes back here: a floor alone puts the token ahead of the server's clock.
+#[tokio::test]
+async fn tokens_rise_though_a_lifted_one_is_ahead_of_the_clock_for_longer_than_the_counter_is_kept()
+{
+    let server = Setup::default().with_clock().start().await;
+    let store = open(&server.url()).await;
+    let hours_ahead = (server.time_ms().await + 5 * HOUR_MS) * 1_000;
+    let floor = Token::new(hours_ahead.cast_unsigned()).expect("a token");
+    let lifted = claim("a", LONG).with_floor(Some(floor));
+    let token = granted(&*store, &lifted).await;
+    assert!(token > floor);
+    released(&*store, &lifted).await;
+    server.step_clock(2 * HOUR_MS).await;
+    let after = next_token(&*store, "a").await;
+    assert!(after > token, "{after} after {token}");
+    server.assert_all_keys_run_out().await;
+    // The clock carries the tokens again, and nothing is left for ever.
+    server.step_clock(5 * HOUR_MS).await;
+    assert_eq!(server.keys().await, [""; 0]);
+    assert!(next_token(&*store, "a").await > after);
+}
+
+/// As a machine does whose hardware clock is in local time, until its time daemon sets it back.
+#[tokio::test]
+async fn tokens_rise_after_a_clock_that_began_hours_ahead_was_set_back() {
+    let server = Setup::default().with_clock().start().await;
+    let store = open(&server.url()).await;
+    server.step_clock(5 * HOUR_MS).await;
+    next_token(&*store, "a").await;
+    server.step_clock(-5 * HOUR_MS).await;
+    rises(&*store, async || server.step_clock(2 * HOUR_MS).await).await;
+    server.assert_all_keys_run_out().await;
 }
 
 #[tokio::test]
