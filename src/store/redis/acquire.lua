@@ -92,6 +92,8 @@ memory = string.format('%.0f', math.max(tonumber(memory), tonumber(ttl), ahead))
 
 -- The counter is the first write, and one that a full server refuses: then nothing is half done.
 redis.call('SET', counter, token, 'PX', memory)
+-- Who may not set an expiry fails here, before there is a lease that would stay for ever.
+redis.call('PEXPIRE', lease, ttl)
 if client and (is_offered or line or tonumber(more) > 0) then
   line = line or line_of(lease, queue, alive, math.floor(now / 1000), offer_ms, publish)
   line.leave(client)

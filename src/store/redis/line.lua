@@ -4,14 +4,19 @@
 --   alive   hash: client -> the server's ms until which it counts as alive; '!offered' -> who has an unanswered offer
 --   offer   a lease hash with the one field 'offer' = client: kept free for a claim of that client; no token, no holder
 --
--- Both keys get an expiry with every write that could make them. An offer that ran out unanswered makes its client count
+-- Each key gets an expiry with every write that could make it. An offer that ran out unanswered makes its client count
 -- as dead at once, so a dead client costs one offer, whatever the clock says.
 
 local function line_of(lease, queue, alive, now, offer_ms, publish)
   local line = {}
 
-  local function keep(key, ms)
-    if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, string.format('%.0f', ms)) end
+  -- Writes to a key, which then lives for so long at least. Its expiry comes first: a user who may not set one fails
+  -- before there is a key that would stay for ever.
+  local function write(key, ms, command, ...)
+    local expiry, is_new = string.format('%.0f', ms), false
+    if redis.call('PTTL', key) < ms then is_new = redis.call('PEXPIRE', key, expiry) == 0 end
+    redis.call(command, key, ...)
+    if is_new then redis.call('PEXPIRE', key, expiry) end
   end
 
   -- Puts a client at the end, unless it stands in line, and lets it count as alive.
@@ -20,10 +25,8 @@ local function line_of(lease, queue, alive, now, offer_ms, publish)
     -- be sent away.
     redis.call('ZREM', queue, '')
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-    redis.call('ZADD', queue, 'NX', string.format('%.0f', (last[2] or 0) + 1), client)
-    keep(queue, patience + 10000)
-    redis.call('HSET', alive, client, string.format('%.0f', now + patience))
-    keep(alive, patience + 10000)
+    write(queue, patience + 10000, 'ZADD', 'NX', string.format('%.0f', (last[2] or 0) + 1), client)
+    write(alive, patience + 10000, 'HSET', client, string.format('%.0f', now + patience))
   end
 
   function line.leave(client)
@@ -69,10 +72,8 @@ local function line_of(lease, queue, alive, now, offer_ms, publish)
   -- Keeps the name free for this client's claim, and tells it, and the one behind it for when to look.
   function line.offer(client)
     redis.call('ZREM', queue, client)
-    redis.call('HSET', lease, 'offer', client)
-    redis.call('PEXPIRE', lease, offer_ms)
-    redis.call('HSET', alive, '!offered', client)
-    keep(alive, 2 * offer_ms)
+    write(lease, tonumber(offer_ms), 'HSET', 'offer', client)
+    write(alive, 2 * offer_ms, 'HSET', '!offered', client)
     redis.pcall(publish, lease .. ':turn:' .. client, 'turn')
     line.warn(offer_ms)
   end

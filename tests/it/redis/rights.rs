@@ -1,6 +1,6 @@
 //! The least rights that the wire's description asks for are enough, and are the least.
 
-use leasehold::store::{Answer, Outcome, Release, Standing, Store, conformance};
+use leasehold::store::{Answer, Claim, Eviction, Outcome, Release, Standing, Store, conformance};
 
 use super::open;
 use crate::harness::asking::{LIMIT, LONG, claim, granted, held, released, renewed};
@@ -19,6 +19,17 @@ fn least_rights() -> String {
         .skip_while(|line| !line.starts_with("    ACL SETUSER "));
     let lines: Vec<_> = lines.take_while(|line| line.starts_with("    ")).collect();
     lines.join(" ").replace("PASSWORD", "secret")
+}
+
+/// The commands in that line that the scripts use.
+fn rights_of_scripts(line: &str) -> Vec<&str> {
+    let rights = line.split_whitespace().filter(|word| word.starts_with('+'));
+    let of_scripts = rights.skip_while(|right| *right != "+time");
+    let of_scripts: Vec<_> = of_scripts
+        .take_while(|right| *right != "+publish")
+        .collect();
+    assert!(of_scripts.len() > 8, "{of_scripts:?}");
+    of_scripts
 }
 
 /// A server with that user, less one of the rights.
@@ -43,17 +54,67 @@ async fn the_least_rights_are_enough_for_the_whole_contract() {
 
 #[tokio::test]
 async fn each_of_the_scripts_rights_is_needed() {
-    let line = least_rights();
-    let rights = line.split_whitespace().filter(|word| word.starts_with('+'));
-    let needed: Vec<_> = rights.skip_while(|right| *right != "+time").collect();
-    let of_scripts = needed
-        .split(|right| *right == "+publish")
-        .next()
-        .expect("before +publish");
-    assert!(of_scripts.len() > 8, "{needed:?}");
-    for right in of_scripts {
-        let (_server, store) = server_without(right).await;
+    for right in rights_of_scripts(&least_rights()) {
+        let (server, store) = server_without(right).await;
         assert!(!does_everything(&*store).await, "{right} is not needed");
+        println!("without {right}");
+        server.assert_all_keys_run_out().await;
+    }
+}
+
+/// Whatever fails for want of a right, at the first write or in the midst of them, leaves no key without an expiry.
+#[tokio::test]
+async fn no_key_is_without_an_expiry_where_a_right_is_missing() {
+    for right in rights_of_scripts(&least_rights()) {
+        let (server, store) = server_without(right).await;
+        let all = open(&server.url()).await;
+        for step in STEPS {
+            println!("without {right}: {step}");
+            let line = in_line(&*all, step).await;
+            attempt(step, &*store, &*all, line).await;
+            server.assert_all_keys_run_out().await;
+        }
+    }
+}
+
+/// A holder of this name and two clients behind it in line, all with every right.
+async fn in_line(all: &dyn Store, name: &str) -> [Claim; 3] {
+    let [holder, mut next, mut last] = [(); 3].map(|()| claim(name, LONG));
+    granted(all, &holder).await;
+    for waiter in [&mut next, &mut last] {
+        waiter.standing = Some(Standing::new(1));
+        held(all, waiter).await;
+    }
+    [holder, next, last]
+}
+
+const STEPS: [&str; 7] = ["take", "join", "free", "keep", "evict", "leave", "accept"];
+
+/// What one without the right attempts. One answer is as good as another.
+async fn attempt(step: &str, store: &dyn Store, all: &dyn Store, line: [Claim; 3]) {
+    let [holder, next, last] = line;
+    let name = &holder.name;
+    match step {
+        "take" | "join" => {
+            let of_nobody = format!("{step} nobody's");
+            let mut comes = claim(if step == "take" { &of_nobody } else { step }, LONG);
+            comes.standing = Some(Standing::new(1));
+            drop(store.acquire(&comes, LIMIT).await);
+        }
+        "free" => drop(store.release(name, holder.holder, None, LIMIT).await),
+        "keep" => drop(store.release(name, holder.holder, Some(LONG), LIMIT).await),
+        "evict" => drop(store.evict(name, Eviction::Now, LIMIT).await),
+        "leave" => {
+            released(all, &holder).await;
+            drop(store.leave(name, next.holder.client(), LIMIT).await);
+        }
+        "accept" => {
+            released(all, &holder).await;
+            for waiter in [next, last] {
+                drop(store.acquire(&waiter, LIMIT).await);
+            }
+        }
+        _ => panic!("unknown step {step}"),
     }
 }
 
