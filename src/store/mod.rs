@@ -83,7 +83,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// outcome each, whatever happens.
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed>;
 
-    /// Frees the name if this holder has it. With `keep_for` it stays taken for that long yet, renewable by nobody.
+    /// Frees the name if this holder has it. With `keep_for` the name stays taken for that long and cannot be renewed;
+    /// an evicted holder keeps nothing, so its name is free at once.
     fn release<'a>(
         &'a self,
         name: &'a Name,

@@ -51,6 +51,7 @@ const CHECKS: &[(&str, Check)] = checks![
     a_late_release_leaves_the_next_holder_alone,
     a_kept_release_stays_taken_for_its_time,
     a_marked_eviction_tells_the_holder_and_keeps_the_name,
+    an_evicted_holder_does_not_keep_the_name,
     an_eviction_now_frees_the_name,
     an_eviction_of_a_free_name_says_so,
     a_list_has_what_begins_so,
@@ -337,6 +338,19 @@ async fn a_marked_eviction_tells_the_holder_and_keeps_the_name(bench: &Bench) {
         bench.renew(&[&claim]).await[..],
         [Outcome::Refused]
     ));
+}
+
+async fn an_evicted_holder_does_not_keep_the_name(bench: &Bench) {
+    let claim = bench.claim("a", LONG);
+    bench.granted(&claim).await;
+    let evicted = bench.store.evict(&claim.name, Eviction::Marked, LIMIT);
+    assert!(evicted.await.expect("answered"));
+    let kept = bench
+        .store
+        .release(&claim.name, claim.holder, Some(LONG), LIMIT);
+    assert_eq!(kept.await.expect("answered"), Release::Released);
+    assert_eq!(bench.inspect(&claim.name).await, None);
+    bench.granted(&bench.claim("a", LONG)).await;
 }
 
 async fn an_eviction_now_frees_the_name(bench: &Bench) {

@@ -153,7 +153,7 @@ impl Memory {
         let Some(row) = row.filter(|row| row.standing != Standing::Kept) else {
             return Ok(Release::NotHeld);
         };
-        match keep_for {
+        match keep_for.filter(|_| row.standing == Standing::Live) {
             Some(rest) => {
                 row.standing = Standing::Kept;
                 row.ends_at = self.clock.now().after(rest);

@@ -1,4 +1,5 @@
--- Frees a name if this holder has it, at once or after a time in which nobody can renew it.
+-- Frees a name if this holder has it, at once or after a time in which nobody can renew it. An evicted holder has no
+-- time to give: an operator wants the name free.
 --
 -- KEYS   1 lease hash   2 queue   3 alive
 -- ARGV   1 holder   2 ms for which the name stays taken, 0 for none   3 publish command: PUBLISH or SPUBLISH
@@ -16,7 +17,7 @@ if #offer_ms > 9 or not string.find(offer_ms, '^[1-9]%d*$') then return {'invali
 
 local found = redis.call('HGET', lease, holder)
 if found ~= '1' and found ~= 'evicted' then return {'not_held'} end
-if tonumber(keep) > 0 then
+if found == '1' and tonumber(keep) > 0 then
   redis.call('PEXPIRE', lease, string.format('%.0f', keep))
   redis.call('HDEL', lease, holder)
   -- Whoever looks now learns when it will be free.

@@ -101,14 +101,15 @@ impl Leases {
         self.file.write_though_full(asker, |db| {
             let now = self.boot.now();
             let row = Row::counting(db, &self.boot, name, now)?;
-            let is_ours =
-                |row: &Row| row.holder == holder.to_string() && row.standing != Standing::Kept;
-            if !row.is_some_and(|row| is_ours(&row)) {
-                return Ok(Release::NotHeld);
-            }
-            match keep_for {
-                Some(rest) => row::write_term(db, &self.boot, name, now, rest, Standing::Kept)?,
-                None => pass_on(db, &self.boot, name, now)?,
+            let row = row.filter(|row| row.holder == holder.to_string());
+            match (row.map(|row| row.standing), keep_for) {
+                (None | Some(Standing::Kept | Standing::Offered), _) => {
+                    return Ok(Release::NotHeld);
+                }
+                (Some(Standing::Live), Some(rest)) => {
+                    row::write_term(db, &self.boot, name, now, rest, Standing::Kept)?;
+                }
+                _ => pass_on(db, &self.boot, name, now)?,
             }
             Ok(Release::Released)
         })
