@@ -7,7 +7,8 @@
 //! # tokio::runtime::Runtime::new()?.block_on(async {
 //! # let folder = tempfile::tempdir()?;
 //! let gate = Gate::open(folder.path().join("fences")).await?;
-//! let fence = FenceLayer::new(gate, |request| request.uri.path().into());
+//! // One resource for all devices: a fixed name, whatever path a client sends.
+//! let fence = FenceLayer::new(gate, |_| "devices".into());
 //! let service: Router = Router::new().route("/devices/{id}", put(async || "written")).layer(fence);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;
@@ -23,6 +24,10 @@
 //! # Assumptions
 //! The handler is done with the resource when it answers: what it spawns, and what its body streams later, is outside
 //! the gate. Requests are authenticated before this layer.
+//!
+//! The gate keeps a row for each resource that was ever raised, in memory and in its journal, for ever: it cannot know when
+//! the last delayed writer is gone. So name resources from what your service knows (a fixed name, the id of a record that
+//! exists), not from what a client can invent: with the bare `uri.path()`, each new path is one more row.
 //!
 //! # Errors
 //! The layer answers; it adds no errors to the service's own.
@@ -62,7 +67,8 @@ pub struct Fenced<S> {
 }
 
 impl FenceLayer {
-    /// A layer in which `resource` names what a request writes to, such as a part of its path.
+    /// A layer in which `resource` names what a request writes to. Each name that it returns may become a row that the gate
+    /// keeps for ever; see the [module](self).
     pub fn new(gate: Gate, resource: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
         Self {
             gate,

@@ -27,7 +27,7 @@
 //!
 //! # Assumptions
 //! All writes to the resource go through this one gate, and what a handler starts ends before its [`Entry`] does. The
-//! disk keeps what it said it had written.
+//! disk keeps what it said it had written. Resources are a limited set: the row of one that was raised is kept for ever.
 //!
 //! # Errors
 //! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`] where an older entry did not leave in time;
@@ -41,7 +41,7 @@ mod file;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
@@ -58,11 +58,21 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The row of one resource, locked for reading by its entries and for writing by a raise.
 type Row = Arc<RwLock<Option<Pass>>>;
 
+/// The rows of all resources. Those that were raised stay; a row without a pass stays for as long as somebody uses it.
+type Rows = Arc<Mutex<HashMap<String, Row>>>;
+
+/// A row in use.
+struct InUse {
+    rows: Rows,
+    resource: String,
+    row: Row,
+}
+
 /// A fence around many resources of one service. The [module](self) says what it promises. Clones are one gate.
 #[derive(Clone)]
 pub struct Gate {
     journal: Arc<dyn Journal>,
-    rows: Arc<Mutex<HashMap<String, Row>>>,
+    rows: Rows,
     patience: Duration,
 }
 
@@ -134,21 +144,21 @@ impl Gate {
     pub async fn enter(&self, resource: &str, bearer: &dyn Bearer) -> Result<Entry, Error> {
         checked_resource(resource)?;
         let pass = bearer.pass()?;
-        let row = self.row_of(resource);
-        let reading = self.wait(resource, row.clone().read_owned()).await?;
+        let used = InUse::of(&self.rows, resource);
+        let reading = self.wait(resource, used.row.clone().read_owned()).await?;
         let admission = match judge(reading.as_ref(), &pass) {
             Ok(Admission::Again) => return Ok(Entry { row: reading }),
             admission => admission,
         };
         drop(reading);
         admission.map_err(|refusal| refused(bearer, resource, &pass, refusal))?;
-        let writing = self.wait(resource, row.write_owned()).await?;
+        let writing = self.wait(resource, used.row.clone().write_owned()).await?;
         // Others may have come in between.
         match judge(writing.as_ref(), &pass) {
             Ok(Admission::Again) => Ok(Entry {
                 row: writing.downgrade(),
             }),
-            Ok(Admission::Raise) => self.keep(resource.to_owned(), pass, writing).await,
+            Ok(Admission::Raise) => self.keep(used, pass, writing).await,
             Err(refusal) => Err(refused(bearer, resource, &pass, refusal)),
         }
     }
@@ -176,13 +186,15 @@ impl Gate {
     /// In a task of its own, so that nobody who is dropped leaves the journal ahead of the memory.
     async fn keep(
         &self,
-        resource: String,
+        used: InUse,
         pass: Pass,
-        mut row: OwnedRwLockWriteGuard<Option<Pass>>,
+        row: OwnedRwLockWriteGuard<Option<Pass>>,
     ) -> Result<Entry, Error> {
         let journal = self.journal.clone();
         let keeping = tokio::spawn(async move {
-            journal.keep(&resource, &pass).await?;
+            // Taken over, so that it is let go before the row is left.
+            let mut row = row;
+            journal.keep(&used.resource, &pass).await?;
             *row = Some(pass);
             Ok(Entry {
                 row: row.downgrade(),
@@ -199,17 +211,44 @@ impl Gate {
         turn.map_err(|_| Blocked::error(resource))
     }
 
-    fn row_of(&self, resource: &str) -> Row {
-        let mut rows = self.rows();
-        match rows.get(resource) {
+    fn rows(&self) -> MutexGuard<'_, HashMap<String, Row>> {
+        locked(&self.rows)
+    }
+}
+
+impl InUse {
+    fn of(rows: &Rows, resource: &str) -> Self {
+        let mut known = locked(rows);
+        let row = match known.get(resource) {
             Some(row) => row.clone(),
-            None => rows.entry(resource.to_owned()).or_default().clone(),
+            None => known.entry(resource.to_owned()).or_default().clone(),
+        };
+        drop(known);
+        Self {
+            rows: rows.clone(),
+            resource: resource.to_owned(),
+            row,
         }
     }
+}
 
-    fn rows(&self) -> std::sync::MutexGuard<'_, HashMap<String, Row>> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for InUse {
+    /// A resource that was never raised leaves nothing behind, or clients that invent resources would fill the memory.
+    fn drop(&mut self) {
+        let mut known = locked(&self.rows);
+        // Let go of under the lock, so that of two who leave at once the second finds itself the last.
+        let row = std::mem::take(&mut self.row);
+        // One is ours, the other the map's; a lock on it would be a third.
+        let is_last = Arc::strong_count(&row) == 2;
+        if is_last && row.try_read().is_ok_and(|row| row.is_none()) {
+            known.remove(&self.resource);
+        }
+        drop(row);
     }
+}
+
+fn locked(rows: &Rows) -> MutexGuard<'_, HashMap<String, Row>> {
+    rows.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Gate {

@@ -195,6 +195,26 @@ async fn a_journal_that_fails_lets_nobody_in() {
     assert_eq!(gate.row("a").await, None);
 }
 
+/// A client that invents resources must not fill the memory of a service whose journal lets none of them in.
+#[tokio::test]
+async fn a_resource_that_was_never_raised_leaves_no_row() {
+    let journal = Held::default();
+    let gate = Gate::with_journal(journal.clone()).await.expect("opened");
+    for resource in ["a", "b"] {
+        journal.lets(resource).close();
+        let error = gate.enter(resource, &pass(1, 1)).await;
+        error.expect_err("not durable");
+    }
+    let entering = timeout(AT_ONCE, gate.enter("dropped", &pass(1, 1))).await;
+    assert!(entering.is_err());
+    assert!(format!("{gate:?}").contains("resources: 1,"), "{gate:?}");
+    journal.lets("dropped").close();
+    until("the rows to go", async || {
+        format!("{gate:?}").contains("resources: 0,").then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn entries_of_one_pass_are_side_by_side_and_resources_do_not_wait_for_each_other() {
     let journal = Held::default();
