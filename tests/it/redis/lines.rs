@@ -48,3 +48,21 @@ async fn the_dead_do_not_count_as_before_a_client_in_line() {
     assert_eq!(held(&store, &next).await.ahead, Some(36));
     assert_eq!(held(&store, &next).await.ahead, Some(0));
 }
+
+/// A client that took its offer and waits on is no client that let an offer lapse.
+#[tokio::test]
+async fn a_client_that_took_its_offer_is_offered_the_name_again() {
+    let server = RedisServer::start().await;
+    let store = Redis::open(&server.url()).unwrap();
+    let (first, mut next) = (claim("a", TTL), in_line());
+    granted(&store, &first).await;
+    held(&store, &next).await;
+    released(&store, &first).await;
+    next.standing = Some(Standing::new(1));
+    granted(&store, &next).await;
+    let offered: Option<String> = server.told("HGET leasehold:{a}:alive !offered").await;
+    assert_eq!(offered, None, "the offer was taken");
+    released(&store, &next).await;
+    held(&store, &claim("a", TTL)).await;
+    granted(&store, &next).await;
+}

@@ -207,6 +207,25 @@ async fn a_live_lease_of_another_boot_is_not_swept() {
     assert!(found.is_some());
 }
 
+/// It is renewed under our eyes: the watch has run out, and it lives all the same.
+#[tokio::test]
+async fn a_live_lease_of_another_boot_is_not_swept_with_a_dead_one() {
+    let bench = Bench::new();
+    let mut other = bench.child("other");
+    token(&other.ask(&format!("acquire alive {}", TTL.as_millis())));
+    token(&other.ask(&format!("acquire dead {}", TTL.as_millis())));
+    let store = open(&bench.file()).await;
+    assert_eq!(other.ask("renew alive"), "renewed");
+    pass(TTL).await;
+    granted(&store, &claim("b", LONG)).await;
+    let mut left = super::raw(&bench.file());
+    let left = left.transaction().expect("it reads");
+    let mut left = left.prepare("SELECT name FROM lease").expect("it reads");
+    let left = left.query_map((), |row| row.get::<_, String>(0));
+    let left: Vec<_> = left.expect("it reads").map(Result::unwrap).collect();
+    assert_eq!(left, ["alive", "b"]);
+}
+
 #[tokio::test]
 async fn a_time_namespace_does_not_shift_a_lease() {
     if !places::are_allowed() {
