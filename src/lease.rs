@@ -12,14 +12,13 @@ use crate::fence::{Bearer, Pass, Refusal};
 use crate::floors::Floors;
 use crate::holder::Holder;
 use crate::name::Name;
+use crate::reason::Reason;
 use crate::store::{Release, Store, limit};
 use crate::telemetry::{self, Event};
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
 use crate::watchdog::Enrollment;
 use crate::watchdog::schedule::Departure;
-
-pub use crate::watchdog::signal::Reason;
 
 /// A lease that is held, and renewed until this guard is gone.
 ///

@@ -60,6 +60,7 @@ pub mod internals;
 mod lease;
 mod name;
 mod origin;
+mod reason;
 #[cfg(feature = "redis")]
 mod redis_codes;
 pub mod store;
@@ -73,6 +74,7 @@ pub use client::{Attempt, Builder, Client, Hold, Order, Outage, Owner, Request};
 pub use error::{Error, ErrorKind};
 pub use future::BoxFuture;
 pub use holder::{ClientId, Holder};
-pub use lease::{Ending, Lease, Reason, State};
+pub use lease::{Ending, Lease, State};
 pub use name::Name;
+pub use reason::Reason;
 pub use token::Token;

@@ -32,13 +32,14 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 use self::schedule::{Awaited, Departure, Key, Limits, Loss, Schedule};
-use self::signal::{Reason, Signal};
+use self::signal::Signal;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::group::Group;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::origin::Origin;
+use crate::reason::Reason;
 use crate::store::Store;
 use crate::telemetry::{Event, Reporter};
 use crate::term::{Instant, Term, Timing};

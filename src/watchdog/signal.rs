@@ -8,87 +8,20 @@
 //! 3. What wakes runs code of the user's. So [`Signal::cancel`] and [`Signal::wake`] are called without any lock, and
 //!    their caller catches the panics.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::reason::Reason;
 use crate::term::Instant;
-
-/// Why a lease ended before it was released.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Reason {
-    /// The store says that this holder does not have it.
-    Refused,
-    /// An operator evicted the holder.
-    Evicted,
-    /// No renewal was confirmed in time.
-    Deadline,
-    /// The grant itself came past its deadline.
-    Late,
-    /// It was held for as long as the holder allowed itself.
-    MaxHold,
-    /// The work made no progress for as long as the holder allowed itself.
-    NoProgress,
-    /// The client was shut down.
-    Shutdown,
-    /// The watchdog's thread ended, so nobody would renew.
-    WatchdogDied,
-}
-
-impl Reason {
-    const ALL: [Self; 8] = [
-        Self::Refused,
-        Self::Evicted,
-        Self::Deadline,
-        Self::Late,
-        Self::MaxHold,
-        Self::NoProgress,
-        Self::Shutdown,
-        Self::WatchdogDied,
-    ];
-
-    /// The word for logs, metrics and files.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Evicted => "evicted",
-            Self::Deadline => "deadline",
-            Self::Late => "late",
-            Self::MaxHold => "max_hold",
-            Self::NoProgress => "no_progress",
-            Self::Shutdown => "shutdown",
-            Self::WatchdogDied => "watchdog_died",
-        }
-    }
-
-    fn code(self) -> u64 {
-        let index = Self::ALL.iter().position(|reason| *reason == self);
-        u64::try_from(index.expect("every reason is in the list")).expect("a short list") + 1
-    }
-
-    fn from_code(code: u64) -> Option<Self> {
-        let index = usize::try_from(code.checked_sub(1)?).ok()?;
-        Self::ALL.get(index).copied()
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// The shared number and token of one lease.
 #[derive(Debug)]
 pub struct Signal {
-    /// 0: not granted yet; up to [`LAST_CODE`]: the code of a reason; above: the deadline in nanoseconds.
+    /// 0: not granted yet; up to [`Reason::LAST_CODE`]: the code of a reason; above: the deadline in nanoseconds.
     state: AtomicU64,
     /// When the work last showed progress.
     progress: AtomicU64,
@@ -109,9 +42,6 @@ struct Own {
     /// loss.
     moved: Notify,
 }
-
-/// Deadlines are later than a few nanoseconds after boot, so small numbers are free for other meanings.
-const LAST_CODE: u64 = 255;
 
 impl Signal {
     /// The signal of a lease that is not granted yet.
@@ -152,7 +82,7 @@ impl Signal {
             if let Some(reason) = Reason::from_code(state) {
                 return Err(reason);
             }
-            match self.exchange(state, deadline.as_nanos().max(LAST_CODE + 1)) {
+            match self.exchange(state, deadline.as_nanos().max(Reason::LAST_CODE + 1)) {
                 Ok(()) => return Ok(()),
                 Err(seen) => state = seen,
             }
@@ -368,14 +298,5 @@ mod tests {
             });
             assert!(first.is_cancelled() && second.is_cancelled());
         }
-    }
-
-    #[test]
-    fn every_reason_has_a_code_of_its_own() {
-        for reason in Reason::ALL {
-            assert_eq!(Reason::from_code(reason.code()), Some(reason));
-        }
-        assert_eq!(Reason::from_code(0), None);
-        assert_eq!(Reason::from_code(LAST_CODE + 1), None);
     }
 }

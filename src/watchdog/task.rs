@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 
 use super::Shared;
 use super::schedule::{BATCHES_IN_FLIGHT, Batch, Departure, RELEASES_IN_FLIGHT};
-use super::signal::Reason;
 use crate::error::{Error, ErrorKind};
+use crate::reason::Reason;
 use crate::store::{Lane, Outcome, Release, Renewed, Store, limit};
 use crate::telemetry::{self, Event};
 use crate::term::Instant;

@@ -12,6 +12,7 @@ const FLOORS: &[&[&str]] = &[
         "token",
         "holder",
         "group",
+        "reason",
         "term",
         "clock",
         "origin",

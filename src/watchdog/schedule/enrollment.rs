@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::{Bounds, Departure, Entry, Hold, Key, Leave, Limits, Phase, Schedule};
 use crate::holder::Holder;
 use crate::name::Name;
+use crate::reason::Reason;
 use crate::store::limit;
 use crate::term::{Instant, Term, Timing};
 use crate::watchdog::doubtful::Doubt;
-use crate::watchdog::signal::{Reason, Signal};
+use crate::watchdog::signal::Signal;
 
 impl Schedule {
     /// Takes a claim in before it is sent. `None` when the schedule is closing.

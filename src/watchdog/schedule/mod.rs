@@ -32,9 +32,10 @@ pub use self::turn::Turn;
 pub use self::turn::{Batch, Departure, Loss};
 use super::doubtful::Doubt;
 use super::server_time::ServerClock;
-use super::signal::{Reason, Signal};
+use super::signal::Signal;
 use crate::holder::Holder;
 use crate::name::Name;
+use crate::reason::Reason;
 use crate::term::{Instant, Timing};
 
 /// Keys in one batch: 256 keep a Redis server busy for 0.3 to 0.45 ms, 1,000 would block it for 1.2 to 1.7 ms.

@@ -8,10 +8,11 @@ use std::time::Duration;
 use super::{Batch, Key, Loss, Phase, Schedule};
 use crate::error::Error;
 use crate::name::Name;
+use crate::reason::Reason;
 use crate::store::{Outcome, Renewed};
 use crate::term::Instant;
 use crate::watchdog::server_time::{Finding, Reading};
-use crate::watchdog::signal::{Reason, Signal};
+use crate::watchdog::signal::Signal;
 
 /// How a batch went.
 #[derive(Debug, Default)]

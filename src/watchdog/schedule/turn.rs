@@ -7,9 +7,10 @@ use std::time::Duration;
 use super::{BATCH, Key, Phase, STEPS_PER_TURN, Schedule};
 use crate::holder::Holder;
 use crate::name::Name;
+use crate::reason::Reason;
 use crate::store::Renewal;
 use crate::term::{self, Instant};
-use crate::watchdog::signal::{Reason, Signal};
+use crate::watchdog::signal::Signal;
 
 /// Leases looked at to fill a batch: enough that a few of another kind between them do not leave it half empty.
 const LOOKED_AT: usize = 4 * BATCH;

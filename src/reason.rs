@@ -1,0 +1,91 @@
+//! Why a lease ended.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a lease ended before it was released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reason {
+    /// The store says that this holder does not have it.
+    Refused,
+    /// An operator evicted the holder.
+    Evicted,
+    /// No renewal was confirmed in time.
+    Deadline,
+    /// The grant itself came past its deadline.
+    Late,
+    /// It was held for as long as the holder allowed itself.
+    MaxHold,
+    /// The work made no progress for as long as the holder allowed itself.
+    NoProgress,
+    /// The client was shut down.
+    Shutdown,
+    /// The watchdog's thread ended, so nobody would renew.
+    WatchdogDied,
+}
+
+impl Reason {
+    /// All of them, in the order of their codes.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Refused,
+        Self::Evicted,
+        Self::Deadline,
+        Self::Late,
+        Self::MaxHold,
+        Self::NoProgress,
+        Self::Shutdown,
+        Self::WatchdogDied,
+    ];
+
+    /// Deadlines are later than a few nanoseconds after boot, so small numbers are free for other meanings.
+    pub(crate) const LAST_CODE: u64 = 255;
+
+    /// The word for logs, metrics and files.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Evicted => "evicted",
+            Self::Deadline => "deadline",
+            Self::Late => "late",
+            Self::MaxHold => "max_hold",
+            Self::NoProgress => "no_progress",
+            Self::Shutdown => "shutdown",
+            Self::WatchdogDied => "watchdog_died",
+        }
+    }
+
+    /// A number from one to [`LAST_CODE`](Self::LAST_CODE).
+    pub(crate) fn code(self) -> u64 {
+        let index = Self::ALL.iter().position(|reason| *reason == self);
+        u64::try_from(index.expect("every reason is in the list")).expect("a short list") + 1
+    }
+
+    /// The reason of this number.
+    pub(crate) fn from_code(code: u64) -> Option<Self> {
+        let index = usize::try_from(code.checked_sub(1)?).ok()?;
+        Self::ALL.get(index).copied()
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_code_of_its_own() {
+        for reason in Reason::ALL {
+            assert_eq!(Reason::from_code(reason.code()), Some(reason));
+        }
+        assert_eq!(Reason::from_code(0), None);
+        assert_eq!(Reason::from_code(Reason::LAST_CODE + 1), None);
+    }
+}
