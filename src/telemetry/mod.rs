@@ -4,15 +4,15 @@
 //! The user's subscriber and recorder run inside these calls, and may block. So the watchdog's thread never makes them:
 //! it hands an [`Event`] to a [`Reporter`], whose own thread does. A full queue drops the event and counts it.
 
+mod table;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use metrics::{
-    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
-};
+use metrics::{counter, gauge, histogram};
 
 use crate::error::{Error, ErrorKind};
 use crate::group::Group;
@@ -70,7 +70,7 @@ impl Event {
                 released(group, "dropped");
             }
             Self::Released { outcome } => released(group, outcome),
-            Self::Woke { late } => histogram!("leasehold_watchdog_lag_seconds").record(late),
+            Self::Woke { late } => histogram!(table::WATCHDOG_LAG.name).record(late),
             Self::ClockJumped { kind, by } => clock_jumped(kind, by),
             Self::WakerPanicked { name } => {
                 tracing::error!(lease = name, "code that the watchdog woke panicked");
@@ -128,7 +128,7 @@ fn report(events: &Receiver<Event>, dropped: &AtomicU64, group: Group) {
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| event.emit(group)));
         let missed = dropped.swap(0, Ordering::Relaxed);
         if missed > 0 {
-            counter!("leasehold_events_dropped_total").increment(missed);
+            counter!(table::EVENTS_DROPPED.name).increment(missed);
         }
     }
 }
@@ -140,17 +140,16 @@ fn renewed(group: Group, batch: &Batch) {
         ("refused", batch.refused),
         ("unknown", batch.unknown),
     ] {
-        counter!("leasehold_renewals_total", "group" => group, "outcome" => outcome)
-            .increment(count);
+        counter!(table::RENEWALS.name, "group" => group, "outcome" => outcome).increment(count);
     }
-    histogram!("leasehold_renewal_duration_seconds", "group" => group).record(batch.took);
+    histogram!(table::RENEWAL_DURATION.name, "group" => group).record(batch.took);
     #[expect(
         clippy::cast_precision_loss,
         reason = "a batch has a few hundred leases"
     )]
-    histogram!("leasehold_watchdog_batch_size").record(batch.size as f64);
+    histogram!(table::WATCHDOG_BATCH_SIZE.name).record(batch.size as f64);
     if let Some(left) = batch.least_left {
-        histogram!("leasehold_renewal_margin_ratio", "group" => group).record(left);
+        histogram!(table::RENEWAL_MARGIN_RATIO.name, "group" => group).record(left);
     }
     if let Some(error) = &batch.first_error {
         tracing::warn!(
@@ -164,43 +163,42 @@ fn renewed(group: Group, batch: &Batch) {
 
 fn lost(group: Group, name: &str, reason: &'static str, overrun: Duration) {
     let group = group.as_str();
-    counter!("leasehold_leases_lost_total", "group" => group, "reason" => reason).increment(1);
-    histogram!("leasehold_loss_overrun_seconds", "group" => group).record(overrun);
-    gauge!("leasehold_held_leases", "group" => group).decrement(1);
+    counter!(table::LEASES_LOST.name, "group" => group, "reason" => reason).increment(1);
+    histogram!(table::LOSS_OVERRUN.name, "group" => group).record(overrun);
+    gauge!(table::HELD_LEASES.name, "group" => group).decrement(1);
     tracing::warn!(lease = name, group, reason, ?overrun, "lease lost");
 }
 
 fn clock_jumped(kind: &'static str, by: Duration) {
-    counter!("leasehold_clock_jumps_total", "kind" => kind).increment(1);
+    counter!(table::CLOCK_JUMPS.name, "kind" => kind).increment(1);
     tracing::error!(kind, ?by, "the clock of the store's server stepped");
 }
 
 /// A call to acquire ended.
 pub(crate) fn acquire_ended(group: Group, outcome: &'static str, waited: Duration) {
     let group = group.as_str();
-    counter!("leasehold_acquisitions_total", "group" => group, "outcome" => outcome).increment(1);
-    histogram!("leasehold_acquire_wait_seconds", "group" => group, "outcome" => outcome)
-        .record(waited);
+    counter!(table::ACQUISITIONS.name, "group" => group, "outcome" => outcome).increment(1);
+    histogram!(table::ACQUIRE_WAIT.name, "group" => group, "outcome" => outcome).record(waited);
 }
 
 /// A lease was granted.
 pub(crate) fn granted(group: Group, name: &str, token: u64) {
     let group = group.as_str();
-    gauge!("leasehold_held_leases", "group" => group).increment(1);
+    gauge!(table::HELD_LEASES.name, "group" => group).increment(1);
     tracing::debug!(lease = name, group, token, "lease granted");
 }
 
 /// A guard's release ended.
 pub(crate) fn released(group: Group, outcome: &'static str) {
     let group = group.as_str();
-    counter!("leasehold_releases_total", "group" => group, "outcome" => outcome).increment(1);
+    counter!(table::RELEASES.name, "group" => group, "outcome" => outcome).increment(1);
 }
 
 /// A lease ended by its guard while it was held.
 pub(crate) fn left(group: Group, held_for: Duration) {
     let group = group.as_str();
-    gauge!("leasehold_held_leases", "group" => group).decrement(1);
-    histogram!("leasehold_hold_duration_seconds", "group" => group).record(held_for);
+    gauge!(table::HELD_LEASES.name, "group" => group).decrement(1);
+    histogram!(table::HOLD_DURATION.name, "group" => group).record(held_for);
 }
 
 /// The store refuses us its hints, so that whoever waits looks again by time only.
@@ -214,7 +212,7 @@ pub(crate) fn notices_refused(error: &Error) {
 
 /// A grant was refused because its token was not above one seen before.
 pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
-    counter!("leasehold_tokens_fallen_total").increment(1);
+    counter!(table::TOKENS_FALLEN.name).increment(1);
     tracing::error!(
         lease = name,
         token,
@@ -225,7 +223,7 @@ pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
 
 /// A fence refused a write.
 pub(crate) fn write_refused(name: &str, token: u64, reason: &'static str) {
-    counter!("leasehold_fence_refusals_total", "reason" => reason).increment(1);
+    counter!(table::FENCE_REFUSALS.name, "reason" => reason).increment(1);
     tracing::warn!(lease = name, token, reason, "a fence refused a write");
 }
 
@@ -236,7 +234,7 @@ pub(crate) fn gate_not_shortened(path: &Path, error: &std::io::Error) {
 
 /// A group was named that is one too many.
 pub(crate) fn group_folded(word: &str) {
-    counter!("leasehold_label_overflow_total").increment(1);
+    counter!(table::LABEL_OVERFLOW.name).increment(1);
     tracing::warn!(
         group = word,
         "too many groups: this one is counted as `other`"
@@ -245,88 +243,25 @@ pub(crate) fn group_folded(word: &str) {
 
 /// Describes every metric and registers those whose labels are known.
 pub(crate) fn describe(group: Group) {
-    describe_counter!(
-        "leasehold_acquisitions_total",
-        "Calls to acquire that ended, by outcome"
-    );
-    describe_histogram!(
-        "leasehold_acquire_wait_seconds",
-        Unit::Seconds,
-        "From the call to acquire to its end"
-    );
-    describe_gauge!("leasehold_held_leases", "Leases held by this process");
-    describe_histogram!(
-        "leasehold_hold_duration_seconds",
-        Unit::Seconds,
-        "How long leases were held"
-    );
-    describe_counter!("leasehold_renewals_total", "Renewals of leases, by outcome");
-    describe_histogram!(
-        "leasehold_renewal_duration_seconds",
-        Unit::Seconds,
-        "From the send of a batch to its answer"
-    );
-    describe_histogram!(
-        "leasehold_renewal_margin_ratio",
-        "Least share of the ttl that was left when a batch was renewed"
-    );
-    describe_counter!(
-        "leasehold_leases_lost_total",
-        "Leases lost while held, by reason"
-    );
-    describe_histogram!(
-        "leasehold_loss_overrun_seconds",
-        Unit::Seconds,
-        "How late after its deadline a holder was told"
-    );
-    describe_counter!("leasehold_releases_total", "Ends of holding, by outcome");
-    describe_histogram!(
-        "leasehold_watchdog_lag_seconds",
-        Unit::Seconds,
-        "How much later than planned the watchdog woke"
-    );
-    describe_histogram!(
-        "leasehold_watchdog_batch_size",
-        "Leases in one batch of renewals"
-    );
-    describe_counter!(
-        "leasehold_clock_jumps_total",
-        "Steps seen of the clock of the store's server"
-    );
-    describe_counter!(
-        "leasehold_tokens_fallen_total",
-        "Grants refused because their token was not above one seen before"
-    );
-    describe_counter!(
-        "leasehold_fence_refusals_total",
-        "Writes refused by a fence, by reason"
-    );
-    describe_counter!(
-        "leasehold_events_dropped_total",
-        "Events dropped because the log or the recorder was slow"
-    );
-    describe_counter!(
-        "leasehold_label_overflow_total",
-        "Clients whose group was one too many, and is counted as `other`"
-    );
+    table::describe();
     register(group.as_str());
 }
 
 /// So that dashboards see zeros, not gaps.
 fn register(group: &'static str) {
     for outcome in ["renewed", "refused", "unknown"] {
-        counter!("leasehold_renewals_total", "group" => group, "outcome" => outcome).increment(0);
+        counter!(table::RENEWALS.name, "group" => group, "outcome" => outcome).increment(0);
     }
     for reason in ["stale", "conflict"] {
-        counter!("leasehold_fence_refusals_total", "reason" => reason).increment(0);
+        counter!(table::FENCE_REFUSALS.name, "reason" => reason).increment(0);
     }
     for name in [
-        "leasehold_clock_jumps_total",
-        "leasehold_tokens_fallen_total",
-        "leasehold_events_dropped_total",
-        "leasehold_label_overflow_total",
+        table::CLOCK_JUMPS.name,
+        table::TOKENS_FALLEN.name,
+        table::EVENTS_DROPPED.name,
+        table::LABEL_OVERFLOW.name,
     ] {
         counter!(name).increment(0);
     }
-    gauge!("leasehold_held_leases", "group" => group).increment(0);
+    gauge!(table::HELD_LEASES.name, "group" => group).increment(0);
 }
