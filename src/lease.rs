@@ -14,7 +14,7 @@ use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::Reason;
 use crate::store::{Release, Store, limit};
-use crate::telemetry::{self, Event};
+use crate::telemetry::{self, Count, Event};
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
 use crate::watchdog::Enrollment;
@@ -97,7 +97,7 @@ impl Lease {
             held_since,
             floors,
         } = parts;
-        telemetry::granted(enrollment.group(), name.as_str(), token.get());
+        telemetry::granted(enrollment.reporter().group(), name.as_str(), token.get());
         Self {
             enrollment,
             store,
@@ -243,11 +243,10 @@ impl Lease {
         if self.is_forked() {
             return Ending::Unknown;
         }
-        let group = self.enrollment.group();
         let was_held = self.enrollment.signal().check(self.clock().now()).is_ok();
         if was_held {
             let held_for = self.clock().now().since(self.held_since);
-            telemetry::left(group, held_for);
+            telemetry::left(self.enrollment.reporter().group(), held_for);
         }
         // Withdrawn first: no renewal may follow the release.
         let ending = match self.enrollment.withdraw(keep_for) {
@@ -272,17 +271,22 @@ impl Lease {
                 }
             }
         };
-        let outcome = match ending {
-            Ending::Released => "released",
-            Ending::AlreadyLost => "already_lost",
-            Ending::Unknown => "unknown",
-        };
-        telemetry::released(group, outcome);
+        self.enrollment.reporter().count(ending.count(), 1);
         ending
     }
 
     fn is_forked(&self) -> bool {
         self.enrollment.is_inherited()
+    }
+}
+
+impl Ending {
+    const fn count(self) -> Count {
+        match self {
+            Self::Released => Count::Released,
+            Self::AlreadyLost => Count::AlreadyLost,
+            Self::Unknown => Count::ReleaseUnknown,
+        }
     }
 }
 
@@ -303,8 +307,12 @@ impl Drop for Lease {
         if !self.is_forked() && !self.enrollment.has_ended() {
             let now = self.clock().now();
             let was_held = self.enrollment.signal().check(now).is_ok();
-            let held_for = was_held.then(|| now.since(self.held_since));
-            self.enrollment.report(Event::Dropped { held_for });
+            let reporter = self.enrollment.reporter();
+            reporter.count(Count::Dropped, 1);
+            if was_held {
+                let held_for = now.since(self.held_since);
+                reporter.send(Event::Left { held_for });
+            }
             self.enrollment.leave(None);
         }
     }

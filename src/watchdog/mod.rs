@@ -24,6 +24,7 @@ mod server_time;
 pub mod signal;
 mod task;
 
+use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +42,7 @@ use crate::name::Name;
 use crate::origin::Origin;
 use crate::reason::Reason;
 use crate::store::Store;
-use crate::telemetry::{Event, Reporter};
+use crate::telemetry::{Count, Event, Reporter};
 use crate::term::{Instant, Term, Timing};
 
 /// The client's hold on its watchdog. When it is dropped, no more claims are taken in; what is held is renewed on until
@@ -178,8 +179,13 @@ fn died() -> Error {
 }
 
 impl Shared {
-    fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    fn schedule(&self) -> Access<'_> {
+        let schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
+        Access {
+            held_before: schedule.held(),
+            schedule,
+            reporter: &self.reporter,
+        }
     }
 
     fn wake_if(&self, is_needed: bool) {
@@ -199,9 +205,10 @@ impl Shared {
         for loss in losses {
             self.wake_users(&loss.name, || loss.signal.cancel());
             if let Some(deadline) = loss.deadline {
+                self.reporter.count(Count::Lost(loss.reason), 1);
                 self.reporter.send(Event::Lost {
                     name: loss.name.as_str().to_owned(),
-                    reason: loss.reason.as_str(),
+                    reason: loss.reason,
                     overrun: self.clock.now().since(deadline),
                 });
             }
@@ -228,6 +235,37 @@ impl Shared {
         if catch_unwind(AssertUnwindSafe(wake)).is_err() {
             let name = Some(name.as_str().to_owned());
             self.reporter.send(Event::WakerPanicked { name });
+        }
+    }
+}
+
+/// The schedule while it is locked. What is held is counted where this ends, whatever was done: no way in or out can be
+/// forgotten.
+struct Access<'a> {
+    schedule: MutexGuard<'a, Schedule>,
+    held_before: usize,
+    reporter: &'a Reporter,
+}
+
+impl Deref for Access<'_> {
+    type Target = Schedule;
+
+    fn deref(&self) -> &Schedule {
+        &self.schedule
+    }
+}
+
+impl DerefMut for Access<'_> {
+    fn deref_mut(&mut self) -> &mut Schedule {
+        &mut self.schedule
+    }
+}
+
+impl Drop for Access<'_> {
+    fn drop(&mut self) {
+        let more = self.schedule.held() as i64 - self.held_before as i64;
+        if more != 0 {
+            self.reporter.count_held(more);
         }
     }
 }
@@ -313,9 +351,9 @@ impl Enrollment {
         self.shared.origin.is_elsewhere()
     }
 
-    /// Under which the lease is counted.
-    pub(crate) fn group(&self) -> Group {
-        self.shared.reporter.group()
+    /// Where the lease is counted.
+    pub(crate) fn reporter(&self) -> &Reporter {
+        &self.shared.reporter
     }
 
     /// What tells the holder.
@@ -326,10 +364,6 @@ impl Enrollment {
     /// The clock of the lease.
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.shared.clock
-    }
-
-    pub(crate) fn report(&self, event: Event) {
-        self.shared.reporter.send(event);
     }
 
     fn key(&self) -> Key {

@@ -12,11 +12,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::Shared;
-use super::schedule::{BATCHES_IN_FLIGHT, Batch, Departure, RELEASES_IN_FLIGHT};
+use super::schedule::{BATCHES_IN_FLIGHT, Batch, Departure, Jump, RELEASES_IN_FLIGHT};
 use crate::error::{Error, ErrorKind};
 use crate::reason::Reason;
 use crate::store::{Lane, Outcome, Release, Renewed, Store, limit};
-use crate::telemetry::{self, Event};
+use crate::telemetry::{self, Count, Event};
 use crate::term::Instant;
 
 /// What the loop tells whoever started it: whether it has a connection.
@@ -147,14 +147,22 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     });
     let now = shared.clock.now();
     let settled = shared.schedule().settle(&batch, renewed, now);
-    if let Some((kind, by)) = settled.step {
-        shared.reporter.send(Event::ClockJumped { kind, by });
+    let reporter = &shared.reporter;
+    if let Some((jump, by)) = settled.step {
+        let (count, kind) = match jump {
+            Jump::Forward => (Count::JumpForward, "forward"),
+            Jump::Backward => (Count::JumpBackward, "backward"),
+        };
+        reporter.count(count, 1);
+        reporter.send(Event::ClockJumped { kind, by });
     }
+    let refused = u64::try_from(settled.losses.len()).expect("a batch is short");
+    reporter.count(Count::Renewed, settled.renewed);
+    reporter.count(Count::RenewalRefused, refused);
+    reporter.count(Count::RenewalUnknown, settled.unknown);
     let event = telemetry::Batch {
         size: batch.renewals.len(),
         took: now.since(batch.sent_at),
-        renewed: settled.renewed,
-        refused: u64::try_from(settled.losses.len()).expect("a batch is short"),
         unknown: settled.unknown,
         least_left: settled.least_left,
         first_error: settled.first_error,
@@ -176,14 +184,14 @@ async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, departure: Departur
     let releasing = async { store.release(&name, holder, keep_for, limit).await };
     let answer = within(&shared, sent_at, limit, releasing).await;
     let outcome = match &answer {
-        Some(Ok(Release::Released)) => "released",
-        Some(Ok(Release::NotHeld)) => "already_lost",
-        Some(Err(_)) | None => "unknown",
+        Some(Ok(Release::Released)) => Count::Released,
+        Some(Ok(Release::NotHeld)) => Count::AlreadyLost,
+        Some(Err(_)) | None => Count::ReleaseUnknown,
     };
     let now = shared.clock.now();
     let is_clear = matches!(answer, Some(Ok(_)));
     shared.schedule().settle_release(ticket, is_clear, now);
-    shared.reporter.send(Event::Released { outcome });
+    shared.reporter.count(outcome, 1);
     shared.tell_if_emptied();
 }
 

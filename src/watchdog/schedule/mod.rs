@@ -23,9 +23,9 @@ use std::time::Duration;
 
 use slab::Slab;
 
-pub use self::settle::Awaited;
 #[cfg(feature = "internals")]
 pub use self::settle::Settled;
+pub use self::settle::{Awaited, Jump};
 use self::timings::Timings;
 #[cfg(feature = "internals")]
 pub use self::turn::Turn;
@@ -238,6 +238,11 @@ impl Schedule {
     /// Whether there is nothing to renew, to release, or to wait for.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// How many leases are held.
+    pub fn held(&self) -> usize {
+        self.ends.len()
     }
 
     /// Whether there will never be anything to do again.

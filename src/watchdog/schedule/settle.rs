@@ -30,7 +30,16 @@ pub struct Settled {
     /// The least share of its ttl that a renewed lease had left.
     pub least_left: Option<f64>,
     /// Which way the server's clock stepped, and by how much.
-    pub step: Option<(&'static str, Duration)>,
+    pub step: Option<(Jump, Duration)>,
+}
+
+/// Which way the server's clock stepped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Jump {
+    /// Leases end earlier than was believed.
+    Forward,
+    /// Leases end later.
+    Backward,
 }
 
 /// A lease whose renewal somebody may wait for.
@@ -97,9 +106,9 @@ impl Schedule {
             Finding::Forward(by) => {
                 let renewed = self.confirmed_by(batch, outcomes);
                 self.shorten(by, &renewed);
-                settled.step = Some(("forward", by));
+                settled.step = Some((Jump::Forward, by));
             }
-            Finding::Backward(by) => settled.step = Some(("backward", by)),
+            Finding::Backward(by) => settled.step = Some((Jump::Backward, by)),
             Finding::Before(by) => return batch.sent_at.before(by),
         }
         batch.sent_at

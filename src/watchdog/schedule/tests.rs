@@ -321,7 +321,7 @@ fn a_step_of_the_servers_clock_moves_what_waits_what_is_due_and_what_is_under_wa
     let settled = bench
         .schedule
         .settle(&again, reply(server(passed + 4_000)), seen_at);
-    assert_eq!(settled.step.map(|(kind, _)| kind), Some("forward"));
+    assert_eq!(settled.step.map(|(jump, _)| jump), Some(Jump::Forward));
     let after = [&told, &under_way, &waiting].map(|signal| signal.deadline().expect("held"));
     assert_eq!(
         after[0],
@@ -370,7 +370,7 @@ fn a_step_that_a_short_lease_shows_is_taken_off_a_long_one_that_was_confirmed_lo
     let settled = bench
         .schedule
         .settle(&second, stepped, at(30 * MINUTE + 1_001));
-    assert_eq!(settled.step.map(|(kind, _)| kind), Some("forward"));
+    assert_eq!(settled.step.map(|(jump, _)| jump), Some(Jump::Forward));
     let taken_off = before.since(long.deadline().expect("held"));
     assert!(taken_off >= ms(10 * MINUTE), "{taken_off:?}");
 }
@@ -387,7 +387,7 @@ fn a_step_within_the_margin_of_the_lease_that_shows_it_is_taken_off_one_of_a_sma
     let before = narrow.deadline().expect("held");
     let second = bench.batch(at(10_000));
     let settled = bench.schedule.settle(&second, reply(14_000), at(10_001));
-    assert_eq!(settled.step.map(|(kind, _)| kind), Some("forward"));
+    assert_eq!(settled.step.map(|(jump, _)| jump), Some(Jump::Forward));
     let taken_off = before.since(narrow.deadline().expect("held"));
     assert!(taken_off >= ms(4_000), "{taken_off:?}");
 }

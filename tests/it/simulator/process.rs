@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::ClientId;
 use leasehold::internals::schedule::{
-    BATCHES_IN_FLIGHT, Batch, Departure, Key, Loss, RELEASES_IN_FLIGHT, Schedule,
+    BATCHES_IN_FLIGHT, Batch, Departure, Jump, Key, Loss, RELEASES_IN_FLIGHT, Schedule,
 };
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Outcome, Renewed};
@@ -305,7 +305,7 @@ impl Process {
         reply.server_time = server_time;
         let settled = self.schedule.settle(&batch, reply, now);
         let is_hidden = server_time.is_some() && stage.ledger.hiding.remove(&self.client);
-        if matches!(settled.step, Some(("forward", _))) && !is_hidden {
+        if matches!(settled.step, Some((Jump::Forward, _))) && !is_hidden {
             stage.step_was_found(self.client, read_at);
         }
         self.tell(stage, settled.losses);

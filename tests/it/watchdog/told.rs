@@ -1,7 +1,8 @@
 //! What is counted of leases that end, in whatever way they end.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::Ending;
@@ -9,12 +10,13 @@ use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Eviction;
 use leasehold::store::Store;
 use metrics::{
-    Counter, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
+    Unit,
 };
 
 use super::unruly::Unruly;
 use super::{LIMIT, alone, client, held, runtime};
-use crate::harness::wait::lost;
+use crate::harness::wait::{lost, until};
 
 /// Counts held leases as the gauge is told.
 #[derive(Debug, Clone, Default)]
@@ -150,4 +152,137 @@ fn a_loss_that_the_holder_finds_first_is_told_to_all_and_counted() {
 /// From its next sleep on the watchdog does not wake in time.
 fn oversleep(is_slow: &AtomicBool) {
     is_slow.store(true, Ordering::SeqCst);
+}
+
+/// A counter that keeps what it is told.
+#[derive(Debug, Default)]
+struct Total(AtomicU64);
+
+impl CounterFn for Total {
+    fn increment(&self, by: u64) {
+        self.0.fetch_add(by, Ordering::SeqCst);
+    }
+    fn absolute(&self, value: u64) {
+        self.0.fetch_max(value, Ordering::SeqCst);
+    }
+}
+
+/// Keeps counters and the gauge of held leases. Panics when it is asked for the counter of dropped events, if told so, and
+/// stands still for histograms while it is told so.
+#[derive(Debug, Clone, Default)]
+struct Ledger {
+    held: Held,
+    totals: Arc<Mutex<BTreeMap<String, Arc<Total>>>>,
+    panics: Arc<AtomicBool>,
+    stands_still: Arc<AtomicBool>,
+}
+
+impl Ledger {
+    /// The counter of this name and the value of its last label.
+    fn total(&self, key: &str) -> Arc<Total> {
+        let mut totals = self.totals.lock().unwrap();
+        totals.entry(key.to_owned()).or_default().clone()
+    }
+
+    /// Waits until this counter shows so many, and fails if it ever shows more.
+    async fn counts(&self, key: &str, count: u64) {
+        let total = self.total(key);
+        let is_reached = async || (total.0.load(Ordering::SeqCst) >= count).then_some(());
+        until(key, is_reached).await;
+        assert_eq!(total.0.load(Ordering::SeqCst), count, "{key}");
+    }
+}
+
+impl Recorder for Ledger {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let is_dropped = key.name() == "leasehold_events_dropped_total";
+        assert!(
+            !(is_dropped && self.panics.load(Ordering::SeqCst)),
+            "the recorder is broken, as it was told"
+        );
+        let word = key.labels().last().map_or("", |label| label.value());
+        Counter::from_arc(self.total(format!("{} {word}", key.name()).trim_end()))
+    }
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        self.held.register_gauge(key, metadata)
+    }
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        let is_reporter = std::thread::current().name() == Some("leasehold-report");
+        while is_reporter && self.stands_still.load(Ordering::SeqCst) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        Histogram::noop()
+    }
+}
+
+/// More than the events that wait for the reporter.
+const MANY: u64 = 3_000;
+
+async fn many(client: &leasehold::Client) -> Vec<leasehold::Lease> {
+    let mut leases = Vec::new();
+    for index in 0..MANY {
+        let request = client.claim(format!("n{index}")).ttl(LIMIT * 60);
+        leases.push(request.acquire().await.unwrap());
+    }
+    leases
+}
+
+#[test]
+fn gauge_and_counters_tell_the_truth_after_many_ends_at_once() {
+    alone(
+        "watchdog::told::gauge_and_counters_tell_the_truth_after_many_ends_at_once",
+        || {
+            let ledger = Ledger::default();
+            metrics::set_global_recorder(ledger.clone()).unwrap();
+            runtime().block_on(async {
+                let client = client(&Unruly::new()).await;
+                let leases = many(&client).await;
+                ledger.held.reaches(MANY as i64).await;
+                ledger.stands_still.store(true, Ordering::SeqCst);
+                drop(leases);
+                let lost = many(&client).await;
+                assert!(!client.shutdown(Duration::ZERO).await);
+                ledger.stands_still.store(false, Ordering::SeqCst);
+                ledger.held.reaches(0).await;
+                ledger
+                    .counts("leasehold_releases_total dropped", MANY)
+                    .await;
+                ledger
+                    .counts("leasehold_leases_lost_total shutdown", MANY)
+                    .await;
+                drop(lost);
+            });
+        },
+    );
+}
+
+#[test]
+fn a_recorder_that_panics_for_the_events_that_were_dropped_hides_no_others() {
+    alone(
+        "watchdog::told::a_recorder_that_panics_for_the_events_that_were_dropped_hides_no_others",
+        || {
+            let ledger = Ledger::default();
+            metrics::set_global_recorder(ledger.clone()).unwrap();
+            runtime().block_on(async {
+                let client = client(&Unruly::new()).await;
+                let leases = many(&client).await;
+                ledger.stands_still.store(true, Ordering::SeqCst);
+                ledger.panics.store(true, Ordering::SeqCst);
+                drop(leases);
+                ledger.stands_still.store(false, Ordering::SeqCst);
+                ledger
+                    .counts("leasehold_releases_total dropped", MANY)
+                    .await;
+                ledger.panics.store(false, Ordering::SeqCst);
+                let refused = held(&client, "a").await;
+                assert_eq!(refused.release().await, Ending::Released);
+                let dropped = ledger.total("leasehold_events_dropped_total");
+                let is_told = async || (dropped.0.load(Ordering::SeqCst) > 0).then_some(());
+                until("the number of dropped events", is_told).await;
+            });
+        },
+    );
 }
