@@ -44,6 +44,8 @@
 //! `tokio-postgres`, `sqlx`, `http` and `tower` are fences by the names of their drivers. `conformance` has the contracts
 //! of a store and of a fence as tests.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod client;
 pub mod clock;
 #[cfg(feature = "redis")]

@@ -259,6 +259,19 @@ fn nothing_is_waved_through() {
     }
 }
 
+#[test]
+fn docs_rs_shows_every_feature_but_the_internal_one() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let manifest: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
+    let features = manifest["features"].as_table().unwrap().keys();
+    let public = features.filter(|feature| !["default", "internals"].contains(&feature.as_str()));
+    let public: BTreeSet<&str> = public.map(String::as_str).collect();
+    let shown = &manifest["package"]["metadata"]["docs"]["rs"]["features"];
+    let shown = shown.as_array().unwrap().iter();
+    let shown: BTreeSet<&str> = shown.filter_map(|feature| feature.as_str()).collect();
+    assert_eq!(shown, public);
+}
+
 /// Whether this is a file or a folder of the tests or of the library, or a function in such a file.
 fn is_there(path: &str) -> bool {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
