@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
-use leasehold::store::{Store, conformance};
+use leasehold::store::{Lane, Store, conformance};
 
-use crate::harness::asking::{LIMIT, LONG, claim};
-use crate::harness::tls::TlsServer;
+use crate::harness::asking::{LIMIT, LONG, claim, granted};
+use crate::harness::tls::{TlsServer, make_certificate};
 
 #[tokio::test]
 async fn a_server_behind_tls_keeps_the_contract() {
@@ -25,4 +25,41 @@ async fn a_certificate_that_nobody_vouches_for_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     let source = std::error::Error::source(&error).expect("a source");
     assert!(source.to_string().contains("certificate"), "{source}");
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_a_certificate_is_shown_it_on_every_connection() {
+    let server = TlsServer::of_known_clients().await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    server.hand_out(folder.path());
+    let store = Redis::open(&server.url_showing(folder.path())).expect("a URL in order");
+    granted(&store, &claim("a", LONG)).await;
+    let own = store
+        .on_own_connection(Lane::Watchdog)
+        .await
+        .expect("a connection of its own");
+    granted(&*own, &claim("b", LONG)).await;
+    let notices = store.notices().await.expect("a subscription");
+    assert!(notices.is_some());
+    let nameless = Redis::open(&server.trusting_url()).expect("a URL in order");
+    let refused = nameless.acquire(&claim("a", LONG), LIMIT).await;
+    refused.expect_err("it shows no certificate");
+}
+
+#[tokio::test]
+async fn certificate_files_that_are_replaced_are_read_by_the_next_connection() {
+    let server = TlsServer::of_known_clients().await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    // Of nobody that the server knows.
+    make_certificate(folder.path());
+    let store = Redis::open(&server.url_showing(folder.path())).expect("a URL in order");
+    let refused = store.acquire(&claim("a", LONG), LIMIT).await;
+    refused.expect_err("the server does not know it");
+    server.hand_out(folder.path());
+    granted(&store, &claim("a", LONG)).await;
+    std::fs::remove_file(folder.path().join("key.pem")).expect("it is there");
+    let own = store.on_own_connection(Lane::Watchdog).await;
+    let error = own.expect_err("a file is missing");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    granted(&store, &claim("b", LONG)).await;
 }

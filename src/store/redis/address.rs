@@ -1,16 +1,21 @@
 //! Where the server is: a URL, checked once, and shown without its secrets ever after.
 
 use std::fmt;
-use std::path::Path;
 use std::time::Duration;
 
+use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use deadpool_redis::redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates, parse_redis_url,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    parse_redis_url,
 };
 
+use super::failure::Failure;
+use super::tls::Files;
 use crate::error::Error;
 
+/// How many requests may wait for their turn on the connection. A caller beyond them waits, within its limit.
+const WAITING: usize = 512;
 /// When a silent connection is asked for a sign of life, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 /// How often it is asked again.
@@ -22,23 +27,18 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub(super) struct Address {
     info: ConnectionInfo,
+    files: Files,
     shown: String,
 }
 
 impl Address {
-    /// Reads a URL. A file with certificates, if one is named, is read now.
+    /// Reads a URL, and the certificate files that it names: so a file that cannot be used is found here.
     ///
     /// # Errors
     /// `Invalid`; the message has no part of the URL that could be a secret.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
-        let (scheme, ca, info) = read(url)?;
-        let info = match ca {
-            Some(path) => trusting(info, Path::new(&path))?,
-            None => info,
-        };
-        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-            install_crypto();
-        }
+        let (scheme, files, info) = read(url)?;
+        files.read(info.clone())?;
         let shown = show(&scheme, &info);
         // What `CLIENT LIST` shows to whoever runs the server.
         let named = info.redis_settings().clone();
@@ -46,14 +46,52 @@ impl Address {
         let info = info.set_redis_settings(named);
         Ok(Self {
             info: info.set_tcp_settings(tcp_settings()),
+            files,
             shown,
         })
     }
 
-    /// For opening connections.
+    /// For opening connections, without the certificates of files.
     pub(super) fn info(&self) -> ConnectionInfo {
         self.info.clone()
     }
+
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+    }
+
+    /// For opening one connection, with the certificates as they are now.
+    pub(super) async fn client(&self) -> Result<Client, Failure> {
+        if self.is_tls() {
+            install_crypto();
+        }
+        if self.files.is_empty() {
+            return Ok(Client::open(self.info())?);
+        }
+        let address = self.clone();
+        let read = tokio::task::spawn_blocking(move || address.files.read(address.info));
+        match read.await {
+            Ok(Ok(info)) => Ok(Client::open(info)?),
+            Ok(Err(error)) => Err(Failure::Certificates(format!("{error:#}"))),
+            Err(_) => Err(Failure::Abandoned),
+        }
+    }
+
+    /// Opens one connection.
+    pub(super) async fn connect(&self, limit: Duration) -> Result<MultiplexedConnection, Failure> {
+        let client = self.client().await?;
+        let config = config(limit);
+        let connection = client.get_multiplexed_async_connection_with_config(&config);
+        Ok(connection.await?)
+    }
+}
+
+/// A connection that waits for answers as long as we say: each request brings its own limit.
+pub(super) fn config(limit: Duration) -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(limit))
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(WAITING)
 }
 
 impl fmt::Display for Address {
@@ -68,13 +106,13 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The scheme, the file of certificates if one is named, and the rest.
-fn read(url: &str) -> Result<(String, Option<String>, ConnectionInfo), Error> {
+/// The scheme, the certificate files, and the rest.
+fn read(url: &str) -> Result<(String, Files, ConnectionInfo), Error> {
     let parsed = parse_redis_url(url).ok_or_else(|| refused("it is not a URL of Redis"))?;
     let scheme = parsed.scheme().to_owned();
     let known: &[&str] = match &*scheme {
         "redis" | "valkey" => &[],
-        "rediss" | "valkeys" => &["ca"],
+        "rediss" | "valkeys" => &Files::PARAMETERS,
         "redis+unix" | "valkey+unix" => &["db", "user", "pass"],
         _ => return Err(refused("its scheme is unknown")),
     };
@@ -85,44 +123,30 @@ fn read(url: &str) -> Result<(String, Option<String>, ConnectionInfo), Error> {
     if parsed.fragment().is_some() {
         return Err(refused("it has a part after '#'"));
     }
-    let mut parameters = parsed.query_pairs();
-    let ca = parameters.find_map(|(key, value)| (key == "ca").then(|| value.into_owned()));
+    let parameter = |name: &str| {
+        let mut parameters = parsed.query_pairs();
+        parameters.find_map(|(key, value)| (key == name).then(|| value.into_owned()))
+    };
+    let files = Files::named(parameter).map_err(refused)?;
     let info = parsed
         .into_connection_info()
         .map_err(|error| refused(&error.to_string()))?;
     if info.redis_settings().db() < 0 {
         return Err(refused("its database number is below 0"));
     }
-    Ok((scheme, ca, info))
+    Ok((scheme, files, info))
 }
 
 fn refused(why: &str) -> Error {
     Error::invalid(format!(
         "store URL refused: {why}; expected redis://[USER:PASSWORD@]HOST[:PORT][/DB], \
-         rediss://...[?ca=FILE] or redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD], \
+         rediss://...[?ca=FILE&cert=FILE&key=FILE] or redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD], \
          with special characters as %XX"
     ))
 }
 
-/// The same server, believed only if a certificate of this file vouches for it.
-fn trusting(info: ConnectionInfo, path: &Path) -> Result<ConnectionInfo, Error> {
-    let failed = |why: String| Error::invalid(format!("store URL refused: {why} ca={path:?}"));
-    let pem = std::fs::read(path).map_err(|error| {
-        failed("its file of certificates cannot be read".into()).with_source(error)
-    })?;
-    if !pem.windows(17).any(|window| window == b"BEGIN CERTIFICATE") {
-        return Err(failed("its file has no certificate in PEM form".into()));
-    }
-    let certificates = TlsCertificates {
-        client_tls: None,
-        root_cert: Some(pem),
-    };
-    let client = Client::build_with_tls(info, certificates)
-        .map_err(|error| failed("its certificates cannot be used".into()).with_source(error))?;
-    Ok(client.get_connection_info().clone())
-}
-
-/// rustls panics without a process-wide choice of cryptography. One that the program made already stays.
+/// rustls panics without a process-wide choice of cryptography. One that the program made already stays; so this is left
+/// until the first connection.
 fn install_crypto() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // Fails only where another thread has chosen meanwhile.
@@ -215,6 +239,9 @@ mod tests {
             "redis://db?s3cret",
             "rediss://:s3cret@db#insecure",
             "redis+unix:///r.sock?passwd=s3cret",
+            "rediss://:s3cret@db?cert=/dev/null",
+            "rediss://:s3cret@db?key=/dev/null",
+            "redis://:s3cret@db?ca=/dev/null",
         ] {
             let error = Address::parse(url).expect_err(url);
             assert_eq!(error.kind(), crate::ErrorKind::Invalid);
@@ -226,8 +253,10 @@ mod tests {
     #[test]
     fn a_file_without_certificates_is_refused() {
         for path in ["/dev/null", "/nowhere"] {
-            let error = Address::parse(&format!("rediss://db?ca={path}")).expect_err("refused");
-            assert!(error.to_string().contains(path), "{error}");
+            for query in [format!("ca={path}"), format!("cert={path}&key={path}")] {
+                let error = Address::parse(&format!("rediss://db?{query}")).expect_err("refused");
+                assert!(error.to_string().contains(path), "{error}");
+            }
         }
     }
 }

@@ -3,13 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use deadpool_redis::redis::AsyncConnectionConfig;
 use deadpool_redis::{Manager, Pool, Runtime};
 
 use super::Redis;
-use super::address::Address;
+use super::address::{self, Address};
 use super::keys::Keys;
-use super::lane::{Lane, Origin};
+use super::lane::{self, Lane, Origin};
 use super::scripts::Server;
 use crate::error::Error;
 
@@ -20,8 +19,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a counter outlives its last grant. Within it the server's clock may be set back without any token falling;
 /// each name costs the server about 140 bytes for so long.
 const TOKEN_MEMORY: Duration = Duration::from_secs(60 * 60);
-/// How many requests may wait for their turn on the connection. A caller beyond them waits, within its limit.
-const WAITING: usize = 512;
 
 /// Makes a [`Redis`]. Begun by [`Redis::builder`] or [`Redis::from_pool`].
 #[must_use = "a builder does nothing until `build` is called"]
@@ -82,7 +79,8 @@ impl Builder {
         self
     }
 
-    /// How many connections the store's own pool may have, by default 4. Without effect on a pool of the caller's.
+    /// How many connections the store's own pool may have, by default 4. Has no effect on a pool of the caller's, and none with
+    /// TLS, where each connection is made by itself because its certificates are read for it.
     pub fn pool_size(mut self, pool_size: usize) -> Self {
         self.pool_size = pool_size;
         self
@@ -115,25 +113,29 @@ impl Builder {
                 "pool_size refused: expected at least 1 pool_size=0",
             ));
         }
-        let (pool, address, owns_pool) = match self.source {
+        let (source, own_pool, address) = match self.source {
             Source::Url(url) => {
                 let address = Address::parse(&url)?;
-                let pool = make_pool(&address, self.pool_size, self.connect_timeout)?;
-                (pool, Some(address), true)
+                if address.is_tls() {
+                    let source = lane::Source::Address(Box::new(address.clone()));
+                    (source, None, Some(address))
+                } else {
+                    let pool = make_pool(&address, self.pool_size, self.connect_timeout)?;
+                    (lane::Source::Pool(pool.clone()), Some(pool), Some(address))
+                }
             }
             Source::Pool(pool, url) => {
                 let address = url.as_deref().map(Address::parse).transpose()?;
-                (pool, address, false)
+                (lane::Source::Pool(pool), None, address)
             }
         };
-        let lane = Lane::new(pool.clone(), Origin::Pool, self.connect_timeout);
+        let lane = Lane::new(source, Origin::Shared, self.connect_timeout);
         Ok(Redis {
             server: Server::new(lane),
             keys,
             token_memory: self.token_memory,
             connect_timeout: self.connect_timeout,
-            pool,
-            owns_pool,
+            own_pool,
             address,
         })
     }
@@ -151,15 +153,10 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// A pool whose connections wait for answers as long as we say: each request brings its own limit.
 fn make_pool(address: &Address, size: usize, limit: Duration) -> Result<Pool, Error> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(limit))
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(WAITING);
     let unusable =
         |error: String| Error::invalid(format!("store URL refused: {error} store={address}"));
-    let manager = Manager::new_with_config(address.info(), config)
+    let manager = Manager::new_with_config(address.info(), address::config(limit))
         .map_err(|error| unusable(error.to_string()))?;
     Pool::builder(manager)
         .max_size(size)

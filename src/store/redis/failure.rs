@@ -34,6 +34,9 @@ pub(super) enum Failure {
     /// The thread that drives the connections did not start.
     #[error("the thread of its connections did not start: {0}")]
     NoThread(Arc<io::Error>),
+    /// A certificate file cannot be used. It could when the store was made, so it is being replaced.
+    #[error("{0}")]
+    Certificates(String),
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused { code: String, text: String },
@@ -138,7 +141,9 @@ impl Failure {
         match self {
             Self::Closed => ErrorKind::Closed,
             Self::Silent => ErrorKind::TimedOut,
-            Self::Abandoned | Self::NoThread(_) | Self::Demoted { .. } => ErrorKind::Unavailable,
+            Self::Abandoned | Self::NoThread(_) | Self::Certificates(_) | Self::Demoted { .. } => {
+                ErrorKind::Unavailable
+            }
             Self::Unsent(error) | Self::Broken(error) => kind_of_connection(error),
             Self::Refused { code, text } => kind_of_refusal(code, text),
             Self::Argument { .. } => ErrorKind::Invalid,

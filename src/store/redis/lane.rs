@@ -24,13 +24,14 @@ use deadpool_redis::{Connection, Pool};
 use futures_util::future::{FutureExt, Shared};
 use tokio::time::timeout;
 
+use super::address::Address;
 use super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::driver::Driver;
 
 /// A connection shared by all requests.
 pub(super) struct Lane {
-    pool: Pool,
+    source: Source,
     origin: Origin,
     driver: Arc<Driver>,
     connect_timeout: Duration,
@@ -41,15 +42,23 @@ pub(super) struct Lane {
     has_written: Arc<AtomicBool>,
 }
 
-/// Where a lane's connections come from.
+/// What makes the connections.
+#[derive(Clone)]
+pub(super) enum Source {
+    Pool(Pool),
+    /// Each is made by itself, because its certificates are read for it.
+    Address(Box<Address>),
+}
+
+/// Whom a lane's connections serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Taken from the pool, counted by it, and never given back: what a lane drops is broken or in use by others. Made and
-    /// driven on the store's own thread.
-    Pool,
-    /// Made as the pool makes them, but beside it, so that no user of the pool can keep it from us. Driven by the runtime
-    /// that first asks, which belongs to the thread for which the lane was made.
-    Beside,
+    /// All callers: made and driven on the store's own thread. Taken from the pool if there is one, counted by it, and never
+    /// given back: what a lane drops is broken or in use by others.
+    Shared,
+    /// One thread, on whose runtime they are made and driven. Made beside the pool, so that no user of the pool can keep
+    /// them from us.
+    Own,
 }
 
 enum State {
@@ -82,9 +91,9 @@ struct Link {
 struct Place(Option<Connection>);
 
 impl Lane {
-    pub(super) fn new(pool: Pool, origin: Origin, connect_timeout: Duration) -> Self {
+    pub(super) fn new(source: Source, origin: Origin, connect_timeout: Duration) -> Self {
         Self {
-            pool,
+            source,
             origin,
             driver: Arc::default(),
             connect_timeout,
@@ -99,7 +108,7 @@ impl Lane {
         Self {
             has_written: self.has_written.clone(),
             driver: self.driver.clone(),
-            ..Self::new(self.pool.clone(), origin, self.connect_timeout)
+            ..Self::new(self.source.clone(), origin, self.connect_timeout)
         }
     }
 
@@ -195,10 +204,10 @@ impl Lane {
 
     /// Begins to connect, in a task that writes the outcome down whether or not anybody still waits for it.
     fn begin(&self) -> Result<Attempt, Failure> {
-        let (pool, origin, limit) = (self.pool.clone(), self.origin, self.connect_timeout);
+        let (source, origin, limit) = (self.source.clone(), self.origin, self.connect_timeout);
         let state = self.state.clone();
         let connecting = async move {
-            let made = match timeout(limit, Link::make(&pool, origin)).await {
+            let made = match timeout(limit, Link::make(&source, origin, limit)).await {
                 Ok(made) => made.map(Arc::new),
                 Err(_) => Err(Failure::Silent),
             };
@@ -210,8 +219,8 @@ impl Lane {
             made
         };
         let task = match self.origin {
-            Origin::Pool => self.driver.spawn(connecting).map_err(Failure::no_thread)?,
-            Origin::Beside => tokio::spawn(connecting),
+            Origin::Shared => self.driver.spawn(connecting).map_err(Failure::no_thread)?,
+            Origin::Own => tokio::spawn(connecting),
         };
         let outcome = async move { task.await.unwrap_or(Err(Failure::Abandoned)) };
         let outcome: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(outcome);
@@ -298,17 +307,15 @@ impl Budget {
 }
 
 impl Link {
-    async fn make(pool: &Pool, origin: Origin) -> Result<Self, Failure> {
-        let (connection, place) = match origin {
-            Origin::Pool => {
+    async fn make(source: &Source, origin: Origin, limit: Duration) -> Result<Self, Failure> {
+        let (connection, place) = match (source, origin) {
+            (Source::Pool(pool), Origin::Shared) => {
                 let place = Place(Some(pool.get().await?));
                 let connection = place.0.as_deref().expect("just put there").clone();
                 (connection, Some(place))
             }
-            Origin::Beside => {
-                let made = pool.manager().create().await?;
-                (made, None)
-            }
+            (Source::Pool(pool), Origin::Own) => (pool.manager().create().await?, None),
+            (Source::Address(address), _) => (address.connect(limit).await?, None),
         };
         Ok(Self {
             connection,

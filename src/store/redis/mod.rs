@@ -14,8 +14,17 @@
 //!
 //! # URLs
 //! `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `rediss://` for TLS, and `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`
-//! for a socket. Special characters are written as `%XX`. With TLS the server's certificate is checked against the
-//! web's usual roots, or with `?ca=FILE` against the certificates of that PEM file alone.
+//! for a socket. Special characters are written as `%XX`.
+//!
+//! # TLS
+//! The server's certificate is checked against the web's usual roots, or with `?ca=FILE` against the certificates of that
+//! PEM file alone; the roots of the operating system are not read, give their file as `ca`. `?cert=FILE&key=FILE` has the
+//! client show a certificate; its key must not be encrypted. All three files are read again for each connection, so a
+//! certificate that is replaced in time needs no restart. A file that cannot be read then is `Unavailable`.
+//!
+//! rustls needs one choice of cryptography for the whole process. If the program has made none when the store first
+//! connects, the store installs `ring`. A program that chooses another does so before
+//! (`CryptoProvider::install_default`), because the choice cannot be changed.
 //!
 //! # What it promises beside the contract
 //! A server that went down and came back is found again by the next request. A connection on which an answer is overdue
@@ -42,6 +51,7 @@ mod notices;
 mod renewals;
 mod reply;
 mod scripts;
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -78,9 +88,8 @@ pub struct Redis {
     keys: Keys,
     token_memory: Duration,
     connect_timeout: Duration,
-    pool: Pool,
-    /// Whether the pool ends with this store.
-    owns_pool: bool,
+    /// The pool that ends with this store.
+    own_pool: Option<Pool>,
     /// For subscriptions, which a pool cannot give.
     address: Option<Address>,
 }
@@ -227,7 +236,7 @@ impl Redis {
         if self.server.lane.is_closed() {
             return Err(self.error_of_all(Failure::Closed, "connect"));
         }
-        let lane = self.server.lane.another(Origin::Beside);
+        let lane = self.server.lane.another(Origin::Own);
         let connected = lane.connect().await;
         connected.map_err(|failure| self.error_of_all(failure, "connect"))?;
         Ok(Arc::new(Self {
@@ -235,8 +244,7 @@ impl Redis {
             keys: self.keys.clone(),
             token_memory: self.token_memory,
             connect_timeout: self.connect_timeout,
-            pool: self.pool.clone(),
-            owns_pool: false,
+            own_pool: None,
             address: self.address.clone(),
         }))
     }
@@ -366,8 +374,8 @@ impl Store for Redis {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.server.lane.close();
-            if self.owns_pool {
-                self.pool.close();
+            if let Some(pool) = &self.own_pool {
+                pool.close();
             }
         })
     }

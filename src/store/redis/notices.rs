@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use deadpool_redis::redis::Msg;
 use deadpool_redis::redis::aio::{PubSubSink, PubSubStream};
-use deadpool_redis::redis::{Client, Msg};
 use futures_util::StreamExt;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
@@ -55,7 +55,7 @@ struct Shared {
 
 /// The task that listens.
 struct Listener {
-    client: Client,
+    address: Address,
     keys: Keys,
     /// For each single thing that it asks of the server.
     limit: Duration,
@@ -82,7 +82,7 @@ pub(super) async fn subscribe(
     let shared = Arc::<Shared>::default();
     let (sender, receiver) = mpsc::channel(QUEUE);
     let listener = Listener {
-        client: Client::open(address.info())?,
+        address: address.clone(),
         keys: keys.clone(),
         limit,
         shared: shared.clone(),
@@ -248,7 +248,11 @@ impl Listener {
 
     /// Connects, and asks for a channel of nobody's, to learn now whether this user may subscribe.
     async fn connect(&self) -> Result<Ear, Failure> {
-        let connection = self.within_limit(self.client.get_async_pubsub()).await?;
+        let client = match timeout(self.limit, self.address.client()).await {
+            Ok(client) => client?,
+            Err(_) => return Err(Failure::Silent),
+        };
+        let connection = self.within_limit(client.get_async_pubsub()).await?;
         let (mut sink, stream) = connection.split();
         let channel = self.keys.channel_of_nobody();
         self.within_limit(sink.subscribe(channel)).await?;

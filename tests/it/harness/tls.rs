@@ -18,6 +18,15 @@ pub(crate) struct TlsServer {
 
 impl TlsServer {
     pub(crate) async fn start() -> Self {
+        Self::asking_for_certificates(false).await
+    }
+
+    /// One that talks only to clients that show its own certificate.
+    pub(crate) async fn of_known_clients() -> Self {
+        Self::asking_for_certificates(true).await
+    }
+
+    async fn asking_for_certificates(is_asking: bool) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         make_certificate(folder.path());
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
@@ -27,7 +36,7 @@ impl TlsServer {
         let (key, certificate) = (file("key.pem"), file("certificate.pem"));
         let setup = Setup::default()
             .with(["--tls-port", &port.to_string()])
-            .with(["--tls-auth-clients", "no"])
+            .with(["--tls-auth-clients", if is_asking { "yes" } else { "no" }])
             .with(["--tls-key-file", &key])
             .with(["--tls-cert-file", &certificate])
             .with(["--tls-ca-cert-file", &certificate]);
@@ -48,13 +57,27 @@ impl TlsServer {
         format!("{}?ca={}", self.url(), self.certificate().display())
     }
 
+    /// As a client has it that shows the certificate of this folder: `certificate.pem` and `key.pem`.
+    pub(crate) fn url_showing(&self, folder: &Path) -> String {
+        let file = |name: &str| folder.join(name).display().to_string();
+        let (certificate, key) = (file("certificate.pem"), file("key.pem"));
+        format!("{}&cert={certificate}&key={key}", self.trusting_url())
+    }
+
+    /// Puts its own certificate and key there.
+    pub(crate) fn hand_out(&self, folder: &Path) {
+        for file in ["certificate.pem", "key.pem"] {
+            fs::copy(self.folder.path().join(file), folder.join(file)).expect("the folder is ours");
+        }
+    }
+
     pub(crate) fn certificate(&self) -> PathBuf {
         self.folder.path().join("certificate.pem")
     }
 }
 
 /// A certificate for `localhost` that vouches for itself.
-fn make_certificate(folder: &Path) {
+pub(crate) fn make_certificate(folder: &Path) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])
         .args(["ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"])
