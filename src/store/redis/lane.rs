@@ -29,6 +29,10 @@ use super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::driver::Driver;
 
+/// For how long requests must have waited in vain before the connection is to blame, and not a limit that is shorter than
+/// the way to the server. A tenth of the ttl if that is less, so that a renewal has another connection in time.
+const LEAST_SILENCE: Duration = Duration::from_millis(250);
+
 /// A connection shared by all requests.
 pub(super) struct Lane {
     source: Source,
@@ -83,6 +87,8 @@ pub(super) struct Budget {
 /// One connection.
 struct Link {
     connection: MultiplexedConnection,
+    /// Since when requests wait here without an answer, and until when one last waited.
+    silence: Mutex<Option<(Instant, Instant)>>,
     /// Keeps the pool's count of connections true.
     _place: Option<Place>,
 }
@@ -148,7 +154,7 @@ impl Lane {
             outcome = link.send(command, budget).await;
         }
         match &outcome {
-            Err(Failure::Silent) => {
+            Err(Failure::Silent) if link.is_silent_for(LEAST_SILENCE.min(replace_every)) => {
                 self.replace_link(&link, replace_every);
             }
             Err(failure) if failure.is_broken() => {
@@ -319,6 +325,7 @@ impl Link {
         };
         Ok(Self {
             connection,
+            silence: Mutex::default(),
             _place: place,
         })
     }
@@ -333,15 +340,44 @@ impl Link {
                 return Err(Failure::Unsent(error));
             }
             Poll::Ready(answer) => answer,
-            Poll::Pending => match timeout(budget.left(), answer).await {
-                Ok(answer) => answer,
-                Err(_) => return Err(Failure::Silent),
-            },
+            Poll::Pending => {
+                let sent_at = Boottime.now();
+                match timeout(budget.left(), answer).await {
+                    Ok(answer) => answer,
+                    Err(_) => {
+                        self.note_silence(sent_at);
+                        return Err(Failure::Silent);
+                    }
+                }
+            }
         };
+        *self.silence() = None;
         match answer? {
             Value::ServerError(error) => Err(error.into()),
             value => Ok(value),
         }
+    }
+}
+
+impl Link {
+    fn silence(&self) -> MutexGuard<'_, Option<(Instant, Instant)>> {
+        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a request of this moment has waited in vain until now.
+    fn note_silence(&self, sent_at: Instant) {
+        let mut silence = self.silence();
+        let since = match *silence {
+            // Where nobody asked for so long, the silence before says nothing.
+            Some((since, until)) if sent_at.since(until) < LEAST_SILENCE => since.min(sent_at),
+            _ => sent_at,
+        };
+        *silence = Some((since, Boottime.now()));
+    }
+
+    fn is_silent_for(&self, least: Duration) -> bool {
+        self.silence()
+            .is_some_and(|(since, until)| until.since(since) >= least)
     }
 }
 

@@ -10,6 +10,7 @@ use leasehold::{Client, ErrorKind};
 
 use super::open;
 use crate::harness::asking::{LIMIT, LONG, claim, granted, held, next_token, released, renewed};
+use crate::harness::proxy::Fault;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::until;
 
@@ -247,6 +248,27 @@ async fn a_silent_server_is_not_buried_in_connections() {
         .expect("a count");
     // The harness' own, the first, its one replacement.
     assert!(count < 8, "{count} connections");
+}
+
+#[tokio::test]
+async fn a_connection_is_kept_though_a_limit_is_shorter_than_the_way_to_the_server() {
+    let server = RedisServer::start().await;
+    let proxy = server.proxy().await;
+    let store = open(&proxy.url()).await;
+    let one = claim("a", LONG);
+    granted(&*store, &one).await;
+    let before = proxy.connections();
+    proxy.set(|_| Some(Fault::DelayReply(Duration::from_millis(60))));
+    for _ in 0..3 {
+        let hasty = store.acquire(&one, Duration::from_millis(20)).await;
+        assert_eq!(hasty.expect_err("too far").kind(), ErrorKind::TimedOut);
+        granted(&*store, &one).await;
+    }
+    assert_eq!(
+        proxy.connections(),
+        before,
+        "a healthy connection was given up"
+    );
 }
 
 #[tokio::test]
