@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::{
-    Answer, Claim, Eviction, Grant, Hazard, Held, Lane, Notices, Outcome, Release, Renewal,
-    Renewed, Store,
+    Answer, Claim, Eviction, Facts, Grant, Hazard, Held, Lane, Member, Notices, Outcome, Release,
+    Renewal, Renewed, Store,
 };
 
 use leasehold::{BoxFuture, ClientId, Error, Holder, Name, Token};
@@ -63,7 +63,7 @@ impl Gated {
 
 #[deny(clippy::missing_trait_methods)]
 impl Store for Gated {
-    forward!(inner: clock location acquire release leave notices inspect list evict hazards close);
+    forward!(inner: facts shard members clock location acquire release leave notices inspect list evict hazards close);
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
         Box::pin(self.renew_through(batch, limit))
@@ -84,6 +84,15 @@ impl Store for Gated {
 pub(crate) struct Yes;
 
 impl Store for Yes {
+    fn facts(&self) -> Facts {
+        Facts::new("nowhere")
+    }
+    fn shard(&self, _: &Name) -> u32 {
+        0
+    }
+    fn members(&self, _: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::new(Monotonic)
     }

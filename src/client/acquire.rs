@@ -70,6 +70,20 @@ impl Call {
                 ));
             }
         }
+        let facts = client.store.facts();
+        if request.order == Order::Fair && !facts.has_queue {
+            return Err(Error::invalid(format!(
+                "acquire refused: a store without a queue has no fair order store={}",
+                facts.kind
+            )));
+        }
+        if let Some(most) = facts.max_ttl.filter(|most| timing.ttl() > *most) {
+            return Err(Error::invalid(format!(
+                "acquire refused: the store keeps no ttl of {:?}; expected at most {most:?} store={}",
+                timing.ttl(),
+                facts.kind
+            )));
+        }
         Ok(Self {
             name: Name::new(&request.name)?,
             timing,

@@ -40,6 +40,7 @@ pub mod sqlite;
 
 #[cfg(not(all(feature = "redis", feature = "sqlite")))]
 mod absent;
+mod facts;
 pub(crate) mod limit;
 mod notice;
 mod url;
@@ -58,6 +59,7 @@ pub use crate::holder::Holder;
 pub use crate::name::Name;
 pub use crate::token::Token;
 
+pub use self::facts::{Facts, Lane, Member, MemberState};
 pub use self::notice::{Notice, Notices, Topic};
 pub use self::url::open;
 
@@ -66,11 +68,19 @@ pub use self::url::open;
 /// No method is defaulted: a wrapper that forgets one must not compile. Wrappers also deny
 /// `clippy::missing_trait_methods`.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// What a client has to know of this store before it asks. Always the same while the store is open.
+    fn facts(&self) -> Facts;
+
     /// The clock by which leases of this store are measured: it runs whenever a rival's can.
     fn clock(&self) -> Arc<dyn Clock>;
 
     /// Where the leases are kept, for people; without secrets.
     fn location(&self) -> String;
+
+    /// The part of the store that keeps this name. Leases of one shard are renewed together, and a shard that does not
+    /// answer delays no other. A store on one server answers 0 for every name. The answer may change while the store is
+    /// open: the watchdog asks when a lease is enrolled and again after each batch.
+    fn shard(&self, name: &Name) -> u32;
 
     /// Takes the name, or says who has it.
     fn acquire<'a>(
@@ -132,21 +142,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// What in this store's set-up weakens the promises, for `doctor` and `status`.
     fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>>;
 
+    /// The servers that the store consists of and whether they take part, for `doctor`.
+    ///
+    /// # Errors
+    /// As the store's other calls, but a server that gives no answer is a [`MemberState::Down`].
+    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>>;
+
     /// Opens the same store on a connection of its own, made on the calling runtime, so that nothing that blocks the
     /// user's connections can delay a renewal or a departure from the queue.
     fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>>;
 
     /// Closes the connections. Later calls fail with `Closed`.
     fn close(&self) -> BoxFuture<'_, ()>;
-}
-
-/// What a connection of its own is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Lane {
-    /// The watchdog's: it renews and releases. A store whose leases live in a session makes the session for this lane.
-    Watchdog,
-    /// The waiting clients': it leaves queues.
-    Waiting,
 }
 
 /// One request for a name.

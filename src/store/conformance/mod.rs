@@ -30,8 +30,11 @@ macro_rules! checks {
     };
 }
 
+mod facts;
 // Below the macro, which it uses.
 mod waiting;
+
+use self::facts::the_facts_are_told_and_every_member_is_up;
 
 const CHECKS: &[(&str, Check)] = checks![
     a_free_name_is_granted_and_a_taken_one_is_held,
@@ -56,6 +59,7 @@ const CHECKS: &[(&str, Check)] = checks![
     an_eviction_of_a_free_name_says_so,
     a_list_has_what_begins_so,
     odd_names_are_kept_apart,
+    the_facts_are_told_and_every_member_is_up,
     the_watchdogs_connection_sees_the_same_leases,
     contended_grants_are_exclusive,
 ];

@@ -17,9 +17,9 @@ use self::line::{Line, Told, Verdict};
 use crate::future::BoxFuture;
 
 use super::{
-    Answer, Claim, Clock, Error, ErrorKind, Eviction, Grant, Hazard, Held, Holder, Info, Lane,
-    Name, Notice, Notices, Outcome, Release, Renewal, Renewed, Standing as InLine, Store, Token,
-    Topic,
+    Answer, Claim, Clock, Error, ErrorKind, Eviction, Facts, Grant, Hazard, Held, Holder, Info,
+    Lane, Member, MemberState, Name, Notice, Notices, Outcome, Release, Renewal, Renewed,
+    Standing as InLine, Store, Token, Topic,
 };
 use crate::clock::{self, Instant, Monotonic};
 
@@ -334,12 +334,20 @@ impl Default for Memory {
 }
 
 impl Store for Memory {
+    fn facts(&self) -> Facts {
+        Facts::new("memory").with_queue()
+    }
+
     fn clock(&self) -> Arc<dyn Clock> {
         self.clock.clone()
     }
 
     fn location(&self) -> String {
         "memory of this process".into()
+    }
+
+    fn shard(&self, _: &Name) -> u32 {
+        0
     }
 
     fn acquire<'a>(
@@ -413,6 +421,10 @@ impl Store for Memory {
 
     fn hazards(&self, _: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn members(&self, _: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
+        Box::pin(async { Ok(vec![Member::new(self.location(), MemberState::Up)]) })
     }
 
     fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {

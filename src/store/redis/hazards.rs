@@ -10,7 +10,7 @@ use super::failure::Failure;
 use super::lane::{Budget, Lane};
 use crate::clock;
 use crate::error::ErrorKind;
-use crate::store::Hazard;
+use crate::store::{Hazard, MemberState};
 
 /// How far the server's clock may be from ours before it is worth a word: tokens of a server that takes over later
 /// follow its clock.
@@ -34,6 +34,17 @@ pub(super) async fn look(lane: &Lane, budget: Budget) -> Result<Vec<Hazard>, Fai
         clock_us: server_time(&ask(lane, budget, &["TIME"]).await?)?,
     };
     Ok(judge(&facts, clock::wall_clock_us()))
+}
+
+/// Whether the server answers.
+pub(super) async fn see(lane: &Lane, budget: Budget) -> Result<MemberState, Failure> {
+    match ask(lane, budget, &["PING"]).await {
+        Ok(_) => Ok(MemberState::Up),
+        Err(failure) => match failure.kind() {
+            ErrorKind::Unavailable | ErrorKind::TimedOut => Ok(MemberState::Down),
+            _ => Err(failure),
+        },
+    }
 }
 
 fn judge(facts: &Facts, now_us: u64) -> Vec<Hazard> {

@@ -69,8 +69,8 @@ use self::keys::Keys;
 use self::lane::{Budget, Origin};
 use self::scripts::{SCRIPTS, Server};
 use super::{
-    Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Lane, Name, Notices, Release,
-    Renewal, Renewed, Standing, Store, Token,
+    Answer, Claim, Clock, Error, Eviction, Facts, Hazard, Held, Holder, Lane, Member, Name,
+    Notices, Release, Renewal, Renewed, Standing, Store, Token,
 };
 use crate::clock::Boottime;
 
@@ -261,12 +261,20 @@ impl fmt::Debug for Redis {
 }
 
 impl Store for Redis {
+    fn facts(&self) -> Facts {
+        Facts::new("redis").with_queue()
+    }
+
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::new(Boottime)
     }
 
     fn location(&self) -> String {
         self.place().to_string()
+    }
+
+    fn shard(&self, _: &Name) -> u32 {
+        0
     }
 
     fn acquire<'a>(
@@ -364,6 +372,16 @@ impl Store for Redis {
         Box::pin(async move {
             let hazards = hazards::look(&self.server.lane, Budget::new(limit)).await;
             hazards.map_err(|failure| self.error_of_all(failure, "inspect the store"))
+        })
+    }
+
+    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
+        Box::pin(async move {
+            let seen = hazards::see(&self.server.lane, Budget::new(limit)).await;
+            match seen {
+                Ok(state) => Ok(vec![Member::new(self.location(), state)]),
+                Err(failure) => Err(self.error_of_all(failure, "look at the server")),
+            }
         })
     }
 

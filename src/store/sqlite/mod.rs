@@ -71,8 +71,8 @@ use self::file::File;
 use self::leases::Leases;
 use self::thread::Thread;
 use super::{
-    Answer, Claim, Clock, Error, Eviction, Hazard, Held, Holder, Lane, Name, Notices, Outcome,
-    Release, Renewal, Renewed, Store,
+    Answer, Claim, Clock, Error, Eviction, Facts, Hazard, Held, Holder, Lane, Member, MemberState,
+    Name, Notices, Outcome, Release, Renewal, Renewed, Store,
 };
 use crate::clock::Monotonic;
 use crate::future::BoxFuture;
@@ -186,6 +186,17 @@ impl Sqlite {
         }
     }
 
+    /// The file, if it answers within the limit.
+    async fn look_for_file(&self, limit: Duration) -> Result<Vec<Member>, Error> {
+        let work = |leases: &mut Leases, asker: Asker<'_>| leases.count_foreign(asker);
+        let state = match self.ask("look at the file", limit, work).await {
+            Ok(_) => MemberState::Up,
+            Err(error) if error.is_transient() => MemberState::Down,
+            Err(error) => return Err(error),
+        };
+        Ok(vec![Member::new(self.location(), state)])
+    }
+
     async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Error> {
         let path = self.path.clone();
         let work = move |leases: &mut Leases, asker: Asker<'_>| {
@@ -222,12 +233,20 @@ pub(super) async fn open_url(rest: &str) -> Result<Arc<dyn Store>, Error> {
 }
 
 impl Store for Sqlite {
+    fn facts(&self) -> Facts {
+        Facts::new("sqlite").with_queue()
+    }
+
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::new(Monotonic)
     }
 
     fn location(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn shard(&self, _: &Name) -> u32 {
+        0
     }
 
     fn acquire<'a>(
@@ -321,6 +340,10 @@ impl Store for Sqlite {
             let subscription = notices::Subscription::new(self.another().await?);
             Ok(Some(Box::new(subscription) as Box<dyn Notices>))
         })
+    }
+
+    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
+        Box::pin(self.look_for_file(limit))
     }
 
     fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {

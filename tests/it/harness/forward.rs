@@ -92,6 +92,24 @@ macro_rules! forward {
             self.$inner.notices()
         }
     };
+    (@facts $inner:ident) => {
+        fn facts(&self) -> leasehold::store::Facts {
+            self.$inner.facts()
+        }
+    };
+    (@shard $inner:ident) => {
+        fn shard(&self, name: &leasehold::Name) -> u32 {
+            self.$inner.shard(name)
+        }
+    };
+    (@members $inner:ident) => {
+        fn members(
+            &self,
+            limit: std::time::Duration,
+        ) -> leasehold::BoxFuture<'_, Result<Vec<leasehold::store::Member>, leasehold::Error>> {
+            self.$inner.members(limit)
+        }
+    };
     (@hazards $inner:ident) => {
         fn hazards(
             &self,

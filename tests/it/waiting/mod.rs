@@ -8,6 +8,7 @@ mod leaving;
 mod local;
 mod on_redis;
 mod owner;
+mod plain;
 mod scope;
 mod spy;
 

@@ -102,7 +102,7 @@ impl Spy {
 
 #[deny(clippy::missing_trait_methods)]
 impl Store for Spy {
-    forward!(memory: clock renew inspect list evict hazards close);
+    forward!(memory: facts shard members clock renew inspect list evict hazards close);
 
     fn location(&self) -> String {
         "a spy".into()

@@ -151,7 +151,7 @@ impl Unruly {
 
 #[deny(clippy::missing_trait_methods)]
 impl Store for Unruly {
-    forward!(memory: location leave notices inspect list evict hazards close);
+    forward!(memory: facts shard members location leave notices inspect list evict hazards close);
 
     fn clock(&self) -> Arc<dyn Clock> {
         self.manners.clock.clone()

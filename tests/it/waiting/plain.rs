@@ -1,0 +1,57 @@
+//! A store that says of itself that it has no queue and keeps no long ttl.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::store::memory::Memory;
+use leasehold::store::{Facts, Lane, Store};
+use leasehold::{BoxFuture, Client, Ending, Error, ErrorKind, Order};
+
+use crate::harness::forward::forward;
+
+const MOST: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Clone, Default)]
+struct Plain {
+    memory: Memory,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Plain {
+    forward!(memory: clock location shard acquire renew release leave notices inspect list evict members hazards close);
+
+    fn facts(&self) -> Facts {
+        Facts::new("plain").with_max_ttl(MOST)
+    }
+
+    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+        self.memory.on_own_connection(lane)
+    }
+}
+
+async fn client(ttl: Duration) -> Client {
+    let builder = Client::builder().store(Plain::default()).ttl(ttl);
+    builder.build().await.expect("a client")
+}
+
+#[tokio::test]
+async fn a_fair_wait_on_a_store_without_a_queue_is_refused() {
+    let client = client(MOST).await;
+    let refused = client.claim("a").order(Order::Fair).acquire().await;
+    let error = refused.expect_err("there is no queue");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("store=plain"), "{error}");
+    let lease = client.acquire("a").await.expect("any order is served");
+    assert_eq!(lease.release().await, Ending::Released);
+}
+
+#[tokio::test]
+async fn a_ttl_above_what_the_store_keeps_is_refused() {
+    let client = client(MOST * 2).await;
+    let error = client.acquire("a").await.expect_err("it is too long");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(
+        error.to_string().contains("expected at most 20s"),
+        "{error}"
+    );
+}
