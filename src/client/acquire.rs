@@ -12,7 +12,7 @@ use crate::holder::Holder;
 use crate::lease::{Lease, Parts};
 use crate::name::Name;
 use crate::reason::Reason;
-use crate::store::{Answer, Claim, Grant, Held, Info, Standing, limit};
+use crate::store::{Answer, Claim, Grant, Held, Info, Queued, limit};
 use crate::telemetry;
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
@@ -150,10 +150,10 @@ impl Call {
             let limit = self
                 .request_limit()
                 .min(ends_at.since(now).max(LEAST_LIMIT));
-            let standing = is_turn.then(|| place.stand()).flatten();
-            let (found, why) = match self.ask(&mut pending, standing, limit).await {
+            let queued = is_turn.then(|| place.stand()).flatten();
+            let (found, why) = match self.ask(&mut pending, queued, limit).await {
                 Ok(Asked::Granted(lease)) => {
-                    place.granted(standing, self.timing.ttl());
+                    place.granted(queued, self.timing.ttl());
                     return Ok(lease);
                 }
                 Ok(Asked::Late) if now < ends_at => continue,
@@ -228,14 +228,14 @@ impl Call {
     async fn ask(
         &self,
         slot: &mut Option<Pending>,
-        standing: Option<Standing>,
+        queued: Option<Queued>,
         limit: Duration,
     ) -> Result<Asked, Error> {
         if slot.is_none() {
             *slot = Some(self.enroll().await?);
         }
         let pending = slot.as_mut().expect("it was enrolled above");
-        pending.claim.standing = standing;
+        pending.claim.queued = queued;
         let sending = pending.enrollment.send();
         let sent_at = sending.sent_at;
         let answer = self.answer(&pending.claim, sent_at, limit).await;

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::holder::ClientId;
 use crate::name::Name;
 use crate::origin::Origin;
-use crate::store::{Standing, Store};
+use crate::store::{Queued, Store};
 
 /// The pause after a look that failed: a server that comes back is found soon, and one that refuses is not hammered.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
@@ -166,12 +166,12 @@ impl Place {
 
     /// How the client stands in the store's line, for the first waiter's claim. From when that leaves on, the client may
     /// stand there, whether or not anybody hears the answer.
-    pub(crate) fn stand(&self) -> Option<Standing> {
+    pub(crate) fn stand(&self) -> Option<Queued> {
         if self.key.order == Order::Any {
             return None;
         }
         let others = self.shared.lines().stand(&self.key);
-        Some(Standing::new(u32::try_from(others).unwrap_or(u32::MAX)))
+        Some(Queued::new(u32::try_from(others).unwrap_or(u32::MAX)))
     }
 
     /// Tells what the look found instead of a grant. Where the name is held, listens for it from now on. Where the look
@@ -194,13 +194,13 @@ impl Place {
         }
     }
 
-    /// Tells that the look with this standing brought a grant for `ttl`, and leaves.
-    pub(crate) fn granted(mut self, standing: Option<Standing>, ttl: Duration) {
+    /// Tells that the look, sent with this place in the store's queue, brought a grant for `ttl`, and leaves.
+    pub(crate) fn granted(mut self, queued: Option<Queued>, ttl: Duration) {
         self.has_left = true;
         let now = self.shared.clock.now();
         let wake = {
             let mut lines = self.shared.lines();
-            lines.granted(&self.key, self.ticket, standing, ttl, now)
+            lines.granted(&self.key, self.ticket, queued, ttl, now)
         };
         // The next in line does not look, and so has to hear of the release. Where nobody is left there is no line.
         if wake.is_for_somebody() {

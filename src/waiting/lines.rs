@@ -10,7 +10,7 @@ use super::line::{Found, Line, Ticket, Wake};
 use super::{Order, Pace};
 use crate::holder::ClientId;
 use crate::name::Name;
-use crate::store::{Notice, Notices, Standing, Topic};
+use crate::store::{Notice, Notices, Queued, Topic};
 use crate::term::Instant;
 
 /// Names that are followed though nobody waits for them: whoever waits again and again for one name does not subscribe
@@ -131,17 +131,17 @@ impl Lines {
         self.entry(key).line.found(found, now.after(pause));
     }
 
-    /// Takes in that the first in line was granted the name for `ttl`, having asked with this standing.
+    /// Takes in that the first in line was granted the name for `ttl`, having asked with this place in the store's queue.
     pub(super) fn granted(
         &mut self,
         key: &Key,
         ticket: Ticket,
-        standing: Option<Standing>,
+        queued: Option<Queued>,
         ttl: Duration,
         now: Instant,
     ) -> Wake {
-        let is_standing = standing.is_some_and(|standing| standing.more > 0);
-        let pause = match standing {
+        let is_standing = queued.is_some_and(|queued| queued.more > 0);
+        let pause = match queued {
             None => self.pace(None).pause(Some(ttl), fastrand::u16(..)),
             Some(_) if is_standing => Pace::IN_LINE.pause(None, fastrand::u16(..)),
             // Who joined since does not stand in the store's line yet.

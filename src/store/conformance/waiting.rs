@@ -1,7 +1,7 @@
 //! Hints, and clients that wait in line. A store without the one or the other has nothing to check here.
 
 use super::{Bench, Check, LIMIT, LONG, SHORT};
-use crate::store::{Claim, Eviction, Holder, Notice, Notices, Outcome, Release, Standing, Topic};
+use crate::store::{Claim, Eviction, Holder, Notice, Notices, Outcome, Queued, Release, Topic};
 
 pub(super) const CHECKS: &[(&str, Check)] = checks![
     a_freed_name_is_hinted_to_those_who_follow_it,
@@ -76,7 +76,7 @@ async fn hint(notices: &dyn Notices, expected: Notice) {
 /// A claim of a client of its own that stands in line, with so many further waiters.
 fn in_line(bench: &Bench, more: u32) -> Claim {
     let mut claim = bench.claim("a", LONG);
-    claim.standing = Some(Standing::new(more));
+    claim.queued = Some(Queued::new(more));
     claim
 }
 
@@ -121,7 +121,7 @@ async fn nobody_overtakes_a_client_in_line(bench: &Bench) {
     for _ in 0..3 {
         let held = bench.held(&bench.claim("a", LONG)).await;
         let remaining = held.remaining.expect("an offer has an end");
-        assert!(remaining <= Standing::OFFER, "{remaining:?}");
+        assert!(remaining <= Queued::OFFER, "{remaining:?}");
         assert_eq!(held.ahead, None, "a try does not join the line");
         bench.held(&behind).await;
     }
@@ -153,7 +153,7 @@ async fn an_offer_is_shown_and_can_be_evicted(bench: &Bench) {
     let shown = bench.store.inspect(name, LIMIT).await.expect("answered");
     let shown = shown.expect("the name is taken");
     assert_eq!((shown.by, shown.token), (None, None), "by nobody yet");
-    assert!(shown.remaining.is_some_and(|left| left <= Standing::OFFER));
+    assert!(shown.remaining.is_some_and(|left| left <= Queued::OFFER));
     let listed = bench.store.list(name.as_str(), LIMIT).await;
     assert!(
         listed
@@ -174,7 +174,7 @@ async fn an_offer_that_lapses_goes_to_the_next_in_line(bench: &Bench) {
         return;
     };
     assert_eq!(bench.release(&first).await, Release::Released);
-    bench.pass(Standing::OFFER + SHORT).await;
+    bench.pass(Queued::OFFER + SHORT).await;
     bench.granted(&next).await;
     // It is out of the line: when it comes back it is the last one.
     assert_eq!(bench.held(&in_line(bench, 0)).await.ahead, Some(0));
@@ -207,7 +207,7 @@ async fn a_client_with_more_waiters_joins_the_line_again(bench: &Bench) {
     };
     assert_eq!(bench.release(&first).await, Release::Released);
     let mut one = one;
-    one.standing = Some(Standing::new(7));
+    one.queued = Some(Queued::new(7));
     bench.granted(&one).await;
     let second = again(&one);
     assert_eq!(bench.held(&second).await.ahead, Some(1));
@@ -234,7 +234,7 @@ async fn a_client_in_line_is_told_of_its_turn(bench: &Bench) {
     hint(&*notices, Notice::Turn(name.clone())).await;
     match next_hint(&*notices).await {
         // What is left of the offer, as far as the store knows.
-        Notice::Next(kept, left) => assert!(kept == *name && left <= Standing::OFFER, "{left:?}"),
+        Notice::Next(kept, left) => assert!(kept == *name && left <= Queued::OFFER, "{left:?}"),
         other => panic!("{other:?}"),
     }
     bench.granted(&one).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::holder::ClientId;
 
 use crate::clock::Instant;
-use crate::store::Standing;
+use crate::store::Queued;
 
 /// The line of one name.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Line {
         }
         match self.pass_on(now) {
             None => Verdict::Free,
-            told => Verdict::Offered(Standing::OFFER, told),
+            told => Verdict::Offered(Queued::OFFER, told),
         }
     }
 
@@ -77,7 +77,7 @@ impl Line {
         self.clients.pop_front();
         self.offer = Some(Offer {
             client: first,
-            ends_at: now.after(Standing::OFFER),
+            ends_at: now.after(Queued::OFFER),
         });
         let behind = self.head();
         Some(Told { first, behind })
@@ -86,7 +86,7 @@ impl Line {
     /// Puts a client at the end, unless it stands in line, and lets it count as alive. Answers how many live ones are
     /// before it.
     pub(super) fn join(&mut self, client: ClientId, now: Instant) -> usize {
-        let alive_until = now.after(Standing::PATIENCE);
+        let alive_until = now.after(Queued::PATIENCE);
         let place = self.place(client).unwrap_or_else(|| {
             self.clients.push_back(Waiting {
                 client,
@@ -192,7 +192,7 @@ mod tests {
             first: B,
             behind: None,
         };
-        assert_eq!(verdict, Verdict::Offered(Standing::OFFER, Some(told)));
+        assert_eq!(verdict, Verdict::Offered(Queued::OFFER, Some(told)));
     }
 
     #[test]

@@ -18,8 +18,8 @@ use crate::future::BoxFuture;
 
 use super::{
     Answer, Claim, Clock, Error, ErrorKind, Eviction, Facts, Grant, Hazard, Held, Holder, Info,
-    Lane, Member, MemberState, Name, Notice, Notices, Outcome, Release, Renewal, Renewed,
-    Standing as InLine, Store, Token, Topic,
+    Lane, Member, MemberState, Name, Notice, Notices, Outcome, Queued, Release, Renewal, Renewed,
+    Store, Token, Topic,
 };
 use crate::clock::{self, Instant, Monotonic};
 
@@ -48,11 +48,11 @@ struct Row {
     info: Arc<Info>,
     since: SystemTime,
     ends_at: Instant,
-    standing: Standing,
+    standing: RowState,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
+enum RowState {
     /// Exits: Evicted (by an operator), Kept (released with `keep_for`), gone (released, run out).
     Live,
     /// Renewal is refused as evicted. Exits: gone (released, run out).
@@ -98,7 +98,7 @@ impl Memory {
         let now = self.clock.now();
         let ends_at = now.after(claim.ttl);
         if let Some(row) = state.rows.get_mut(&claim.name) {
-            if row.holder != claim.holder || row.standing != Standing::Live {
+            if row.holder != claim.holder || row.standing != RowState::Live {
                 let held = row.held(&claim.name, now);
                 return Ok(state.refuse(claim, held, now));
             }
@@ -117,7 +117,7 @@ impl Memory {
             info: claim.info.clone(),
             since: clock::wall_clock(),
             ends_at,
-            standing: Standing::Live,
+            standing: RowState::Live,
         };
         state.rows.insert(claim.name.clone(), row);
         Ok(Answer::Granted(Grant::new(token)))
@@ -133,9 +133,9 @@ impl Memory {
         };
         match row.standing {
             _ if row.holder != renewal.holder => Outcome::Refused,
-            Standing::Kept => Outcome::Refused,
-            Standing::Evicted => Outcome::Evicted,
-            Standing::Live => {
+            RowState::Kept => Outcome::Refused,
+            RowState::Evicted => Outcome::Evicted,
+            RowState::Live => {
                 row.ends_at = self.clock.now().after(renewal.ttl);
                 Outcome::Renewed
             }
@@ -150,12 +150,12 @@ impl Memory {
     ) -> Result<Release, Error> {
         let mut state = self.state_for(name)?;
         let row = state.rows.get_mut(name).filter(|row| row.holder == holder);
-        let Some(row) = row.filter(|row| row.standing != Standing::Kept) else {
+        let Some(row) = row.filter(|row| row.standing != RowState::Kept) else {
             return Ok(Release::NotHeld);
         };
-        match keep_for.filter(|_| row.standing == Standing::Live) {
+        match keep_for.filter(|_| row.standing == RowState::Live) {
             Some(rest) => {
-                row.standing = Standing::Kept;
+                row.standing = RowState::Kept;
                 row.ends_at = self.clock.now().after(rest);
                 state.tell_of_keeping(name, rest);
             }
@@ -195,8 +195,8 @@ impl Memory {
                 was_taken
             }
             Eviction::Marked => match state.rows.get_mut(name) {
-                Some(row) if row.standing != Standing::Kept => {
-                    row.standing = Standing::Evicted;
+                Some(row) if row.standing != RowState::Kept => {
+                    row.standing = RowState::Evicted;
                     true
                 }
                 _ => false,
@@ -219,7 +219,7 @@ impl State {
 
     /// Who keeps this claim from a name that nobody holds: a client that stands before it in line.
     fn in_the_way(&mut self, claim: &Claim, now: Instant) -> Option<Held> {
-        let client = claim.standing.map(|_| claim.holder.client());
+        let client = claim.queued.map(|_| claim.holder.client());
         let line = self.lines.get_mut(&claim.name)?;
         let Verdict::Offered(remaining, told) = line.judge(client, now) else {
             return None;
@@ -232,7 +232,7 @@ impl State {
 
     /// Says no, and gives the claim its place in line if it wants one.
     fn refuse(&mut self, claim: &Claim, mut held: Held, now: Instant) -> Answer {
-        if claim.standing.is_some() {
+        if claim.queued.is_some() {
             let line = self.lines.entry(claim.name.clone()).or_default();
             held.ahead = Some(line.join(claim.holder.client(), now));
         }
@@ -241,13 +241,13 @@ impl State {
 
     /// A claim was granted: its client's place in line is used up, and it joins again if it has more waiters.
     fn seat(&mut self, claim: &Claim, now: Instant) {
-        let Some(standing) = claim.standing else {
+        let Some(queued) = claim.queued else {
             return;
         };
         let client = claim.holder.client();
         let line = self.lines.entry(claim.name.clone()).or_default();
         line.leave(client);
-        if standing.more > 0 {
+        if queued.more > 0 {
             line.join(client, now);
         }
         if line.is_empty() {
@@ -276,7 +276,7 @@ impl State {
         self.tell_all(&topic, &topic.first_hint());
         if let Some(behind) = behind {
             let topic = Topic::Turn(name.clone(), behind);
-            let next = Notice::Next(name.clone(), InLine::OFFER);
+            let next = Notice::Next(name.clone(), Queued::OFFER);
             self.tell_all(&topic, &next);
         }
     }

@@ -70,7 +70,7 @@ use self::lane::{Budget, Origin};
 use self::scripts::{SCRIPTS, Server};
 use super::{
     Answer, Claim, Clock, Error, Eviction, Facts, Hazard, Held, Holder, Lane, Member, Name,
-    Notices, Release, Renewal, Renewed, Standing, Store, Token,
+    Notices, Queued, Release, Renewal, Renewed, Store, Token,
 };
 use crate::clock::Boottime;
 
@@ -141,7 +141,7 @@ impl Redis {
 
     async fn try_acquire(&self, claim: &Claim, limit: Duration) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
-        let arguments = if claim.standing.is_some() { 10 } else { 5 };
+        let arguments = if claim.queued.is_some() { 10 } else { 5 };
         let mut call = SCRIPTS
             .acquire
             .call(4, arguments, 512 + 4 * Name::MAX_BYTES);
@@ -154,11 +154,11 @@ impl Redis {
             .arg(claim.floor.map_or(0, Token::get))
             .arg(info)
             .arg(millis(self.token_memory));
-        if let Some(standing) = claim.standing {
+        if let Some(queued) = claim.queued {
             call.arg(claim.holder.client().to_string())
-                .arg(millis(Standing::PATIENCE))
-                .arg(standing.more)
-                .arg(millis(Standing::OFFER))
+                .arg(millis(Queued::PATIENCE))
+                .arg(queued.more)
+                .arg(millis(Queued::OFFER))
                 .arg(PUBLISH);
         }
         let budget = Budget::new(limit);
@@ -189,7 +189,7 @@ impl Redis {
             .arg(holder.to_string())
             .arg(keep_for.map_or(0, millis))
             .arg(PUBLISH)
-            .arg(millis(Standing::OFFER));
+            .arg(millis(Queued::OFFER));
         let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
         reply::released(&reply.await?)
     }
@@ -209,7 +209,7 @@ impl Redis {
                 Eviction::Now => "now",
             })
             .arg(PUBLISH)
-            .arg(millis(Standing::OFFER));
+            .arg(millis(Queued::OFFER));
         let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
         reply::evicted(&reply.await?)
     }
@@ -226,7 +226,7 @@ impl Redis {
             .arg(self.keys.alive(name))
             .arg(client.to_string())
             .arg(PUBLISH)
-            .arg(millis(Standing::OFFER));
+            .arg(millis(Queued::OFFER));
         let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
         reply::left(&reply.await?)
     }

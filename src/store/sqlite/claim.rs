@@ -10,7 +10,7 @@ use super::line::{Line, stored_client};
 use super::row::{self, Fresh, Row, Standing, Verdict};
 use super::{room, tidy};
 use crate::clock::{self, Instant};
-use crate::store::{Answer, Claim, Grant, Held, Standing as InLine};
+use crate::store::{Answer, Claim, Grant, Held, Queued};
 use crate::token::Token;
 
 /// What a claim came to, apart from errors that must not undo the transaction.
@@ -128,7 +128,7 @@ fn first_before(line: &Line<'_>, claim: &Claim) -> Result<Option<String>, Failur
 /// A name that was free, and is kept for the first in line.
 fn offered(claim: &Claim) -> Held {
     let mut held = Held::new(claim.name.clone());
-    held.remaining = Some(InLine::OFFER);
+    held.remaining = Some(Queued::OFFER);
     held
 }
 
@@ -180,12 +180,12 @@ fn grant(
 
 /// A claim was granted: its client's place in line is used up, and it joins again if it has more waiters.
 fn seat(line: &Line<'_>, claim: &Claim) -> Result<(), Failure> {
-    let Some(standing) = claim.standing else {
+    let Some(queued) = claim.queued else {
         return Ok(());
     };
     let client = stored_client(claim.holder.client());
     line.leave(&client)?;
-    if standing.more > 0 {
+    if queued.more > 0 {
         line.join(&client)?;
     }
     Ok(())
@@ -193,7 +193,7 @@ fn seat(line: &Line<'_>, claim: &Claim) -> Result<(), Failure> {
 
 /// The client, as the file keeps it, of a claim that stands in line.
 fn client_in_line(claim: &Claim) -> Option<String> {
-    claim.standing.map(|_| stored_client(claim.holder.client()))
+    claim.queued.map(|_| stored_client(claim.holder.client()))
 }
 
 /// Mints from the one counter of the file, so that a machine whose clock starts at 1970 is safe too.

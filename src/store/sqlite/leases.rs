@@ -37,7 +37,7 @@ impl Leases {
     pub(super) fn acquire(&mut self, claim: &Claim, asker: Asker<'_>) -> Result<Answer, Failure> {
         // Those who wait only read, so they are not in the way of the holder's renewals. Who stands in line writes every
         // few seconds that it is alive.
-        if claim.standing.is_none()
+        if claim.queued.is_none()
             && let Some(held) = self
                 .file
                 .read(asker, |db| claim::held_by_other(db, &self.boot, claim))?

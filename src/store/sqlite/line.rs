@@ -14,7 +14,7 @@ use super::row::{self, Fresh, Standing, stored};
 use crate::clock::Instant;
 use crate::holder::ClientId;
 use crate::name::Name;
-use crate::store::Standing as InLine;
+use crate::store::Queued;
 
 /// The line of one name, within one transaction.
 pub(super) struct Line<'a> {
@@ -66,7 +66,7 @@ impl<'a> Line<'a> {
             self.name.as_str(),
             client,
             self.boot.id(),
-            stored(self.now.after(InLine::PATIENCE)),
+            stored(self.now.after(Queued::PATIENCE)),
         ];
         let place = stay.query_row(facts, |row| row.get(0)).optional()?;
         place.map(|place| self.before(place)).transpose()
@@ -83,7 +83,7 @@ impl<'a> Line<'a> {
             self.name.as_str(),
             client,
             self.boot.id(),
-            stored(self.now.after(InLine::PATIENCE)),
+            stored(self.now.after(Queued::PATIENCE)),
         ];
         self.before(join.query_row(facts, |row| row.get(0))?)
     }
@@ -120,7 +120,7 @@ impl<'a> Line<'a> {
             info: "{}",
             since_us: 0,
             standing: Standing::Offered,
-            ttl: InLine::OFFER,
+            ttl: Queued::OFFER,
         };
         row::put(self.db, self.boot, self.now, &fresh)
     }

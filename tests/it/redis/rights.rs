@@ -1,6 +1,6 @@
 //! The least rights that the wire's description asks for are enough, and are the least.
 
-use leasehold::store::{Answer, Claim, Eviction, Outcome, Release, Standing, Store, conformance};
+use leasehold::store::{Answer, Claim, Eviction, Outcome, Queued, Release, Store, conformance};
 
 use super::open;
 use crate::harness::asking::{LIMIT, LONG, claim, granted, held, released, renewed};
@@ -82,7 +82,7 @@ async fn in_line(all: &dyn Store, name: &str) -> [Claim; 3] {
     let [holder, mut next, mut last] = [(); 3].map(|()| claim(name, LONG));
     granted(all, &holder).await;
     for waiter in [&mut next, &mut last] {
-        waiter.standing = Some(Standing::new(1));
+        waiter.queued = Some(Queued::new(1));
         held(all, waiter).await;
     }
     [holder, next, last]
@@ -98,7 +98,7 @@ async fn attempt(step: &str, store: &dyn Store, all: &dyn Store, line: [Claim; 3
         "take" | "join" => {
             let of_nobody = format!("{step} nobody's");
             let mut comes = claim(if step == "take" { &of_nobody } else { step }, LONG);
-            comes.standing = Some(Standing::new(1));
+            comes.queued = Some(Queued::new(1));
             drop(store.acquire(&comes, LIMIT).await);
         }
         "free" => drop(store.release(name, holder.holder, None, LIMIT).await),
@@ -145,7 +145,7 @@ async fn does_everything(store: &dyn Store) -> bool {
 /// A client joins the line, is offered the name, and takes it.
 async fn does_the_line(store: &dyn Store) -> bool {
     let (holder, mut waiter) = (claim("c", LONG), claim("c", LONG));
-    waiter.standing = Some(Standing::new(1));
+    waiter.queued = Some(Queued::new(1));
     for claim in [&holder, &waiter] {
         if store.acquire(claim, LIMIT).await.is_err() {
             return false;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Lane, Outcome, Renewal, Standing, Store};
+use leasehold::store::{Lane, Outcome, Queued, Renewal, Store};
 
 use super::child::Child;
 use super::{LIMIT, LONG, claim, granted, held, integrity, name, open, pass, raw};
@@ -183,7 +183,7 @@ async fn what_was_given_up_while_the_file_was_busy_is_not_carried_out() {
     granted(&store, &ours).await;
     let renewal = [Renewal::new(ours.name.clone(), ours.holder, LONG * 2)];
     let mut in_line = claim("ours", LONG);
-    in_line.standing = Some(Standing::new(0));
+    in_line.queued = Some(Queued::new(0));
     let release = store.release(&ours.name, ours.holder, None, LIMIT);
     give_up(&store, &file, store.acquire(&free, LIMIT)).await;
     give_up(&store, &file, store.acquire(&in_line, LIMIT)).await;

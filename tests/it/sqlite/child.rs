@@ -11,7 +11,7 @@ use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Answer, Claim, Outcome, Release, Renewal, Standing, Store};
+use leasehold::store::{Answer, Claim, Outcome, Queued, Release, Renewal, Store};
 
 use super::{LIMIT, LONG, claim, held, open, pass};
 
@@ -189,7 +189,7 @@ async fn acquire(
 /// Has a client of its own stand in line.
 async fn stand(store: &Sqlite, claims: &mut HashMap<String, Claim>, name: &str) -> String {
     let mut claim = claim(name, LONG);
-    claim.standing = Some(Standing::new(0));
+    claim.queued = Some(Queued::new(0));
     let answer = stay(store, &claim).await;
     claims.insert(in_line(name), claim);
     answer

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{
-    Answer, Claim, Eviction, Held, Notice, Notices, Release, Standing, Store, Topic,
+    Answer, Claim, Eviction, Held, Notice, Notices, Queued, Release, Store, Topic,
 };
 use tempfile::TempDir;
 
@@ -21,7 +21,7 @@ async fn bench() -> (TempDir, Sqlite) {
 /// A claim of a client of its own that stands in line.
 fn in_line(text: &str) -> Claim {
     let mut claim = claim(text, LONG);
-    claim.standing = Some(Standing::new(0));
+    claim.queued = Some(Queued::new(0));
     claim
 }
 
@@ -55,7 +55,7 @@ async fn an_offer_is_shown_as_taken_by_nobody_and_an_operator_passes_it_on() {
     release(&store, &first).await;
     let shown = inspect(&store, "a").await.expect("it is kept for somebody");
     assert_eq!((shown.by, shown.token, shown.since), (None, None, None));
-    assert!(shown.remaining.expect("an end") <= Standing::OFFER);
+    assert!(shown.remaining.expect("an end") <= Queued::OFFER);
     let listed = store.list("", LIMIT).await.expect("answered");
     assert_eq!(listed.len(), 1);
     assert!(!evict(&store, Eviction::Marked).await);
@@ -74,7 +74,7 @@ async fn an_offer_that_nobody_accepts_runs_out_and_is_swept() {
     release(&store, &first).await;
     assert!(inspect(&store, "a").await.is_some());
     Monotonic
-        .sleep_until(Monotonic.now().after(Standing::OFFER))
+        .sleep_until(Monotonic.now().after(Queued::OFFER))
         .await;
     assert!(inspect(&store, "a").await.is_none());
     granted(&store, &claim("b", LONG)).await;
@@ -211,7 +211,7 @@ async fn who_comes_after_an_offer_is_told_what_is_left_of_it() {
     let notices = following(&store, &two).await;
     release(&store, &first).await;
     let early = hinted_as_next(&*notices).await;
-    assert!(early <= Standing::OFFER);
+    assert!(early <= Queued::OFFER);
     let began = Monotonic.now();
     let late = Duration::from_millis(500);
     Monotonic.sleep_until(began.after(late)).await;

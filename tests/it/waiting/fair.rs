@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
-use leasehold::store::Standing;
+use leasehold::store::Queued;
 use leasehold::{Attempt, Client, Lease, Order};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -43,7 +43,7 @@ async fn clients_are_served_in_the_order_in_which_they_joined() {
         lease.release().await;
         lease = soon(waiter).await.unwrap();
         let took = Monotonic.now().since(started);
-        assert!(took < Standing::OFFER, "nobody was passed over: {took:?}");
+        assert!(took < Queued::OFFER, "nobody was passed over: {took:?}");
     }
 }
 
@@ -120,7 +120,7 @@ async fn a_client_whose_last_waiter_goes_away_leaves_the_line() {
     lease.release().await;
     drop(soon(second).await.unwrap());
     let took = Monotonic.now().since(started);
-    assert!(took < Standing::OFFER, "{took:?}");
+    assert!(took < Queued::OFFER, "{took:?}");
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn a_shutdown_leaves_the_line() {
     lease.release().await;
     drop(soon(second).await.unwrap());
     let took = Monotonic.now().since(started);
-    assert!(took < Standing::OFFER, "{took:?}");
+    assert!(took < Queued::OFFER, "{took:?}");
 }
 
 #[tokio::test]
@@ -182,5 +182,5 @@ async fn a_wait_that_is_given_up_before_its_first_answer_leaves_the_line() {
     lease.release().await;
     drop(soon(waiting).await.unwrap());
     let took = Monotonic.now().since(started);
-    assert!(took < Standing::OFFER, "a ghost was offered it: {took:?}");
+    assert!(took < Queued::OFFER, "a ghost was offered it: {took:?}");
 }

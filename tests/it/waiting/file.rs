@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Instant, Monotonic};
-use leasehold::store::Standing;
+use leasehold::store::Queued;
 use leasehold::{Attempt, Client, Lease, Order};
 use rusqlite::Connection;
 use rusqlite::types::FromSql;
@@ -120,7 +120,7 @@ async fn processes_are_served_in_the_order_in_which_they_joined() {
         assert_eq!(child.answer(), "Released");
     }
     let took = now().since(freed);
-    assert!(took < Standing::OFFER, "nobody was passed over: {took:?}");
+    assert!(took < Queued::OFFER, "nobody was passed over: {took:?}");
     println!("six hand-offs between processes took {took:?}");
     assert_eq!((bench.count("line"), bench.count("lease")), (0, 0));
 }
@@ -138,8 +138,8 @@ async fn a_process_that_was_killed_in_line_costs_one_offer_at_its_turn() {
     lease.release().await;
     drop(soon(next).await.unwrap());
     let took = now().since(freed);
-    assert!(took >= Standing::OFFER, "{took:?}");
-    assert!(took < Standing::OFFER + Duration::from_secs(1), "{took:?}");
+    assert!(took >= Queued::OFFER, "{took:?}");
+    assert!(took < Queued::OFFER + Duration::from_secs(1), "{took:?}");
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn a_process_that_was_dead_for_longer_than_its_patience_costs_nothing() {
     lease.release().await;
     drop(soon(next).await.unwrap());
     let took = now().since(freed);
-    assert!(took < Standing::OFFER, "{took:?}");
+    assert!(took < Queued::OFFER, "{took:?}");
     assert_eq!(bench.count("line"), 0, "the dead are swept");
 }
 
@@ -267,7 +267,7 @@ async fn a_process_whose_wait_ends_leaves_the_line() {
     lease.release().await;
     token(next).await;
     let took = now().since(freed);
-    assert!(took < Standing::OFFER, "{took:?}");
+    assert!(took < Queued::OFFER, "{took:?}");
 }
 
 #[tokio::test]

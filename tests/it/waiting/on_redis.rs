@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deadpool_redis::redis;
 use leasehold::clock::{Boottime, Clock, Instant};
-use leasehold::store::Standing;
+use leasehold::store::Queued;
 use leasehold::{Client, Ending, Lease, Order, Outage};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -260,8 +260,8 @@ async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
     lease.release().await;
     let winner = tokio::select! { lease = next => lease, lease = other => lease };
     let took = now().since(freed);
-    assert!(took >= Standing::OFFER, "{took:?}");
-    assert!(took < Standing::OFFER + Duration::from_secs(1), "{took:?}");
+    assert!(took >= Queued::OFFER, "{took:?}");
+    assert!(took < Queued::OFFER + Duration::from_secs(1), "{took:?}");
     let calls = scripts(&server).await - before;
     assert!(calls < 12, "{calls} scripts while the dead was waited for");
     drop(winner.unwrap());

@@ -1,0 +1,192 @@
+//! What a client asks a store for, and what it is answered.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::holder::Holder;
+use crate::name::Name;
+use crate::token::Token;
+
+/// One request for a name.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Claim {
+    /// What is asked for.
+    pub name: Name,
+    /// Who asks.
+    pub holder: Holder,
+    /// How long the store is to keep it without a renewal.
+    pub ttl: Duration,
+    /// The token must be above this one.
+    pub floor: Option<Token>,
+    /// What others are told about the holder.
+    pub info: Arc<Info>,
+    /// The client's place in line, if it is to have one.
+    pub queued: Option<Queued>,
+}
+
+/// How a client stands in line for a name. It is the client that stands, not the waiter: so the line is as long as the
+/// clients that wait, and the death of one removes one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Queued {
+    /// How many waiters the client has beside the one that claims. With any, a grant puts the client at the end of the
+    /// line again.
+    pub more: u32,
+}
+
+impl Queued {
+    /// For how long a client counts as alive after its last claim.
+    pub const PATIENCE: Duration = Duration::from_secs(9);
+    /// For how long a freed name is kept for the first in line before it goes to the next.
+    pub const OFFER: Duration = Duration::from_secs(2);
+
+    /// The place of a client with so many further waiters.
+    pub const fn new(more: u32) -> Self {
+        Self { more }
+    }
+}
+
+impl Claim {
+    /// A claim without a floor.
+    pub fn new(name: Name, holder: Holder, ttl: Duration, info: Arc<Info>) -> Self {
+        Self {
+            name,
+            holder,
+            ttl,
+            floor: None,
+            info,
+            queued: None,
+        }
+    }
+
+    /// The same claim with a floor under its token.
+    #[must_use = "returns the claim with its floor"]
+    pub fn with_floor(mut self, floor: Option<Token>) -> Self {
+        self.floor = floor;
+        self
+    }
+}
+
+/// What a holder lets others know about itself. Stored as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Info {
+    /// Free text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The holder's machine.
+    #[serde(default)]
+    pub host: String,
+    /// The holder's process.
+    #[serde(default)]
+    pub pid: u32,
+}
+
+impl Info {
+    /// The longest label, in bytes.
+    pub const MAX_LABEL_BYTES: usize = 200;
+
+    /// This process, under a label.
+    ///
+    /// # Errors
+    /// `Invalid` for a label that is too long or has control characters.
+    pub fn here(label: Option<&str>) -> Result<Self, Error> {
+        if let Some(label) = label
+            && (label.len() > Self::MAX_LABEL_BYTES || label.chars().any(char::is_control))
+        {
+            let shown: String = label.chars().take(64).collect();
+            return Err(Error::invalid(format!(
+                "label {shown:?} refused: expected at most {} bytes without control characters",
+                Self::MAX_LABEL_BYTES
+            )));
+        }
+        Ok(Self {
+            label: label.map(Into::into),
+            host: rustix::system::uname().nodename().to_string_lossy().into(),
+            pid: std::process::id(),
+        })
+    }
+}
+
+/// The answer to a claim.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Answer {
+    /// Yes.
+    Granted(Grant),
+    /// Somebody else has it. Boxed, since most answers are grants.
+    Held(Box<Held>),
+}
+
+/// A store's yes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grant {
+    /// The fencing token.
+    pub token: Token,
+}
+
+impl Grant {
+    /// A grant with this token.
+    pub const fn new(token: Token) -> Self {
+        Self { token }
+    }
+}
+
+/// Who has a name. Everything but the name may be unknown: it was written by others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Held {
+    /// What is held.
+    pub name: Name,
+    /// By whom.
+    pub by: Option<Holder>,
+    /// Under which token.
+    pub token: Option<Token>,
+    /// What the holder says of itself.
+    pub info: Info,
+    /// Since when, by the store's wall clock.
+    pub since: Option<SystemTime>,
+    /// How long yet, unless it is renewed. `None` where it has no end that the store knows.
+    pub remaining: Option<Duration>,
+    /// How many clients are before the asking one, if that one stands in line.
+    pub ahead: Option<usize>,
+}
+
+impl Held {
+    /// Nothing known but that it is taken.
+    pub fn new(name: Name) -> Self {
+        Self {
+            name,
+            by: None,
+            token: None,
+            info: Info::default(),
+            since: None,
+            remaining: None,
+            ahead: None,
+        }
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "held by host={} pid={}", self.info.host, self.info.pid)?;
+        if let Some(label) = &self.info.label {
+            write!(f, " label={label:?}")?;
+        }
+        if let Some(token) = self.token {
+            write!(f, " token={token}")?;
+        }
+        match self.remaining {
+            Some(remaining) => write!(f, " remaining={remaining:.1?}"),
+            None => write!(f, " remaining=unknown"),
+        }
+    }
+}
+
+impl std::error::Error for Held {}
