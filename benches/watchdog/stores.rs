@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::{
-    Answer, Claim, Eviction, Facts, Grant, Hazard, Held, Lane, Member, Notices, Outcome, Release,
-    Renewal, Renewed, Store,
+    Answer, Ask, Claim, Eviction, Facts, Failed, Grant, Hazard, Held, Lane, Member, Notices,
+    Outcome, Release, Renewal, Renewed, Store,
 };
 
 use leasehold::{BoxFuture, ClientId, Error, Holder, Name, Token};
@@ -99,7 +99,12 @@ impl Store for Yes {
     fn location(&self) -> String {
         "nowhere".into()
     }
-    fn acquire<'a>(&'a self, _: &'a Claim, _: Duration) -> BoxFuture<'a, Result<Answer, Error>> {
+    fn acquire<'a>(
+        &'a self,
+        _: &'a Claim,
+        _: Ask,
+        _: Duration,
+    ) -> BoxFuture<'a, Result<Answer, Failed>> {
         let token = Token::new(1).expect("valid");
         Box::pin(async move { Ok(Answer::Granted(Grant::new(token))) })
     }

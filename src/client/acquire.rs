@@ -12,13 +12,13 @@ use crate::holder::Holder;
 use crate::lease::{Lease, Parts};
 use crate::name::Name;
 use crate::reason::Reason;
-use crate::store::{Answer, Claim, Grant, Held, Info, Queued, limit};
+use crate::store::{Answer, Ask, Claim, Failed, Grant, Held, Info, Queued, Sent, limit};
 use crate::telemetry;
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
 use crate::waiting::{Found, Order, Outage, Place, Turn};
 use crate::watchdog::Enrollment;
-use crate::watchdog::schedule::Limits;
+use crate::watchdog::schedule::{Departure, Limits};
 
 /// The least time for an answer, also where the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
@@ -42,6 +42,8 @@ pub(super) struct Call {
 struct Pending {
     enrollment: Enrollment,
     claim: Claim,
+    /// The floor of its first attempt: no grant of this claim can be below it unless the store forgot one.
+    first_floor: Option<Token>,
 }
 
 /// What one attempt brought.
@@ -50,6 +52,8 @@ enum Asked {
     Held(Box<Held>),
     /// Granted, but too late to be of use: to be asked anew, by another holder.
     Late,
+    /// Granted below a floor that rose while the claim was under way, and given back: to be asked anew, by another holder.
+    Outrun,
 }
 
 impl Call {
@@ -114,12 +118,17 @@ impl Call {
         let watchdog = self.client.watchdog().await?;
         let holder = Holder::draw(self.client.id)?;
         let enrollment = watchdog.enroll(self.name.clone(), holder, self.timing, self.limits)?;
-        let floor = self.floor.max(self.client.floor(&self.name));
         let (name, ttl, info) = (self.name.clone(), self.timing.ttl(), self.info.clone());
         Ok(Pending {
             enrollment,
-            claim: Claim::new(name, holder, ttl, info).with_floor(floor),
+            claim: Claim::new(name, holder, ttl, info),
+            first_floor: self.floor_now(),
         })
+    }
+
+    /// What the next token must be above, as far as this client knows by now.
+    fn floor_now(&self) -> Option<Token> {
+        self.floor.max(self.client.floor(&self.name))
     }
 
     pub(super) async fn try_once(&self, limit: Duration) -> Result<Attempt, Error> {
@@ -128,7 +137,7 @@ impl Call {
             match self.ask(&mut pending, None, limit).await? {
                 Asked::Granted(lease) => return Ok(Attempt::Acquired(lease)),
                 Asked::Held(held) => return Ok(Attempt::Held(held)),
-                Asked::Late => {}
+                Asked::Late | Asked::Outrun => {}
             }
         }
         Err(self.too_late())
@@ -156,8 +165,8 @@ impl Call {
                     place.granted(queued, self.timing.ttl());
                     return Ok(lease);
                 }
-                Ok(Asked::Late) if now < ends_at => continue,
-                Ok(Asked::Late) => return Err(self.too_late()),
+                Ok(Asked::Late | Asked::Outrun) if now < ends_at => continue,
+                Ok(Asked::Late | Asked::Outrun) => return Err(self.too_late()),
                 Ok(Asked::Held(held)) => (Found::Held(Arc::from(held)), None),
                 Err(error) if error.is_transient() => (Found::Failed(error.clone()), Some(error)),
                 Err(error) => return Err(error),
@@ -235,19 +244,21 @@ impl Call {
             *slot = Some(self.enroll().await?);
         }
         let pending = slot.as_mut().expect("it was enrolled above");
-        pending.claim.queued = queued;
+        let ask = Ask::default()
+            .with_floor(self.floor_now())
+            .with_queued(queued);
         let sending = pending.enrollment.send();
         let sent_at = sending.sent_at;
-        let answer = self.answer(&pending.claim, sent_at, limit).await;
-        let error = answer.as_ref().err();
-        if error.is_none_or(|error| !error.is_transient()) {
+        let answer = self.answer(&pending.claim, ask, sent_at, limit).await;
+        let is_open = matches!(&answer, Err(failed) if failed.sent == Sent::Perhaps);
+        if !is_open {
             pending.enrollment.answered(sending);
         }
         match answer? {
             Answer::Held(held) => Ok(Asked::Held(held)),
             Answer::Granted(grant) => {
                 let pending = slot.take().expect("it was asked for");
-                self.granted(pending, grant, sent_at)
+                self.granted(pending, grant, sent_at).await
             }
         }
     }
@@ -256,49 +267,81 @@ impl Call {
     async fn answer(
         &self,
         claim: &Claim,
+        ask: Ask,
         sent_at: Instant,
         limit: Duration,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer, Failed> {
         let given_up = self.clock.nap_until(sent_at.after(limit::at_most(limit)));
-        let answer = self.client.store.acquire(claim, limit);
+        let answer = self.client.store.acquire(claim, ask, limit);
         limit::within(given_up, answer).await.unwrap_or_else(|| {
             let message = format!(
                 "acquire failed: the store gave no answer in time name={}",
                 self.name
             );
-            Err(Error::new(ErrorKind::TimedOut, message))
+            Err(Failed::perhaps(Error::new(ErrorKind::TimedOut, message)))
         })
     }
 
-    /// Makes a lease of a grant, if it came in time and its token did not fall.
-    fn granted(&self, pending: Pending, grant: Grant, sent_at: Instant) -> Result<Asked, Error> {
-        let Pending { enrollment, claim } = pending;
-        let held = enrollment.hold(self.timing.term(sent_at));
-        if let Some(floor) = claim.floor.filter(|floor| grant.token <= *floor) {
-            telemetry::token_fell(self.name.as_str(), grant.token.get(), floor.get());
-            return Err(Error::new(
-                ErrorKind::Misconfigured,
-                format!(
-                    "acquire refused: the token fell, so the store forgot a grant name={} token={} seen={floor}",
-                    self.name, grant.token
-                ),
-            ));
-        }
-        self.client.raise_floor(&self.name, grant.token);
-        match held {
+    /// Makes a lease of a grant, if it came in time and is above everything that this client has seen by now.
+    async fn granted(
+        &self,
+        pending: Pending,
+        grant: Grant,
+        sent_at: Instant,
+    ) -> Result<Asked, Error> {
+        match pending.enrollment.hold(self.timing.term(sent_at)) {
             Ok(()) => {}
             Err(Reason::Late) => return Ok(Asked::Late),
             Err(_) => return Err(Error::shut_down()),
         }
+        if self.floor_now().is_some_and(|floor| grant.token <= floor) {
+            if let Some(floor) = pending.first_floor.filter(|floor| grant.token <= *floor) {
+                return Err(self.token_fell(grant.token, floor));
+            }
+            self.give_back(pending).await;
+            return Ok(Asked::Outrun);
+        }
+        self.client.raise_floor(&self.name, grant.token);
         Ok(Asked::Granted(Lease::new(Parts {
-            enrollment,
+            enrollment: pending.enrollment,
             store: self.client.store.clone(),
             name: self.name.clone(),
-            holder: claim.holder,
+            holder: pending.claim.holder,
             token: grant.token,
             timing: self.timing,
             held_since: sent_at,
             floors: self.client.floors.clone(),
         })))
+    }
+
+    /// Releases a grant that is of no use, so that the claim after it does not find the name taken by us.
+    async fn give_back(&self, pending: Pending) {
+        let mut enrollment = pending.enrollment;
+        let Some(withdrawal) = enrollment.withdraw(None) else {
+            return;
+        };
+        let Departure {
+            name,
+            holder,
+            limit,
+            ..
+        } = withdrawal.departure();
+        let given_up = self
+            .clock
+            .nap_until(self.clock.now().after(limit::at_most(*limit)));
+        let release = self.client.store.release(name, *holder, None, *limit);
+        let answer = limit::within(given_up, release).await;
+        withdrawal.settle(matches!(answer, Some(Ok(_))));
+    }
+
+    fn token_fell(&self, token: Token, seen: Token) -> Error {
+        telemetry::token_fell(self.name.as_str(), token.get(), seen.get());
+        Error::new(
+            ErrorKind::Misconfigured,
+            format!(
+                "acquire refused: the token fell, so the store forgot a grant name={} token={token} seen={seen}",
+                self.name
+            ),
+        )
     }
 }

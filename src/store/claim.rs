@@ -21,12 +21,34 @@ pub struct Claim {
     pub holder: Holder,
     /// How long the store is to keep it without a renewal.
     pub ttl: Duration,
-    /// The token must be above this one.
-    pub floor: Option<Token>,
     /// What others are told about the holder.
     pub info: Arc<Info>,
-    /// The client's place in line, if it is to have one.
+}
+
+/// What one attempt of a claim carries beside the claim: the facts that change while a claim is sent again and again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ask {
+    /// A new grant's token must be above this one.
+    pub floor: Option<Token>,
+    /// The client's place in the queue, if it is to have one.
     pub queued: Option<Queued>,
+}
+
+impl Ask {
+    /// The same attempt with a floor under its token.
+    #[must_use = "returns the attempt with its floor"]
+    pub const fn with_floor(mut self, floor: Option<Token>) -> Self {
+        self.floor = floor;
+        self
+    }
+
+    /// The same attempt with a place in the queue.
+    #[must_use = "returns the attempt with its place"]
+    pub const fn with_queued(mut self, queued: Option<Queued>) -> Self {
+        self.queued = queued;
+        self
+    }
 }
 
 /// How a client stands in line for a name. It is the client that stands, not the waiter: so the line is as long as the
@@ -52,23 +74,14 @@ impl Queued {
 }
 
 impl Claim {
-    /// A claim without a floor.
-    pub fn new(name: Name, holder: Holder, ttl: Duration, info: Arc<Info>) -> Self {
+    /// This holder's request for this name.
+    pub const fn new(name: Name, holder: Holder, ttl: Duration, info: Arc<Info>) -> Self {
         Self {
             name,
             holder,
             ttl,
-            floor: None,
             info,
-            queued: None,
         }
-    }
-
-    /// The same claim with a floor under its token.
-    #[must_use = "returns the claim with its floor"]
-    pub fn with_floor(mut self, floor: Option<Token>) -> Self {
-        self.floor = floor;
-        self
     }
 }
 
@@ -135,6 +148,57 @@ impl Grant {
     /// A grant with this token.
     pub const fn new(token: Token) -> Self {
         Self { token }
+    }
+}
+
+/// Why an attempt brought no answer, and whether it may have been carried out all the same.
+///
+/// The two are independent: the kind of the error tells the caller what to do, `sent` tells the client whether something
+/// of the attempt can be in the store.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Failed {
+    /// What the caller is told.
+    pub error: Error,
+    /// What became of the request.
+    pub sent: Sent,
+}
+
+/// How far a request that failed came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// It never left: no connection was made, or the store is closed. Nothing was changed.
+    Never,
+    /// It may have been carried out, now or later: the outcome is unknown. The claim is *doubtful*, and the client
+    /// releases it until nothing of it can be left.
+    Perhaps,
+    /// It was answered, and the answer proves that nothing was changed.
+    Answered,
+}
+
+impl Failed {
+    /// A request that never left.
+    pub const fn never(error: Error) -> Self {
+        let sent = Sent::Never;
+        Self { error, sent }
+    }
+
+    /// A request that may have been carried out. In doubt, this is the one to choose.
+    pub const fn perhaps(error: Error) -> Self {
+        let sent = Sent::Perhaps;
+        Self { error, sent }
+    }
+
+    /// A request that was refused, and changed nothing.
+    pub const fn answered(error: Error) -> Self {
+        let sent = Sent::Answered;
+        Self { error, sent }
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        failed.error
     }
 }
 

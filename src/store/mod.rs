@@ -6,9 +6,11 @@
 //!
 //! # Guarantees
 //! 1. At most one holder has a name at any moment of the store's own clock.
-//! 2. Every grant of a name carries a token above every earlier grant's of that name, and above the claim's floor.
-//! 3. Asked again by its holder, `acquire` **sets the full ttl again** and answers the token kept in the lease. So a
-//!    repeated request is harmless, and each reply belongs to the moment at which its own attempt was sent.
+//! 2. A new grant's token is above that of every grant of the name that was told before this claim was sent, and above the
+//!    floor of the attempt that brought it.
+//! 3. Asked again by its holder, `acquire` **sets the full ttl again** and answers the token kept in the lease, whatever the
+//!    floor of this attempt. So a repeated request is idempotent, and each reply belongs to the moment at which its own
+//!    attempt was sent.
 //! 4. `renew` compares and extends, it never creates. One bad lease does not spoil its batch.
 //! 5. `release` frees only what this holder holds; repeated, it is harmless.
 //! 6. Whatever is granted runs out by itself, at most one ttl after the store last heard of it.
@@ -24,8 +26,10 @@
 //! mints the next token is not behind the clock that minted the last one by more than the time between the two grants.
 //!
 //! # Errors
-//! `Unavailable` and `TimedOut` leave open whether the request was carried out; so the caller treats the claim as
-//! *doubtful*. After `Invalid`, `Denied`, `Misconfigured` and `Closed` nothing was changed. Held by another is a value.
+//! The kind of an error tells the caller what to do; it does not tell whether the request was carried out. For `acquire`
+//! that is told by [`Sent`], in doubt by [`Sent::Perhaps`]: then the claim is *doubtful*, whatever the kind. An answer that
+//! cannot be read, a protocol error and a permission that is missing in the middle of a script are doubtful too. For the
+//! other calls every error leaves it open. Held by another is a value, not an error.
 //!
 //! # Cancel safety
 //! A future that is dropped may or may not have been carried out, as with a lost reply. Repeat it or release it.
@@ -58,7 +62,7 @@ pub use crate::holder::Holder;
 pub use crate::name::Name;
 pub use crate::token::Token;
 
-pub use self::claim::{Answer, Claim, Grant, Held, Info, Queued};
+pub use self::claim::{Answer, Ask, Claim, Failed, Grant, Held, Info, Queued, Sent};
 pub use self::facts::{Facts, Lane, Member, MemberState};
 pub use self::notice::{Notice, Notices, Topic};
 pub use self::url::open;
@@ -82,12 +86,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// open: the watchdog asks when a lease is enrolled and again after each batch.
     fn shard(&self, name: &Name) -> u32;
 
-    /// Takes the name, or says who has it.
+    /// Takes the name, or says who has it. One attempt of a claim; each attempt of it carries an [`Ask`] of its own.
     fn acquire<'a>(
         &'a self,
         claim: &'a Claim,
+        ask: Ask,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Error>>;
+    ) -> BoxFuture<'a, Result<Answer, Failed>>;
 
     /// Extends each lease to its full ttl from now, if its holder still has it. Answers in the order of the batch, one
     /// outcome each, whatever happens.

@@ -6,7 +6,7 @@ use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
 use leasehold::store::{Lane, Store, conformance};
 
-use crate::harness::asking::{LIMIT, LONG, claim, granted};
+use crate::harness::asking::{LIMIT, LONG, asked, claim, granted};
 use crate::harness::tls::{TlsServer, make_certificate};
 
 #[tokio::test]
@@ -20,7 +20,7 @@ async fn a_server_behind_tls_keeps_the_contract() {
 async fn a_certificate_that_nobody_vouches_for_is_refused() {
     let server = TlsServer::start().await;
     let store = Redis::open(&server.url()).expect("a URL in order");
-    let refused = store.acquire(&claim("a", LONG), LIMIT).await;
+    let refused = asked(&store, &claim("a", LONG), LIMIT).await;
     let error = refused.expect_err("the web's roots do not know it");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     let source = std::error::Error::source(&error).expect("a source");
@@ -42,7 +42,7 @@ async fn a_server_that_asks_for_a_certificate_is_shown_it_on_every_connection() 
     let notices = store.notices().await.expect("a subscription");
     assert!(notices.is_some());
     let nameless = Redis::open(&server.trusting_url()).expect("a URL in order");
-    let refused = nameless.acquire(&claim("a", LONG), LIMIT).await;
+    let refused = asked(&nameless, &claim("a", LONG), LIMIT).await;
     refused.expect_err("it shows no certificate");
 }
 
@@ -53,7 +53,7 @@ async fn certificate_files_that_are_replaced_are_read_by_the_next_connection() {
     // Of nobody that the server knows.
     make_certificate(folder.path());
     let store = Redis::open(&server.url_showing(folder.path())).expect("a URL in order");
-    let refused = store.acquire(&claim("a", LONG), LIMIT).await;
+    let refused = asked(&store, &claim("a", LONG), LIMIT).await;
     refused.expect_err("the server does not know it");
     server.hand_out(folder.path());
     granted(&store, &claim("a", LONG)).await;

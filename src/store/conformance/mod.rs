@@ -3,17 +3,18 @@
 //! The checks run against the real thing in real time, with ttls of a fraction of a second, under names that no other
 //! run uses. Each panics with its own name and what it saw.
 
+mod bench;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
+use self::bench::{Asking, Bench};
 use super::{
-    Answer, Claim, Error, ErrorKind, Eviction, Grant, Held, Holder, Info, Lane, Name, Outcome,
-    Release, Renewal, Store, Token,
+    Answer, ErrorKind, Eviction, Failed, Lane, Name, Outcome, Release, Renewal, Sent, Store, Token,
 };
 use crate::future::BoxFuture;
-use crate::holder::ClientId;
 
 /// Long enough that no busy machine lets it run out within a check.
 const LONG: Duration = Duration::from_secs(20);
@@ -44,6 +45,7 @@ const CHECKS: &[(&str, Check)] = checks![
     a_token_is_above_the_floor,
     a_floor_far_ahead_is_refused_and_nothing_is_left,
     asked_again_the_holder_gets_its_token_and_a_full_ttl,
+    a_floor_that_rises_does_not_keep_the_holder_from_its_lease,
     a_renewal_extends,
     a_renewal_never_creates,
     a_renewal_of_another_holder_is_refused,
@@ -83,66 +85,6 @@ pub async fn check(store: Arc<dyn Store>) {
         if let Err(broken) = outcome {
             panic!("store {} breaks `{name}`: {broken}", store.location());
         }
-    }
-}
-
-/// A store, and the names that belong to one check.
-struct Bench {
-    store: Arc<dyn Store>,
-    prefix: String,
-}
-
-impl Bench {
-    fn name(&self, rest: &str) -> Name {
-        Name::new(format!("{}/{rest}", self.prefix)).expect("a valid name")
-    }
-
-    fn claim(&self, rest: &str, ttl: Duration) -> Claim {
-        let holder = Holder::draw(ClientId::draw()).expect("random bits");
-        let info = Info::here(Some("conformance \"é\"")).expect("a valid label");
-        Claim::new(self.name(rest), holder, ttl, Arc::new(info))
-    }
-
-    async fn ask(&self, claim: &Claim) -> Answer {
-        let answer = self.store.acquire(claim, LIMIT).await;
-        answer.expect("the store answers a claim")
-    }
-
-    async fn granted(&self, claim: &Claim) -> Token {
-        match self.ask(claim).await {
-            Answer::Granted(Grant { token }) => token,
-            Answer::Held(held) => panic!("expected a grant of {}, got {held}", claim.name),
-        }
-    }
-
-    async fn held(&self, claim: &Claim) -> Held {
-        match self.ask(claim).await {
-            Answer::Held(held) => *held,
-            Answer::Granted(grant) => panic!("expected held, got {grant:?} of {}", claim.name),
-        }
-    }
-
-    async fn renew(&self, claims: &[&Claim]) -> Vec<Outcome> {
-        let renewals: Vec<_> = claims
-            .iter()
-            .map(|claim| Renewal::new(claim.name.clone(), claim.holder, claim.ttl))
-            .collect();
-        self.store.renew(&renewals, LIMIT).await.outcomes
-    }
-
-    async fn release(&self, claim: &Claim) -> Release {
-        let released = self.store.release(&claim.name, claim.holder, None, LIMIT);
-        released.await.expect("the store answers a release")
-    }
-
-    async fn inspect(&self, name: &Name) -> Option<Held> {
-        let held = self.store.inspect(name, LIMIT).await;
-        held.expect("the store answers a look")
-    }
-
-    async fn pass(&self, time: Duration) {
-        let clock = self.store.clock();
-        clock.sleep_until(clock.now().after(time)).await;
     }
 }
 
@@ -193,7 +135,7 @@ async fn a_token_is_above_the_floor(bench: &Bench) {
     let token = bench.granted(&first).await;
     bench.release(&first).await;
     let floor = Token::new(token.get() + 3_600_000_000).expect("an hour ahead");
-    let second = bench.claim("a", LONG).with_floor(Some(floor));
+    let second = bench.claim("a", LONG).with_floor(floor);
     let lifted = bench.granted(&second).await;
     assert!(lifted > floor);
     bench.release(&second).await;
@@ -201,10 +143,11 @@ async fn a_token_is_above_the_floor(bench: &Bench) {
 }
 
 async fn a_floor_far_ahead_is_refused_and_nothing_is_left(bench: &Bench) {
-    let claim = bench.claim("a", LONG).with_floor(Some(Token::MAX));
-    let error = bench.store.acquire(&claim, LIMIT).await;
-    let error = error.expect_err("a floor at the top is refused");
+    let claim = bench.claim("a", LONG).with_floor(Token::MAX);
+    let error = bench.store.acquire(&claim, claim.ask, LIMIT).await;
+    let Failed { error, sent } = error.expect_err("a floor at the top is refused");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+    assert_eq!(sent, Sent::Answered, "{error:?}");
     assert_eq!(bench.inspect(&claim.name).await, None);
     bench.granted(&bench.claim("a", LONG)).await;
 }
@@ -217,6 +160,13 @@ async fn asked_again_the_holder_gets_its_token_and_a_full_ttl(bench: &Bench) {
     bench.pass(SHORT + SHORT / 2).await;
     // Past the first term, within the second.
     bench.held(&bench.claim("a", SHORT)).await;
+}
+
+async fn a_floor_that_rises_does_not_keep_the_holder_from_its_lease(bench: &Bench) {
+    let claim = bench.claim("a", LONG);
+    let token = bench.granted(&claim).await;
+    let floor = Token::new(token.get() + 3_600_000_000).expect("an hour ahead");
+    assert_eq!(bench.granted(&claim.with_floor(floor)).await, token);
 }
 
 async fn a_renewal_extends(bench: &Bench) {
@@ -430,9 +380,9 @@ async fn contended_grants_are_exclusive(bench: &Bench) {
     let mut answers = tokio::task::JoinSet::new();
     for claim in claims {
         let store = bench.store.clone();
-        answers.spawn(async move { store.acquire(&claim, LIMIT).await });
+        answers.spawn(async move { store.acquire(&claim, claim.ask, LIMIT).await });
     }
-    let answers: Vec<Result<Answer, Error>> = answers.join_all().await;
+    let answers: Vec<Result<Answer, Failed>> = answers.join_all().await;
     let grants = answers
         .iter()
         .filter(|answer| matches!(answer, Ok(Answer::Granted(_))))
@@ -443,6 +393,8 @@ async fn contended_grants_are_exclusive(bench: &Bench) {
 
 async fn a_closed_store_says_so(bench: &Bench) {
     bench.store.close().await;
-    let error = bench.store.acquire(&bench.claim("a", LONG), LIMIT).await;
-    assert_eq!(error.expect_err("closed").kind(), ErrorKind::Closed);
+    let claim = bench.claim("a", LONG);
+    let answer = bench.store.acquire(&claim, claim.ask, LIMIT).await;
+    let Failed { error, sent } = answer.expect_err("closed");
+    assert_eq!((error.kind(), sent), (ErrorKind::Closed, Sent::Never));
 }

@@ -1,6 +1,6 @@
 //! Hints, and clients that wait in line. A store without the one or the other has nothing to check here.
 
-use super::{Bench, Check, LIMIT, LONG, SHORT};
+use super::{Asking, Bench, Check, LIMIT, LONG, SHORT};
 use crate::store::{Claim, Eviction, Holder, Notice, Notices, Outcome, Queued, Release, Topic};
 
 pub(super) const CHECKS: &[(&str, Check)] = checks![
@@ -74,23 +74,27 @@ async fn hint(notices: &dyn Notices, expected: Notice) {
 }
 
 /// A claim of a client of its own that stands in line, with so many further waiters.
-fn in_line(bench: &Bench, more: u32) -> Claim {
+fn in_line(bench: &Bench, more: u32) -> Asking {
     let mut claim = bench.claim("a", LONG);
-    claim.queued = Some(Queued::new(more));
+    claim.ask.queued = Some(Queued::new(more));
     claim
 }
 
 /// Another claim of the same client.
-fn again(claim: &Claim) -> Claim {
+fn again(claim: &Asking) -> Asking {
     let holder = Holder::draw(claim.holder.client()).expect("random bits");
-    Claim {
-        holder,
-        ..claim.clone()
+    let claim = claim.clone();
+    Asking {
+        claim: Claim {
+            holder,
+            ..claim.claim
+        },
+        ..claim
     }
 }
 
 /// A holder of the name and so many clients in line for it. `None`: this store has no lines.
-async fn line<const N: usize>(bench: &Bench) -> Option<(Claim, [Claim; N])> {
+async fn line<const N: usize>(bench: &Bench) -> Option<(Asking, [Asking; N])> {
     let first = bench.claim("a", LONG);
     bench.granted(&first).await;
     let line = std::array::from_fn(|_| in_line(bench, 0));
@@ -185,7 +189,7 @@ async fn who_leaves_the_line_passes_its_turn_on(bench: &Bench) {
     let Some((first, [one, two, three])) = line(bench).await else {
         return;
     };
-    let leave = async |claim: &Claim| {
+    let leave = async |claim: &Asking| {
         let client = claim.holder.client();
         let left = bench.store.leave(&claim.name, client, LIMIT).await;
         left.expect("answered");
@@ -207,7 +211,7 @@ async fn a_client_with_more_waiters_joins_the_line_again(bench: &Bench) {
     };
     assert_eq!(bench.release(&first).await, Release::Released);
     let mut one = one;
-    one.queued = Some(Queued::new(7));
+    one.ask.queued = Some(Queued::new(7));
     bench.granted(&one).await;
     let second = again(&one);
     assert_eq!(bench.held(&second).await.ahead, Some(1));

@@ -17,9 +17,9 @@ use self::line::{Line, Told, Verdict};
 use crate::future::BoxFuture;
 
 use super::{
-    Answer, Claim, Clock, Error, ErrorKind, Eviction, Facts, Grant, Hazard, Held, Holder, Info,
-    Lane, Member, MemberState, Name, Notice, Notices, Outcome, Queued, Release, Renewal, Renewed,
-    Store, Token, Topic,
+    Answer, Ask, Claim, Clock, Error, ErrorKind, Eviction, Facts, Failed, Grant, Hazard, Held,
+    Holder, Info, Lane, Member, MemberState, Name, Notice, Notices, Outcome, Queued, Release,
+    Renewal, Renewed, Store, Token, Topic,
 };
 use crate::clock::{self, Instant, Monotonic};
 
@@ -93,24 +93,25 @@ impl Memory {
         Ok(state)
     }
 
-    fn acquire_now(&self, claim: &Claim) -> Result<Answer, Error> {
-        let mut state = self.state_for(&claim.name)?;
+    fn acquire_now(&self, claim: &Claim, ask: Ask) -> Result<Answer, Failed> {
+        let mut state = self.state_for(&claim.name).map_err(Failed::never)?;
         let now = self.clock.now();
         let ends_at = now.after(claim.ttl);
         if let Some(row) = state.rows.get_mut(&claim.name) {
             if row.holder != claim.holder || row.standing != RowState::Live {
                 let held = row.held(&claim.name, now);
-                return Ok(state.refuse(claim, held, now));
+                return Ok(state.refuse(claim, ask, held, now));
             }
             row.ends_at = ends_at;
             return Ok(Answer::Granted(Grant::new(row.token)));
         }
-        if let Some(held) = state.in_the_way(claim, now) {
-            return Ok(state.refuse(claim, held, now));
+        if let Some(held) = state.in_the_way(claim, ask, now) {
+            return Ok(state.refuse(claim, ask, held, now));
         }
-        let token = Token::mint(state.last, claim.floor, clock::wall_clock_us())?;
+        let token =
+            Token::mint(state.last, ask.floor, clock::wall_clock_us()).map_err(Failed::answered)?;
         state.last = Some(token);
-        state.seat(claim, now);
+        state.seat(claim, ask, now);
         let row = Row {
             holder: claim.holder,
             token,
@@ -218,8 +219,8 @@ impl State {
     }
 
     /// Who keeps this claim from a name that nobody holds: a client that stands before it in line.
-    fn in_the_way(&mut self, claim: &Claim, now: Instant) -> Option<Held> {
-        let client = claim.queued.map(|_| claim.holder.client());
+    fn in_the_way(&mut self, claim: &Claim, ask: Ask, now: Instant) -> Option<Held> {
+        let client = ask.queued.map(|_| claim.holder.client());
         let line = self.lines.get_mut(&claim.name)?;
         let Verdict::Offered(remaining, told) = line.judge(client, now) else {
             return None;
@@ -231,8 +232,8 @@ impl State {
     }
 
     /// Says no, and gives the claim its place in line if it wants one.
-    fn refuse(&mut self, claim: &Claim, mut held: Held, now: Instant) -> Answer {
-        if claim.queued.is_some() {
+    fn refuse(&mut self, claim: &Claim, ask: Ask, mut held: Held, now: Instant) -> Answer {
+        if ask.queued.is_some() {
             let line = self.lines.entry(claim.name.clone()).or_default();
             held.ahead = Some(line.join(claim.holder.client(), now));
         }
@@ -240,8 +241,8 @@ impl State {
     }
 
     /// A claim was granted: its client's place in line is used up, and it joins again if it has more waiters.
-    fn seat(&mut self, claim: &Claim, now: Instant) {
-        let Some(queued) = claim.queued else {
+    fn seat(&mut self, claim: &Claim, ask: Ask, now: Instant) {
+        let Some(queued) = ask.queued else {
             return;
         };
         let client = claim.holder.client();
@@ -353,9 +354,10 @@ impl Store for Memory {
     fn acquire<'a>(
         &'a self,
         claim: &'a Claim,
+        ask: Ask,
         _: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Error>> {
-        Box::pin(async move { self.acquire_now(claim) })
+    ) -> BoxFuture<'a, Result<Answer, Failed>> {
+        Box::pin(async move { self.acquire_now(claim, ask) })
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> BoxFuture<'a, Renewed> {

@@ -12,6 +12,7 @@ use deadpool_redis::redis::{self, RedisError, ServerError};
 
 use crate::error::{Error, ErrorKind};
 use crate::redis_codes::{self, Meaning};
+use crate::store::Sent;
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -25,6 +26,9 @@ pub(super) enum Failure {
     /// The connection was found closed before the request left.
     #[error("{0}")]
     Unsent(RedisError),
+    /// What had to come before the request failed, so the request never left: no connection was made.
+    #[error("{0}")]
+    NotReached(Box<Failure>),
     /// The connection could not be made, or broke. The request may have been carried out.
     #[error("{0}")]
     Broken(RedisError),
@@ -64,6 +68,7 @@ impl Failure {
     pub(super) fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
         let kind = self.kind();
         match self {
+            Self::NotReached(why) => why.during(operation, facts),
             Self::Argument {
                 argument,
                 value,
@@ -98,6 +103,22 @@ impl Failure {
 
     pub(super) fn no_thread(error: io::Error) -> Self {
         Self::NoThread(Arc::new(error))
+    }
+
+    /// Whether the request may have been carried out all the same. Only what proves the contrary says no.
+    pub(super) fn sent(&self) -> Sent {
+        match self {
+            Self::Closed | Self::Unsent(_) | Self::NotReached(_) => Sent::Never,
+            Self::Abandoned | Self::NoThread(_) | Self::Certificates(_) => Sent::Never,
+            Self::Argument { .. } | Self::Counter(_) | Self::Demoted { .. } => Sent::Answered,
+            failure if failure.is_no_script() || failure.is_of_replica() => Sent::Answered,
+            Self::Refused { .. } | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
+        }
+    }
+
+    /// The same failure of what came before a request.
+    pub(super) fn before_the_request(self) -> Self {
+        Self::NotReached(Box::new(self))
     }
 
     /// Whether the connection is of no more use.
@@ -139,6 +160,7 @@ impl Failure {
 
     pub(super) fn kind(&self) -> ErrorKind {
         match self {
+            Self::NotReached(why) => why.kind(),
             Self::Closed => ErrorKind::Closed,
             Self::Silent => ErrorKind::TimedOut,
             Self::Abandoned | Self::NoThread(_) | Self::Certificates(_) | Self::Demoted { .. } => {
@@ -263,6 +285,25 @@ mod tests {
         ] {
             assert_eq!(kind(code, ""), ErrorKind::Misconfigured, "{code}");
         }
+    }
+
+    #[test]
+    fn only_what_proves_that_nothing_was_done_closes_a_claim() {
+        let sent = |code: &str, text: &str| {
+            let (code, text) = (code.into(), text.into());
+            Failure::Refused { code, text }.sent()
+        };
+        for code in ["NOSCRIPT", "READONLY"] {
+            assert_eq!(sent(code, ""), Sent::Answered, "{code}");
+        }
+        let text = "Error running script (call to f_0): @user_script:1: -READONLY You can't write";
+        assert_eq!(sent("ERR", text), Sent::Answered);
+        for code in ["NOPERM", "OOM", "WRONGTYPE", "ERR", "LOADING"] {
+            assert_eq!(sent(code, ""), Sent::Perhaps, "{code}");
+        }
+        assert_eq!(Failure::Odd(String::new()).sent(), Sent::Perhaps);
+        assert_eq!(Failure::Silent.sent(), Sent::Perhaps);
+        assert_eq!(Failure::Silent.before_the_request().sent(), Sent::Never);
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl Lane {
         budget: Budget,
         replace_every: Duration,
     ) -> Result<Value, Failure> {
-        let mut link = self.link(budget).await?;
+        let mut link = self.link_for_request(budget).await?;
         let mut outcome = link.send(command, budget).await;
         let is_left = match &outcome {
             Err(Failure::Unsent(_)) => {
@@ -150,7 +150,7 @@ impl Lane {
             _ => false,
         };
         if is_left {
-            link = self.link(budget).await?;
+            link = self.link_for_request(budget).await?;
             outcome = link.send(command, budget).await;
         }
         match &outcome {
@@ -183,6 +183,11 @@ impl Lane {
 
     pub(super) fn is_closed(&self) -> bool {
         matches!(*self.state(), State::Closed)
+    }
+
+    async fn link_for_request(&self, budget: Budget) -> Result<Arc<Link>, Failure> {
+        let link = self.link(budget).await;
+        link.map_err(Failure::before_the_request)
     }
 
     async fn link(&self, budget: Budget) -> Result<Arc<Link>, Failure> {

@@ -69,8 +69,8 @@ use self::keys::Keys;
 use self::lane::{Budget, Origin};
 use self::scripts::{SCRIPTS, Server};
 use super::{
-    Answer, Claim, Clock, Error, Eviction, Facts, Hazard, Held, Holder, Lane, Member, Name,
-    Notices, Queued, Release, Renewal, Renewed, Store, Token,
+    Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
+    Name, Notices, Queued, Release, Renewal, Renewed, Store, Token,
 };
 use crate::clock::Boottime;
 
@@ -139,9 +139,14 @@ impl Redis {
         }
     }
 
-    async fn try_acquire(&self, claim: &Claim, limit: Duration) -> Result<Answer, Failure> {
+    async fn try_acquire(
+        &self,
+        claim: &Claim,
+        ask: Ask,
+        limit: Duration,
+    ) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
-        let arguments = if claim.queued.is_some() { 10 } else { 5 };
+        let arguments = if ask.queued.is_some() { 10 } else { 5 };
         let mut call = SCRIPTS
             .acquire
             .call(4, arguments, 512 + 4 * Name::MAX_BYTES);
@@ -151,10 +156,10 @@ impl Redis {
             .arg(self.keys.alive(&claim.name))
             .arg(claim.holder.to_string())
             .arg(millis(claim.ttl))
-            .arg(claim.floor.map_or(0, Token::get))
+            .arg(ask.floor.map_or(0, Token::get))
             .arg(info)
             .arg(millis(self.token_memory));
-        if let Some(queued) = claim.queued {
+        if let Some(queued) = ask.queued {
             call.arg(claim.holder.client().to_string())
                 .arg(millis(Queued::PATIENCE))
                 .arg(queued.more)
@@ -280,11 +285,15 @@ impl Store for Redis {
     fn acquire<'a>(
         &'a self,
         claim: &'a Claim,
+        ask: Ask,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Error>> {
+    ) -> BoxFuture<'a, Result<Answer, Failed>> {
         Box::pin(async move {
-            let answer = self.try_acquire(claim, limit).await;
-            answer.map_err(|failure| self.error(failure, "acquire", &claim.name))
+            let answer = self.try_acquire(claim, ask, limit).await;
+            answer.map_err(|failure| Failed {
+                sent: failure.sent(),
+                error: self.error(failure, "acquire", &claim.name),
+            })
         })
     }
 

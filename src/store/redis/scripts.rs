@@ -107,7 +107,8 @@ impl Server {
         if !outcome.as_ref().is_err_and(Failure::is_no_script) {
             return outcome;
         }
-        self.load(loads, budget, replace_every).await?;
+        let loaded = self.load(loads, budget, replace_every).await;
+        loaded.map_err(Failure::before_the_request)?;
         self.lane.request(call, budget, replace_every).await
     }
 

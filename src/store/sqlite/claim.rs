@@ -10,7 +10,7 @@ use super::line::{Line, stored_client};
 use super::row::{self, Fresh, Row, Standing, Verdict};
 use super::{room, tidy};
 use crate::clock::{self, Instant};
-use crate::store::{Answer, Claim, Grant, Held, Queued};
+use crate::store::{Answer, Ask, Claim, Grant, Held, Queued};
 use crate::token::Token;
 
 /// What a claim came to, apart from errors that must not undo the transaction.
@@ -27,12 +27,13 @@ pub(super) fn held_by_other(
     db: &Connection,
     boot: &Boot,
     claim: &Claim,
+    ask: Ask,
 ) -> Result<Option<Held>, Failure> {
     let Some(row) = Row::find(db, &claim.name)? else {
         return Ok(None);
     };
     match row.judge(boot, boot.now()) {
-        Verdict::Taken(remaining) if !is_for(&row, claim) => {
+        Verdict::Taken(remaining) if !is_for(&row, claim, ask) => {
             Ok(Some(row.held(claim.name.clone(), Some(remaining))))
         }
         _ => Ok(None),
@@ -44,19 +45,20 @@ pub(super) fn held_without_room(
     db: &Connection,
     boot: &Boot,
     claim: &Claim,
+    ask: Ask,
 ) -> Result<Option<Held>, Failure> {
     let now = boot.now();
     if Row::counting(db, boot, &claim.name, now)?.is_some() {
-        return held_by_other(db, boot, claim);
+        return held_by_other(db, boot, claim, ask);
     }
-    let first = first_before(&Line::new(db, boot, &claim.name, now), claim)?;
+    let first = first_before(&Line::new(db, boot, &claim.name, now), claim, ask)?;
     Ok(first.map(|_| offered(claim)))
 }
 
 /// Whether it is the claim's own lease, or kept for its client.
-fn is_for(row: &Row, claim: &Claim) -> bool {
+fn is_for(row: &Row, claim: &Claim, ask: Ask) -> bool {
     row.holder == claim.holder.to_string()
-        || client_in_line(claim).is_some_and(|client| row.is_offered_to(&client))
+        || client_in_line(claim, ask).is_some_and(|client| row.is_offered_to(&client))
 }
 
 /// Takes the name, or says who has it.
@@ -64,23 +66,24 @@ pub(super) fn take(
     db: &Connection,
     boot: &Boot,
     claim: &Claim,
+    ask: Ask,
     info: &str,
 ) -> Result<Claimed, Failure> {
     let now = boot.now();
     let Some(row) = Row::find(db, &claim.name)? else {
-        return take_free(db, boot, claim, info, now);
+        return take_free(db, boot, claim, ask, info, now);
     };
     let verdict = row.judge(boot, now);
     if verdict == Verdict::Void {
-        return take_free(db, boot, claim, info, now);
+        return take_free(db, boot, claim, ask, info, now);
     }
     if row.holder == claim.holder.to_string() && row.standing == Standing::Live {
         row::write_term(db, boot, &claim.name, now, claim.ttl, Standing::Live)?;
         let again = Grant::new(row.token()?);
         return Ok(Claimed::Answered(Answer::Granted(again)));
     }
-    if client_in_line(claim).is_some_and(|client| row.is_offered_to(&client)) {
-        return grant(db, boot, claim, info, now);
+    if client_in_line(claim, ask).is_some_and(|client| row.is_offered_to(&client)) {
+        return grant(db, boot, claim, ask, info, now);
     }
     let remaining = match verdict {
         Verdict::Void => Duration::ZERO,
@@ -94,7 +97,7 @@ pub(super) fn take(
         return Ok(Claimed::Shared(row.boot));
     }
     let held = row.held(claim.name.clone(), Some(remaining));
-    refuse(db, &Line::new(db, boot, &claim.name, now), claim, held)
+    refuse(db, &Line::new(db, boot, &claim.name, now), claim, ask, held)
 }
 
 /// Takes a name that nobody has, unless another client stands before this one in line: then it is offered to that one.
@@ -102,27 +105,28 @@ fn take_free(
     db: &Connection,
     boot: &Boot,
     claim: &Claim,
+    ask: Ask,
     info: &str,
     now: Instant,
 ) -> Result<Claimed, Failure> {
     let line = Line::new(db, boot, &claim.name, now);
-    let Some(first) = first_before(&line, claim)? else {
-        return grant(db, boot, claim, info, now);
+    let Some(first) = first_before(&line, claim, ask)? else {
+        return grant(db, boot, claim, ask, info, now);
     };
     if room::is_enough(db)? {
         line.offer(&first)?;
-        return refuse(db, &line, claim, offered(claim));
+        return refuse(db, &line, claim, ask, offered(claim));
     }
-    if let Some(client) = client_in_line(claim) {
+    if let Some(client) = client_in_line(claim, ask) {
         line.stay(&client)?;
     }
     Ok(Claimed::NoRoom)
 }
 
 /// The client that is first in line, unless it is the one that claims.
-fn first_before(line: &Line<'_>, claim: &Claim) -> Result<Option<String>, Failure> {
+fn first_before(line: &Line<'_>, claim: &Claim, ask: Ask) -> Result<Option<String>, Failure> {
     let first = line.first_live()?;
-    Ok(first.filter(|first| client_in_line(claim).as_ref() != Some(first)))
+    Ok(first.filter(|first| client_in_line(claim, ask).as_ref() != Some(first)))
 }
 
 /// A name that was free, and is kept for the first in line.
@@ -137,9 +141,10 @@ fn refuse(
     db: &Connection,
     line: &Line<'_>,
     claim: &Claim,
+    ask: Ask,
     mut held: Held,
 ) -> Result<Claimed, Failure> {
-    if let Some(client) = client_in_line(claim) {
+    if let Some(client) = client_in_line(claim, ask) {
         held.ahead = line.stay(&client)?;
         if held.ahead.is_none() {
             if !room::is_enough(db)? {
@@ -155,13 +160,14 @@ fn grant(
     db: &Connection,
     boot: &Boot,
     claim: &Claim,
+    ask: Ask,
     info: &str,
     now: Instant,
 ) -> Result<Claimed, Failure> {
     if !room::is_enough(db)? {
         return Ok(Claimed::NoRoom);
     }
-    let token = next_token(db, claim.floor)?;
+    let token = next_token(db, ask.floor)?;
     // In the place of an offer, too: one that outlived its acceptance would be accepted twice.
     let fresh = Fresh {
         name: &claim.name,
@@ -173,14 +179,14 @@ fn grant(
         ttl: claim.ttl,
     };
     row::put(db, boot, now, &fresh)?;
-    seat(&Line::new(db, boot, &claim.name, now), claim)?;
+    seat(&Line::new(db, boot, &claim.name, now), claim, ask)?;
     tidy::sweep(db, boot, now)?;
     Ok(Claimed::Answered(Answer::Granted(Grant::new(token))))
 }
 
 /// A claim was granted: its client's place in line is used up, and it joins again if it has more waiters.
-fn seat(line: &Line<'_>, claim: &Claim) -> Result<(), Failure> {
-    let Some(queued) = claim.queued else {
+fn seat(line: &Line<'_>, claim: &Claim, ask: Ask) -> Result<(), Failure> {
+    let Some(queued) = ask.queued else {
         return Ok(());
     };
     let client = stored_client(claim.holder.client());
@@ -192,8 +198,8 @@ fn seat(line: &Line<'_>, claim: &Claim) -> Result<(), Failure> {
 }
 
 /// The client, as the file keeps it, of a claim that stands in line.
-fn client_in_line(claim: &Claim) -> Option<String> {
-    claim.queued.map(|_| stored_client(claim.holder.client()))
+fn client_in_line(claim: &Claim, ask: Ask) -> Option<String> {
+    ask.queued.map(|_| stored_client(claim.holder.client()))
 }
 
 /// Mints from the one counter of the file, so that a machine whose clock starts at 1970 is safe too.

@@ -8,6 +8,7 @@ use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 
 use super::file::{APPLICATION_ID, SCHEMA_VERSION};
 use crate::error::{Error, ErrorKind};
+use crate::store::Sent;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
@@ -91,6 +92,17 @@ impl Failure {
         matches!(self, Self::Full)
             || self.code() == Some(ErrorCode::DiskFull)
             || extended == Some(SQLITE_IOERR_SHMSIZE)
+    }
+
+    /// Whether a request that failed so may have been carried out. A transaction that was refused, or that never got the
+    /// writer's place, changed nothing; what its thread did past the limit is not known.
+    pub(super) fn sent(&self) -> Sent {
+        match self {
+            Self::Closed => Sent::Never,
+            Self::Refused(_) | Self::Busy | Self::Shared { .. } => Sent::Answered,
+            failure if failure.is_busy() || failure.is_full() => Sent::Answered,
+            _ => Sent::Perhaps,
+        }
     }
 
     /// The public error of this operation on this file.

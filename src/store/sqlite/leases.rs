@@ -17,7 +17,7 @@ use super::{room, tidy};
 use crate::clock::Instant;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::store::{Answer, Claim, Eviction, Held, Notice, Outcome, Release, Renewal, Topic};
+use crate::store::{Answer, Ask, Claim, Eviction, Held, Notice, Outcome, Release, Renewal, Topic};
 
 /// The leases in one open file, for one thread.
 #[derive(Debug)]
@@ -34,32 +34,37 @@ impl Leases {
         Ok(Self { file, boot })
     }
 
-    pub(super) fn acquire(&mut self, claim: &Claim, asker: Asker<'_>) -> Result<Answer, Failure> {
+    pub(super) fn acquire(
+        &mut self,
+        claim: &Claim,
+        ask: Ask,
+        asker: Asker<'_>,
+    ) -> Result<Answer, Failure> {
         // Those who wait only read, so they are not in the way of the holder's renewals. Who stands in line writes every
         // few seconds that it is alive.
-        if claim.queued.is_none()
+        if ask.queued.is_none()
             && let Some(held) = self
                 .file
-                .read(asker, |db| claim::held_by_other(db, &self.boot, claim))?
+                .read(asker, |db| claim::held_by_other(db, &self.boot, claim, ask))?
         {
             return Ok(Answer::Held(Box::new(held)));
         }
-        let failure = match self.take(claim, asker) {
+        let failure = match self.take(claim, ask, asker) {
             Err(failure) if failure.is_full() => failure,
             answer => return answer,
         };
-        let held = self
-            .file
-            .read(asker, |db| claim::held_without_room(db, &self.boot, claim))?;
+        let held = self.file.read(asker, |db| {
+            claim::held_without_room(db, &self.boot, claim, ask)
+        })?;
         held.map_or(Err(failure), |held| Ok(Answer::Held(Box::new(held))))
     }
 
-    fn take(&mut self, claim: &Claim, asker: Asker<'_>) -> Result<Answer, Failure> {
+    fn take(&mut self, claim: &Claim, ask: Ask, asker: Asker<'_>) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and a number are JSON");
         while asker.waits() {
             let claimed = self
                 .file
-                .write_though_full(asker, |db| claim::take(db, &self.boot, claim, &info))?;
+                .write_though_full(asker, |db| claim::take(db, &self.boot, claim, ask, &info))?;
             match claimed {
                 Claimed::Answered(answer) => return Ok(answer),
                 Claimed::NoRoom => room::make(&mut self.file, asker)?,

@@ -71,8 +71,8 @@ use self::file::File;
 use self::leases::Leases;
 use self::thread::Thread;
 use super::{
-    Answer, Claim, Clock, Error, Eviction, Facts, Hazard, Held, Holder, Lane, Member, MemberState,
-    Name, Notices, Outcome, Release, Renewal, Renewed, Store,
+    Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
+    MemberState, Name, Notices, Outcome, Release, Renewal, Renewed, Store,
 };
 use crate::clock::Monotonic;
 use crate::future::BoxFuture;
@@ -252,12 +252,18 @@ impl Store for Sqlite {
     fn acquire<'a>(
         &'a self,
         claim: &'a Claim,
+        ask: Ask,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Error>> {
+    ) -> BoxFuture<'a, Result<Answer, Failed>> {
         let claim = claim.clone();
-        Box::pin(self.ask("acquire", limit, move |leases, asker| {
-            leases.acquire(&claim, asker)
-        }))
+        let work = move |leases: &mut Leases, asker: Asker<'_>| leases.acquire(&claim, ask, asker);
+        Box::pin(async move {
+            let answer = self.thread.ask(limit, work).await;
+            answer.map_err(|failure| Failed {
+                sent: failure.sent(),
+                error: failure.into_error("acquire", &self.path),
+            })
+        })
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {

@@ -1,10 +1,11 @@
 //! Short words for asking a store, where the answer is not what the test is about.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::store::{
-    Answer, Claim, Grant, Held, Holder, Info, Name, Outcome, Release, Renewal, Store, Token,
+    Answer, Ask, Claim, Grant, Held, Holder, Info, Name, Outcome, Release, Renewal, Store, Token,
 };
 use leasehold::{ClientId, Error};
 
@@ -13,44 +14,79 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// The limit of a request that is to be answered.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
+/// A claim, and what its next attempt carries.
+#[derive(Debug, Clone)]
+pub(crate) struct Asking {
+    pub(crate) claim: Claim,
+    pub(crate) ask: Ask,
+}
+
+impl Asking {
+    pub(crate) fn with_floor(mut self, floor: Token) -> Self {
+        self.ask.floor = Some(floor);
+        self
+    }
+}
+
+impl Deref for Asking {
+    type Target = Claim;
+
+    fn deref(&self) -> &Claim {
+        &self.claim
+    }
+}
+
 /// A claim of a holder of its own.
-pub(crate) fn claim(name: &str, ttl: Duration) -> Claim {
+pub(crate) fn claim(name: &str, ttl: Duration) -> Asking {
     let name = Name::new(name).expect("a valid name");
     let holder = Holder::draw(ClientId::draw()).expect("random bits");
     let info = Info::here(None).expect("no label");
-    Claim::new(name, holder, ttl, Arc::new(info))
+    Asking {
+        claim: Claim::new(name, holder, ttl, Arc::new(info)),
+        ask: Ask::default(),
+    }
+}
+
+/// What one attempt of this claim comes to, whether or not it may have been carried out.
+pub(crate) async fn asked(
+    store: &dyn Store,
+    claim: &Asking,
+    limit: Duration,
+) -> Result<Answer, Error> {
+    let answer = store.acquire(claim, claim.ask, limit).await;
+    answer.map_err(|failed| failed.error)
 }
 
 /// The token of a claim that must be granted.
-pub(crate) async fn granted(store: &dyn Store, claim: &Claim) -> Token {
-    match store.acquire(claim, LIMIT).await {
+pub(crate) async fn granted(store: &dyn Store, claim: &Asking) -> Token {
+    match store.acquire(claim, claim.ask, LIMIT).await {
         Ok(Answer::Granted(Grant { token, .. })) => token,
         other => panic!("expected a grant of {}, got {other:?}", claim.name),
     }
 }
 
 /// The holder before a claim that must not be granted.
-pub(crate) async fn held(store: &dyn Store, claim: &Claim) -> Held {
-    match store.acquire(claim, LIMIT).await {
+pub(crate) async fn held(store: &dyn Store, claim: &Asking) -> Held {
+    match store.acquire(claim, claim.ask, LIMIT).await {
         Ok(Answer::Held(held)) => *held,
         other => panic!("expected {} to be held, got {other:?}", claim.name),
     }
 }
 
 /// What asks for an extension of this claim's lease.
-pub(crate) fn renewal(claim: &Claim) -> Renewal {
+pub(crate) fn renewal(claim: &Asking) -> Renewal {
     Renewal::new(claim.name.clone(), claim.holder, claim.ttl)
 }
 
 /// What became of the renewal of this claim's lease alone.
-pub(crate) async fn renewed(store: &dyn Store, claim: &Claim) -> Outcome {
+pub(crate) async fn renewed(store: &dyn Store, claim: &Asking) -> Outcome {
     let mut outcomes = store.renew(&[renewal(claim)], LIMIT).await.outcomes;
     assert_eq!(outcomes.len(), 1, "one renewal, {outcomes:?}");
     outcomes.remove(0)
 }
 
 /// The answer to a release that must be answered.
-pub(crate) async fn released(store: &dyn Store, claim: &Claim) -> Release {
+pub(crate) async fn released(store: &dyn Store, claim: &Asking) -> Release {
     let released = store.release(&claim.name, claim.holder, None, LIMIT);
     released.await.expect("the store answers a release")
 }

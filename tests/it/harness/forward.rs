@@ -19,9 +19,11 @@ macro_rules! forward {
         fn acquire<'a>(
             &'a self,
             claim: &'a leasehold::store::Claim,
+            ask: leasehold::store::Ask,
             limit: std::time::Duration,
-        ) -> leasehold::BoxFuture<'a, Result<leasehold::store::Answer, leasehold::Error>> {
-            self.$inner.acquire(claim, limit)
+        ) -> leasehold::BoxFuture<'a, Result<leasehold::store::Answer, leasehold::store::Failed>>
+        {
+            self.$inner.acquire(claim, ask, limit)
         }
     };
     (@renew $inner:ident) => {

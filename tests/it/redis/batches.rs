@@ -1,14 +1,14 @@
 //! One bad lease in a batch, and scripts that the server forgot.
 
-use leasehold::store::{Claim, ErrorKind, Outcome, Release, Renewal, Store};
+use leasehold::store::{ErrorKind, Outcome, Release, Renewal, Store};
 
 use super::open;
 use super::wire::lease;
-use crate::harness::asking::{LIMIT, LONG, claim, granted, next_token, released, renewal};
+use crate::harness::asking::{Asking, LIMIT, LONG, claim, granted, next_token, released, renewal};
 use crate::harness::redis_server::RedisServer;
 
 /// So many leases that are held, and what renews them.
-async fn hold(store: &dyn Store, count: usize) -> (Vec<Claim>, Vec<Renewal>) {
+async fn hold(store: &dyn Store, count: usize) -> (Vec<Asking>, Vec<Renewal>) {
     let claims: Vec<_> = (0..count)
         .map(|index| claim(&format!("n{index}"), LONG))
         .collect();

@@ -9,7 +9,9 @@ use leasehold::store::{Lane, Outcome, Release, Store, conformance};
 use leasehold::{Client, ErrorKind};
 
 use super::open;
-use crate::harness::asking::{LIMIT, LONG, claim, granted, held, next_token, released, renewed};
+use crate::harness::asking::{
+    LIMIT, LONG, asked, claim, granted, held, next_token, released, renewed,
+};
 use crate::harness::proxy::Fault;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::until;
@@ -207,7 +209,7 @@ async fn a_store_that_is_closed_while_it_connects_stays_closed() {
     let store = open(&proxy.url()).await;
     let asking = tokio::spawn({
         let store = store.clone();
-        async move { store.acquire(&claim("a", LONG), LIMIT).await }
+        async move { asked(&*store, &claim("a", LONG), LIMIT).await }
     });
     until("the connection", async || {
         (proxy.connections() > 0).then_some(())
@@ -218,7 +220,7 @@ async fn a_store_that_is_closed_while_it_connects_stays_closed() {
     let kind = |answer: Result<_, leasehold::Error>| answer.expect_err("closed").kind();
     let answer = asking.await.expect("no panic");
     assert_eq!(kind(answer), ErrorKind::Closed, "the one that connected");
-    let answer = store.acquire(&claim("a", LONG), LIMIT).await;
+    let answer = asked(&*store, &claim("a", LONG), LIMIT).await;
     assert_eq!(kind(answer), ErrorKind::Closed, "the next one");
     until("the end of the connection", async || {
         let clients: String = server.told("CLIENT LIST").await;
@@ -236,7 +238,7 @@ async fn a_silent_server_is_not_buried_in_connections() {
     // New connections are welcome, but no script is answered.
     let () = server.told("CLIENT PAUSE 800 WRITE").await;
     for _ in 0..20 {
-        let silent = store.acquire(&one, Duration::from_millis(20)).await;
+        let silent = asked(&*store, &one, Duration::from_millis(20)).await;
         assert_eq!(silent.expect_err("paused").kind(), ErrorKind::TimedOut);
     }
     granted(&*store, &one).await;
@@ -260,7 +262,7 @@ async fn a_connection_is_kept_though_a_limit_is_shorter_than_the_way_to_the_serv
     let before = proxy.connections();
     proxy.set(|_| Some(Fault::DelayReply(Duration::from_millis(60))));
     for _ in 0..3 {
-        let hasty = store.acquire(&one, Duration::from_millis(20)).await;
+        let hasty = asked(&*store, &one, Duration::from_millis(20)).await;
         assert_eq!(hasty.expect_err("too far").kind(), ErrorKind::TimedOut);
         granted(&*store, &one).await;
     }
@@ -290,7 +292,7 @@ async fn a_failure_that_nobody_waited_for_is_not_told_to_the_next() {
     let one = claim("a", LONG);
     tokio::select! {
         biased;
-        answer = store.acquire(&one, LIMIT) => panic!("answered at once: {answer:?}"),
+        answer = asked(&*store, &one, LIMIT) => panic!("answered at once: {answer:?}"),
         () = std::future::ready(()) => {}
     }
     server.start_again().await;

@@ -4,13 +4,13 @@ use std::fs;
 use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
-use leasehold::store::{self, Claim, ErrorKind, Eviction, Outcome, Release, Store};
+use leasehold::store::{self, ErrorKind, Eviction, Outcome, Release, Store};
 use leasehold::{Client, Error};
 
 use super::open;
 use super::wire::lease;
 use crate::harness::asking::{
-    LIMIT, LONG, chain, claim, granted, held, released, renewal, renewed,
+    Asking, LIMIT, LONG, asked, chain, claim, granted, held, released, renewal, renewed,
 };
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{now, until};
@@ -24,7 +24,7 @@ const SLACK: Duration = Duration::from_millis(500);
 async fn errors(store: &dyn Store, limit: Duration) -> [Error; 3] {
     let claim = claim("errors", LONG);
     let start = now();
-    let acquired = store.acquire(&claim, limit).await;
+    let acquired = asked(store, &claim, limit).await;
     let outcome = store.renew(&[renewal(&claim)], limit).await.outcomes.pop();
     let released = store.release(&claim.name, claim.holder, None, limit).await;
     let took = now().since(start);
@@ -51,7 +51,7 @@ async fn assert_all_fail(store: &dyn Store, limit: Duration, kind: ErrorKind) {
 }
 
 /// A holder before the failure and what it has; afterwards the same store must serve again.
-async fn serves_again(store: &dyn Store, holder: &Claim) {
+async fn serves_again(store: &dyn Store, holder: &Asking) {
     until("the store's recovery", async || {
         let outcomes = store.renew(&[renewal(holder)], SHORT).await.outcomes;
         matches!(outcomes[..], [Outcome::Renewed]).then_some(())
@@ -65,7 +65,7 @@ async fn serves_again(store: &dyn Store, holder: &Claim) {
 }
 
 /// A server, a store on it, and a lease that is held.
-async fn start(setup: Setup) -> (RedisServer, std::sync::Arc<dyn Store>, Claim) {
+async fn start(setup: Setup) -> (RedisServer, std::sync::Arc<dyn Store>, Asking) {
     let server = setup.start().await;
     let store = open(&server.url()).await;
     let holder = claim("holder", LONG);
@@ -151,7 +151,7 @@ async fn a_server_that_is_loading_is_unavailable_until_it_has_loaded() {
         (error.code() == Some("LOADING")).then_some(())
     })
     .await;
-    let error = store.acquire(&claim("a", LONG), LIMIT).await;
+    let error = asked(&*store, &claim("a", LONG), LIMIT).await;
     let error = error.expect_err("it is loading");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     serves_again(&*store, &holder).await;
@@ -215,7 +215,7 @@ async fn a_server_that_cannot_save_is_misconfigured() {
         info.contains("rdb_last_bgsave_status:err").then_some(())
     })
     .await;
-    let error = store.acquire(&claim("a", LONG), LIMIT).await;
+    let error = asked(&*store, &claim("a", LONG), LIMIT).await;
     let error = error.expect_err("no write is taken");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     match renewed(&*store, &holder).await {
@@ -238,7 +238,7 @@ async fn a_read_only_replica_is_misconfigured() {
     let replica = RedisServer::start().await;
     replica.follow(&master).await;
     let store = open(&replica.url()).await;
-    let error = store.acquire(&claim("a", LONG), LIMIT).await;
+    let error = asked(&*store, &claim("a", LONG), LIMIT).await;
     let error = error.expect_err("it takes no writes");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     match renewed(&*store, &holder).await {
@@ -258,7 +258,7 @@ async fn a_read_only_replica_is_misconfigured() {
 async fn a_full_server_is_misconfigured_and_its_holders_go_on() {
     let (server, store, holder) = start(Setup::default()).await;
     let () = server.told("CONFIG SET maxmemory 1").await;
-    let error = store.acquire(&claim("a", LONG), LIMIT).await;
+    let error = asked(&*store, &claim("a", LONG), LIMIT).await;
     let error = error.expect_err("it is full");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     serves_again(&*store, &holder).await;
@@ -272,7 +272,7 @@ async fn a_key_of_another_type_is_misconfigured() {
         .told(&format!("SET {} theirs", lease("errors")))
         .await;
     assert_all_fail(&*store, LIMIT, ErrorKind::Misconfigured).await;
-    let name = claim("errors", LONG).name;
+    let name = claim("errors", LONG).name.clone();
     for how in [Eviction::Marked, Eviction::Now] {
         let error = store.evict(&name, how, LIMIT).await.expect_err("not ours");
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
@@ -292,7 +292,7 @@ async fn a_key_of_another_type_is_misconfigured() {
 async fn a_server_that_misses_its_replicas_takes_no_claim() {
     let (server, store, holder) = start(Setup::default()).await;
     let () = server.told("CONFIG SET min-replicas-to-write 1").await;
-    let error = store.acquire(&claim("a", LONG), LIMIT).await;
+    let error = asked(&*store, &claim("a", LONG), LIMIT).await;
     let error = error.expect_err("it takes no writes");
     let kinds = [ErrorKind::Unavailable, ErrorKind::Misconfigured];
     assert!(kinds.contains(&error.kind()), "{error:?}");
@@ -332,7 +332,7 @@ async fn a_missing_right_is_denied() {
         assert_all_fail(&*store, LIMIT, ErrorKind::Denied).await;
     }
     let store = open(&format!("{}?user=nowrites&pass=secret", server.url())).await;
-    let error = store.acquire(&claim("a", LONG), LIMIT).await;
+    let error = asked(&*store, &claim("a", LONG), LIMIT).await;
     let error = error.expect_err("no right to write");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     assert_eq!(server.keys().await, [""; 0]);
@@ -386,7 +386,7 @@ async fn first_error(url: &str) -> Error {
     match store::open(url).await {
         Err(error) => error,
         Ok(store) => {
-            let answer = store.acquire(&claim("errors", LONG), LIMIT).await;
+            let answer = asked(&*store, &claim("errors", LONG), LIMIT).await;
             answer.expect_err("a claim without a server's word")
         }
     }

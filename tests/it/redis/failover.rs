@@ -7,7 +7,9 @@ use leasehold::store::{Answer, ErrorKind, Lane, Outcome, Store};
 use leasehold::{Attempt, Client, Outage};
 
 use super::open;
-use crate::harness::asking::{LIMIT, LONG, chain, claim, granted, next_token, renewal, renewed};
+use crate::harness::asking::{
+    LIMIT, LONG, asked, chain, claim, granted, next_token, renewal, renewed,
+};
 use crate::harness::proxy::Proxy;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{now, until};
@@ -34,7 +36,7 @@ async fn a_replica_whose_clock_is_ahead_grants_early_but_under_a_higher_token() 
     let after = open(&replica.url()).await;
     let rival = claim("a", LONG);
     let next = until("the rival's grant", async || {
-        match after.acquire(&rival, LONG).await.expect("it is promoted") {
+        match asked(&*after, &rival, LONG).await.expect("it is promoted") {
             Answer::Granted(grant) => Some(grant.token),
             _ => None,
         }
@@ -68,7 +70,7 @@ async fn a_replica_that_missed_a_grant_and_is_behind_is_lifted_by_the_floor() {
         "the assumption is needed no more: {fallen} after {last}"
     );
     // As after a fence's answer that names what storage has seen.
-    let lifted = granted(&*after, &claim("a", LONG).with_floor(Some(last))).await;
+    let lifted = granted(&*after, &claim("a", LONG).with_floor(last)).await;
     assert!(lifted > last, "{lifted} after {last}");
     replica.assert_all_keys_run_out().await;
 }
@@ -184,7 +186,7 @@ async fn a_replica_at_first_contact_is_misconfigured_and_unavailable_to_who_has_
 
 /// What a claim and the renewal of what was once granted fail with.
 async fn errors(store: &dyn Store) -> [leasehold::Error; 2] {
-    let acquired = store.acquire(&claim("b", LONG), LIMIT).await;
+    let acquired = asked(store, &claim("b", LONG), LIMIT).await;
     let unknown = claim("unknown", LONG);
     let mut outcomes = store.renew(&[renewal(&unknown)], LIMIT).await.outcomes;
     match outcomes.pop() {

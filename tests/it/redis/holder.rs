@@ -9,7 +9,7 @@ use leasehold::{Attempt, Client, Ending, Lease, Outage, Reason, State};
 
 use super::open;
 use super::wire::{counter, lease as key};
-use crate::harness::asking::{LIMIT, LONG, chain, claim};
+use crate::harness::asking::{LIMIT, LONG, asked, chain, claim};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{at, lost, now, until};
@@ -42,8 +42,7 @@ async fn renewed(lease: &Lease) {
 async fn rival_granted_at(store: std::sync::Arc<dyn Store>) -> Instant {
     let rival = claim("a", LONG);
     until("the rival's grant", async || {
-        match store
-            .acquire(&rival, LIMIT)
+        match asked(&*store, &rival, LIMIT)
             .await
             .expect("the rival's way is open")
         {

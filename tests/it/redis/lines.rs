@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
+use leasehold::store::Queued;
 use leasehold::store::redis::Redis;
-use leasehold::store::{Claim, Queued};
 
-use crate::harness::asking::{claim, granted, held, released};
+use crate::harness::asking::{Asking, claim, granted, held, released};
 use crate::harness::redis_server::RedisServer;
 
 const TTL: Duration = Duration::from_secs(30);
 
 /// A claim of a client of its own that stands in line.
-fn in_line() -> Claim {
+fn in_line() -> Asking {
     let mut claim = claim("a", TTL);
-    claim.queued = Some(Queued::new(0));
+    claim.ask.queued = Some(Queued::new(0));
     claim
 }
 
@@ -58,7 +58,7 @@ async fn a_client_that_took_its_offer_is_offered_the_name_again() {
     granted(&store, &first).await;
     held(&store, &next).await;
     released(&store, &first).await;
-    next.queued = Some(Queued::new(1));
+    next.ask.queued = Some(Queued::new(1));
     granted(&store, &next).await;
     let offered: Option<String> = server.told("HGET leasehold:{a}:alive !offered").await;
     assert_eq!(offered, None, "the offer was taken");

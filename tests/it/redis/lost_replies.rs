@@ -6,7 +6,9 @@ use leasehold::store::{Answer, ErrorKind, Outcome, Release, Store};
 
 use super::open;
 use super::wire::lease;
-use crate::harness::asking::{LIMIT, LONG, claim, granted, held, released, renewal, renewed};
+use crate::harness::asking::{
+    LIMIT, LONG, asked, claim, granted, held, released, renewal, renewed,
+};
 use crate::harness::proxy::{Fault, Proxy, Request};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::wait::{at, now, until};
@@ -40,7 +42,7 @@ async fn a_claim_whose_reply_was_lost_gets_the_same_token_and_a_full_ttl() {
         let (server, proxy, store) = start().await;
         let claim = claim("a", TTL);
         proxy.once(Request::is_script, loss);
-        let lost = store.acquire(&claim, SHORT).await;
+        let lost = asked(&*store, &claim, SHORT).await;
         assert_open(lost.expect_err("the reply is lost").kind());
         let token: u64 = server.told(&format!("HGET {} token", lease("a"))).await;
         let () = server.told(&format!("PEXPIRE {} 1000", lease("a"))).await;
@@ -125,7 +127,7 @@ async fn a_reply_that_arrives_twice_is_not_taken_for_the_next() {
     let (mine, theirs) = (claim("a", TTL), claim("b", LONG));
     proxy.once(Request::is_script, Fault::DoubleReply);
     let token = granted(&*store, &mine).await;
-    let answer = store.acquire(&theirs, LIMIT).await;
+    let answer = asked(&*store, &theirs, LIMIT).await;
     if let Ok(Answer::Granted(grant)) = answer {
         assert_ne!(grant.token, token);
         assert!(matches!(renewed(&*store, &theirs).await, Outcome::Renewed));
@@ -155,8 +157,7 @@ async fn a_claim_repeated_after_a_lost_reply_keeps_its_rival_out_for_a_whole_ttl
     let claim = claim("a", ttl);
     proxy.once(Request::is_script, Fault::HoldReply);
     let first_sent_at = now();
-    store
-        .acquire(&claim, SHORT)
+    asked(&*store, &claim, SHORT)
         .await
         .expect_err("the reply is lost");
     at(first_sent_at.after(ttl / 2)).await;
@@ -179,7 +180,7 @@ async fn a_claim_repeated_after_a_lost_reply_keeps_its_rival_out_for_a_whole_ttl
 async fn rival_granted_at(store: &dyn Store) -> leasehold::clock::Instant {
     let rival = claim("a", TTL);
     until("the rival's grant", async || {
-        match store.acquire(&rival, LIMIT).await.expect("a direct way") {
+        match asked(&*store, &rival, LIMIT).await.expect("a direct way") {
             Answer::Granted(_) => Some(now()),
             _ => None,
         }

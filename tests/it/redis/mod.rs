@@ -15,6 +15,7 @@ mod lost_replies;
 mod notices;
 mod rights;
 mod scripts;
+mod taken_back;
 mod tokens;
 mod wire;
 

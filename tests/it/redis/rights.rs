@@ -1,9 +1,9 @@
 //! The least rights that the wire's description asks for are enough, and are the least.
 
-use leasehold::store::{Answer, Claim, Eviction, Outcome, Queued, Release, Store, conformance};
+use leasehold::store::{Answer, Eviction, Outcome, Queued, Release, Store, conformance};
 
 use super::open;
-use crate::harness::asking::{LIMIT, LONG, claim, granted, held, released, renewed};
+use crate::harness::asking::{Asking, LIMIT, LONG, asked, claim, granted, held, released, renewed};
 use crate::harness::redis_server::RedisServer;
 
 const DESCRIPTION: &str = include_str!("../../../src/store/redis/README.md");
@@ -78,11 +78,11 @@ async fn no_key_is_without_an_expiry_where_a_right_is_missing() {
 }
 
 /// A holder of this name and two clients behind it in line, all with every right.
-async fn in_line(all: &dyn Store, name: &str) -> [Claim; 3] {
+async fn in_line(all: &dyn Store, name: &str) -> [Asking; 3] {
     let [holder, mut next, mut last] = [(); 3].map(|()| claim(name, LONG));
     granted(all, &holder).await;
     for waiter in [&mut next, &mut last] {
-        waiter.queued = Some(Queued::new(1));
+        waiter.ask.queued = Some(Queued::new(1));
         held(all, waiter).await;
     }
     [holder, next, last]
@@ -91,15 +91,15 @@ async fn in_line(all: &dyn Store, name: &str) -> [Claim; 3] {
 const STEPS: [&str; 7] = ["take", "join", "free", "keep", "evict", "leave", "accept"];
 
 /// What one without the right attempts. One answer is as good as another.
-async fn attempt(step: &str, store: &dyn Store, all: &dyn Store, line: [Claim; 3]) {
+async fn attempt(step: &str, store: &dyn Store, all: &dyn Store, line: [Asking; 3]) {
     let [holder, next, last] = line;
     let name = &holder.name;
     match step {
         "take" | "join" => {
             let of_nobody = format!("{step} nobody's");
             let mut comes = claim(if step == "take" { &of_nobody } else { step }, LONG);
-            comes.queued = Some(Queued::new(1));
-            drop(store.acquire(&comes, LIMIT).await);
+            comes.ask.queued = Some(Queued::new(1));
+            drop(asked(store, &comes, LIMIT).await);
         }
         "free" => drop(store.release(name, holder.holder, None, LIMIT).await),
         "keep" => drop(store.release(name, holder.holder, Some(LONG), LIMIT).await),
@@ -111,7 +111,7 @@ async fn attempt(step: &str, store: &dyn Store, all: &dyn Store, line: [Claim; 3
         "accept" => {
             released(all, &holder).await;
             for waiter in [next, last] {
-                drop(store.acquire(&waiter, LIMIT).await);
+                drop(asked(store, &waiter, LIMIT).await);
             }
         }
         _ => panic!("unknown step {step}"),
@@ -122,7 +122,7 @@ async fn attempt(step: &str, store: &dyn Store, all: &dyn Store, line: [Claim; 3
 async fn does_everything(store: &dyn Store) -> bool {
     let (first, second) = (claim("a", LONG), claim("b", LONG));
     for claim in [&first, &second] {
-        if store.acquire(claim, LIMIT).await.is_err() {
+        if asked(store, claim, LIMIT).await.is_err() {
             return false;
         }
     }
@@ -145,9 +145,9 @@ async fn does_everything(store: &dyn Store) -> bool {
 /// A client joins the line, is offered the name, and takes it.
 async fn does_the_line(store: &dyn Store) -> bool {
     let (holder, mut waiter) = (claim("c", LONG), claim("c", LONG));
-    waiter.queued = Some(Queued::new(1));
+    waiter.ask.queued = Some(Queued::new(1));
     for claim in [&holder, &waiter] {
-        if store.acquire(claim, LIMIT).await.is_err() {
+        if asked(store, claim, LIMIT).await.is_err() {
             return false;
         }
     }
@@ -155,7 +155,7 @@ async fn does_the_line(store: &dyn Store) -> bool {
     if release.await.is_err() {
         return false;
     }
-    let granted = store.acquire(&waiter, LIMIT).await;
+    let granted = asked(store, &waiter, LIMIT).await;
     let client = waiter.holder.client();
     let left = store.leave(&waiter.name, client, LIMIT).await;
     matches!(granted, Ok(Answer::Granted(_))) && left.is_ok()

@@ -7,7 +7,7 @@ use leasehold::store::{ErrorKind, Store, Token};
 
 use super::open;
 use super::wire::{counter, lease};
-use crate::harness::asking::{LIMIT, LONG, chain, claim, granted, next_token, released};
+use crate::harness::asking::{LIMIT, LONG, asked, chain, claim, granted, next_token, released};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::until;
 
@@ -141,7 +141,7 @@ async fn tokens_rise_though_a_lifted_one_is_ahead_of_the_clock_for_longer_than_t
     let store = open(&server.url()).await;
     let hours_ahead = (server.time_ms().await + 5 * HOUR_MS) * 1_000;
     let floor = Token::new(hours_ahead.cast_unsigned()).expect("a token");
-    let lifted = claim("a", LONG).with_floor(Some(floor));
+    let lifted = claim("a", LONG).with_floor(floor);
     let token = granted(&*store, &lifted).await;
     assert!(token > floor);
     released(&*store, &lifted).await;
@@ -208,7 +208,7 @@ async fn a_clock_set_back_and_a_lost_counter_make_tokens_fall() {
 #[tokio::test]
 async fn a_floor_lifts_the_token_over_what_a_broken_server_forgot() {
     let (server, store, last) = broken_by(3 * HOUR_MS).await;
-    let token = granted(&*store, &claim("a", LONG).with_floor(Some(last))).await;
+    let token = granted(&*store, &claim("a", LONG).with_floor(last)).await;
     assert!(token > last, "{token} after {last}");
     server.assert_all_keys_run_out().await;
 }
@@ -216,9 +216,7 @@ async fn a_floor_lifts_the_token_over_what_a_broken_server_forgot() {
 #[tokio::test]
 async fn a_floor_that_is_a_day_ahead_of_a_broken_server_is_refused_with_the_reason() {
     let (server, store, last) = broken_by(25 * HOUR_MS).await;
-    let refused = store
-        .acquire(&claim("a", LONG).with_floor(Some(last)), LIMIT)
-        .await;
+    let refused = asked(&*store, &claim("a", LONG).with_floor(last), LIMIT).await;
     let error = refused.expect_err("more than a day ahead");
     assert_eq!(error.kind(), ErrorKind::Invalid);
     let message = chain(&error);

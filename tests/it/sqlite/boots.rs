@@ -7,7 +7,7 @@ use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Store;
 
 use super::child::Child;
-use super::{LIMIT, LONG, claim, granted, held, name, open, pass, places};
+use super::{LIMIT, LONG, asked, claim, granted, held, name, open, pass, places};
 
 const TTL: Duration = Duration::from_millis(1_500);
 
@@ -97,8 +97,7 @@ async fn a_live_lease_of_another_boot_is_kept_and_two_kernels_are_told_apart() {
     let mut refusals = 0;
     while Monotonic.now() < end {
         assert_eq!(holder.ask("renew a"), "renewed");
-        let error = store
-            .acquire(&claim("a", TTL), LIMIT)
+        let error = asked(&store, &claim("a", TTL), LIMIT)
             .await
             .expect_err("refused");
         assert_eq!(error.kind(), leasehold::ErrorKind::Misconfigured);

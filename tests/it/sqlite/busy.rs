@@ -10,7 +10,7 @@ use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{Lane, Outcome, Queued, Renewal, Store};
 
 use super::child::Child;
-use super::{LIMIT, LONG, claim, granted, held, integrity, name, open, pass, raw};
+use super::{LIMIT, LONG, asked, claim, granted, held, integrity, name, open, pass, raw};
 
 /// The limit of calls that are to reach it, and how much later they may end on a busy machine.
 const SHORT: Duration = Duration::from_millis(200);
@@ -44,7 +44,7 @@ async fn while_a_writer_is_stopped_calls_end_by_their_limit_and_go_on_afterwards
     let writer = stopped_writer(&file);
 
     let free = claim("free", LONG);
-    let acquired = ends_at_its_limit(store.acquire(&free, SHORT)).await;
+    let acquired = ends_at_its_limit(asked(&store, &free, SHORT)).await;
     assert_eq!(acquired.expect_err("busy").kind(), ErrorKind::TimedOut);
     let renewed = ends_at_its_limit(store.renew(&renewal, SHORT)).await;
     let [Outcome::Unknown(error)] = &renewed.outcomes[..] else {
@@ -101,7 +101,7 @@ async fn more_requests_than_the_queue_takes_all_end_by_their_limit() {
         let store = store.clone();
         calls.spawn(async move {
             let claim = claim(&index.to_string(), LONG);
-            ends_at_its_limit(store.acquire(&claim, SHORT)).await
+            ends_at_its_limit(asked(&*store, &claim, SHORT)).await
         });
     }
     for answer in calls.join_all().await {
@@ -141,7 +141,7 @@ async fn a_dropped_acquire_leaves_nothing_that_one_ttl_does_not_clean() {
         tokio::select! {
             biased;
             () = soon => {}
-            _ = store.acquire(&claim, LIMIT) => {}
+            _ = asked(&store, &claim, LIMIT) => {}
         }
     }
     // Requests are served in their order, so once this is answered the store has heard of every claim that it will.
@@ -162,11 +162,11 @@ async fn a_request_dropped_before_its_turn_is_not_carried_out() {
     let (first, dropped) = (claim("first", LONG), claim("dropped", LONG));
     let ((), ()) = tokio::join!(
         async {
-            let late = store.acquire(&first, SHORT).await;
+            let late = asked(&store, &first, SHORT).await;
             assert_eq!(late.expect_err("busy").kind(), ErrorKind::TimedOut);
         },
         async {
-            let given_up = tokio::time::timeout(SHORT / 4, store.acquire(&dropped, LIMIT)).await;
+            let given_up = tokio::time::timeout(SHORT / 4, asked(&store, &dropped, LIMIT)).await;
             assert!(given_up.is_err());
         }
     );
@@ -183,10 +183,10 @@ async fn what_was_given_up_while_the_file_was_busy_is_not_carried_out() {
     granted(&store, &ours).await;
     let renewal = [Renewal::new(ours.name.clone(), ours.holder, LONG * 2)];
     let mut in_line = claim("ours", LONG);
-    in_line.queued = Some(Queued::new(0));
+    in_line.ask.queued = Some(Queued::new(0));
     let release = store.release(&ours.name, ours.holder, None, LIMIT);
-    give_up(&store, &file, store.acquire(&free, LIMIT)).await;
-    give_up(&store, &file, store.acquire(&in_line, LIMIT)).await;
+    give_up(&store, &file, asked(&store, &free, LIMIT)).await;
+    give_up(&store, &file, asked(&store, &in_line, LIMIT)).await;
     give_up(&store, &file, store.renew(&renewal, LIMIT)).await;
     give_up(&store, &file, release).await;
     granted(&store, &claim("free", LONG)).await;

@@ -11,9 +11,9 @@ use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Answer, Claim, Outcome, Queued, Release, Renewal, Store};
+use leasehold::store::{Answer, Outcome, Queued, Release, Renewal, Store};
 
-use super::{LIMIT, LONG, claim, held, open, pass};
+use super::{Asking, LIMIT, LONG, asked, claim, held, open, pass};
 
 /// Names the file; set only for a child.
 const FILE: &str = "LEASEHOLD_TEST_CHILD_FILE";
@@ -167,13 +167,13 @@ fn say(answer: &str) {
 
 async fn acquire(
     store: &Sqlite,
-    claims: &mut HashMap<String, Claim>,
+    claims: &mut HashMap<String, Asking>,
     name: &str,
     ttl_ms: &str,
 ) -> String {
     let ttl = Duration::from_millis(ttl_ms.parse().expect("milliseconds"));
     let claim = claim(name, ttl);
-    let answer = match store.acquire(&claim, LIMIT).await {
+    let answer = match asked(store, &claim, LIMIT).await {
         Ok(Answer::Granted(grant)) => format!("granted {}", grant.token),
         Ok(Answer::Held(held)) => {
             let remaining = held.remaining.expect("a claim learns how long");
@@ -187,9 +187,9 @@ async fn acquire(
 }
 
 /// Has a client of its own stand in line.
-async fn stand(store: &Sqlite, claims: &mut HashMap<String, Claim>, name: &str) -> String {
+async fn stand(store: &Sqlite, claims: &mut HashMap<String, Asking>, name: &str) -> String {
     let mut claim = claim(name, LONG);
-    claim.queued = Some(Queued::new(0));
+    claim.ask.queued = Some(Queued::new(0));
     let answer = stay(store, &claim).await;
     claims.insert(in_line(name), claim);
     answer
@@ -201,8 +201,8 @@ fn in_line(name: &str) -> String {
 }
 
 /// Has it claim again.
-async fn stay(store: &Sqlite, claim: &Claim) -> String {
-    match store.acquire(claim, LIMIT).await {
+async fn stay(store: &Sqlite, claim: &Asking) -> String {
+    match asked(store, claim, LIMIT).await {
         Ok(Answer::Held(held)) => match held.ahead {
             Some(ahead) => format!("ahead {ahead}"),
             None => "held".into(),
@@ -211,7 +211,7 @@ async fn stay(store: &Sqlite, claim: &Claim) -> String {
     }
 }
 
-async fn renew(store: &Sqlite, claim: &Claim) -> String {
+async fn renew(store: &Sqlite, claim: &Asking) -> String {
     let renewal = Renewal::new(claim.name.clone(), claim.holder, claim.ttl);
     match &store.renew(&[renewal], LIMIT).await.outcomes[..] {
         [Outcome::Renewed] => "renewed".into(),
@@ -219,7 +219,7 @@ async fn renew(store: &Sqlite, claim: &Claim) -> String {
     }
 }
 
-async fn release(store: &Sqlite, claim: &Claim) -> String {
+async fn release(store: &Sqlite, claim: &Asking) -> String {
     let released = store.release(&claim.name, claim.holder, None, LIMIT).await;
     format!("{released:?}")
 }
@@ -248,8 +248,7 @@ async fn contend(store: &Sqlite, file: &Path, count: usize) {
     let mut done = 0;
     while done < count {
         let claim = claim("contended", LONG);
-        match store
-            .acquire(&claim, LIMIT)
+        match asked(store, &claim, LIMIT)
             .await
             .expect("the store answers")
         {
@@ -278,7 +277,7 @@ async fn churn(store: &Sqlite) {
             &format!("churn/{}", fastrand::u8(..)),
             Duration::from_millis(5),
         );
-        if let Ok(Answer::Granted(grant)) = store.acquire(&claim, LIMIT).await {
+        if let Ok(Answer::Granted(grant)) = asked(store, &claim, LIMIT).await {
             say(&grant.token.to_string());
             renew(store, &claim).await;
             if fastrand::bool() {

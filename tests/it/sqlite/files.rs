@@ -10,7 +10,7 @@ use leasehold::store::{Claim, Outcome, Renewal, Store};
 use tempfile::TempDir;
 
 use super::child::Child;
-use super::{LIMIT, LONG, claim, granted, held, name, open, pass, places, raw, refused};
+use super::{LIMIT, LONG, asked, claim, granted, held, name, open, pass, places, raw, refused};
 
 fn folder_and_file() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -254,7 +254,7 @@ async fn the_holder_hears_of_a_deleted_log_at_its_next_renewal() {
 
 /// A file from which nothing more can be had: a rival at its path sees nothing of what was held there.
 async fn assert_nothing_is_held(store: &dyn Store, ours: &Claim) {
-    let error = store.acquire(&claim("b", LONG), LIMIT).await;
+    let error = asked(store, &claim("b", LONG), LIMIT).await;
     let error = error.expect_err("replaced");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     let renewal = Renewal::new(ours.name.clone(), ours.holder, LONG);
@@ -465,8 +465,7 @@ async fn a_row_that_makes_no_sense_is_an_error_rather_than_a_grant() {
     raw(&file)
         .execute("UPDATE counter SET token = -1", ())
         .expect("ours");
-    let error = store
-        .acquire(&claim("b", LONG), LIMIT)
+    let error = asked(&store, &claim("b", LONG), LIMIT)
         .await
         .expect_err("damaged");
     assert_eq!(error.kind(), ErrorKind::Misconfigured);
@@ -489,7 +488,7 @@ async fn a_renewal_that_failed_says_what_caused_it() {
     raw(&file)
         .execute_batch("DROP TABLE lease")
         .expect("the table is dropped");
-    let batch = [Renewal::new(claim.name, claim.holder, LONG)];
+    let batch = [Renewal::new(claim.name.clone(), claim.holder, LONG)];
     let outcome = store.renew(&batch, LIMIT).await.outcomes.pop();
     let Some(Outcome::Unknown(error)) = outcome else {
         panic!("expected an unknown outcome, got {outcome:?}");

@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{
-    Answer, Claim, Eviction, Held, Notice, Notices, Queued, Release, Store, Topic,
-};
+use leasehold::store::{Answer, Eviction, Held, Notice, Notices, Queued, Release, Store, Topic};
 use tempfile::TempDir;
 
-use super::{LIMIT, LONG, claim, granted, held, name, open, raw};
+use super::{Asking, LIMIT, LONG, asked, claim, granted, held, name, open, raw};
 
 async fn bench() -> (TempDir, Sqlite) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -19,13 +17,13 @@ async fn bench() -> (TempDir, Sqlite) {
 }
 
 /// A claim of a client of its own that stands in line.
-fn in_line(text: &str) -> Claim {
+fn in_line(text: &str) -> Asking {
     let mut claim = claim(text, LONG);
-    claim.queued = Some(Queued::new(0));
+    claim.ask.queued = Some(Queued::new(0));
     claim
 }
 
-async fn release(store: &Sqlite, claim: &Claim) {
+async fn release(store: &Sqlite, claim: &Asking) {
     let released = store.release(&claim.name, claim.holder, None, LIMIT).await;
     assert_eq!(released.expect("answered"), Release::Released);
 }
@@ -147,7 +145,7 @@ async fn a_try_at_a_lease_that_ran_out_hands_it_to_the_line() {
     assert!(inspect(&store, "a").await.is_none());
     let found = held(&store, &claim("a", LONG)).await;
     assert_eq!((found.by, found.ahead), (None, None));
-    match store.acquire(&next, LIMIT).await {
+    match asked(&store, &next, LIMIT).await {
         Ok(Answer::Granted(_)) => {}
         other => panic!("expected a grant, got {other:?}"),
     }
@@ -159,7 +157,7 @@ async fn hint(notices: &dyn Notices) -> Notice {
 }
 
 /// The hints about "a" that this client and a plain waiter get, from now on.
-async fn following(store: &Sqlite, client: &Claim) -> Box<dyn Notices> {
+async fn following(store: &Sqlite, client: &Asking) -> Box<dyn Notices> {
     let notices = store.notices().await.expect("it listens");
     let notices = notices.expect("it hints");
     notices.follow(&Topic::Freed(name("a")));

@@ -15,8 +15,10 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Answer, Claim, Held, Info, Store};
+use leasehold::store::{Answer, Ask, Claim, Held, Info, Store};
 use leasehold::{Error, Holder, Name, Token};
+
+use crate::harness::asking::{Asking, asked};
 
 /// The limit of each request: long enough that only a test that means to reaches it.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -32,21 +34,24 @@ fn name(text: &str) -> Name {
 }
 
 /// A claim by a holder of its own.
-fn claim(text: &str, ttl: Duration) -> Claim {
+fn claim(text: &str, ttl: Duration) -> Asking {
     let holder = Holder::draw(leasehold::ClientId::draw()).expect("random bits");
     let info = Info::here(Some("test")).expect("a valid label");
-    Claim::new(name(text), holder, ttl, Arc::new(info))
+    Asking {
+        claim: Claim::new(name(text), holder, ttl, Arc::new(info)),
+        ask: Ask::default(),
+    }
 }
 
-async fn granted(store: &dyn Store, claim: &Claim) -> Token {
-    match store.acquire(claim, LIMIT).await {
+async fn granted(store: &dyn Store, claim: &Asking) -> Token {
+    match asked(store, claim, LIMIT).await {
         Ok(Answer::Granted(grant)) => grant.token,
         other => panic!("expected a grant of {}, got {other:?}", claim.name),
     }
 }
 
-async fn held(store: &dyn Store, claim: &Claim) -> Held {
-    match store.acquire(claim, LIMIT).await {
+async fn held(store: &dyn Store, claim: &Asking) -> Held {
+    match asked(store, claim, LIMIT).await {
         Ok(Answer::Held(held)) => *held,
         other => panic!("expected {} to be held, got {other:?}", claim.name),
     }

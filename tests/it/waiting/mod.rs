@@ -4,6 +4,7 @@ mod child;
 mod dropped;
 mod fair;
 mod file;
+mod floors;
 mod leaving;
 mod local;
 mod on_redis;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use leasehold::store::memory::Memory;
 use leasehold::store::{
-    Answer, Claim, Error, ErrorKind, Held, Holder, Lane, Name, Notice, Notices, Release, Store,
-    Topic,
+    Answer, Ask, Claim, Error, ErrorKind, Failed, Held, Holder, Lane, Name, Notice, Notices,
+    Release, Store, Topic,
 };
 use leasehold::{BoxFuture, ClientId};
 
@@ -111,14 +111,15 @@ impl Store for Spy {
     fn acquire<'a>(
         &'a self,
         claim: &'a Claim,
+        ask: Ask,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Error>> {
+    ) -> BoxFuture<'a, Result<Answer, Failed>> {
         Box::pin(async move {
             self.desk.claims.fetch_add(1, Ordering::SeqCst);
-            self.reach()?;
+            self.reach().map_err(Failed::never)?;
             // Others may run between the question and the answer, as with a server.
             tokio::task::yield_now().await;
-            let answer = self.memory.acquire(claim, limit).await;
+            let answer = self.memory.acquire(claim, ask, limit).await;
             if self.desk.is_silent.load(Ordering::SeqCst) {
                 self.desk.withheld.fetch_add(1, Ordering::SeqCst);
                 std::future::pending::<()>().await;

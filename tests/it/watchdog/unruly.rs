@@ -8,7 +8,9 @@ use std::time::Duration;
 use leasehold::BoxFuture;
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::memory::Memory;
-use leasehold::store::{Answer, Claim, Grant, Lane, Outcome, Release, Renewal, Renewed, Store};
+use leasehold::store::{
+    Answer, Ask, Claim, Failed, Grant, Lane, Outcome, Release, Renewal, Renewed, Store,
+};
 use leasehold::{Error, ErrorKind, Holder, Name, Token};
 
 use crate::harness::forward::forward;
@@ -160,11 +162,12 @@ impl Store for Unruly {
     fn acquire<'a>(
         &'a self,
         claim: &'a Claim,
+        ask: Ask,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Error>> {
+    ) -> BoxFuture<'a, Result<Answer, Failed>> {
         Box::pin(async move {
             self.asked();
-            let answer = self.memory.acquire(claim, limit).await;
+            let answer = self.memory.acquire(claim, ask, limit).await;
             if Self::is_next(&self.manners.hang_next_claims) {
                 std::future::pending::<()>().await;
             }

@@ -7,7 +7,7 @@ use leasehold::clock::Instant;
 use leasehold::store::{Answer, Store, Token};
 use tokio::task::JoinSet;
 
-use crate::harness::asking::claim;
+use crate::harness::asking::{asked, claim};
 use crate::harness::proxy::{Fault, Weather};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::wait::now;
@@ -82,7 +82,7 @@ async fn take_and_free(store: &dyn Store, history: &Mutex<Vec<Stay>>) {
     let ttl = Duration::from_millis(400);
     let claim = claim("a", ttl);
     let sent_at = now();
-    if let Ok(Answer::Granted(grant)) = store.acquire(&claim, Duration::from_millis(100)).await {
+    if let Ok(Answer::Granted(grant)) = asked(store, &claim, Duration::from_millis(100)).await {
         let since = now();
         tokio::task::yield_now().await;
         let until = now();

@@ -39,6 +39,7 @@ enum Fate {
     Hold,
     Delay(Duration),
     Double,
+    Garble(&'static str),
     Swallow,
 }
 
@@ -76,6 +77,7 @@ async fn pass_requests(
             Some(Fault::HoldReply) => planned = vec![Fate::Hold],
             Some(Fault::DelayReply(time)) => planned = vec![Fate::Delay(time)],
             Some(Fault::DoubleReply) => planned = vec![Fate::Double],
+            Some(Fault::GarbleReply(heard)) => planned = vec![Fate::Garble(heard)],
             Some(Fault::DoubleRequest) => planned.push(Fate::Swallow),
         }
         road.flowing().await;
@@ -113,6 +115,7 @@ async fn pass_replies(
             Fate::Hold => std::future::pending().await,
             Fate::Delay(time) => at(now().after(time)).await,
             Fate::Double => reply.extend_from_within(..),
+            Fate::Garble(heard) => reply = heard.into(),
             Fate::Swallow => continue,
         }
         road.flowing().await;

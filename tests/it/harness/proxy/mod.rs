@@ -41,6 +41,8 @@ pub(crate) enum Fault {
     DoubleRequest,
     /// Its reply arrives twice.
     DoubleReply,
+    /// It is carried out; the client hears this in place of the reply.
+    GarbleReply(&'static str),
 }
 
 /// A request on its way.

@@ -1,0 +1,96 @@
+//! Short words for asking a store that is checked.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::LIMIT;
+use crate::holder::ClientId;
+use crate::store::{
+    Answer, Ask, Claim, Grant, Held, Holder, Info, Name, Outcome, Release, Renewal, Store, Token,
+};
+
+/// A claim, and what its next attempt carries.
+#[derive(Debug, Clone)]
+pub(super) struct Asking {
+    pub(super) claim: Claim,
+    pub(super) ask: Ask,
+}
+
+impl Asking {
+    pub(super) fn with_floor(mut self, floor: Token) -> Self {
+        self.ask.floor = Some(floor);
+        self
+    }
+}
+
+impl Deref for Asking {
+    type Target = Claim;
+
+    fn deref(&self) -> &Claim {
+        &self.claim
+    }
+}
+
+/// A store, and the names that belong to one check.
+pub(super) struct Bench {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) prefix: String,
+}
+
+impl Bench {
+    pub(super) fn name(&self, rest: &str) -> Name {
+        Name::new(format!("{}/{rest}", self.prefix)).expect("a valid name")
+    }
+
+    pub(super) fn claim(&self, rest: &str, ttl: Duration) -> Asking {
+        let holder = Holder::draw(ClientId::draw()).expect("random bits");
+        let info = Info::here(Some("conformance \"é\"")).expect("a valid label");
+        Asking {
+            claim: Claim::new(self.name(rest), holder, ttl, Arc::new(info)),
+            ask: Ask::default(),
+        }
+    }
+
+    pub(super) async fn ask(&self, claim: &Asking) -> Answer {
+        let answer = self.store.acquire(claim, claim.ask, LIMIT).await;
+        answer.expect("the store answers a claim")
+    }
+
+    pub(super) async fn granted(&self, claim: &Asking) -> Token {
+        match self.ask(claim).await {
+            Answer::Granted(Grant { token }) => token,
+            Answer::Held(held) => panic!("expected a grant of {}, got {held}", claim.name),
+        }
+    }
+
+    pub(super) async fn held(&self, claim: &Asking) -> Held {
+        match self.ask(claim).await {
+            Answer::Held(held) => *held,
+            Answer::Granted(grant) => panic!("expected held, got {grant:?} of {}", claim.name),
+        }
+    }
+
+    pub(super) async fn renew(&self, claims: &[&Asking]) -> Vec<Outcome> {
+        let renewals: Vec<_> = claims
+            .iter()
+            .map(|claim| Renewal::new(claim.name.clone(), claim.holder, claim.ttl))
+            .collect();
+        self.store.renew(&renewals, LIMIT).await.outcomes
+    }
+
+    pub(super) async fn release(&self, claim: &Asking) -> Release {
+        let released = self.store.release(&claim.name, claim.holder, None, LIMIT);
+        released.await.expect("the store answers a release")
+    }
+
+    pub(super) async fn inspect(&self, name: &Name) -> Option<Held> {
+        let held = self.store.inspect(name, LIMIT).await;
+        held.expect("the store answers a look")
+    }
+
+    pub(super) async fn pass(&self, time: Duration) {
+        let clock = self.store.clock();
+        clock.sleep_until(clock.now().after(time)).await;
+    }
+}

@@ -1,0 +1,44 @@
+//! What a claim that waits makes of a floor that rises meanwhile.
+
+use leasehold::fence::{Bearer as _, Refusal};
+use leasehold::{Client, Lease, Token};
+
+use super::spy::Spy;
+use super::{client, soon, taken, until};
+
+/// A token that storage has seen, an hour ahead of this lease's.
+fn an_hour_ahead(lease: &Lease) -> Token {
+    Token::new(lease.token().get() + 3_600_000_000).unwrap()
+}
+
+/// Has the client wait for the name `a`, and returns once it does.
+async fn waiting(store: &Spy, client: &Client) -> tokio::task::JoinHandle<Lease> {
+    let (claims, client) = (store.claims(), client.clone());
+    let waiter = tokio::spawn(async move { client.acquire("a").await.unwrap() });
+    until("a look", async || store.claims() > claims).await;
+    waiter
+}
+
+#[tokio::test]
+async fn a_floor_that_rises_while_a_claim_waits_lifts_its_grant() {
+    let store = Spy::new();
+    let (holder, rival) = (client(&store).await, client(&store).await);
+    let lease = taken(&holder, "a").await;
+    let waiter = waiting(&store, &rival).await;
+    let seen = an_hour_ahead(&lease);
+    rival.raise_floor("a", seen).unwrap();
+    lease.release().await;
+    assert!(soon(waiter).await.unwrap().token() > seen);
+}
+
+#[tokio::test]
+async fn waiters_behind_a_holder_that_a_fence_refused_are_lifted() {
+    let store = Spy::new();
+    let client = client(&store).await;
+    let lease = taken(&client, "a").await;
+    let waiter = waiting(&store, &client).await;
+    let stored = an_hour_ahead(&lease);
+    lease.refused(&Refusal::Stale { stored });
+    drop(lease);
+    assert!(soon(waiter).await.unwrap().token() > stored);
+}
