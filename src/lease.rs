@@ -61,9 +61,9 @@ pub enum State {
     Lost(Reason),
 }
 
-/// How a release ended. Whatever it is, the lease is not held here any more.
+/// How a release ended. Whatever it is, the lease is not held here any more. It is complete: a `match` on it needs no `_`
+/// arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Ending {
     /// The name is free, or kept as was asked.
     Released,

@@ -15,13 +15,12 @@ use crate::token::Token;
 use crate::waiting::{Order, Outage};
 use crate::watchdog::schedule::Limits;
 
-/// The answer to a try.
+/// The answer to a try. It is complete: a `match` on it needs no `_` arm.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum Attempt {
-    /// It is ours.
+    /// The name was free, or its lease had run out: this client holds it now.
     Acquired(Lease),
-    /// Somebody else has it. Boxed, since the facts are many.
+    /// Another holder has the name. Boxed, since the facts are many.
     Held(Box<Held>),
 }
 

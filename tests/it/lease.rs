@@ -23,7 +23,6 @@ async fn held(client: &Client, name: &str) -> Lease {
     match client.try_acquire(name).await.unwrap() {
         Attempt::Acquired(lease) => lease,
         Attempt::Held(held) => panic!("{held}"),
-        other => panic!("{other:?}"),
     }
 }
 

@@ -53,12 +53,6 @@ pub async fn acquire(
     let held = match or_signal(signals, first).await? {
         Attempt::Acquired(lease) => return Ok(lease),
         Attempt::Held(held) => held,
-        _ => {
-            return Err(Failure::new(
-                Exit::Internal,
-                "the store's answer is not known here",
-            ));
-        }
     };
     if plan.patience == Patience::None {
         return Err(plan.held(held));

@@ -120,7 +120,7 @@ async fn release(lease: Lease, plan: &Plan, rest: Duration) {
             say::detail("released", format_args!("released name={}", plan.name));
         }
         Ok(Ending::AlreadyLost) => {}
-        _ => say::note(
+        Ok(Ending::Unknown) | Err(_) => say::note(
             "release_unanswered",
             format_args!(
                 "release unanswered: the lease runs out by itself within its ttl name={} ttl={:?}",
