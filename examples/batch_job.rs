@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::{Client, Error, Lease};
 
-/// The work: it asks before each step, and hands the token along with what it writes.
+/// The work: it checks the lease before each step, and writes its result under the lease's pass.
 async fn add_up(lease: &Lease) -> Result<u64, Error> {
     let mut sum = 0;
     for step in 1..=20 {
@@ -16,7 +16,8 @@ async fn add_up(lease: &Lease) -> Result<u64, Error> {
         tokio::time::sleep(Duration::from_millis(50)).await;
         sum += step;
     }
-    println!("would write {sum} under token {}", lease.token());
+    let pass = lease.pass()?; // for storage, which compares it in the step that writes
+    println!("would write {sum} under token {}", pass.token);
     Ok(sum)
 }
 

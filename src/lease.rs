@@ -31,8 +31,8 @@ use crate::watchdog::schedule::Departure;
 ///
 /// # Assumptions
 /// The store's clock gains no more than the margin on ours within one ttl. A failover, a flush or an operator can grant the
-/// name earlier; then the holder hears at its next renewal, and only storage that compares the [`token`](Self::token) is
-/// safe (see the promises of [this crate](crate)).
+/// name earlier; then the holder hears at its next renewal, and only storage behind a [`fence`](crate::fence) is safe (see
+/// the promises of [this crate](crate)).
 ///
 /// # Errors
 /// [`check`](Self::check) fails with `Lost` and nothing else.
@@ -115,7 +115,8 @@ impl Lease {
         &self.name
     }
 
-    /// The fencing token: hand it to storage with each write.
+    /// The fencing token, for logs and display. Storage gets the [`pass`](Self::pass): the number alone does not say of
+    /// which name it is, nor which of two holders was granted it.
     pub const fn token(&self) -> Token {
         self.token
     }
@@ -148,8 +149,9 @@ impl Lease {
         }
     }
 
-    /// What to show to storage with a write, if the lease is held now. The guards in [`fence`](crate::fence) take the lease
-    /// itself and ask for this; call it for a service that takes the pass in a message.
+    /// The pass to hand to storage with each write: token, holder and name. Fails unless the lease is held now. The guards
+    /// in [`fence`](crate::fence) take the lease itself and call this; call it for a service that takes the pass in a
+    /// message.
     ///
     /// # Errors
     /// `Lost`, with the reason.

@@ -7,7 +7,7 @@
 //!
 //! async fn report(lease: &Lease) -> Result<u64, Error> {
 //!     lease.check()?; // exact, and without I/O
-//!     // ... work, and hand the token to storage with each write.
+//!     // ... work, and hand `lease.pass()?` to storage with each write.
 //!     Ok(lease.token().get())
 //! }
 //!

@@ -10,7 +10,8 @@ use crate::error::{Error, ErrorKind};
 
 /// A fencing token: each grant of a name carries one greater than every earlier grant's of that name.
 ///
-/// Hand it to your storage with each write, and let storage refuse what is lower than it has seen (see the promises of [this crate](crate)).
+/// Storage that has seen a greater one refuses the write. What storage compares is the whole [`Pass`](crate::fence::Pass):
+/// the token with its holder and its name. The token by itself is for logs and display.
 /// Tokens rise but are not dense: they follow the store's clock in microseconds where that is ahead of the counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]

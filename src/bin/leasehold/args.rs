@@ -210,7 +210,7 @@ Examples:
   leasehold run -w 5min --store redis://db nightly -- ./backup.sh
 
 The command sees LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and LEASEHOLD_STATUS_FILE.
-Pass the token to your storage with each write, and let the storage refuse a token lower than it has seen.
+The first three are the pass: hand them to your storage with each write, and let it refuse a token lower than it has seen.
 
 A setting comes from its option, else from the environment, else from the configuration file, whose keys are long options
 (ttl = \"1min\"), else from the defaults.
