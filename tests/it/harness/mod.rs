@@ -5,6 +5,7 @@ pub(crate) mod asking;
 pub(crate) mod child;
 pub(crate) mod forward;
 pub(crate) mod postgres_server;
+pub(crate) mod preload;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;
 pub(crate) mod resp;

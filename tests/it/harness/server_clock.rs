@@ -3,9 +3,11 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
+
+use super::preload;
 
 /// An offset that a preloaded library adds to each reading of the wall clock. (libfaketime cannot be used: servers
 /// built with jemalloc do not start under it.)
@@ -46,32 +48,16 @@ impl ServerClock {
 
     /// Makes this program run by the clock.
     pub(crate) fn rule(&self, command: &mut Command) {
-        command.env("LD_PRELOAD", library());
-        command.env("LEASEHOLD_TEST_CLOCK", &self.file);
+        let [library, clock] = self.variables();
+        command.env("LD_PRELOAD", library);
+        command.env("LEASEHOLD_TEST_CLOCK", clock);
     }
-}
 
-/// Compiled once for each run of the tests.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("server_clock.so");
-        // Moved into place, so that two runs at once never load half a library.
-        let fresh = target.with_extension(std::process::id().to_string());
-        let mut compiler = Command::new("cc")
-            .args([
-                "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-x", "c", "-", "-o",
-            ])
-            .arg(&fresh)
-            .stdin(Stdio::piped())
-            .spawn()
-            .expect("cc starts; to install it: apt-get install -y gcc libc6-dev");
+    /// What `LD_PRELOAD` and `LEASEHOLD_TEST_CLOCK` are for a program that runs by the clock.
+    pub(crate) fn variables(&self) -> [&Path; 2] {
+        static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
         let source = include_bytes!("server_clock.c");
-        let mut input = compiler.stdin.take().expect("a pipe");
-        input.write_all(source).expect("cc reads");
-        drop(input);
-        assert!(compiler.wait().expect("cc ends").success(), "cc failed");
-        fs::rename(&fresh, &target).expect("the same folder");
-        target
-    })
+        let library = LIBRARY.get_or_init(|| preload::compiled("server_clock", source));
+        [library, &self.file]
+    }
 }

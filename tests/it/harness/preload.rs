@@ -1,0 +1,27 @@
+//! Libraries in C that are loaded before all others, to put something between a program and the C library.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Compiles one, for `LD_PRELOAD`. Once for each run of the tests is enough.
+pub(crate) fn compiled(name: &str, source: &[u8]) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.so"));
+    // Moved into place, so that two runs at once never load half a library.
+    let fresh = target.with_extension(std::process::id().to_string());
+    let mut compiler = Command::new("cc")
+        .args([
+            "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-x", "c", "-", "-o",
+        ])
+        .arg(&fresh)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("cc starts; to install it: apt-get install -y gcc libc6-dev");
+    let mut input = compiler.stdin.take().expect("a pipe");
+    input.write_all(source).expect("cc reads");
+    drop(input);
+    assert!(compiler.wait().expect("cc ends").success(), "cc failed");
+    fs::rename(&fresh, &target).expect("the same folder");
+    target
+}
