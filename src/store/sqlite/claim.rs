@@ -8,16 +8,17 @@ use super::boot::Boot;
 use super::failure::Failure;
 use super::line::{Line, stored_client};
 use super::row::{self, Fresh, Row, Standing, Verdict};
-use super::{room, tidy};
+use super::{mint, room, tidy};
 use crate::clock::{self, Instant};
 use crate::store::{Answer, Ask, Claim, Grant, Held, Queued};
-use crate::token::Token;
 
 /// What a claim came to, apart from errors that must not undo the transaction.
 pub(super) enum Claimed {
     Answered(Answer),
     /// The file has to grow first.
     NoRoom,
+    /// Its token needs a commit that is synced.
+    Unsynced,
     /// Two kernels share the file; the watch of this row was begun anew.
     Shared(String),
 }
@@ -167,12 +168,14 @@ fn grant(
     if !room::is_enough(db)? {
         return Ok(Claimed::NoRoom);
     }
-    let token = next_token(db, ask.floor)?;
+    let Some(token) = mint::next_token(db, boot, ask.floor)? else {
+        return Ok(Claimed::Unsynced);
+    };
     // In the place of an offer, too: one that outlived its acceptance would be accepted twice.
     let fresh = Fresh {
         name: &claim.name,
         holder: &claim.holder.to_string(),
-        token: as_stored(token),
+        token: mint::as_stored(token),
         info,
         since_us: i64::try_from(clock::wall_clock_us()).unwrap_or_default(),
         standing: Standing::Live,
@@ -200,25 +203,4 @@ fn seat(line: &Line<'_>, claim: &Claim, ask: Ask) -> Result<(), Failure> {
 /// The client, as the file keeps it, of a claim that stands in line.
 fn client_in_line(claim: &Claim, ask: Ask) -> Option<String> {
     ask.queued.map(|_| stored_client(claim.holder.client()))
-}
-
-/// Mints from the one counter of the file, so that a machine whose clock starts at 1970 is safe too.
-fn next_token(db: &Connection, floor: Option<Token>) -> Result<Token, Failure> {
-    let last: i64 = db
-        .prepare_cached("SELECT token FROM counter WHERE one = 1")?
-        .query_row((), |row| row.get(0))?;
-    let damaged = Failure::Damaged("its highest token is out of range");
-    let last = match u64::try_from(last) {
-        Ok(0) => None,
-        Ok(last) => Some(Token::new(last).map_err(|_| damaged)?),
-        Err(_) => return Err(damaged),
-    };
-    let token = Token::mint(last, floor, clock::wall_clock_us())?;
-    db.prepare_cached("UPDATE counter SET token = ?1 WHERE one = 1")?
-        .execute([as_stored(token)])?;
-    Ok(token)
-}
-
-fn as_stored(token: Token) -> i64 {
-    i64::try_from(token.get()).expect("a token is below 2^53")
 }

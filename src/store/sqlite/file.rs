@@ -22,9 +22,13 @@ use super::identity::{Identity, Logs, examine};
 /// Marks the file as ours: "lsho".
 pub(super) const APPLICATION_ID: i32 = 0x6c73_686f;
 /// What makes each schema of the one before it, and the first of an empty file.
-const SCHEMAS: [&str; 2] = [include_str!("schema.sql"), include_str!("line.sql")];
+const SCHEMAS: [&str; 3] = [
+    include_str!("schema.sql"),
+    include_str!("line.sql"),
+    include_str!("mark.sql"),
+];
 /// The schema that this code reads and writes.
-pub(super) const SCHEMA_VERSION: i32 = 2;
+pub(super) const SCHEMA_VERSION: i32 = 3;
 
 /// Room for every statement that a claim or a release may need: who has to prepare one again takes twice the time.
 const STATEMENTS: usize = 32;
@@ -120,6 +124,19 @@ impl File {
             }
             answer => answer,
         }
+    }
+
+    /// The same for what must survive a power cut: it is on the disk once this returns.
+    pub(super) fn write_synced<T>(
+        &mut self,
+        asker: Asker<'_>,
+        work: impl Fn(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.db.execute_batch("PRAGMA synchronous = FULL")?;
+        let answer = self.write_though_full(asker, work);
+        // Should it stay, commits only take longer.
+        let _ = self.db.execute_batch("PRAGMA synchronous = NORMAL");
+        answer
     }
 
     /// Moves the log into the file as far as readers allow, so that its blocks are written again.
@@ -243,7 +260,7 @@ fn use_log(db: &Connection) -> Result<(), Failure> {
     if found != "wal" {
         return Err(Failure::NoLog { found });
     }
-    // A power cut may take back the last grants; their tokens still rise, by the clock.
+    // A power cut may take back the last grants; their tokens still rise, by the mark.
     db.execute_batch("PRAGMA synchronous = NORMAL")?;
     // From the first read on the log and its index are there, and stay for as long as the file is open.
     db.query_row("PRAGMA schema_version", (), |_| Ok(()))?;

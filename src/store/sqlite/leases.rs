@@ -61,12 +61,17 @@ impl Leases {
 
     fn take(&mut self, claim: &Claim, ask: Ask, asker: Asker<'_>) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and a number are JSON");
+        let take = |db: &Connection| claim::take(db, &self.boot, claim, ask, &info);
+        let mut has_to_last = false;
         while asker.waits() {
-            let claimed = self
-                .file
-                .write_though_full(asker, |db| claim::take(db, &self.boot, claim, ask, &info))?;
+            let claimed = if has_to_last {
+                self.file.write_synced(asker, take)?
+            } else {
+                self.file.write_though_full(asker, take)?
+            };
             match claimed {
                 Claimed::Answered(answer) => return Ok(answer),
+                Claimed::Unsynced => has_to_last = true,
                 Claimed::NoRoom => room::make(&mut self.file, asker)?,
                 Claimed::Shared(writer) => {
                     let ours = self.boot.id().into();

@@ -13,7 +13,8 @@
 //! 2. Leases are timed by `CLOCK_MONOTONIC`, which stands still while the machine sleeps: every rival sleeps with us.
 //! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl. So after a
 //!    reboot names are free one ttl after the file was opened first, and a lease that lives is never taken.
-//! 4. A kill at any moment leaves the file whole, and a power cut costs at most the last grants; tokens rise all the same.
+//! 4. A kill at any moment leaves the file whole, and a power cut costs at most the last grants. Tokens rise all the same,
+//!    also on a machine whose clock begins in 1970 again: for that one grant in ten seconds is synced to the disk.
 //! 5. Renewals, releases and waits go on while the disk is full; who begins to wait then has no place in line.
 //! 6. A freed name is noticed by those who wait within some ten milliseconds, from the file's change counter, and so is a
 //!    client's turn.
@@ -51,6 +52,7 @@ mod hints;
 mod identity;
 mod leases;
 mod line;
+mod mint;
 mod notices;
 mod place;
 mod room;

@@ -6,6 +6,7 @@ mod child;
 mod files;
 mod lines;
 pub(crate) mod places;
+mod power_cut;
 mod processes;
 mod schemas;
 
