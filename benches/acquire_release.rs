@@ -37,7 +37,7 @@ struct Bare {
     acquire: Arc<Script>,
     release: Arc<Script>,
     lease: String,
-    counter: String,
+    mark: String,
     queue: String,
     alive: String,
     client: ClientId,
@@ -48,15 +48,18 @@ impl Bare {
         Self {
             connection,
             acquire: Arc::new(Script::new(concat!(
+                include_str!("../src/store/redis/lease.lua"),
                 include_str!("../src/store/redis/line.lua"),
                 include_str!("../src/store/redis/acquire.lua")
             ))),
             release: Arc::new(Script::new(concat!(
+                include_str!("../src/store/redis/lease.lua"),
                 include_str!("../src/store/redis/line.lua"),
                 include_str!("../src/store/redis/release.lua")
             ))),
             lease: format!("leasehold:{{{name}}}"),
-            counter: format!("leasehold:{{{name}}}:token"),
+            // One name's own, where our client finds the slot's: its length is the same.
+            mark: format!("leasehold:{{{name}}}:mark"),
             queue: format!("leasehold:{{{name}}}:queue"),
             alive: format!("leasehold:{{{name}}}:alive"),
             client: ClientId::draw(),
@@ -68,14 +71,13 @@ impl Bare {
         let granted: Value = self
             .acquire
             .key(&self.lease)
-            .key(&self.counter)
+            .key(&self.mark)
             .key(&self.queue)
             .key(&self.alive)
             .arg(&holder)
             .arg(30_000)
             .arg(0)
             .arg(r#"{"host":"bench","pid":1}"#)
-            .arg(3_600_000)
             .invoke_async(&mut self.connection)
             .await
             .expect("the script runs");
@@ -97,7 +99,7 @@ impl Bare {
 }
 
 fn is_tagged(reply: &Value, tag: &str) -> bool {
-    matches!(reply, Value::Array(parts) if matches!(parts.first(), Some(Value::BulkString(text)) if text == tag.as_bytes()))
+    matches!(reply, Value::BulkString(text) if text.split(|byte| *byte == b' ').next() == Some(tag.as_bytes()))
 }
 
 async fn pair(client: &Client, name: &str) {
@@ -224,14 +226,13 @@ async fn server_time(server: &Server) {
                     .expect("reset");
                 let mut acquire = bare.acquire.key(&bare.lease);
                 acquire
-                    .key(&bare.counter)
+                    .key(&bare.mark)
                     .key(&bare.queue)
                     .key(&bare.alive)
                     .arg(&holder)
                     .arg(30_000)
                     .arg(0)
-                    .arg(r#"{"host":"bench","pid":1}"#)
-                    .arg(3_600_000);
+                    .arg(r#"{"host":"bench","pid":1}"#);
                 let mut release = bare.release.key(&bare.lease);
                 release.key(&bare.queue).key(&bare.alive);
                 release.arg(&holder).arg(0).arg("PUBLISH").arg(2_000);

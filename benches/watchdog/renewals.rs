@@ -93,7 +93,10 @@ async fn burst(store: &Gated, gate: &watch::Sender<bool>) -> f64 {
 
 /// The same batches over one connection, as many under way as the watchdog has.
 async fn replay(connection: &MultiplexedConnection, batches: &[Vec<Renewal>]) -> f64 {
-    let script = Script::new(include_str!("../../src/store/redis/renew.lua"));
+    let script = Script::new(concat!(
+        include_str!("../../src/store/redis/lease.lua"),
+        include_str!("../../src/store/redis/renew.lua")
+    ));
     let count: usize = batches.iter().map(Vec::len).sum();
     let calls: Vec<ScriptInvocation<'_>> = batches
         .iter()

@@ -22,7 +22,7 @@
 //!    a client waits for it; then it is as open as after a lost reply.
 //!
 //! # Assumptions
-//! Where the store's counter is lost or behind (flush, eviction, empty restart, a replica that missed it), the clock that
+//! Where the store's highest token is lost or behind (flush, eviction, empty restart, a replica that missed it), the clock that
 //! mints the next token is not behind the clock that minted the last one by more than the time between the two grants.
 //!
 //! # Errors

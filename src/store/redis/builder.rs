@@ -16,16 +16,12 @@ use crate::error::Error;
 const POOL_SIZE: usize = 4;
 /// How long a handshake may take: three round trips around the globe, and a slow server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a counter outlives its last grant. Within it the server's clock may be set back without any token falling;
-/// each name costs the server about 140 bytes for so long.
-const TOKEN_MEMORY: Duration = Duration::from_secs(60 * 60);
 
 /// Makes a [`Redis`]. Begun by [`Redis::builder`] or [`Redis::from_pool`].
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     source: Source,
     prefix: String,
-    token_memory: Duration,
     pool_size: usize,
     connect_timeout: Duration,
 }
@@ -50,7 +46,6 @@ impl Builder {
         Self {
             source,
             prefix: Keys::DEFAULT_PREFIX.into(),
-            token_memory: TOKEN_MEMORY,
             pool_size: POOL_SIZE,
             connect_timeout: CONNECT_TIMEOUT,
         }
@@ -69,13 +64,6 @@ impl Builder {
     /// What all keys begin with, by default `leasehold`. The rules for names hold.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
-        self
-    }
-
-    /// For how long the server remembers a name's last token after a grant, by default one hour, and never for less than
-    /// the lease's ttl. It is how far the server's clock may be set back without a token falling.
-    pub fn token_memory(mut self, token_memory: Duration) -> Self {
-        self.token_memory = token_memory;
         self
     }
 
@@ -98,15 +86,11 @@ impl Builder {
     /// `Invalid`, with the setting that cannot be.
     pub fn build(self) -> Result<Redis, Error> {
         let keys = Keys::new(&self.prefix)?;
-        for (what, value) in [
-            ("token_memory", self.token_memory),
-            ("connect_timeout", self.connect_timeout),
-        ] {
-            if value < Duration::from_millis(1) {
-                return Err(Error::invalid(format!(
-                    "{what} refused: expected at least one millisecond {what}={value:?}"
-                )));
-            }
+        if self.connect_timeout < Duration::from_millis(1) {
+            return Err(Error::invalid(format!(
+                "connect_timeout refused: expected at least one millisecond connect_timeout={:?}",
+                self.connect_timeout
+            )));
         }
         if self.pool_size == 0 {
             return Err(Error::invalid(
@@ -133,7 +117,6 @@ impl Builder {
         Ok(Redis {
             server: Server::new(lane),
             keys,
-            token_memory: self.token_memory,
             connect_timeout: self.connect_timeout,
             own_pool,
             address,
@@ -146,7 +129,6 @@ impl fmt::Debug for Builder {
         // The URL has the password.
         f.debug_struct("Builder")
             .field("prefix", &self.prefix)
-            .field("token_memory", &self.token_memory)
             .field("pool_size", &self.pool_size)
             .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()

@@ -58,9 +58,9 @@ pub(super) enum Failure {
         value: String,
         clock: String,
     },
-    /// The token counter is no number, or near the end of the numbers.
-    #[error("the token counter is unusable or at its end counter={0:?}")]
-    Counter(String),
+    /// The mark of the highest token is no number, or near the end of the numbers.
+    #[error("the token mark is unusable or at its end mark={0:?}")]
+    Mark(String),
 }
 
 impl Failure {
@@ -86,11 +86,12 @@ impl Failure {
                 );
                 Error::new(kind, message)
             }
-            Self::Counter(value) => {
-                let why = "the name's token counter is no number, or at the end of the numbers";
+            Self::Mark(value) => {
+                let why =
+                    "the mark of the highest token is no number, or at the end of the numbers";
                 Error::new(
                     kind,
-                    format!("{operation} refused: {why} counter={value:?} {facts}"),
+                    format!("{operation} refused: {why} mark={value:?} {facts}"),
                 )
             }
             failure => {
@@ -110,7 +111,7 @@ impl Failure {
         match self {
             Self::Closed | Self::Unsent(_) | Self::NotReached(_) => Sent::Never,
             Self::Abandoned | Self::NoThread(_) | Self::Certificates(_) => Sent::Never,
-            Self::Argument { .. } | Self::Counter(_) | Self::Demoted { .. } => Sent::Answered,
+            Self::Argument { .. } | Self::Mark(_) | Self::Demoted { .. } => Sent::Answered,
             failure if failure.is_no_script() || failure.is_of_replica() => Sent::Answered,
             Self::Refused { .. } | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
         }
@@ -169,7 +170,7 @@ impl Failure {
             Self::Unsent(error) | Self::Broken(error) => kind_of_connection(error),
             Self::Refused { code, text } => kind_of_refusal(code, text),
             Self::Argument { .. } => ErrorKind::Invalid,
-            Self::Odd(_) | Self::Counter(_) => ErrorKind::Misconfigured,
+            Self::Odd(_) | Self::Mark(_) => ErrorKind::Misconfigured,
         }
     }
 }

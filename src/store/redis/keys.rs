@@ -1,17 +1,26 @@
 //! What the keys and channels are called, and how a name is read back out of a key.
 //!
-//! The braces are the hash tag of Redis Cluster: everything of one name lies in one slot. Names and prefixes have no
-//! braces of their own, so no two names share a key.
+//! The braces are the hash tag of Redis Cluster: everything of one name lies in one slot, and so does the mark that it
+//! shares with the slot's other names. Names and prefixes have no braces of their own, so no two names share a lease.
 
-use crate::holder::ClientId;
+use deadpool_redis::redis::{RedisWrite, ToRedisArgs};
 
+use super::slot;
 use crate::error::Error;
+use crate::holder::ClientId;
 use crate::name::{self, Name};
 
 /// The keys of all names under one prefix.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     prefix: Box<str>,
+}
+
+/// The key of a lease, as a word of a request.
+#[derive(Debug)]
+pub(super) struct LeaseWord<'a> {
+    prefix: &'a str,
+    name: &'a Name,
 }
 
 impl Keys {
@@ -24,20 +33,23 @@ impl Keys {
         })
     }
 
-    /// The hash that is the lease.
+    /// The string that is the lease.
     pub(super) fn lease(&self, name: &Name) -> String {
         self.join(name.as_str(), "}")
     }
 
-    /// The same as [`lease`](Self::lease) in place of what `key` was, for whoever needs a great many.
-    pub(super) fn write_lease(&self, name: &Name, key: &mut String) {
-        key.clear();
-        self.write(name.as_str(), "}", key);
+    /// The same as [`lease`](Self::lease), written straight into a request: a batch needs a great many.
+    pub(super) fn lease_word<'a>(&'a self, name: &'a Name) -> LeaseWord<'a> {
+        LeaseWord {
+            prefix: &self.prefix,
+            name,
+        }
     }
 
-    /// The string that remembers the last token.
-    pub(super) fn counter(&self, name: &Name) -> String {
-        self.join(name.as_str(), "}:token")
+    /// The string that remembers the highest token of all names in the slot of this one.
+    pub(super) fn mark(&self, name: &Name) -> String {
+        let tag = slot::tag_of(slot::slot_of(name.as_str()));
+        self.join(&tag.to_string(), "}:mark")
     }
 
     /// The sorted set of the clients that wait in line.
@@ -97,16 +109,13 @@ impl Keys {
     }
 
     fn join(&self, name: &str, end: &str) -> String {
-        let mut key = String::with_capacity(self.prefix.len() + 2 + name.len() + end.len());
-        self.write(name, end, &mut key);
-        key
+        [&self.prefix, ":{", name, end].concat()
     }
+}
 
-    fn write(&self, name: &str, end: &str, key: &mut String) {
-        key.push_str(&self.prefix);
-        key.push_str(":{");
-        key.push_str(name);
-        key.push_str(end);
+impl ToRedisArgs for LeaseWord<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(format_args!("{}:{{{}}}", self.prefix, self.name));
     }
 }
 
@@ -137,10 +146,7 @@ mod tests {
     #[test]
     fn everything_of_a_name_has_its_hash_tag() {
         assert_eq!(keys().lease(&name("billing")), "leasehold:{billing}");
-        assert_eq!(
-            keys().counter(&name("billing")),
-            "leasehold:{billing}:token"
-        );
+        assert_eq!(keys().queue(&name("billing")), "leasehold:{billing}:queue");
         assert_eq!(
             keys().channel(&name("billing")),
             "leasehold:{billing}:freed"
@@ -148,16 +154,24 @@ mod tests {
     }
 
     #[test]
+    fn the_mark_of_a_name_lies_in_its_slot() {
+        assert_eq!(keys().mark(&name("billing")), "leasehold:{43473}:mark");
+        assert_eq!(slot::slot_of("43473"), slot::slot_of("billing"));
+        // The name that is the tag itself.
+        assert_eq!(keys().mark(&name("43473")), "leasehold:{43473}:mark");
+    }
+
+    #[test]
     fn a_name_that_looks_like_another_key_is_kept_apart() {
         assert_ne!(
-            keys().lease(&name("a:token")),
-            keys().counter(&name("a")),
+            keys().lease(&name("a:queue")),
+            keys().queue(&name("a")),
             "the brace closes before the suffix"
         );
-        assert_eq!(keys().name_of_lease("leasehold:{a}:token"), None);
+        assert_eq!(keys().name_of_lease("leasehold:{7}:mark"), None);
         assert_eq!(
-            keys().name_of_lease("leasehold:{a:token}"),
-            Some(name("a:token"))
+            keys().name_of_lease("leasehold:{a:queue}"),
+            Some(name("a:queue"))
         );
     }
 

@@ -1,22 +1,20 @@
 -- Takes a client out of the line, and passes an offer that it has on to the next. Repeated, it is harmless.
 --
--- KEYS   1 lease hash   2 queue   3 alive
+-- KEYS   1 lease   2 queue   3 alive
 -- ARGV   1 client   2 publish command: PUBLISH or SPUBLISH   3 ms for which the name is offered to the first in line
--- Reply  {'left'}
+-- Reply  'left'
 --        {'invalid', argument, value}             nothing was changed
 
 local lease, queue, alive = KEYS[1], KEYS[2], KEYS[3]
 local client, publish, offer_ms = ARGV[1], ARGV[2], ARGV[3]
-if not string.find(client, '^%x+$') then return {'invalid', 'client', client} end
-if #offer_ms > 9 or not string.find(offer_ms, '^[1-9]%d*$') then return {'invalid', 'offer', offer_ms} end
+if not find(client, '^%x+$') then return {'invalid', 'client', client} end
+if #offer_ms > 9 or not find(offer_ms, '^[1-9]%d*$') then return {'invalid', 'offer', offer_ms} end
 
-redis.replicate_commands()
-local time = redis.call('TIME')
-local line = line_of(lease, queue, alive, time[1] * 1000 + math.floor(time[2] / 1000), offer_ms, publish)
+local line = line_of(lease, queue, alive, now_ms(), offer_ms, publish)
 line.leave(client)
-if redis.call('HGET', lease, 'offer') == client then
+if call('GET', lease) == 'offer ' .. client then
   line.close_offer(client)
-  redis.call('DEL', lease)
+  call('DEL', lease)
   line.pass_on()
 end
-return {'left'}
+return 'left'

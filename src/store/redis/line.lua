@@ -1,11 +1,19 @@
--- The line of clients that wait for a name in turn. Sent in front of the scripts that free or take a name.
+-- The line of clients that wait for a name in turn. Sent in front of the scripts that free or take a name, after
+-- lease.lua.
 --
 --   queue   sorted set: client -> place, one more than the last one's; no clock
 --   alive   hash: client -> the server's ms until which it counts as alive; '!offered' -> who has an unanswered offer
---   offer   a lease hash with the one field 'offer' = client: kept free for a claim of that client; no token, no holder
 --
 -- Each key gets an expiry with every write that could make it. An offer that ran out unanswered makes its client count
 -- as dead at once, so a dead client costs one offer, whatever the clock says.
+
+-- The server's clock in ms. Redis 6.2 may be set to refuse writes after TIME without the first line; later servers ignore
+-- it.
+local function now_ms()
+  redis.replicate_commands()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
 
 local function line_of(lease, queue, alive, now, offer_ms, publish)
   local line = {}
@@ -72,7 +80,7 @@ local function line_of(lease, queue, alive, now, offer_ms, publish)
   -- Keeps the name free for this client's claim, and tells it, and the one behind it for when to look.
   function line.offer(client)
     redis.call('ZREM', queue, client)
-    write(lease, tonumber(offer_ms), 'HSET', 'offer', client)
+    redis.call('SET', lease, 'offer ' .. client, 'PX', offer_ms)
     write(alive, 2 * offer_ms, 'HSET', '!offered', client)
     redis.pcall(publish, lease .. ':turn:' .. client, 'turn')
     line.warn(offer_ms)

@@ -12,7 +12,7 @@ use super::{REPLACE_EVERY, Redis, reply};
 use crate::name::Name;
 use crate::store::Held;
 
-/// How many leases one call looks at; reading a whole hash costs the server more than a renewal.
+/// How many leases one call looks at; reading a whole lease costs the server more than a renewal.
 const BATCH: usize = 128;
 /// How many keys the server goes through per page: about 0.3 ms of its time.
 const PAGE: usize = 1_000;
@@ -32,7 +32,7 @@ impl Redis {
         loop {
             let mut scan = Cmd::new();
             scan.arg("SCAN").arg(cursor).arg("MATCH").arg(&pattern);
-            scan.arg("COUNT").arg(PAGE).arg("TYPE").arg("hash");
+            scan.arg("COUNT").arg(PAGE).arg("TYPE").arg("string");
             let lane = &self.server.lane;
             let page = lane.request(&scan, budget, REPLACE_EVERY).await?;
             let (next, keys) = reply::scanned(&page)?;
@@ -61,10 +61,8 @@ impl Redis {
         names: &[Name],
         budget: Budget,
     ) -> Result<Vec<Result<Option<Held>, Failure>>, Failure> {
-        let mut call = SCRIPTS.inspect.call(names.len(), 0, 64 * names.len());
-        for name in names {
-            call.arg(self.keys.lease(name));
-        }
+        let keys = names.iter().map(|name| self.keys.lease_word(name));
+        let call = SCRIPTS.inspect.call(keys);
         let reply = self.server.run(&call, budget, REPLACE_EVERY).await?;
         reply::inspected(&reply, names)
     }

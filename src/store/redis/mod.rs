@@ -51,7 +51,9 @@ mod notices;
 mod renewals;
 mod reply;
 mod scripts;
+mod slot;
 mod tls;
+mod value;
 
 use std::fmt;
 use std::sync::Arc;
@@ -86,7 +88,6 @@ const REPLACE_EVERY: Duration = Duration::from_millis(500);
 pub struct Redis {
     server: Server,
     keys: Keys,
-    token_memory: Duration,
     connect_timeout: Duration,
     /// The pool that ends with this store.
     own_pool: Option<Pool>,
@@ -146,19 +147,17 @@ impl Redis {
         limit: Duration,
     ) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
-        let arguments = if ask.queued.is_some() { 10 } else { 5 };
-        let mut call = SCRIPTS
-            .acquire
-            .call(4, arguments, 512 + 4 * Name::MAX_BYTES);
-        call.arg(self.keys.lease(&claim.name))
-            .arg(self.keys.counter(&claim.name))
-            .arg(self.keys.queue(&claim.name))
-            .arg(self.keys.alive(&claim.name))
-            .arg(claim.holder.to_string())
+        let keys = &self.keys;
+        let mut call = SCRIPTS.acquire.call([
+            keys.lease(&claim.name),
+            keys.mark(&claim.name),
+            keys.queue(&claim.name),
+            keys.alive(&claim.name),
+        ]);
+        call.arg(claim.holder.to_string())
             .arg(millis(claim.ttl))
             .arg(ask.floor.map_or(0, Token::get))
-            .arg(info)
-            .arg(millis(self.token_memory));
+            .arg(info);
         if let Some(queued) = ask.queued {
             call.arg(claim.holder.client().to_string())
                 .arg(millis(Queued::PATIENCE))
@@ -180,6 +179,12 @@ impl Redis {
         Ok(answer)
     }
 
+    /// The keys of the scripts that free a name.
+    fn line_keys(&self, name: &Name) -> [String; 3] {
+        let keys = &self.keys;
+        [keys.lease(name), keys.queue(name), keys.alive(name)]
+    }
+
     async fn try_release(
         &self,
         name: &Name,
@@ -187,11 +192,8 @@ impl Redis {
         keep_for: Option<Duration>,
         limit: Duration,
     ) -> Result<Release, Failure> {
-        let mut call = SCRIPTS.release.call(3, 4, 192 + 3 * Name::MAX_BYTES);
-        call.arg(self.keys.lease(name))
-            .arg(self.keys.queue(name))
-            .arg(self.keys.alive(name))
-            .arg(holder.to_string())
+        let mut call = SCRIPTS.release.call(self.line_keys(name));
+        call.arg(holder.to_string())
             .arg(keep_for.map_or(0, millis))
             .arg(PUBLISH)
             .arg(millis(Queued::OFFER));
@@ -205,16 +207,13 @@ impl Redis {
         how: Eviction,
         limit: Duration,
     ) -> Result<bool, Failure> {
-        let mut call = SCRIPTS.evict.call(3, 3, 128 + 3 * Name::MAX_BYTES);
-        call.arg(self.keys.lease(name))
-            .arg(self.keys.queue(name))
-            .arg(self.keys.alive(name))
-            .arg(match how {
-                Eviction::Marked => "marked",
-                Eviction::Now => "now",
-            })
-            .arg(PUBLISH)
-            .arg(millis(Queued::OFFER));
+        let mut call = SCRIPTS.evict.call(self.line_keys(name));
+        call.arg(match how {
+            Eviction::Marked => "marked",
+            Eviction::Now => "now",
+        })
+        .arg(PUBLISH)
+        .arg(millis(Queued::OFFER));
         let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
         reply::evicted(&reply.await?)
     }
@@ -225,11 +224,8 @@ impl Redis {
         client: ClientId,
         limit: Duration,
     ) -> Result<(), Failure> {
-        let mut call = SCRIPTS.leave.call(3, 3, 128 + 3 * Name::MAX_BYTES);
-        call.arg(self.keys.lease(name))
-            .arg(self.keys.queue(name))
-            .arg(self.keys.alive(name))
-            .arg(client.to_string())
+        let mut call = SCRIPTS.leave.call(self.line_keys(name));
+        call.arg(client.to_string())
             .arg(PUBLISH)
             .arg(millis(Queued::OFFER));
         let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
@@ -247,7 +243,6 @@ impl Redis {
         Ok(Arc::new(Self {
             server: Server::new(lane),
             keys: self.keys.clone(),
-            token_memory: self.token_memory,
             connect_timeout: self.connect_timeout,
             own_pool: None,
             address: self.address.clone(),

@@ -1,38 +1,45 @@
--- Frees a name if this holder has it, at once or after a time in which nobody can renew it. An evicted holder has no
--- time to give: an operator wants the name free.
+-- Frees a name if this holder has it, at once or after a time in which nobody can renew it.
 --
--- KEYS   1 lease hash   2 queue   3 alive
+-- KEYS   1 lease   2 queue   3 alive
 -- ARGV   1 holder   2 ms for which the name stays taken, 0 for none   3 publish command: PUBLISH or SPUBLISH
 --        4 ms for which the name is offered to the first in line
--- Reply  {'released'}
---        {'not_held'}                             nothing was changed
+-- Reply  'released'
+--        'not_held'                               nothing was changed
 --        {'invalid', argument, value}             nothing was changed
 --
--- Only commands that a full server accepts.
+-- Begins with a command that a full server accepts: after it the server accepts the others too.
 
 local lease, queue, alive = KEYS[1], KEYS[2], KEYS[3]
 local holder, keep, publish, offer_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-if #keep > 15 or not string.find(keep, '^%d+$') then return {'invalid', 'keep', keep} end
-if #offer_ms > 9 or not string.find(offer_ms, '^[1-9]%d*$') then return {'invalid', 'offer', offer_ms} end
+if #keep > 15 or not find(keep, '^%d+$') then return {'invalid', 'keep', keep} end
+if #offer_ms > 9 or not find(offer_ms, '^[1-9]%d*$') then return {'invalid', 'offer', offer_ms} end
+if #holder ~= 49 then return {'invalid', 'holder', holder} end
 
-local found = redis.call('HGET', lease, holder)
-if found ~= '1' and found ~= 'evicted' then return {'not_held'} end
-if found == '1' and tonumber(keep) > 0 then
-  redis.call('PEXPIRE', lease, string.format('%.0f', keep))
-  redis.call('HDEL', lease, holder)
+local is_evicted = false
+if call('GETRANGE', lease, '0', '48') ~= holder then
+  local value = call('GET', lease)
+  if value and not is_lease(value) then return redis.error_reply(FOREIGN) end
+  is_evicted = value and sub(value, 1, 57) == 'evicted ' .. holder
+  if not is_evicted then return 'not_held' end
+end
+-- One that was evicted keeps nothing: the operator's word is the last.
+if tonumber(keep) > 0 and not is_evicted then
+  local value = call('GET', lease)
+  keep = string.format('%.0f', keep)
+  call('PEXPIRE', lease, keep)
+  call('SET', lease, 'kept ' .. sub(value, 51), 'PX', keep)
   -- Whoever looks now learns when it will be free.
   line_of(lease, queue, alive, 0, offer_ms, publish).warn(keep)
   redis.pcall(publish, lease .. ':freed', '0')
-  return {'released'}
+  return 'released'
 end
-if redis.call('EXISTS', queue) == 1 then
-  redis.replicate_commands()
-  local time = redis.call('TIME')
-  redis.call('DEL', lease)
-  line_of(lease, queue, alive, time[1] * 1000 + math.floor(time[2] / 1000), offer_ms, publish).pass_on()
-  return {'released'}
+if call('EXISTS', queue) == 1 then
+  local now = now_ms()
+  call('DEL', lease)
+  line_of(lease, queue, alive, now, offer_ms, publish).pass_on()
+  return 'released'
 end
-redis.call('DEL', lease)
+call('DEL', lease)
 -- A user without rights to the channel has released all the same.
 redis.pcall(publish, lease .. ':freed', '0')
-return {'released'}
+return 'released'

@@ -1,6 +1,6 @@
 -- Extends each lease of a batch to its full ttl, if its holder still has it. Never creates one.
 --
--- KEYS   lease hashes, at most 256
+-- KEYS   leases, at most 256
 -- ARGV   holder and ttl in ms for each key, in the order of the keys
 -- Reply  {'renewed', server's seconds, microseconds past them, outcomes, errors}
 --          outcomes   one letter for each key: y renewed   n refused   e evicted   x failed, nothing was changed
@@ -13,7 +13,7 @@
 
 local count = #KEYS
 if #ARGV ~= 2 * count then return {'invalid', 'arguments', tostring(#ARGV)} end
-local find, pcall = string.find, redis.pcall
+local pcall = redis.pcall
 
 -- The refusal of a replica. It concerns the server, not the key: the caller has to ask another server.
 local function of_replica(failure)
@@ -24,6 +24,21 @@ local outcomes, errors = {}, {}
 -- The last ttl that was found in order: mostly a batch has only one.
 local checked
 
+-- What to answer to one who does not have the lease, and why if it failed.
+local function refuse(lease, holder)
+  local value = pcall('GET', lease)
+  if type(value) == 'table' then return 'x', value.err end
+  if value then
+    if not is_lease(value) then return 'x', FOREIGN end
+    if sub(value, 1, 57) == 'evicted ' .. holder then return 'e' end
+  end
+  -- A replica may not have heard of this lease. It refuses even a write that changes nothing, as this one does: a master
+  -- finds no hash there.
+  local proof = pcall('HDEL', lease, holder)
+  if type(proof) == 'table' and of_replica(proof.err) then return 'x', proof.err end
+  return 'n'
+end
+
 for i = 1, count do
   local lease, holder, ttl = KEYS[i], ARGV[2 * i - 1], ARGV[2 * i]
   local outcome, failure
@@ -31,23 +46,14 @@ for i = 1, count do
     failure = 'INVALID ttl=' .. ttl
   else
     checked = ttl
-    local found = pcall('HGET', lease, holder)
-    if found == '1' then
+    local found = pcall('GETRANGE', lease, '0', '48')
+    if found == holder and #holder == 49 then
       local extended = pcall('PEXPIRE', lease, ttl)
       if extended == 1 then outcome = 'y'
       elseif extended == 0 then outcome = 'n'
       else failure = extended.err end
-    elseif found == 'evicted' then
-      outcome = 'e'
-    elseif type(found) == 'table' then
-      failure = found.err
     else
-      outcome = 'n'
-      if not found then
-        -- A replica may not have heard of this lease. It refuses even a write that changes nothing, as this one does.
-        local proof = pcall('HDEL', lease, holder)
-        if type(proof) == 'table' and of_replica(proof.err) then failure = proof.err end
-      end
+      outcome, failure = refuse(lease, holder)
     end
   end
   if failure then
@@ -59,5 +65,5 @@ for i = 1, count do
   outcomes[i] = outcome
 end
 
-local time = redis.call('TIME')
+local time = call('TIME')
 return {'renewed', time[1], time[2], table.concat(outcomes), errors}

@@ -17,8 +17,6 @@ use crate::store::{Outcome, Renewal, Renewed};
 const BATCH: usize = 256;
 /// How many calls are under way at once: while the server works on one, the next is on its way.
 const AT_ONCE: usize = 4;
-/// About how many bytes a renewal has in a call: key, holder, ttl and their lengths.
-const BYTES: usize = 128;
 
 /// What became of the renewals of one range.
 type Part = (Range<usize>, Result<Batch, Failure>);
@@ -78,12 +76,10 @@ impl Redis {
 
     async fn renew_batch(&self, renewals: &[Renewal], budget: Budget) -> Result<Batch, Failure> {
         let count = renewals.len();
-        let mut call = SCRIPTS.renew.call(count, 2 * count, BYTES * count);
-        let mut key = String::new();
-        for renewal in renewals {
-            self.keys.write_lease(&renewal.name, &mut key);
-            call.arg(&key);
-        }
+        let keys = renewals
+            .iter()
+            .map(|renewal| self.keys.lease_word(&renewal.name));
+        let mut call = SCRIPTS.renew.call(keys);
         for renewal in renewals {
             call.write_arg_fmt(renewal.holder);
             call.arg(super::millis(renewal.ttl));

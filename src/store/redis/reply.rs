@@ -1,13 +1,13 @@
 //! What the scripts answer, read into the words of the store. Anything else is an odd reply, never a guess.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use deadpool_redis::redis::Value;
-use serde::Deserialize;
 
 use super::failure::Failure;
+use super::value;
 use crate::name::Name;
-use crate::store::{Answer, Grant, Held, Info, Release};
+use crate::store::{Answer, Grant, Held, Release};
 use crate::token::Token;
 
 /// What a batch of renewals came to.
@@ -28,25 +28,19 @@ pub(super) enum Mark {
     Failed(Failure),
 }
 
-/// The `info` field, as whoever wrote it wrote it.
-#[derive(Deserialize, Default)]
-struct Told {
-    since: Option<u64>,
-    #[serde(flatten)]
-    info: Info,
-}
-
 /// The answer of `acquire.lua`.
 pub(super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
     match tagged(reply)? {
-        ("granted", [token]) => {
-            let token = text(token)?;
-            let token = token.parse::<Token>().map_err(|_| odd(reply))?;
-            Ok(Answer::Granted(Grant::new(token)))
+        (granted, []) => {
+            let token = granted.strip_prefix("granted ");
+            let token = token.and_then(|token| token.parse::<Token>().ok());
+            Ok(Answer::Granted(Grant::new(
+                token.ok_or_else(|| odd(reply))?,
+            )))
         }
-        ("held", [left, fields]) => Ok(Answer::Held(Box::new(held(name, left, fields)?))),
-        ("queued", [left, fields, Value::Int(ahead)]) => {
-            let mut held = held(name, left, fields)?;
+        ("held", [left, value]) => Ok(Answer::Held(Box::new(held(name, left, value)?))),
+        ("queued", [left, value, Value::Int(ahead)]) => {
+            let mut held = held(name, left, value)?;
             held.ahead = usize::try_from(*ahead).ok();
             Ok(Answer::Held(Box::new(held)))
         }
@@ -114,7 +108,7 @@ pub(super) fn inspected(
         return Err(odd(reply));
     }
     let read = |(answer, name): (&Value, &Name)| match tagged(answer)? {
-        ("held", [left, fields]) => Ok(Ok(Some(held(name, left, fields)?))),
+        ("held", [left, value]) => Ok(Ok(Some(held(name, left, value)?))),
         ("free", []) => Ok(Ok(None)),
         ("failed", [message]) => Ok(Err(inner_error(message)?)),
         _ => Err(odd(answer)),
@@ -141,37 +135,24 @@ fn refusal(reply: &Value) -> Failure {
                 value: text(value)?.into(),
                 clock: rest.first().map_or(Ok("0"), text)?.into(),
             },
-            ("broken", [_, value]) => Failure::Counter(text(value)?.into()),
+            ("broken", [_, value]) => Failure::Mark(text(value)?.into()),
             _ => odd(reply),
         })
     };
     read().unwrap_or_else(|failure| failure)
 }
 
-fn held(name: &Name, left: &Value, fields: &Value) -> Result<Held, Failure> {
+fn held(name: &Name, left: &Value, value: &Value) -> Result<Held, Failure> {
     let mut held = Held::new(name.clone());
     // Below 0 is Redis' word for a key without an expiry.
     held.remaining = match left {
         Value::Int(ms) => u64::try_from(*ms).ok().map(Duration::from_millis),
         _ => return Err(odd(left)),
     };
-    for pair in items(fields)?.chunks_exact(2) {
-        let (Ok(field), Ok(value)) = (text(&pair[0]), text(&pair[1])) else {
-            continue;
-        };
-        match field {
-            "token" => held.token = value.parse().ok(),
-            "info" => {
-                let told: Told = serde_json::from_str(value).unwrap_or_default();
-                held.since = told.since.and_then(|micros| {
-                    SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
-                });
-                held.info = told.info;
-            }
-            _ if held.by.is_none() => held.by = field.parse().ok(),
-            _ => {}
-        }
-    }
+    let Value::BulkString(value) = value else {
+        return Err(odd(value));
+    };
+    value::read(&String::from_utf8_lossy(value), &mut held);
     Ok(held)
 }
 
@@ -190,10 +171,14 @@ fn inner_error(message: &Value) -> Result<Failure, Failure> {
     })
 }
 
+/// The tag and what comes with it. A tag that comes alone is no array, which would cost the server more.
 fn tagged(reply: &Value) -> Result<(&str, &[Value]), Failure> {
-    match items(reply)? {
-        [tag, rest @ ..] => Ok((text(tag)?, rest)),
-        [] => Err(odd(reply)),
+    match reply {
+        Value::Array(items) => match items.as_slice() {
+            [tag, rest @ ..] => Ok((text(tag)?, rest)),
+            [] => Err(odd(reply)),
+        },
+        alone => Ok((text(alone)?, &[])),
     }
 }
 
@@ -240,8 +225,7 @@ mod tests {
 
     #[test]
     fn a_grant_is_read() {
-        let reply = array([bulk("granted"), bulk("1795174814720312")]);
-        let answer = acquired(&reply, &name()).expect("a grant");
+        let answer = acquired(&bulk("granted 1795174814720312"), &name()).expect("a grant");
         assert!(
             matches!(answer, Answer::Granted(Grant { token }) if token.get() == 1_795_174_814_720_312)
         );
@@ -249,29 +233,25 @@ mod tests {
 
     #[test]
     fn a_lease_without_an_end_is_held_without_one() {
-        let holder = "00000000000000000000000000000007-0000000000000001";
-        let info = r#"{"since":1795174814720312,"host":"h","pid":7,"more":[]}"#;
-        let fields = [holder, "1", "token", "42", "info", info].map(bulk);
-        let reply = array([bulk("held"), Value::Int(-1), array(fields)]);
+        let value = "00000000000000000000000000000007-0000000000000001 42 {}";
+        let reply = array([bulk("held"), Value::Int(-1), bulk(value)]);
         let Ok(Answer::Held(held)) = acquired(&reply, &name()) else {
             panic!("expected held");
         };
         assert_eq!(held.remaining, None);
-        assert_eq!(held.by.map(|by| by.to_string()).as_deref(), Some(holder));
         assert_eq!(held.token.map(Token::get), Some(42));
-        assert_eq!((&*held.info.host, held.info.pid), ("h", 7));
-        assert!(held.since.is_some());
     }
 
     #[test]
-    fn what_a_stranger_wrote_is_held_by_nobody_known() {
-        let fields = ["x", "1", "token", "many", "info", "{"].map(bulk);
-        let reply = array([bulk("held"), Value::Int(7), array(fields)]);
+    fn a_place_in_line_is_read() {
+        let value = "offer 00000000000000000000000000000007";
+        let reply = array([bulk("queued"), Value::Int(7), bulk(value), Value::Int(3)]);
         let Ok(Answer::Held(held)) = acquired(&reply, &name()) else {
             panic!("expected held");
         };
         let mut expected = Held::new(name());
         expected.remaining = Some(Duration::from_millis(7));
+        expected.ahead = Some(3);
         assert_eq!(*held, expected);
     }
 
@@ -283,9 +263,9 @@ mod tests {
             failure.to_string(),
             "argument refused floor=\"9\" clock_us=7"
         );
-        let reply = array(["broken", "counter", "x"].map(bulk));
+        let reply = array(["broken", "mark", "x"].map(bulk));
         let failure = acquired(&reply, &name()).expect_err("refused");
-        assert!(matches!(failure, Failure::Counter(value) if value == "x"));
+        assert!(matches!(failure, Failure::Mark(value) if value == "x"));
     }
 
     #[test]
@@ -314,9 +294,12 @@ mod tests {
             Value::Nil,
             Value::Int(1),
             array([]),
-            array([bulk("granted")]),
-            array([bulk("granted"), bulk("0")]),
-            array([bulk("held"), bulk("1"), array([])]),
+            bulk("granted"),
+            bulk("granted 0"),
+            bulk("granted 7 8"),
+            array([bulk("held"), bulk("1"), bulk("")]),
+            array([bulk("held"), Value::Int(1), array([])]),
+            bulk("else"),
             array([bulk("else")]),
         ] {
             let failure = acquired(&reply, &name()).expect_err("odd");

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadpool_redis::redis::{self, Cmd, Value};
+use deadpool_redis::redis::{self, Cmd, ToRedisArgs, Value};
 use futures_util::future::try_join_all;
 use tokio::sync::Mutex;
 
@@ -32,20 +32,26 @@ pub(super) struct Scripts {
     pub(super) leave: Script,
 }
 
+/// The script in this file with the parts that it needs in front of it.
+macro_rules! script {
+    ($($part:literal),+) => {
+        Script::new(concat!($(include_str!($part)),+))
+    };
+}
+
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: Script::new(concat!(
-        include_str!("line.lua"),
-        include_str!("acquire.lua")
-    )),
-    renew: Script::new(include_str!("renew.lua")),
-    release: Script::new(concat!(
-        include_str!("line.lua"),
-        include_str!("release.lua")
-    )),
-    evict: Script::new(concat!(include_str!("line.lua"), include_str!("evict.lua"))),
-    inspect: Script::new(include_str!("inspect.lua")),
-    leave: Script::new(concat!(include_str!("line.lua"), include_str!("leave.lua"))),
+    acquire: script!("lease.lua", "line.lua", "acquire.lua"),
+    renew: script!("lease.lua", "renew.lua"),
+    release: script!("lease.lua", "line.lua", "release.lua"),
+    evict: script!("lease.lua", "line.lua", "evict.lua"),
+    inspect: script!("lease.lua", "inspect.lua"),
+    leave: script!("lease.lua", "line.lua", "leave.lua"),
 });
+
+/// Room for the arguments of a call: what a claim in line has, or a holder and a ttl for each key.
+const ARGUMENTS: usize = 9;
+/// Room for one word of a call with its length: a holder has 49 bytes, a key mostly less, a number far less.
+const WORD_BYTES: usize = 64;
 
 impl Script {
     fn new(source: &'static str) -> Self {
@@ -53,11 +59,18 @@ impl Script {
         Self { source, hash }
     }
 
-    /// A call of this script, to which `keys` keys and then the arguments are to be added. `size` is about how many bytes
-    /// these have.
-    pub(super) fn call(&self, keys: usize, arguments: usize, size: usize) -> Cmd {
-        let mut call = Cmd::with_capacity(3 + keys + arguments, 64 + size);
-        call.arg("EVALSHA").arg(&self.hash).arg(keys);
+    /// A call of this script on these keys, to which the arguments are to be added.
+    pub(super) fn call<K: ToRedisArgs>(
+        &self,
+        keys: impl IntoIterator<Item = K, IntoIter: ExactSizeIterator>,
+    ) -> Cmd {
+        let keys = keys.into_iter();
+        let words = 3 + keys.len() + ARGUMENTS.max(2 * keys.len());
+        let mut call = Cmd::with_capacity(words, words * WORD_BYTES);
+        call.arg("EVALSHA").arg(&self.hash).arg(keys.len());
+        keys.for_each(|key| {
+            call.arg(key);
+        });
         call
     }
 }
@@ -166,8 +179,8 @@ mod tests {
 
     #[test]
     fn a_call_names_the_hash_and_counts_the_keys() {
-        let mut call = SCRIPTS.release.call(1, 1, 2);
-        call.arg("k").arg("a");
+        let mut call = SCRIPTS.release.call(["k"]);
+        call.arg("a");
         let packed = String::from_utf8(call.get_packed_command()).expect("text");
         let hash = &SCRIPTS.release.hash;
         assert_eq!(

@@ -165,9 +165,10 @@ impl RedisServer {
         answer.unwrap_or_else(|error| panic!("{line:?} failed: {error}"))
     }
 
-    /// Fails if any key is left that does not run out by itself.
+    /// Fails if any key is left that does not run out by itself, other than the marks of the highest tokens.
     pub(crate) async fn assert_all_keys_run_out(&self) {
-        for key in self.keys().await {
+        let keys = self.keys().await.into_iter();
+        for key in keys.filter(|key| !key.ends_with("}:mark")) {
             let mut connection = self.connect().await.expect("it is up");
             let left: i64 = redis::cmd("PTTL")
                 .arg(&key)

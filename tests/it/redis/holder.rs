@@ -8,7 +8,7 @@ use leasehold::store::{Answer, Store};
 use leasehold::{Attempt, Client, Ending, Lease, Outage, Reason, State};
 
 use super::open;
-use super::wire::{counter, lease as key};
+use super::wire::{lease as key, mark, token_at};
 use crate::harness::asking::{LIMIT, LONG, asked, chain, claim};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
@@ -160,8 +160,7 @@ async fn an_outage_within_the_window_loses_nothing() {
             .check()
             .unwrap_or_else(|error| panic!("{outage}: {error}"));
     }
-    let kept: u64 = server.told(&format!("HGET {} token", key("a"))).await;
-    assert_eq!(kept, token.get());
+    assert_eq!(token_at(&server, "a").await, token.get());
     assert_eq!(lease.release().await, Ending::Released);
     server.assert_all_keys_run_out().await;
 }
@@ -270,7 +269,7 @@ async fn a_claim_that_was_abandoned_on_a_slow_way_leaves_nothing() {
     let abandoned = tokio::time::timeout(slow / 3, claim).await;
     abandoned.expect_err("the caller is gone before the claim has landed");
     until("the claim's landing", async || {
-        server.keys().await.contains(&counter("a")).then_some(())
+        server.keys().await.contains(&mark("a")).then_some(())
     })
     .await;
     until("the end of the orphan", async || {
@@ -281,7 +280,7 @@ async fn a_claim_that_was_abandoned_on_a_slow_way_leaves_nothing() {
     assert!(lived < TTL / 3 + SLACK, "it lived for {lived:?}");
     // It does not come back either.
     at(now().after(TTL / 4)).await;
-    assert_eq!(server.keys().await, [counter("a"), counter("warm")]);
+    assert_eq!(server.keys().await, [mark("a"), mark("warm")]);
     server.assert_all_keys_run_out().await;
 }
 
@@ -304,7 +303,7 @@ async fn a_claim_that_lands_after_its_lease_was_released_is_released_too() {
         "the second attempt was too slow for this test"
     );
 
-    let last = async || server.told::<u64>(&format!("GET {}", counter("a"))).await;
+    let last = async || server.told::<u64>(&format!("GET {}", mark("a"))).await;
     until("the first attempt's landing", async || {
         (last().await > token).then_some(())
     })
@@ -333,8 +332,11 @@ async fn a_claim_whose_reply_was_lost_is_asked_again_by_its_holder() {
             now().since(start) < TTL,
             "it waited for its own claim to run out"
         );
-        let kept: u64 = server.told(&format!("HGET {} token", key("a"))).await;
-        assert_eq!(kept, lease.token().get(), "{fault:?}");
+        assert_eq!(
+            token_at(&server, "a").await,
+            lease.token().get(),
+            "{fault:?}"
+        );
         assert_eq!(lease.release().await, Ending::Released);
     }
 }
@@ -350,7 +352,7 @@ async fn a_lease_that_is_dropped_during_an_outage_is_released_after_it() {
     at(now().after(Duration::from_millis(300))).await;
     server.resume();
     until("the release", async || {
-        (server.keys().await == [counter("a")]).then_some(())
+        (server.keys().await == [mark("a")]).then_some(())
     })
     .await;
 }

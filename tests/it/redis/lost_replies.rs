@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::store::{Answer, ErrorKind, Outcome, Release, Store};
 
 use super::open;
-use super::wire::lease;
+use super::wire::{lease, token_at};
 use crate::harness::asking::{
     LIMIT, LONG, asked, claim, granted, held, released, renewal, renewed,
 };
@@ -44,7 +44,7 @@ async fn a_claim_whose_reply_was_lost_gets_the_same_token_and_a_full_ttl() {
         proxy.once(Request::is_script, loss);
         let lost = asked(&*store, &claim, SHORT).await;
         assert_open(lost.expect_err("the reply is lost").kind());
-        let token: u64 = server.told(&format!("HGET {} token", lease("a"))).await;
+        let token = token_at(&server, "a").await;
         let () = server.told(&format!("PEXPIRE {} 1000", lease("a"))).await;
 
         assert_eq!(granted(&*store, &claim).await.get(), token, "{loss:?}");
@@ -112,7 +112,7 @@ async fn a_request_that_arrives_twice_is_as_one() {
     let claim = claim("a", TTL);
     proxy.once(Request::is_script, Fault::DoubleRequest);
     let token = granted(&*store, &claim).await;
-    let kept: u64 = server.told(&format!("HGET {} token", lease("a"))).await;
+    let kept = token_at(&server, "a").await;
     assert_eq!(kept, token.get());
     proxy.once(Request::is_script, Fault::DoubleRequest);
     assert!(matches!(renewed(&*store, &claim).await, Outcome::Renewed));

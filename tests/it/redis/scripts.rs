@@ -3,7 +3,7 @@
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{self, Client, FromRedisValue};
 
-use super::wire::{Acquire, HOLDER, RIVAL, Reply, counter, evict, lease, release, renew};
+use super::wire::{Acquire, HOLDER, RENEW, RIVAL, Reply, evict, lease, mark, release, renew};
 use crate::harness::redis_server::{RedisServer, Setup};
 
 /// Times that no script may take.
@@ -41,23 +41,16 @@ async fn of<T: FromRedisValue>(to: &mut MultiplexedConnection, word: &str, key: 
 }
 
 #[tokio::test]
-async fn a_bad_ttl_or_memory_is_refused_before_the_first_write() {
+async fn a_bad_ttl_is_refused_before_the_first_write() {
     let (server, mut connection) = start().await;
-    for bad in BAD_TIMES.into_iter().chain(["0"]) {
-        for (ttl, memory) in [(bad, "3600000"), ("30000", bad)] {
-            let claim = Acquire {
-                ttl,
-                memory,
-                ..Acquire::default()
-            };
-            let reply = answered(claim.send(&mut connection, "a").await);
-            assert_eq!(reply.tag(), "invalid", "ttl={ttl:?} memory={memory:?}");
-            assert_eq!(
-                server.keys().await,
-                [""; 0],
-                "ttl={ttl:?} memory={memory:?}"
-            );
-        }
+    for ttl in BAD_TIMES.into_iter().chain(["0"]) {
+        let claim = Acquire {
+            ttl,
+            ..Acquire::default()
+        };
+        let reply = answered(claim.send(&mut connection, "a").await);
+        assert_eq!(reply.tag(), "invalid", "ttl={ttl:?}");
+        assert_eq!(server.keys().await, [""; 0], "ttl={ttl:?}");
     }
 }
 
@@ -67,7 +60,6 @@ async fn the_longest_times_that_are_taken_give_an_expiry() {
     let longest = "999999999999999";
     let claim = Acquire {
         ttl: longest,
-        memory: longest,
         ..Acquire::default()
     };
     answered(claim.send(&mut connection, "a").await).token();
@@ -76,7 +68,7 @@ async fn the_longest_times_that_are_taken_give_an_expiry() {
     assert_eq!(renewed.text(3), "y");
     let kept = answered(release(&mut connection, "a", HOLDER, longest).await);
     assert_eq!(kept.tag(), "released");
-    assert_eq!(server.keys().await, [lease("a"), counter("a")]);
+    assert_eq!(server.keys().await, [mark("a"), lease("a")]);
     server.assert_all_keys_run_out().await;
 }
 
@@ -154,7 +146,7 @@ async fn a_bad_floor_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_counter_at_the_top_or_of_another_kind_is_refused_untouched() {
+async fn a_mark_at_the_top_or_of_another_kind_is_refused_untouched() {
     let (server, mut connection) = start().await;
     let broken = [
         "9007199254740989",
@@ -167,20 +159,15 @@ async fn a_counter_at_the_top_or_of_another_kind_is_refused_untouched() {
     ];
     for last in broken.into_iter().chain(["18446744073709551616"]) {
         let () = redis::cmd("SET")
-            .arg(counter("a"))
+            .arg(mark("a"))
             .arg(last)
-            .arg("PX")
-            .arg(60_000)
             .query_async(&mut connection)
             .await
             .expect("it is up");
         let reply = answered(Acquire::default().send(&mut connection, "a").await);
         assert_eq!(reply.tag(), "broken", "{last:?}");
-        assert_eq!(server.keys().await, [counter("a")], "{last:?}");
-        assert_eq!(
-            of::<String>(&mut connection, "GET", &counter("a")).await,
-            last
-        );
+        assert_eq!(server.keys().await, [mark("a")], "{last:?}");
+        assert_eq!(of::<String>(&mut connection, "GET", &mark("a")).await, last);
         server.assert_all_keys_run_out().await;
     }
 }
@@ -189,7 +176,7 @@ async fn a_counter_at_the_top_or_of_another_kind_is_refused_untouched() {
 async fn the_last_tokens_are_granted_once_each() {
     let (server, mut connection) = start().await;
     let () = server
-        .told(&format!("SET {} 9007199254740986 PX 60000", counter("a")))
+        .told(&format!("SET {} 9007199254740986", mark("a")))
         .await;
     let mut tokens = Vec::new();
     for _ in 0..6 {
@@ -214,7 +201,7 @@ async fn the_last_tokens_are_granted_once_each() {
 #[tokio::test]
 async fn a_key_of_anothers_making_is_left_as_it_is() {
     let (server, mut connection) = start().await;
-    let keys = [lease("a"), counter("b")];
+    let keys = [lease("a"), mark("b")];
     let () = server.told(&format!("SET {} theirs", keys[0])).await;
     let () = server.told(&format!("RPUSH {} theirs", keys[1])).await;
     let before = server.contents().await;
@@ -307,10 +294,7 @@ async fn a_full_server_refuses_a_claim_unharmed_and_takes_renewals_and_releases(
         answered(release(&mut connection, "b", HOLDER, "5000").await).tag(),
         "released"
     );
-    assert_eq!(
-        server.keys().await,
-        [counter("a"), lease("b"), counter("b")]
-    );
+    assert_eq!(server.keys().await, [mark("a"), mark("b"), lease("b")]);
     server.assert_all_keys_run_out().await;
 }
 
@@ -412,7 +396,7 @@ async fn nobody_elses_lease_is_touched() {
 async fn a_batch_of_the_wrong_length_changes_nothing() {
     let (server, mut connection) = start().await;
     answered(Acquire::default().send(&mut connection, "a").await).token();
-    let script = redis::Script::new(include_str!("../../../src/store/redis/renew.lua"));
+    let script = redis::Script::new(RENEW);
     let mut call = script.prepare_invoke();
     call.key(lease("a"))
         .key(lease("b"))

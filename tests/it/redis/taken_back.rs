@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{Attempt, Client, ErrorKind, Token};
 
-use super::wire::lease;
+use super::wire::{lease, token_at};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::wait::until;
@@ -80,7 +80,7 @@ async fn a_floor_that_rises_before_the_answer_comes_lifts_the_grant() {
             is_taken(&server, "a").await.then_some(())
         })
         .await;
-        let token: u64 = server.told(&format!("HGET {} token", lease("a"))).await;
+        let token = token_at(&server, "a").await;
         let floor = Token::new(token + 3_600_000_000).expect("an hour ahead");
         client.raise_floor("a", floor).expect("a valid name");
         floor

@@ -3,6 +3,8 @@
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{RedisError, Script, Value, from_redis_value};
 
+use crate::harness::redis_server::RedisServer;
+
 /// A holder's identity.
 pub(super) const HOLDER: &str = "00000000000000000000000000000001-0000000000000001";
 /// Another's.
@@ -13,9 +15,23 @@ pub(super) fn lease(name: &str) -> String {
     format!("leasehold:{{{name}}}")
 }
 
-/// The key of a name's counter.
-pub(super) fn counter(name: &str) -> String {
-    format!("leasehold:{{{name}}}:token")
+/// The key of the highest token of a name's slot: as the wire's description has it, and not as the store finds it.
+pub(super) fn mark(name: &str) -> String {
+    let tag = (0_u32..).find(|tag| slot(&tag.to_string()) == slot(name));
+    format!("leasehold:{{{}}}:mark", tag.expect("each slot has one"))
+}
+
+/// The hash slot of a tag: CRC-16/XMODEM, modulo 16,384.
+fn slot(tag: &str) -> u16 {
+    let mut crc = 0_u16;
+    for byte in tag.bytes() {
+        crc ^= u16::from(byte) << 8;
+        for _ in 0..8 {
+            let carry = crc & 0x8000 != 0;
+            crc = if carry { crc << 1 ^ 0x1021 } else { crc << 1 };
+        }
+    }
+    crc % 16_384
 }
 
 /// The key of the clients in line.
@@ -28,9 +44,29 @@ pub(super) fn alive(name: &str) -> String {
     format!("leasehold:{{{name}}}:alive")
 }
 
-/// A tagged reply.
+/// The token in the lease of this name.
+pub(super) async fn token_at(server: &RedisServer, name: &str) -> u64 {
+    let value: String = server.told(&format!("GET {}", lease(name))).await;
+    let token = value.split(' ').nth(1).expect("it is after the holder");
+    token.parse().expect("a token is a number")
+}
+
+/// A tagged reply. One that comes alone is split at its spaces.
 #[derive(Debug, PartialEq)]
 pub(super) struct Reply(Vec<Value>);
+
+impl From<Value> for Reply {
+    fn from(value: Value) -> Self {
+        Self(match value {
+            Value::Array(items) => items,
+            Value::BulkString(alone) => {
+                let words = alone.split(|byte| *byte == b' ');
+                words.map(|word| Value::BulkString(word.into())).collect()
+            }
+            other => panic!("no reply of a script: {other:?}"),
+        })
+    }
+}
 
 impl Reply {
     /// What kind of reply it is.
@@ -63,7 +99,6 @@ pub(super) struct Acquire<'a> {
     pub(super) ttl: &'a str,
     pub(super) floor: &'a str,
     pub(super) info: &'a str,
-    pub(super) memory: &'a str,
 }
 
 impl Default for Acquire<'_> {
@@ -73,7 +108,6 @@ impl Default for Acquire<'_> {
             ttl: "30000",
             floor: "0",
             info: r#"{"host":"h","pid":1}"#,
-            memory: "3600000",
         }
     }
 }
@@ -81,32 +115,38 @@ impl Default for Acquire<'_> {
 impl Acquire<'_> {
     pub(super) async fn send(&self, to: &mut MultiplexedConnection, name: &str) -> Answer {
         Script::new(concat!(
+            include_str!("../../../src/store/redis/lease.lua"),
             include_str!("../../../src/store/redis/line.lua"),
             include_str!("../../../src/store/redis/acquire.lua")
         ))
         .key(lease(name))
-        .key(counter(name))
+        .key(mark(name))
         .key(queue(name))
         .key(alive(name))
         .arg(self.holder)
         .arg(self.ttl)
         .arg(self.floor)
         .arg(self.info)
-        .arg(self.memory)
-        .invoke_async(to)
+        .invoke_async::<Value>(to)
         .await
-        .map(Reply)
+        .map(Reply::from)
     }
 }
 
+/// The text of `renew.lua` as it is loaded.
+pub(super) const RENEW: &str = concat!(
+    include_str!("../../../src/store/redis/lease.lua"),
+    include_str!("../../../src/store/redis/renew.lua")
+);
+
 /// Calls `renew.lua` with (name, holder, ttl) for each lease.
 pub(super) async fn renew(to: &mut MultiplexedConnection, batch: &[[&str; 3]]) -> Answer {
-    let script = Script::new(include_str!("../../../src/store/redis/renew.lua"));
+    let script = Script::new(RENEW);
     let mut call = script.prepare_invoke();
     for [name, holder, ttl] in batch {
         call.key(lease(name)).arg(*holder).arg(*ttl);
     }
-    call.invoke_async(to).await.map(Reply)
+    call.invoke_async::<Value>(to).await.map(Reply::from)
 }
 
 /// Calls `release.lua`.
@@ -117,6 +157,7 @@ pub(super) async fn release(
     keep: &str,
 ) -> Answer {
     Script::new(concat!(
+        include_str!("../../../src/store/redis/lease.lua"),
         include_str!("../../../src/store/redis/line.lua"),
         include_str!("../../../src/store/redis/release.lua")
     ))
@@ -127,14 +168,15 @@ pub(super) async fn release(
     .arg(keep)
     .arg("PUBLISH")
     .arg("2000")
-    .invoke_async(to)
+    .invoke_async::<Value>(to)
     .await
-    .map(Reply)
+    .map(Reply::from)
 }
 
 /// Calls `evict.lua`.
 pub(super) async fn evict(to: &mut MultiplexedConnection, name: &str, how: &str) -> Answer {
     Script::new(concat!(
+        include_str!("../../../src/store/redis/lease.lua"),
         include_str!("../../../src/store/redis/line.lua"),
         include_str!("../../../src/store/redis/evict.lua")
     ))
@@ -144,7 +186,7 @@ pub(super) async fn evict(to: &mut MultiplexedConnection, name: &str, how: &str)
     .arg(how)
     .arg("PUBLISH")
     .arg("2000")
-    .invoke_async(to)
+    .invoke_async::<Value>(to)
     .await
-    .map(Reply)
+    .map(Reply::from)
 }

@@ -63,7 +63,7 @@ async fn a_release_and_a_shutdown_are_bounded_while_the_server_is_silent() {
     proxy.flow();
     until("the releases", async || {
         let keys = server.keys().await;
-        keys.iter().all(|key| key.ends_with(":token"))
+        keys.iter().all(|key| key.ends_with("}:mark"))
     })
     .await;
 }
@@ -92,7 +92,7 @@ fn a_lease_on_a_server_outlives_the_runtime_it_was_acquired_on() {
         drop(lease);
         until("the release", async || {
             let keys = server.keys().await;
-            keys.iter().all(|key| key.ends_with(":token"))
+            keys.iter().all(|key| key.ends_with("}:mark"))
         })
         .await;
     });
