@@ -1,0 +1,324 @@
+//! What the scripts cost the server in time and memory, beside those of the first layout, which had a hash for each
+//! lease and a token counter with an expiry for each name. They are kept in `baseline`.
+//!
+//! ```text
+//! cargo bench --bench scripts --features redis
+//! ```
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::cast_precision_loss,
+    reason = "a bench measures with the clock that stands still in no suspend it would survive, and counts to millions"
+)]
+
+#[path = "../yardstick/mod.rs"]
+mod yardstick;
+
+use std::time::Instant;
+
+use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::{Cmd, FromRedisValue, Value, cmd, pipe};
+use leasehold::{ClientId, Holder};
+use yardstick::{Server, case, figure, seconds};
+
+const RUNS: usize = 21;
+/// Pairs, and leases renewed together, in one block. The layouts alternate block by block.
+const BLOCK: usize = 256;
+/// Calls of a block that travel together, so that the server does not wait for us.
+const TOGETHER: usize = 64;
+/// Leases held at the same time where memory is measured.
+const HELD: usize = 100_000;
+const NAMES: usize = 1_000_000;
+const INFO: &str = r#"{"host":"build-agent-7","pid":31337}"#;
+
+/// One way to keep leases in keys.
+#[derive(Clone, Copy, PartialEq)]
+enum Layout {
+    Ours,
+    Baseline,
+}
+
+/// A layout's scripts on a server of its own.
+struct Bench {
+    layout: Layout,
+    connection: MultiplexedConnection,
+    acquire: String,
+    release: String,
+    renew: String,
+    client: ClientId,
+    _server: Server,
+}
+
+impl Bench {
+    async fn start(layout: Layout) -> Self {
+        let server = Server::start().await;
+        let mut connection = server.connect().await;
+        let [acquire, release, renew] = match layout {
+            Layout::Ours => [
+                concat!(
+                    include_str!("../../src/store/redis/lease.lua"),
+                    include_str!("../../src/store/redis/line.lua"),
+                    include_str!("../../src/store/redis/acquire.lua")
+                ),
+                concat!(
+                    include_str!("../../src/store/redis/lease.lua"),
+                    include_str!("../../src/store/redis/line.lua"),
+                    include_str!("../../src/store/redis/release.lua")
+                ),
+                concat!(
+                    include_str!("../../src/store/redis/lease.lua"),
+                    include_str!("../../src/store/redis/renew.lua")
+                ),
+            ],
+            Layout::Baseline => [
+                concat!(
+                    include_str!("baseline/line.lua"),
+                    include_str!("baseline/acquire.lua")
+                ),
+                concat!(
+                    include_str!("baseline/line.lua"),
+                    include_str!("baseline/release.lua")
+                ),
+                include_str!("baseline/renew.lua"),
+            ],
+        };
+        let mut load = async |source: &str| -> String {
+            let mut load = cmd("SCRIPT");
+            load.arg("LOAD").arg(source);
+            load.query_async(&mut connection)
+                .await
+                .expect("it compiles")
+        };
+        Self {
+            layout,
+            acquire: load(acquire).await,
+            release: load(release).await,
+            renew: load(renew).await,
+            connection,
+            client: ClientId::draw(),
+            _server: server,
+        }
+    }
+
+    fn acquire(&self, name: &str, holder: &str) -> Cmd {
+        let lease = format!("leasehold:{{{name}}}");
+        let mut call = cmd("EVALSHA");
+        call.arg(&self.acquire).arg(4).arg(&lease);
+        match self.layout {
+            Layout::Ours => call.arg(mark(name)),
+            Layout::Baseline => call.arg(format!("{lease}:token")),
+        };
+        call.arg(format!("{lease}:queue"))
+            .arg(format!("{lease}:alive"))
+            .arg(holder)
+            .arg(30_000)
+            .arg(0)
+            .arg(INFO);
+        if self.layout == Layout::Baseline {
+            call.arg(3_600_000);
+        }
+        call
+    }
+
+    fn release(&self, name: &str, holder: &str) -> Cmd {
+        let lease = format!("leasehold:{{{name}}}");
+        let mut call = cmd("EVALSHA");
+        call.arg(&self.release).arg(3).arg(&lease);
+        call.arg(format!("{lease}:queue"))
+            .arg(format!("{lease}:alive"))
+            .arg(holder)
+            .arg(0)
+            .arg("PUBLISH")
+            .arg(2_000);
+        call
+    }
+
+    fn renew(&self, leases: &[(String, String)]) -> Cmd {
+        let mut call = cmd("EVALSHA");
+        call.arg(&self.renew).arg(leases.len());
+        for (name, _) in leases {
+            call.arg(format!("leasehold:{{{name}}}"));
+        }
+        for (_, holder) in leases {
+            call.arg(holder).arg(30_000);
+        }
+        call
+    }
+
+    /// Names of which each has a holder of its own.
+    fn leases(&self, begin: &str, count: usize) -> Vec<(String, String)> {
+        let lease = |index| {
+            let holder = Holder::draw(self.client).expect("random bits");
+            (format!("{begin}-{index}"), holder.to_string())
+        };
+        (0..count).map(lease).collect()
+    }
+
+    /// Sends these calls, and returns how many microseconds the server spent on each.
+    async fn spent(&mut self, calls: &[Cmd], tag: &str) -> f64 {
+        let () = self.ask(cmd("CONFIG").arg("RESETSTAT")).await;
+        for some in calls.chunks(TOGETHER) {
+            let mut pipeline = pipe();
+            some.iter().for_each(|call| {
+                pipeline.add_command(call.clone());
+            });
+            let replies: Vec<Value> = pipeline
+                .query_async(&mut self.connection)
+                .await
+                .expect("the scripts run");
+            for reply in replies {
+                assert!(is_tagged(&reply, tag), "{reply:?}");
+            }
+        }
+        let info: String = self.ask(cmd("INFO").arg("commandstats")).await;
+        let usec = info
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_evalsha:"))
+            .and_then(|line| line.split("usec=").nth(1)?.split(',').next());
+        let usec: f64 = usec.and_then(|usec| usec.parse().ok()).expect("a number");
+        usec / calls.len() as f64
+    }
+
+    async fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> T {
+        let answer = command.query_async(&mut self.connection).await;
+        answer.expect("the server answers")
+    }
+
+    async fn memory(&mut self) -> f64 {
+        let info: String = self.ask(cmd("INFO").arg("memory")).await;
+        let used = info
+            .lines()
+            .find_map(|line| line.strip_prefix("used_memory:"));
+        used.and_then(|used| used.trim().parse().ok())
+            .expect("a number")
+    }
+}
+
+fn is_tagged(reply: &Value, tag: &str) -> bool {
+    match reply {
+        Value::Array(parts) => parts.first().is_some_and(|first| is_tagged(first, tag)),
+        Value::BulkString(text) => text.split(|byte| *byte == b' ').next() == Some(tag.as_bytes()),
+        _ => false,
+    }
+}
+
+/// The mark of a name's slot. Its tag costs the server nothing but its length, so any number of the right size will do
+/// where no cluster is asked.
+fn mark(name: &str) -> String {
+    let crc = name.bytes().fold(0_u16, |mut crc, byte| {
+        crc ^= u16::from(byte) << 8;
+        for _ in 0..8 {
+            crc = if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                crc << 1 ^ 0x1021
+            };
+        }
+        crc
+    });
+    format!("leasehold:{{{}}}:mark", 20_000 + crc % 16_384)
+}
+
+/// The server's microseconds for a pair, for its halves, and for a renewal in a batch.
+async fn time(ours: &mut Bench, baseline: &mut Bench) {
+    let mut runs = [const { Vec::new() }; 4];
+    for run in 0..RUNS {
+        let ours = block(ours, run).await;
+        let baseline = block(baseline, run).await;
+        for (runs, spent) in runs.iter_mut().zip(ours.into_iter().zip(baseline)) {
+            runs.push(spent);
+        }
+    }
+    let names = [
+        "server_us_per_pair",
+        "server_us_per_acquire",
+        "server_us_per_release",
+        "server_us_per_renewal_of_256",
+    ];
+    for (name, runs) in names.iter().zip(&runs) {
+        case(name, "us", runs);
+    }
+}
+
+async fn block(bench: &mut Bench, run: usize) -> [f64; 4] {
+    let leases = bench.leases(&format!("block-{run}"), BLOCK);
+    let calls = |call: &dyn Fn(&str, &str) -> Cmd| -> Vec<Cmd> {
+        let calls = leases.iter().map(|(name, holder)| call(name, holder));
+        calls.collect()
+    };
+    let (acquires, releases, renewal) = (
+        calls(&|name, holder| bench.acquire(name, holder)),
+        calls(&|name, holder| bench.release(name, holder)),
+        [bench.renew(&leases)],
+    );
+    let acquire = bench.spent(&acquires, "granted").await;
+    let renew = bench.spent(&renewal, "renewed").await / BLOCK as f64;
+    let release = bench.spent(&releases, "released").await;
+    [acquire + release, acquire, release, renew]
+}
+
+/// Bytes of the server's memory for each lease that is held, all that belongs to it included.
+async fn memory(bench: &mut Bench) -> f64 {
+    let () = bench.ask(&cmd("FLUSHALL")).await;
+    let before = bench.memory().await;
+    let leases = bench.leases("held", HELD);
+    for some in leases.chunks(BLOCK) {
+        let calls: Vec<_> = some
+            .iter()
+            .map(|(name, holder)| bench.acquire(name, holder))
+            .collect();
+        bench.spent(&calls, "granted").await;
+    }
+    (bench.memory().await - before) / HELD as f64
+}
+
+/// What so many names leave behind that were taken and freed, and how long that took.
+struct Leavings {
+    keys: f64,
+    bytes: f64,
+    seconds: f64,
+}
+
+async fn left_behind(bench: &mut Bench) -> Leavings {
+    let () = bench.ask(&cmd("FLUSHALL")).await;
+    let before = bench.memory().await;
+    let start = Instant::now();
+    let mut left = NAMES;
+    while left > 0 {
+        let leases = bench.leases(&format!("once-{left}"), BLOCK.min(left));
+        left -= leases.len();
+        let pairs = leases.iter().map(|(name, holder)| {
+            let release = bench.release(name, holder);
+            (bench.acquire(name, holder), release)
+        });
+        let (acquires, releases): (Vec<_>, Vec<_>) = pairs.unzip();
+        bench.spent(&acquires, "granted").await;
+        bench.spent(&releases, "released").await;
+    }
+    Leavings {
+        seconds: seconds(start),
+        keys: bench.ask(&cmd("DBSIZE")).await,
+        bytes: bench.memory().await - before,
+    }
+}
+
+fn main() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let mut ours = Bench::start(Layout::Ours).await;
+        let mut baseline = Bench::start(Layout::Baseline).await;
+        time(&mut ours, &mut baseline).await;
+        let bytes = (memory(&mut ours).await, memory(&mut baseline).await);
+        case("bytes_per_held_lease", "bytes", &[bytes]);
+        let (ours, baseline) = (
+            left_behind(&mut ours).await,
+            left_behind(&mut baseline).await,
+        );
+        // All of them are marks.
+        figure("keys_left_after_1000000_names", "keys", &[ours.keys]);
+        let bytes = (ours.bytes, baseline.bytes);
+        case("bytes_left_after_1000000_names", "bytes", &[bytes]);
+        let seconds = (ours.seconds, baseline.seconds);
+        case("seconds_for_1000000_names", "s", &[seconds]);
+    });
+}
