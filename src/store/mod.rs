@@ -46,6 +46,7 @@ pub mod sqlite;
 mod absent;
 mod claim;
 mod facts;
+mod hazard;
 pub(crate) mod limit;
 mod notice;
 mod url;
@@ -64,6 +65,7 @@ pub use crate::token::Token;
 
 pub use self::claim::{Answer, Ask, Claim, Failed, Grant, Held, Info, Queued, Sent};
 pub use self::facts::{Facts, Lane, Member, MemberState};
+pub use self::hazard::{Hazard, Severity};
 pub use self::notice::{Notice, Notices, Topic};
 pub use self::url::open;
 
@@ -232,19 +234,4 @@ pub enum Eviction {
     Marked,
     /// The name is free at once. The holder may work on until its next renewal; only a fence protects.
     Now,
-}
-
-/// Something in the store's set-up that weakens a promise.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Hazard {
-    /// What is wrong, what it endangers, and the mend.
-    pub text: String,
-}
-
-impl Hazard {
-    /// A hazard described so.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into() }
-    }
 }

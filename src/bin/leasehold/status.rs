@@ -72,7 +72,7 @@ fn json(leases: Vec<Held>) -> Result<String, Failure> {
 fn text(location: &str, hazards: &[Hazard], leases: &[Held]) -> String {
     let mut text = format!("store: {location}\n");
     for hazard in hazards {
-        text.push_str(&format!("hazard: {}\n", hazard.text));
+        text.push_str(&format!("hazard: {hazard}\n"));
     }
     if leases.is_empty() {
         text.push_str("nothing is held\n");

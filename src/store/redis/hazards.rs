@@ -10,7 +10,7 @@ use super::failure::Failure;
 use super::lane::{Budget, Lane};
 use crate::clock;
 use crate::error::ErrorKind;
-use crate::store::{Hazard, MemberState};
+use crate::store::{Hazard, MemberState, Severity};
 
 /// How far the server's clock may be from ours before it is worth a word: tokens of a server that takes over later
 /// follow its clock.
@@ -23,6 +23,16 @@ struct Facts {
     save: Option<String>,
     min_replicas: Option<String>,
     clock_us: u64,
+}
+
+impl Facts {
+    fn info(&self, key: &str) -> Option<&str> {
+        self.info.as_ref()?.get(key).map(String::as_str)
+    }
+
+    fn is(&self, key: &str, value: &str) -> bool {
+        self.info(key) == Some(value)
+    }
 }
 
 /// Asks the server and judges what it says.
@@ -48,52 +58,130 @@ pub(super) async fn see(lane: &Lane, budget: Budget) -> Result<MemberState, Fail
 }
 
 fn judge(facts: &Facts, now_us: u64) -> Vec<Hazard> {
-    let mut hazards = Vec::new();
-    let mut warn = |text: String| hazards.push(Hazard::new(text));
-    let info = |key: &str| facts.info.as_ref().and_then(|info| info.get(key));
-    let is = |key: &str, value: &str| info(key).is_some_and(|found| found == value);
-
-    if facts.info.is_none() {
-        warn("the server's state cannot be checked: INFO is refused. Grant `+info`, or look by hand.".into());
-    }
-    if facts.save.is_none() {
-        warn("the server's settings cannot be checked: CONFIG is refused. Grant `+config|get`, or look by hand at save and min-replicas-to-write.".into());
-    }
-    if is("role", "slave") {
-        warn("this server is a replica and takes no leases. Use the address of its master.".into());
-    }
-    if is("redis_mode", "cluster") {
-        warn("this server is a node of a cluster: names whose slots lie on other nodes fail. Use a single server.".into());
-    }
-    if let Some(policy) = info("maxmemory_policy").filter(|policy| *policy != "noeviction") {
-        warn(format!(
-            "maxmemory-policy is {policy}: a full server drops leases that are held. Set it to noeviction."
-        ));
-    }
-    if is("aof_enabled", "0") {
-        warn(match facts.save.as_deref() {
-            Some("") => "nothing is written to disk: a restart frees every lease, and holders hear it at their next renewal. Set appendonly yes.",
-            _ => "only snapshots are written to disk: a restart frees leases granted since the last one. Set appendonly yes.",
-        }.into());
-    }
-    if info("connected_slaves").is_some_and(|count| count != "0") {
-        if facts.min_replicas.as_deref() == Some("0") {
-            warn("grants are not known to a replica when they are answered: a failover can grant a held name again. Set min-replicas-to-write to 1, and guard storage with a fence.".into());
-        }
-        warn("this server has replicas: a failover by Sentinel takes 30 s with its default down-after-milliseconds, and no lease of a shorter ttl survives it. Set down-after-milliseconds below two thirds of the ttl.".into());
-    }
-    let apart = Duration::from_micros(facts.clock_us.abs_diff(now_us));
-    if apart > CLOCK_APART {
-        let side = if facts.clock_us > now_us {
-            "ahead of"
-        } else {
-            "behind"
-        };
-        warn(format!(
-            "the server's clock is {apart:.1?} {side} this machine's: tokens can fall when another server takes over. Run a time daemon on both."
-        ));
-    }
+    let mut hazards = unchecked(facts);
+    hazards.extend(of_role(facts));
+    hazards.extend(of_memory_and_disk(facts));
+    hazards.extend(of_replicas(facts));
+    hazards.extend(of_clock(facts, now_us));
     hazards
+}
+
+/// What the server does not let us see.
+fn unchecked(facts: &Facts) -> Vec<Hazard> {
+    let state = facts.info.is_none().then(|| {
+        Hazard::new(
+            "redis-info-refused",
+            Severity::Unknown,
+            "INFO is refused",
+            "the server's state cannot be checked",
+            "Grant `+info`, or look by hand",
+        )
+    });
+    let settings = facts.save.is_none().then(|| {
+        Hazard::new(
+            "redis-config-refused",
+            Severity::Unknown,
+            "CONFIG is refused",
+            "the server's settings cannot be checked",
+            "Grant `+config|get`, or look by hand at save and min-replicas-to-write",
+        )
+    });
+    state.into_iter().chain(settings).collect()
+}
+
+fn of_role(facts: &Facts) -> Vec<Hazard> {
+    let replica = facts.is("role", "slave").then(|| {
+        Hazard::new(
+            "redis-replica",
+            Severity::Critical,
+            "this server is a replica",
+            "it takes no leases",
+            "Use the address of its master",
+        )
+    });
+    let cluster = facts.is("redis_mode", "cluster").then(|| {
+        Hazard::new(
+            "redis-cluster-node",
+            Severity::Critical,
+            "this server is a node of a cluster",
+            "names whose slots lie on other nodes fail",
+            "Use a single server",
+        )
+    });
+    replica.into_iter().chain(cluster).collect()
+}
+
+fn of_memory_and_disk(facts: &Facts) -> Vec<Hazard> {
+    let policy = facts.info("maxmemory_policy");
+    let drops = policy.filter(|policy| *policy != "noeviction");
+    let drops = drops.map(|policy| {
+        Hazard::new(
+            "redis-drops-keys",
+            Severity::Critical,
+            format!("maxmemory-policy is {policy}"),
+            "a full server drops leases that are held",
+            "Set it to noeviction",
+        )
+    });
+    let forgets = facts.is("aof_enabled", "0").then(|| {
+        let (what, endangers) = match facts.save.as_deref() {
+            Some("") => (
+                "nothing is written to disk",
+                "a restart frees every lease, and holders are told at their next renewal",
+            ),
+            _ => (
+                "only snapshots are written to disk",
+                "a restart frees leases granted since the last one",
+            ),
+        };
+        let fix = "Set appendonly yes";
+        Hazard::new("redis-forgets", Severity::Warning, what, endangers, fix)
+    });
+    drops.into_iter().chain(forgets).collect()
+}
+
+fn of_replicas(facts: &Facts) -> Vec<Hazard> {
+    if facts
+        .info("connected_slaves")
+        .is_none_or(|count| count == "0")
+    {
+        return Vec::new();
+    }
+    let asynchronous = (facts.min_replicas.as_deref() == Some("0")).then(|| {
+        Hazard::new(
+            "redis-asynchronous-replicas",
+            Severity::Warning,
+            "grants are not known to a replica when they are answered",
+            "a failover can grant a held name again",
+            "Set min-replicas-to-write to 1, and guard storage with a fence",
+        )
+    });
+    let slow = Hazard::new(
+        "redis-slow-failover",
+        Severity::Warning,
+        "this server has replicas",
+        "a failover by Sentinel takes 30 s with its default down-after-milliseconds, and no lease of a shorter ttl survives it",
+        "Set down-after-milliseconds below two thirds of the ttl",
+    );
+    asynchronous.into_iter().chain([slow]).collect()
+}
+
+fn of_clock(facts: &Facts, now_us: u64) -> Option<Hazard> {
+    let apart = Duration::from_micros(facts.clock_us.abs_diff(now_us));
+    let side = if facts.clock_us > now_us {
+        "ahead of"
+    } else {
+        "behind"
+    };
+    (apart > CLOCK_APART).then(|| {
+        Hazard::new(
+            "redis-clock-apart",
+            Severity::Warning,
+            format!("the server's clock is {apart:.1?} {side} this machine's"),
+            "tokens can fall when another server takes over",
+            "Run a time daemon on both",
+        )
+    })
 }
 
 async fn ask(lane: &Lane, budget: Budget, words: &[&str]) -> Result<Value, Failure> {
@@ -174,7 +262,7 @@ mod tests {
 
     fn told(facts: &Facts) -> String {
         let hazards = judge(facts, 7_000_000).into_iter();
-        hazards.map(|hazard| hazard.text).collect()
+        hazards.map(|hazard| hazard.to_string()).collect()
     }
 
     #[test]

@@ -74,7 +74,7 @@ use self::leases::Leases;
 use self::thread::Thread;
 use super::{
     Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
-    MemberState, Name, Notices, Outcome, Release, Renewal, Renewed, Store,
+    MemberState, Name, Notices, Outcome, Release, Renewal, Renewed, Severity, Store,
 };
 use crate::clock::Monotonic;
 use crate::future::BoxFuture;
@@ -208,16 +208,22 @@ impl Sqlite {
         let (network, foreign) = self.ask("look for hazards", limit, work).await?;
         let path = self.path.display();
         let on_network = network.map(|kind| {
-            Hazard::new(format!(
-                "the file may be on a network file system, where two machines can be granted one name; \
-                 move it to a local disk path={path} file_system={kind}"
-            ))
+            Hazard::new(
+                "sqlite-network-file-system",
+                Severity::Critical,
+                format!("the file may be on a network file system path={path} file_system={kind}"),
+                "two machines can be granted one name",
+                "Move it to a local disk",
+            )
         });
         let of_others = (foreign > 0).then(|| {
-            Hazard::new(format!(
-                "leases of another boot are watched for one ttl before they are void; if it is not an earlier boot \
-                 but a second kernel, give each a file of its own path={path} leases={foreign}"
-            ))
+            Hazard::new(
+                "sqlite-leases-of-another-boot",
+                Severity::Warning,
+                format!("leases of another boot are in the file path={path} leases={foreign}"),
+                "their names stay taken until each was watched for one ttl",
+                "If it is not an earlier boot but a second kernel, give each a file of its own",
+            )
         });
         Ok(on_network.into_iter().chain(of_others).collect())
     }

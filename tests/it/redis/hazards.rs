@@ -1,7 +1,7 @@
 //! What the store says against a server's set-up.
 
 use leasehold::ErrorKind;
-use leasehold::store::Store;
+use leasehold::store::{Severity, Store};
 
 use super::open;
 use crate::harness::asking::LIMIT;
@@ -9,7 +9,7 @@ use crate::harness::redis_server::{RedisServer, Setup};
 
 async fn hazards(store: &dyn Store) -> Vec<String> {
     let hazards = store.hazards(LIMIT).await.expect("answered");
-    hazards.into_iter().map(|hazard| hazard.text).collect()
+    hazards.iter().map(ToString::to_string).collect()
 }
 
 /// The one that speaks of this.
@@ -42,7 +42,7 @@ async fn a_master_and_its_replica_are_told_of() {
     let replica = RedisServer::start().await;
     replica.follow(&master).await;
     let of_replica = hazards(&*open(&replica.url()).await).await;
-    find(&of_replica, "is a replica and takes no leases");
+    find(&of_replica, "is a replica: it takes no leases");
     let of_master = hazards(&*open(&master.url()).await).await;
     find(&of_master, "min-replicas-to-write");
 }
@@ -74,4 +74,23 @@ async fn a_server_that_is_down_has_no_hazards_but_an_error() {
     server.kill();
     let error = store.hazards(LIMIT).await.expect_err("it is down");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+}
+
+#[tokio::test]
+async fn each_weakness_has_a_name_of_its_own() {
+    let master = Setup::default().with_port().start().await;
+    let replica = RedisServer::start().await;
+    replica.follow(&master).await;
+    let hazards = open(&master.url()).await.hazards(LIMIT).await;
+    let hazards = hazards.expect("answered");
+    let mut names: Vec<_> = hazards.iter().map(|hazard| hazard.id).collect();
+    names.dedup();
+    assert_eq!(names.len(), hazards.len(), "{hazards:?}");
+    assert!(names.contains(&"redis-asynchronous-replicas"), "{names:?}");
+    assert!(
+        hazards
+            .iter()
+            .all(|hazard| hazard.severity >= Severity::Warning),
+        "{hazards:?}"
+    );
 }

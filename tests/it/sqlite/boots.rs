@@ -163,7 +163,7 @@ async fn who_looks_is_told_of_leases_of_another_boot_and_that_they_are_a_hazard(
         "{listed:?}"
     );
     let hazards = store.hazards(LIMIT).await.expect("answered");
-    assert!(hazards[0].text.contains("leases=1"), "{hazards:?}");
+    assert!(hazards[0].what.contains("leases=1"), "{hazards:?}");
 }
 
 #[tokio::test]
