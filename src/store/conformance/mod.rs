@@ -12,7 +12,8 @@ use uuid::Uuid;
 
 use self::bench::{Asking, Bench};
 use super::{
-    Answer, ErrorKind, Eviction, Failed, Lane, Name, Outcome, Release, Renewal, Sent, Store, Token,
+    Answer, ErrorKind, Eviction, Failed, Lane, MAX_BATCH, Name, Outcome, Release, Renewal, Sent,
+    Store, Token,
 };
 use crate::future::BoxFuture;
 
@@ -209,7 +210,7 @@ async fn a_renewal_of_another_holder_is_refused(bench: &Bench) {
 }
 
 async fn a_batch_answers_one_by_one_in_order(bench: &Bench) {
-    let claims: Vec<_> = (0..300)
+    let claims: Vec<_> = (0..MAX_BATCH)
         .map(|index| bench.claim(&index.to_string(), LONG))
         .collect();
     for claim in claims.iter().step_by(2) {

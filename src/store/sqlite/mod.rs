@@ -82,9 +82,6 @@ use crate::future::BoxFuture;
 /// How long opening may wait for others: as long as it takes a few of them to make the file at the same time.
 const OPENING: Duration = Duration::from_secs(5);
 
-/// Renewals in one transaction: some milliseconds, so that nobody else waits long for the writer's place.
-const BATCH: usize = 256;
-
 /// A store in one file.
 #[derive(Debug)]
 pub struct Sqlite {
@@ -176,16 +173,16 @@ impl Sqlite {
         answer.map_err(|failure| failure.into_error(operation, &self.path))
     }
 
-    async fn renew_part(&self, part: &[Renewal], limit: Duration) -> Vec<Outcome> {
-        let batch = part.to_vec();
+    async fn renew_all(&self, renewals: &[Renewal], limit: Duration) -> Renewed {
+        let batch = renewals.to_vec();
         let work = move |leases: &mut Leases, asker: Asker<'_>| leases.renew(&batch, asker);
-        match self.ask("renew", limit, work).await {
+        Renewed::new(match self.ask("renew", limit, work).await {
             Ok(outcomes) => outcomes,
             Err(error) => {
                 let unknown = |_| Outcome::Unknown(error.clone());
-                part.iter().map(unknown).collect()
+                renewals.iter().map(unknown).collect()
             }
-        }
+        })
     }
 
     /// The file, if it answers within the limit.
@@ -275,15 +272,7 @@ impl Store for Sqlite {
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
-        Box::pin(async move {
-            let until = Monotonic.now().after(limit);
-            let mut outcomes = Vec::with_capacity(batch.len());
-            for part in batch.chunks(BATCH) {
-                let left = until.since(Monotonic.now());
-                outcomes.extend(self.renew_part(part, left).await);
-            }
-            Renewed::new(outcomes)
-        })
+        Box::pin(self.renew_all(batch, limit))
     }
 
     fn release<'a>(

@@ -38,8 +38,6 @@ use crate::name::Name;
 use crate::reason::Reason;
 use crate::term::{Instant, Timing};
 
-/// Keys in one batch: 256 keep a Redis server busy for 0.3 to 0.45 ms, 1,000 would block it for 1.2 to 1.7 ms.
-pub const BATCH: usize = 256;
 /// Batches in flight: from two on the server is never idle between them; more only queue.
 pub const BATCHES_IN_FLIGHT: usize = 4;
 /// Releases in flight: enough to free a burst of dropped leases, few enough not to crowd out renewals.

@@ -4,16 +4,16 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BATCH, Key, Phase, STEPS_PER_TURN, Schedule};
+use super::{Key, Phase, STEPS_PER_TURN, Schedule};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::Reason;
-use crate::store::Renewal;
+use crate::store::{MAX_BATCH, Renewal};
 use crate::term::{self, Instant};
 use crate::watchdog::signal::Signal;
 
 /// Leases looked at to fill a batch: enough that a few of another kind between them do not leave it half empty.
-const LOOKED_AT: usize = 4 * BATCH;
+const LOOKED_AT: usize = 4 * MAX_BATCH;
 
 /// What is to be done now. The loop carries it out, in this order.
 #[derive(Debug, Default)]
@@ -162,7 +162,7 @@ impl Schedule {
         let nearest = self.due.iter().take(LOOKED_AT);
         let budgets = nearest.map(|due| (*due, budget_of(due)));
         let alike = budgets.filter(|(_, budget)| is_alike(*budget));
-        let picked: Vec<_> = alike.take(BATCH).collect();
+        let picked: Vec<_> = alike.take(MAX_BATCH).collect();
         let limit = picked.iter().map(|(_, budget)| *budget).min()?;
         let mut batch = Batch {
             tickets: Vec::with_capacity(picked.len()),

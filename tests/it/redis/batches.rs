@@ -1,6 +1,6 @@
 //! One bad lease in a batch, and scripts that the server forgot.
 
-use leasehold::store::{ErrorKind, Outcome, Release, Renewal, Store};
+use leasehold::store::{ErrorKind, MAX_BATCH, Outcome, Release, Renewal, Store};
 
 use super::open;
 use super::wire::lease;
@@ -73,7 +73,7 @@ async fn a_forbidden_key_in_a_batch_of_256_costs_one_renewal() {
 async fn scripts_that_a_server_forgot_are_loaded_again_unnoticed() {
     let server = RedisServer::start().await;
     let store = open(&server.url()).await;
-    let (claims, batch) = hold(&*store, 600).await;
+    let (claims, batch) = hold(&*store, MAX_BATCH).await;
     let forget = async || server.told::<()>("SCRIPT FLUSH").await;
     forget().await;
     let outcomes = store.renew(&batch, LIMIT).await.outcomes;

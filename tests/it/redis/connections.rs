@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use deadpool_redis::{Config, Pool, Runtime};
 use leasehold::store::redis::Redis;
-use leasehold::store::{Lane, Outcome, Release, Store, conformance};
+use leasehold::store::{Lane, MAX_BATCH, Outcome, Release, Store, conformance};
 use leasehold::{Client, ErrorKind};
 
 use super::open;
@@ -128,12 +128,14 @@ async fn scripts_that_are_missing_are_loaded_once_for_all_batches() {
     let () = server.told("SCRIPT FLUSH").await;
     let () = server.told("CONFIG RESETSTAT").await;
     let renewal = crate::harness::asking::renewal(&claim);
-    let outcomes = store.renew(&vec![renewal; 2_560], LIMIT).await.outcomes;
-    assert!(
-        outcomes
-            .iter()
-            .all(|outcome| matches!(outcome, Outcome::Renewed))
-    );
+    let batch = vec![renewal; MAX_BATCH];
+    let batches = (0..10).map(|_| store.renew(&batch, LIMIT));
+    for renewed in futures_util::future::join_all(batches).await {
+        assert_eq!(renewed.outcomes.len(), batch.len());
+        for outcome in renewed.outcomes {
+            assert!(matches!(outcome, Outcome::Renewed), "{outcome:?}");
+        }
+    }
     let stats: String = server.told("INFO commandstats").await;
     // Servers before 7.0 do not tell the subcommands of SCRIPT apart.
     let loads = stats

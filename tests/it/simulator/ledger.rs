@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::ClientId;
-use leasehold::internals::schedule::{BATCH, EARLY, Limits, Loss, Turn};
+use leasehold::internals::schedule::{EARLY, Limits, Loss, Turn};
 use leasehold::internals::signal::Signal;
 use leasehold::term::{Instant, Timing};
 use leasehold::{Holder, Name, Reason, Token};
@@ -276,7 +276,7 @@ impl Ledger {
             && turn
                 .batches
                 .iter()
-                .all(|batch| (1..=BATCH).contains(&batch.renewals.len()))
+                .all(|batch| (1..=leasehold::store::MAX_BATCH).contains(&batch.renewals.len()))
             && turn.releases.len() <= release_room;
         self.check(Promise::WorkPerTurnIsBounded, at, is_bounded, || {
             format!(

@@ -1,6 +1,7 @@
 //! Who shares a batch, who goes first, and how long it may take.
 
 use super::*;
+use crate::store::MAX_BATCH;
 
 #[test]
 fn a_turn_fills_no_more_batches_than_there_is_room_for() {
@@ -18,7 +19,7 @@ fn a_turn_fills_no_more_batches_than_there_is_room_for() {
         let turn = bench.turn(START);
         assert!(turn.batches.len() <= BATCHES_IN_FLIGHT);
         for batch in turn.batches {
-            assert!((1..=BATCH).contains(&batch.renewals.len()));
+            assert!((1..=MAX_BATCH).contains(&batch.renewals.len()));
             seen.extend(batch.tickets.iter().map(|(key, _)| *key));
         }
         turns += 1;
@@ -64,7 +65,7 @@ fn a_batch_has_no_more_time_than_the_one_of_it_that_has_least() {
 #[test]
 fn what_falls_due_near_its_deadline_does_not_wait_behind_a_backlog() {
     let mut bench = Bench::new();
-    for _ in 0..3 * BATCH {
+    for _ in 0..3 * MAX_BATCH {
         bench.held(START);
     }
     bench.schedule.turn(at(10_000), 1, 0);
