@@ -1,4 +1,4 @@
-//! The clocks that leases are measured by, each with a sleep of its own.
+//! The clocks that leases are measured by, each with a sleep of its own, and a lease's times on them.
 //!
 //! A lease's clock must run whenever a rival's can, so the store names it: [`Boottime`] for servers, because the server
 //! runs on while this machine is suspended; [`Monotonic`] for SQLite and memory, where every rival sleeps with us.
@@ -19,7 +19,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
-pub use crate::term::Instant;
+pub use crate::term::{Instant, Term, Timing};
 
 /// A sleep until some moment of a clock.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -35,7 +35,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Dropping it leaves nothing behind.
     fn sleep_until(&self, at: Instant) -> Sleep<'_>;
 
-    /// A sleep for those of whom there may be thousands: it takes no descriptor, but ends up to [`NAP`] late after a
+    /// A sleep of which there may be thousands at once: it takes no descriptor, but ends up to five seconds late after a
     /// suspend. By default it is [`sleep_until`](Self::sleep_until).
     ///
     /// # Cancel safety
@@ -100,7 +100,7 @@ fn read(id: ClockId) -> Instant {
 }
 
 /// How long a nap trusts tokio's timer, which stands still while the machine is suspended.
-pub const NAP: Duration = Duration::from_secs(5);
+const NAP: Duration = Duration::from_secs(5);
 
 async fn nap(clock: &dyn Clock, at: Instant) {
     while clock.now() < at {

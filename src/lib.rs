@@ -67,7 +67,7 @@ mod reason;
 mod redis_codes;
 pub mod store;
 mod telemetry;
-pub mod term;
+mod term;
 mod token;
 mod waiting;
 mod watchdog;

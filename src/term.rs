@@ -172,7 +172,7 @@ impl Term {
     /// When to renew: `roll` picks the moment within [`renewal_window`](Self::renewal_window). Moments are picked from a
     /// grid that all leases of one ttl share, a three-hundredth of it wide: so a hundred thousand leases are renewed in
     /// full batches, and not in ten thousand of their own a second.
-    pub fn renew_at(&self, first: bool, roll: u16) -> Instant {
+    pub(crate) fn renew_at(&self, first: bool, roll: u16) -> Instant {
         let window = self.renewal_window(first);
         let width = nanos(window.end().since(*window.start()));
         let share = u128::from(width) * u128::from(roll) / u128::from(u16::MAX);
@@ -189,21 +189,21 @@ impl Term {
 
     /// From when to when a renewal may be planned: the last tenth before ttl/3. The first one is spread over ttl/6 to
     /// ttl/3, so that leases taken together do not stay together.
-    pub fn renewal_window(&self, first: bool) -> RangeInclusive<Instant> {
+    pub(crate) fn renewal_window(&self, first: bool) -> RangeInclusive<Instant> {
         let third = self.timing.ttl() / 3;
         let early = if first { third / 2 } else { third / 10 };
         self.sent_at.after(third - early)..=self.sent_at.after(third)
     }
 
     /// Whether a grant seen now is worth handing out: at least a quarter of the ttl is left.
-    pub fn is_fresh(&self, now: Instant) -> bool {
+    pub(crate) fn is_fresh(&self, now: Instant) -> bool {
         self.deadline().since(now) >= self.timing.ttl() / 4
     }
 }
 
 /// How long one attempt to renew may take, `left` before the deadline: half of it, so that another attempt fits, but
 /// never so little that no server could answer. Without the floor the halves would never end.
-pub fn attempt_budget(timing: &Timing, left: Duration) -> Duration {
+pub(crate) fn attempt_budget(timing: &Timing, left: Duration) -> Duration {
     // In nanoseconds, as it is asked for many times a turn.
     let least = (timing.ttl / 50).max(10_000_000);
     let most = nanos(request_limit(timing.ttl())).max(least);
@@ -211,7 +211,7 @@ pub fn attempt_budget(timing: &Timing, left: Duration) -> Duration {
 }
 
 /// The limit of one request where the caller names none.
-pub fn request_limit(ttl: Duration) -> Duration {
+pub(crate) fn request_limit(ttl: Duration) -> Duration {
     (ttl / 6).min(Duration::from_secs(2))
 }
 

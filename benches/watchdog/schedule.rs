@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::ClientId;
+use leasehold::clock::{self, Timing};
 use leasehold::internals::schedule::{BATCHES_IN_FLIGHT, Limits, RELEASES_IN_FLIGHT, Schedule};
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Outcome, Renewed};
-use leasehold::term::{self, Timing};
 use leasehold::{Holder, Name};
 
 use super::RUNS;
@@ -41,12 +41,12 @@ pub(crate) fn measure() {
 /// A schedule in which a thousand leases, spread among the others, fall due again and again, and the others not for hours.
 struct Bench {
     schedule: Schedule,
-    now: term::Instant,
+    now: clock::Instant,
 }
 
 impl Bench {
     fn new(held: u64) -> Self {
-        let now = term::Instant::from_nanos(3_600_000_000_000);
+        let now = clock::Instant::from_nanos(3_600_000_000_000);
         let mut bench = Self {
             schedule: Schedule::new(7),
             now,

@@ -55,13 +55,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use crate::clock::Clock;
-pub use crate::error::{Error, ErrorKind};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
-use crate::holder::ClientId;
-pub use crate::holder::Holder;
-pub use crate::name::Name;
-pub use crate::token::Token;
+use crate::holder::{ClientId, Holder};
+use crate::name::Name;
+use crate::token::Token;
 
 pub use self::claim::{Answer, Ask, Claim, Failed, Grant, Held, Info, Queued, Sent};
 pub use self::facts::{Facts, Lane, Member, MemberState};

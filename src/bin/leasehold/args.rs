@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use leasehold::term::Timing;
+use leasehold::clock::Timing;
 
 use crate::exit::Exit;
 use crate::timeline::Distances;

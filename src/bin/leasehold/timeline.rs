@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::term::Timing;
+use leasehold::clock::Timing;
 use serde::{Deserialize, Serialize};
 
 /// The most time that a job gets after a refused renewal: the next holder may already be at work.

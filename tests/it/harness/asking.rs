@@ -4,10 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{
-    Answer, Ask, Claim, Grant, Held, Holder, Info, Name, Outcome, Release, Renewal, Store, Token,
-};
-use leasehold::{ClientId, Error};
+use leasehold::store::{Answer, Ask, Claim, Grant, Held, Info, Outcome, Release, Renewal, Store};
+use leasehold::{ClientId, Error, Holder, Name, Token};
 
 /// Long enough that no busy machine lets it run out within a test.
 pub(crate) const LONG: Duration = Duration::from_secs(30);

@@ -1,6 +1,7 @@
 //! One bad lease in a batch, and scripts that the server forgot.
 
-use leasehold::store::{ErrorKind, MAX_BATCH, Outcome, Release, Renewal, Store};
+use leasehold::ErrorKind;
+use leasehold::store::{MAX_BATCH, Outcome, Release, Renewal, Store};
 
 use super::open;
 use super::wire::lease;

@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
-use leasehold::store::{self, ErrorKind, Eviction, Outcome, Release, Store};
-use leasehold::{Client, Error};
+use leasehold::store::{self, Eviction, Outcome, Release, Store};
+use leasehold::{Client, Error, ErrorKind};
 
 use super::open;
 use super::wire::lease;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Answer, ErrorKind, Lane, Outcome, Store};
-use leasehold::{Attempt, Client, Outage};
+use leasehold::store::{Answer, Lane, Outcome, Store};
+use leasehold::{Attempt, Client, ErrorKind, Outage};
 
 use super::open;
 use crate::harness::asking::{

@@ -1,8 +1,9 @@
 //! Requests that were carried out and never answered, answered late, or arrived after all: asked again, they do no harm.
 
+use leasehold::ErrorKind;
 use std::time::Duration;
 
-use leasehold::store::{Answer, ErrorKind, Outcome, Release, Store};
+use leasehold::store::{Answer, Outcome, Release, Store};
 
 use super::open;
 use super::wire::{lease, token_at};

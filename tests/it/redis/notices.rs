@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use deadpool_redis::redis;
-use leasehold::ErrorKind;
-use leasehold::store::{Eviction, Name, Notice, Notices, Store, Topic};
+use leasehold::store::{Eviction, Notice, Notices, Store, Topic};
+use leasehold::{ErrorKind, Name};
 
 use super::open;
 use crate::harness::asking::{LIMIT, LONG, claim, granted, next_token};

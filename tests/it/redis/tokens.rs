@@ -1,7 +1,8 @@
 //! Tokens rise through everything that a server can forget, as long as no clock goes back; and where one does, the floor
 //! that a client knows closes the gap or is refused with the reason.
 
-use leasehold::store::{ErrorKind, Store, Token};
+use leasehold::store::Store;
+use leasehold::{ErrorKind, Token};
 
 use super::open;
 use super::wire::mark;

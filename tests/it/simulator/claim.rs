@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::Token;
+use leasehold::clock::{Instant, Timing};
+use leasehold::internals::request_limit;
 use leasehold::internals::signal::Signal;
-use leasehold::term::{Instant, Timing, request_limit};
 
 use super::ledger::{Guard, Promise};
 use super::limits;

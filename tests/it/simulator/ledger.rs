@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::ClientId;
+use leasehold::clock::{Instant, Timing};
 use leasehold::internals::schedule::{EARLY, Limits, Loss, Turn};
 use leasehold::internals::signal::Signal;
-use leasehold::term::{Instant, Timing};
 use leasehold::{Holder, Name, Reason, Token};
 
 use super::store::Verdict;

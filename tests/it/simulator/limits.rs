@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold::clock::Instant;
 use leasehold::internals::schedule::Limits;
-use leasehold::term::Instant;
 
 use super::ledger::{Guard, Promise};
 use super::planted::Bug;

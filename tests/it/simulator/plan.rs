@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold::term::{Timing, request_limit};
+use leasehold::clock::Timing;
+use leasehold::internals::request_limit;
 
 use super::planted::Bug;
 use super::time::{Real, nanos};

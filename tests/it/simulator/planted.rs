@@ -2,8 +2,8 @@
 //! a bug proves nothing.
 
 use leasehold::ClientId;
+use leasehold::clock::Instant;
 use leasehold::internals::schedule::Batch;
-use leasehold::term::Instant;
 use leasehold::{Holder, Reason};
 
 use super::ledger::Promise;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::ClientId;
+use leasehold::clock::Instant;
 use leasehold::internals::schedule::{
     BATCHES_IN_FLIGHT, Batch, Departure, Jump, Key, Loss, RELEASES_IN_FLIGHT, Schedule,
 };
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Outcome, Renewed};
-use leasehold::term::Instant;
 use leasehold::{Error, ErrorKind, Holder, Name, Reason, Token};
 
 use super::ledger::Promise;

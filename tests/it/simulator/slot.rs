@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::clock::{Instant, Timing};
+use leasehold::internals::request_limit;
 use leasehold::internals::schedule::{Key, Limits};
 use leasehold::internals::signal::Signal;
-use leasehold::term::{Instant, Timing, request_limit};
 use leasehold::{Holder, Name, Reason};
 
 use super::ledger::Gone;

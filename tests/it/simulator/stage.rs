@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold::ClientId;
-use leasehold::term::Instant;
+use leasehold::clock::Instant;
 use leasehold::{Holder, Name};
 
 use super::ledger::{Guard, Ledger, Promise};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use leasehold::clock::Instant;
 use leasehold::store::Renewal;
-use leasehold::term::Instant;
 use leasehold::{Holder, Name, Token};
 
 use super::planted::Bug;

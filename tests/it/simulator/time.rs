@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use leasehold::term::Instant;
+use leasehold::clock::Instant;
 
 /// What really passed since the world began, in nanoseconds. No process can read it.
 pub(super) type Real = u64;

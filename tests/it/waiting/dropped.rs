@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use leasehold::store::Store;
 use leasehold::store::memory::Memory;
 use leasehold::store::redis::Redis;
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Name, Store};
-use leasehold::{Client, Lease, Outage};
+use leasehold::{Client, Lease, Name, Outage};
 use tokio::task::JoinSet;
 
 use crate::harness::proxy::Fault;

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use leasehold::store::memory::Memory;
 use leasehold::store::{
-    Answer, Ask, Claim, Error, ErrorKind, Failed, Held, Holder, Lane, Name, Notice, Notices,
-    Release, Store, Topic,
+    Answer, Ask, Claim, Failed, Held, Lane, Notice, Notices, Release, Store, Topic,
 };
-use leasehold::{BoxFuture, ClientId};
+use leasehold::{BoxFuture, ClientId, Error, ErrorKind, Holder, Name};
 
 use crate::harness::forward::forward;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::term::Term;
+use leasehold::clock::Term;
 use leasehold::{Lease, Reason};
 
 use super::plan::Plan;

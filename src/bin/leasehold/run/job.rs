@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use leasehold::Lease;
-use leasehold::term::Term;
+use leasehold::clock::Term;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process_group, set_child_subreaper,
     test_kill_process_group, wait,

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use leasehold::clock::Timing;
 use leasehold::store::Info;
-use leasehold::term::Timing;
 use leasehold::{Name, Order, Token};
 
 use crate::args;

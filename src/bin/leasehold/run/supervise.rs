@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::clock::Term;
 use leasehold::clock::{Clock, Instant};
-use leasehold::term::Term;
 use leasehold::{Lease, Reason};
 use rustix::process::Signal;
 

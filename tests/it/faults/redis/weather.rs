@@ -1,10 +1,11 @@
 //! Many holders of one name, while the network loses, delays and repeats requests by the dice.
 
+use leasehold::Token;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::store::{Answer, Store, Token};
+use leasehold::store::{Answer, Store};
 use tokio::task::JoinSet;
 
 use crate::harness::asking::{asked, claim};
