@@ -240,9 +240,16 @@ impl Call {
         queued: Option<Queued>,
         limit: Duration,
     ) -> Result<Asked, Error> {
+        let asked_at = self.clock.now();
         if slot.is_none() {
-            *slot = Some(self.enroll().await?);
+            let enrolled =
+                limit::within(self.clock.nap_until(asked_at.after(limit)), self.enroll());
+            *slot = Some(enrolled.await.unwrap_or_else(|| Err(self.no_answer()))?);
         }
+        // The first contact takes its time from the limit of the look.
+        let limit = limit
+            .saturating_sub(self.clock.now().since(asked_at))
+            .max(LEAST_LIMIT.min(limit));
         let pending = slot.as_mut().expect("it was enrolled above");
         let ask = Ask::default()
             .with_floor(self.floor_now())
@@ -273,13 +280,16 @@ impl Call {
     ) -> Result<Answer, Failed> {
         let given_up = self.clock.nap_until(sent_at.after(limit::at_most(limit)));
         let answer = self.client.store.acquire(claim, ask, limit);
-        limit::within(given_up, answer).await.unwrap_or_else(|| {
-            let message = format!(
-                "acquire failed: the store gave no answer in time name={}",
-                self.name
-            );
-            Err(Failed::perhaps(Error::new(ErrorKind::TimedOut, message)))
-        })
+        let answer = limit::within(given_up, answer).await;
+        answer.unwrap_or_else(|| Err(Failed::perhaps(self.no_answer())))
+    }
+
+    fn no_answer(&self) -> Error {
+        let message = format!(
+            "acquire failed: the store gave no answer in time name={}",
+            self.name
+        );
+        Error::new(ErrorKind::TimedOut, message)
     }
 
     /// Makes a lease of a grant, if it came in time and is above everything that this client has seen by now.

@@ -5,17 +5,17 @@ mod all;
 mod builder;
 mod owner;
 mod request;
+mod start;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::OnceCell;
-
 pub use self::builder::Builder;
 pub use self::owner::{Hold, Owner};
 pub use self::request::{Attempt, Request};
+use self::start::Start;
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floors;
 use crate::group::Group;
@@ -58,7 +58,7 @@ pub struct Client {
 
 pub(crate) struct Inner {
     store: Arc<dyn Store>,
-    watchdog: OnceCell<Watchdog>,
+    watchdog: Start,
     hub: Hub,
     id: ClientId,
     pub(crate) origin: Origin,
@@ -91,7 +91,7 @@ impl Client {
             inner: Arc::new(Inner {
                 hub: Hub::new(store.clone(), id, origin.clone()),
                 store,
-                watchdog: OnceCell::new(),
+                watchdog: Start::default(),
                 id,
                 origin,
                 timing,
@@ -259,10 +259,13 @@ impl Inner {
     }
 
     /// The watchdog, started for the first lease.
-    async fn watchdog(&self) -> Result<&Watchdog, Error> {
+    async fn watchdog(&self) -> Result<Arc<Watchdog>, Error> {
         self.check_open()?;
-        let start = || Watchdog::start(self.store.clone(), self.group, self.origin.clone());
-        self.watchdog.get_or_try_init(start).await
+        let begin = || Watchdog::start(self.store.clone(), self.group, self.origin.clone());
+        let watchdog = self.watchdog.get_or_begin(begin).await?;
+        // A shutdown that came meanwhile found no watchdog to shut down.
+        self.check_open()?;
+        Ok(watchdog)
     }
 
     fn is_forked(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The watchdog over real threads and real time, with a store and a user that misbehave.
 
+mod first_contact;
 mod forked;
 mod starved;
 mod stepped;

@@ -1,0 +1,82 @@
+//! The start of the watchdog, for the first lease: one attempt at a time, whose outcome is that of all who ask for it
+//! meanwhile.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use futures_util::future::{FutureExt as _, Shared};
+
+use crate::error::Error;
+use crate::future::BoxFuture;
+use crate::watchdog::Watchdog;
+
+type Attempt = Shared<BoxFuture<'static, Result<Arc<Watchdog>, Error>>>;
+
+/// The watchdog, or the attempt to start it.
+///
+/// The work is done by the watchdog's own thread, so an attempt goes on while no caller polls it, and a caller that gives
+/// up, or that is never polled again, delays no other.
+#[derive(Default)]
+pub(super) struct Start {
+    watchdog: OnceLock<Arc<Watchdog>>,
+    attempt: Mutex<Option<Attempt>>,
+}
+
+impl Start {
+    /// The watchdog, if it was started.
+    pub(super) fn get(&self) -> Option<&Arc<Watchdog>> {
+        self.watchdog.get()
+    }
+
+    /// Waits for the watchdog, whose start `begin` begins unless one is under way.
+    ///
+    /// # Errors
+    /// Those of the attempt. The next caller begins another.
+    ///
+    /// # Cancel safety
+    /// Dropped, the attempt goes on for the other callers and for the next.
+    pub(super) async fn get_or_begin<F>(
+        &self,
+        begin: impl FnOnce() -> F,
+    ) -> Result<Arc<Watchdog>, Error>
+    where
+        F: Future<Output = Result<Watchdog, Error>> + Send + 'static,
+    {
+        if let Some(watchdog) = self.get() {
+            return Ok(watchdog.clone());
+        }
+        let outcome = self.attempt(begin).await;
+        if let Ok(watchdog) = &outcome {
+            // Another caller may have been first to note the same one.
+            let _ = self.watchdog.set(watchdog.clone());
+        }
+        outcome
+    }
+
+    /// The attempt that is under way, or a new one. One that has failed was that of the callers before.
+    fn attempt<F>(&self, begin: impl FnOnce() -> F) -> Attempt
+    where
+        F: Future<Output = Result<Watchdog, Error>> + Send + 'static,
+    {
+        let mut current = self.attempt.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*current {
+            Some(attempt) if !matches!(attempt.clone().now_or_never(), Some(Err(_))) => {
+                attempt.clone()
+            }
+            _ => {
+                let attempt = begin().map(|outcome| outcome.map(Arc::new));
+                let attempt = attempt.boxed().shared();
+                *current = Some(attempt.clone());
+                attempt
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Start")
+            .field("watchdog", &self.watchdog)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,52 @@
+//! The first leases of a client, which wait for its watchdog to start.
+
+use std::net::TcpListener;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use leasehold::{Client, ErrorKind};
+
+use super::{LIMIT, held};
+use crate::harness::redis_server::RedisServer;
+use crate::harness::wait::now;
+
+/// A server that is silent, and a client that has not spoken to it yet.
+async fn before_a_silent_server() -> (TcpListener, Client) {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    (silent, Client::open(&url).await.unwrap())
+}
+
+#[tokio::test]
+async fn many_first_contacts_with_a_silent_server_end_within_their_limits() {
+    let (_silent, client) = before_a_silent_server().await;
+    let limit = Duration::from_millis(200);
+    let started = now();
+    let mut waiting = tokio::task::JoinSet::new();
+    for index in 0..10 {
+        let client = client.clone();
+        waiting.spawn(async move { client.acquire_within(format!("a{index}"), limit).await });
+    }
+    for ended in waiting.join_all().await {
+        let error = ended.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error:?}");
+    }
+    // One start of the watchdog alone may take 2 s.
+    let took = now().since(started);
+    assert!(took < Duration::from_millis(1_500), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_contact_that_is_not_polled_holds_up_no_other() {
+    let server = RedisServer::start().await;
+    let proxy = server.proxy().await;
+    proxy.stall();
+    let client = Client::open(&proxy.url()).await.unwrap();
+    let mut idle = pin!(client.acquire("a"));
+    assert!(idle.as_mut().now_or_never().is_none());
+    proxy.flow();
+    let lease = tokio::time::timeout(LIMIT, held(&client, "b")).await;
+    lease.expect("it waits for no caller").release().await;
+    idle.await.unwrap().release().await;
+}
