@@ -1,5 +1,6 @@
 //! The settings of a client, all checked in `build()`.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +22,22 @@ pub struct Builder {
     group: Option<String>,
 }
 
-#[derive(Debug)]
 enum Source {
     Url(String),
     Store(Arc<dyn Store>),
+}
+
+impl fmt::Debug for Source {
+    /// A URL can hold a password, so of a URL only the scheme is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url) => {
+                let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+                write!(f, "Url({scheme}:...)")
+            }
+            Self::Store(store) => f.debug_tuple("Store").field(&store.location()).finish(),
+        }
+    }
 }
 
 impl Builder {
@@ -109,4 +122,21 @@ fn named_group(word: &str) -> Result<Group, Error> {
         telemetry::group_folded(word);
     }
     Ok(group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_builder_shows_no_password() {
+        for url in [
+            "redis://user:s3cr3t@host/0",
+            "s3cr3t",
+            "redis+unix:///s?pass=s3cr3t",
+        ] {
+            let shown = format!("{:?}", Builder::new().store_url(url));
+            assert!(!shown.contains("s3cr3t"), "{shown}");
+        }
+    }
 }

@@ -239,7 +239,9 @@ impl Held {
 
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "held by host={} pid={}", self.info.host, self.info.pid)?;
+        // Written by a stranger: no line break and no escape sequence may reach a log or a terminal.
+        let host = self.info.host.escape_debug();
+        write!(f, "held by host={host} pid={}", self.info.pid)?;
         if let Some(label) = &self.info.label {
             write!(f, " label={label:?}")?;
         }
@@ -254,3 +256,17 @@ impl fmt::Display for Held {
 }
 
 impl std::error::Error for Held {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_stranger_calls_its_host_breaks_no_line() {
+        let mut held = Held::new(Name::new("a").expect("valid"));
+        held.info.host = "evil\n\x1b[2Jhost".into();
+        let shown = held.to_string();
+        assert!(!shown.contains(char::is_control), "{shown:?}");
+        assert!(shown.contains("host=evil\\n"), "{shown:?}");
+    }
+}

@@ -92,7 +92,9 @@ fn print(text: &str) {
 
 /// The facts about a holder, in the one form in which the tool prints them.
 pub fn facts(held: &Held) -> String {
-    let mut text = format!("host={} pid={}", held.info.host, held.info.pid);
+    // Written by a stranger: no escape sequence may reach the terminal.
+    let host = held.info.host.escape_debug();
+    let mut text = format!("host={host} pid={}", held.info.pid);
     if let Some(label) = &held.info.label {
         text.push_str(&format!(" label={label:?}"));
     }
