@@ -28,6 +28,8 @@ use crate::watchdog::schedule::Departure;
 ///   again. No reply is needed, and no blocked executor can delay it.
 /// - A lease that was lost stays lost, whatever reply comes late.
 /// - Dropping the guard releases the lease. It never blocks, never fails, and works without a runtime.
+///   The release is sent in the background: a process that ends right afterwards may leave the name taken for the rest of
+///   its ttl. Before `main` returns, await [`release`](Self::release) or [`Client::shutdown`](crate::Client::shutdown).
 ///
 /// # Assumptions
 /// The store's clock gains no more than the margin on ours within one ttl. A failover, a flush or an operator can grant the

@@ -125,6 +125,10 @@ impl Request {
 
     /// Takes the name, however long somebody else has it.
     ///
+    /// The waiting callers of one name in one client are served in the order in which they came, and only the first of
+    /// them asks the store. So keep polling this future: while it is held and not polled, as in a branch of a `select!`
+    /// that awaits something else, the callers behind it in this client wait too. Drop it to give the place up.
+    ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
     ///
@@ -146,12 +150,15 @@ impl Request {
         self.wait(Some(limit)).await
     }
 
-    /// Does the work while the name is held: waits for the lease, does the work, releases. When the lease is lost the
-    /// work is dropped at its next await. A panic of the work is passed on after the release. What the work returns, an
-    /// error of its own included, is passed through.
+    /// Does the work while the name is held: waits for the lease, does the work, releases. A panic of the work is passed on
+    /// after the release. What the work returns, an error of its own included, is passed through.
+    ///
+    /// When the lease is lost, the work is dropped at its next await. Work that blocks its thread cannot be dropped: if it
+    /// ends before the loss is seen, its value is returned although the lease was lost meanwhile, because what it did is
+    /// done. Work to which that matters calls [`Lease::check`] as its last step, or writes through a fence.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire); and `Lost` when the lease was lost before the work ended.
+    /// As [`acquire`](Self::acquire); and `Lost` when the work was dropped because the lease was lost.
     ///
     /// # Cancel safety
     /// Dropped, the work is dropped and the lease released in the background.
@@ -172,9 +179,8 @@ impl Request {
                 ended = work => Some(ended),
             }
         };
-        let held = lease.check();
         match ended {
-            None => Err(held.expect_err("the loss was told")),
+            None => Err(lease.check().expect_err("the loss was told")),
             Some(ended) => {
                 lease.release().await;
                 ended.map_err(|panic| resume_unwind(panic))

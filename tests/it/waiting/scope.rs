@@ -52,6 +52,16 @@ async fn the_end_of_the_work_counts_though_the_lease_is_lost_after_it() {
 }
 
 #[tokio::test]
+async fn work_that_blocks_past_the_loss_keeps_its_value() {
+    let store = Spy::new();
+    let client = client(&store).await;
+    let request = client.claim("a").max_hold(TTL / 4);
+    // Without an await it cannot be dropped.
+    let work = async |lease: &Lease| while lease.check().is_ok() {};
+    request.run(work).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_loss_names_its_reason_and_is_no_error_of_the_works() {
     let store = Spy::new();
     let client = client(&store).await;
