@@ -25,7 +25,7 @@ use deadpool_redis::redis::{self, Script, Value, cmd};
 use futures_util::StreamExt as _;
 use leasehold::ClientId;
 use leasehold::clock::{Clock as _, Monotonic};
-use leasehold::{Client, Holder, Order};
+use leasehold::{Client, Holder, WaitOrder};
 use rslock::LockManager;
 use tokio::task::JoinSet;
 use yardstick::{Server, case, figure, median, seconds};
@@ -352,8 +352,8 @@ impl Bare {
     }
 }
 
-async fn lease_turn(client: &Client, name: &str, order: Order, hold: Duration) -> Turn {
-    let lease = client.claim(name).order(order).acquire().await;
+async fn lease_turn(client: &Client, name: &str, order: WaitOrder, hold: Duration) -> Turn {
+    let lease = client.request(name).order(order).acquire().await;
     let lease = lease.expect("the store answers");
     let granted = now();
     tokio::time::sleep(hold).await;
@@ -376,11 +376,11 @@ impl Way {
         for _ in 0..turns {
             let (turn, pause) = match way {
                 "any" => {
-                    let turn = lease_turn(&self.client, "any", Order::Any, HOLD);
+                    let turn = lease_turn(&self.client, "any", WaitOrder::Any, HOLD);
                     (turn.await, PAUSE)
                 }
                 "fair" => {
-                    let turn = lease_turn(&self.client, "fair", Order::Fair, HOLD);
+                    let turn = lease_turn(&self.client, "fair", WaitOrder::Fair, HOLD);
                     (turn.await, PAUSE)
                 }
                 "bare" => (self.bare.turn().await, PAUSE),
@@ -414,7 +414,7 @@ impl Way {
             tasks.spawn(async move {
                 let mut all = Vec::new();
                 for _ in 0..turns {
-                    let turn = lease_turn(&client, "shared", Order::Fair, SHARED_HOLD);
+                    let turn = lease_turn(&client, "shared", WaitOrder::Fair, SHARED_HOLD);
                     all.push(turn.await);
                 }
                 all

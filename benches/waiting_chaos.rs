@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{FromRedisValue, cmd};
 use leasehold::clock::{Clock as _, Monotonic};
-use leasehold::{Client, Order, Outage};
+use leasehold::{Client, OutagePolicy, WaitOrder};
 use rustix::process::{Pid, Signal, kill_process};
 use yardstick::{Server, figure};
 
@@ -219,9 +219,9 @@ async fn contend(url: &str) {
     let client = builder.build().await.expect("the store opens");
     for index in 0..WAITERS {
         let order = if index % 3 == 2 {
-            Order::Any
+            WaitOrder::Any
         } else {
-            Order::Fair
+            WaitOrder::Fair
         };
         tokio::spawn(take_turns(client.clone(), order));
     }
@@ -230,10 +230,10 @@ async fn contend(url: &str) {
     std::process::exit(0);
 }
 
-async fn take_turns(client: Client, order: Order) {
+async fn take_turns(client: Client, order: WaitOrder) {
     loop {
-        let request = client.claim("chaos").order(order);
-        let Ok(lease) = request.on_outage(Outage::WaitOut).acquire().await else {
+        let request = client.request("chaos").order(order);
+        let Ok(lease) = request.on_outage(OutagePolicy::WaitOut).acquire().await else {
             continue;
         };
         let token = lease.token();

@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use leasehold::fence::rusqlite::Fence;
-use leasehold::{Client, ErrorKind, Outage};
+use leasehold::{Client, ErrorKind, OutagePolicy};
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -106,8 +106,8 @@ async fn writer(folder: &Path, is_fenced: bool) -> Result<()> {
 
     while orders.next().transpose()?.is_some() {
         let lease = client
-            .claim("ledger")
-            .on_outage(Outage::WaitOut)
+            .request("ledger")
+            .on_outage(OutagePolicy::WaitOut)
             .acquire()
             .await?;
         if is_fenced {

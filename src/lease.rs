@@ -12,7 +12,7 @@ use crate::fence::{Bearer, Pass, Refusal};
 use crate::floors::Floors;
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::reason::Reason;
+use crate::reason::LossReason;
 use crate::store::{Release, Store, limit};
 use crate::telemetry::{self, Count, Event};
 use crate::term::{Instant, Term, Timing};
@@ -54,19 +54,19 @@ pub struct Lease {
 /// How a lease stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum State {
+pub enum LeaseState {
     /// Held, and renewals are answered. Exits: AtRisk (two thirds of the ttl without a renewal), Lost.
     Held,
     /// Held, but the renewal is overdue. Exits: Held (renewed), Lost (at the deadline).
     AtRisk,
     /// Not held any more. No exits.
-    Lost(Reason),
+    Lost(LossReason),
 }
 
 /// How a release ended. Whatever it is, the lease is not held here any more. It is complete: a `match` on it needs no `_`
 /// arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum ReleaseOutcome {
     /// The name is free, or kept as was asked.
     Released,
     /// It had been lost before.
@@ -162,7 +162,7 @@ impl Lease {
         Ok(Pass::new(self.name.clone(), self.holder, self.token))
     }
 
-    fn loss(&self, reason: Reason) -> Error {
+    fn loss(&self, reason: LossReason) -> Error {
         Error::new(
             ErrorKind::Lost,
             format!(
@@ -173,12 +173,14 @@ impl Lease {
     }
 
     /// How it stands now.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> LeaseState {
         let now = self.clock().now();
         match self.enrollment.signal().check(now) {
-            Err(reason) => State::Lost(reason),
-            Ok(deadline) if now >= self.timing.term_until(deadline).at_risk_at() => State::AtRisk,
-            Ok(_) => State::Held,
+            Err(reason) => LeaseState::Lost(reason),
+            Ok(deadline) if now >= self.timing.term_until(deadline).at_risk_at() => {
+                LeaseState::AtRisk
+            }
+            Ok(_) => LeaseState::Held,
         }
     }
 
@@ -213,7 +215,7 @@ impl Lease {
     ///
     /// # Cancel safety
     /// Dropping it changes nothing.
-    pub async fn lost(&self) -> Reason {
+    pub async fn lost(&self) -> LossReason {
         self.enrollment.signal().token().cancelled().await;
         let reason = self.enrollment.signal().deadline();
         reason.expect_err("a loss is written before it is told")
@@ -229,7 +231,7 @@ impl Lease {
     ///
     /// # Cancel safety
     /// Dropped, the watchdog sends the release at once. The lease is not held here from the first poll on.
-    pub async fn release(self) -> Ending {
+    pub async fn release(self) -> ReleaseOutcome {
         self.end(None).await
     }
 
@@ -239,13 +241,13 @@ impl Lease {
     ///
     /// # Cancel safety
     /// As [`release`](Self::release).
-    pub async fn release_keeping(self, rest: Duration) -> Ending {
+    pub async fn release_keeping(self, rest: Duration) -> ReleaseOutcome {
         self.end(Some(rest)).await
     }
 
-    async fn end(mut self, keep_for: Option<Duration>) -> Ending {
+    async fn end(mut self, keep_for: Option<Duration>) -> ReleaseOutcome {
         if self.is_forked() {
-            return Ending::Unknown;
+            return ReleaseOutcome::Unknown;
         }
         let was_held = self.enrollment.signal().check(self.clock().now()).is_ok();
         if was_held {
@@ -254,7 +256,7 @@ impl Lease {
         }
         // Withdrawn first: no renewal may follow the release.
         let ending = match self.enrollment.withdraw(keep_for) {
-            None => Ending::AlreadyLost,
+            None => ReleaseOutcome::AlreadyLost,
             Some(withdrawal) => {
                 let Departure {
                     name,
@@ -269,9 +271,9 @@ impl Lease {
                 let answer = limit::within(given_up, releasing).await;
                 withdrawal.settle(matches!(answer, Some(Ok(_))));
                 match answer {
-                    None | Some(Err(_)) => Ending::Unknown,
-                    Some(Ok(Release::Released)) if was_held => Ending::Released,
-                    Some(Ok(_)) => Ending::AlreadyLost,
+                    None | Some(Err(_)) => ReleaseOutcome::Unknown,
+                    Some(Ok(Release::Released)) if was_held => ReleaseOutcome::Released,
+                    Some(Ok(_)) => ReleaseOutcome::AlreadyLost,
                 }
             }
         };
@@ -284,7 +286,7 @@ impl Lease {
     }
 }
 
-impl Ending {
+impl ReleaseOutcome {
     const fn count(self) -> Count {
         match self {
             Self::Released => Count::Released,

@@ -72,11 +72,13 @@ mod token;
 mod waiting;
 mod watchdog;
 
-pub use client::{Attempt, Builder, Client, Hold, Order, Outage, Owner, Request};
+pub use client::{
+    Attempt, Client, ClientBuilder, LeaseRequest, OutagePolicy, Owner, Share, WaitOrder,
+};
 pub use error::{Error, ErrorKind};
 pub use future::BoxFuture;
 pub use holder::{ClientId, Holder};
-pub use lease::{Ending, Lease, State};
+pub use lease::{Lease, LeaseState, ReleaseOutcome};
 pub use name::Name;
-pub use reason::Reason;
+pub use reason::LossReason;
 pub use token::Token;

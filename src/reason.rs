@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Reason {
+pub enum LossReason {
     /// The store says that this holder does not have it.
     Refused,
     /// An operator evicted the holder.
@@ -27,7 +27,7 @@ pub enum Reason {
     WatchdogDied,
 }
 
-impl Reason {
+impl LossReason {
     /// All of them, in the order of their codes.
     pub(crate) const ALL: [Self; 8] = [
         Self::Refused,
@@ -70,7 +70,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -82,10 +82,10 @@ mod tests {
 
     #[test]
     fn every_reason_has_a_code_of_its_own() {
-        for reason in Reason::ALL {
-            assert_eq!(Reason::from_code(reason.code()), Some(reason));
+        for reason in LossReason::ALL {
+            assert_eq!(LossReason::from_code(reason.code()), Some(reason));
         }
-        assert_eq!(Reason::from_code(0), None);
-        assert_eq!(Reason::from_code(Reason::LAST_CODE + 1), None);
+        assert_eq!(LossReason::from_code(0), None);
+        assert_eq!(LossReason::from_code(LossReason::LAST_CODE + 1), None);
     }
 }

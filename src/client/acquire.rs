@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Inner;
-use super::request::{Attempt, Request};
+use super::request::{Attempt, LeaseRequest};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::group::Group;
 use crate::holder::Holder;
 use crate::lease::{Lease, Parts};
 use crate::name::Name;
-use crate::reason::Reason;
+use crate::reason::LossReason;
 use crate::store::{Answer, Ask, Claim, Failed, Grant, Held, Info, Queued, Sent, limit};
 use crate::telemetry;
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{Found, Order, Outage, Place, Turn};
+use crate::waiting::{Found, OutagePolicy, Place, Turn, WaitOrder};
 use crate::watchdog::Enrollment;
 use crate::watchdog::schedule::{Departure, Limits};
 
@@ -33,8 +33,8 @@ pub(super) struct Call {
     limits: Limits,
     info: Arc<Info>,
     floor: Option<Token>,
-    outage: Outage,
-    order: Order,
+    outage: OutagePolicy,
+    order: WaitOrder,
     clock: Arc<dyn Clock>,
 }
 
@@ -57,7 +57,7 @@ enum Asked {
 }
 
 impl Call {
-    pub(super) fn new(request: Request) -> Result<Self, Error> {
+    pub(super) fn new(request: LeaseRequest) -> Result<Self, Error> {
         let client = request.client.inner;
         let timing = match (request.ttl, request.margin) {
             (None, None) => client.timing,
@@ -75,7 +75,7 @@ impl Call {
             }
         }
         let facts = client.store.facts();
-        if request.order == Order::Fair && !facts.has_queue {
+        if request.order == WaitOrder::Fair && !facts.has_queue {
             return Err(Error::invalid(format!(
                 "acquire refused: a store without a queue has no fair order store={}",
                 facts.kind
@@ -175,7 +175,7 @@ impl Call {
                 place.found(found.clone());
             }
             match why {
-                Some(error) if self.outage == Outage::Fail => return Err(error),
+                Some(error) if self.outage == OutagePolicy::Fail => return Err(error),
                 _ if now >= ends_at => return Err(self.timed_out(found)),
                 _ => {}
             }
@@ -301,7 +301,7 @@ impl Call {
     ) -> Result<Asked, Error> {
         match pending.enrollment.hold(self.timing.term(sent_at)) {
             Ok(()) => {}
-            Err(Reason::Late) => return Ok(Asked::Late),
+            Err(LossReason::Late) => return Ok(Asked::Late),
             Err(_) => return Err(Error::shut_down()),
         }
         if self.floor_now().is_some_and(|floor| grant.token <= floor) {

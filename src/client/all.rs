@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::owner::{Hold, Owner};
+use super::owner::{Owner, Share};
 use crate::error::Error;
 use crate::name::Name;
 use crate::term::Instant;
@@ -26,7 +26,7 @@ impl Owner {
     pub async fn acquire_all(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> Result<Vec<Hold>, Error> {
+    ) -> Result<Vec<Share>, Error> {
         self.take_all(in_order(names)?, None).await
     }
 
@@ -41,7 +41,7 @@ impl Owner {
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
         limit: Duration,
-    ) -> Result<Vec<Hold>, Error> {
+    ) -> Result<Vec<Share>, Error> {
         let ends_at = self.after(limit);
         self.take_all(in_order(names)?, Some(ends_at)).await
     }
@@ -50,7 +50,7 @@ impl Owner {
         &self,
         names: Vec<Name>,
         ends_at: Option<Instant>,
-    ) -> Result<Vec<Hold>, Error> {
+    ) -> Result<Vec<Share>, Error> {
         self.check_order(&names)?;
         let mut taken = Vec::with_capacity(names.len());
         for name in names {
@@ -89,7 +89,7 @@ fn in_order(names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Vec<Name
 }
 
 /// Waits until one of them is lost.
-async fn any_lost(taken: &[Hold]) -> Error {
+async fn any_lost(taken: &[Share]) -> Error {
     let mut losses: Vec<_> = taken.iter().map(|hold| Box::pin(hold.lost())).collect();
     poll_fn(|context| {
         let mut losses = losses.iter_mut();

@@ -14,7 +14,7 @@ use crate::term::Timing;
 /// Puts a client together.
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until it is built"]
-pub struct Builder {
+pub struct ClientBuilder {
     source: Option<Source>,
     ttl: Option<Duration>,
     margin: Option<Duration>,
@@ -40,7 +40,7 @@ impl fmt::Debug for Source {
     }
 }
 
-impl Builder {
+impl ClientBuilder {
     pub(super) fn new() -> Self {
         Self::default()
     }
@@ -135,7 +135,7 @@ mod tests {
             "s3cr3t",
             "redis+unix:///s?pass=s3cr3t",
         ] {
-            let shown = format!("{:?}", Builder::new().store_url(url));
+            let shown = format!("{:?}", ClientBuilder::new().store_url(url));
             assert!(!shown.contains("s3cr3t"), "{shown}");
         }
     }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub use self::builder::Builder;
-pub use self::owner::{Hold, Owner};
-pub use self::request::{Attempt, Request};
+pub use self::builder::ClientBuilder;
+pub use self::owner::{Owner, Share};
+pub use self::request::{Attempt, LeaseRequest};
 use self::start::Start;
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floors;
@@ -28,7 +28,7 @@ use crate::telemetry;
 use crate::term::Timing;
 use crate::token::Token;
 use crate::waiting::Hub;
-pub use crate::waiting::{Order, Outage};
+pub use crate::waiting::{OutagePolicy, WaitOrder};
 use crate::watchdog::Watchdog;
 
 /// Acquires leases from one store and keeps them renewed. Cloning is cheap; clones are one client.
@@ -71,8 +71,8 @@ pub(crate) struct Inner {
 
 impl Client {
     /// A client with settings of your own.
-    pub fn builder() -> Builder {
-        Builder::new()
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::new()
     }
 
     /// A client of the store at this URL, with the defaults.
@@ -104,52 +104,52 @@ impl Client {
     }
 
     /// Asks for a name with options of its own.
-    pub fn claim(&self, name: impl AsRef<str>) -> Request {
-        Request::new(self.clone(), name.as_ref())
+    pub fn request(&self, name: impl AsRef<str>) -> LeaseRequest {
+        LeaseRequest::new(self.clone(), name.as_ref())
     }
 
     /// Takes the name if it is free: one round trip.
     ///
     /// # Errors
-    /// As [`Request::try_acquire`].
+    /// As [`LeaseRequest::try_acquire`].
     ///
     /// # Cancel safety
-    /// As [`Request::try_acquire`].
+    /// As [`LeaseRequest::try_acquire`].
     pub async fn try_acquire(&self, name: impl AsRef<str>) -> Result<Attempt, Error> {
-        self.claim(name).try_acquire().await
+        self.request(name).try_acquire().await
     }
 
     /// Takes the name, however long somebody else has it.
     ///
     /// # Errors
-    /// As [`Request::acquire`].
+    /// As [`LeaseRequest::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Request::acquire`].
+    /// As [`LeaseRequest::acquire`].
     pub async fn acquire(&self, name: impl AsRef<str>) -> Result<Lease, Error> {
-        self.claim(name).acquire().await
+        self.request(name).acquire().await
     }
 
     /// Takes the name, waiting for it no longer than `limit`.
     ///
     /// # Errors
-    /// As [`Request::acquire_within`].
+    /// As [`LeaseRequest::acquire_within`].
     ///
     /// # Cancel safety
-    /// As [`Request::acquire_within`].
+    /// As [`LeaseRequest::acquire_within`].
     pub async fn acquire_within(
         &self,
         name: impl AsRef<str>,
         limit: Duration,
     ) -> Result<Lease, Error> {
-        self.claim(name).acquire_within(limit).await
+        self.request(name).acquire_within(limit).await
     }
 
     /// Takes all of these names or none, waiting for each in turn in byte order, so that no two who do this wait for each
     /// other. A name that is given twice is taken once. The leases come in byte order.
     ///
     /// # Errors
-    /// As [`Request::acquire`]; and `Lost` where one was lost while the others were waited for.
+    /// As [`LeaseRequest::acquire`]; and `Lost` where one was lost while the others were waited for.
     ///
     /// # Cancel safety
     /// Dropped, what was taken is released in the background.
@@ -158,13 +158,13 @@ impl Client {
         names: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Vec<Lease>, Error> {
         let holds = self.owner().acquire_all(names).await?;
-        Ok(holds.into_iter().filter_map(Hold::into_lease).collect())
+        Ok(holds.into_iter().filter_map(Share::into_lease).collect())
     }
 
     /// Takes all of these names or none, as [`acquire_all`](Self::acquire_all), waiting no longer than `limit` in all.
     ///
     /// # Errors
-    /// As [`acquire_all`](Self::acquire_all) and [`Request::acquire_within`].
+    /// As [`acquire_all`](Self::acquire_all) and [`LeaseRequest::acquire_within`].
     ///
     /// # Cancel safety
     /// As [`acquire_all`](Self::acquire_all).
@@ -174,7 +174,7 @@ impl Client {
         limit: Duration,
     ) -> Result<Vec<Lease>, Error> {
         let holds = self.owner().acquire_all_within(names, limit).await?;
-        Ok(holds.into_iter().filter_map(Hold::into_lease).collect())
+        Ok(holds.into_iter().filter_map(Share::into_lease).collect())
     }
 
     /// Somebody who may acquire again what it holds.
@@ -185,16 +185,16 @@ impl Client {
     /// Does the work while the name is held.
     ///
     /// # Errors
-    /// As [`Request::run`].
+    /// As [`LeaseRequest::run`].
     ///
     /// # Cancel safety
-    /// As [`Request::run`].
+    /// As [`LeaseRequest::run`].
     pub async fn run<T>(
         &self,
         name: impl AsRef<str>,
         work: impl AsyncFnOnce(&Lease) -> T,
     ) -> Result<T, Error> {
-        self.claim(name).run(work).await
+        self.request(name).run(work).await
     }
 
     /// The store, for a look at leases, for evictions and hazards.

@@ -8,19 +8,16 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::Mutex as Turn;
-
 use super::Client;
 use crate::error::{Error, ErrorKind};
-use crate::lease::{Ending, Lease};
+use crate::lease::{Lease, ReleaseOutcome};
 use crate::name::Name;
 use crate::term::Instant;
-
 /// Somebody who may acquire again what it holds. Clones are one owner; two owners of one client are rivals.
 ///
 /// # Guarantees
 /// - A name that the owner holds is acquired again at once, without asking the store, under the same token.
-/// - The last [`Hold`] that ends, by release or drop, frees the name.
+/// - The last [`Share`] that ends, by release or drop, frees the name.
 #[derive(Debug, Clone)]
 pub struct Owner {
     client: Client,
@@ -37,14 +34,14 @@ struct Desk {
 #[derive(Debug, Default)]
 struct Slot {
     /// Taken by whoever asks the store, so that two tasks of one owner send one claim.
-    turn: Arc<Turn<()>>,
+    turn: Arc<tokio::sync::Mutex<()>>,
     lease: Weak<Lease>,
 }
 
 /// One of possibly many holds of an owner on one lease, whose methods it has. Dropping the last one releases.
 #[derive(Debug)]
 #[must_use = "a hold that is dropped is given up at once"]
-pub struct Hold {
+pub struct Share {
     lease: Arc<Lease>,
 }
 
@@ -63,7 +60,7 @@ impl Owner {
     ///
     /// # Cancel safety
     /// As [`Client::acquire`].
-    pub async fn acquire(&self, name: impl AsRef<str>) -> Result<Hold, Error> {
+    pub async fn acquire(&self, name: impl AsRef<str>) -> Result<Share, Error> {
         self.take(Name::new(name)?, None).await
     }
 
@@ -78,7 +75,7 @@ impl Owner {
         &self,
         name: impl AsRef<str>,
         limit: Duration,
-    ) -> Result<Hold, Error> {
+    ) -> Result<Share, Error> {
         self.take(Name::new(name)?, Some(self.after(limit))).await
     }
 
@@ -93,7 +90,7 @@ impl Owner {
         held.map(|(name, _)| name.clone()).collect()
     }
 
-    pub(super) async fn take(&self, name: Name, ends_at: Option<Instant>) -> Result<Hold, Error> {
+    pub(super) async fn take(&self, name: Name, ends_at: Option<Instant>) -> Result<Share, Error> {
         let clock = self.client.store().clock();
         let turn = self.desk.turn(&name);
         let _turn = match ends_at {
@@ -107,26 +104,26 @@ impl Owner {
         if let Some(lease) = self.desk.lease(&name) {
             // A lost lease is in the way of a new one until its last hold is gone.
             lease.check()?;
-            return Ok(Hold { lease });
+            return Ok(Share { lease });
         }
-        let request = self.client.claim(name.as_str());
+        let request = self.client.request(name.as_str());
         let lease = match ends_at {
             None => request.acquire().await?,
             Some(ends_at) => request.acquire_within(ends_at.since(clock.now())).await?,
         };
         let lease = Arc::new(lease);
         self.desk.note(&name, &lease);
-        Ok(Hold { lease })
+        Ok(Share { lease })
     }
 }
 
-impl Hold {
+impl Share {
     /// Gives this hold up, and with the last one the name: then it answers how that ended. `None` where the owner holds
     /// on.
     ///
     /// # Cancel safety
     /// As [`Lease::release`].
-    pub async fn release(self) -> Option<Ending> {
+    pub async fn release(self) -> Option<ReleaseOutcome> {
         Some(Arc::into_inner(self.lease)?.release().await)
     }
 
@@ -136,7 +133,7 @@ impl Hold {
     }
 }
 
-impl Deref for Hold {
+impl Deref for Share {
     type Target = Lease;
 
     fn deref(&self) -> &Lease {
@@ -152,7 +149,7 @@ impl Desk {
         slots
     }
 
-    fn turn(&self, name: &Name) -> Arc<Turn<()>> {
+    fn turn(&self, name: &Name) -> Arc<tokio::sync::Mutex<()>> {
         let mut slots = self.slots();
         slots.entry(name.clone()).or_default().turn.clone()
     }

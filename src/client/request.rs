@@ -12,7 +12,7 @@ use crate::lease::Lease;
 use crate::store::Held;
 use crate::telemetry;
 use crate::token::Token;
-use crate::waiting::{Order, Outage};
+use crate::waiting::{OutagePolicy, WaitOrder};
 use crate::watchdog::schedule::Limits;
 
 /// The answer to a try. It is complete: a `match` on it needs no `_` arm.
@@ -27,7 +27,7 @@ pub enum Attempt {
 /// A request for a name, with options of its own. Everything is checked when it is sent.
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is sent by one of its acquiring methods"]
-pub struct Request {
+pub struct LeaseRequest {
     pub(super) client: Client,
     pub(super) name: String,
     pub(super) ttl: Option<Duration>,
@@ -35,11 +35,11 @@ pub struct Request {
     pub(super) label: Option<String>,
     pub(super) floor: Option<Token>,
     pub(super) limits: Limits,
-    pub(super) outage: Outage,
-    pub(super) order: Order,
+    pub(super) outage: OutagePolicy,
+    pub(super) order: WaitOrder,
 }
 
-impl Request {
+impl LeaseRequest {
     pub(super) fn new(client: Client, name: &str) -> Self {
         Self {
             client,
@@ -49,8 +49,8 @@ impl Request {
             label: None,
             floor: None,
             limits: Limits::default(),
-            outage: Outage::default(),
-            order: Order::default(),
+            outage: OutagePolicy::default(),
+            order: WaitOrder::default(),
         }
     }
 
@@ -91,13 +91,13 @@ impl Request {
     }
 
     /// What to do while the store cannot be reached.
-    pub fn on_outage(mut self, outage: Outage) -> Self {
+    pub fn on_outage(mut self, outage: OutagePolicy) -> Self {
         self.outage = outage;
         self
     }
 
     /// In which order to be served among those who wait. A try does not wait, and respects whoever does.
-    pub fn order(mut self, order: Order) -> Self {
+    pub fn order(mut self, order: WaitOrder) -> Self {
         self.order = order;
         self
     }

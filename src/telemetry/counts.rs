@@ -11,7 +11,7 @@ use metrics::{Label, counter, gauge};
 
 use super::table::{self, Metric};
 use crate::group::Group;
-use crate::reason::Reason;
+use crate::reason::LossReason;
 
 /// Something that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) enum Count {
     /// An event was not told, because too many were waiting.
     EventDropped,
     /// A lease was lost while it was held.
-    Lost(Reason),
+    Lost(LossReason),
 }
 
 impl Count {
@@ -54,10 +54,10 @@ impl Count {
         Self::JumpBackward,
         Self::EventDropped,
     ];
-    const KINDS: usize = Self::PLAIN.len() + Reason::ALL.len();
+    const KINDS: usize = Self::PLAIN.len() + LossReason::ALL.len();
 
     fn all() -> impl Iterator<Item = Self> {
-        let lost = Reason::ALL.into_iter().map(Self::Lost);
+        let lost = LossReason::ALL.into_iter().map(Self::Lost);
         Self::PLAIN.into_iter().chain(lost)
     }
 

@@ -19,7 +19,7 @@ use self::counts::Counts;
 pub(crate) use self::reporter::Reporter;
 use crate::error::Error;
 use crate::group::Group;
-use crate::reason::Reason;
+use crate::reason::LossReason;
 
 /// Something that happened on a thread that must not block.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) enum Event {
     /// A lease was lost, `overrun` after its deadline.
     Lost {
         name: String,
-        reason: Reason,
+        reason: LossReason,
         overrun: Duration,
     },
     /// A guard was dropped without a release, while its lease was held.
@@ -92,7 +92,7 @@ fn renewed(group: Group, batch: &Batch) {
     }
 }
 
-fn lost(group: Group, name: &str, reason: Reason, overrun: Duration) {
+fn lost(group: Group, name: &str, reason: LossReason, overrun: Duration) {
     let group = group.as_str();
     histogram!(table::LOSS_OVERRUN.name, "group" => group).record(overrun);
     tracing::warn!(

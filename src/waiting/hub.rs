@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::line::{Found, Step, Ticket, Wake};
 use super::lines::{Hearing, Key, Lines};
 use super::listener::Listener;
-use super::{Order, Outage};
+use super::{OutagePolicy, WaitOrder};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::holder::ClientId;
@@ -60,7 +60,7 @@ impl Hub {
     }
 
     /// Joins the line of this name, as the last one.
-    pub(crate) fn join(&self, name: &Name, order: Order, outage: Outage) -> Place {
+    pub(crate) fn join(&self, name: &Name, order: WaitOrder, outage: OutagePolicy) -> Place {
         let woken = Arc::new(Notify::new());
         let key = Key {
             name: name.clone(),
@@ -109,7 +109,7 @@ pub(crate) struct Place {
     key: Key,
     ticket: Ticket,
     woken: Arc<Notify>,
-    outage: Outage,
+    outage: OutagePolicy,
     has_left: bool,
 }
 
@@ -137,7 +137,7 @@ impl Place {
                     return Turn::Closed;
                 }
                 let line = &mut lines.entry(&self.key).line;
-                if self.outage == Outage::Fail
+                if self.outage == OutagePolicy::Fail
                     && let Some(error) = line.failure(self.ticket)
                 {
                     return Turn::Failed(error);
@@ -167,7 +167,7 @@ impl Place {
     /// How the client stands in the store's line, for the first waiter's claim. From when that leaves on, the client may
     /// stand there, whether or not anybody hears the answer.
     pub(crate) fn stand(&self) -> Option<Queued> {
-        if self.key.order == Order::Any {
+        if self.key.order == WaitOrder::Any {
             return None;
         }
         let others = self.shared.lines().stand(&self.key);

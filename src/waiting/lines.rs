@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::line::{Found, Line, Ticket, Wake};
-use super::{Order, Pace};
+use super::{Pace, WaitOrder};
 use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::{Notice, Notices, Queued, Topic};
@@ -39,7 +39,7 @@ pub(super) struct Lines {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) name: Name,
-    pub(super) order: Order,
+    pub(super) order: WaitOrder,
 }
 
 #[derive(Debug)]
@@ -57,8 +57,8 @@ impl Key {
     /// What the store is to tell those of this client who stand in this line.
     fn topic(&self, client: ClientId) -> Topic {
         match self.order {
-            Order::Any => Topic::Freed(self.name.clone()),
-            Order::Fair => Topic::Turn(self.name.clone(), client),
+            WaitOrder::Any => Topic::Freed(self.name.clone()),
+            WaitOrder::Fair => Topic::Turn(self.name.clone(), client),
         }
     }
 }
@@ -221,9 +221,11 @@ impl Lines {
     pub(super) fn heed(&mut self, notice: Notice, now: Instant) -> Vec<Wake> {
         let (name, order, next) = match notice {
             Notice::Reconnected => return self.hint_all(),
-            Notice::Freed(name) => (name, Order::Any, None),
-            Notice::Turn(name) => (name, Order::Fair, None),
-            Notice::Next(name, after) => (name, Order::Fair, Some(now.after(after + AFTER_OFFER))),
+            Notice::Freed(name) => (name, WaitOrder::Any, None),
+            Notice::Turn(name) => (name, WaitOrder::Fair, None),
+            Notice::Next(name, after) => {
+                (name, WaitOrder::Fair, Some(now.after(after + AFTER_OFFER)))
+            }
         };
         let key = Key { name, order };
         let Some(entry) = self.entries.get_mut(&key) else {
@@ -238,7 +240,7 @@ impl Lines {
         }
         entry.unwanted_hints += 1;
         let is_unwanted = entry.unwanted_hints > UNWANTED_HINTS;
-        if order == Order::Fair && next.is_none() {
+        if order == WaitOrder::Fair && next.is_none() {
             // A turn that nobody here wants.
             self.plan_to_leave(key.name.clone());
         }
@@ -250,7 +252,7 @@ impl Lines {
 
     /// Has whoever waits in turn for this name look again.
     pub(super) fn look_in_turn(&mut self, name: Name) -> Option<Wake> {
-        let order = Order::Fair;
+        let order = WaitOrder::Fair;
         let entry = self.entries.get_mut(&Key { name, order })?;
         Some(entry.line.hint())
     }
@@ -298,7 +300,7 @@ impl Lines {
         leaving.retain(|name| {
             let key = Key {
                 name: name.clone(),
-                order: Order::Fair,
+                order: WaitOrder::Fair,
             };
             let entry = self.entries.get(&key);
             self.is_closed || entry.is_none_or(|entry| entry.line.is_empty())

@@ -26,7 +26,7 @@ pub(crate) use self::line::Found;
 /// What a waiting claim does when the store cannot be reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Outage {
+pub enum OutagePolicy {
     /// Fails with the store's error.
     #[default]
     Fail,
@@ -39,7 +39,7 @@ pub enum Outage {
 /// Within one client it is always first come, first served.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Order {
+pub enum WaitOrder {
     /// Whichever client asks first after the name was freed. It costs the least, and a client can be unlucky for long.
     #[default]
     Any,

@@ -40,7 +40,7 @@ use crate::group::Group;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::origin::Origin;
-use crate::reason::Reason;
+use crate::reason::LossReason;
 use crate::store::Store;
 use crate::telemetry::{Count, Event, Reporter};
 use crate::term::{Instant, Term, Timing};
@@ -145,7 +145,7 @@ impl Watchdog {
     /// Ends all leases, then waits until their guards are gone and their releases are sent, up to `limit`. Answers
     /// whether nothing is left.
     pub(crate) async fn shut_down(&self, limit: Duration) -> bool {
-        let losses = self.shared.schedule().close(Reason::Shutdown);
+        let losses = self.shared.schedule().close(LossReason::Shutdown);
         self.shared.tell(losses);
         self.shared.wake.notify_one();
         let ends_at = self.shared.clock.now().after(limit);
@@ -307,7 +307,7 @@ impl Enrollment {
     ///
     /// # Errors
     /// The reason, if the client ended all leases meanwhile, or too little is left of the term.
-    pub(crate) fn hold(&self, term: Term) -> Result<(), Reason> {
+    pub(crate) fn hold(&self, term: Term) -> Result<(), LossReason> {
         let now = self.shared.clock.now();
         let must_wake = self.shared.schedule().hold(self.key(), term, now)?;
         self.shared.wake_if(must_wake);

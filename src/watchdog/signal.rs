@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::reason::Reason;
+use crate::reason::LossReason;
 use crate::term::Instant;
 
 /// The shared number and token of one lease.
 #[derive(Debug)]
 pub struct Signal {
-    /// 0: not granted yet; up to [`Reason::LAST_CODE`]: the code of a reason; above: the deadline in nanoseconds.
+    /// 0: not granted yet; up to [`LossReason::LAST_CODE`]: the code of a reason; above: the deadline in nanoseconds.
     state: AtomicU64,
     /// When the work last showed progress.
     progress: AtomicU64,
@@ -56,33 +56,33 @@ impl Signal {
     }
 
     /// The deadline as last confirmed, also when it has passed unnoticed.
-    pub fn deadline(&self) -> Result<Instant, Reason> {
+    pub fn deadline(&self) -> Result<Instant, LossReason> {
         decode(self.state.load(Ordering::Acquire))
     }
 
     /// Whether the lease is held now. Sees to it that a no stays a no.
-    pub fn check(&self, now: Instant) -> Result<Instant, Reason> {
+    pub fn check(&self, now: Instant) -> Result<Instant, LossReason> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             let deadline = decode(state)?;
             if now < deadline {
                 return Ok(deadline);
             }
-            match self.exchange(state, Reason::Deadline.code()) {
-                Ok(()) => return Err(Reason::Deadline),
+            match self.exchange(state, LossReason::Deadline.code()) {
+                Ok(()) => return Err(LossReason::Deadline),
                 Err(seen) => state = seen,
             }
         }
     }
 
     /// Moves the deadline, unless the lease was lost meanwhile.
-    pub fn extend(&self, deadline: Instant) -> Result<(), Reason> {
+    pub fn extend(&self, deadline: Instant) -> Result<(), LossReason> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
-            if let Some(reason) = Reason::from_code(state) {
+            if let Some(reason) = LossReason::from_code(state) {
                 return Err(reason);
             }
-            match self.exchange(state, deadline.as_nanos().max(Reason::LAST_CODE + 1)) {
+            match self.exchange(state, deadline.as_nanos().max(LossReason::LAST_CODE + 1)) {
                 Ok(()) => return Ok(()),
                 Err(seen) => state = seen,
             }
@@ -90,10 +90,10 @@ impl Signal {
     }
 
     /// Writes the loss; the first reason stands and is the answer.
-    pub fn lose(&self, reason: Reason) -> Reason {
+    pub fn lose(&self, reason: LossReason) -> LossReason {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
-            if let Some(earlier) = Reason::from_code(state) {
+            if let Some(earlier) = LossReason::from_code(state) {
                 return earlier;
             }
             match self.exchange(state, reason.code()) {
@@ -156,7 +156,7 @@ impl Signal {
     ///
     /// # Errors
     /// The reason of the loss.
-    pub async fn moved_past(&self, deadline: Instant) -> Result<Instant, Reason> {
+    pub async fn moved_past(&self, deadline: Instant) -> Result<Instant, LossReason> {
         let own = self.own();
         loop {
             let moved = own.moved.notified();
@@ -214,8 +214,8 @@ impl Signal {
     }
 }
 
-fn decode(state: u64) -> Result<Instant, Reason> {
-    match Reason::from_code(state) {
+fn decode(state: u64) -> Result<Instant, LossReason> {
+    match LossReason::from_code(state) {
         Some(reason) => Err(reason),
         None => Ok(Instant::from_nanos(state)),
     }
@@ -234,7 +234,7 @@ mod tests {
         let signal = Signal::new(Instant::ZERO);
         signal.extend(at(10)).expect("not lost");
         assert_eq!(signal.check(at(9)), Ok(at(10)));
-        assert_eq!(signal.check(at(10)), Err(Reason::Deadline));
+        assert_eq!(signal.check(at(10)), Err(LossReason::Deadline));
     }
 
     #[test]
@@ -242,22 +242,22 @@ mod tests {
         let signal = Signal::new(Instant::ZERO);
         signal.extend(at(10)).expect("not lost");
         signal.check(at(11)).expect_err("past the deadline");
-        assert_eq!(signal.extend(at(99)), Err(Reason::Deadline));
-        assert_eq!(signal.check(at(12)), Err(Reason::Deadline));
+        assert_eq!(signal.extend(at(99)), Err(LossReason::Deadline));
+        assert_eq!(signal.check(at(12)), Err(LossReason::Deadline));
     }
 
     #[test]
     fn the_first_reason_stands() {
         let signal = Signal::new(Instant::ZERO);
-        assert_eq!(signal.lose(Reason::Evicted), Reason::Evicted);
-        assert_eq!(signal.lose(Reason::Shutdown), Reason::Evicted);
+        assert_eq!(signal.lose(LossReason::Evicted), LossReason::Evicted);
+        assert_eq!(signal.lose(LossReason::Shutdown), LossReason::Evicted);
     }
 
     #[test]
     fn before_the_grant_it_is_not_held() {
         assert_eq!(
             Signal::new(Instant::ZERO).check(at(0)),
-            Err(Reason::Deadline)
+            Err(LossReason::Deadline)
         );
     }
 
@@ -277,7 +277,7 @@ mod tests {
     fn a_loss_cancels_the_tokens_asked_for_before_and_after() {
         let signal = Signal::new(Instant::ZERO);
         let before = [signal.new_token(), signal.new_token()];
-        signal.lose(Reason::Refused);
+        signal.lose(LossReason::Refused);
         signal.cancel();
         assert!(before.iter().all(CancellationToken::is_cancelled));
         assert!(signal.new_token().is_cancelled());

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::Shared;
 use super::schedule::{BATCHES_IN_FLIGHT, Batch, Departure, Jump, RELEASES_IN_FLIGHT};
 use crate::error::{Error, ErrorKind};
-use crate::reason::Reason;
+use crate::reason::LossReason;
 use crate::store::{Lane, Outcome, Release, Renewed, Store, limit};
 use crate::telemetry::{self, Count, Event};
 use crate::term::Instant;
@@ -47,7 +47,7 @@ struct Obituary<'a>(&'a Arc<Shared>);
 impl Drop for Obituary<'_> {
     fn drop(&mut self) {
         self.0.is_dead.store(true, Ordering::Release);
-        let losses = self.0.schedule().close(Reason::WatchdogDied);
+        let losses = self.0.schedule().close(LossReason::WatchdogDied);
         self.0.tell(losses);
         self.0.tell_if_emptied();
     }

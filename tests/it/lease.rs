@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::memory::Memory;
 use leasehold::store::{Eviction, Store};
-use leasehold::{Attempt, Client, Ending, ErrorKind, Lease, Reason, State};
+use leasehold::{Attempt, Client, ErrorKind, Lease, LeaseState, LossReason, ReleaseOutcome};
 
 use crate::harness::wait::lost;
 
@@ -48,12 +48,12 @@ async fn a_lease_is_renewed_while_its_guard_lives() {
         term = lease.renewed_past(term.deadline()).await.unwrap();
     }
     lease.check().unwrap();
-    assert_eq!(lease.state(), State::Held);
+    assert_eq!(lease.state(), LeaseState::Held);
     assert!(matches!(
         client.try_acquire("a").await.unwrap(),
         Attempt::Held(_)
     ));
-    assert_eq!(lease.release().await, Ending::Released);
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
     assert!(matches!(
         client.try_acquire("a").await.unwrap(),
         Attempt::Acquired(_)
@@ -115,7 +115,7 @@ async fn an_evicted_holder_is_told_and_the_name_stays_taken() {
             .unwrap()
     );
     let cancelled = lease.cancellation_token();
-    assert_eq!(lost(&lease).await, Reason::Evicted);
+    assert_eq!(lost(&lease).await, LossReason::Evicted);
     assert!(cancelled.is_cancelled());
     assert_eq!(lease.check().unwrap_err().kind(), ErrorKind::Lost);
     assert!(matches!(
@@ -137,17 +137,17 @@ async fn a_holder_whose_name_was_freed_by_force_is_told_as_refused() {
             .await
             .unwrap()
     );
-    assert_eq!(lost(&lease).await, Reason::Refused);
-    assert_eq!(lease.release().await, Ending::AlreadyLost);
+    assert_eq!(lost(&lease).await, LossReason::Refused);
+    assert_eq!(lease.release().await, ReleaseOutcome::AlreadyLost);
 }
 
 #[tokio::test]
 async fn a_lease_ends_at_its_longest_hold_and_is_not_released_before_its_guard_is_gone() {
     let store = Memory::new();
     let client = client(&store).await;
-    let request = client.claim("a").max_hold(TTL * 2);
+    let request = client.request("a").max_hold(TTL * 2);
     let lease = request.acquire().await.unwrap();
-    assert_eq!(lost(&lease).await, Reason::MaxHold);
+    assert_eq!(lost(&lease).await, LossReason::MaxHold);
     assert!(store.inspect(lease.name(), LIMIT).await.unwrap().is_some());
     drop(lease);
     until_free(&store, "a").await;
@@ -156,7 +156,7 @@ async fn a_lease_ends_at_its_longest_hold_and_is_not_released_before_its_guard_i
 #[tokio::test]
 async fn a_lease_without_progress_is_lost_and_one_with_progress_is_not() {
     let client = client(&Memory::new()).await;
-    let watched = |name| client.claim(name).progress_within(TTL);
+    let watched = |name| client.request(name).progress_within(TTL);
     let idle = watched("idle").acquire().await.unwrap();
     let busy = watched("busy").acquire().await.unwrap();
     let ticking = async {
@@ -166,7 +166,7 @@ async fn a_lease_without_progress_is_lost_and_one_with_progress_is_not() {
         }
     };
     tokio::select! {
-        reason = idle.lost() => assert_eq!(reason, Reason::NoProgress),
+        reason = idle.lost() => assert_eq!(reason, LossReason::NoProgress),
         () = ticking => unreachable!(),
     }
     busy.check().unwrap();
@@ -263,7 +263,7 @@ async fn shutdown_cancels_the_holder_waits_for_its_guard_and_releases() {
         }
     });
     assert!(client.shutdown(LIMIT).await);
-    assert_eq!(holder.await.unwrap(), (Reason::Shutdown, true));
+    assert_eq!(holder.await.unwrap(), (LossReason::Shutdown, true));
     let name = leasehold::Name::new("a").unwrap();
     assert!(store.inspect(&name, LIMIT).await.unwrap().is_none());
     let error = client.try_acquire("a").await.unwrap_err();
@@ -278,19 +278,19 @@ async fn shutdown_takes_no_longer_than_its_limit() {
     let started = clock.now();
     assert!(!client.shutdown(Duration::from_millis(50)).await);
     assert!(clock.now().since(started) < LIMIT);
-    assert_eq!(lease.state(), State::Lost(Reason::Shutdown));
+    assert_eq!(lease.state(), LeaseState::Lost(LossReason::Shutdown));
 }
 
 #[tokio::test]
 async fn bad_values_are_refused_with_the_value() {
     let client = client(&Memory::new()).await;
     for (request, shown) in [
-        (client.claim(""), "\"\""),
-        (client.claim("a{b}"), "a{b}"),
-        (client.claim("a").ttl(Duration::from_millis(999)), "999ms"),
-        (client.claim("a").ttl(TTL).margin(TTL), "400ms"),
-        (client.claim("a").label("x".repeat(201)), "xxx"),
-        (client.claim("a").max_hold(Duration::ZERO), "0s"),
+        (client.request(""), "\"\""),
+        (client.request("a{b}"), "a{b}"),
+        (client.request("a").ttl(Duration::from_millis(999)), "999ms"),
+        (client.request("a").ttl(TTL).margin(TTL), "400ms"),
+        (client.request("a").label("x".repeat(201)), "xxx"),
+        (client.request("a").max_hold(Duration::ZERO), "0s"),
     ] {
         let error = request.try_acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");

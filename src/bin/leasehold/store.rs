@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Store;
 use leasehold::store::sqlite::Sqlite;
-use leasehold::{Builder, Client, Error, ErrorKind, Name};
+use leasehold::{Client, ClientBuilder, Error, ErrorKind, Name};
 
 use crate::args::StoreOptions;
 use crate::config::StoreSetting;
@@ -72,7 +72,7 @@ impl Choice {
         &self,
         name: Option<&Name>,
         limit: Duration,
-        settings: impl FnOnce(Builder) -> Builder,
+        settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
     ) -> Result<Client, Failure> {
         let connecting = first_contact(limit, async {
             let builder = match self {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Bounds, Departure, Entry, Hold, Key, Leave, Limits, Phase, Schedule};
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::reason::Reason;
+use crate::reason::LossReason;
 use crate::store::limit;
 use crate::term::{Instant, Term, Timing};
 use crate::watchdog::doubtful::Doubt;
@@ -58,7 +58,7 @@ impl Schedule {
     ///
     /// # Errors
     /// The reason, where it was lost before it was held: the client is shutting down, or too little is left of its term.
-    pub fn hold(&mut self, key: Key, term: Term, now: Instant) -> Result<bool, Reason> {
+    pub fn hold(&mut self, key: Key, term: Term, now: Instant) -> Result<bool, LossReason> {
         let entry = &mut self.entries[key];
         if let Phase::Lost(reason) = entry.phase {
             return Err(reason);
@@ -68,7 +68,7 @@ impl Schedule {
         let gained = self.server.gained_since(sent_at).unwrap_or_default();
         let term = entry.timing.term(sent_at.before(gained));
         if !term.is_fresh(now) {
-            let reason = entry.signal.lose(Reason::Late);
+            let reason = entry.signal.lose(LossReason::Late);
             entry.phase = Phase::Lost(reason);
             return Err(reason);
         }
@@ -126,7 +126,9 @@ impl Schedule {
         self.disarm(key);
         let entry = &mut self.entries[key];
         let is_in_store = match &entry.phase {
-            Phase::Claiming | Phase::Lost(Reason::Refused) => entry.unanswered_until().is_some(),
+            Phase::Claiming | Phase::Lost(LossReason::Refused) => {
+                entry.unanswered_until().is_some()
+            }
             Phase::Held(_) | Phase::Lost(_) => true,
             Phase::Leaving(_) => unreachable!("an enrollment ends once"),
         };

@@ -35,7 +35,7 @@ use super::server_time::ServerClock;
 use super::signal::Signal;
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::reason::Reason;
+use crate::reason::LossReason;
 use crate::term::{Instant, Timing};
 
 /// Batches in flight: from two on the server is never idle between them; more only queue.
@@ -112,7 +112,7 @@ enum Phase {
     /// Renewed until further notice. Exits: Lost, Leaving (its guard is gone).
     Held(Hold),
     /// Told. Exits: Leaving (its guard is gone), gone (its guard is gone, and the store said that it is not ours).
-    Lost(Reason),
+    Lost(LossReason),
     /// Nobody's, but perhaps still in the store. Exits: gone (released, or run out).
     /// Boxed, since few leave at a time.
     Leaving(Box<Leave>),
@@ -184,7 +184,7 @@ impl Schedule {
     }
 
     /// Ends a lease that is held or claimed; nothing if it has ended already.
-    pub(super) fn lose(&mut self, key: Key, reason: Reason) -> Option<Loss> {
+    pub(super) fn lose(&mut self, key: Key, reason: LossReason) -> Option<Loss> {
         if matches!(self.entries[key].phase, Phase::Lost(_) | Phase::Leaving(_)) {
             return None;
         }
@@ -221,7 +221,7 @@ impl Schedule {
     }
 
     /// Takes no more claims in, and ends all leases.
-    pub fn close(&mut self, reason: Reason) -> Vec<Loss> {
+    pub fn close(&mut self, reason: LossReason) -> Vec<Loss> {
         self.is_closing = true;
         let keys: Vec<Key> = self.entries.iter().map(|(key, _)| key).collect();
         let losses = keys.into_iter().filter_map(|key| self.lose(key, reason));
@@ -269,13 +269,13 @@ impl Hold {
     }
 
     /// Why it ends now.
-    fn reason(&self, bounds: Option<&Bounds>, now: Instant) -> Reason {
+    fn reason(&self, bounds: Option<&Bounds>, now: Instant) -> LossReason {
         if bounds.is_some_and(|bounds| now >= bounds.hold_until) {
-            Reason::MaxHold
+            LossReason::MaxHold
         } else if now >= self.deadline.before(EARLY) {
-            Reason::Deadline
+            LossReason::Deadline
         } else {
-            Reason::NoProgress
+            LossReason::NoProgress
         }
     }
 }

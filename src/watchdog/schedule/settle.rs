@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Batch, Key, Loss, Phase, Schedule};
 use crate::error::Error;
 use crate::name::Name;
-use crate::reason::Reason;
+use crate::reason::LossReason;
 use crate::store::{Outcome, Renewed};
 use crate::term::Instant;
 use crate::watchdog::server_time::{Finding, Reading};
@@ -71,8 +71,8 @@ impl Schedule {
                     Ok(_) => self.renewed(key, sent_at, now, &mut settled),
                     Err(reason) => settled.losses.extend(self.lose(key, reason)),
                 },
-                Outcome::Refused => settled.losses.extend(self.lose(key, Reason::Refused)),
-                Outcome::Evicted => settled.losses.extend(self.lose(key, Reason::Evicted)),
+                Outcome::Refused => settled.losses.extend(self.lose(key, LossReason::Refused)),
+                Outcome::Evicted => settled.losses.extend(self.lose(key, LossReason::Evicted)),
                 Outcome::Unknown(error) => {
                     settled.unknown += 1;
                     settled.first_error.get_or_insert(error);
@@ -153,7 +153,7 @@ impl Schedule {
     }
 
     /// What the lease says of itself, if it still waits for this attempt.
-    fn standing(&self, ticket: (Key, u64)) -> Option<Result<Instant, Reason>> {
+    fn standing(&self, ticket: (Key, u64)) -> Option<Result<Instant, LossReason>> {
         self.is_waiting_for(ticket)
             .then(|| self.entries[ticket.0].signal.deadline())
     }

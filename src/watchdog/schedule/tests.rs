@@ -108,7 +108,7 @@ fn unknown() -> Outcome {
     Outcome::Unknown(Error::new(ErrorKind::TimedOut, "renew failed: no answer"))
 }
 
-fn reasons(losses: &[Loss]) -> Vec<Reason> {
+fn reasons(losses: &[Loss]) -> Vec<LossReason> {
     losses.iter().map(|loss| loss.reason).collect()
 }
 
@@ -133,7 +133,7 @@ fn the_time_without_progress_begins_with_the_hold_and_not_with_the_wait_for_it()
     assert!(bench.turn(at(60_010)).losses.is_empty());
     assert_eq!(
         reasons(&bench.turn(at(65_000)).losses),
-        [Reason::NoProgress]
+        [LossReason::NoProgress]
     );
 }
 
@@ -260,7 +260,7 @@ fn an_unknown_renewal_is_tried_again_until_the_deadline_and_not_in_a_storm() {
     loop {
         let turn = bench.turn(now);
         if !turn.losses.is_empty() {
-            assert_eq!(reasons(&turn.losses), [Reason::Deadline]);
+            assert_eq!(reasons(&turn.losses), [LossReason::Deadline]);
             break;
         }
         for batch in &turn.batches {
@@ -280,7 +280,7 @@ fn a_reply_in_the_last_milliseconds_is_late() {
     let batch = bench.batch(at(10_000));
     let end = bench.term(START).deadline().before(EARLY);
     let settled = bench.settle(&batch, renewed, end);
-    assert_eq!(reasons(&settled.losses), [Reason::Deadline]);
+    assert_eq!(reasons(&settled.losses), [LossReason::Deadline]);
 }
 
 #[test]
@@ -292,8 +292,8 @@ fn a_reply_after_a_check_said_no_revives_nothing() {
     signal.check(deadline).expect_err("it has passed");
     // The reply was read before the check, and comes to be taken in after it.
     let settled = bench.settle(&batch, renewed, deadline.before(ms(6)));
-    assert_eq!(reasons(&settled.losses), [Reason::Deadline]);
-    assert_eq!(signal.deadline(), Err(Reason::Deadline));
+    assert_eq!(reasons(&settled.losses), [LossReason::Deadline]);
+    assert_eq!(signal.deadline(), Err(LossReason::Deadline));
 }
 
 #[test]

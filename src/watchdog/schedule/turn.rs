@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Key, Phase, STEPS_PER_TURN, Schedule};
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::reason::Reason;
+use crate::reason::LossReason;
 use crate::store::{MAX_BATCH, Renewal};
 use crate::term::{self, Instant};
 use crate::watchdog::signal::Signal;
@@ -32,7 +32,7 @@ pub struct Loss {
     /// What was held.
     pub name: Name,
     /// Why it is lost.
-    pub reason: Reason,
+    pub reason: LossReason,
     /// The deadline that it had; none, if it was only claimed.
     pub deadline: Option<Instant>,
     /// Through which the holder is told.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::clock::{Boottime, Clock, Instant};
-use leasehold::{Lease, Reason};
+use leasehold::{Lease, LossReason};
 
 /// Long enough for a busy machine; a test that reaches it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
 }
 
 /// The loss of this lease, which is to come.
-pub(crate) async fn lost(lease: &Lease) -> Reason {
+pub(crate) async fn lost(lease: &Lease) -> LossReason {
     let lost = tokio::time::timeout(PATIENCE, lease.lost()).await;
     lost.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for the loss of {lease:?}"))
 }

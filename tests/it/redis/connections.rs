@@ -197,7 +197,7 @@ fn one_client_serves_two_runtimes_of_which_one_stands_still() {
             runtime.block_on(async {
                 let acquired = client.acquire_within("a", Duration::from_secs(1)).await;
                 let lease = acquired.unwrap_or_else(|error| panic!("round {round}: {error:?}"));
-                assert_eq!(lease.release().await, leasehold::Ending::Released);
+                assert_eq!(lease.release().await, leasehold::ReleaseOutcome::Released);
             });
         }
     }

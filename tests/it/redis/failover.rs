@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold::store::{Answer, Lane, Outcome, Store};
-use leasehold::{Attempt, Client, ErrorKind, Outage};
+use leasehold::{Attempt, Client, ErrorKind, OutagePolicy};
 
 use super::open;
 use crate::harness::asking::{
@@ -137,7 +137,10 @@ async fn who_waits_and_who_holds_last_through_a_failover_that_takes_its_time() {
         .await
         .expect_err("nobody takes writes");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-    let waiting = client.claim("b").on_outage(Outage::WaitOut).acquire();
+    let waiting = client
+        .request("b")
+        .on_outage(OutagePolicy::WaitOut)
+        .acquire();
     let waiting = tokio::spawn(waiting);
     let begun = now();
     until("a second of failover", async || {

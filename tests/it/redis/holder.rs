@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::clock::Instant;
 use leasehold::store::{Answer, Store};
-use leasehold::{Attempt, Client, Ending, Lease, Outage, Reason, State};
+use leasehold::{Attempt, Client, Lease, LeaseState, LossReason, OutagePolicy, ReleaseOutcome};
 
 use super::open;
 use super::wire::{lease as key, mark, token_at};
@@ -57,7 +57,7 @@ async fn rival_granted_at(store: std::sync::Arc<dyn Store>) -> Instant {
 async fn told_at(lease: &Lease) -> Instant {
     let reason = lost(lease).await;
     let told_at = now();
-    assert_eq!(reason, Reason::Deadline);
+    assert_eq!(reason, LossReason::Deadline);
     lease.check().expect_err("it is lost");
     told_at
 }
@@ -106,8 +106,8 @@ async fn a_stopped_servers_holder_is_told_at_the_deadline_and_a_late_renewal_rev
     // The renewals that wait in the server's socket are carried out now, and help nobody.
     let granted_at = rival_granted_at(open(&server.url()).await).await;
     assert!(granted_at > told_at);
-    assert_eq!(lease.state(), State::Lost(Reason::Deadline));
-    assert_eq!(lease.release().await, Ending::AlreadyLost);
+    assert_eq!(lease.state(), LeaseState::Lost(LossReason::Deadline));
+    assert_eq!(lease.release().await, ReleaseOutcome::AlreadyLost);
     server.assert_all_keys_run_out().await;
 }
 
@@ -161,7 +161,7 @@ async fn an_outage_within_the_window_loses_nothing() {
             .unwrap_or_else(|error| panic!("{outage}: {error}"));
     }
     assert_eq!(token_at(&server, "a").await, token.get());
-    assert_eq!(lease.release().await, Ending::Released);
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
     server.assert_all_keys_run_out().await;
 }
 
@@ -177,7 +177,7 @@ async fn connections_that_break_all_the_time_lose_nothing() {
         at(now().after(TTL / 20)).await;
         lease.check().expect("it is held");
     }
-    assert_eq!(lease.release().await, Ending::Released);
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
 }
 
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn scripts_that_are_forgotten_between_batches_lose_nothing() {
     }
     for lease in &leases {
         lease.check().expect("it is held");
-        assert_eq!(lease.state(), State::Held);
+        assert_eq!(lease.state(), LeaseState::Held);
     }
 }
 
@@ -207,13 +207,13 @@ async fn a_hung_server_does_not_touch_the_leases_of_another() {
     let doomed = take(&on_hung, "a").await;
     let safe = take(&on_healthy, "a").await;
     hung.pause();
-    assert_eq!(lost(&doomed).await, Reason::Deadline);
-    assert_eq!(safe.state(), State::Held);
-    let waiter = on_hung.claim("b").acquire_within(TTL / 4).await;
+    assert_eq!(lost(&doomed).await, LossReason::Deadline);
+    assert_eq!(safe.state(), LeaseState::Held);
+    let waiter = on_hung.request("b").acquire_within(TTL / 4).await;
     waiter.expect_err("its server is stopped");
     renewed(&safe).await;
     drop(take(&on_healthy, "b").await);
-    assert_eq!(safe.release().await, Ending::Released);
+    assert_eq!(safe.release().await, ReleaseOutcome::Released);
 }
 
 #[tokio::test]
@@ -226,7 +226,7 @@ async fn a_clock_that_jumps_past_the_ttl_is_told_at_the_next_renewal() {
     server.step_clock(60_000).await;
     let reason = lost(&lease).await;
     assert!(
-        matches!(reason, Reason::Refused | Reason::Deadline),
+        matches!(reason, LossReason::Refused | LossReason::Deadline),
         "{reason:?}"
     );
     assert!(
@@ -294,10 +294,10 @@ async fn a_claim_that_lands_after_its_lease_was_released_is_released_too() {
     let slow = Duration::from_millis(1_500);
     let lands_at = now().after(slow);
     proxy.once(Request::is_script, Fault::DelayRequest(slow));
-    let request = client.claim("a").on_outage(Outage::WaitOut);
+    let request = client.request("a").on_outage(OutagePolicy::WaitOut);
     let lease = request.acquire_within(LIMIT).await.expect("asked again");
     let token = lease.token().get();
-    assert_eq!(lease.release().await, Ending::Released);
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
     assert!(
         now() < lands_at,
         "the second attempt was too slow for this test"
@@ -326,7 +326,7 @@ async fn a_claim_whose_reply_was_lost_is_asked_again_by_its_holder() {
     for fault in [Fault::DropReply, Fault::HoldReply] {
         proxy.once(Request::is_script, fault);
         let start = now();
-        let request = client.claim("a").on_outage(Outage::WaitOut);
+        let request = client.request("a").on_outage(OutagePolicy::WaitOut);
         let lease = request.acquire_within(LIMIT).await.expect("asked again");
         assert!(
             now().since(start) < TTL,
@@ -337,7 +337,7 @@ async fn a_claim_whose_reply_was_lost_is_asked_again_by_its_holder() {
             lease.token().get(),
             "{fault:?}"
         );
-        assert_eq!(lease.release().await, Ending::Released);
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
     }
 }
 
@@ -363,12 +363,12 @@ async fn a_client_that_saw_a_token_gets_a_higher_one_from_a_server_that_forgot_i
     let client = client(&server.url()).await;
     let lease = take(&client, "a").await;
     let last = lease.token();
-    assert_eq!(lease.release().await, Ending::Released);
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
     server.step_clock(-3 * 3_600_000).await;
     let () = server.told("FLUSHALL").await;
     let lease = take(&client, "a").await;
     assert!(lease.token() > last, "{} after {last}", lease.token());
-    assert_eq!(lease.release().await, Ending::Released);
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
 
     server.step_clock(-25 * 3_600_000).await;
     let () = server.told("FLUSHALL").await;

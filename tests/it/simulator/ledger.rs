@@ -9,7 +9,7 @@ use leasehold::ClientId;
 use leasehold::clock::{Instant, Timing};
 use leasehold::internals::schedule::{EARLY, Limits, Loss, Turn};
 use leasehold::internals::signal::Signal;
-use leasehold::{Holder, Name, Reason, Token};
+use leasehold::{Holder, LossReason, Name, Token};
 
 use super::store::Verdict;
 use super::time::Real;
@@ -299,12 +299,12 @@ impl Ledger {
         let held_for = shown.since(guard.granted_at);
         let is_right = match loss.reason {
             // A clock that jumped may have taken something off.
-            Reason::Deadline => shown.after(EARLY) >= until || self.is_hurried(),
-            Reason::Refused => self.refused.contains(&(holder, Verdict::Refused)),
-            Reason::Evicted => self.refused.contains(&(holder, Verdict::Evicted)),
-            Reason::MaxHold => limits.max_hold.is_some_and(|most| held_for >= most),
-            Reason::NoProgress => limits.progress_within.is_some_and(|most| idle >= most),
-            Reason::Shutdown => true,
+            LossReason::Deadline => shown.after(EARLY) >= until || self.is_hurried(),
+            LossReason::Refused => self.refused.contains(&(holder, Verdict::Refused)),
+            LossReason::Evicted => self.refused.contains(&(holder, Verdict::Evicted)),
+            LossReason::MaxHold => limits.max_hold.is_some_and(|most| held_for >= most),
+            LossReason::NoProgress => limits.progress_within.is_some_and(|most| idle >= most),
+            LossReason::Shutdown => true,
             _ => false,
         };
         self.check(Promise::ALossHasItsReason, at, is_right, || {
@@ -313,7 +313,7 @@ impl Ledger {
                 loss.reason
             )
         });
-        if loss.reason == Reason::Deadline {
+        if loss.reason == LossReason::Deadline {
             // A step of the server's clock may leave no time to try.
             let is_tried = is_tried || self.is_hurried();
             self.check(Promise::NoLeaseForgotten, at, is_tried, || {

@@ -4,7 +4,7 @@
 use leasehold::ClientId;
 use leasehold::clock::Instant;
 use leasehold::internals::schedule::Batch;
-use leasehold::{Holder, Reason};
+use leasehold::{Holder, LossReason};
 
 use super::ledger::Promise;
 use super::process::Process;
@@ -149,7 +149,7 @@ pub(super) fn revive(stage: &mut Stage, holder: Holder, deadline: Instant) {
         return;
     }
     if let Some(guard) = stage.ledger.guards.get_mut(&holder)
-        && guard.signal.deadline() == Err(Reason::Deadline)
+        && guard.signal.deadline() == Err(LossReason::Deadline)
     {
         let signal = leasehold::internals::signal::Signal::new(deadline);
         signal.extend(deadline).expect("a new signal is not lost");

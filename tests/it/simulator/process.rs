@@ -13,7 +13,7 @@ use leasehold::internals::schedule::{
 };
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Outcome, Renewed};
-use leasehold::{Error, ErrorKind, Holder, Name, Reason, Token};
+use leasehold::{Error, ErrorKind, Holder, LossReason, Name, Token};
 
 use super::ledger::Promise;
 use super::network::{Body, Reply};
@@ -169,7 +169,7 @@ impl Process {
             stage.note(|| format!("p{} lost {holder} {}: {}", self.id, loss.name, loss.reason));
             stage.ledger.check_loss(stage.now, holder, &loss, shown);
             let is_harmless = !stage.plan.is_fair()
-                || matches!(loss.reason, Reason::MaxHold | Reason::NoProgress)
+                || matches!(loss.reason, LossReason::MaxHold | LossReason::NoProgress)
                 || stage.store.poisoned.contains(&loss.name);
             stage.ledger.check(
                 Promise::TransientFaultsLoseNothing,
@@ -370,7 +370,7 @@ impl Process {
 
     pub(super) fn shut_down(&mut self, stage: &mut Stage) {
         self.is_shut_down = true;
-        let losses = self.schedule.close(Reason::Shutdown);
+        let losses = self.schedule.close(LossReason::Shutdown);
         self.tell(stage, losses);
         self.wake_if(stage, true);
     }

@@ -8,7 +8,7 @@ use leasehold::clock::{Instant, Timing};
 use leasehold::internals::request_limit;
 use leasehold::internals::schedule::{Key, Limits};
 use leasehold::internals::signal::Signal;
-use leasehold::{Holder, Name, Reason};
+use leasehold::{Holder, LossReason, Name};
 
 use super::ledger::Gone;
 use super::network::Body;
@@ -265,7 +265,7 @@ impl Process {
         let (holder, key) = (enrolled.holder, enrolled.key);
         stage.note(|| format!("p{} leaves {} as {holder}", self.id, self.slots[slot].name));
         let guard = stage.ledger.guards.remove(&holder);
-        let is_refused = enrolled.signal.deadline() == Err(Reason::Refused);
+        let is_refused = enrolled.signal.deadline() == Err(LossReason::Refused);
         let unanswered = enrolled.unanswered_until;
         let gone = Gone {
             // Nothing is sent after a refusal, and little shortly before the lease runs out by itself.

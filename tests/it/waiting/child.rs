@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use leasehold::{Client, Lease, Order, Outage};
+use leasehold::{Client, Lease, OutagePolicy, WaitOrder};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Names the server; set only for a child.
@@ -115,12 +115,15 @@ async fn serve(client: Client) {
         match order.split_once(' ') {
             Some((order @ ("acquire" | "fair"), name)) => {
                 let order = if order == "fair" {
-                    Order::Fair
+                    WaitOrder::Fair
                 } else {
-                    Order::Any
+                    WaitOrder::Any
                 };
                 // A process that was stopped finds its requests overdue when it wakes.
-                let request = client.claim(name).order(order).on_outage(Outage::WaitOut);
+                let request = client
+                    .request(name)
+                    .order(order)
+                    .on_outage(OutagePolicy::WaitOut);
                 let lease = request.acquire().await.expect("granted at last");
                 println!("{MARK}{}", lease.token());
                 held.insert(name.to_owned(), lease);

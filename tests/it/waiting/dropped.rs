@@ -9,7 +9,7 @@ use leasehold::store::Store;
 use leasehold::store::memory::Memory;
 use leasehold::store::redis::Redis;
 use leasehold::store::sqlite::Sqlite;
-use leasehold::{Client, Lease, Name, Outage};
+use leasehold::{Client, Lease, Name, OutagePolicy};
 use tokio::task::JoinSet;
 
 use crate::harness::proxy::Fault;
@@ -55,7 +55,7 @@ const WAYS: [Way; 11] = [
 ];
 
 async fn go(way: Way, client: &Client, name: &str) {
-    let taken = client.claim(name).on_outage(Outage::WaitOut);
+    let taken = client.request(name).on_outage(OutagePolicy::WaitOut);
     match way {
         Way::Try => drop(client.try_acquire(name).await),
         Way::Wait => drop(client.acquire(name).await),

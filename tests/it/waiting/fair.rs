@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Queued;
-use leasehold::{Attempt, Client, Lease, Order};
+use leasehold::{Attempt, Client, Lease, WaitOrder};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::spy::Spy;
@@ -15,14 +15,14 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Waits for "a" in turn, in a task of its own.
 fn waiter(client: &Client) -> JoinHandle<Lease> {
-    let request = client.claim("a").order(Order::Fair).ttl(LONG);
+    let request = client.request("a").order(WaitOrder::Fair).ttl(LONG);
     tokio::spawn(async move { request.acquire().await.unwrap() })
 }
 
 /// A holder, and so many clients that wait in turn, each before the next.
 async fn line<const N: usize>(store: &Spy) -> (Lease, [(Client, JoinHandle<Lease>); N]) {
     let holder = client(store).await;
-    let lease = holder.claim("a").ttl(LONG).acquire().await.unwrap();
+    let lease = holder.request("a").ttl(LONG).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..N {
         let client = client(store).await;
@@ -59,7 +59,7 @@ async fn every_client_gets_its_share_however_many_wait_in_it() {
         for _ in 0..waiters {
             let (client, served) = (client.clone(), served.clone());
             tasks.spawn(async move {
-                let request = client.claim("a").order(Order::Fair).ttl(LONG);
+                let request = client.request("a").order(WaitOrder::Fair).ttl(LONG);
                 let lease = request.acquire().await.unwrap();
                 served.lock().unwrap().push(index);
                 lease.release().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::Queued;
-use leasehold::{Attempt, Client, Lease, Order};
+use leasehold::{Attempt, Client, Lease, WaitOrder};
 use rusqlite::Connection;
 use rusqlite::types::FromSql;
 use tempfile::TempDir;
@@ -44,7 +44,7 @@ impl Bench {
     /// A lease of a minute, whose end nobody waits for.
     async fn held(&self) -> (Client, Lease) {
         let client = self.client().await;
-        let lease = client.claim("a").ttl(LONG).acquire().await.unwrap();
+        let lease = client.request("a").ttl(LONG).acquire().await.unwrap();
         (client, lease)
     }
 
@@ -96,8 +96,8 @@ async fn token(mut child: Child) -> (Child, u64) {
     soon(answering).await.unwrap()
 }
 
-fn waiter(client: &Client, order: Order) -> JoinHandle<Lease> {
-    let request = client.claim("a").order(order);
+fn waiter(client: &Client, order: WaitOrder) -> JoinHandle<Lease> {
+    let request = client.request("a").order(order);
     tokio::spawn(async move { request.acquire().await.unwrap() })
 }
 
@@ -131,7 +131,7 @@ async fn a_process_that_was_killed_in_line_costs_one_offer_at_its_turn() {
     let (_holder, lease) = bench.held().await;
     let mut dead = bench.in_line(1).await;
     let next = bench.client().await;
-    let next = waiter(&next, Order::Fair);
+    let next = waiter(&next, WaitOrder::Fair);
     bench.has_line(2).await;
     dead.kill();
     let freed = now();
@@ -152,7 +152,7 @@ async fn a_process_that_was_dead_for_longer_than_its_patience_costs_nothing() {
     let over = file.execute("UPDATE line SET alive_until_ns = 1", ());
     assert_eq!(over, Ok(1));
     let next = bench.client().await;
-    let next = waiter(&next, Order::Fair);
+    let next = waiter(&next, WaitOrder::Fair);
     bench.has_line(2).await;
     let freed = now();
     lease.release().await;
@@ -170,7 +170,7 @@ async fn a_lease_that_runs_out_goes_to_the_first_in_line() {
     holder.answer();
     let first = bench.in_line(1).await;
     let plain = bench.client().await;
-    let plain = waiter(&plain, Order::Any);
+    let plain = waiter(&plain, WaitOrder::Any);
     let second = bench.in_line(2).await;
     holder.kill();
     let killed = now();
@@ -197,7 +197,7 @@ async fn who_waits_behind_the_dead_only_is_served_when_the_holders_time_is_over(
     let file = Connection::open(bench.file()).unwrap();
     assert_eq!(file.execute(dead, ()), Ok(1));
     let next = bench.client().await;
-    let next = waiter(&next, Order::Fair);
+    let next = waiter(&next, WaitOrder::Fair);
     bench.has_line(2).await;
     holder.kill();
     let killed = now();
@@ -212,7 +212,7 @@ async fn a_name_that_was_kept_for_a_moment_is_taken_when_the_moment_is_over() {
     let bench = Bench::new();
     let (_holder, lease) = bench.held().await;
     let next = bench.client().await;
-    let next = waiter(&next, Order::Fair);
+    let next = waiter(&next, WaitOrder::Fair);
     bench.has_listening(1).await;
     let kept_for = Duration::from_millis(300);
     let freed = now();
@@ -229,7 +229,7 @@ async fn neither_a_try_nor_a_plain_wait_overtakes_a_process_in_line() {
     let (other, mut lease) = bench.held().await;
     let waiting = bench.client().await;
     for _ in 0..5 {
-        let plain = waiter(&waiting, Order::Any);
+        let plain = waiter(&waiting, WaitOrder::Any);
         let child = bench.in_line(1).await;
         let hammering = tokio::spawn({
             let other = other.clone();
@@ -258,7 +258,7 @@ async fn a_process_whose_wait_ends_leaves_the_line() {
     let bench = Bench::new();
     let (_holder, lease) = bench.held().await;
     let gone = bench.client().await;
-    let waiting = waiter(&gone, Order::Fair);
+    let waiting = waiter(&gone, WaitOrder::Fair);
     bench.has_line(1).await;
     let next = bench.in_line(2).await;
     waiting.abort();
@@ -277,7 +277,7 @@ async fn a_wait_that_ends_during_its_first_claim_leaves_nobody_in_line() {
     let gone = bench.client().await;
     let writer = Connection::open(bench.file()).unwrap();
     writer.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let waiting = gone.claim("a").order(Order::Fair).acquire();
+    let waiting = gone.request("a").order(WaitOrder::Fair).acquire();
     let patience = Duration::from_millis(50);
     assert!(tokio::time::timeout(patience, waiting).await.is_err());
     writer.execute_batch("ROLLBACK").unwrap();
@@ -292,7 +292,7 @@ async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later
     let (_holder, lease) = bench.held().await;
     let stopped = bench.in_line(1).await;
     let next = bench.client().await;
-    let next = waiter(&next, Order::Fair);
+    let next = waiter(&next, WaitOrder::Fair);
     bench.has_line(2).await;
     stopped.pause();
     lease.release().await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::clock::{Boottime, Clock};
-use leasehold::{Client, Ending, ErrorKind, Reason};
+use leasehold::{Client, ErrorKind, LossReason, ReleaseOutcome};
 
 use super::spy::Spy;
 use super::{PATIENCE, TTL, client, soon, taken, until};
@@ -22,7 +22,7 @@ async fn a_second_shutdown_finds_nothing_left() {
     let holder = tokio::spawn(async move { lease.lost().await });
     let (one, other) = tokio::join!(client.shutdown(PATIENCE), client.shutdown(PATIENCE));
     assert!(one && other);
-    assert_eq!(holder.await.unwrap(), Reason::Shutdown);
+    assert_eq!(holder.await.unwrap(), LossReason::Shutdown);
     assert!(soon(client.shutdown(PATIENCE)).await);
     assert!(store.held("a").await.is_none());
 }
@@ -52,7 +52,7 @@ async fn a_release_and_a_shutdown_are_bounded_while_the_server_is_silent() {
     let other = client.acquire("b").await.unwrap();
     proxy.stall();
     let started = Boottime.now();
-    assert_eq!(lease.release().await, Ending::Unknown);
+    assert_eq!(lease.release().await, ReleaseOutcome::Unknown);
     let took = Boottime.now().since(started);
     assert!(took < ttl / 2, "release took {took:?}");
     let started = Boottime.now();
@@ -86,9 +86,11 @@ fn a_lease_on_a_server_outlives_the_runtime_it_was_acquired_on() {
             term = lease.renewed_past(term.deadline()).await.expect("held");
         }
         // The connection of the runtime that is gone is replaced; the first request may be the one to find out.
-        let second = client.claim("b").on_outage(leasehold::Outage::WaitOut);
+        let second = client
+            .request("b")
+            .on_outage(leasehold::OutagePolicy::WaitOut);
         let second = soon(second.acquire()).await.unwrap();
-        assert_eq!(second.release().await, Ending::Released);
+        assert_eq!(second.release().await, ReleaseOutcome::Released);
         drop(lease);
         until("the release", async || {
             let keys = server.keys().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Held;
-use leasehold::{Client, ErrorKind, Lease, Order, Outage};
+use leasehold::{Client, ErrorKind, Lease, OutagePolicy, WaitOrder};
 use tokio::task::JoinHandle;
 
 use super::spy::Spy;
@@ -30,7 +30,7 @@ async fn a_freed_name_reaches_its_waiter_by_the_notice() {
     let store = Spy::new();
     let (first, second) = (client(&store).await, client(&store).await);
     let lease = first
-        .claim("a")
+        .request("a")
         .ttl(Duration::from_secs(60))
         .acquire()
         .await
@@ -76,7 +76,7 @@ async fn a_thousand_waiters_do_not_look_a_thousand_times_when_the_lease_runs_out
     let store = Spy::new();
     let (dead, client) = (client(&store).await, client(&store).await);
     // Its holder is told to end, but keeps its guard: nobody renews, and nobody releases.
-    let dying = dead.claim("a").max_hold(TTL / 2);
+    let dying = dead.request("a").max_hold(TTL / 2);
     let lease = dying.acquire().await.unwrap();
     let waiters: Vec<_> = (0..1_000).map(|_| waiter(&client)).collect();
     let before = store.claims();
@@ -119,7 +119,7 @@ async fn waiters_of_one_client_are_served_in_the_order_in_which_they_came() {
 
 #[tokio::test]
 async fn who_waits_behind_one_that_was_granted_at_once_hears_of_the_release() {
-    for order in [Order::Any, Order::Fair] {
+    for order in [WaitOrder::Any, WaitOrder::Fair] {
         let store = Spy::new();
         let client = client(&store).await;
         // From then on it listens, and so looks by time only every few seconds.
@@ -130,7 +130,10 @@ async fn who_waits_behind_one_that_was_granted_at_once_hears_of_the_release() {
         let started = Monotonic.now();
         let tasks: Vec<_> = (0..3)
             .map(|_| {
-                let request = client.claim("a").order(order).ttl(Duration::from_secs(60));
+                let request = client
+                    .request("a")
+                    .order(order)
+                    .ttl(Duration::from_secs(60));
                 tokio::spawn(async move { request.acquire().await.unwrap().release().await })
             })
             .collect();
@@ -146,7 +149,7 @@ async fn who_waits_behind_one_that_was_granted_at_once_hears_of_the_release() {
 async fn a_woken_waiter_that_goes_away_passes_the_wake_on() {
     let store = Spy::new();
     let (holder, client) = (client(&store).await, client(&store).await);
-    let long = holder.claim("a").ttl(Duration::from_secs(60));
+    let long = holder.request("a").ttl(Duration::from_secs(60));
     let lease = long.acquire().await.unwrap();
     let before = store.claims();
     let mut first = Box::pin(client.acquire("a"));
@@ -179,7 +182,7 @@ async fn a_woken_waiter_that_goes_away_passes_the_wake_on() {
 async fn a_lost_notice_costs_no_more_than_the_cap() {
     let store = Spy::new();
     let (holder, client) = (client(&store).await, client(&store).await);
-    let long = holder.claim("a").ttl(Duration::from_secs(60));
+    let long = holder.request("a").ttl(Duration::from_secs(60));
     let lease = long.acquire().await.unwrap();
     let before = store.claims();
     let waiter = waiter(&client);
@@ -236,7 +239,7 @@ async fn a_limited_wait_tells_held_from_unreachable() {
     let held = client.acquire_within("a", TTL / 8).await.unwrap_err();
     assert_eq!(held.kind(), ErrorKind::TimedOut);
     store.set_down(true);
-    let patient = client.claim("a").on_outage(Outage::WaitOut);
+    let patient = client.request("a").on_outage(OutagePolicy::WaitOut);
     let error = patient.acquire_within(TTL / 8).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     drop(lease);
@@ -248,11 +251,11 @@ async fn an_outage_fails_those_who_say_so_at_once_and_the_others_wait_it_out() {
     let (holder, client) = (client(&store).await, client(&store).await);
     let lease = taken(&holder, "a").await;
     let wait = |outage| {
-        let request = client.claim("a").on_outage(outage);
+        let request = client.request("a").on_outage(outage);
         tokio::spawn(request.acquire())
     };
-    let hasty: Vec<_> = (0..50).map(|_| wait(Outage::Fail)).collect();
-    let patient = wait(Outage::WaitOut);
+    let hasty: Vec<_> = (0..50).map(|_| wait(OutagePolicy::Fail)).collect();
+    let patient = wait(OutagePolicy::WaitOut);
     let before = store.claims();
     asleep(&store, before).await;
     let before = store.claims();
@@ -295,7 +298,7 @@ fn a_waiter_is_served_after_the_runtime_of_the_one_before_it_is_gone() {
     let (short, long) = (runtime(), runtime());
     let (lease, client) = short.block_on(async {
         let (holder, client) = (client(&store).await, client(&store).await);
-        let request = holder.claim("a").ttl(Duration::from_secs(60));
+        let request = holder.request("a").ttl(Duration::from_secs(60));
         (request.acquire().await.unwrap(), client)
     });
     let before = store.claims();

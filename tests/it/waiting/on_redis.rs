@@ -5,7 +5,7 @@ use std::time::Duration;
 use deadpool_redis::redis;
 use leasehold::clock::{Boottime, Clock, Instant};
 use leasehold::store::Queued;
-use leasehold::{Client, Ending, Lease, Order, Outage};
+use leasehold::{Client, Lease, OutagePolicy, ReleaseOutcome, WaitOrder};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::child::Child;
@@ -31,11 +31,14 @@ async fn client(url: &str) -> Client {
 
 /// A lease of a minute, whose end nobody waits for.
 async fn held(client: &Client) -> Lease {
-    client.claim("a").ttl(LONG).acquire().await.unwrap()
+    client.request("a").ttl(LONG).acquire().await.unwrap()
 }
 
-fn waiter(client: &Client, order: Order) -> JoinHandle<Lease> {
-    let request = client.claim("a").order(order).on_outage(Outage::WaitOut);
+fn waiter(client: &Client, order: WaitOrder) -> JoinHandle<Lease> {
+    let request = client
+        .request("a")
+        .order(order)
+        .on_outage(OutagePolicy::WaitOut);
     tokio::spawn(async move { request.acquire().await.unwrap() })
 }
 
@@ -95,7 +98,7 @@ async fn faulted(proxy: &Proxy, count: usize) {
 async fn a_name_that_is_freed_without_a_notice_is_found_within_the_cap() {
     let server = RedisServer::start().await;
     let lease = held(&client(&server.url()).await).await;
-    let waiter = waiter(&client(&server.url()).await, Order::Any);
+    let waiter = waiter(&client(&server.url()).await, WaitOrder::Any);
     subscribed(&server, 1).await;
     let freed = now();
     let () = server.told(&format!("DEL {LEASE}")).await;
@@ -109,7 +112,7 @@ async fn a_name_that_is_freed_without_a_notice_is_found_within_the_cap() {
 async fn a_killed_subscriber_comes_back_and_looks_again() {
     let server = RedisServer::start().await;
     let lease = held(&client(&server.url()).await).await;
-    let waiter = waiter(&client(&server.url()).await, Order::Any);
+    let waiter = waiter(&client(&server.url()).await, WaitOrder::Any);
     subscribed(&server, 1).await;
     let killed: usize = server.told("CLIENT KILL TYPE pubsub").await;
     assert_eq!(killed, 1);
@@ -128,7 +131,7 @@ async fn two_hundred_waiters_are_served_after_a_restart() {
     for _ in 0..10 {
         let client = client(&server.url()).await;
         for _ in 0..20 {
-            let waiter = waiter(&client, Order::Any);
+            let waiter = waiter(&client, WaitOrder::Any);
             waiters.spawn(async move { waiter.await.unwrap().release().await });
         }
     }
@@ -149,7 +152,7 @@ async fn a_notice_that_comes_twice_releases_nobody() {
     let server = RedisServer::start().await;
     let lease = held(&client(&server.url()).await).await;
     let next = client(&server.url()).await;
-    let waiting = waiter(&next, Order::Fair);
+    let waiting = waiter(&next, WaitOrder::Fair);
     in_line(&server, 1).await;
     let turns: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:turn:*").await;
     lease.release().await;
@@ -171,7 +174,7 @@ async fn a_notice_that_comes_twice_releases_nobody() {
     lease.check().unwrap();
     let value: String = server.told(&format!("GET {LEASE}")).await;
     assert!(value.starts_with(&lease.holder().to_string()), "{value}");
-    assert_eq!(lease.release().await, Ending::Released);
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
 }
 
 #[tokio::test]
@@ -181,18 +184,18 @@ async fn a_release_whose_reply_is_lost_frees_once() {
     let holder = client(&proxy.url()).await;
     let lease = holder.acquire("a").await.unwrap();
     let next = client(&server.url()).await;
-    let waiting = waiter(&next, Order::Any);
+    let waiting = waiter(&next, WaitOrder::Any);
     subscribed(&server, 1).await;
     let name = lease.holder().to_string();
     proxy.set(move |request| {
         (request.is_script() && mentions(request, &name)).then_some(Fault::DropReply)
     });
-    assert_eq!(lease.release().await, Ending::Unknown);
+    assert_eq!(lease.release().await, ReleaseOutcome::Unknown);
     let second = soon(waiting).await.unwrap();
     // The release is repeated, and finds another holder.
     faulted(&proxy, 2).await;
     second.check().unwrap();
-    assert_eq!(second.release().await, Ending::Released);
+    assert_eq!(second.release().await, ReleaseOutcome::Released);
 }
 
 #[tokio::test]
@@ -248,8 +251,8 @@ async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
     in_line(&server, 1).await;
     let clients = [client(&server.url()).await, client(&server.url()).await];
     let [next, other] = [
-        waiter(&clients[0], Order::Fair),
-        waiter(&clients[1], Order::Fair),
+        waiter(&clients[0], WaitOrder::Fair),
+        waiter(&clients[1], WaitOrder::Fair),
     ];
     in_line(&server, 3).await;
     dead.kill();
@@ -273,7 +276,7 @@ async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later
     stopped.order("fair a");
     in_line(&server, 1).await;
     let next = client(&server.url()).await;
-    let waiting = waiter(&next, Order::Fair);
+    let waiting = waiter(&next, WaitOrder::Fair);
     in_line(&server, 2).await;
     stopped.pause();
     lease.release().await;
@@ -283,7 +286,7 @@ async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later
     in_line(&server, 1).await;
     second.check().unwrap();
     let token = second.token();
-    assert_eq!(second.release().await, Ending::Released);
+    assert_eq!(second.release().await, ReleaseOutcome::Released);
     let answer: u64 = tokio::task::spawn_blocking(move || stopped.answer())
         .await
         .unwrap()
@@ -301,7 +304,7 @@ async fn a_flush_with_twenty_waiting_costs_the_order_and_nothing_else() {
     for _ in 0..20 {
         let client = client(&server.url()).await;
         waiters.spawn(async move {
-            let lease = waiter(&client, Order::Fair).await.unwrap();
+            let lease = waiter(&client, WaitOrder::Fair).await.unwrap();
             let token = lease.token();
             lease.release().await;
             token
@@ -329,7 +332,7 @@ async fn a_client_has_one_subscription_for_all_names_it_waits_for() {
     let mut waiters = JoinSet::new();
     for index in 0..300 {
         let name = format!("n{index}");
-        leases.push(holder.claim(&name).ttl(LONG).acquire().await.unwrap());
+        leases.push(holder.request(&name).ttl(LONG).acquire().await.unwrap());
         let client = waiting.clone();
         waiters.spawn(async move { drop(client.acquire(name).await.unwrap()) });
     }

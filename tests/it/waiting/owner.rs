@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Attempt, Client, Ending, ErrorKind, Reason};
+use leasehold::{Attempt, Client, ErrorKind, LossReason, ReleaseOutcome};
 
 use super::spy::Spy;
 use super::{TTL, client, soon, taken, until};
@@ -28,7 +28,7 @@ async fn an_owner_acquires_again_what_it_holds_without_asking_the_store() {
     assert_eq!(first.release().await, None);
     assert!(!is_free(&client, "a").await);
     second.check().unwrap();
-    assert_eq!(second.release().await, Some(Ending::Released));
+    assert_eq!(second.release().await, Some(ReleaseOutcome::Released));
     assert!(is_free(&client, "a").await);
 }
 
@@ -84,7 +84,7 @@ async fn a_lost_lease_is_not_acquired_again_until_its_holds_are_gone() {
     leasehold::store::Store::evict(&store, hold.name(), leasehold::store::Eviction::Now, TTL)
         .await
         .unwrap();
-    assert_eq!(soon(hold.lost()).await, Reason::Refused);
+    assert_eq!(soon(hold.lost()).await, LossReason::Refused);
     let error = owner.acquire("a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     drop(hold);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::store::memory::Memory;
 use leasehold::store::{Facts, Lane, Store};
-use leasehold::{BoxFuture, Client, Ending, Error, ErrorKind, Order};
+use leasehold::{BoxFuture, Client, Error, ErrorKind, ReleaseOutcome, WaitOrder};
 
 use crate::harness::forward::forward;
 
@@ -37,12 +37,12 @@ async fn client(ttl: Duration) -> Client {
 #[tokio::test]
 async fn a_fair_wait_on_a_store_without_a_queue_is_refused() {
     let client = client(MOST).await;
-    let refused = client.claim("a").order(Order::Fair).acquire().await;
+    let refused = client.request("a").order(WaitOrder::Fair).acquire().await;
     let error = refused.expect_err("there is no queue");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("store=plain"), "{error}");
     let lease = client.acquire("a").await.expect("any order is served");
-    assert_eq!(lease.release().await, Ending::Released);
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
 }
 
 #[tokio::test]

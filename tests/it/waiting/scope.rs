@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::store::{Eviction, Store};
-use leasehold::{ErrorKind, Lease, Reason};
+use leasehold::{ErrorKind, Lease, LossReason};
 
 use super::spy::Spy;
 use super::{TTL, client, soon, taken, until};
@@ -55,7 +55,7 @@ async fn the_end_of_the_work_counts_though_the_lease_is_lost_after_it() {
 async fn work_that_blocks_past_the_loss_keeps_its_value() {
     let store = Spy::new();
     let client = client(&store).await;
-    let request = client.claim("a").max_hold(TTL / 4);
+    let request = client.request("a").max_hold(TTL / 4);
     // Without an await it cannot be dropped.
     let work = async |lease: &Lease| while lease.check().is_ok() {};
     request.run(work).await.unwrap();
@@ -65,7 +65,7 @@ async fn work_that_blocks_past_the_loss_keeps_its_value() {
 async fn a_loss_names_its_reason_and_is_no_error_of_the_works() {
     let store = Spy::new();
     let client = client(&store).await;
-    let request = client.claim("a").max_hold(TTL / 4);
+    let request = client.request("a").max_hold(TTL / 4);
     let ended: Result<Result<(), String>, _> = request
         .run(async |_| {
             std::future::pending::<()>().await;
@@ -75,7 +75,7 @@ async fn a_loss_names_its_reason_and_is_no_error_of_the_works() {
     let error = ended.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(
-        error.to_string().contains(Reason::MaxHold.as_str()),
+        error.to_string().contains(LossReason::MaxHold.as_str()),
         "{error}"
     );
 }

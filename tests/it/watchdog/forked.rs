@@ -4,7 +4,7 @@
 
 use leasehold::internals::inherit;
 use leasehold::store::Store;
-use leasehold::{Ending, ErrorKind};
+use leasehold::{ErrorKind, ReleaseOutcome};
 
 use super::unruly::Unruly;
 use super::{LIMIT, client, held, renewed};
@@ -35,7 +35,7 @@ async fn an_inherited_lease_is_neither_released_nor_dropped_in_the_store() {
     let names = [dropped.name().clone(), released.name().clone()];
     inherit(&client, true);
     drop(dropped);
-    assert_eq!(released.release().await, Ending::Unknown);
+    assert_eq!(released.release().await, ReleaseOutcome::Unknown);
     inherit(&client, false);
     let other = held(&client, "other").await;
     renewed(&other, 2).await;

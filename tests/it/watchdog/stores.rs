@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold::store::{Eviction, Store};
-use leasehold::{Client, Ending, ErrorKind, Name, Outage, Reason};
+use leasehold::{Client, ErrorKind, LossReason, Name, OutagePolicy, ReleaseOutcome};
 use tokio::time::timeout;
 
 use super::unruly::Unruly;
@@ -54,7 +54,7 @@ async fn batches_that_hang_leave_room_for_a_lease_that_is_taken_meanwhile() {
         renewed(lease, 2).await;
     }
     for lease in leases {
-        assert_eq!(lease.release().await, Ending::Released);
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
     }
 }
 
@@ -64,7 +64,7 @@ async fn a_grant_whose_token_fell_is_refused_and_released() {
     let client = with_long_leases(&store).await;
     let before = held(&client, "a").await;
     let token = before.token();
-    assert_eq!(before.release().await, Ending::Released);
+    assert_eq!(before.release().await, ReleaseOutcome::Released);
     store.manners.forgets_tokens.store(true, Ordering::SeqCst);
     let error = client.try_acquire("a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
@@ -89,7 +89,7 @@ async fn a_wait_outlasts_a_claim_that_hangs_for_ever() {
     let store = Unruly::new();
     let client = client(&store).await;
     store.manners.hang_next_claims.store(1, Ordering::SeqCst);
-    let request = client.claim("a").on_outage(Outage::WaitOut);
+    let request = client.request("a").on_outage(OutagePolicy::WaitOut);
     let lease = timeout(LIMIT, request.acquire()).await;
     lease.expect("asked again").unwrap().check().unwrap();
 }
@@ -101,7 +101,7 @@ async fn a_release_that_hangs_for_ever_is_given_up_and_sent_again() {
     let lease = held(&client, "a").await;
     store.manners.hang_next_releases.store(1, Ordering::SeqCst);
     let ending = timeout(LIMIT, lease.release()).await;
-    assert_eq!(ending.expect("it is given up"), Ending::Unknown);
+    assert_eq!(ending.expect("it is given up"), ReleaseOutcome::Unknown);
     until_free(&store, "a").await;
     assert!(client.shutdown(LIMIT).await, "nothing is left");
 }
@@ -130,7 +130,7 @@ async fn an_evicted_holder_does_not_keep_the_name() {
         store.evict(&name, how, LIMIT).await.unwrap();
         lost(&lease).await;
         let ending = lease.release_keeping(LIMIT * 360).await;
-        assert_eq!(ending, Ending::AlreadyLost, "{how:?}");
+        assert_eq!(ending, ReleaseOutcome::AlreadyLost, "{how:?}");
         let taken = store.inspect(&name, LIMIT).await.unwrap();
         assert!(taken.is_none(), "{how:?}: {taken:?}");
     }
@@ -142,7 +142,7 @@ async fn a_release_that_fails_is_sent_again() {
     let client = with_long_leases(&store).await;
     let [released, dropped] = [held(&client, "a").await, held(&client, "b").await];
     store.manners.fail_next_releases.store(1, Ordering::SeqCst);
-    assert_eq!(released.release().await, Ending::Unknown);
+    assert_eq!(released.release().await, ReleaseOutcome::Unknown);
     until_free(&store, "a").await;
     store.manners.fail_next_releases.store(1, Ordering::SeqCst);
     drop(dropped);
@@ -155,7 +155,7 @@ async fn a_store_that_answers_too_little_leaves_the_rest_unknown() {
     let client = client(&store).await;
     store.manners.answers.store(0, Ordering::SeqCst);
     let doomed = held(&client, "doomed").await;
-    assert_eq!(lost(&doomed).await, Reason::Deadline);
+    assert_eq!(lost(&doomed).await, LossReason::Deadline);
     let kept = held(&client, "kept").await;
     let term = kept.term().unwrap();
     tokio::time::sleep(super::TTL / 2).await;
@@ -175,7 +175,7 @@ async fn one_name_that_fails_costs_one_lease() {
     }
     let bad = Name::new("n7").unwrap();
     store.manners.poisoned.lock().unwrap().insert(bad);
-    assert_eq!(lost(&leases[7]).await, Reason::Deadline);
+    assert_eq!(lost(&leases[7]).await, LossReason::Deadline);
     for (index, lease) in leases.iter().enumerate() {
         assert_eq!(lease.check().is_ok(), index != 7, "{lease:?}");
     }

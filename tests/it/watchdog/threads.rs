@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold::store::{Eviction, Store};
-use leasehold::{Client, ErrorKind, Lease, Reason};
+use leasehold::{Client, ErrorKind, Lease, LossReason};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::unruly::Unruly;
@@ -51,7 +51,7 @@ async fn a_thread_that_dies_cancels_every_holder_and_takes_no_more_in() {
     let leases = [held(&client, "a").await, held(&client, "b").await];
     store.manners.clock.is_cracked.store(true, Ordering::SeqCst);
     for lease in &leases {
-        assert_eq!(lost(lease).await, Reason::WatchdogDied);
+        assert_eq!(lost(lease).await, LossReason::WatchdogDied);
         assert_eq!(lease.check().unwrap_err().kind(), ErrorKind::Lost);
     }
     let error = client.try_acquire("c").await.unwrap_err();
@@ -82,7 +82,7 @@ async fn refused(store: &Unruly) -> (Client, Lease) {
         .evict(lease.name(), Eviction::Now, LIMIT)
         .await
         .unwrap();
-    assert_eq!(lost(&lease).await, Reason::Refused);
+    assert_eq!(lost(&lease).await, LossReason::Refused);
     (client, lease)
 }
 

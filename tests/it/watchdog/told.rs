@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::Ending;
+use leasehold::ReleaseOutcome;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Eviction;
 use leasehold::store::Store;
@@ -83,7 +83,7 @@ fn every_lease_that_ends_is_counted_out_once() {
                     held(&client, "refused").await,
                 ];
                 gauge.reaches(3).await;
-                assert_eq!(released.release().await, Ending::Released);
+                assert_eq!(released.release().await, ReleaseOutcome::Released);
                 gauge.reaches(2).await;
                 drop(dropped);
                 gauge.reaches(1).await;
@@ -138,7 +138,7 @@ fn a_loss_that_the_holder_finds_first_is_told_to_all_and_counted() {
                     "the watchdog sleeps"
                 );
                 drop(dropped);
-                assert_eq!(released.release().await, Ending::AlreadyLost);
+                assert_eq!(released.release().await, ReleaseOutcome::AlreadyLost);
                 assert!(tokens.iter().all(|token| token.is_cancelled()));
                 gauge.reaches(0).await;
                 store.manners.clock.is_slow.store(false, Ordering::SeqCst);
@@ -224,7 +224,7 @@ const MANY: u64 = 3_000;
 async fn many(client: &leasehold::Client) -> Vec<leasehold::Lease> {
     let mut leases = Vec::new();
     for index in 0..MANY {
-        let request = client.claim(format!("n{index}")).ttl(LIMIT * 60);
+        let request = client.request(format!("n{index}")).ttl(LIMIT * 60);
         leases.push(request.acquire().await.unwrap());
     }
     leases
@@ -278,7 +278,7 @@ fn a_recorder_that_panics_for_the_events_that_were_dropped_hides_no_others() {
                     .await;
                 ledger.panics.store(false, Ordering::SeqCst);
                 let refused = held(&client, "a").await;
-                assert_eq!(refused.release().await, Ending::Released);
+                assert_eq!(refused.release().await, ReleaseOutcome::Released);
                 let dropped = ledger.total("leasehold_events_dropped_total");
                 let is_told = async || (dropped.0.load(Ordering::SeqCst) > 0).then_some(());
                 until("the number of dropped events", is_told).await;

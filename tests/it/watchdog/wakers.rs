@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 
-use leasehold::Reason;
+use leasehold::LossReason;
 use leasehold::clock::Instant;
 
 use super::unruly::Unruly;
@@ -35,7 +35,7 @@ impl Wake for Counting {
 async fn a_waker_that_panics_ends_no_lease_but_its_own() {
     let store = Unruly::new();
     let client = client(&store).await;
-    let doomed = client.claim("doomed").max_hold(TTL).acquire().await;
+    let doomed = client.request("doomed").max_hold(TTL).acquire().await;
     let (doomed, other) = (doomed.unwrap(), held(&client, "other").await);
     let gone = Waker::from(Arc::new(Gone));
     let mut context = Context::from_waker(&gone);
@@ -47,7 +47,7 @@ async fn a_waker_that_panics_ends_no_lease_but_its_own() {
     until("the first renewal", is_renewed).await;
     let mut ended = Box::pin(doomed.renewed_past(Instant::FAR_FUTURE));
     assert!(ended.as_mut().poll(&mut context).is_pending());
-    assert_eq!(lost(&doomed).await, Reason::MaxHold);
+    assert_eq!(lost(&doomed).await, LossReason::MaxHold);
     renewed(&other, 2).await;
     held(&client, "another").await.check().unwrap();
 }
@@ -56,7 +56,12 @@ async fn a_waker_that_panics_ends_no_lease_but_its_own() {
 async fn a_renewal_wakes_only_those_who_wait_for_this_lease() {
     let store = Unruly::new();
     let client = client(&store).await;
-    let long = client.claim("long").ttl(LIMIT * 2).acquire().await.unwrap();
+    let long = client
+        .request("long")
+        .ttl(LIMIT * 2)
+        .acquire()
+        .await
+        .unwrap();
     let count = Arc::new(Counting::default());
     let waker = Waker::from(count.clone());
     let mut moved = pin!(long.renewed_past(long.term().expect("held").deadline()));

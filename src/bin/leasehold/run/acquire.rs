@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::Held;
-use leasehold::{Attempt, Builder, Client, Error, ErrorKind, Lease, Outage, Request};
+use leasehold::{
+    Attempt, Client, ClientBuilder, Error, ErrorKind, Lease, LeaseRequest, OutagePolicy,
+};
 
 use super::plan::{Patience, Plan};
 use super::progress;
@@ -15,7 +17,7 @@ use crate::store::{Choice, first_contact};
 
 /// Connects to the store.
 pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Client, Failure> {
-    let settings = |builder: Builder| {
+    let settings = |builder: ClientBuilder| {
         let builder = builder.ttl(plan.timing.ttl()).margin(plan.timing.margin());
         let builder = match &plan.label {
             Some(label) => builder.label(label.as_str()),
@@ -70,8 +72,8 @@ pub async fn acquire(
     or_signal(signals, waiting).await
 }
 
-fn request(client: &Client, plan: &Plan) -> Request {
-    let mut request = client.claim(plan.name.as_str()).order(plan.order);
+fn request(client: &Client, plan: &Plan) -> LeaseRequest {
+    let mut request = client.request(plan.name.as_str()).order(plan.order);
     if let Some(floor) = plan.floor {
         request = request.floor(floor);
     }
@@ -83,7 +85,7 @@ fn request(client: &Client, plan: &Plan) -> Request {
 
 /// Waits for the lease through outages, within the limit of the plan.
 async fn wait(client: &Client, plan: &Plan, began: Instant) -> Result<Lease, Failure> {
-    let request = request(client, plan).on_outage(Outage::WaitOut);
+    let request = request(client, plan).on_outage(OutagePolicy::WaitOut);
     let result = match left(plan, began) {
         Some(left) => request.acquire_within(left).await,
         None => request.acquire().await,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::clock::Instant;
 use leasehold::clock::Term;
-use leasehold::{Lease, Reason};
+use leasehold::{Lease, LossReason};
 
 use super::plan::Plan;
 use super::service::Service;
@@ -85,7 +85,7 @@ impl<'a> Announcer<'a> {
         self.show(State::AtRisk, deadline);
     }
 
-    pub fn lost(&mut self, reason: Reason, deadline: Instant) {
+    pub fn lost(&mut self, reason: LossReason, deadline: Instant) {
         say::note(
             "lost",
             format_args!(

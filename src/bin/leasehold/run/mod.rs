@@ -15,7 +15,7 @@ mod supervise;
 
 use std::time::Duration;
 
-use leasehold::{Ending, Lease};
+use leasehold::{Lease, ReleaseOutcome};
 
 use crate::args;
 use crate::config::StoreSetting;
@@ -116,11 +116,11 @@ async fn release(lease: Lease, plan: &Plan, rest: Duration) {
         }
     };
     match tokio::time::timeout(RELEASE_LIMIT, releasing).await {
-        Ok(Ending::Released) => {
+        Ok(ReleaseOutcome::Released) => {
             say::detail("released", format_args!("released name={}", plan.name));
         }
-        Ok(Ending::AlreadyLost) => {}
-        Ok(Ending::Unknown) | Err(_) => say::note(
+        Ok(ReleaseOutcome::AlreadyLost) => {}
+        Ok(ReleaseOutcome::Unknown) | Err(_) => say::note(
             "release_unanswered",
             format_args!(
                 "release unanswered: the lease runs out by itself within its ttl name={} ttl={:?}",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::clock::Timing;
 use leasehold::store::Info;
-use leasehold::{Name, Order, Token};
+use leasehold::{Name, Token, WaitOrder};
 
 use crate::args;
 use crate::config::StoreSetting;
@@ -23,7 +23,7 @@ pub struct Plan {
     pub timing: Timing,
     pub distances: Distances,
     pub patience: Patience,
-    pub order: Order,
+    pub order: WaitOrder,
     pub label: Option<String>,
     pub group: Option<String>,
     pub store: Choice,
@@ -73,8 +73,8 @@ impl Plan {
                 (false, None) => Patience::Unlimited,
             },
             order: match arguments.fair {
-                true => Order::Fair,
-                false => Order::Any,
+                true => WaitOrder::Fair,
+                false => WaitOrder::Any,
             },
             label: arguments.label,
             group: arguments.group,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::clock::Term;
 use leasehold::clock::{Clock, Instant};
-use leasehold::{Lease, Reason};
+use leasehold::{Lease, LossReason};
 use rustix::process::Signal;
 
 use super::announcer::Announcer;
@@ -166,11 +166,11 @@ impl<'a> Supervisor<'a> {
         self.announcer.renewed(deadline);
     }
 
-    fn lost(&mut self, reason: Reason) {
+    fn lost(&mut self, reason: LossReason) {
         self.job.tell(&Instruction::Stop(match reason {
-            Reason::Refused => Cause::Refused,
-            Reason::Evicted => Cause::Evicted,
-            Reason::Deadline | Reason::Late => Cause::Deadline,
+            LossReason::Refused => Cause::Refused,
+            LossReason::Evicted => Cause::Evicted,
+            LossReason::Deadline | LossReason::Late => Cause::Deadline,
             _ => Cause::LeaseEnded,
         }));
         self.announcer.lost(reason, self.term.deadline());

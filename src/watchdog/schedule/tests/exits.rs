@@ -72,8 +72,8 @@ fn a_grant_that_comes_too_late_is_not_held_and_is_released() {
     let before = bench.schedule.claim_sent(key, START);
     bench.schedule.claim_answered(key, before);
     let (term, late) = (bench.term(START), at(22_000));
-    assert_eq!(bench.schedule.hold(key, term, late), Err(Reason::Late));
-    assert_eq!(signal.deadline(), Err(Reason::Late));
+    assert_eq!(bench.schedule.hold(key, term, late), Err(LossReason::Late));
+    assert_eq!(signal.deadline(), Err(LossReason::Late));
     assert!(bench.schedule.leave(key, late, None));
     departure(&mut bench, late);
 }
@@ -184,18 +184,18 @@ fn closing_tells_each_holder_once_and_waits_for_the_guards() {
     let lost = lost_by(&mut bench, refused);
     let (held, signal) = bench.held(START);
     let (claimed, _) = bench.enroll(START, Limits::default());
-    let losses = bench.schedule.close(Reason::Shutdown);
+    let losses = bench.schedule.close(LossReason::Shutdown);
     assert_eq!(losses.len(), 2);
-    assert_eq!(signal.deadline(), Err(Reason::Shutdown));
+    assert_eq!(signal.deadline(), Err(LossReason::Shutdown));
     assert!(
         losses.iter().any(|loss| loss.deadline.is_none()),
         "a claim had no deadline"
     );
-    assert!(bench.schedule.close(Reason::WatchdogDied).is_empty());
+    assert!(bench.schedule.close(LossReason::WatchdogDied).is_empty());
     let term = bench.term(at(1));
     assert_eq!(
         bench.schedule.hold(claimed, term, at(1)).err(),
-        Some(Reason::Shutdown)
+        Some(LossReason::Shutdown)
     );
     for key in [held, claimed, lost] {
         assert!(!bench.schedule.is_empty());
@@ -242,7 +242,7 @@ fn the_loop_is_woken_by_the_last_answer_to_a_release() {
 #[test]
 fn a_closing_schedule_takes_no_claims_in() {
     for close in [
-        |schedule: &mut Schedule| drop(schedule.close(Reason::Shutdown)),
+        |schedule: &mut Schedule| drop(schedule.close(LossReason::Shutdown)),
         Schedule::retire,
     ] {
         let mut bench = Bench::new();
@@ -277,7 +277,7 @@ fn a_loss_that_a_check_found_is_told_once() {
     signal.check(START.after(TTL)).expect_err("it has passed");
     assert_eq!(
         bench.schedule.found(key).map(|loss| loss.reason),
-        Some(Reason::Deadline)
+        Some(LossReason::Deadline)
     );
     assert!(bench.schedule.found(key).is_none());
     assert!(bench.turn(START.after(TTL)).losses.is_empty());

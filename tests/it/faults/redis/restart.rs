@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold::{Client, Ending, Lease, Reason};
+use leasehold::{Client, Lease, LossReason, ReleaseOutcome};
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
@@ -88,7 +88,7 @@ async fn each_lease_is_lost_once(tally: Tally) {
         .collect();
     server.restart_empty().await;
     for (lease, deadline) in leases.iter().zip(deadlines) {
-        assert_eq!(lost(lease).await, Reason::Refused, "{}", lease.name());
+        assert_eq!(lost(lease).await, LossReason::Refused, "{}", lease.name());
         assert!(now() < deadline, "told by the deadline, not by a renewal");
     }
     for token in tokens {
@@ -96,7 +96,7 @@ async fn each_lease_is_lost_once(tally: Tally) {
         told.expect("the token follows the loss");
     }
     for lease in leases {
-        assert_eq!(lease.release().await, Ending::AlreadyLost);
+        assert_eq!(lease.release().await, ReleaseOutcome::AlreadyLost);
     }
     // Nothing was created anew by a renewal.
     assert_eq!(server.keys().await, [""; 0]);

@@ -4,7 +4,7 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::{Client, Error, ErrorKind, Outage};
+use leasehold::{Client, Error, ErrorKind, OutagePolicy};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream};
 use tokio::net::UnixStream;
@@ -61,7 +61,7 @@ impl Role {
     /// Reads the total, works, checks and writes; stands still at `place` until it is told to go on.
     async fn round(&self, client: &Client, place: &str, orders: &mut Line) -> Result<(), Error> {
         // A busy machine may answer later than so short a lease can wait.
-        let claim = client.claim("ledger").on_outage(Outage::WaitOut);
+        let claim = client.request("ledger").on_outage(OutagePolicy::WaitOut);
         let lease = claim.acquire().await?;
         let pass = lease.pass()?;
         orders.stand_still_at("granted", place).await;
