@@ -113,7 +113,12 @@ impl Builder {
                 (lane::Source::Pool(pool), None, address)
             }
         };
-        let lane = Lane::new(source, Origin::Shared, self.connect_timeout);
+        let lane = Lane::new(
+            source,
+            Origin::Shared,
+            keys.node().into(),
+            self.connect_timeout,
+        );
         Ok(Redis {
             server: Server::new(lane),
             keys,

@@ -41,6 +41,9 @@ pub(super) enum Failure {
     /// A certificate file cannot be used. It could when the store was made, so it is being replaced.
     #[error("{0}")]
     Certificates(String),
+    /// The server belongs to a quorum.
+    #[error("the server is a member of a quorum: open the quorum, or use another prefix")]
+    Member,
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused { code: String, text: String },
@@ -111,6 +114,7 @@ impl Failure {
         match self {
             Self::Closed | Self::Unsent(_) | Self::NotReached(_) => Sent::Never,
             Self::Abandoned | Self::NoThread(_) | Self::Certificates(_) => Sent::Never,
+            Self::Member => Sent::Never,
             Self::Argument { .. } | Self::Mark(_) | Self::Demoted { .. } => Sent::Answered,
             failure if failure.is_no_script() || failure.is_of_replica() => Sent::Answered,
             Self::Refused { .. } | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
@@ -143,6 +147,11 @@ impl Failure {
         matches!(self, Self::Refused { code, text } if is_of_replica(code, text))
     }
 
+    /// Whether the server is up but serves nobody for the moment.
+    pub(super) fn is_of_busy_server(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "LOADING" || code == "BUSY")
+    }
+
     /// Whether the server has forgotten our scripts, as after a restart or a failover.
     pub(super) fn is_no_script(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "NOSCRIPT")
@@ -170,7 +179,7 @@ impl Failure {
             Self::Unsent(error) | Self::Broken(error) => kind_of_connection(error),
             Self::Refused { code, text } => kind_of_refusal(code, text),
             Self::Argument { .. } => ErrorKind::Invalid,
-            Self::Odd(_) | Self::Mark(_) => ErrorKind::Misconfigured,
+            Self::Odd(_) | Self::Mark(_) | Self::Member => ErrorKind::Misconfigured,
         }
     }
 }

@@ -52,6 +52,11 @@ impl Keys {
         self.join(&tag.to_string(), "}:mark")
     }
 
+    /// What a member of a quorum keeps about itself. No single server has it.
+    pub(super) fn node(&self) -> String {
+        format!("{}:node", self.prefix)
+    }
+
     /// The sorted set of the clients that wait in line.
     pub(super) fn queue(&self, name: &Name) -> String {
         self.join(name.as_str(), "}:queue")

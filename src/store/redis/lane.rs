@@ -37,6 +37,8 @@ const LEAST_SILENCE: Duration = Duration::from_millis(250);
 pub(super) struct Lane {
     source: Source,
     origin: Origin,
+    /// The key that only a member of a quorum has.
+    node: Arc<str>,
     driver: Arc<Driver>,
     connect_timeout: Duration,
     state: Arc<Mutex<State>>,
@@ -97,10 +99,16 @@ struct Link {
 struct Place(Option<Connection>);
 
 impl Lane {
-    pub(super) fn new(source: Source, origin: Origin, connect_timeout: Duration) -> Self {
+    pub(super) fn new(
+        source: Source,
+        origin: Origin,
+        node: Arc<str>,
+        connect_timeout: Duration,
+    ) -> Self {
         Self {
             source,
             origin,
+            node,
             driver: Arc::default(),
             connect_timeout,
             state: Arc::new(Mutex::new(State::Down)),
@@ -114,7 +122,12 @@ impl Lane {
         Self {
             has_written: self.has_written.clone(),
             driver: self.driver.clone(),
-            ..Self::new(self.source.clone(), origin, self.connect_timeout)
+            ..Self::new(
+                self.source.clone(),
+                origin,
+                self.node.clone(),
+                self.connect_timeout,
+            )
         }
     }
 
@@ -216,9 +229,14 @@ impl Lane {
     /// Begins to connect, in a task that writes the outcome down whether or not anybody still waits for it.
     fn begin(&self) -> Result<Attempt, Failure> {
         let (source, origin, limit) = (self.source.clone(), self.origin, self.connect_timeout);
-        let state = self.state.clone();
+        let (state, node) = (self.state.clone(), self.node.clone());
         let connecting = async move {
-            let made = match timeout(limit, Link::make(&source, origin, limit)).await {
+            let making = async {
+                let link = Link::make(&source, origin, limit).await?;
+                link.refuse_member(&node, limit).await?;
+                Ok(link)
+            };
+            let made = match timeout(limit, making).await {
                 Ok(made) => made.map(Arc::new),
                 Err(_) => Err(Failure::Silent),
             };
@@ -333,6 +351,20 @@ impl Link {
             silence: Mutex::default(),
             _place: place,
         })
+    }
+
+    /// Fails on a member of a quorum: what was granted there past the quorum, its other clients would not know of.
+    async fn refuse_member(&self, node: &str, limit: Duration) -> Result<(), Failure> {
+        let mut look = Cmd::new();
+        look.arg("EXISTS").arg(node);
+        match self.send(&look, Budget::new(limit)).await {
+            Ok(Value::Int(0)) => Ok(()),
+            Ok(_) => Err(Failure::Member),
+            // One who may not look, and a node of a cluster, is told by the requests what is wrong. A server that could
+            // answer later is asked later.
+            Err(failure @ Failure::Refused { .. }) if !failure.is_of_busy_server() => Ok(()),
+            Err(failure) => Err(failure),
+        }
     }
 
     async fn send(&self, command: &Cmd, budget: Budget) -> Result<Value, Failure> {

@@ -4,7 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
-use leasehold::store::{self, Eviction, Outcome, Release, Store};
+use leasehold::store::redis::Redis;
+use leasehold::store::{self, Eviction, Lane, Outcome, Release, Store};
 use leasehold::{Client, Error, ErrorKind};
 
 use super::open;
@@ -286,6 +287,25 @@ async fn a_key_of_another_type_is_misconfigured() {
         "theirs"
     );
     serves_again(&*store, &holder).await;
+}
+
+#[tokio::test]
+async fn a_member_of_a_quorum_is_misconfigured_and_left_as_it_is() {
+    let server = RedisServer::start().await;
+    let () = server.told("HSET leasehold:node run x").await;
+    let before = server.contents().await;
+    let store = open(&server.url()).await;
+    assert_all_fail(&*store, LIMIT, ErrorKind::Misconfigured).await;
+    let own = store.on_own_connection(Lane::Watchdog).await;
+    let error = own.err().expect("a member");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(chain(&error).contains("member of a quorum"), "{error:?}");
+    assert_eq!(server.contents().await, before);
+    // Other names of the same server are another matter.
+    let other = Redis::builder(&server.url()).prefix("other").build();
+    granted(&other.expect("in order"), &claim("a", LONG)).await;
+    let () = server.told("DEL leasehold:node").await;
+    granted(&*store, &claim("a", LONG)).await;
 }
 
 #[tokio::test]
