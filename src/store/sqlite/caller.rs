@@ -6,19 +6,19 @@ use crate::clock::{Clock, Instant, Monotonic};
 
 /// For whom the thread of the store works.
 #[derive(Clone, Copy)]
-pub(super) struct Asker<'a> {
+pub(super) struct Caller<'a> {
     until: Instant,
     is_gone: &'a dyn Fn() -> bool,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> Caller<'a> {
     pub(super) fn new(until: Instant, is_gone: &'a dyn Fn() -> bool) -> Self {
         Self { until, is_gone }
     }
 
     /// One that does not go before its time is over, for what is not to be left half done.
-    pub(super) fn staying(self) -> Asker<'static> {
-        Asker::new(self.until, &|| false)
+    pub(super) fn staying(self) -> Caller<'static> {
+        Caller::new(self.until, &|| false)
     }
 
     /// Whether nobody wants the answer any more.

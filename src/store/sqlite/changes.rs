@@ -6,15 +6,15 @@ use rusqlite::Connection;
 
 use super::boot::Boot;
 use super::failure::Failure;
-use super::line::{Line, stored_client};
-use super::row::{Row, Standing};
+use super::queue::{Queue, stored_client};
+use super::row::{Row, RowState};
 use crate::clock::Instant;
 use crate::name::Name;
 use crate::store::{Notice, Topic};
 
 /// What a look found, as far as the next one needs it to tell what is new.
 #[derive(Debug, Clone)]
-pub(super) struct Sight {
+pub(super) struct Snapshot {
     /// The file's change counter.
     version: i64,
     kept: BTreeSet<Kept>,
@@ -25,7 +25,7 @@ pub(super) struct Sight {
 type Kept = (Name, Instant);
 
 /// One look.
-struct Look<'a> {
+struct Changes<'a> {
     db: &'a Connection,
     boot: &'a Boot,
     now: Instant,
@@ -35,17 +35,17 @@ struct Look<'a> {
 
 /// Looks at the file and, if it changed since the look before, answers what these topics are to be told.
 pub(super) fn since(
-    before: Option<&Sight>,
+    before: Option<&Snapshot>,
     db: &Connection,
     boot: &Boot,
     topics: &BTreeSet<Topic>,
-) -> Result<(Sight, Vec<Notice>), Failure> {
+) -> Result<(Snapshot, Vec<Notice>), Failure> {
     let version = db.query_row("PRAGMA data_version", (), |row| row.get(0))?;
     let Some(before) = before.filter(|before| before.version != version) else {
         let kept = before.map_or_else(BTreeSet::new, |before| before.kept.clone());
-        return Ok((Sight { version, kept }, Vec::new()));
+        return Ok((Snapshot { version, kept }, Vec::new()));
     };
-    let mut look = Look {
+    let mut look = Changes {
         db,
         boot,
         now: boot.now(),
@@ -59,10 +59,10 @@ pub(super) fn since(
     // Whose turn it is hears it before those who have yet to wait.
     hints.sort_by_key(|hint| matches!(hint, Notice::Next(..)));
     let kept = look.kept;
-    Ok((Sight { version, kept }, hints))
+    Ok((Snapshot { version, kept }, hints))
 }
 
-impl Look<'_> {
+impl Changes<'_> {
     fn hint(&mut self, topic: &Topic) -> Result<Option<Notice>, Failure> {
         let name = topic.name();
         let row = Row::counting(self.db, self.boot, name, self.now)?;
@@ -74,7 +74,7 @@ impl Look<'_> {
     }
 
     fn is_newly_kept(&mut self, name: &Name, row: &Row) -> bool {
-        if row.standing != Standing::Kept {
+        if row.standing != RowState::Kept {
             return false;
         }
         let kept = (name.clone(), row.ends_at);
@@ -93,7 +93,7 @@ impl Look<'_> {
                 None => return Ok(None),
             },
         };
-        let line = Line::new(self.db, self.boot, name, self.now);
+        let line = Queue::new(self.db, self.boot, name, self.now);
         let is_first = line.first_live()?.as_deref() == Some(client);
         Ok(is_first.then_some(notice))
     }

@@ -6,9 +6,9 @@ use rusqlite::Connection;
 
 use super::boot::Boot;
 use super::failure::Failure;
-use super::line::{Line, stored_client};
-use super::row::{self, Fresh, Row, Standing, Verdict};
-use super::{mint, room, tidy};
+use super::queue::{Queue, stored_client};
+use super::row::{self, Fresh, Row, RowState, Validity};
+use super::{headroom, mint, sweep};
 use crate::clock::{self, Instant};
 use crate::store::{Answer, Ask, Claim, Grant, Held, Queued};
 
@@ -34,7 +34,7 @@ pub(super) fn held_by_other(
         return Ok(None);
     };
     match row.judge(boot, boot.now()) {
-        Verdict::Taken(remaining) if !is_for(&row, claim, ask) => {
+        Validity::Taken(remaining) if !is_for(&row, claim, ask) => {
             Ok(Some(row.held(claim.name.clone(), Some(remaining))))
         }
         _ => Ok(None),
@@ -52,7 +52,7 @@ pub(super) fn held_without_room(
     if Row::counting(db, boot, &claim.name, now)?.is_some() {
         return held_by_other(db, boot, claim, ask);
     }
-    let first = first_before(&Line::new(db, boot, &claim.name, now), claim, ask)?;
+    let first = first_before(&Queue::new(db, boot, &claim.name, now), claim, ask)?;
     Ok(first.map(|_| offered(claim)))
 }
 
@@ -75,11 +75,11 @@ pub(super) fn take(
         return take_free(db, boot, claim, ask, info, now);
     };
     let verdict = row.judge(boot, now);
-    if verdict == Verdict::Void {
+    if verdict == Validity::Void {
         return take_free(db, boot, claim, ask, info, now);
     }
-    if row.holder == claim.holder.to_string() && row.standing == Standing::Live {
-        row::write_term(db, boot, &claim.name, now, claim.ttl, Standing::Live)?;
+    if row.holder == claim.holder.to_string() && row.standing == RowState::Live {
+        row::write_term(db, boot, &claim.name, now, claim.ttl, RowState::Live)?;
         let again = Grant::new(row.token()?);
         return Ok(Claimed::Answered(Answer::Granted(again)));
     }
@@ -87,18 +87,24 @@ pub(super) fn take(
         return grant(db, boot, claim, ask, info, now);
     }
     let remaining = match verdict {
-        Verdict::Void => Duration::ZERO,
-        Verdict::Taken(remaining) => remaining,
-        Verdict::Unwatched | Verdict::Shared => {
-            tidy::watch(db, boot, &claim.name, now)?;
+        Validity::Void => Duration::ZERO,
+        Validity::Taken(remaining) => remaining,
+        Validity::Unwatched | Validity::Shared => {
+            sweep::watch(db, boot, &claim.name, now)?;
             row.ttl()
         }
     };
-    if verdict == Verdict::Shared {
+    if verdict == Validity::Shared {
         return Ok(Claimed::Shared(row.boot));
     }
     let held = row.held(claim.name.clone(), Some(remaining));
-    refuse(db, &Line::new(db, boot, &claim.name, now), claim, ask, held)
+    refuse(
+        db,
+        &Queue::new(db, boot, &claim.name, now),
+        claim,
+        ask,
+        held,
+    )
 }
 
 /// Takes a name that nobody has, unless another client stands before this one in line: then it is offered to that one.
@@ -110,11 +116,11 @@ fn take_free(
     info: &str,
     now: Instant,
 ) -> Result<Claimed, Failure> {
-    let line = Line::new(db, boot, &claim.name, now);
+    let line = Queue::new(db, boot, &claim.name, now);
     let Some(first) = first_before(&line, claim, ask)? else {
         return grant(db, boot, claim, ask, info, now);
     };
-    if room::is_enough(db)? {
+    if headroom::is_enough(db)? {
         line.offer(&first)?;
         return refuse(db, &line, claim, ask, offered(claim));
     }
@@ -125,7 +131,7 @@ fn take_free(
 }
 
 /// The client that is first in line, unless it is the one that claims.
-fn first_before(line: &Line<'_>, claim: &Claim, ask: Ask) -> Result<Option<String>, Failure> {
+fn first_before(line: &Queue<'_>, claim: &Claim, ask: Ask) -> Result<Option<String>, Failure> {
     let first = line.first_live()?;
     Ok(first.filter(|first| client_in_line(claim, ask).as_ref() != Some(first)))
 }
@@ -140,7 +146,7 @@ fn offered(claim: &Claim) -> Held {
 /// Says no, and gives the claim its place in line if it wants one. Who has one needs no room to keep it.
 fn refuse(
     db: &Connection,
-    line: &Line<'_>,
+    line: &Queue<'_>,
     claim: &Claim,
     ask: Ask,
     mut held: Held,
@@ -148,7 +154,7 @@ fn refuse(
     if let Some(client) = client_in_line(claim, ask) {
         held.ahead = line.stay(&client)?;
         if held.ahead.is_none() {
-            if !room::is_enough(db)? {
+            if !headroom::is_enough(db)? {
                 return Ok(Claimed::NoRoom);
             }
             held.ahead = Some(line.join(&client)?);
@@ -165,7 +171,7 @@ fn grant(
     info: &str,
     now: Instant,
 ) -> Result<Claimed, Failure> {
-    if !room::is_enough(db)? {
+    if !headroom::is_enough(db)? {
         return Ok(Claimed::NoRoom);
     }
     let Some(token) = mint::next_token(db, boot, ask.floor)? else {
@@ -178,17 +184,17 @@ fn grant(
         token: mint::as_stored(token),
         info,
         since_us: i64::try_from(clock::wall_clock_us()).unwrap_or_default(),
-        standing: Standing::Live,
+        standing: RowState::Live,
         ttl: claim.ttl,
     };
     row::put(db, boot, now, &fresh)?;
-    seat(&Line::new(db, boot, &claim.name, now), claim, ask)?;
-    tidy::sweep(db, boot, now)?;
+    seat(&Queue::new(db, boot, &claim.name, now), claim, ask)?;
+    sweep::sweep(db, boot, now)?;
     Ok(Claimed::Answered(Answer::Granted(Grant::new(token))))
 }
 
 /// A claim was granted: its client's place in line is used up, and it joins again if it has more waiters.
-fn seat(line: &Line<'_>, claim: &Claim, ask: Ask) -> Result<(), Failure> {
+fn seat(line: &Queue<'_>, claim: &Claim, ask: Ask) -> Result<(), Failure> {
     let Some(queued) = ask.queued else {
         return Ok(());
     };

@@ -15,7 +15,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::asker::Asker;
+use super::caller::Caller;
 use super::failure::Failure;
 use super::identity::{Identity, Logs, examine};
 
@@ -54,7 +54,7 @@ pub(super) struct Reserve(#[expect(dead_code, reason = "held for its blocks")] f
 
 impl File {
     /// Opens it, and makes it first if it is not there.
-    pub(super) fn open(path: &Path, asker: Asker<'_>) -> Result<Self, Failure> {
+    pub(super) fn open(path: &Path, caller: Caller<'_>) -> Result<Self, Failure> {
         if !path
             .try_exists()
             .map_err(|source| Failure::io("look at the file", source))?
@@ -75,34 +75,34 @@ impl File {
             logs: None,
         };
         file.check_identity()?;
-        file.prepare(asker)?;
+        file.prepare(caller)?;
         Ok(file)
     }
 
     /// Reads a consistent state; waits for nobody but a recovery of the log.
     pub(super) fn read<T>(
         &mut self,
-        asker: Asker<'_>,
+        caller: Caller<'_>,
         work: impl Fn(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.check_identity()?;
-        patiently(asker, || work(&self.db))
+        patiently(caller, || work(&self.db))
     }
 
     /// One short transaction. It takes the only writer's place first, so that nothing it read can change under it.
     pub(super) fn write<T>(
         &mut self,
-        asker: Asker<'_>,
+        caller: Caller<'_>,
         work: impl Fn(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.check_identity()?;
-        patiently(asker, || {
+        patiently(caller, || {
             let transaction = self
                 .db
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
             // Who gave up may have taken the request back already, over another connection. Nobody else writes now, so
             // whoever is here yet takes it back after us.
-            if asker.is_gone() {
+            if caller.is_gone() {
                 return Err(Failure::Late);
             }
             let answer = work(&transaction)?;
@@ -114,13 +114,13 @@ impl File {
     /// The same for what must go on while the disk is full: moving the log into the file lets its room be used again.
     pub(super) fn write_though_full<T>(
         &mut self,
-        asker: Asker<'_>,
+        caller: Caller<'_>,
         work: impl Fn(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        match self.write(asker, &work) {
+        match self.write(caller, &work) {
             Err(failure) if failure.is_full() => {
-                self.empty_log(asker)?;
-                self.write(asker, work)
+                self.empty_log(caller)?;
+                self.write(caller, work)
             }
             answer => answer,
         }
@@ -129,19 +129,19 @@ impl File {
     /// The same for what must survive a power cut: it is on the disk once this returns.
     pub(super) fn write_synced<T>(
         &mut self,
-        asker: Asker<'_>,
+        caller: Caller<'_>,
         work: impl Fn(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.db.execute_batch("PRAGMA synchronous = FULL")?;
-        let answer = self.write_though_full(asker, work);
+        let answer = self.write_though_full(caller, work);
         // Should it stay, commits only take longer.
         let _ = self.db.execute_batch("PRAGMA synchronous = NORMAL");
         answer
     }
 
     /// Moves the log into the file as far as readers allow, so that its blocks are written again.
-    pub(super) fn empty_log(&mut self, asker: Asker<'_>) -> Result<(), Failure> {
-        patiently(asker, || empty_log(&self.db))
+    pub(super) fn empty_log(&mut self, caller: Caller<'_>) -> Result<(), Failure> {
+        patiently(caller, || empty_log(&self.db))
     }
 
     /// Takes so many bytes of the disk until it is dropped. Nobody else sees it, and it ends with this process.
@@ -153,7 +153,7 @@ impl File {
         Ok(Reserve(reserve))
     }
 
-    fn prepare(&mut self, asker: Asker<'_>) -> Result<(), Failure> {
+    fn prepare(&mut self, caller: Caller<'_>) -> Result<(), Failure> {
         // Ours alone decides how long to wait: SQLite's own wait is not fair.
         self.db.busy_timeout(Duration::ZERO)?;
         let has_log = Logs::is_beside(&self.path)?;
@@ -161,16 +161,16 @@ impl File {
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
         // In one transaction: between two reads somebody else may have made the schema.
-        let found = patiently(asker, || schema_of(&*self.db.transaction()?))?;
+        let found = patiently(caller, || schema_of(&*self.db.transaction()?))?;
         if self.db.is_readonly("main")? {
             return Err(Failure::ReadOnly);
         }
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
-        patiently(asker, || use_log(&self.db))?;
+        patiently(caller, || use_log(&self.db))?;
         self.logs = Some(Logs::beside(&self.path)?);
         if found < SCHEMA_VERSION {
-            self.write_though_full(asker, complete_schema)?;
+            self.write_though_full(caller, complete_schema)?;
         }
         Ok(())
     }
@@ -288,14 +288,14 @@ fn empty_log(db: &Connection) -> Result<(), Failure> {
 
 /// Tries again, with a wait of random length between, for as long as others are in the way and somebody waits.
 fn patiently<T>(
-    asker: Asker<'_>,
+    caller: Caller<'_>,
     mut attempt: impl FnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     loop {
         match attempt() {
             Err(failure) if failure.is_busy() => {
                 let wait = Duration::from_micros(fastrand::u64(BUSY_WAIT_US));
-                if !asker.waits_for(wait) {
+                if !caller.waits_for(wait) {
                     return Err(Failure::Busy);
                 }
                 pause(wait);
@@ -322,7 +322,7 @@ mod tests {
     fn nothing_is_written_for_who_has_gone_by_the_time_nobody_else_writes() {
         let folder = tempfile::tempdir().expect("a folder");
         let until = Monotonic.now().after(Duration::from_secs(5));
-        let (here, gone) = (Asker::new(until, &|| false), Asker::new(until, &|| true));
+        let (here, gone) = (Caller::new(until, &|| false), Caller::new(until, &|| true));
         let mut file = File::open(&folder.path().join("leases.sqlite"), here).expect("it opens");
         let change = |db: &Connection| Ok(db.execute("UPDATE counter SET token = 7", ())?);
         assert!(matches!(file.write(gone, change), Err(Failure::Late)));

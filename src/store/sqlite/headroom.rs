@@ -7,7 +7,7 @@
 
 use rusqlite::Connection;
 
-use super::asker::Asker;
+use super::caller::Caller;
 use super::failure::Failure;
 use super::file::File;
 
@@ -30,15 +30,15 @@ pub(super) fn is_enough(db: &Connection) -> Result<bool, Failure> {
 }
 
 /// Makes the file longer. Its new pages must be written in full before they are free: a hole would have no blocks.
-pub(super) fn make(file: &mut File, asker: Asker<'_>) -> Result<(), Failure> {
+pub(super) fn make(file: &mut File, caller: Caller<'_>) -> Result<(), Failure> {
     let blocks = file.reserve(RESERVE_BYTES)?;
-    file.write(asker, fill)?;
+    file.write(caller, fill)?;
     // Pages that stayed filled would be lost to leases.
-    let asker = asker.staying();
+    let caller = caller.staying();
     // Only a race with another program for these very blocks can fail now.
     drop(blocks);
-    let grown = file.empty_log(asker);
-    let freed = file.write_though_full(asker, empty);
+    let grown = file.empty_log(caller);
+    let freed = file.write_though_full(caller, empty);
     grown.and(freed)
 }
 

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::asker::Asker;
 use super::boot::Boot;
+use super::caller::Caller;
+use super::changes::{self, Snapshot};
 use super::claim::{self, Claimed};
 use super::failure::Failure;
 use super::file::File;
-use super::hints::{self, Sight};
-use super::line::{Line, stored_client};
-use super::row::{self, Row, Standing, Verdict};
-use super::{room, tidy};
+use super::queue::{Queue, stored_client};
+use super::row::{self, Row, RowState, Validity};
+use super::{headroom, sweep};
 use crate::clock::Instant;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
@@ -28,9 +28,9 @@ pub(super) struct Leases {
 
 impl Leases {
     /// Takes over a freshly opened file: what other boots left in it is watched from now.
-    pub(super) fn new(mut file: File, boot: Boot, asker: Asker<'_>) -> Result<Self, Failure> {
-        tidy::watch_all(&mut file, &boot, asker)?;
-        tidy::sweep_foreign_lines(&mut file, &boot, asker)?;
+    pub(super) fn new(mut file: File, boot: Boot, caller: Caller<'_>) -> Result<Self, Failure> {
+        sweep::watch_all(&mut file, &boot, caller)?;
+        sweep::sweep_foreign_queues(&mut file, &boot, caller)?;
         Ok(Self { file, boot })
     }
 
@@ -38,41 +38,41 @@ impl Leases {
         &mut self,
         claim: &Claim,
         ask: Ask,
-        asker: Asker<'_>,
+        caller: Caller<'_>,
     ) -> Result<Answer, Failure> {
         // Those who wait only read, so they are not in the way of the holder's renewals. Who stands in line writes every
         // few seconds that it is alive.
         if ask.queued.is_none()
-            && let Some(held) = self
-                .file
-                .read(asker, |db| claim::held_by_other(db, &self.boot, claim, ask))?
+            && let Some(held) = self.file.read(caller, |db| {
+                claim::held_by_other(db, &self.boot, claim, ask)
+            })?
         {
             return Ok(Answer::Held(Box::new(held)));
         }
-        let failure = match self.take(claim, ask, asker) {
+        let failure = match self.take(claim, ask, caller) {
             Err(failure) if failure.is_full() => failure,
             answer => return answer,
         };
-        let held = self.file.read(asker, |db| {
+        let held = self.file.read(caller, |db| {
             claim::held_without_room(db, &self.boot, claim, ask)
         })?;
         held.map_or(Err(failure), |held| Ok(Answer::Held(Box::new(held))))
     }
 
-    fn take(&mut self, claim: &Claim, ask: Ask, asker: Asker<'_>) -> Result<Answer, Failure> {
+    fn take(&mut self, claim: &Claim, ask: Ask, caller: Caller<'_>) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and a number are JSON");
         let take = |db: &Connection| claim::take(db, &self.boot, claim, ask, &info);
         let mut has_to_last = false;
-        while asker.waits() {
+        while caller.waits() {
             let claimed = if has_to_last {
-                self.file.write_synced(asker, take)?
+                self.file.write_synced(caller, take)?
             } else {
-                self.file.write_though_full(asker, take)?
+                self.file.write_though_full(caller, take)?
             };
             match claimed {
                 Claimed::Answered(answer) => return Ok(answer),
                 Claimed::Unsynced => has_to_last = true,
-                Claimed::NoRoom => room::make(&mut self.file, asker)?,
+                Claimed::NoRoom => headroom::make(&mut self.file, caller)?,
                 Claimed::Shared(writer) => {
                     let ours = self.boot.id().into();
                     return Err(Failure::Shared { writer, ours });
@@ -86,9 +86,9 @@ impl Leases {
     pub(super) fn renew(
         &mut self,
         batch: &[Renewal],
-        asker: Asker<'_>,
+        caller: Caller<'_>,
     ) -> Result<Vec<Outcome>, Failure> {
-        let renewed = self.file.write_though_full(asker, |db| {
+        let renewed = self.file.write_though_full(caller, |db| {
             let now = self.boot.now();
             let each = batch.iter();
             each.map(|renewal| extend(db, &self.boot, now, renewal))
@@ -106,18 +106,18 @@ impl Leases {
         name: &Name,
         holder: Holder,
         keep_for: Option<Duration>,
-        asker: Asker<'_>,
+        caller: Caller<'_>,
     ) -> Result<Release, Failure> {
-        self.file.write_though_full(asker, |db| {
+        self.file.write_though_full(caller, |db| {
             let now = self.boot.now();
             let row = Row::counting(db, &self.boot, name, now)?;
             let row = row.filter(|row| row.holder == holder.to_string());
             match (row.map(|row| row.standing), keep_for) {
-                (None | Some(Standing::Kept | Standing::Offered), _) => {
+                (None | Some(RowState::Kept | RowState::Offered), _) => {
                     return Ok(Release::NotHeld);
                 }
-                (Some(Standing::Live), Some(rest)) => {
-                    row::write_term(db, &self.boot, name, now, rest, Standing::Kept)?;
+                (Some(RowState::Live), Some(rest)) => {
+                    row::write_term(db, &self.boot, name, now, rest, RowState::Kept)?;
                 }
                 _ => pass_on(db, &self.boot, name, now)?,
             }
@@ -130,12 +130,12 @@ impl Leases {
         &mut self,
         name: &Name,
         client: ClientId,
-        asker: Asker<'_>,
+        caller: Caller<'_>,
     ) -> Result<(), Failure> {
         let client = stored_client(client);
-        self.file.write_though_full(asker, |db| {
+        self.file.write_though_full(caller, |db| {
             let now = self.boot.now();
-            Line::new(db, &self.boot, name, now).leave(&client)?;
+            Queue::new(db, &self.boot, name, now).leave(&client)?;
             match Row::counting(db, &self.boot, name, now)? {
                 Some(row) if row.is_offered_to(&client) => pass_on(db, &self.boot, name, now),
                 _ => Ok(()),
@@ -146,17 +146,17 @@ impl Leases {
     pub(super) fn inspect(
         &mut self,
         name: &Name,
-        asker: Asker<'_>,
+        caller: Caller<'_>,
     ) -> Result<Option<Held>, Failure> {
-        self.file.read(asker, |db| {
+        self.file.read(caller, |db| {
             let row = Row::find(db, name)?;
             let now = self.boot.now();
             row.map_or(Ok(None), |row| shown(&row, &self.boot, now))
         })
     }
 
-    pub(super) fn list(&mut self, prefix: &str, asker: Asker<'_>) -> Result<Vec<Held>, Failure> {
-        self.file.read(asker, |db| {
+    pub(super) fn list(&mut self, prefix: &str, caller: Caller<'_>) -> Result<Vec<Held>, Failure> {
+        self.file.read(caller, |db| {
             let rows = Row::beginning(db, prefix)?;
             let now = self.boot.now();
             let shown = rows.iter().map(|row| shown(row, &self.boot, now));
@@ -168,16 +168,16 @@ impl Leases {
         &mut self,
         name: &Name,
         how: Eviction,
-        asker: Asker<'_>,
+        caller: Caller<'_>,
     ) -> Result<bool, Failure> {
-        self.file.write_though_full(asker, |db| {
+        self.file.write_though_full(caller, |db| {
             let now = self.boot.now();
             let Some(row) = Row::counting(db, &self.boot, name, now)? else {
                 return Ok(false);
             };
             match (how, row.standing) {
                 (Eviction::Now, _) => pass_on(db, &self.boot, name, now)?,
-                (Eviction::Marked, Standing::Kept | Standing::Offered) => return Ok(false),
+                (Eviction::Marked, RowState::Kept | RowState::Offered) => return Ok(false),
                 (Eviction::Marked, _) => row::mark_evicted(db, name)?,
             }
             Ok(true)
@@ -187,18 +187,18 @@ impl Leases {
     /// What the file looks like now and, if it changed since the look before, what these topics are to be told.
     pub(super) fn hints_since(
         &mut self,
-        before: Option<&Sight>,
+        before: Option<&Snapshot>,
         topics: &BTreeSet<Topic>,
-        asker: Asker<'_>,
-    ) -> Result<(Sight, Vec<Notice>), Failure> {
+        caller: Caller<'_>,
+    ) -> Result<(Snapshot, Vec<Notice>), Failure> {
         self.file
-            .read(asker, |db| hints::since(before, db, &self.boot, topics))
+            .read(caller, |db| changes::since(before, db, &self.boot, topics))
     }
 
     /// How many leases other boots have written.
-    pub(super) fn count_foreign(&mut self, asker: Asker<'_>) -> Result<i64, Failure> {
+    pub(super) fn count_foreign(&mut self, caller: Caller<'_>) -> Result<i64, Failure> {
         self.file
-            .read(asker, |db| tidy::count_foreign(db, &self.boot))
+            .read(caller, |db| sweep::count_foreign(db, &self.boot))
     }
 }
 
@@ -211,10 +211,10 @@ fn extend(
     let row = Row::counting(db, boot, &renewal.name, now)?;
     let row = row.filter(|row| row.holder == renewal.holder.to_string());
     match row.map(|row| row.standing) {
-        None | Some(Standing::Kept | Standing::Offered) => Ok(Outcome::Refused),
-        Some(Standing::Evicted) => Ok(Outcome::Evicted),
-        Some(Standing::Live) => {
-            row::write_term(db, boot, &renewal.name, now, renewal.ttl, Standing::Live)?;
+        None | Some(RowState::Kept | RowState::Offered) => Ok(Outcome::Refused),
+        Some(RowState::Evicted) => Ok(Outcome::Evicted),
+        Some(RowState::Live) => {
+            row::write_term(db, boot, &renewal.name, now, renewal.ttl, RowState::Live)?;
             Ok(Outcome::Renewed)
         }
     }
@@ -222,7 +222,7 @@ fn extend(
 
 /// The name was freed: it is kept for the first in line, if there is one.
 fn pass_on(db: &Connection, boot: &Boot, name: &Name, now: Instant) -> Result<(), Failure> {
-    let line = Line::new(db, boot, name, now);
+    let line = Queue::new(db, boot, name, now);
     match line.first_live()? {
         Some(first) => line.offer(&first),
         None => row::delete(db, name),
@@ -232,9 +232,9 @@ fn pass_on(db: &Connection, boot: &Boot, name: &Name, now: Instant) -> Result<()
 /// What `status` shows of a row. Who only looks does not begin a watch; without one there is no end to tell.
 fn shown(row: &Row, boot: &Boot, now: Instant) -> Result<Option<Held>, Failure> {
     let remaining = match row.judge(boot, now) {
-        Verdict::Void => return Ok(None),
-        Verdict::Taken(remaining) => Some(remaining),
-        Verdict::Unwatched | Verdict::Shared => None,
+        Validity::Void => return Ok(None),
+        Validity::Taken(remaining) => Some(remaining),
+        Validity::Unwatched | Validity::Shared => None,
     };
     Ok(Some(row.held(row.name()?, remaining)))
 }

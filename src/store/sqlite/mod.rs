@@ -43,22 +43,22 @@
 //!    <-------------- reply, or the limit -----'
 //! ```
 
-mod asker;
 mod boot;
+mod caller;
+mod changes;
 mod claim;
 mod failure;
 mod file;
-mod hints;
+mod headroom;
 mod identity;
 mod leases;
-mod line;
+mod location;
 mod mint;
 mod notices;
-mod place;
-mod room;
+mod queue;
 mod row;
+mod sweep;
 mod thread;
-mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,8 +66,8 @@ use std::time::Duration;
 
 use crate::holder::ClientId;
 
-use self::asker::Asker;
 use self::boot::Boot;
+use self::caller::Caller;
 use self::failure::Failure;
 use self::file::File;
 use self::leases::Leases;
@@ -120,7 +120,7 @@ impl Sqlite {
     /// # Errors
     /// `Misconfigured` where the environment names no home.
     pub fn default_path() -> Result<PathBuf, Error> {
-        place::default_path().map_err(|failure| failure.into_error("open", Path::new("unknown")))
+        location::default_path().map_err(|failure| failure.into_error("open", Path::new("unknown")))
     }
 
     /// Opens it after something was done about its folder.
@@ -144,9 +144,9 @@ impl Sqlite {
     ) -> Result<Self, Failure> {
         let open = {
             let (path, boot) = (path.clone(), boot.clone());
-            move |asker: Asker<'_>| {
+            move |caller: Caller<'_>| {
                 prepare(&path)?;
-                Leases::new(File::open(&path, asker)?, boot, asker)
+                Leases::new(File::open(&path, caller)?, boot, caller)
             }
         };
         let thread = Thread::start(open, OPENING).await?;
@@ -167,7 +167,7 @@ impl Sqlite {
         &self,
         operation: &str,
         limit: Duration,
-        work: impl FnOnce(&mut Leases, Asker<'_>) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&mut Leases, Caller<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Error> {
         let answer = self.thread.ask(limit, work).await;
         answer.map_err(|failure| failure.into_error(operation, &self.path))
@@ -175,7 +175,7 @@ impl Sqlite {
 
     async fn renew_all(&self, renewals: &[Renewal], limit: Duration) -> Renewed {
         let batch = renewals.to_vec();
-        let work = move |leases: &mut Leases, asker: Asker<'_>| leases.renew(&batch, asker);
+        let work = move |leases: &mut Leases, caller: Caller<'_>| leases.renew(&batch, caller);
         Renewed::new(match self.ask("renew", limit, work).await {
             Ok(outcomes) => outcomes,
             Err(error) => {
@@ -187,7 +187,7 @@ impl Sqlite {
 
     /// The file, if it answers within the limit.
     async fn look_for_file(&self, limit: Duration) -> Result<Vec<Member>, Error> {
-        let work = |leases: &mut Leases, asker: Asker<'_>| leases.count_foreign(asker);
+        let work = |leases: &mut Leases, caller: Caller<'_>| leases.count_foreign(caller);
         let state = match self.ask("look at the file", limit, work).await {
             Ok(_) => MemberState::Up,
             Err(error) if error.is_transient() => MemberState::Down,
@@ -198,9 +198,9 @@ impl Sqlite {
 
     async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Error> {
         let path = self.path.clone();
-        let work = move |leases: &mut Leases, asker: Asker<'_>| {
-            let network = place::network_file_system(&path)?;
-            Ok((network, leases.count_foreign(asker)?))
+        let work = move |leases: &mut Leases, caller: Caller<'_>| {
+            let network = location::network_file_system(&path)?;
+            Ok((network, leases.count_foreign(caller)?))
         };
         let (network, foreign) = self.ask("look for hazards", limit, work).await?;
         let path = self.path.display();
@@ -261,7 +261,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Answer, Failed>> {
         let claim = claim.clone();
-        let work = move |leases: &mut Leases, asker: Asker<'_>| leases.acquire(&claim, ask, asker);
+        let work =
+            move |leases: &mut Leases, caller: Caller<'_>| leases.acquire(&claim, ask, caller);
         Box::pin(async move {
             let answer = self.thread.ask(limit, work).await;
             answer.map_err(|failure| Failed {
@@ -283,8 +284,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>> {
         let name = name.clone();
-        Box::pin(self.ask("release", limit, move |leases, asker| {
-            leases.release(&name, holder, keep_for, asker)
+        Box::pin(self.ask("release", limit, move |leases, caller| {
+            leases.release(&name, holder, keep_for, caller)
         }))
     }
 
@@ -294,8 +295,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
         let name = name.clone();
-        Box::pin(self.ask("inspect", limit, move |leases, asker| {
-            leases.inspect(&name, asker)
+        Box::pin(self.ask("inspect", limit, move |leases, caller| {
+            leases.inspect(&name, caller)
         }))
     }
 
@@ -305,8 +306,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
         let prefix = prefix.to_owned();
-        Box::pin(self.ask("list", limit, move |leases, asker| {
-            leases.list(&prefix, asker)
+        Box::pin(self.ask("list", limit, move |leases, caller| {
+            leases.list(&prefix, caller)
         }))
     }
 
@@ -317,8 +318,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> BoxFuture<'a, Result<bool, Error>> {
         let name = name.clone();
-        Box::pin(self.ask("evict", limit, move |leases, asker| {
-            leases.evict(&name, how, asker)
+        Box::pin(self.ask("evict", limit, move |leases, caller| {
+            leases.evict(&name, how, caller)
         }))
     }
 
@@ -333,8 +334,8 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), Error>> {
         let name = name.clone();
-        Box::pin(self.ask("leave the line", limit, move |leases, asker| {
-            leases.leave(&name, client, asker)
+        Box::pin(self.ask("leave the line", limit, move |leases, caller| {
+            leases.leave(&name, client, caller)
         }))
     }
 

@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::Sqlite;
-use super::asker::Asker;
-use super::hints::Sight;
+use super::caller::Caller;
+use super::changes::Snapshot;
 use super::leases::Leases;
 use crate::clock::{Clock, Monotonic};
 use crate::future::BoxFuture;
@@ -50,7 +50,7 @@ struct Topics {
 
 #[derive(Debug, Default)]
 struct Seen {
-    last: Option<Sight>,
+    last: Option<Snapshot>,
     queue: VecDeque<Notice>,
     has_failed: bool,
 }
@@ -89,8 +89,8 @@ impl Subscription {
         let fresh = self.topics().fresh.clone();
         let last = seen.last.clone();
         let began = Monotonic.now();
-        let work = move |leases: &mut Leases, asker: Asker<'_>| {
-            leases.hints_since(last.as_ref(), &followed, asker)
+        let work = move |leases: &mut Leases, caller: Caller<'_>| {
+            leases.hints_since(last.as_ref(), &followed, caller)
         };
         let Ok((sight, hints)) = self.store.ask("look for notices", LIMIT, work).await else {
             seen.has_failed = true;

@@ -10,14 +10,14 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::boot::Boot;
 use super::failure::Failure;
-use super::row::{self, Fresh, Standing, stored};
+use super::row::{self, Fresh, RowState, stored};
 use crate::clock::Instant;
 use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::Queued;
 
 /// The line of one name, within one transaction.
-pub(super) struct Line<'a> {
+pub(super) struct Queue<'a> {
     db: &'a Connection,
     boot: &'a Boot,
     name: &'a Name,
@@ -29,7 +29,7 @@ pub(super) fn stored_client(client: ClientId) -> String {
     client.to_string()
 }
 
-impl<'a> Line<'a> {
+impl<'a> Queue<'a> {
     pub(super) fn new(db: &'a Connection, boot: &'a Boot, name: &'a Name, now: Instant) -> Self {
         Self {
             db,
@@ -119,7 +119,7 @@ impl<'a> Line<'a> {
             token: 0,
             info: "{}",
             since_us: 0,
-            standing: Standing::Offered,
+            standing: RowState::Offered,
             ttl: Queued::OFFER,
         };
         row::put(self.db, self.boot, self.now, &fresh)

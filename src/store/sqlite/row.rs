@@ -31,7 +31,7 @@ macro_rules! select {
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) holder: String,
-    pub(super) standing: Standing,
+    pub(super) standing: RowState,
     pub(super) boot: String,
     name: String,
     token: i64,
@@ -53,7 +53,7 @@ struct Watch {
 
 /// What a holder may still do with a lease that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum RowState {
     /// Exits: Evicted (by an operator), Kept (released with `keep_for`), gone (released, run out).
     Live = 0,
     /// Renewal is refused as evicted. Exits: gone (released, run out).
@@ -67,7 +67,7 @@ pub(super) enum Standing {
 
 /// Whether a row still counts.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Validity {
     /// It has run out, or was watched for long enough.
     Void,
     /// It counts for this long yet, unless it is renewed.
@@ -94,7 +94,7 @@ impl Row {
         now: Instant,
     ) -> Result<Option<Self>, Failure> {
         let row = Self::find(db, name)?;
-        Ok(row.filter(|row| row.judge(boot, now) != Verdict::Void))
+        Ok(row.filter(|row| row.judge(boot, now) != Validity::Void))
     }
 
     /// The rows whose names begin so, in the order of their bytes.
@@ -110,31 +110,31 @@ impl Row {
     }
 
     /// Whether it still counts, in the eyes of this boot.
-    pub(super) fn judge(&self, boot: &Boot, now: Instant) -> Verdict {
+    pub(super) fn judge(&self, boot: &Boot, now: Instant) -> Validity {
         if self.boot == boot.id() {
             return taken_until(self.ends_at, now);
         }
-        if self.standing == Standing::Offered {
+        if self.standing == RowState::Offered {
             // Nobody's lease is at stake, so there is nothing to watch.
-            return Verdict::Void;
+            return Validity::Void;
         }
         match &self.watch {
-            Some(watch) if watch.by != boot.id() => Verdict::Unwatched,
-            Some(watch) if watch.renewals != self.renewals => Verdict::Shared,
+            Some(watch) if watch.by != boot.id() => Validity::Unwatched,
+            Some(watch) if watch.renewals != self.renewals => Validity::Shared,
             Some(watch) => taken_until(watch.until, now),
-            None => Verdict::Unwatched,
+            None => Validity::Unwatched,
         }
     }
 
     /// Whether it keeps the name for this client.
     pub(super) fn is_offered_to(&self, client: &str) -> bool {
-        self.standing == Standing::Offered && self.holder == client
+        self.standing == RowState::Offered && self.holder == client
     }
 
     /// How long yet nobody can have it though nobody holds it: kept after its release, or for a client.
     pub(super) fn unheld(&self, boot: &Boot, now: Instant) -> Option<Duration> {
         match (self.standing, self.judge(boot, now)) {
-            (Standing::Kept | Standing::Offered, Verdict::Taken(remaining)) => Some(remaining),
+            (RowState::Kept | RowState::Offered, Validity::Taken(remaining)) => Some(remaining),
             _ => None,
         }
     }
@@ -154,7 +154,7 @@ impl Row {
 
     /// What others are told; `remaining` as judged. What cannot be read is left out.
     pub(super) fn held(&self, name: Name, remaining: Option<Duration>) -> Held {
-        if self.standing == Standing::Offered {
+        if self.standing == RowState::Offered {
             return Held {
                 remaining,
                 ..Held::new(name)
@@ -193,7 +193,7 @@ impl Row {
             token: record.get(2)?,
             info: record.get(3)?,
             since_us: record.get(4)?,
-            standing: Standing::read(record.get(5)?),
+            standing: RowState::read(record.get(5)?),
             boot: record.get(6)?,
             ends_at: moment(record.get(7)?),
             ttl: Duration::from_nanos(moment(record.get(8)?).as_nanos()),
@@ -203,7 +203,7 @@ impl Row {
     }
 }
 
-impl Standing {
+impl RowState {
     /// A number that this schema does not know counts as evicted: taken, and renewable by nobody.
     fn read(number: i64) -> Self {
         match number {
@@ -223,7 +223,7 @@ pub(super) struct Fresh<'a> {
     pub(super) token: i64,
     pub(super) info: &'a str,
     pub(super) since_us: i64,
-    pub(super) standing: Standing,
+    pub(super) standing: RowState,
     pub(super) ttl: Duration,
 }
 
@@ -261,7 +261,7 @@ pub(super) fn write_term(
     name: &Name,
     now: Instant,
     ttl: Duration,
-    standing: Standing,
+    standing: RowState,
 ) -> Result<(), Failure> {
     let mut update = db.prepare_cached(
         "UPDATE lease
@@ -285,7 +285,7 @@ pub(super) fn mark_evicted(db: &Connection, name: &Name) -> Result<(), Failure> 
         SET standing = ?2
         WHERE name = ?1",
     )?;
-    update.execute(params![name.as_str(), Standing::Evicted as i64])?;
+    update.execute(params![name.as_str(), RowState::Evicted as i64])?;
     Ok(())
 }
 
@@ -296,11 +296,11 @@ pub(super) fn delete(db: &Connection, name: &Name) -> Result<(), Failure> {
     Ok(())
 }
 
-fn taken_until(end: Instant, now: Instant) -> Verdict {
+fn taken_until(end: Instant, now: Instant) -> Validity {
     if end <= now {
-        Verdict::Void
+        Validity::Void
     } else {
-        Verdict::Taken(end.since(now))
+        Validity::Taken(end.since(now))
     }
 }
 
@@ -330,7 +330,7 @@ mod tests {
             token: 1,
             info: String::new(),
             since_us: 0,
-            standing: Standing::Live,
+            standing: RowState::Live,
             boot: boot.into(),
             ends_at: at(10),
             ttl: TTL,
@@ -349,9 +349,9 @@ mod tests {
         let row = row("ours", Some(("theirs", 0, 7)));
         assert_eq!(
             row.judge(&ours, at(9)),
-            Verdict::Taken(Duration::from_secs(1))
+            Validity::Taken(Duration::from_secs(1))
         );
-        assert_eq!(row.judge(&ours, at(10)), Verdict::Void);
+        assert_eq!(row.judge(&ours, at(10)), Validity::Void);
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
         for watch in [None, Some(("third", 0, 7))] {
             assert_eq!(
                 row("theirs", watch).judge(&ours, at(1_000)),
-                Verdict::Unwatched
+                Validity::Unwatched
             );
         }
     }
@@ -371,16 +371,16 @@ mod tests {
         let row = row("theirs", Some(("ours", 500, 7)));
         assert_eq!(
             row.judge(&ours, at(499)),
-            Verdict::Taken(Duration::from_secs(1))
+            Validity::Taken(Duration::from_secs(1))
         );
-        assert_eq!(row.judge(&ours, at(500)), Verdict::Void);
+        assert_eq!(row.judge(&ours, at(500)), Validity::Void);
     }
 
     #[test]
     fn a_row_renewed_under_watch_gives_two_kernels_away() {
         let ours = Boot::new("ours".into(), 0);
         let row = row("theirs", Some(("ours", 500, 6)));
-        assert_eq!(row.judge(&ours, at(1)), Verdict::Shared);
-        assert_eq!(row.judge(&ours, at(1_000)), Verdict::Shared);
+        assert_eq!(row.judge(&ours, at(1)), Validity::Shared);
+        assert_eq!(row.judge(&ours, at(1_000)), Validity::Shared);
     }
 }

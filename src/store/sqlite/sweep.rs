@@ -3,11 +3,11 @@
 
 use rusqlite::{Connection, params};
 
-use super::asker::Asker;
 use super::boot::Boot;
+use super::caller::Caller;
 use super::failure::Failure;
 use super::file::File;
-use super::row::{Standing, stored};
+use super::row::{RowState, stored};
 use crate::clock::Instant;
 use crate::name::Name;
 
@@ -76,10 +76,10 @@ const DEAD_IN_LINE: &str = "
     )";
 
 /// Removes the clients that stood in line under other boots, who count as dead.
-pub(super) fn sweep_foreign_lines(
+pub(super) fn sweep_foreign_queues(
     file: &mut File,
     boot: &Boot,
-    asker: Asker<'_>,
+    caller: Caller<'_>,
 ) -> Result<(), Failure> {
     let has_foreign = |db: &Connection| {
         let mut foreign = db.prepare(
@@ -90,10 +90,10 @@ pub(super) fn sweep_foreign_lines(
         )?;
         Ok(foreign.exists([boot.id()])?)
     };
-    if file.read(asker, has_foreign)? {
+    if file.read(caller, has_foreign)? {
         let sql = "DELETE FROM line
             WHERE boot < ?1 OR boot > ?1";
-        file.write_though_full(asker, |db| Ok(db.execute(sql, [boot.id()])?))?;
+        file.write_though_full(caller, |db| Ok(db.execute(sql, [boot.id()])?))?;
     }
     Ok(())
 }
@@ -117,10 +117,10 @@ pub(super) fn watch(
 }
 
 /// Begins to watch every row of another boot that this boot does not watch yet.
-pub(super) fn watch_all(file: &mut File, boot: &Boot, asker: Asker<'_>) -> Result<(), Failure> {
+pub(super) fn watch_all(file: &mut File, boot: &Boot, caller: Caller<'_>) -> Result<(), Failure> {
     // What does not get done in time is done by whoever opens the file next, or asks for the name.
-    while asker.waits() && file.read(asker, |db| is_unwatched(db, boot))? {
-        file.write(asker, |db| watch_some(db, boot, boot.now()))?;
+    while caller.waits() && file.read(caller, |db| is_unwatched(db, boot))? {
+        file.write(caller, |db| watch_some(db, boot, boot.now()))?;
     }
     Ok(())
 }
@@ -155,6 +155,6 @@ pub(super) fn count_foreign(db: &Connection, boot: &Boot) -> Result<i64, Failure
     let sql = "SELECT count(*)
         FROM lease
         WHERE (boot < ?1 OR boot > ?1) AND standing <> ?2";
-    let facts = params![boot.id(), Standing::Offered as i64];
+    let facts = params![boot.id(), RowState::Offered as i64];
     Ok(db.query_row(sql, facts, |row| row.get(0))?)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::asker::Asker;
+use super::caller::Caller;
 use super::failure::Failure;
 use super::leases::Leases;
 use crate::clock::{Clock, Monotonic};
@@ -35,7 +35,7 @@ pub(super) struct Thread {
 impl Thread {
     /// Starts it, and answers when the leases are open.
     pub(super) async fn start(
-        open: impl FnOnce(Asker<'_>) -> Result<Leases, Failure> + Send + 'static,
+        open: impl FnOnce(Caller<'_>) -> Result<Leases, Failure> + Send + 'static,
         limit: Duration,
     ) -> Result<Self, Failure> {
         let (jobs, queue) = mpsc::channel(QUEUE);
@@ -45,7 +45,7 @@ impl Thread {
         let until = Monotonic.now().after(limit);
         let body = move || {
             let _at_end = at_end;
-            match open(Asker::new(until, &|| opened.is_closed())) {
+            match open(Caller::new(until, &|| opened.is_closed())) {
                 Err(failure) => drop(opened.send(Err(failure))),
                 Ok(leases) => {
                     if opened.send(Ok(())).is_ok() {
@@ -72,19 +72,19 @@ impl Thread {
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         limit: Duration,
-        work: impl FnOnce(&mut Leases, Asker<'_>) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&mut Leases, Caller<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let jobs = self.jobs().clone().ok_or(Failure::Closed)?;
         let until = Monotonic.now().after(limit);
         let (reply, answer) = oneshot::channel();
         let job: Job = Box::new(move |leases| {
             let is_gone = || reply.is_closed();
-            let asker = Asker::new(until, &is_gone);
-            if asker.is_gone() {
+            let caller = Caller::new(until, &is_gone);
+            if caller.is_gone() {
                 return;
             }
-            let done = if asker.waits() {
-                work(leases, asker)
+            let done = if caller.waits() {
+                work(leases, caller)
             } else {
                 Err(Failure::Late)
             };
@@ -140,8 +140,8 @@ mod tests {
     async fn a_request_ends_by_its_limit_though_the_thread_hangs() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("leases.sqlite");
-        let open = move |asker: Asker<'_>| {
-            Leases::new(File::open(&file, asker)?, Boot::new("b".into(), 0), asker)
+        let open = move |caller: Caller<'_>| {
+            Leases::new(File::open(&file, caller)?, Boot::new("b".into(), 0), caller)
         };
         let thread = Thread::start(open, CLOSING).await.expect("it opens");
         let (disk, hung) = std::sync::mpsc::sync_channel::<()>(0);
