@@ -2,8 +2,8 @@
 //!
 //! Clones share their leases, so two clients of one process can contend. Nothing outlives the process.
 
-mod ear;
-mod line;
+mod queue;
+mod subscriber;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::holder::ClientId;
 
-use self::ear::{Ear, Listening};
-use self::line::{Line, Told, Verdict};
+use self::queue::{Admission, Notified, Queue};
+use self::subscriber::{Subscriber, Subscription};
 use crate::future::BoxFuture;
 
 use super::{
@@ -36,9 +36,9 @@ pub struct Memory {
 struct State {
     rows: BTreeMap<Name, Row>,
     last: Option<Token>,
-    lines: BTreeMap<Name, Line>,
+    queues: BTreeMap<Name, Queue>,
     /// Who is told of freed names, for as long as they listen.
-    listeners: Vec<Weak<Ear>>,
+    listeners: Vec<Weak<Subscriber>>,
 }
 
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl Memory {
     fn list_now(&self, prefix: &str) -> Result<Vec<Held>, Error> {
         let state = self.state()?;
         let now = self.clock.now();
-        let names = state.rows.keys().chain(state.lines.keys());
+        let names = state.rows.keys().chain(state.queues.keys());
         let names: BTreeSet<&Name> = names
             .filter(|name| name.as_str().starts_with(prefix))
             .collect();
@@ -207,22 +207,22 @@ impl Memory {
 }
 
 impl State {
-    /// Who has this name, if its time is not over; nobody known, if it is kept for a client in line.
+    /// Who has this name, if its time is not over; nobody known, if it is kept for a client in the queue.
     fn taken(&self, name: &Name, now: Instant) -> Option<Held> {
         if let Some(row) = self.rows.get(name).filter(|row| row.ends_at > now) {
             return Some(row.held(name, now));
         }
-        let line = self.lines.get(name)?;
+        let queue = self.queues.get(name)?;
         let mut held = Held::new(name.clone());
-        held.remaining = Some(line.offered_for(now)?);
+        held.remaining = Some(queue.offered_for(now)?);
         Some(held)
     }
 
-    /// Who keeps this claim from a name that nobody holds: a client that stands before it in line.
+    /// Who keeps this claim from a name that nobody holds: a client that stands before it in the queue.
     fn in_the_way(&mut self, claim: &Claim, ask: Ask, now: Instant) -> Option<Held> {
         let client = ask.queued.map(|_| claim.holder.client());
-        let line = self.lines.get_mut(&claim.name)?;
-        let Verdict::Offered(remaining, told) = line.judge(client, now) else {
+        let queue = self.queues.get_mut(&claim.name)?;
+        let Admission::Offered(remaining, told) = queue.judge(client, now) else {
             return None;
         };
         self.tell(&claim.name, told);
@@ -231,37 +231,37 @@ impl State {
         Some(held)
     }
 
-    /// Says no, and gives the claim its place in line if it wants one.
+    /// Says no, and gives the claim its place in the queue if it wants one.
     fn refuse(&mut self, claim: &Claim, ask: Ask, mut held: Held, now: Instant) -> Answer {
         if ask.queued.is_some() {
-            let line = self.lines.entry(claim.name.clone()).or_default();
-            held.ahead = Some(line.join(claim.holder.client(), now));
+            let queue = self.queues.entry(claim.name.clone()).or_default();
+            held.ahead = Some(queue.join(claim.holder.client(), now));
         }
         Answer::Held(Box::new(held))
     }
 
-    /// A claim was granted: its client's place in line is used up, and it joins again if it has more waiters.
+    /// A claim was granted: its client's place in the queue is used up, and it joins again if it has more waiters.
     fn seat(&mut self, claim: &Claim, ask: Ask, now: Instant) {
         let Some(queued) = ask.queued else {
             return;
         };
         let client = claim.holder.client();
-        let line = self.lines.entry(claim.name.clone()).or_default();
-        line.leave(client);
+        let queue = self.queues.entry(claim.name.clone()).or_default();
+        queue.leave(client);
         if queued.more > 0 {
-            line.join(client, now);
+            queue.join(client, now);
         }
-        if line.is_empty() {
-            self.lines.remove(&claim.name);
+        if queue.is_empty() {
+            self.queues.remove(&claim.name);
         }
     }
 
-    /// The name was freed: the first in line gets an offer; without a line everybody gets a hint.
+    /// The name was freed: the first in the queue gets an offer; without a queue everybody gets a hint.
     fn pass_on(&mut self, name: &Name, now: Instant) {
-        let line = self.lines.get_mut(name);
-        match line.and_then(|line| line.pass_on(now)) {
+        let queue = self.queues.get_mut(name);
+        match queue.and_then(|queue| queue.pass_on(now)) {
             None => {
-                self.lines.remove(name);
+                self.queues.remove(name);
                 let topic = Topic::Freed(name.clone());
                 self.tell_all(&topic, &topic.first_hint());
             }
@@ -269,8 +269,8 @@ impl State {
         }
     }
 
-    fn tell(&mut self, name: &Name, told: Option<Told>) {
-        let Some(Told { first, behind }) = told else {
+    fn tell(&mut self, name: &Name, told: Option<Notified>) {
+        let Some(Notified { first, behind }) = told else {
             return;
         };
         let topic = Topic::Turn(name.clone(), first);
@@ -284,7 +284,7 @@ impl State {
 
     /// The name was released and is kept for a while: whoever looks now learns for how long.
     fn tell_of_keeping(&mut self, name: &Name, rest: Duration) {
-        if let Some(head) = self.lines.get(name).and_then(Line::head) {
+        if let Some(head) = self.queues.get(name).and_then(Queue::head) {
             let topic = Topic::Turn(name.clone(), head);
             self.tell_all(&topic, &Notice::Next(name.clone(), rest));
         }
@@ -293,13 +293,14 @@ impl State {
     }
 
     fn tell_all(&mut self, topic: &Topic, notice: &Notice) {
-        self.listeners.retain(|ear| match ear.upgrade() {
-            Some(ear) => {
-                ear.hear(topic, notice.clone());
-                true
-            }
-            None => false,
-        });
+        self.listeners
+            .retain(|subscriber| match subscriber.upgrade() {
+                Some(subscriber) => {
+                    subscriber.hear(topic, notice.clone());
+                    true
+                }
+                None => false,
+            });
     }
 }
 
@@ -405,8 +406,8 @@ impl Store for Memory {
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let mut state = self.state_for(name)?;
-            let line = state.lines.get_mut(name);
-            if line.is_some_and(|line| line.leave(client)) {
+            let queue = state.queues.get_mut(name);
+            if queue.is_some_and(|queue| queue.leave(client)) {
                 state.pass_on(name, self.clock.now());
             }
             Ok(())
@@ -415,9 +416,9 @@ impl Store for Memory {
 
     fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
         Box::pin(async move {
-            let ear = Arc::new(Ear::default());
-            self.state()?.listeners.push(Arc::downgrade(&ear));
-            Ok(Some(Box::new(Listening(ear)) as Box<dyn Notices>))
+            let subscriber = Arc::new(Subscriber::default());
+            self.state()?.listeners.push(Arc::downgrade(&subscriber));
+            Ok(Some(Box::new(Subscription(subscriber)) as Box<dyn Notices>))
         })
     }
 

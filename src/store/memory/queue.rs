@@ -1,4 +1,4 @@
-//! Clients that wait in line for one name. Pure: `now` is an argument, and whom to tell is an answer.
+//! Clients that wait in the queue for one name. Pure: `now` is an argument, and whom to tell is an answer.
 //!
 //! An offer keeps a freed name for one client for a short while. It is no lease: there is no holder and no token, and only
 //! a claim of that client turns it into one.
@@ -11,9 +11,9 @@ use crate::holder::ClientId;
 use crate::clock::Instant;
 use crate::store::Queued;
 
-/// The line of one name.
+/// The queue of one name.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct Queue {
     clients: VecDeque<Waiting>,
     offer: Option<Offer>,
 }
@@ -32,7 +32,7 @@ struct Offer {
 
 /// Who is to be told after an offer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Notified {
     /// Whose turn it is.
     pub(super) first: ClientId,
     /// Who is next.
@@ -41,38 +41,38 @@ pub(super) struct Told {
 
 /// Whether a claim may have a name that nobody holds.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Admission {
     /// It may.
     Free,
     /// The name is kept for another client for so long; whom to tell, if that is new.
-    Offered(Duration, Option<Told>),
+    Offered(Duration, Option<Notified>),
 }
 
-impl Line {
+impl Queue {
     pub(super) fn is_empty(&self) -> bool {
         self.clients.is_empty() && self.offer.is_none()
     }
 
     /// Judges a claim for a name that nobody holds.
-    pub(super) fn judge(&mut self, client: Option<ClientId>, now: Instant) -> Verdict {
+    pub(super) fn judge(&mut self, client: Option<ClientId>, now: Instant) -> Admission {
         if let Some(offer) = self.offer.filter(|offer| now < offer.ends_at) {
             return if client == Some(offer.client) {
-                Verdict::Free
+                Admission::Free
             } else {
-                Verdict::Offered(offer.ends_at.since(now), None)
+                Admission::Offered(offer.ends_at.since(now), None)
             };
         }
         if client.is_some() && self.first_live(now) == client {
-            return Verdict::Free;
+            return Admission::Free;
         }
         match self.pass_on(now) {
-            None => Verdict::Free,
-            told => Verdict::Offered(Queued::OFFER, told),
+            None => Admission::Free,
+            told => Admission::Offered(Queued::OFFER, told),
         }
     }
 
     /// Offers the name, which was just freed, to the first client that is alive. `None`: there is none.
-    pub(super) fn pass_on(&mut self, now: Instant) -> Option<Told> {
+    pub(super) fn pass_on(&mut self, now: Instant) -> Option<Notified> {
         let first = self.first_live(now)?;
         self.clients.pop_front();
         self.offer = Some(Offer {
@@ -80,10 +80,10 @@ impl Line {
             ends_at: now.after(Queued::OFFER),
         });
         let behind = self.head();
-        Some(Told { first, behind })
+        Some(Notified { first, behind })
     }
 
-    /// Puts a client at the end, unless it stands in line, and lets it count as alive. Answers how many live ones are
+    /// Puts a client at the end, unless it is in the queue, and lets it count as alive. Answers how many live ones are
     /// before it.
     pub(super) fn join(&mut self, client: ClientId, now: Instant) -> usize {
         let alive_until = now.after(Queued::PATIENCE);
@@ -110,7 +110,7 @@ impl Line {
         offer.map(|offer| offer.ends_at.since(now))
     }
 
-    /// Takes a client out of the line. Answers whether the name was kept for it.
+    /// Takes a client out of the queue. Answers whether the name was kept for it.
     pub(super) fn leave(&mut self, client: ClientId) -> bool {
         self.clients.retain(|waiting| waiting.client != client);
         let was_offered = self.offer.is_some_and(|offer| offer.client == client);
@@ -150,57 +150,57 @@ mod tests {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn line() -> Line {
-        let mut line = Line::default();
-        assert_eq!(line.join(A, at(0)), 0);
-        assert_eq!(line.join(B, at(0)), 1);
-        assert_eq!(line.join(A, at(0)), 0, "it stands where it stood");
-        line
+    fn queue() -> Queue {
+        let mut queue = Queue::default();
+        assert_eq!(queue.join(A, at(0)), 0);
+        assert_eq!(queue.join(B, at(0)), 1);
+        assert_eq!(queue.join(A, at(0)), 0, "it stands where it stood");
+        queue
     }
 
     #[test]
     fn a_freed_name_is_kept_for_the_first_in_line() {
-        let mut line = line();
-        let told = line.pass_on(at(1)).expect("somebody waits");
+        let mut queue = queue();
+        let told = queue.pass_on(at(1)).expect("somebody waits");
         assert_eq!((told.first, told.behind), (A, Some(B)));
         for other in [None, Some(B), Some(C)] {
             assert_eq!(
-                line.judge(other, at(2)),
-                Verdict::Offered(at(3).since(at(2)), None)
+                queue.judge(other, at(2)),
+                Admission::Offered(at(3).since(at(2)), None)
             );
         }
-        assert_eq!(line.judge(Some(A), at(2)), Verdict::Free);
+        assert_eq!(queue.judge(Some(A), at(2)), Admission::Free);
     }
 
     #[test]
     fn an_offer_that_lapses_goes_to_the_next_and_its_client_is_out() {
-        let mut line = line();
-        line.pass_on(at(1)).expect("somebody waits");
-        assert_eq!(line.judge(Some(B), at(3)), Verdict::Free);
-        line.leave(B);
-        assert_eq!(line.judge(None, at(3)), Verdict::Free);
-        assert!(line.is_empty());
+        let mut queue = queue();
+        queue.pass_on(at(1)).expect("somebody waits");
+        assert_eq!(queue.judge(Some(B), at(3)), Admission::Free);
+        queue.leave(B);
+        assert_eq!(queue.judge(None, at(3)), Admission::Free);
+        assert!(queue.is_empty());
     }
 
     #[test]
     fn nobody_overtakes_a_live_client_and_the_dead_are_dropped() {
-        let mut line = line();
-        line.join(B, at(5));
+        let mut queue = queue();
+        queue.join(B, at(5));
         // A lost its patience at 9, B has it until 14.
-        let verdict = line.judge(None, at(10));
-        let told = Told {
+        let verdict = queue.judge(None, at(10));
+        let told = Notified {
             first: B,
             behind: None,
         };
-        assert_eq!(verdict, Verdict::Offered(Queued::OFFER, Some(told)));
+        assert_eq!(verdict, Admission::Offered(Queued::OFFER, Some(told)));
     }
 
     #[test]
     fn who_leaves_gives_its_offer_back() {
-        let mut line = line();
-        assert!(!line.leave(B));
-        line.pass_on(at(1)).expect("somebody waits");
-        assert!(line.leave(A));
-        assert_eq!(line.pass_on(at(1)), None);
+        let mut queue = queue();
+        assert!(!queue.leave(B));
+        queue.pass_on(at(1)).expect("somebody waits");
+        assert!(queue.leave(A));
+        assert_eq!(queue.pass_on(at(1)), None);
     }
 }

@@ -10,7 +10,7 @@ use crate::store::{Notice, Notices, Topic};
 
 /// What one listener follows and has not taken yet.
 #[derive(Debug, Default)]
-pub(super) struct Ear {
+pub(super) struct Subscriber {
     topics: Mutex<Topics>,
     heard: Notify,
 }
@@ -24,9 +24,9 @@ struct Topics {
 
 /// The listener's end.
 #[derive(Debug)]
-pub(super) struct Listening(pub(super) Arc<Ear>);
+pub(super) struct Subscription(pub(super) Arc<Subscriber>);
 
-impl Ear {
+impl Subscriber {
     fn topics(&self) -> MutexGuard<'_, Topics> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -41,7 +41,7 @@ impl Ear {
     }
 }
 
-impl Notices for Listening {
+impl Notices for Subscription {
     fn follow(&self, topic: &Topic) {
         self.0.topics().followed.insert(topic.clone());
         self.0.hear(topic, topic.first_hint());
