@@ -1,23 +1,27 @@
-//! Whether this process is the one that made a client, or the child of a fork that inherited it.
+//! Tells the process that made a client from a forked child that has a copy of it.
 //!
-//! A child has the memory of its parent but not its threads: nobody renews there, and a lock that was held at the fork is
-//! never freed. So there every operation of an inherited client is refused before it takes a lock, and drops do nothing.
+//! A forked child has the memory of its parent but none of its threads: no thread renews there, and a lock that was held
+//! at the fork is never freed. So in a forked child every operation of the client is refused before it takes a lock, and
+//! drops do nothing.
+
+#[cfg(feature = "internals")]
+mod settable;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The process that made a client. Shared by all that belongs to it.
+/// The process that made a client. Everything that belongs to the client shares it.
 #[derive(Debug, Clone)]
-pub(crate) struct Origin(pub(crate) Arc<AtomicU32>);
+pub(crate) struct Home(Arc<AtomicU32>);
 
-impl Origin {
+impl Home {
     /// This process.
     pub(crate) fn here() -> Self {
         Self(Arc::new(AtomicU32::new(std::process::id())))
     }
 
-    /// Whether this is another process than the one that made it.
-    pub(crate) fn is_elsewhere(&self) -> bool {
+    /// Whether this process is a forked child of the one that made the client.
+    pub(crate) fn is_forked(&self) -> bool {
         self.0.load(Ordering::Relaxed) != std::process::id()
     }
 }

@@ -3,17 +3,14 @@
 pub use crate::watchdog::schedule;
 pub use crate::watchdog::signal;
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::client::Client;
 use crate::term;
 
-/// Makes this process look like the child of a fork to the client and all that belongs to it, or like its parent again. A
-/// real fork needs `unsafe`, which is forbidden in tests as well.
-pub fn inherit(client: &Client, is_inherited: bool) {
-    let pid = if is_inherited { 0 } else { std::process::id() };
-    client.inner.origin.0.store(pid, Ordering::Relaxed);
+/// Makes this process look like a forked child to the client and all that belongs to it, or like its parent again.
+pub fn pretend_forked(client: &Client, is_forked: bool) {
+    client.inner.home.pretend_forked(is_forked);
 }
 
 /// The limit of one request where the caller names none.

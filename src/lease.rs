@@ -282,7 +282,7 @@ impl Lease {
     }
 
     fn is_forked(&self) -> bool {
-        self.enrollment.is_inherited()
+        self.enrollment.is_forked()
     }
 }
 

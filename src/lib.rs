@@ -56,12 +56,12 @@ mod floors;
 mod future;
 mod group;
 mod holder;
+mod home;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
 mod lease;
 mod name;
-mod origin;
 mod reason;
 #[cfg(feature = "redis")]
 mod redis_codes;

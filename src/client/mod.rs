@@ -20,9 +20,9 @@ use crate::error::{Error, ErrorKind};
 use crate::floors::Floors;
 use crate::group::Group;
 use crate::holder::ClientId;
+use crate::home::Home;
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::origin::Origin;
 use crate::store::{Info, Store};
 use crate::telemetry;
 use crate::term::Timing;
@@ -61,7 +61,7 @@ pub(crate) struct Inner {
     watchdog: Start,
     hub: Hub,
     id: ClientId,
-    pub(crate) origin: Origin,
+    pub(crate) home: Home,
     timing: Timing,
     info: Arc<Info>,
     group: Group,
@@ -86,14 +86,14 @@ impl Client {
     fn new(store: Arc<dyn Store>, timing: Timing, info: Info, group: Group) -> Self {
         telemetry::describe(group);
         let id = ClientId::draw();
-        let origin = Origin::here();
+        let home = Home::here();
         Self {
             inner: Arc::new(Inner {
-                hub: Hub::new(store.clone(), id, origin.clone()),
+                hub: Hub::new(store.clone(), id, home.clone()),
                 store,
                 watchdog: Start::default(),
                 id,
-                origin,
+                home,
                 timing,
                 info: Arc::new(info),
                 group,
@@ -261,7 +261,7 @@ impl Inner {
     /// The watchdog, started for the first lease.
     async fn watchdog(&self) -> Result<Arc<Watchdog>, Error> {
         self.check_open()?;
-        let begin = || Watchdog::start(self.store.clone(), self.group, self.origin.clone());
+        let begin = || Watchdog::start(self.store.clone(), self.group, self.home.clone());
         let watchdog = self.watchdog.get_or_begin(begin).await?;
         // A shutdown that came meanwhile found no watchdog to shut down.
         self.check_open()?;
@@ -269,7 +269,7 @@ impl Inner {
     }
 
     fn is_forked(&self) -> bool {
-        self.origin.is_elsewhere()
+        self.home.is_forked()
     }
 
     fn floor(&self, name: &Name) -> Option<Token> {

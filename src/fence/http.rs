@@ -110,12 +110,12 @@ pub fn heard(
     let Ok(problem) = serde_json::from_slice::<Problem>(body) else {
         return Ok(());
     };
-    let refusal = match problem.told {
-        Told::Stale { stored } => Refusal::Stale { stored },
-        Told::Conflict { stored } => Refusal::Conflict { stored },
-        Told::Missing => return Pass::required(None).map(drop),
-        Told::Blocked => return Err(Blocked::error(resource)),
-        Told::Malformed | Told::Failed => return Ok(()),
+    let refusal = match problem.kind {
+        ProblemKind::Stale { stored } => Refusal::Stale { stored },
+        ProblemKind::Conflict { stored } => Refusal::Conflict { stored },
+        ProblemKind::Missing => return Pass::required(None).map(drop),
+        ProblemKind::Blocked => return Err(Blocked::error(resource)),
+        ProblemKind::Malformed | ProblemKind::Failed => return Ok(()),
     };
     Err(refused(bearer, resource, shown, refusal))
 }
@@ -124,16 +124,16 @@ pub fn heard(
 #[derive(Debug, Serialize, Deserialize)]
 struct Problem {
     #[serde(flatten)]
-    told: Told,
+    kind: ProblemKind,
     title: String,
     status: u16,
     detail: String,
 }
 
-/// What is told, by its type.
+/// What went wrong.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "type")]
-enum Told {
+enum ProblemKind {
     #[serde(rename = "urn:leasehold:fence:stale")]
     Stale { stored: Token },
     #[serde(rename = "urn:leasehold:fence:conflict")]
@@ -150,38 +150,38 @@ enum Told {
 
 impl Problem {
     fn of(error: &Error) -> Self {
-        let (status, told) = match (Refusal::of(error), error.kind()) {
-            (Some(Refusal::Stale { stored }), _) => (412, Told::Stale { stored: *stored }),
+        let (status, kind) = match (Refusal::of(error), error.kind()) {
+            (Some(Refusal::Stale { stored }), _) => (412, ProblemKind::Stale { stored: *stored }),
             (Some(Refusal::Conflict { stored }), _) => (
                 412,
-                Told::Conflict {
+                ProblemKind::Conflict {
                     stored: stored.clone(),
                 },
             ),
-            (Some(Refusal::Missing), _) => (428, Told::Missing),
-            (None, ErrorKind::Invalid) => (400, Told::Malformed),
-            (None, _) if Blocked::of(error).is_some() => (503, Told::Blocked),
-            (None, _) if error.is_transient() => (503, Told::Failed),
-            (None, _) => (500, Told::Failed),
+            (Some(Refusal::Missing), _) => (428, ProblemKind::Missing),
+            (None, ErrorKind::Invalid) => (400, ProblemKind::Malformed),
+            (None, _) if Blocked::of(error).is_some() => (503, ProblemKind::Blocked),
+            (None, _) if error.is_transient() => (503, ProblemKind::Failed),
+            (None, _) => (500, ProblemKind::Failed),
         };
         Self {
-            title: title(&told).into(),
+            title: title(&kind).into(),
             status,
             // Not the sources: they may tell more of this machine than a client should know.
             detail: error.to_string(),
-            told,
+            kind,
         }
     }
 }
 
-const fn title(told: &Told) -> &'static str {
-    match told {
-        Told::Stale { .. } => "a newer fencing token has been seen",
-        Told::Conflict { .. } => "the resource belongs to another fencing token",
-        Told::Missing => "this request needs the header Fencing-Token",
-        Told::Malformed => "the header Fencing-Token is malformed",
-        Told::Blocked => "an older write has not ended",
-        Told::Failed => "the fence could not be asked",
+const fn title(kind: &ProblemKind) -> &'static str {
+    match kind {
+        ProblemKind::Stale { .. } => "a newer fencing token has been seen",
+        ProblemKind::Conflict { .. } => "the resource belongs to another fencing token",
+        ProblemKind::Missing => "this request needs the header Fencing-Token",
+        ProblemKind::Malformed => "the header Fencing-Token is malformed",
+        ProblemKind::Blocked => "an older write has not ended",
+        ProblemKind::Failed => "the fence could not be asked",
     }
 }
 

@@ -101,11 +101,11 @@ pub(super) struct Counts {
     /// Leases that are held now, by all clients of the group.
     held: AtomicI64,
     /// What the recorder was told last. Locked while it is told, so that no older value follows a newer one.
-    told: Mutex<Told>,
+    told: Mutex<Published>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct Published {
     totals: [u64; Count::KINDS],
     held: i64,
 }
@@ -120,7 +120,7 @@ impl Counts {
             group,
             totals: [const { AtomicU64::new(0) }; Count::KINDS],
             held: AtomicI64::new(0),
-            told: Mutex::new(Told {
+            told: Mutex::new(Published {
                 totals: [0; Count::KINDS],
                 held: 0,
             }),

@@ -25,7 +25,7 @@ use crate::reason::LossReason;
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A batch of renewals came back.
-    Renewed(Batch),
+    Renewed(RenewalStats),
     /// A lease was lost, `overrun` after its deadline.
     Lost {
         name: String,
@@ -44,7 +44,7 @@ pub(crate) enum Event {
 
 /// How a batch of renewals went.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct RenewalStats {
     pub(crate) size: usize,
     pub(crate) took: Duration,
     pub(crate) unknown: u64,
@@ -71,7 +71,7 @@ impl Event {
     }
 }
 
-fn renewed(group: Group, batch: &Batch) {
+fn renewed(group: Group, batch: &RenewalStats) {
     let group = group.as_str();
     histogram!(table::RENEWAL_DURATION.name, "group" => group).record(batch.took);
     #[expect(

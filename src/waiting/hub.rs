@@ -13,8 +13,8 @@ use super::{OutagePolicy, WaitOrder};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::holder::ClientId;
+use crate::home::Home;
 use crate::name::Name;
-use crate::origin::Origin;
 use crate::store::{Queued, Store};
 
 /// The pause after a look that failed: a server that comes back is found soon, and one that refuses is not hammered.
@@ -38,13 +38,13 @@ pub(super) struct Shared {
     /// Tells the thread that a line in the store is to be left.
     pub(super) leaving: Notify,
     /// Whose lines these are; the child of a fork leaves none of them.
-    origin: Origin,
+    home: Home,
     /// Nothing is left for the thread to tell the store.
     pub(super) ended: CancellationToken,
 }
 
 impl Hub {
-    pub(crate) fn new(store: Arc<dyn Store>, client: ClientId, origin: Origin) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, client: ClientId, home: Home) -> Self {
         Self {
             shared: Arc::new(Shared {
                 lines: Mutex::new(Lines::new(client)),
@@ -53,7 +53,7 @@ impl Hub {
                 client,
                 closing: Notify::new(),
                 leaving: Notify::new(),
-                origin,
+                home,
                 ended: CancellationToken::new(),
             }),
         }
@@ -95,7 +95,7 @@ impl Hub {
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        if !self.shared.origin.is_elsewhere() {
+        if !self.shared.home.is_forked() {
             self.close();
         }
     }
@@ -218,7 +218,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.has_left || self.shared.origin.is_elsewhere() {
+        if self.has_left || self.shared.home.is_forked() {
             return;
         }
         let (wake, has_leaving) = {

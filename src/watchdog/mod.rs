@@ -38,8 +38,8 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::group::Group;
 use crate::holder::Holder;
+use crate::home::Home;
 use crate::name::Name;
-use crate::origin::Origin;
 use crate::reason::LossReason;
 use crate::store::Store;
 use crate::telemetry::{Count, Event, Reporter};
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     /// Wakes those who wait for the end of a shutdown.
     emptied: Notify,
     reporter: Reporter,
-    origin: Origin,
+    home: Home,
     is_dead: AtomicBool,
 }
 
@@ -77,7 +77,7 @@ impl Watchdog {
     pub(crate) async fn start(
         store: Arc<dyn Store>,
         group: Group,
-        origin: Origin,
+        home: Home,
     ) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             schedule: Mutex::new(Schedule::new(fastrand::u64(..))),
@@ -85,7 +85,7 @@ impl Watchdog {
             wake: Notify::new(),
             emptied: Notify::new(),
             reporter: Reporter::start(group)?,
-            origin,
+            home,
             is_dead: AtomicBool::new(false),
         });
         let (ready, is_ready) = oneshot::channel();
@@ -164,7 +164,7 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        if !self.shared.origin.is_elsewhere() {
+        if !self.shared.home.is_forked() {
             self.shared.schedule().retire();
             self.shared.wake.notify_one();
         }
@@ -347,8 +347,8 @@ impl Enrollment {
     }
 
     /// Whether this is the child of a fork, where the loop does not run.
-    pub(crate) fn is_inherited(&self) -> bool {
-        self.shared.origin.is_elsewhere()
+    pub(crate) fn is_forked(&self) -> bool {
+        self.shared.home.is_forked()
     }
 
     /// Where the lease is counted.
@@ -373,7 +373,7 @@ impl Enrollment {
 
 impl Drop for Enrollment {
     fn drop(&mut self) {
-        if !self.is_inherited() {
+        if !self.is_forked() {
             self.leave(None);
         }
     }
@@ -407,7 +407,7 @@ impl Withdrawal {
 
 impl Drop for Withdrawal {
     fn drop(&mut self) {
-        if !self.is_settled && !self.shared.origin.is_elsewhere() {
+        if !self.is_settled && !self.shared.home.is_forked() {
             let now = self.shared.clock.now();
             let must_wake = self.shared.schedule().take_over(self.departure.ticket, now);
             self.shared.wake_if(must_wake);

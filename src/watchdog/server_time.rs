@@ -38,7 +38,7 @@ pub(crate) enum Finding {
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock {
     offset: Option<Offset>,
-    step: Option<Step>,
+    step: Option<ClockStep>,
     /// When the last step back was seen.
     back_at: Option<Instant>,
 }
@@ -53,7 +53,7 @@ struct Offset {
 
 /// The last step forward.
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct ClockStep {
     seen_at: Instant,
     by: Duration,
 }
@@ -85,7 +85,7 @@ impl ServerClock {
             }
             let by = duration(now.most - known.least);
             self.offset = Some(now);
-            self.step = Some(Step {
+            self.step = Some(ClockStep {
                 seen_at: reading.seen_at,
                 by,
             });

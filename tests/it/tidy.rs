@@ -15,7 +15,7 @@ const FLOORS: &[&[&str]] = &[
         "reason",
         "term",
         "clock",
-        "origin",
+        "home",
         "redis_codes",
         "driver",
     ],

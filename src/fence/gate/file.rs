@@ -57,7 +57,7 @@ impl Drop for State {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct Record {
     resource: String,
     pass: Pass,
 }
@@ -143,12 +143,12 @@ impl State {
             );
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
-        let line = Line { resource, pass };
-        self.append(&line).map_err(|error| {
+        let record = Record { resource, pass };
+        self.append(&record).map_err(|error| {
             self.has_failed = true;
             failed("raise", &self.path, error)
         })?;
-        self.rows.insert(line.resource, line.pass);
+        self.rows.insert(record.resource, record.pass);
         if self.lines >= self.rewrite_at {
             self.rewrite().unwrap_or_else(|error| {
                 // The raise itself is safe in the longer file.
@@ -159,8 +159,8 @@ impl State {
         Ok(())
     }
 
-    fn append(&mut self, line: &Line) -> io::Result<()> {
-        self.file.write_all(&written(line))?;
+    fn append(&mut self, record: &Record) -> io::Result<()> {
+        self.file.write_all(&written(record))?;
         self.file.sync_data()?;
         self.lines += 1;
         Ok(())
@@ -172,7 +172,7 @@ impl State {
         let mut text = HEAD.as_bytes().to_vec();
         for (resource, pass) in &self.rows {
             let (resource, pass) = (resource.clone(), pass.clone());
-            text.extend(written(&Line { resource, pass }));
+            text.extend(written(&Record { resource, pass }));
         }
         fs::write(&new, text)?;
         let file = OpenOptions::new().append(true).open(&new)?;
@@ -211,16 +211,16 @@ fn read(path: &Path, text: &[u8]) -> Result<(HashMap<String, Pass>, usize, usize
             }
             continue;
         }
-        let line: Line =
+        let record: Record =
             serde_json::from_slice(line).map_err(|error| damaged(path, index + 1, error))?;
-        rows.insert(line.resource, line.pass);
+        rows.insert(record.resource, record.pass);
         lines += 1;
     }
     Ok((rows, lines, end))
 }
 
-fn written(line: &Line) -> Vec<u8> {
-    let mut text = serde_json::to_vec(line).expect("text and numbers become JSON");
+fn written(record: &Record) -> Vec<u8> {
+    let mut text = serde_json::to_vec(record).expect("text and numbers become JSON");
     text.push(b'\n');
     text
 }

@@ -2,7 +2,7 @@
 //!
 //! The child of a real fork cannot be had without `unsafe`, so the client is told that it is in one.
 
-use leasehold::internals::inherit;
+use leasehold::internals::pretend_forked;
 use leasehold::store::Store;
 use leasehold::{ErrorKind, ReleaseOutcome};
 
@@ -10,22 +10,22 @@ use super::unruly::Unruly;
 use super::{LIMIT, client, held, renewed};
 
 #[tokio::test]
-async fn an_inherited_client_grants_nothing() {
+async fn an_forked_client_grants_nothing() {
     let store = Unruly::new();
     let client = client(&store).await;
     let lease = held(&client, "a").await;
-    inherit(&client, true);
+    pretend_forked(&client, true);
     let error = client.try_acquire("b").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     let error = client.acquire("a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert!(client.shutdown(LIMIT).await);
-    inherit(&client, false);
+    pretend_forked(&client, false);
     lease.check().unwrap();
 }
 
 #[tokio::test]
-async fn an_inherited_lease_is_neither_released_nor_dropped_in_the_store() {
+async fn an_forked_lease_is_neither_released_nor_dropped_in_the_store() {
     let store = Unruly::new();
     let client = client(&store).await;
     let (dropped, released) = (
@@ -33,10 +33,10 @@ async fn an_inherited_lease_is_neither_released_nor_dropped_in_the_store() {
         held(&client, "released").await,
     );
     let names = [dropped.name().clone(), released.name().clone()];
-    inherit(&client, true);
+    pretend_forked(&client, true);
     drop(dropped);
     assert_eq!(released.release().await, ReleaseOutcome::Unknown);
-    inherit(&client, false);
+    pretend_forked(&client, false);
     let other = held(&client, "other").await;
     renewed(&other, 2).await;
     for name in names {
@@ -48,13 +48,13 @@ async fn an_inherited_lease_is_neither_released_nor_dropped_in_the_store() {
 }
 
 #[tokio::test]
-async fn an_inherited_client_that_is_dropped_leaves_its_parents_renewals_alone() {
+async fn an_forked_client_that_is_dropped_leaves_its_parents_renewals_alone() {
     let store = Unruly::new();
     let client = client(&store).await;
     let lease = held(&client, "a").await;
-    inherit(&client, true);
+    pretend_forked(&client, true);
     drop(client.clone());
-    inherit(&client, false);
+    pretend_forked(&client, false);
     renewed(&lease, 2).await;
     held(&client, "b").await.check().unwrap();
 }
