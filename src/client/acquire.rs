@@ -110,7 +110,7 @@ impl Call {
         &*self.clock
     }
 
-    pub(super) fn request_limit(&self) -> Duration {
+    fn request_limit(&self) -> Duration {
         term::request_limit(self.timing.ttl())
     }
 
@@ -126,15 +126,27 @@ impl Call {
         })
     }
 
+    /// As `enroll`, within what is left of the caller's limit. Without one the start of the watchdog has its own: it takes
+    /// longer than a request, whose limit must fit into a short ttl.
+    async fn enroll_by(&self, ends_at: Instant) -> Result<Pending, Error> {
+        if ends_at == Instant::FAR_FUTURE {
+            return self.enroll().await;
+        }
+        // A wait of no time at all still looks once, with time for the answer.
+        let ends_at = ends_at.max(self.clock.now().after(LEAST_LIMIT));
+        let enrolled = limit::within(self.clock.nap_until(ends_at), self.enroll());
+        enrolled.await.unwrap_or_else(|| Err(self.no_answer()))
+    }
+
     /// What the next token must be above, as far as this client knows by now.
     fn floor_now(&self) -> Option<Token> {
         self.floor.max(self.client.floor(&self.name))
     }
 
-    pub(super) async fn try_once(&self, limit: Duration) -> Result<Attempt, Error> {
+    pub(super) async fn try_once(&self) -> Result<Attempt, Error> {
         let mut pending = None;
         for _ in 0..LATE_GRANTS {
-            match self.ask(&mut pending, None, limit).await? {
+            match self.ask(&mut pending, None, Instant::FAR_FUTURE).await? {
                 Asked::Granted(lease) => return Ok(Attempt::Acquired(lease)),
                 Asked::Held(held) => return Ok(Attempt::Held(held)),
                 Asked::Late | Asked::Outrun => {}
@@ -155,12 +167,8 @@ impl Call {
                 return Err(self.timed_out(found));
             }
             let now = self.clock.now();
-            // A wait of no time at all still looks once, with time for the answer.
-            let limit = self
-                .request_limit()
-                .min(ends_at.since(now).max(LEAST_LIMIT));
             let queued = is_turn.then(|| place.stand()).flatten();
-            let (found, why) = match self.ask(&mut pending, queued, limit).await {
+            let (found, why) = match self.ask(&mut pending, queued, ends_at).await {
                 Ok(Asked::Granted(lease)) => {
                     place.granted(queued, self.timing.ttl());
                     return Ok(lease);
@@ -238,18 +246,13 @@ impl Call {
         &self,
         slot: &mut Option<Pending>,
         queued: Option<Queued>,
-        limit: Duration,
+        ends_at: Instant,
     ) -> Result<Asked, Error> {
-        let asked_at = self.clock.now();
         if slot.is_none() {
-            let enrolled =
-                limit::within(self.clock.nap_until(asked_at.after(limit)), self.enroll());
-            *slot = Some(enrolled.await.unwrap_or_else(|| Err(self.no_answer()))?);
+            *slot = Some(self.enroll_by(ends_at).await?);
         }
-        // The first contact takes its time from the limit of the look.
-        let limit = limit
-            .saturating_sub(self.clock.now().since(asked_at))
-            .max(LEAST_LIMIT.min(limit));
+        let left = ends_at.since(self.clock.now());
+        let limit = self.request_limit().min(left.max(LEAST_LIMIT));
         let pending = slot.as_mut().expect("it was enrolled above");
         let ask = Ask::default()
             .with_floor(self.floor_now())

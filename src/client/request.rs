@@ -113,7 +113,7 @@ impl LeaseRequest {
     pub async fn try_acquire(self) -> Result<Attempt, Error> {
         let call = Call::new(self)?;
         let started = call.clock().now();
-        let attempt = call.try_once(call.request_limit()).await;
+        let attempt = call.try_once().await;
         let outcome = match &attempt {
             Ok(Attempt::Acquired(_)) => "acquired",
             Ok(Attempt::Held(_)) => "held",

@@ -9,7 +9,7 @@ use leasehold::{Client, ErrorKind};
 
 use super::{LIMIT, held};
 use crate::harness::redis_server::RedisServer;
-use crate::harness::wait::now;
+use crate::harness::wait::{at, now};
 
 /// A server that is silent, and a client that has not spoken to it yet.
 async fn before_a_silent_server() -> (TcpListener, Client) {
@@ -49,4 +49,28 @@ async fn a_first_contact_that_is_not_polled_holds_up_no_other() {
     let lease = tokio::time::timeout(LIMIT, held(&client, "b")).await;
     lease.expect("it waits for no caller").release().await;
     idle.await.unwrap().release().await;
+}
+
+/// The limit of a request is a sixth of the ttl; a first connection may take longer than that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_contact_may_take_longer_than_a_request() {
+    let server = RedisServer::start().await;
+    for is_try in [true, false] {
+        let proxy = server.proxy().await;
+        proxy.stall();
+        let builder = Client::builder().store_url(proxy.url());
+        let client = builder.ttl(Duration::from_secs(2)).build().await.unwrap();
+        let acquiring = async {
+            match is_try {
+                true => held(&client, "a").await,
+                false => client.acquire("a").await.unwrap(),
+            }
+        };
+        let flowing = async {
+            at(now().after(Duration::from_secs(1))).await;
+            proxy.flow();
+        };
+        let (lease, ()) = tokio::join!(acquiring, flowing);
+        lease.release().await;
+    }
 }
