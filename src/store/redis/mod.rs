@@ -80,6 +80,8 @@ use crate::clock::Boottime;
 const PUBLISH: &str = "PUBLISH";
 /// How often a silent connection is replaced, for requests that know of no ttl.
 const REPLACE_EVERY: Duration = Duration::from_millis(500);
+/// The same for requests of long leases: a tenth of an hour would keep them from a new master for six minutes.
+const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 
 /// A store on one Redis or Valkey server.
 ///
@@ -413,7 +415,8 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// How often a silent connection is replaced: once in ttl/10, however many requests fail on it.
+/// How often a connection to a silent server or to a replica is replaced: once in ttl/10, however many requests fail on
+/// it, and not less often than for leases of the default ttl.
 fn replace_every(ttl: Duration) -> Duration {
-    ttl / 10
+    (ttl / 10).min(REPLACE_AT_LEAST_EVERY)
 }

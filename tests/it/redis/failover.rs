@@ -125,6 +125,30 @@ async fn a_demoted_master_is_left_for_the_one_behind_the_same_address() {
     lease.check().expect("the lease outlived the failover");
 }
 
+/// The successor is slower than the first new connection, which leads to the demoted master once more.
+#[tokio::test]
+async fn a_demoted_master_is_left_within_seconds_however_long_the_leases_are() {
+    let (first, second, address) = behind_one_address().await;
+    let builder = Client::builder().store_url(address.url());
+    let client = builder.ttl(Duration::from_secs(3_600)).build().await;
+    let client = client.expect("a URL in order");
+    let lease = client.acquire("a").await.expect("granted");
+    caught_up(&second, &first).await;
+    demote(&first).await;
+    for _ in 0..2 {
+        let error = client.try_acquire("b").await.expect_err("no master");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    }
+    second.promote().await;
+    address.lead_to(&second.socket());
+    let attempt = until("an answer of the new master", async || {
+        client.try_acquire("b").await.ok()
+    })
+    .await;
+    assert!(matches!(attempt, Attempt::Acquired(_)), "{attempt:?}");
+    lease.check().expect("the lease outlived the failover");
+}
+
 #[tokio::test]
 async fn who_waits_and_who_holds_last_through_a_failover_that_takes_its_time() {
     let (first, second, address) = behind_one_address().await;
