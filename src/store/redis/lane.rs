@@ -89,8 +89,8 @@ pub(super) struct Budget {
 /// One connection.
 struct Link {
     connection: MultiplexedConnection,
-    /// Since when requests wait here without an answer, and until when one last waited.
-    silence: Mutex<Option<(Instant, Instant)>>,
+    /// When the first request was sent that waited in vain, if none was answered since.
+    silent_since: Mutex<Option<Instant>>,
     /// Keeps the pool's count of connections true.
     _place: Option<Place>,
 }
@@ -348,7 +348,7 @@ impl Link {
         };
         Ok(Self {
             connection,
-            silence: Mutex::default(),
+            silent_since: Mutex::default(),
             _place: place,
         })
     }
@@ -388,7 +388,7 @@ impl Link {
                 }
             }
         };
-        *self.silence() = None;
+        *self.silent_since() = None;
         match answer? {
             Value::ServerError(error) => Err(error.into()),
             value => Ok(value),
@@ -397,24 +397,22 @@ impl Link {
 }
 
 impl Link {
-    fn silence(&self) -> MutexGuard<'_, Option<(Instant, Instant)>> {
-        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
+    fn silent_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.silent_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a request of this moment has waited in vain until now.
+    /// Notes that a request of this moment has waited in vain.
     fn note_silence(&self, sent_at: Instant) {
-        let mut silence = self.silence();
-        let since = match *silence {
-            // Where nobody asked for so long, the silence before says nothing.
-            Some((since, until)) if sent_at.since(until) < LEAST_SILENCE => since.min(sent_at),
-            _ => sent_at,
-        };
-        *silence = Some((since, Boottime.now()));
+        let mut since = self.silent_since();
+        *since = Some(since.map_or(sent_at, |since| since.min(sent_at)));
     }
 
+    /// Whether nothing was answered for so long, although requests were sent.
     fn is_silent_for(&self, least: Duration) -> bool {
-        self.silence()
-            .is_some_and(|(since, until)| until.since(since) >= least)
+        let since = *self.silent_since();
+        since.is_some_and(|since| Boottime.now().since(since) >= least)
     }
 }
 

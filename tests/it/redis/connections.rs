@@ -12,7 +12,7 @@ use super::open;
 use crate::harness::asking::{
     LIMIT, LONG, asked, claim, granted, held, next_token, released, renewed,
 };
-use crate::harness::proxy::Fault;
+use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::until;
 
@@ -273,6 +273,23 @@ async fn a_connection_is_kept_though_a_limit_is_shorter_than_the_way_to_the_serv
         before,
         "a healthy connection was given up"
     );
+}
+
+/// As one through a proxy whose server is gone: the kernel's acknowledgements hide it.
+#[tokio::test]
+async fn a_connection_that_never_answers_is_given_up_though_its_callers_are_in_a_hurry() {
+    let server = RedisServer::start().await;
+    let proxy = server.proxy().await;
+    let store = open(&proxy.url()).await;
+    let one = claim("a", LONG);
+    granted(&*store, &one).await;
+    proxy.once(Request::is_script, Fault::HoldReply);
+    until("an answer over another connection", async || {
+        // Longer apart than each of them waits.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        asked(&*store, &one, Duration::from_millis(100)).await.ok()
+    })
+    .await;
 }
 
 #[tokio::test]
