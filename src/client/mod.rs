@@ -34,19 +34,17 @@ use crate::watchdog::Watchdog;
 /// Acquires leases from one store and keeps them renewed. Cloning is cheap; clones are one client.
 ///
 /// ```
-/// # tokio_test_run(async {
-/// use leasehold::{Attempt, Client};
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), leasehold::Error> {
 /// use leasehold::store::memory::Memory;
+/// use leasehold::{Attempt, Client};
 ///
 /// let client = Client::builder().store(Memory::new()).build().await?;
 /// let lease = client.acquire("nightly-report").await?;
 /// println!("token {}", lease.token());
 /// assert!(matches!(client.try_acquire("nightly-report").await?, Attempt::Held(_)));
 /// lease.release().await;
-/// # Ok::<(), leasehold::Error>(())
-/// # });
-/// # fn tokio_test_run<F: Future<Output = Result<(), leasehold::Error>>>(f: F) {
-/// #     tokio::runtime::Runtime::new().unwrap().block_on(f).unwrap();
+/// # Ok(())
 /// # }
 /// ```
 ///

@@ -1,9 +1,13 @@
 //! The fence in Redis: the user's own commands, carried out by the script that checks the pass, in one step.
 //!
 //! ```no_run
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let lease = leasehold::Client::open("redis://localhost").await?.acquire("nightly").await?;
 //! use leasehold::fence::redis::Fence;
-//! # use leasehold::fence::Pass;
-//! # async fn work(mut connection: redis::aio::MultiplexedConnection, lease: Pass) -> Result<(), Box<dyn std::error::Error>> {
+//!
+//! let client = redis::Client::open("redis://localhost")?;
+//! let mut connection = client.get_multiplexed_async_connection().await?;
 //! let fence = Fence::new("ledger")?;
 //! fence.raise(&mut connection, &lease).await?; // before the first read
 //! let total: u64 = redis::cmd("GET").arg("total:{ledger}").query_async(&mut connection).await?;

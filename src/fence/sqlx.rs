@@ -2,9 +2,12 @@
 //! transaction.
 //!
 //! ```no_run
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let lease = leasehold::Client::open("redis://localhost").await?.acquire("nightly").await?;
 //! use leasehold::fence::sqlx::Fence;
-//! # use leasehold::fence::Pass;
-//! # async fn work(pool: sqlx::PgPool, lease: Pass) -> Result<(), Box<dyn std::error::Error>> {
+//!
+//! let pool = sqlx::PgPool::connect("postgres://localhost/ledger").await?;
 //! let fence = Fence::new("ledger")?;
 //! fence.create_table(&pool).await?; // once
 //!

@@ -2,9 +2,14 @@
 //! first statement of the user's own transaction.
 //!
 //! ```no_run
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let lease = leasehold::Client::open("redis://localhost").await?.acquire("nightly").await?;
 //! use leasehold::fence::tokio_postgres::Fence;
-//! # use leasehold::fence::Pass;
-//! # async fn work(mut client: tokio_postgres::Client, lease: Pass) -> Result<(), Box<dyn std::error::Error>> {
+//! use tokio_postgres::NoTls;
+//!
+//! let (mut client, connection) = tokio_postgres::connect("host=localhost dbname=ledger", NoTls).await?;
+//! tokio::spawn(connection);
 //! let fence = Fence::new("ledger")?;
 //! fence.create_table(&client).await?; // once
 //!

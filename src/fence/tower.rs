@@ -1,18 +1,18 @@
 //! A layer that puts an HTTP service behind a [`Gate`]: no handler runs for a stale holder.
 //!
 //! ```
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use axum::{Router, routing::put};
 //! use leasehold::fence::{gate::Gate, tower::FenceLayer};
 //!
-//! # tokio::runtime::Runtime::new()?.block_on(async {
 //! # let folder = tempfile::tempdir()?;
 //! let gate = Gate::open(folder.path().join("fences")).await?;
 //! // One resource for all devices: a fixed name, whatever path a client sends.
 //! let fence = FenceLayer::new(gate, |_| "devices".into());
 //! let service: Router = Router::new().route("/devices/{id}", put(async || "written")).layer(fence);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! # })?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! # Guarantees

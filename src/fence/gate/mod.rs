@@ -5,9 +5,10 @@
 //! its first entry in.
 //!
 //! ```
-//! use leasehold::fence::gate::Gate;
 //! # use leasehold::{Holder, Name, Token, fence::Pass};
-//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold::fence::gate::Gate;
 //! # let folder = tempfile::tempdir()?;
 //! # let pass = Pass::new(Name::new("nightly")?, Holder::draw(leasehold::ClientId::draw())?, Token::new(41)?);
 //! let gate = Gate::open(folder.path().join("fences")).await?;
@@ -15,9 +16,8 @@
 //! let entry = gate.enter("device/7", &pass).await?; // a lease, or a pass
 //! // ... write to the device ...
 //! drop(entry);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! # })?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! # Guarantees

@@ -4,10 +4,13 @@
 //! their rules are described in `README.md` beside this file, for clients in other languages as well.
 //!
 //! ```no_run
-//! # async fn f() -> Result<(), leasehold::Error> {
-//! use leasehold::store::redis::Redis;
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), leasehold::Error> {
+//! use leasehold::{Client, store::redis::Redis};
 //!
 //! let store = Redis::open("redis://:secret@localhost/0")?;
+//! let client = Client::builder().store(store).build().await?;
+//! let lease = client.acquire("nightly-report").await?;
 //! # Ok(())
 //! # }
 //! ```
