@@ -1,48 +1,78 @@
-//! A lease is a promise with a deadline. leasehold keeps the promise renewed while you work, tells you *before* it can
-//! lapse, and hands you a number with which storage can refuse you if you were told too late.
+//! A runtime for distributed leases: exclusive use of a name for a limited time, renewed in the background while you
+//! work, with a token by which storage refuses a holder whose time is up.
 //!
 //! ```
-//! use leasehold::store::memory::Memory;
-//! use leasehold::{Client, Error, Lease};
+//! # #[cfg(not(feature = "rusqlite"))] fn main() {}
+//! # #[cfg(feature = "rusqlite")]
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold::{Client, fence::rusqlite::Fence, store::memory::Memory};
+//! # let add_up = async || 42;
+//! # let mut database = rusqlite::Connection::open_in_memory()?;
+//! # database.execute_batch("CREATE TABLE report (total INTEGER)")?;
+//! # let fence = Fence::new("report")?;
+//! # fence.create_table(&database)?;
 //!
-//! async fn report(lease: &Lease) -> Result<u64, Error> {
-//!     lease.check()?; // exact, and without I/O
-//!     // ... work, and hand `lease.pass()?` to storage with each write.
-//!     Ok(lease.token().get())
-//! }
-//!
-//! # fn main() -> Result<(), Error> { tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+//! // For processes of one machine: Client::open("sqlite:leases"). For many machines: Client::open("redis://host").
 //! let client = Client::builder().store(Memory::new()).build().await?;
-//! // Waits for the lease, drops the work if the lease is lost, releases it in the end.
-//! let first = client.run("nightly-report", report).await??;
-//! let second = client.run("nightly-report", report).await??;
-//! assert!(second > first);
-//! # Ok(()) }) }
+//!
+//! let lease = client.acquire("nightly-report").await?; // waits while another holder has the name
+//! let total = tokio::select! {
+//!     total = add_up() => total,
+//!     reason = lease.lost() => return Err(format!("stopped: {reason}").into()),
+//! };
+//! let transaction = fence.begin(&mut database, &lease)?; // fails if another holder came after us
+//! transaction.execute("INSERT INTO report VALUES (?1)", [total])?;
+//! transaction.commit()?;
+//!
+//! lease.release().await;
+//! # Ok(())
+//! # }
 //! ```
 //!
-//! # Promises
-//! 0. **A lease alone is not mutual exclusion.** A process can be paused between its last check and its write, a VM
-//!    without any clock inside noticing. Only storage that compares the token is safe.
-//! 1. **Tokens rise.** Each grant of a name carries a [`Token`] greater than every earlier grant's of that name, as long as
-//!    the counter lives; where it is lost, as long as the clock that mints the next token is not behind the clock that
-//!    minted the last one by more than the time between the two grants.
-//! 2. **Told in time.** [`Lease::check`] never says yes at or past `sent_at + ttl - margin`, where `sent_at` was read
-//!    before the last confirmed request left. The [cancellation token](Lease::cancellation_token) follows at that moment,
-//!    or as soon as the process runs again: no reply is needed, and nothing of yours that blocks can delay it. So the
-//!    lease is over here before the same server can grant it again, as long as that server's clock gains no more than the
-//!    margin on ours within one ttl.
-//! 3. **Stale writes are refused** by a [`fence`] from the moment the successor raised it, in one atomic step with the write.
-//! 4. **Nothing is left behind.** Dropped futures, lost replies, panics and crashes leave no lease longer than one ttl
-//!    after the store last heard of it, and no renewal without a live [`Lease`].
+//! # What it does not guarantee
+//! **A lease alone is not mutual exclusion.** A process can be paused between its last check and its write, for longer
+//! than its lease lasts, and no clock inside the process notices. Only storage that compares tokens is safe: that is
+//! the module [`fence`], and the last step of the example.
 //!
-//! # Where to begin
-//! [`Client`] is the way to a [`Lease`]; [`store`] says what grants them, [`fence`] how storage checks them. Runs on Linux, in a tokio runtime with its I/O
-//! and time drivers on.
+//! What is guaranteed, and under which assumptions, is in [the promises](manual::promises):
+//! tokens rise from grant to grant; the holder is told before the lease can be granted again; a stale write is refused
+//! by a fence; and nothing is left behind.
+//!
+//! # I want to ...
+//! | I want to ... | use |
+//! |---|---|
+//! | run a job that only one process may run at a time | [`Client::run`]; for a command, the tool `leasehold run` |
+//! | hold a name while I work | [`Client::acquire`], then [`Lease::check`] before each step, or [`Lease::lost`] beside it |
+//! | try, and do something else if another holder has the name | [`Client::try_acquire`] |
+//! | wait for a limited time | [`Client::acquire_within`] |
+//! | wait in a fair order | [`Request::order`] with [`Order::Fair`] |
+//! | hold several names, all or none | [`Client::acquire_all`] |
+//! | acquire again what I already hold (re-entrant) | [`Client::owner`] |
+//! | elect a leader | [`Client::run`] in a loop, as in [the manual](manual::waiting#leader-election) |
+//! | refuse the writes of a stale holder | a guard in [`fence`], as in [the manual](manual::fencing) |
+//! | limit how long a lease is held, or held without progress | [`Request::max_hold`], [`Request::progress_within`] |
+//! | go on waiting while the store is down | [`Request::on_outage`] with [`Outage::WaitOut`] |
+//! | keep the name taken for a while after the work | [`Lease::release_keeping`] |
+//! | see who holds a name, or evict the holder | [`Client::store`], then [`Store::inspect`], [`list`] and [`evict`] |
+//! | know what happens in a fault | [the manual](manual::failure) |
+//! | implement a store, or a fence | [`store::Store`], [`fence::Bearer`], and the feature `conformance` |
+//!
+//! [`Store::inspect`]: store::Store::inspect
+//! [`list`]: store::Store::list
+//! [`evict`]: store::Store::evict
 //!
 //! # Features
-//! `redis` (default, with its fence) and `sqlite` are stores, `cli` is the command-line tool with both. `rusqlite`,
-//! `tokio-postgres`, `sqlx`, `http` and `tower` are fences by the names of their drivers. `conformance` has the contracts
-//! of a store and of a fence as tests.
+//! | feature | what it brings |
+//! |---|---|
+//! | `redis` (default) | the store on a Redis or Valkey server, and the fence in Redis |
+//! | `sqlite` | the embedded store: one file, several processes of one machine |
+//! | `rusqlite`, `tokio-postgres`, `sqlx` | the fence in a transaction of that driver |
+//! | `http`, `tower` | the fence as an HTTP header, and as a layer in front of a service |
+//! | `cli` | the command-line tool, with both stores |
+//! | `conformance` | the contracts of a store and of a fence as tests, for those who implement one |
+//!
+//! The crate runs on Linux, in a tokio runtime with its I/O and time drivers enabled.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -61,6 +91,7 @@ mod home;
 #[doc(hidden)]
 pub mod internals;
 mod lease;
+pub mod manual;
 mod name;
 mod reason;
 #[cfg(feature = "redis")]

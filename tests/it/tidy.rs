@@ -114,7 +114,7 @@ fn floor(room: &str) -> Option<usize> {
 fn a_room_uses_only_lower_floors() {
     for source in library() {
         let room = source.room();
-        if ["lib", "internals"].contains(&room.as_str()) {
+        if ["lib", "internals", "manual"].contains(&room.as_str()) {
             continue;
         }
         let own = floor(&room).unwrap_or_else(|| panic!("{room} stands on no floor"));
@@ -255,6 +255,24 @@ fn nothing_is_waved_through() {
                     number + 1
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn async_examples_in_docs_hide_the_same_main() {
+    for source in library() {
+        for line in source.code.lines().map(str::trim_start) {
+            let Some(doc) = line.strip_prefix("//!").or(line.strip_prefix("///")) else {
+                continue;
+            };
+            let is_other = doc.contains("block_on(")
+                || doc.starts_with(" # async fn ") && !doc.contains("async fn main()");
+            assert!(
+                !is_other,
+                "{}: `{line}` instead of `# #[tokio::main]` and `# async fn main()`",
+                source.path.display()
+            );
         }
     }
 }

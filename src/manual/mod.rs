@@ -1,0 +1,14 @@
+//! The manual, in four chapters.
+//!
+//! - [`promises`]: what leasehold guarantees, and under which assumptions.
+//! - [`fencing`]: how storage refuses a holder that was told too late.
+//! - [`waiting`]: how clients wait for a name, in which order, and how to elect a leader.
+//! - [`failure`]: what happens to a lease in each fault, and what to do about each kind of error.
+//!
+//! The modules themselves have the reference: [`store`](crate::store) and [`fence`](crate::fence) each begin with the
+//! contract of their implementations.
+
+pub mod failure;
+pub mod fencing;
+pub mod promises;
+pub mod waiting;
