@@ -16,7 +16,7 @@ use crate::store::{Answer, Ask, Claim, Failed, Grant, Held, Info, Queued, Sent, 
 use crate::telemetry;
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{Found, OutagePolicy, Place, Turn, WaitOrder};
+use crate::waiting::{Found, OutagePolicy, Place, Next, WaitOrder};
 use crate::watchdog::Enrollment;
 use crate::watchdog::schedule::{Departure, Limits};
 
@@ -167,7 +167,7 @@ impl Call {
                 return Err(self.timed_out(found));
             }
             let now = self.clock.now();
-            let queued = is_turn.then(|| place.stand()).flatten();
+            let queued = is_turn.then(|| place.queue_position()).flatten();
             let (found, why) = match self.ask(&mut pending, queued, ends_at).await {
                 Ok(Asked::Granted(lease)) => {
                     place.granted(queued, self.timing.ttl());
@@ -213,9 +213,9 @@ impl Call {
             biased;
             () = shut_down_meanwhile => Err(Error::shut_down()),
             turn = place.turn() => match turn {
-                Turn::Look => Ok(true),
-                Turn::Failed(error) => Err(error),
-                Turn::Closed => Err(Error::shut_down()),
+                Next::Look => Ok(true),
+                Next::Failed(error) => Err(error),
+                Next::Closed => Err(Error::shut_down()),
             },
             () = limit => Ok(place.look_now()),
         }

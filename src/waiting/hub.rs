@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::line::{Found, Step, Ticket, Wake};
-use super::lines::{Hearing, Key, Lines};
 use super::listener::Listener;
+use super::registry::{Hearing, QueueKey, Registry};
+use super::waiters::{Action, Found, Ticket, Wake};
 use super::{OutagePolicy, WaitOrder};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -29,7 +29,7 @@ pub(crate) struct Hub {
 /// What the waiters and the hub's thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    lines: Mutex<Lines>,
+    registry: Mutex<Registry>,
     pub(super) store: Arc<dyn Store>,
     pub(super) client: ClientId,
     pub(super) clock: Arc<dyn Clock>,
@@ -47,7 +47,7 @@ impl Hub {
     pub(crate) fn new(store: Arc<dyn Store>, client: ClientId, home: Home) -> Self {
         Self {
             shared: Arc::new(Shared {
-                lines: Mutex::new(Lines::new(client)),
+                registry: Mutex::new(Registry::new(client)),
                 clock: store.clock(),
                 store,
                 client,
@@ -62,11 +62,11 @@ impl Hub {
     /// Joins the line of this name, as the last one.
     pub(crate) fn join(&self, name: &Name, order: WaitOrder, outage: OutagePolicy) -> Place {
         let woken = Arc::new(Notify::new());
-        let key = Key {
+        let key = QueueKey {
             name: name.clone(),
             order,
         };
-        let ticket = self.shared.lines().join(&key, woken.clone());
+        let ticket = self.shared.registry().join(&key, woken.clone());
         Place {
             shared: self.shared.clone(),
             key,
@@ -79,14 +79,14 @@ impl Hub {
 
     /// Wakes all waiters to hear that the client was shut down, and ends the subscription.
     pub(crate) fn close(&self) {
-        let wakes = self.shared.lines().close();
+        let wakes = self.shared.registry().close();
         wakes.into_iter().for_each(Wake::now);
         self.shared.closing.notify_one();
     }
 
     /// Waits, once it was closed, for the store's lines to be left.
     pub(crate) async fn ended(&self) {
-        let has_begun = !matches!(self.shared.lines().hearing, Hearing::Never);
+        let has_begun = !matches!(self.shared.registry().hearing, Hearing::Never);
         if has_begun {
             self.shared.ended.cancelled().await;
         }
@@ -106,7 +106,7 @@ impl Drop for Hub {
 #[must_use = "a place that is dropped is given up"]
 pub(crate) struct Place {
     shared: Arc<Shared>,
-    key: Key,
+    key: QueueKey,
     ticket: Ticket,
     woken: Arc<Notify>,
     outage: OutagePolicy,
@@ -115,7 +115,7 @@ pub(crate) struct Place {
 
 /// What a waiter's turn is.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum Next {
     /// To look, and to tell what was found.
     Look,
     /// To fail, as the look failed that somebody made while this waiter stood in line.
@@ -129,48 +129,48 @@ impl Place {
     ///
     /// # Cancel safety
     /// Dropping it leaves the place as it is; what it was woken for is there at the next call.
-    pub(crate) async fn turn(&self) -> Turn {
+    pub(crate) async fn turn(&self) -> Next {
         loop {
             let step = {
-                let mut lines = self.shared.lines();
-                if lines.is_closed {
-                    return Turn::Closed;
+                let mut registry = self.shared.registry();
+                if registry.is_closed {
+                    return Next::Closed;
                 }
-                let line = &mut lines.entry(&self.key).line;
+                let waiters = &mut registry.entry(&self.key).waiters;
                 if self.outage == OutagePolicy::Fail
-                    && let Some(error) = line.failure(self.ticket)
+                    && let Some(error) = waiters.failure(self.ticket)
                 {
-                    return Turn::Failed(error);
+                    return Next::Failed(error);
                 }
-                line.step(self.ticket, self.shared.clock.now())
+                waiters.step(self.ticket, self.shared.clock.now())
             };
-            if step == Step::Look {
-                return Turn::Look;
+            if step == Action::Look {
+                return Next::Look;
             }
             let woken = self.woken.notified();
             match step {
-                Step::Sleep(until) => tokio::select! {
+                Action::Sleep(until) => tokio::select! {
                     () = woken => {}
                     () = self.shared.clock.nap_until(until) => {}
                 },
-                Step::Look | Step::Stand => woken.await,
+                Action::Look | Action::Stand => woken.await,
             }
         }
     }
 
     /// Begins a look before its time, if this waiter is the first in line.
     pub(crate) fn look_now(&self) -> bool {
-        let mut lines = self.shared.lines();
-        lines.entry(&self.key).line.look_now(self.ticket)
+        let mut registry = self.shared.registry();
+        registry.entry(&self.key).waiters.look_now(self.ticket)
     }
 
     /// How the client stands in the store's line, for the first waiter's claim. From when that leaves on, the client may
     /// stand there, whether or not anybody hears the answer.
-    pub(crate) fn stand(&self) -> Option<Queued> {
+    pub(crate) fn queue_position(&self) -> Option<Queued> {
         if self.key.order == WaitOrder::Any {
             return None;
         }
-        let others = self.shared.lines().stand(&self.key);
+        let others = self.shared.registry().queue_position(&self.key);
         Some(Queued::new(u32::try_from(others).unwrap_or(u32::MAX)))
     }
 
@@ -183,9 +183,9 @@ impl Place {
         };
         let now = self.shared.clock.now();
         let wakes: Vec<Wake> = {
-            let mut lines = self.shared.lines();
-            lines.found(&self.key, found, remaining, now);
-            let waiters = lines.entry(&self.key).line.waiters();
+            let mut registry = self.shared.registry();
+            registry.found(&self.key, found, remaining, now);
+            let waiters = registry.entry(&self.key).waiters.waiters();
             waiters.filter(|_| !is_held).collect()
         };
         wakes.into_iter().for_each(Wake::now);
@@ -199,8 +199,8 @@ impl Place {
         self.has_left = true;
         let now = self.shared.clock.now();
         let wake = {
-            let mut lines = self.shared.lines();
-            lines.granted(&self.key, self.ticket, queued, ttl, now)
+            let mut registry = self.shared.registry();
+            registry.granted(&self.key, self.ticket, queued, ttl, now)
         };
         // The next in line does not look, and so has to hear of the release. Where nobody is left there is no line.
         if wake.is_for_somebody() {
@@ -211,8 +211,8 @@ impl Place {
 
     /// What was found when somebody looked last.
     pub(crate) fn last_found(&self) -> Option<Found> {
-        let mut lines = self.shared.lines();
-        lines.entry(&self.key).line.last_found().cloned()
+        let mut registry = self.shared.registry();
+        registry.entry(&self.key).waiters.last_found().cloned()
     }
 }
 
@@ -222,9 +222,9 @@ impl Drop for Place {
             return;
         }
         let (wake, has_leaving) = {
-            let mut lines = self.shared.lines();
-            let wake = lines.leave(&self.key, self.ticket);
-            (wake, lines.has_leaving())
+            let mut registry = self.shared.registry();
+            let wake = registry.leave(&self.key, self.ticket);
+            (wake, registry.has_leaving())
         };
         wake.now();
         if has_leaving {
@@ -235,25 +235,25 @@ impl Drop for Place {
 }
 
 impl Shared {
-    pub(super) fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Follows a name that somebody waits for.
-    fn listen_for(shared: &Arc<Self>, key: &Key) {
-        shared.lines().follow(key);
+    fn listen_for(shared: &Arc<Self>, key: &QueueKey) {
+        shared.registry().follow(key);
         Self::listen(shared);
     }
 
     /// Starts the thread, the first time.
     fn listen(shared: &Arc<Self>) {
-        let mut lines = shared.lines();
-        if matches!(lines.hearing, Hearing::Never) && !lines.is_closed {
-            lines.hearing = Hearing::Starting;
+        let mut registry = shared.registry();
+        if matches!(registry.hearing, Hearing::Never) && !registry.is_closed {
+            registry.hearing = Hearing::Starting;
             let listener = Listener::new(shared.clone());
             let thread = std::thread::Builder::new().name("leasehold-notices".into());
             // Without a thread, the listener's end does what is to be done; it needs the lines for that.
-            drop(lines);
+            drop(registry);
             drop(thread.spawn(move || listener.run()));
         }
     }

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::hub::Shared;
-use super::line::Wake;
+use super::waiters::Wake;
 use crate::error::ErrorKind;
 use crate::name::Name;
 use crate::store::{Lane, Notices, Store};
@@ -63,8 +63,8 @@ impl Listener {
     async fn live(&self, leaving: &mut JoinSet<()>) {
         let notices = self.subscribe().await;
         match &notices {
-            Some(notices) => self.shared.lines().go_live(notices.clone()),
-            None => self.go_deaf(),
+            Some(notices) => self.shared.registry().start_notices(notices.clone()),
+            None => self.stop_notices(),
         }
         loop {
             let next = async {
@@ -75,7 +75,7 @@ impl Listener {
             };
             tokio::select! {
                 notice = next => {
-                    let wakes = self.shared.lines().heed(notice, self.shared.clock.now());
+                    let wakes = self.shared.registry().on_notice(notice, self.shared.clock.now());
                     wakes.into_iter().for_each(Wake::now);
                 }
                 () = self.shared.leaving.notified() => {}
@@ -85,9 +85,9 @@ impl Listener {
         }
     }
 
-    fn go_deaf(&self) {
+    fn stop_notices(&self) {
         // The store's notices are dropped outside the mutex.
-        let (_notices, wakes) = self.shared.lines().go_deaf();
+        let (_notices, wakes) = self.shared.registry().stop_notices();
         wakes.into_iter().for_each(Wake::now);
     }
 
@@ -113,7 +113,7 @@ impl Listener {
 
     /// Begins to leave the lines that are to be left.
     fn leave_all(&self, leaving: &mut JoinSet<()>) {
-        let names = self.shared.lines().take_leaving();
+        let names = self.shared.registry().take_leaving();
         for name in names {
             leaving.spawn(leave(self.shared.clone(), self.store.clone(), name));
         }
@@ -122,7 +122,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.go_deaf();
+        self.stop_notices();
         self.shared.ended.cancel();
     }
 }
@@ -137,7 +137,7 @@ async fn leave(shared: Arc<Shared>, store: Arc<OnceCell<Arc<dyn Store>>>, name: 
             && store.leave(&name, shared.client, LEAVE_LIMIT).await.is_ok()
         {
             // Somebody who joined meanwhile was taken out of the line with those who had gone.
-            let wake = shared.lines().look_in_turn(name);
+            let wake = shared.registry().look_in_turn(name);
             wake.into_iter().for_each(Wake::now);
             return;
         }

@@ -1,12 +1,12 @@
 //! Who waits for which name, and when somebody looks again.
 //!
 //! ```text
-//!  waiter ── join ──► Line of the name ◄── hint ── hub's thread ◄── the store's notices
+//!  waiter ── join ──► Waiters of the name ◄── hint ── hub's thread ◄── the store's notices
 //!    ▲                     │ first in line only
 //!    └──── turn ◄──────────┘
 //! ```
 //!
-//! The waiters of one name stand in a [line](line::Line), first come first served; only the first looks, for all of them.
+//! The waiters of one name stand in a [line](waiters::Waiters), first come first served; only the first looks, for all of them.
 //! The [`Hub`] has all lines of a client and listens, on a thread of its own, to the one subscription of the client: there
 //! it outlives the user's runtimes, and what a waker of the user's does cannot delay a renewal.
 //!
@@ -14,14 +14,14 @@
 //! would only spin. Hints can be lost, so it looks in between as well.
 
 mod hub;
-mod line;
-mod lines;
 mod listener;
+mod registry;
+mod waiters;
 
 use std::time::Duration;
 
-pub(crate) use self::hub::{Hub, Place, Turn};
-pub(crate) use self::line::Found;
+pub(crate) use self::hub::{Hub, Next, Place};
+pub(crate) use self::waiters::Found;
 
 /// What a waiting claim does when the store cannot be reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crate::term::Instant;
 
 /// The waiters of one name, in the order in which they came.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Waiters {
     waiters: BTreeMap<Ticket, Arc<Notify>>,
     look: Look,
     found: Option<Found>,
@@ -50,7 +50,7 @@ pub(crate) enum Found {
 
 /// What a waiter does now.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Action {
     /// Looks, and tells what it found.
     Look,
     /// Sleeps until then, or until it is woken.
@@ -76,7 +76,7 @@ impl Wake {
     }
 }
 
-impl Line {
+impl Waiters {
     pub(super) fn new() -> Self {
         Self {
             waiters: BTreeMap::new(),
@@ -106,15 +106,15 @@ impl Line {
     }
 
     /// What this waiter is to do. With `Look` the look has begun.
-    pub(super) fn step(&mut self, ticket: Ticket, now: Instant) -> Step {
+    pub(super) fn step(&mut self, ticket: Ticket, now: Instant) -> Action {
         if !self.is_first(ticket) {
-            return Step::Stand;
+            return Action::Stand;
         }
         match self.look {
-            Look::Planned(at) if now < at => Step::Sleep(at),
+            Look::Planned(at) if now < at => Action::Sleep(at),
             _ => {
                 self.look = Look::Making { is_hinted: false };
-                Step::Look
+                Action::Look
             }
         }
     }
@@ -232,13 +232,13 @@ mod tests {
     }
 
     /// A line of so many, and what wakes each.
-    fn line(count: u64) -> (Line, Vec<Arc<Notify>>) {
-        let mut line = Line::new();
+    fn queue(count: u64) -> (Waiters, Vec<Arc<Notify>>) {
+        let mut queue = Waiters::new();
         let waiters: Vec<_> = (0..count).map(|_| Arc::new(Notify::new())).collect();
         for (ticket, waiter) in (0..).zip(&waiters) {
-            line.join(ticket, waiter.clone());
+            queue.join(ticket, waiter.clone());
         }
-        (line, waiters)
+        (queue, waiters)
     }
 
     fn wakes(wake: &Wake, waiter: &Arc<Notify>) -> bool {
@@ -249,99 +249,99 @@ mod tests {
 
     #[test]
     fn only_the_first_looks_when_the_holders_time_is_over() {
-        let (mut line, _) = line(1_000);
-        assert_eq!(line.step(0, at(0)), Step::Look);
-        line.found(held(), at(5));
-        let looks = |line: &mut Line, now| {
-            let steps = (0..1_000).map(|ticket| line.step(ticket, now));
-            steps.filter(|step| *step == Step::Look).count()
+        let (mut queue, _) = queue(1_000);
+        assert_eq!(queue.step(0, at(0)), Action::Look);
+        queue.found(held(), at(5));
+        let looks = |queue: &mut Waiters, now| {
+            let steps = (0..1_000).map(|ticket| queue.step(ticket, now));
+            steps.filter(|step| *step == Action::Look).count()
         };
-        assert_eq!(looks(&mut line, at(4)), 0);
-        assert_eq!(line.step(0, at(4)), Step::Sleep(at(5)));
-        assert_eq!(looks(&mut line, at(5)), 1);
+        assert_eq!(looks(&mut queue, at(4)), 0);
+        assert_eq!(queue.step(0, at(4)), Action::Sleep(at(5)));
+        assert_eq!(looks(&mut queue, at(5)), 1);
     }
 
     #[test]
     fn a_hint_wakes_the_first_and_nobody_else() {
-        let (mut line, waiters) = line(3);
-        line.step(0, at(0));
-        line.found(held(), at(5));
-        assert!(wakes(&line.hint(), &waiters[0]));
-        assert!(line.hint().0.is_none(), "a second hint before the look");
-        assert_eq!(line.step(1, at(0)), Step::Stand);
-        assert_eq!(line.step(0, at(0)), Step::Look);
+        let (mut queue, waiters) = queue(3);
+        queue.step(0, at(0));
+        queue.found(held(), at(5));
+        assert!(wakes(&queue.hint(), &waiters[0]));
+        assert!(queue.hint().0.is_none(), "a second hint before the look");
+        assert_eq!(queue.step(1, at(0)), Action::Stand);
+        assert_eq!(queue.step(0, at(0)), Action::Look);
     }
 
     #[test]
     fn a_hint_during_a_look_leads_to_another() {
-        let (mut line, _) = line(1);
-        line.step(0, at(0));
-        assert!(line.hint().0.is_none());
-        line.found(held(), at(5));
-        assert_eq!(line.step(0, at(0)), Step::Look);
-        line.found(held(), at(5));
-        assert_eq!(line.step(0, at(0)), Step::Sleep(at(5)));
+        let (mut queue, _) = queue(1);
+        queue.step(0, at(0));
+        assert!(queue.hint().0.is_none());
+        queue.found(held(), at(5));
+        assert_eq!(queue.step(0, at(0)), Action::Look);
+        queue.found(held(), at(5));
+        assert_eq!(queue.step(0, at(0)), Action::Sleep(at(5)));
     }
 
     #[test]
     fn a_woken_waiter_that_leaves_passes_the_wake_on() {
-        let (mut line, waiters) = line(3);
-        line.step(0, at(0));
-        line.found(held(), at(5));
-        line.hint().now();
-        assert!(wakes(&line.leave(0), &waiters[1]), "before its look");
-        assert_eq!(line.step(1, at(0)), Step::Look);
-        assert!(wakes(&line.leave(1), &waiters[2]), "during its look");
-        assert_eq!(line.step(2, at(0)), Step::Look);
+        let (mut queue, waiters) = queue(3);
+        queue.step(0, at(0));
+        queue.found(held(), at(5));
+        queue.hint().now();
+        assert!(wakes(&queue.leave(0), &waiters[1]), "before its look");
+        assert_eq!(queue.step(1, at(0)), Action::Look);
+        assert!(wakes(&queue.leave(1), &waiters[2]), "during its look");
+        assert_eq!(queue.step(2, at(0)), Action::Look);
     }
 
     #[test]
     fn a_waiter_that_leaves_asleep_hands_over_when_to_look() {
-        let (mut line, waiters) = line(2);
-        line.step(0, at(0));
-        line.found(held(), at(5));
-        assert!(wakes(&line.leave(0), &waiters[1]));
-        assert_eq!(line.step(1, at(0)), Step::Sleep(at(5)));
+        let (mut queue, waiters) = queue(2);
+        queue.step(0, at(0));
+        queue.found(held(), at(5));
+        assert!(wakes(&queue.leave(0), &waiters[1]));
+        assert_eq!(queue.step(1, at(0)), Action::Sleep(at(5)));
     }
 
     #[test]
     fn who_leaves_the_midst_of_the_line_wakes_nobody() {
-        let (mut line, _) = line(3);
-        line.step(0, at(0));
-        assert!(line.leave(1).0.is_none());
-        line.found(held(), at(5));
-        assert_eq!(line.step(0, at(0)), Step::Sleep(at(5)));
+        let (mut queue, _) = queue(3);
+        queue.step(0, at(0));
+        assert!(queue.leave(1).0.is_none());
+        queue.found(held(), at(5));
+        assert_eq!(queue.step(0, at(0)), Action::Sleep(at(5)));
     }
 
     #[test]
     fn after_a_grant_the_next_waits_for_that_lease_and_does_not_look() {
-        let (mut line, waiters) = line(2);
-        line.step(0, at(0));
-        assert!(wakes(&line.granted(0, at(30)), &waiters[1]));
-        assert_eq!(line.step(1, at(0)), Step::Sleep(at(30)));
-        assert!(wakes(&line.hint(), &waiters[1]));
-        assert_eq!(line.step(1, at(0)), Step::Look);
+        let (mut queue, waiters) = queue(2);
+        queue.step(0, at(0));
+        assert!(wakes(&queue.granted(0, at(30)), &waiters[1]));
+        assert_eq!(queue.step(1, at(0)), Action::Sleep(at(30)));
+        assert!(wakes(&queue.hint(), &waiters[1]));
+        assert_eq!(queue.step(1, at(0)), Action::Look);
     }
 
     #[test]
     fn a_look_is_brought_forward_and_never_put_off() {
-        let (mut line, waiters) = line(2);
-        line.step(0, at(0));
-        line.found(held(), at(5));
-        assert!(wakes(&line.bring_forward(at(3)), &waiters[0]));
-        assert_eq!(line.step(0, at(0)), Step::Sleep(at(3)));
-        assert!(line.bring_forward(at(4)).0.is_none());
-        assert_eq!(line.step(0, at(0)), Step::Sleep(at(3)));
+        let (mut queue, waiters) = queue(2);
+        queue.step(0, at(0));
+        queue.found(held(), at(5));
+        assert!(wakes(&queue.bring_forward(at(3)), &waiters[0]));
+        assert_eq!(queue.step(0, at(0)), Action::Sleep(at(3)));
+        assert!(queue.bring_forward(at(4)).0.is_none());
+        assert_eq!(queue.step(0, at(0)), Action::Sleep(at(3)));
     }
 
     #[test]
     fn a_line_that_was_empty_begins_anew() {
-        let (mut line, waiters) = line(1);
-        line.step(0, at(0));
-        line.found(held(), at(500));
-        line.leave(0).now();
-        line.join(7, waiters[0].clone());
-        assert!(line.last_found().is_none());
-        assert_eq!(line.step(7, at(1)), Step::Look);
+        let (mut queue, waiters) = queue(1);
+        queue.step(0, at(0));
+        queue.found(held(), at(500));
+        queue.leave(0).now();
+        queue.join(7, waiters[0].clone());
+        assert!(queue.last_found().is_none());
+        assert_eq!(queue.step(7, at(1)), Action::Look);
     }
 }

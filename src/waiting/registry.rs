@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::line::{Found, Line, Ticket, Wake};
+use super::waiters::{Found, Ticket, Waiters, Wake};
 use super::{Pace, WaitOrder};
 use crate::holder::ClientId;
 use crate::name::Name;
@@ -22,13 +22,13 @@ const UNWANTED_HINTS: u32 = 16;
 const AFTER_OFFER: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct Registry {
     /// In whose name the client stands in the store's lines.
     client: ClientId,
-    entries: HashMap<Key, Entry>,
+    entries: HashMap<QueueKey, WaitedName>,
     last_ticket: Ticket,
-    /// Lines that nobody stands in, with the mark of their idleness; longest idle first.
-    idle: VecDeque<(u64, Key)>,
+    /// Registry that nobody stands in, with the mark of their idleness; longest idle first.
+    idle: VecDeque<(u64, QueueKey)>,
     /// Names whose line in the store the client is to leave.
     leaving: Vec<Name>,
     pub(super) hearing: Hearing,
@@ -37,23 +37,23 @@ pub(super) struct Lines {
 
 /// Which line: those who take turns with other clients do not stand in line with those who do not.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct QueueKey {
     pub(super) name: Name,
     pub(super) order: WaitOrder,
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) line: Line,
+pub(super) struct WaitedName {
+    pub(super) waiters: Waiters,
     is_followed: bool,
     /// Whether the client stands in the store's line, or may stand there.
-    is_standing: bool,
+    is_queued: bool,
     /// Since when nobody waits, in marks; 0 while somebody does.
     idle_since: u64,
     unwanted_hints: u32,
 }
 
-impl Key {
+impl QueueKey {
     /// What the store is to tell those of this client who stand in this line.
     fn topic(&self, client: ClientId) -> Topic {
         match self.order {
@@ -68,15 +68,15 @@ impl Key {
 pub(super) enum Hearing {
     /// Nobody has waited yet. Exits: Starting.
     Never,
-    /// The thread is subscribing. Exits: Live, Deaf.
+    /// The thread is subscribing. Exits: Live, Stopped.
     Starting,
-    /// Exits: Deaf (the thread ended).
+    /// Exits: Stopped (the thread ended).
     Live(Arc<dyn Notices>),
     /// Waiters look by time only. No exits.
-    Deaf,
+    Stopped,
 }
 
-impl Lines {
+impl Registry {
     pub(super) fn new(client: ClientId) -> Self {
         Self {
             client,
@@ -89,31 +89,34 @@ impl Lines {
         }
     }
 
-    pub(super) fn join(&mut self, key: &Key, waiter: Arc<Notify>) -> Ticket {
+    pub(super) fn join(&mut self, key: &QueueKey, waiter: Arc<Notify>) -> Ticket {
         self.last_ticket += 1;
         let ticket = self.last_ticket;
-        let entry = self.entries.entry(key.clone()).or_insert_with(Entry::new);
+        let entry = self
+            .entries
+            .entry(key.clone())
+            .or_insert_with(WaitedName::new);
         entry.idle_since = 0;
-        entry.line.join(ticket, waiter);
+        entry.waiters.join(ticket, waiter);
         ticket
     }
 
-    pub(super) fn entry(&mut self, key: &Key) -> &mut Entry {
+    pub(super) fn entry(&mut self, key: &QueueKey) -> &mut WaitedName {
         let entry = self.entries.get_mut(key);
-        entry.expect("a line stays while somebody has a place in it")
+        entry.expect("a name stays while a waiter has a place in its queue")
     }
 
     /// The client asks to stand in the store's line. Answers how many wait behind the first.
-    pub(super) fn stand(&mut self, key: &Key) -> usize {
+    pub(super) fn queue_position(&mut self, key: &QueueKey) -> usize {
         let entry = self.entry(key);
-        entry.is_standing = true;
-        entry.line.len() - 1
+        entry.is_queued = true;
+        entry.waiters.len() - 1
     }
 
     /// Takes in what the first in line found instead of a grant.
     pub(super) fn found(
         &mut self,
-        key: &Key,
+        key: &QueueKey,
         found: Found,
         remaining: Option<Duration>,
         now: Instant,
@@ -128,35 +131,35 @@ impl Lines {
             Some(1..) => pace.pause(None, fastrand::u16(..)),
             _ => pace.pause(remaining, fastrand::u16(..)),
         };
-        self.entry(key).line.found(found, now.after(pause));
+        self.entry(key).waiters.found(found, now.after(pause));
     }
 
     /// Takes in that the first in line was granted the name for `ttl`, having asked with this place in the store's queue.
     pub(super) fn granted(
         &mut self,
-        key: &Key,
+        key: &QueueKey,
         ticket: Ticket,
         queued: Option<Queued>,
         ttl: Duration,
         now: Instant,
     ) -> Wake {
-        let is_standing = queued.is_some_and(|queued| queued.more > 0);
+        let is_queued = queued.is_some_and(|queued| queued.more > 0);
         let pause = match queued {
             None => self.pace(None).pause(Some(ttl), fastrand::u16(..)),
-            Some(_) if is_standing => Pace::IN_LINE.pause(None, fastrand::u16(..)),
+            Some(_) if is_queued => Pace::IN_LINE.pause(None, fastrand::u16(..)),
             // Who joined since does not stand in the store's line yet.
             Some(_) => Duration::ZERO,
         };
         let entry = self.entry(key);
-        entry.is_standing = is_standing;
-        let wake = entry.line.granted(ticket, now.after(pause));
-        self.tidy(key);
+        entry.is_queued = is_queued;
+        let wake = entry.waiters.granted(ticket, now.after(pause));
+        self.forget_if_idle(key);
         wake
     }
 
-    pub(super) fn leave(&mut self, key: &Key, ticket: Ticket) -> Wake {
-        let wake = self.entry(key).line.leave(ticket);
-        self.tidy(key);
+    pub(super) fn leave(&mut self, key: &QueueKey, ticket: Ticket) -> Wake {
+        let wake = self.entry(key).waiters.leave(ticket);
+        self.forget_if_idle(key);
         wake
     }
 
@@ -169,12 +172,12 @@ impl Lines {
     }
 
     /// Forgets a line that nobody stands in, unless its name is worth following a while longer.
-    fn tidy(&mut self, key: &Key) {
+    fn forget_if_idle(&mut self, key: &QueueKey) {
         let entry = self.entry(key);
-        if !entry.line.is_empty() {
+        if !entry.waiters.is_empty() {
             return;
         }
-        if std::mem::take(&mut entry.is_standing) {
+        if std::mem::take(&mut entry.is_queued) {
             self.plan_to_leave(key.name.clone());
         }
         if !self.entry(key).is_followed {
@@ -194,7 +197,7 @@ impl Lines {
     }
 
     /// Follows a name that somebody waits for, if the store gives hints.
-    pub(super) fn follow(&mut self, key: &Key) {
+    pub(super) fn follow(&mut self, key: &QueueKey) {
         if let Hearing::Live(notices) = &self.hearing
             && let Some(entry) = self.entries.get_mut(key)
             && !std::mem::replace(&mut entry.is_followed, true)
@@ -204,13 +207,13 @@ impl Lines {
     }
 
     /// From now on the store gives hints.
-    pub(super) fn go_live(&mut self, notices: Arc<dyn Notices>) {
+    pub(super) fn start_notices(&mut self, notices: Arc<dyn Notices>) {
         self.hearing = Hearing::Live(notices);
-        let keys: Vec<Key> = self.entries.keys().cloned().collect();
+        let keys: Vec<QueueKey> = self.entries.keys().cloned().collect();
         keys.iter().for_each(|key| self.follow(key));
     }
 
-    fn unfollow(&mut self, key: &Key) {
+    fn unfollow(&mut self, key: &QueueKey) {
         self.entries.remove(key);
         if let Hearing::Live(notices) = &self.hearing {
             notices.unfollow(&key.topic(self.client));
@@ -218,7 +221,7 @@ impl Lines {
     }
 
     /// Takes a hint in.
-    pub(super) fn heed(&mut self, notice: Notice, now: Instant) -> Vec<Wake> {
+    pub(super) fn on_notice(&mut self, notice: Notice, now: Instant) -> Vec<Wake> {
         let (name, order, next) = match notice {
             Notice::Reconnected => return self.hint_all(),
             Notice::Freed(name) => (name, WaitOrder::Any, None),
@@ -227,15 +230,15 @@ impl Lines {
                 (name, WaitOrder::Fair, Some(now.after(after + AFTER_OFFER)))
             }
         };
-        let key = Key { name, order };
+        let key = QueueKey { name, order };
         let Some(entry) = self.entries.get_mut(&key) else {
             return Vec::new();
         };
-        if !entry.line.is_empty() {
+        if !entry.waiters.is_empty() {
             entry.unwanted_hints = 0;
             return vec![match next {
-                None => entry.line.hint(),
-                Some(at) => entry.line.bring_forward(at),
+                None => entry.waiters.hint(),
+                Some(at) => entry.waiters.bring_forward(at),
             }];
         }
         entry.unwanted_hints += 1;
@@ -253,21 +256,21 @@ impl Lines {
     /// Has whoever waits in turn for this name look again.
     pub(super) fn look_in_turn(&mut self, name: Name) -> Option<Wake> {
         let order = WaitOrder::Fair;
-        let entry = self.entries.get_mut(&Key { name, order })?;
-        Some(entry.line.hint())
+        let entry = self.entries.get_mut(&QueueKey { name, order })?;
+        Some(entry.waiters.hint())
     }
 
     /// Goes on without hints: what was planned by their pace is looked at now.
-    pub(super) fn go_deaf(&mut self) -> (Hearing, Vec<Wake>) {
-        let before = std::mem::replace(&mut self.hearing, Hearing::Deaf);
-        self.entries.retain(|_, entry| !entry.line.is_empty());
+    pub(super) fn stop_notices(&mut self) -> (Hearing, Vec<Wake>) {
+        let before = std::mem::replace(&mut self.hearing, Hearing::Stopped);
+        self.entries.retain(|_, entry| !entry.waiters.is_empty());
         self.idle.clear();
         (before, self.hint_all())
     }
 
     fn hint_all(&mut self) -> Vec<Wake> {
         let entries = self.entries.values_mut();
-        entries.map(|entry| entry.line.hint()).collect()
+        entries.map(|entry| entry.waiters.hint()).collect()
     }
 
     /// Takes no more part. Answers whom to tell.
@@ -276,7 +279,7 @@ impl Lines {
         let mut standing = Vec::new();
         for (key, entry) in &mut self.entries {
             // Taken, so that the last waiter does not leave the line once more.
-            if std::mem::take(&mut entry.is_standing) {
+            if std::mem::take(&mut entry.is_queued) {
                 standing.push(key.name.clone());
             }
         }
@@ -284,7 +287,7 @@ impl Lines {
             self.plan_to_leave(name);
         }
         let entries = self.entries.values();
-        entries.flat_map(|entry| entry.line.waiters()).collect()
+        entries.flat_map(|entry| entry.waiters.waiters()).collect()
     }
 
     /// Should the thread not keep up, the store finds the client dead at its turn.
@@ -298,12 +301,12 @@ impl Lines {
     pub(super) fn take_leaving(&mut self) -> Vec<Name> {
         let mut leaving = std::mem::take(&mut self.leaving);
         leaving.retain(|name| {
-            let key = Key {
+            let key = QueueKey {
                 name: name.clone(),
                 order: WaitOrder::Fair,
             };
             let entry = self.entries.get(&key);
-            self.is_closed || entry.is_none_or(|entry| entry.line.is_empty())
+            self.is_closed || entry.is_none_or(|entry| entry.waiters.is_empty())
         });
         leaving
     }
@@ -313,12 +316,12 @@ impl Lines {
     }
 }
 
-impl Entry {
+impl WaitedName {
     fn new() -> Self {
         Self {
-            line: Line::new(),
+            waiters: Waiters::new(),
             is_followed: false,
-            is_standing: false,
+            is_queued: false,
             idle_since: 0,
             unwanted_hints: 0,
         }
