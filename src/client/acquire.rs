@@ -16,7 +16,7 @@ use crate::store::{Answer, Ask, Claim, Failed, Grant, Held, Info, Queued, Sent, 
 use crate::telemetry;
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{Found, OutagePolicy, Place, Next, WaitOrder};
+use crate::waiting::{Found, Next, OutagePolicy, Place, WaitOrder};
 use crate::watchdog::Enrollment;
 use crate::watchdog::schedule::{Departure, Limits};
 

@@ -15,19 +15,19 @@ use crate::term::Timing;
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct ClientBuilder {
-    source: Option<Source>,
+    source: Option<StoreSource>,
     ttl: Option<Duration>,
     margin: Option<Duration>,
     label: Option<String>,
     group: Option<String>,
 }
 
-enum Source {
+enum StoreSource {
     Url(String),
     Store(Arc<dyn Store>),
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for StoreSource {
     /// A URL can hold a password, so of a URL only the scheme is shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -47,19 +47,19 @@ impl ClientBuilder {
 
     /// The store at this URL: `redis://`, `rediss://`, `redis+unix:`, `sqlite:PATH` or `memory:`.
     pub fn store_url(mut self, url: impl Into<String>) -> Self {
-        self.source = Some(Source::Url(url.into()));
+        self.source = Some(StoreSource::Url(url.into()));
         self
     }
 
     /// A store that is open already.
     pub fn store(mut self, store: impl Store) -> Self {
-        self.source = Some(Source::Store(Arc::new(store)));
+        self.source = Some(StoreSource::Store(Arc::new(store)));
         self
     }
 
     /// A store that is open already and shared with others.
     pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
-        self.source = Some(Source::Store(store));
+        self.source = Some(StoreSource::Store(store));
         self
     }
 
@@ -104,8 +104,8 @@ impl ClientBuilder {
             None => Group::DEFAULT,
         };
         let store = match self.source {
-            Some(Source::Store(store)) => store,
-            Some(Source::Url(url)) => store::open(&url).await?,
+            Some(StoreSource::Store(store)) => store,
+            Some(StoreSource::Url(url)) => store::open(&url).await?,
             None => {
                 return Err(Error::invalid(
                     "client refused: no store given; expected store_url() or store()",

@@ -111,7 +111,7 @@ impl Memory {
         let token =
             Token::mint(state.last, ask.floor, clock::wall_clock_us()).map_err(Failed::answered)?;
         state.last = Some(token);
-        state.seat(claim, ask, now);
+        state.leave_and_rejoin(claim, ask, now);
         let row = Row {
             holder: claim.holder,
             token,
@@ -241,7 +241,7 @@ impl State {
     }
 
     /// A claim was granted: its client's place in the queue is used up, and it joins again if it has more waiters.
-    fn seat(&mut self, claim: &Claim, ask: Ask, now: Instant) {
+    fn leave_and_rejoin(&mut self, claim: &Claim, ask: Ask, now: Instant) {
         let Some(queued) = ask.queued else {
             return;
         };

@@ -8,7 +8,7 @@ use deadpool_redis::{Manager, Pool, Runtime};
 use super::Redis;
 use super::address::{self, Address};
 use super::keys::Keys;
-use super::lane::{self, Lane, Origin};
+use super::lane::{Connector, Lane, Sharing};
 use super::scripts::Server;
 use crate::error::Error;
 
@@ -101,21 +101,21 @@ impl Builder {
             Source::Url(url) => {
                 let address = Address::parse(&url)?;
                 if address.is_tls() {
-                    let source = lane::Source::Address(Box::new(address.clone()));
+                    let source = Connector::Address(Box::new(address.clone()));
                     (source, None, Some(address))
                 } else {
                     let pool = make_pool(&address, self.pool_size, self.connect_timeout)?;
-                    (lane::Source::Pool(pool.clone()), Some(pool), Some(address))
+                    (Connector::Pool(pool.clone()), Some(pool), Some(address))
                 }
             }
             Source::Pool(pool, url) => {
                 let address = url.as_deref().map(Address::parse).transpose()?;
-                (lane::Source::Pool(pool), None, address)
+                (Connector::Pool(pool), None, address)
             }
         };
         let lane = Lane::new(
             source,
-            Origin::Shared,
+            Sharing::Shared,
             keys.node().into(),
             self.connect_timeout,
         );

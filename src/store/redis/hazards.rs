@@ -18,14 +18,14 @@ const CLOCK_APART: Duration = Duration::from_secs(1);
 
 /// What the server says of itself. `None` where it refuses.
 #[derive(Default)]
-struct Facts {
+struct ServerFacts {
     info: Option<HashMap<String, String>>,
     save: Option<String>,
     min_replicas: Option<String>,
     clock_us: u64,
 }
 
-impl Facts {
+impl ServerFacts {
     fn info(&self, key: &str) -> Option<&str> {
         self.info.as_ref()?.get(key).map(String::as_str)
     }
@@ -37,7 +37,7 @@ impl Facts {
 
 /// Asks the server and judges what it says.
 pub(super) async fn look(lane: &Lane, budget: Budget) -> Result<Vec<Hazard>, Failure> {
-    let facts = Facts {
+    let facts = ServerFacts {
         info: allowed(ask(lane, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
         save: setting(lane, budget, "save").await?,
         min_replicas: setting(lane, budget, "min-replicas-to-write").await?,
@@ -57,7 +57,7 @@ pub(super) async fn see(lane: &Lane, budget: Budget) -> Result<MemberState, Fail
     }
 }
 
-fn judge(facts: &Facts, now_us: u64) -> Vec<Hazard> {
+fn judge(facts: &ServerFacts, now_us: u64) -> Vec<Hazard> {
     let mut hazards = unchecked(facts);
     hazards.extend(of_role(facts));
     hazards.extend(of_memory_and_disk(facts));
@@ -67,7 +67,7 @@ fn judge(facts: &Facts, now_us: u64) -> Vec<Hazard> {
 }
 
 /// What the server does not let us see.
-fn unchecked(facts: &Facts) -> Vec<Hazard> {
+fn unchecked(facts: &ServerFacts) -> Vec<Hazard> {
     let state = facts.info.is_none().then(|| {
         Hazard::new(
             "redis-info-refused",
@@ -89,7 +89,7 @@ fn unchecked(facts: &Facts) -> Vec<Hazard> {
     state.into_iter().chain(settings).collect()
 }
 
-fn of_role(facts: &Facts) -> Vec<Hazard> {
+fn of_role(facts: &ServerFacts) -> Vec<Hazard> {
     let replica = facts.is("role", "slave").then(|| {
         Hazard::new(
             "redis-replica",
@@ -111,7 +111,7 @@ fn of_role(facts: &Facts) -> Vec<Hazard> {
     replica.into_iter().chain(cluster).collect()
 }
 
-fn of_memory_and_disk(facts: &Facts) -> Vec<Hazard> {
+fn of_memory_and_disk(facts: &ServerFacts) -> Vec<Hazard> {
     let policy = facts.info("maxmemory_policy");
     let drops = policy.filter(|policy| *policy != "noeviction");
     let drops = drops.map(|policy| {
@@ -140,7 +140,7 @@ fn of_memory_and_disk(facts: &Facts) -> Vec<Hazard> {
     drops.into_iter().chain(forgets).collect()
 }
 
-fn of_replicas(facts: &Facts) -> Vec<Hazard> {
+fn of_replicas(facts: &ServerFacts) -> Vec<Hazard> {
     if facts
         .info("connected_slaves")
         .is_none_or(|count| count == "0")
@@ -166,7 +166,7 @@ fn of_replicas(facts: &Facts) -> Vec<Hazard> {
     asynchronous.into_iter().chain([slow]).collect()
 }
 
-fn of_clock(facts: &Facts, now_us: u64) -> Option<Hazard> {
+fn of_clock(facts: &ServerFacts, now_us: u64) -> Option<Hazard> {
     let apart = Duration::from_micros(facts.clock_us.abs_diff(now_us));
     let side = if facts.clock_us > now_us {
         "ahead of"
@@ -250,9 +250,9 @@ mod tests {
     use super::*;
 
     /// A server with nothing to be said against it, and these lines of INFO.
-    fn facts(info: &str) -> Facts {
+    fn facts(info: &str) -> ServerFacts {
         let sound = "role:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
-        Facts {
+        ServerFacts {
             info: Some(lines(&Value::BulkString(format!("{sound}{info}").into()))),
             save: Some("3600 1".into()),
             min_replicas: Some("0".into()),
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    fn told(facts: &Facts) -> String {
+    fn told(facts: &ServerFacts) -> String {
         let hazards = judge(facts, 7_000_000).into_iter();
         hazards.map(|hazard| hazard.to_string()).collect()
     }
@@ -287,9 +287,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_checked_is_said() {
-        let told = told(&Facts {
+        let told = told(&ServerFacts {
             clock_us: 7_000_000,
-            ..Facts::default()
+            ..ServerFacts::default()
         });
         assert!(told.contains("INFO is refused"), "{told}");
         assert!(told.contains("CONFIG is refused"), "{told}");

@@ -35,8 +35,8 @@ const LEAST_SILENCE: Duration = Duration::from_millis(250);
 
 /// A connection shared by all requests.
 pub(super) struct Lane {
-    source: Source,
-    origin: Origin,
+    source: Connector,
+    sharing: Sharing,
     /// The key that only a member of a quorum has.
     node: Arc<str>,
     driver: Arc<Driver>,
@@ -50,7 +50,7 @@ pub(super) struct Lane {
 
 /// What makes the connections.
 #[derive(Clone)]
-pub(super) enum Source {
+pub(super) enum Connector {
     Pool(Pool),
     /// Each is made by itself, because its certificates are read for it.
     Address(Box<Address>),
@@ -58,7 +58,7 @@ pub(super) enum Source {
 
 /// Whom a lane's connections serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum Sharing {
     /// All callers: made and driven on the store's own thread. Taken from the pool if there is one, counted by it, and never
     /// given back: what a lane drops is broken or in use by others.
     Shared,
@@ -92,22 +92,22 @@ struct Link {
     /// When the first request was sent that waited in vain, if none was answered since.
     silent_since: Mutex<Option<Instant>>,
     /// Keeps the pool's count of connections true.
-    _place: Option<Place>,
+    _slot: Option<PoolSlot>,
 }
 
 /// A connection's place in the pool, given up when it is dropped.
-struct Place(Option<Connection>);
+struct PoolSlot(Option<Connection>);
 
 impl Lane {
     pub(super) fn new(
-        source: Source,
-        origin: Origin,
+        source: Connector,
+        sharing: Sharing,
         node: Arc<str>,
         connect_timeout: Duration,
     ) -> Self {
         Self {
             source,
-            origin,
+            sharing,
             node,
             driver: Arc::default(),
             connect_timeout,
@@ -118,13 +118,13 @@ impl Lane {
     }
 
     /// The same address over another connection.
-    pub(super) fn another(&self, origin: Origin) -> Self {
+    pub(super) fn another(&self, sharing: Sharing) -> Self {
         Self {
             has_written: self.has_written.clone(),
             driver: self.driver.clone(),
             ..Self::new(
                 self.source.clone(),
-                origin,
+                sharing,
                 self.node.clone(),
                 self.connect_timeout,
             )
@@ -228,11 +228,11 @@ impl Lane {
 
     /// Begins to connect, in a task that writes the outcome down whether or not anybody still waits for it.
     fn begin(&self) -> Result<Attempt, Failure> {
-        let (source, origin, limit) = (self.source.clone(), self.origin, self.connect_timeout);
+        let (source, sharing, limit) = (self.source.clone(), self.sharing, self.connect_timeout);
         let (state, node) = (self.state.clone(), self.node.clone());
         let connecting = async move {
             let making = async {
-                let link = Link::make(&source, origin, limit).await?;
+                let link = Link::make(&source, sharing, limit).await?;
                 link.refuse_member(&node, limit).await?;
                 Ok(link)
             };
@@ -247,9 +247,9 @@ impl Lane {
             }
             made
         };
-        let task = match self.origin {
-            Origin::Shared => self.driver.spawn(connecting).map_err(Failure::no_thread)?,
-            Origin::Own => tokio::spawn(connecting),
+        let task = match self.sharing {
+            Sharing::Shared => self.driver.spawn(connecting).map_err(Failure::no_thread)?,
+            Sharing::Own => tokio::spawn(connecting),
         };
         let outcome = async move { task.await.unwrap_or(Err(Failure::Abandoned)) };
         let outcome: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(outcome);
@@ -317,7 +317,7 @@ impl fmt::Debug for Lane {
             State::Closed => "closed",
         };
         f.debug_struct("Lane")
-            .field("origin", &self.origin)
+            .field("sharing", &self.sharing)
             .field("state", &state)
             .finish_non_exhaustive()
     }
@@ -336,20 +336,20 @@ impl Budget {
 }
 
 impl Link {
-    async fn make(source: &Source, origin: Origin, limit: Duration) -> Result<Self, Failure> {
-        let (connection, place) = match (source, origin) {
-            (Source::Pool(pool), Origin::Shared) => {
-                let place = Place(Some(pool.get().await?));
-                let connection = place.0.as_deref().expect("just put there").clone();
-                (connection, Some(place))
+    async fn make(source: &Connector, sharing: Sharing, limit: Duration) -> Result<Self, Failure> {
+        let (connection, slot) = match (source, sharing) {
+            (Connector::Pool(pool), Sharing::Shared) => {
+                let slot = PoolSlot(Some(pool.get().await?));
+                let connection = slot.0.as_deref().expect("just put there").clone();
+                (connection, Some(slot))
             }
-            (Source::Pool(pool), Origin::Own) => (pool.manager().create().await?, None),
-            (Source::Address(address), _) => (address.connect(limit).await?, None),
+            (Connector::Pool(pool), Sharing::Own) => (pool.manager().create().await?, None),
+            (Connector::Address(address), _) => (address.connect(limit).await?, None),
         };
         Ok(Self {
             connection,
             silent_since: Mutex::default(),
-            _place: place,
+            _slot: slot,
         })
     }
 
@@ -416,7 +416,7 @@ impl Link {
     }
 }
 
-impl Drop for Place {
+impl Drop for PoolSlot {
     fn drop(&mut self) {
         if let Some(connection) = self.0.take() {
             drop(Connection::take(connection));

@@ -71,7 +71,7 @@ use crate::holder::ClientId;
 use self::address::Address;
 use self::failure::Failure;
 use self::keys::Keys;
-use self::lane::{Budget, Origin};
+use self::lane::{Budget, Sharing};
 use self::scripts::{SCRIPTS, Server};
 use super::{
     Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
@@ -242,7 +242,7 @@ impl Redis {
         if self.server.lane.is_closed() {
             return Err(self.error_of_all(Failure::Closed, "connect"));
         }
-        let lane = self.server.lane.another(Origin::Own);
+        let lane = self.server.lane.another(Sharing::Own);
         let connected = lane.connect().await;
         connected.map_err(|failure| self.error_of_all(failure, "connect"))?;
         Ok(Arc::new(Self {

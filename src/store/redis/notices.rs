@@ -41,7 +41,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Subscription {
     shared: Arc<Shared>,
     queue: tokio::sync::Mutex<mpsc::Receiver<Notice>>,
-    listener: AbortHandle,
+    task: AbortHandle,
 }
 
 /// What a subscription and its listener share.
@@ -54,7 +54,7 @@ struct Shared {
 }
 
 /// The task that listens.
-struct Listener {
+struct SubscriptionTask {
     address: Address,
     keys: Keys,
     /// For each single thing that it asks of the server.
@@ -65,7 +65,7 @@ struct Listener {
 }
 
 /// A connection that listens.
-struct Ear {
+struct Connection {
     sink: PubSubSink,
     stream: PubSubStream,
 }
@@ -81,7 +81,7 @@ pub(super) async fn subscribe(
 ) -> Result<Subscription, Failure> {
     let shared = Arc::<Shared>::default();
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let listener = Listener {
+    let task = SubscriptionTask {
         address: address.clone(),
         keys: keys.clone(),
         limit,
@@ -89,11 +89,11 @@ pub(super) async fn subscribe(
         queue: sender,
         followed: BTreeSet::new(),
     };
-    let ear = listener.connect().await?;
+    let connection = task.connect().await?;
     Ok(Subscription {
         shared,
         queue: tokio::sync::Mutex::new(receiver),
-        listener: tokio::spawn(listener.run(ear)).abort_handle(),
+        task: tokio::spawn(task.run(connection)).abort_handle(),
     })
 }
 
@@ -141,7 +141,7 @@ impl fmt::Debug for Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.listener.abort();
+        self.task.abort();
     }
 }
 
@@ -151,20 +151,20 @@ impl Shared {
     }
 }
 
-impl Listener {
-    async fn run(mut self, mut ear: Ear) {
+impl SubscriptionTask {
+    async fn run(mut self, mut connection: Connection) {
         loop {
-            self.listen(&mut ear).await;
-            ear = self.reconnect().await;
+            self.listen(&mut connection).await;
+            connection = self.reconnect().await;
             self.tell(Notice::Reconnected);
         }
     }
 
     /// Hands on what it hears until the connection is of no more use.
-    async fn listen(&mut self, ear: &mut Ear) {
+    async fn listen(&mut self, connection: &mut Connection) {
         loop {
             let is_well = tokio::select! {
-                message = ear.stream.next() => match message {
+                message = connection.stream.next() => match message {
                     Some(message) => {
                         if let Some(notice) = self.read(&message) {
                             self.tell(notice);
@@ -173,9 +173,9 @@ impl Listener {
                     }
                     None => false,
                 },
-                () = self.shared.changed.notified() => self.adjust(&mut ear.sink).await.is_ok(),
+                () = self.shared.changed.notified() => self.adjust(&mut connection.sink).await.is_ok(),
                 () = sleep(PULSE) => {
-                    let pulse = timeout(self.limit, ear.sink.ping::<()>()).await;
+                    let pulse = timeout(self.limit, connection.sink.ping::<()>()).await;
                     // An answer that is no pong is a sign of life too.
                     pulse.is_ok_and(|pong| !pong.is_err_and(|error| error.is_unrecoverable_error()))
                 }
@@ -247,7 +247,7 @@ impl Listener {
     }
 
     /// Connects, and asks for a channel of nobody's, to learn now whether this user may subscribe.
-    async fn connect(&self) -> Result<Ear, Failure> {
+    async fn connect(&self) -> Result<Connection, Failure> {
         let client = match timeout(self.limit, self.address.client()).await {
             Ok(client) => client?,
             Err(_) => return Err(Failure::Silent),
@@ -256,17 +256,17 @@ impl Listener {
         let (mut sink, stream) = connection.split();
         let channel = self.keys.channel_of_nobody();
         self.within_limit(sink.subscribe(channel)).await?;
-        Ok(Ear { sink, stream })
+        Ok(Connection { sink, stream })
     }
 
     /// Connects and follows what was followed, however long it takes.
-    async fn reconnect(&mut self) -> Ear {
+    async fn reconnect(&mut self) -> Connection {
         let mut pause = FIRST_PAUSE;
         loop {
-            if let Ok(mut ear) = self.connect().await {
+            if let Ok(mut connection) = self.connect().await {
                 let followed: Vec<_> = self.followed.iter().cloned().collect();
-                if self.follow(&mut ear.sink, &followed).await.is_ok() {
-                    return ear;
+                if self.follow(&mut connection.sink, &followed).await.is_ok() {
+                    return connection;
                 }
             }
             // Half of it by chance: clients that lost one server together do not come back together.

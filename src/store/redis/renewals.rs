@@ -8,7 +8,7 @@ use deadpool_redis::redis::RedisWrite as _;
 use super::Redis;
 use super::failure::Failure;
 use super::lane::Budget;
-use super::reply::{self, Batch, Mark};
+use super::reply::{self, Mark, RenewReply};
 use super::scripts::SCRIPTS;
 use crate::store::{Outcome, Renewal, Renewed};
 
@@ -39,7 +39,7 @@ impl Redis {
         &self,
         renewals: &[Renewal],
         budget: Budget,
-    ) -> Vec<(Range<usize>, Result<Batch, Failure>)> {
+    ) -> Vec<(Range<usize>, Result<RenewReply, Failure>)> {
         let mut done = Vec::new();
         let mut waiting = Vec::new();
         if !renewals.is_empty() {
@@ -60,7 +60,11 @@ impl Redis {
         done
     }
 
-    async fn renew_batch(&self, renewals: &[Renewal], budget: Budget) -> Result<Batch, Failure> {
+    async fn renew_batch(
+        &self,
+        renewals: &[Renewal],
+        budget: Budget,
+    ) -> Result<RenewReply, Failure> {
         let count = renewals.len();
         let keys = renewals
             .iter()

@@ -12,7 +12,7 @@ use crate::token::Token;
 
 /// What a batch of renewals came to.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct RenewReply {
     /// The server's clock, since 1970.
     pub(super) server_time: Duration,
     /// One for each renewal, in order.
@@ -49,7 +49,7 @@ pub(super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
 }
 
 /// The answer of `renew.lua` to `count` renewals.
-pub(super) fn renewed(reply: &Value, count: usize) -> Result<Batch, Failure> {
+pub(super) fn renewed(reply: &Value, count: usize) -> Result<RenewReply, Failure> {
     let ("renewed", [seconds, micros, letters, errors]) = tagged(reply)? else {
         return Err(refusal(reply));
     };
@@ -69,7 +69,7 @@ pub(super) fn renewed(reply: &Value, count: usize) -> Result<Batch, Failure> {
     if marks.len() != count {
         return Err(odd(reply));
     }
-    Ok(Batch { server_time, marks })
+    Ok(RenewReply { server_time, marks })
 }
 
 /// The answer of `release.lua`.

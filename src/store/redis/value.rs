@@ -9,7 +9,7 @@ use crate::store::{Held, Info};
 
 /// What the holder says of itself, and what the script added.
 #[derive(Deserialize, Default)]
-struct Told {
+struct StoredInfo {
     /// The server's clock at the grant in microseconds, where the token is not that itself.
     since: Option<u64>,
     #[serde(flatten)]
@@ -26,7 +26,7 @@ pub(super) fn read(value: &str, held: &mut Held) {
     };
     let (token, told) = lease.split_once(' ').unwrap_or((lease, ""));
     held.token = token.parse().ok();
-    let told: Told = serde_json::from_str(told).unwrap_or_default();
+    let told: StoredInfo = serde_json::from_str(told).unwrap_or_default();
     let since = told.since.or(held.token.map(crate::token::Token::get));
     held.since = since.and_then(|us| SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(us)));
     held.info = told.info;

@@ -93,8 +93,8 @@ impl Changes<'_> {
                 None => return Ok(None),
             },
         };
-        let line = Queue::new(self.db, self.boot, name, self.now);
-        let is_first = line.first_live()?.as_deref() == Some(client);
+        let queue = Queue::new(self.db, self.boot, name, self.now);
+        let is_first = queue.first_live()?.as_deref() == Some(client);
         Ok(is_first.then_some(notice))
     }
 }

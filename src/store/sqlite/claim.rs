@@ -116,23 +116,23 @@ fn take_free(
     info: &str,
     now: Instant,
 ) -> Result<Claimed, Failure> {
-    let line = Queue::new(db, boot, &claim.name, now);
-    let Some(first) = first_before(&line, claim, ask)? else {
+    let queue = Queue::new(db, boot, &claim.name, now);
+    let Some(first) = first_before(&queue, claim, ask)? else {
         return grant(db, boot, claim, ask, info, now);
     };
     if headroom::is_enough(db)? {
-        line.offer(&first)?;
-        return refuse(db, &line, claim, ask, offered(claim));
+        queue.offer(&first)?;
+        return refuse(db, &queue, claim, ask, offered(claim));
     }
     if let Some(client) = client_in_line(claim, ask) {
-        line.stay(&client)?;
+        queue.stay(&client)?;
     }
     Ok(Claimed::NoRoom)
 }
 
 /// The client that is first in line, unless it is the one that claims.
-fn first_before(line: &Queue<'_>, claim: &Claim, ask: Ask) -> Result<Option<String>, Failure> {
-    let first = line.first_live()?;
+fn first_before(queue: &Queue<'_>, claim: &Claim, ask: Ask) -> Result<Option<String>, Failure> {
+    let first = queue.first_live()?;
     Ok(first.filter(|first| client_in_line(claim, ask).as_ref() != Some(first)))
 }
 
@@ -146,18 +146,18 @@ fn offered(claim: &Claim) -> Held {
 /// Says no, and gives the claim its place in line if it wants one. Who has one needs no room to keep it.
 fn refuse(
     db: &Connection,
-    line: &Queue<'_>,
+    queue: &Queue<'_>,
     claim: &Claim,
     ask: Ask,
     mut held: Held,
 ) -> Result<Claimed, Failure> {
     if let Some(client) = client_in_line(claim, ask) {
-        held.ahead = line.stay(&client)?;
+        held.ahead = queue.stay(&client)?;
         if held.ahead.is_none() {
             if !headroom::is_enough(db)? {
                 return Ok(Claimed::NoRoom);
             }
-            held.ahead = Some(line.join(&client)?);
+            held.ahead = Some(queue.join(&client)?);
         }
     }
     Ok(Claimed::Answered(Answer::Held(Box::new(held))))
@@ -188,20 +188,20 @@ fn grant(
         ttl: claim.ttl,
     };
     row::put(db, boot, now, &fresh)?;
-    seat(&Queue::new(db, boot, &claim.name, now), claim, ask)?;
+    leave_and_rejoin(&Queue::new(db, boot, &claim.name, now), claim, ask)?;
     sweep::sweep(db, boot, now)?;
     Ok(Claimed::Answered(Answer::Granted(Grant::new(token))))
 }
 
 /// A claim was granted: its client's place in line is used up, and it joins again if it has more waiters.
-fn seat(line: &Queue<'_>, claim: &Claim, ask: Ask) -> Result<(), Failure> {
+fn leave_and_rejoin(queue: &Queue<'_>, claim: &Claim, ask: Ask) -> Result<(), Failure> {
     let Some(queued) = ask.queued else {
         return Ok(());
     };
     let client = stored_client(claim.holder.client());
-    line.leave(&client)?;
+    queue.leave(&client)?;
     if queued.more > 0 {
-        line.join(&client)?;
+        queue.join(&client)?;
     }
     Ok(())
 }

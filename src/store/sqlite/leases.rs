@@ -222,9 +222,9 @@ fn extend(
 
 /// The name was freed: it is kept for the first in line, if there is one.
 fn pass_on(db: &Connection, boot: &Boot, name: &Name, now: Instant) -> Result<(), Failure> {
-    let line = Queue::new(db, boot, name, now);
-    match line.first_live()? {
-        Some(first) => line.offer(&first),
+    let queue = Queue::new(db, boot, name, now);
+    match queue.first_live()? {
+        Some(first) => queue.offer(&first),
         None => row::delete(db, name),
     }
 }
