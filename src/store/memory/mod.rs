@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::holder::ClientId;
 
-use self::queue::{Admission, Notified, Queue};
+use self::queue::{Availability, Notified, Queue};
 use self::subscriber::{Subscriber, Subscription};
 use crate::future::BoxFuture;
 
@@ -222,7 +222,7 @@ impl State {
     fn in_the_way(&mut self, claim: &Claim, ask: Ask, now: Instant) -> Option<Held> {
         let client = ask.queued.map(|_| claim.holder.client());
         let queue = self.queues.get_mut(&claim.name)?;
-        let Admission::Offered(remaining, told) = queue.judge(client, now) else {
+        let Availability::Offered(remaining, told) = queue.judge(client, now) else {
             return None;
         };
         self.tell(&claim.name, told);

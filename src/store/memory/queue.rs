@@ -41,7 +41,7 @@ pub(super) struct Notified {
 
 /// Whether a claim may have a name that nobody holds.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Admission {
+pub(super) enum Availability {
     /// It may.
     Free,
     /// The name is kept for another client for so long; whom to tell, if that is new.
@@ -54,20 +54,20 @@ impl Queue {
     }
 
     /// Judges a claim for a name that nobody holds.
-    pub(super) fn judge(&mut self, client: Option<ClientId>, now: Instant) -> Admission {
+    pub(super) fn judge(&mut self, client: Option<ClientId>, now: Instant) -> Availability {
         if let Some(offer) = self.offer.filter(|offer| now < offer.ends_at) {
             return if client == Some(offer.client) {
-                Admission::Free
+                Availability::Free
             } else {
-                Admission::Offered(offer.ends_at.since(now), None)
+                Availability::Offered(offer.ends_at.since(now), None)
             };
         }
         if client.is_some() && self.first_live(now) == client {
-            return Admission::Free;
+            return Availability::Free;
         }
         match self.pass_on(now) {
-            None => Admission::Free,
-            told => Admission::Offered(Queued::OFFER, told),
+            None => Availability::Free,
+            told => Availability::Offered(Queued::OFFER, told),
         }
     }
 
@@ -166,19 +166,19 @@ mod tests {
         for other in [None, Some(B), Some(C)] {
             assert_eq!(
                 queue.judge(other, at(2)),
-                Admission::Offered(at(3).since(at(2)), None)
+                Availability::Offered(at(3).since(at(2)), None)
             );
         }
-        assert_eq!(queue.judge(Some(A), at(2)), Admission::Free);
+        assert_eq!(queue.judge(Some(A), at(2)), Availability::Free);
     }
 
     #[test]
     fn an_offer_that_lapses_goes_to_the_next_and_its_client_is_out() {
         let mut queue = queue();
         queue.pass_on(at(1)).expect("somebody waits");
-        assert_eq!(queue.judge(Some(B), at(3)), Admission::Free);
+        assert_eq!(queue.judge(Some(B), at(3)), Availability::Free);
         queue.leave(B);
-        assert_eq!(queue.judge(None, at(3)), Admission::Free);
+        assert_eq!(queue.judge(None, at(3)), Availability::Free);
         assert!(queue.is_empty());
     }
 
@@ -192,7 +192,7 @@ mod tests {
             first: B,
             behind: None,
         };
-        assert_eq!(verdict, Admission::Offered(Queued::OFFER, Some(told)));
+        assert_eq!(verdict, Availability::Offered(Queued::OFFER, Some(told)));
     }
 
     #[test]

@@ -8,8 +8,8 @@
 use rusqlite::Connection;
 
 use super::caller::Caller;
+use super::database::Database;
 use super::failure::Failure;
-use super::file::File;
 
 /// Free pages below which the file grows first: a claim adds a lease and a place in line at most, and each splits at most
 /// a few pages in each of three trees.
@@ -30,7 +30,7 @@ pub(super) fn is_enough(db: &Connection) -> Result<bool, Failure> {
 }
 
 /// Makes the file longer. Its new pages must be written in full before they are free: a hole would have no blocks.
-pub(super) fn make(file: &mut File, caller: Caller<'_>) -> Result<(), Failure> {
+pub(super) fn make(file: &mut Database, caller: Caller<'_>) -> Result<(), Failure> {
     let blocks = file.reserve(RESERVE_BYTES)?;
     file.write(caller, fill)?;
     // Pages that stayed filled would be lost to leases.

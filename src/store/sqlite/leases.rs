@@ -9,8 +9,8 @@ use super::boot::Boot;
 use super::caller::Caller;
 use super::changes::{self, Snapshot};
 use super::claim::{self, Claimed};
+use super::database::Database;
 use super::failure::Failure;
-use super::file::File;
 use super::queue::{Queue, stored_client};
 use super::row::{self, Row, RowState, Validity};
 use super::{headroom, sweep};
@@ -22,13 +22,13 @@ use crate::store::{Answer, Ask, Claim, Eviction, Held, Notice, Outcome, Release,
 /// The leases in one open file, for one thread.
 #[derive(Debug)]
 pub(super) struct Leases {
-    file: File,
+    file: Database,
     boot: Boot,
 }
 
 impl Leases {
     /// Takes over a freshly opened file: what other boots left in it is watched from now.
-    pub(super) fn new(mut file: File, boot: Boot, caller: Caller<'_>) -> Result<Self, Failure> {
+    pub(super) fn new(mut file: Database, boot: Boot, caller: Caller<'_>) -> Result<Self, Failure> {
         sweep::watch_all(&mut file, &boot, caller)?;
         sweep::sweep_foreign_queues(&mut file, &boot, caller)?;
         Ok(Self { file, boot })

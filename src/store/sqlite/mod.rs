@@ -47,8 +47,8 @@ mod boot;
 mod caller;
 mod changes;
 mod claim;
+mod database;
 mod failure;
-mod file;
 mod headroom;
 mod identity;
 mod leases;
@@ -68,8 +68,8 @@ use crate::holder::ClientId;
 
 use self::boot::Boot;
 use self::caller::Caller;
+use self::database::Database;
 use self::failure::Failure;
-use self::file::File;
 use self::leases::Leases;
 use self::thread::Thread;
 use super::{
@@ -111,7 +111,7 @@ impl Sqlite {
     /// # Cancel safety
     /// As [`open`](Self::open).
     pub async fn open_default() -> Result<Self, Error> {
-        Self::open_in(&Self::default_path()?, file::create_folder).await
+        Self::open_in(&Self::default_path()?, database::create_folder).await
     }
 
     /// Where leases are kept if nobody says: `leasehold/leases.sqlite` in `$XDG_STATE_HOME` or `~/.local/state`, and for
@@ -146,7 +146,7 @@ impl Sqlite {
             let (path, boot) = (path.clone(), boot.clone());
             move |caller: Caller<'_>| {
                 prepare(&path)?;
-                Leases::new(File::open(&path, caller)?, boot, caller)
+                Leases::new(Database::open(&path, caller)?, boot, caller)
             }
         };
         let thread = Thread::start(open, OPENING).await?;

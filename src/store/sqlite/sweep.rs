@@ -5,8 +5,8 @@ use rusqlite::{Connection, params};
 
 use super::boot::Boot;
 use super::caller::Caller;
+use super::database::Database;
 use super::failure::Failure;
-use super::file::File;
 use super::row::{RowState, stored};
 use crate::clock::Instant;
 use crate::name::Name;
@@ -77,7 +77,7 @@ const DEAD_IN_LINE: &str = "
 
 /// Removes the clients that stood in line under other boots, who count as dead.
 pub(super) fn sweep_foreign_queues(
-    file: &mut File,
+    file: &mut Database,
     boot: &Boot,
     caller: Caller<'_>,
 ) -> Result<(), Failure> {
@@ -117,7 +117,11 @@ pub(super) fn watch(
 }
 
 /// Begins to watch every row of another boot that this boot does not watch yet.
-pub(super) fn watch_all(file: &mut File, boot: &Boot, caller: Caller<'_>) -> Result<(), Failure> {
+pub(super) fn watch_all(
+    file: &mut Database,
+    boot: &Boot,
+    caller: Caller<'_>,
+) -> Result<(), Failure> {
     // What does not get done in time is done by whoever opens the file next, or asks for the name.
     while caller.waits() && file.read(caller, |db| is_unwatched(db, boot))? {
         file.write(caller, |db| watch_some(db, boot, boot.now()))?;

@@ -134,14 +134,18 @@ fn work(mut leases: Leases, mut queue: mpsc::Receiver<Job>) {
 mod tests {
     use super::*;
     use crate::store::sqlite::boot::Boot;
-    use crate::store::sqlite::file::File;
+    use crate::store::sqlite::database::Database;
 
     #[tokio::test]
     async fn a_request_ends_by_its_limit_though_the_thread_hangs() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("leases.sqlite");
         let open = move |caller: Caller<'_>| {
-            Leases::new(File::open(&file, caller)?, Boot::new("b".into(), 0), caller)
+            Leases::new(
+                Database::open(&file, caller)?,
+                Boot::new("b".into(), 0),
+                caller,
+            )
         };
         let thread = Thread::start(open, CLOSING).await.expect("it opens");
         let (disk, hung) = std::sync::mpsc::sync_channel::<()>(0);

@@ -39,7 +39,7 @@ const BUSY_WAIT_US: std::ops::RangeInclusive<u64> = 50..=1_000;
 
 /// An open file of leases.
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct Database {
     db: Connection,
     path: PathBuf,
     identity: Identity,
@@ -52,7 +52,7 @@ pub(super) struct File {
 #[must_use = "what is dropped is no longer reserved"]
 pub(super) struct Reserve(#[expect(dead_code, reason = "held for its blocks")] fs::File);
 
-impl File {
+impl Database {
     /// Opens it, and makes it first if it is not there.
     pub(super) fn open(path: &Path, caller: Caller<'_>) -> Result<Self, Failure> {
         if !path
@@ -323,7 +323,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let until = Monotonic.now().after(Duration::from_secs(5));
         let (here, gone) = (Caller::new(until, &|| false), Caller::new(until, &|| true));
-        let mut file = File::open(&folder.path().join("leases.sqlite"), here).expect("it opens");
+        let mut file =
+            Database::open(&folder.path().join("leases.sqlite"), here).expect("it opens");
         let change = |db: &Connection| Ok(db.execute("UPDATE counter SET token = 7", ())?);
         assert!(matches!(file.write(gone, change), Err(Failure::Late)));
         let token = |db: &Connection| -> Result<i64, Failure> {
