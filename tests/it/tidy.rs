@@ -1,6 +1,6 @@
 //! The rules of the house that no compiler holds: layers, lengths, and where a `cfg` may stand.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -170,6 +170,99 @@ fn the_tool_sees_only_what_every_user_sees() {
         for hidden in ["internals", "conformance"] {
             let uses = source.code.contains(&format!("leasehold::{hidden}"));
             assert!(!uses, "{} uses {hidden}", source.path.display());
+        }
+    }
+}
+
+/// Type names that several rooms share, because they mean the same there: the parts that each store has, and the words for
+/// what is inside.
+const SHARED_NAMES: &[&str] = &[
+    // Parts of a store, named alike from store to store so that a reader of one finds them in the next.
+    "Address",
+    "Builder",
+    "Failure",
+    "Lane",
+    "Listener",
+    "Notices",
+    "Queue",
+    "Row",
+    "RowState",
+    "Subscription",
+    "Topics",
+    // Each fence, and the words for what lies behind a handle.
+    "Entry",
+    "Error",
+    "Fence",
+    "Inner",
+    "Shared",
+    "State",
+    // A test bench: its checks, and what they stand on.
+    "Bench",
+];
+
+/// The name of the type that this line defines.
+fn defined_type(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let line = match line.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
+        Some(rest) => rest.trim_start(),
+        None => line,
+    };
+    let mut words = line.splitn(2, ' ');
+    let is_type = matches!(words.next(), Some("struct" | "enum" | "trait"));
+    let rest = words.next().filter(|_| is_type)?;
+    let end = rest.find(|c: char| !c.is_alphanumeric())?;
+    Some(&rest[..end])
+}
+
+#[test]
+fn a_type_name_has_one_meaning_in_the_library() {
+    let mut places: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
+    let is_test = |source: &Source| {
+        source
+            .path
+            .components()
+            .any(|part| part.as_os_str() == "tests")
+    };
+    for source in library().into_iter().filter(|source| !is_test(source)) {
+        for (_, line) in source.lines_without_comments() {
+            if let Some(name) = defined_type(line) {
+                let places = places.entry(name.to_owned()).or_default();
+                places.insert(source.path.clone());
+            }
+        }
+    }
+    for shared in SHARED_NAMES {
+        assert!(
+            places.contains_key(*shared),
+            "{shared} is on the list and defined nowhere"
+        );
+    }
+    places.retain(|name, paths| paths.len() > 1 && !SHARED_NAMES.contains(&name.as_str()));
+    assert!(places.is_empty(), "defined more than once: {places:#?}");
+}
+
+#[test]
+fn an_import_of_a_type_of_the_crate_needs_no_other_name() {
+    for source in sources("src") {
+        for (line, text) in source.lines_without_comments() {
+            let is_ours = [
+                "use crate::",
+                "use super::",
+                "use self::",
+                "use leasehold::",
+            ]
+            .iter()
+            .any(|start| text.trim_start().starts_with(start));
+            // A function may need one: two stores open a URL.
+            let renames = text.split(" as ").skip(1);
+            let mut types = renames.filter(|rest| rest.starts_with(char::is_uppercase));
+            assert!(
+                !is_ours || types.next().is_none(),
+                "{}:{} renames a type of ours",
+                source.path.display(),
+                line + 1
+            );
         }
     }
 }
