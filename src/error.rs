@@ -8,7 +8,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a correct caller can meet. Look at [`kind`](Error::kind) to decide what to do.
+/// An error that a correct caller can meet. Look at [`kind`](Error::kind) to decide what to do.
 ///
 /// A clone is cheap and is the same error, with its sources: all tasks that waited for one request can be given it.
 #[derive(Clone)]
@@ -25,16 +25,16 @@ struct Inner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A value of the caller's is outside its limits. Change the call.
+    /// An argument or setting is outside its limits. Change the call.
     Invalid,
     /// The store cannot be reached, or cannot answer now. Try again later.
     Unavailable,
-    /// The limit ran out first. If another holder had the name, the [source](StdError::source) is the
+    /// The call timed out: its limit ran out first. If another holder had the name, the [source](StdError::source) is the
     /// [`Held`](crate::store::Held) that was last seen.
     TimedOut,
     /// Authentication failed, or the user lacks a permission. Fix the credentials.
     Denied,
-    /// The store is there but cannot do its work: wrong type, full, read-only, another program's file. Fix the store.
+    /// The store answers but cannot do its work: wrong type, full, read-only, another program's file. Fix the store.
     Misconfigured,
     /// The lease is no longer held. Stop the work.
     Lost,

@@ -1,4 +1,4 @@
-//! Under which word a client's leases are counted.
+//! The group of a client: the label under which its leases are counted in metrics.
 //!
 //! Names of leases are no labels: thousands of names would be tens of thousands of series. A group is one word for many
 //! leases, chosen by the user, and there are never more than a few of them in one process.
@@ -20,9 +20,9 @@ pub(crate) struct Group(&'static str);
 static KNOWN: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 
 impl Group {
-    /// Where no group is named.
+    /// The group of a client that names none.
     pub(crate) const DEFAULT: Self = Self("default");
-    /// Where too many were named.
+    /// The group of all that are named beyond the limit.
     pub(crate) const OTHER: Self = Self("other");
 
     /// The group of this word, or [`OTHER`](Self::OTHER) if there are too many already.

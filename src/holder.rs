@@ -1,4 +1,4 @@
-//! Who asks: an identity drawn anew for each claim, so that no repeated release or late renewal of an earlier claim can
+//! The identity of a claim, drawn anew for each one, so that no repeated release or late renewal of an earlier claim can
 //! ever touch a later one.
 
 use std::fmt;
@@ -24,10 +24,10 @@ impl ClientId {
         self.0.as_u128()
     }
 
-    /// A fresh identity.
+    /// Draws a new identity.
     ///
     /// # Panics
-    /// Where the operating system gives no random bits.
+    /// If the operating system gives no random bits.
     pub fn draw() -> Self {
         Self(Uuid::new_v4())
     }
@@ -59,10 +59,10 @@ impl Holder {
         }
     }
 
-    /// A fresh identity for a claim of this client.
+    /// Draws a new identity for a claim of this client.
     ///
     /// # Errors
-    /// `Unavailable` where the operating system gives no random bits.
+    /// `Unavailable` if the operating system gives no random bits.
     pub fn draw(client: ClientId) -> Result<Self, Error> {
         let claim = getrandom::u64().map_err(|source| {
             Error::new(
@@ -74,7 +74,7 @@ impl Holder {
         Ok(Self::new(client, claim))
     }
 
-    /// The client that drew it.
+    /// Returns the client that made the claim.
     pub const fn client(&self) -> ClientId {
         self.client
     }

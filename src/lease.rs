@@ -32,9 +32,9 @@ use crate::watchdog::schedule::Departure;
 ///   its ttl. Before `main` returns, await [`release`](Self::release) or [`Client::shutdown`](crate::Client::shutdown).
 ///
 /// # Assumptions
-/// The store's clock gains no more than the margin on ours within one ttl. A failover, a flush or an operator can grant the
-/// name earlier; then the holder hears at its next renewal, and only storage behind a [`fence`](crate::fence) is safe (see
-/// the promises of [this crate](crate)).
+/// The store's clock gains no more than the margin on ours within one ttl. A failover, a flush or an operator can grant
+/// the name earlier; then the holder hears at its next renewal, and only storage behind a [`fence`](crate::fence) is
+/// safe (see the promises of [this crate](crate)).
 ///
 /// # Errors
 /// [`check`](Self::check) fails with `Lost` and nothing else.
@@ -51,7 +51,7 @@ pub struct Lease {
     floors: Arc<Floors>,
 }
 
-/// How a lease stands.
+/// The state of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaseState {
@@ -69,9 +69,10 @@ pub enum LeaseState {
 pub enum ReleaseOutcome {
     /// The name is free, or kept as was asked.
     Released,
-    /// It had been lost before.
+    /// The lease was lost before the release.
     AlreadyLost,
-    /// The store did not answer. The release is repeated in the background; at the latest the lease runs out by itself.
+    /// Unknown outcome: the store did not answer. The client retries the release in the background; at the latest the
+    /// lease expires by itself.
     Unknown,
 }
 
@@ -112,7 +113,7 @@ impl Lease {
         }
     }
 
-    /// What is held.
+    /// Returns the name of this lease.
     pub const fn name(&self) -> &Name {
         &self.name
     }
@@ -123,22 +124,22 @@ impl Lease {
         self.token
     }
 
-    /// The identity under which it is held.
+    /// Returns the identity of the claim that was granted.
     pub const fn holder(&self) -> Holder {
         self.holder
     }
 
-    /// How long the store keeps it without a renewal.
+    /// Returns the time for which the store keeps the lease without a renewal.
     pub const fn ttl(&self) -> Duration {
         self.timing.ttl()
     }
 
-    /// The clock by which it is measured.
+    /// Returns the clock by which the lease is measured.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         self.enrollment.clock()
     }
 
-    /// Whether it is held now, exactly and without any I/O: cheap enough to ask before each step of the work.
+    /// Checks that the lease is held now. It is exact and does no I/O, so it is cheap enough for each step of the work.
     ///
     /// A yes can be old by the time it is acted on: only a fence closes that gap.
     ///
@@ -151,9 +152,9 @@ impl Lease {
         }
     }
 
-    /// The pass to hand to storage with each write: token, holder and name. Fails unless the lease is held now. The guards
-    /// in [`fence`](crate::fence) take the lease itself and call this; call it for a service that takes the pass in a
-    /// message.
+    /// The pass to hand to storage with each write: token, holder and name. Fails unless the lease is held now. The
+    /// guards in [`fence`](crate::fence) take the lease itself and call this; call it for a service that takes the pass
+    /// in a message.
     ///
     /// # Errors
     /// `Lost`, with the reason.
@@ -172,7 +173,7 @@ impl Lease {
         )
     }
 
-    /// How it stands now.
+    /// Returns the state of the lease now.
     pub fn state(&self) -> LeaseState {
         let now = self.clock().now();
         match self.enrollment.signal().check(now) {
@@ -184,14 +185,15 @@ impl Lease {
         }
     }
 
-    /// How long it is held yet if no further renewal is confirmed. Nothing once it is lost.
+    /// Returns the time left until the deadline if no further renewal succeeds; zero once the lease is lost.
     pub fn remaining(&self) -> Duration {
         let now = self.clock().now();
         let deadline = self.enrollment.signal().check(now);
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
-    /// The term that the last confirmed request bought, on the lease's [`clock`](Self::clock). `None` once it is lost.
+    /// Returns the term that the last confirmed request bought, on the lease's [`clock`](Self::clock). `None` once it
+    /// is lost.
     pub fn term(&self) -> Option<Term> {
         let deadline = self.enrollment.signal().deadline().ok()?;
         Some(self.timing.term_until(deadline))
@@ -206,7 +208,8 @@ impl Lease {
         Some(self.timing.term_until(deadline))
     }
 
-    /// A token that is cancelled when the lease is lost. Cancelling it yourself cancels nobody else.
+    /// Returns a token that is cancelled when the lease is lost. Cancelling this token yourself has no effect on the
+    /// lease or on other tokens.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.enrollment.signal().new_token()
     }
@@ -221,13 +224,14 @@ impl Lease {
         reason.expect_err("a loss is written before it is told")
     }
 
-    /// Shows that the work goes on, for a lease that was asked for with a limit on the time without progress.
+    /// Reports progress: restarts the [`progress_within`](crate::LeaseRequest::progress_within) limit of this lease.
+    /// Has no effect on a lease without that limit.
     pub fn progress(&self) {
         let now = self.clock().now();
         self.enrollment.signal().note_progress(now);
     }
 
-    /// Gives the name back and waits for the answer, for no longer than a request may take.
+    /// Releases the lease and waits for the store's answer, for at most the time limit of a request.
     ///
     /// # Cancel safety
     /// Dropped, the watchdog sends the release at once. The lease is not held here from the first poll on.
@@ -235,9 +239,9 @@ impl Lease {
         self.end(None).await
     }
 
-    /// Gives the lease up, but lets the name stay taken for `rest` more: so a short job does not run twice when the clocks
-    /// of two machines differ. A lease that was lost before, by an eviction for example, keeps nothing: the name is not its
-    /// any more.
+    /// Gives the lease up, but lets the name stay taken for `rest` more: so a short job does not run twice when the
+    /// clocks of two machines differ. A lease that was lost before, by an eviction for example, keeps nothing: the name
+    /// is not its any more.
     ///
     /// # Cancel safety
     /// As [`release`](Self::release).

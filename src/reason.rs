@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The store says that this holder does not have it.
+    /// The store answered that this holder does not have the name.
     Refused,
     /// An operator evicted the holder.
     Evicted,
     /// No renewal was confirmed in time.
     Deadline,
-    /// The grant itself came past its deadline.
+    /// The grant arrived after its own deadline.
     Late,
-    /// It was held for as long as the holder allowed itself.
+    /// The lease was held for its [`max_hold`](crate::LeaseRequest::max_hold).
     MaxHold,
-    /// The work made no progress for as long as the holder allowed itself.
+    /// The holder reported no [progress](crate::Lease::progress) within its limit.
     NoProgress,
     /// The client was shut down.
     Shutdown,
-    /// The watchdog's thread ended, so nobody would renew.
+    /// The watchdog's thread ended, so the lease would not be renewed.
     WatchdogDied,
 }
 
@@ -43,7 +43,7 @@ impl LossReason {
     /// Deadlines are later than a few nanoseconds after boot, so small numbers are free for other meanings.
     pub(crate) const LAST_CODE: u64 = 255;
 
-    /// The word for logs, metrics and files.
+    /// Returns the word for logs, metrics and files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused",

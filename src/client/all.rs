@@ -1,6 +1,6 @@
 //! Several names, all or none.
 //!
-//! They are taken one after the other in byte order, so no two who do so wait for each other.
+//! They are acquired one after the other in byte order, so callers that do this cannot deadlock.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -12,17 +12,17 @@ use crate::name::Name;
 use crate::term::Instant;
 
 impl Owner {
-    /// Takes all of these names or none, in byte order, whoever else takes some of them: so no two who do this wait for
-    /// each other. What this owner holds already is acquired again; a name that is given twice is taken once. The holds
-    /// come in byte order.
+    /// Acquires all of these names or none, one after the other in byte order, so callers that do this cannot deadlock.
+    /// A name that this owner already holds is acquired again; a name that is given twice is acquired once. Returns the
+    /// shares in byte order.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire); `Lost` where one was lost while the others were waited for. `Invalid`, before
-    /// anything is asked, where a name that is not held yet comes before one that this owner holds: somebody who takes
-    /// them in order could wait for us while we wait for it.
+    /// As [`acquire`](Self::acquire); `Lost` when one of the leases was lost while this call waited for the others.
+    /// `Invalid`, before any request is sent, when a name that this owner does not hold sorts before one that it holds:
+    /// another caller that acquires in order could wait for this owner while this owner waits for it.
     ///
     /// # Cancel safety
-    /// Dropped, what was taken is given up in the background.
+    /// If the future is dropped, the leases acquired so far are given up in the background.
     pub async fn acquire_all(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,

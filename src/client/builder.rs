@@ -11,7 +11,7 @@ use crate::store::{self, Info, Store};
 use crate::telemetry;
 use crate::term::Timing;
 
-/// Puts a client together.
+/// Builds a [`Client`]. [`build`](Self::build) checks all settings.
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct ClientBuilder {
@@ -45,31 +45,32 @@ impl ClientBuilder {
         Self::default()
     }
 
-    /// The store at this URL: `redis://`, `rediss://`, `redis+unix:`, `sqlite:PATH` or `memory:`.
+    /// Sets the store by its URL: `redis://`, `rediss://`, `redis+unix:`, `sqlite:PATH` or `memory:`.
     pub fn store_url(mut self, url: impl Into<String>) -> Self {
         self.source = Some(StoreSource::Url(url.into()));
         self
     }
 
-    /// A store that is open already.
+    /// Sets the store: one that is already open.
     pub fn store(mut self, store: impl Store) -> Self {
         self.source = Some(StoreSource::Store(Arc::new(store)));
         self
     }
 
-    /// A store that is open already and shared with others.
+    /// Sets the store: one that is already open and that other clients use too.
     pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
         self.source = Some(StoreSource::Store(store));
         self
     }
 
-    /// How long the store keeps a lease without a renewal; 30 s by default.
+    /// Sets the time for which the store keeps a lease without a renewal (default: 30 s).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// How much earlier than the store we hold a lease to be over; ttl/50 + 20 ms by default.
+    /// Sets the safety margin: how much earlier than the store the client counts a lease as over (default: ttl/50 + 20
+    /// ms).
     pub fn margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);
         self
@@ -81,7 +82,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Under which the leases are counted in metrics; `default` by default, at most 64 bytes. A process has room for 50
+    /// Sets the `group` label of this client's metrics (default: `default`), at most 64 bytes. A process has room for 50
     /// groups, the rest is counted as `other`.
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.group = Some(group.into());

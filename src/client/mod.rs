@@ -101,12 +101,12 @@ impl Client {
         }
     }
 
-    /// Asks for a name with options of its own.
+    /// Returns a request for a lease, to which options can be added before it is sent.
     pub fn request(&self, name: impl AsRef<str>) -> LeaseRequest {
         LeaseRequest::new(self.clone(), name.as_ref())
     }
 
-    /// Takes the name if it is free: one round trip.
+    /// Acquires the lease if the name is free, in one round trip. It does not wait.
     ///
     /// # Errors
     /// As [`LeaseRequest::try_acquire`].
@@ -117,7 +117,7 @@ impl Client {
         self.request(name).try_acquire().await
     }
 
-    /// Takes the name, however long somebody else has it.
+    /// Acquires the lease. Waits for as long as another holder has the name.
     ///
     /// # Errors
     /// As [`LeaseRequest::acquire`].
@@ -128,7 +128,7 @@ impl Client {
         self.request(name).acquire().await
     }
 
-    /// Takes the name, waiting for it no longer than `limit`.
+    /// Acquires the lease. Waits for at most `limit` while another holder has the name.
     ///
     /// # Errors
     /// As [`LeaseRequest::acquire_within`].
@@ -150,7 +150,7 @@ impl Client {
     /// As [`LeaseRequest::acquire`]; and `Lost` where one was lost while the others were waited for.
     ///
     /// # Cancel safety
-    /// Dropped, what was taken is released in the background.
+    /// If the future is dropped, the leases acquired so far are released in the background.
     pub async fn acquire_all(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
@@ -175,7 +175,7 @@ impl Client {
         Ok(holds.into_iter().filter_map(Share::into_lease).collect())
     }
 
-    /// Somebody who may acquire again what it holds.
+    /// Returns a re-entrant owner: it can acquire again any lease that it already holds.
     pub fn owner(&self) -> Owner {
         Owner::new(self.clone())
     }
@@ -195,12 +195,13 @@ impl Client {
         self.request(name).run(work).await
     }
 
-    /// The store, for a look at leases, for evictions and hazards.
+    /// Returns the store, to inspect and evict leases and to read its hazards.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.store
     }
 
-    /// Lifts the next grant of this name over a token that storage has seen.
+    /// Makes the next grant of this name carry a token greater than `token`, for example the highest that storage has
+    /// seen.
     ///
     /// # Errors
     /// `Invalid` for a name that breaks the rules.
@@ -209,11 +210,12 @@ impl Client {
         Ok(())
     }
 
-    /// Ends everything: cancels the holders, waits for their guards to be gone, sends the releases, leaves the store's lines,
-    /// closes the store. Takes no longer than `limit` and answers whether nothing was left; what was runs out by itself.
+    /// Ends everything: cancels the holders, waits for their guards to be gone, sends the releases, leaves the store's
+    /// lines, closes the store. Takes no longer than `limit` and answers whether nothing was left; what was runs out by
+    /// itself.
     ///
     /// # Cancel safety
-    /// Dropped, the holders stay cancelled and the guards' releases are still sent.
+    /// If the future is dropped, the holders stay cancelled and the releases of dropped guards are still sent.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.inner.is_closed.store(true, Ordering::Release);
         if self.inner.is_forked() {

@@ -1,7 +1,8 @@
-//! An owner acquires again what it holds: for code that takes a lease and calls code that takes the same one.
+//! Re-entrant leases: an owner can acquire again a lease that it holds, for code that acquires a lease and calls code
+//! that acquires the same one.
 //!
 //! The counting is local. The store sees one claim, one holder, one token; what was acquired twice is released once, when
-//! the last hold is gone.
+//! the last share is gone.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -13,7 +14,8 @@ use crate::error::{Error, ErrorKind};
 use crate::lease::{Lease, ReleaseOutcome};
 use crate::name::Name;
 use crate::term::Instant;
-/// Somebody who may acquire again what it holds. Clones are one owner; two owners of one client are rivals.
+/// A re-entrant owner: it can acquire again any lease that it already holds. Clones are one owner; two owners of one
+/// client compete like two clients.
 ///
 /// # Guarantees
 /// - A name that the owner holds is acquired again at once, without asking the store, under the same token.
@@ -30,17 +32,18 @@ struct Desk {
     slots: Mutex<BTreeMap<Name, Slot>>,
 }
 
-/// One name of one owner: there while it is held, or somebody asks for it.
+/// One name of one owner: kept while it is held or a task of the owner asks for it.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Taken by whoever asks the store, so that two tasks of one owner send one claim.
+    /// Locked by the task that asks the store, so that two tasks of one owner send one claim.
     turn: Arc<tokio::sync::Mutex<()>>,
     lease: Weak<Lease>,
 }
 
-/// One of possibly many holds of an owner on one lease, whose methods it has. Dropping the last one releases.
+/// One share of a lease that its [`Owner`] may have acquired several times. It has the methods of [`Lease`]. Dropping the
+/// last share releases the lease.
 #[derive(Debug)]
-#[must_use = "a hold that is dropped is given up at once"]
+#[must_use = "a share that is dropped is given up at once"]
 pub struct Share {
     lease: Arc<Lease>,
 }
@@ -53,10 +56,11 @@ impl Owner {
         }
     }
 
-    /// Takes the name, however long somebody else has it; at once if this owner holds it.
+    /// Acquires the lease. Returns at once if this owner holds it; otherwise waits for as long as another holder has
+    /// the name.
     ///
     /// # Errors
-    /// As [`Client::acquire`]; and `Lost` while this owner still has holds of a lease of this name that was lost.
+    /// As [`Client::acquire`]; and `Lost` while this owner still has a share of a lost lease of this name.
     ///
     /// # Cancel safety
     /// As [`Client::acquire`].
@@ -64,7 +68,7 @@ impl Owner {
         self.take(Name::new(name)?, None).await
     }
 
-    /// Takes the name, waiting for it no longer than `limit`; at once if this owner holds it.
+    /// Acquires the lease. Returns at once if this owner holds it; otherwise waits for at most `limit`.
     ///
     /// # Errors
     /// As [`Client::acquire_within`] and [`acquire`](Self::acquire).
@@ -118,8 +122,8 @@ impl Owner {
 }
 
 impl Share {
-    /// Gives this hold up, and with the last one the name: then it answers how that ended. `None` where the owner holds
-    /// on.
+    /// Gives up this share. The last share releases the lease and returns the outcome; `None` means that the owner still
+    /// holds it through another share.
     ///
     /// # Cancel safety
     /// As [`Lease::release`].

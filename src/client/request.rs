@@ -15,16 +15,16 @@ use crate::token::Token;
 use crate::waiting::{OutagePolicy, WaitOrder};
 use crate::watchdog::schedule::Limits;
 
-/// The answer to a try. It is complete: a `match` on it needs no `_` arm.
+/// The outcome of one attempt to acquire a lease. It is complete: a `match` on it needs no `_` arm.
 #[derive(Debug)]
 pub enum Attempt {
     /// The name was free, or its lease had run out: this client holds it now.
     Acquired(Lease),
-    /// Another holder has the name. Boxed, since the facts are many.
+    /// Another holder has the name. Boxed, because what is known of it is large.
     Held(Box<Held>),
 }
 
-/// A request for a name, with options of its own. Everything is checked when it is sent.
+/// A request for a lease, with options of its own. All values are checked when the request is sent.
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is sent by one of its acquiring methods"]
 pub struct LeaseRequest {
@@ -54,62 +54,64 @@ impl LeaseRequest {
         }
     }
 
-    /// How long the store keeps the lease without a renewal; the client's by default.
+    /// Sets the time for which the store keeps the lease without a renewal (default: the client's).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// How much earlier than the store we hold the lease to be over.
+    /// Sets the safety margin: how much earlier than the store the client counts the lease as over.
     pub fn margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);
         self
     }
 
-    /// What others are told about the holder; the client's by default.
+    /// Sets the label that other clients see beside the holder (default: the client's).
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// The token is to be above this one.
+    /// Requires a token greater than this one, for example the highest that storage has seen.
     pub fn floor(mut self, floor: Token) -> Self {
         self.floor = Some(floor);
         self
     }
 
-    /// The longest hold; after it the holder is cancelled.
+    /// Limits how long the lease is held. After that time the lease is lost and its holder is cancelled.
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.limits.max_hold = Some(most);
         self
     }
 
-    /// The longest time without a [`Lease::progress`]; after it the holder is cancelled.
+    /// Limits the time without a call of [`Lease::progress`]. After that time the lease is lost and its holder is
+    /// cancelled.
     pub fn progress_within(mut self, most: Duration) -> Self {
         self.limits.progress_within = Some(most);
         self
     }
 
-    /// What to do while the store cannot be reached.
+    /// Sets whether a wait fails or retries while the store cannot be reached.
     pub fn on_outage(mut self, outage: OutagePolicy) -> Self {
         self.outage = outage;
         self
     }
 
-    /// In which order to be served among those who wait. A try does not wait, and respects whoever does.
+    /// Sets the order in which waiting clients are served. [`try_acquire`](Self::try_acquire) does not wait, and does not
+    /// overtake a client that waits in [fair](WaitOrder::Fair) order.
     pub fn order(mut self, order: WaitOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// Takes the name if it is free: one round trip.
+    /// Acquires the lease if the name is free, in one round trip. It does not wait.
     ///
     /// # Errors
     /// `Invalid` for a bad value of the request; `Unavailable`, `TimedOut`, `Denied` and `Misconfigured` from the store;
-    /// `Closed` after a shutdown. Being held by somebody else is no error.
+    /// `Closed` after a shutdown. A name that another holder has is no error but [`Attempt::Held`].
     ///
     /// # Cancel safety
-    /// Dropped, the claim is released in the background should the store have granted it.
+    /// If the future is dropped, a lease that the store may have granted is released in the background.
     pub async fn try_acquire(self) -> Result<Attempt, Error> {
         let call = Call::new(self)?;
         let started = call.clock().now();
@@ -123,7 +125,7 @@ impl LeaseRequest {
         attempt
     }
 
-    /// Takes the name, however long somebody else has it.
+    /// Acquires the lease. Waits for as long as another holder has the name.
     ///
     /// The waiting callers of one name in one client are served in the order in which they came, and only the first of
     /// them asks the store. So keep polling this future: while it is held and not polled, as in a branch of a `select!`
@@ -138,10 +140,10 @@ impl LeaseRequest {
         self.wait(None).await
     }
 
-    /// Takes the name, waiting for it no longer than `limit`.
+    /// Acquires the lease. Waits for at most `limit` while another holder has the name.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); and `TimedOut` when the limit runs out while somebody else has the name,
+    /// As [`try_acquire`](Self::try_acquire); and `TimedOut` when the limit runs out while another holder has the name,
     /// with the [`Held`] that was last seen as its source.
     ///
     /// # Cancel safety
@@ -150,18 +152,18 @@ impl LeaseRequest {
         self.wait(Some(limit)).await
     }
 
-    /// Does the work while the name is held: waits for the lease, does the work, releases. A panic of the work is passed on
-    /// after the release. What the work returns, an error of its own included, is passed through.
+    /// Does the work while the name is held: waits for the lease, does the work, releases. A panic of the work is
+    /// passed on after the release. What the work returns, an error of its own included, is passed through.
     ///
-    /// When the lease is lost, the work is dropped at its next await. Work that blocks its thread cannot be dropped: if it
-    /// ends before the loss is seen, its value is returned although the lease was lost meanwhile, because what it did is
-    /// done. Work to which that matters calls [`Lease::check`] as its last step, or writes through a fence.
+    /// When the lease is lost, the work is dropped at its next await. Work that blocks its thread cannot be dropped: if
+    /// it ends before the loss is seen, its value is returned although the lease was lost meanwhile, because what it
+    /// did is done. Work to which that matters calls [`Lease::check`] as its last step, or writes through a fence.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire); and `Lost` when the work was dropped because the lease was lost.
     ///
     /// # Cancel safety
-    /// Dropped, the work is dropped and the lease released in the background.
+    /// If the future is dropped, the work is dropped and the lease is released in the background.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Lease) -> T) -> Result<T, Error> {
         let lease = self.acquire().await?;
         let ended = {

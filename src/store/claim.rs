@@ -1,4 +1,4 @@
-//! What a client asks a store for, and what it is answered.
+//! Requests for a name and the store's answers to them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::holder::Holder;
 use crate::name::Name;
 use crate::token::Token;
 
-/// One request for a name.
+/// What a client asks the store for: a name, for one holder, for one ttl.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Claim {
@@ -21,7 +21,7 @@ pub struct Claim {
     pub holder: Holder,
     /// How long the store is to keep it without a renewal.
     pub ttl: Duration,
-    /// What others are told about the holder.
+    /// What other clients are told about the holder.
     pub info: Arc<Info>,
 }
 
@@ -51,20 +51,20 @@ impl Ask {
     }
 }
 
-/// How a client stands in line for a name. It is the client that stands, not the waiter: so the line is as long as the
-/// clients that wait, and the death of one removes one place.
+/// A client's place in the queue of a name. A client has one place for all its waiters, so the queue is as long as the
+/// number of waiting clients, and the death of one client removes one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Queued {
-    /// How many waiters the client has beside the one that claims. With any, a grant puts the client at the end of the
-    /// line again.
+    /// How many waiters the client has beside the one that claims. If there are any, a grant puts the client at the end
+    /// of the queue again.
     pub more: u32,
 }
 
 impl Queued {
-    /// For how long a client counts as alive after its last claim.
+    /// The time for which a client counts as alive after its last claim.
     pub const PATIENCE: Duration = Duration::from_secs(9);
-    /// For how long a freed name is kept for the first in line before it goes to the next.
+    /// The time for which a freed name is kept for the first client of the queue before it goes to the next.
     pub const OFFER: Duration = Duration::from_secs(2);
 
     /// The place of a client with so many further waiters.
@@ -132,7 +132,7 @@ impl Info {
 pub enum Answer {
     /// Yes.
     Granted(Grant),
-    /// Somebody else has it. Boxed, since most answers are grants.
+    /// Another holder has the name. Boxed, because most answers are grants.
     Held(Box<Held>),
 }
 
@@ -208,22 +208,22 @@ impl From<Failed> for Error {
 pub struct Held {
     /// What is held.
     pub name: Name,
-    /// By whom.
+    /// The holder.
     pub by: Option<Holder>,
-    /// Under which token.
+    /// The holder's token.
     pub token: Option<Token>,
     /// What the holder says of itself.
     pub info: Info,
-    /// Since when, by the store's wall clock.
+    /// When it was granted, by the store's wall clock.
     pub since: Option<SystemTime>,
-    /// How long yet, unless it is renewed. `None` where it has no end that the store knows.
+    /// The time left unless it is renewed. `None` if the store knows no end.
     pub remaining: Option<Duration>,
-    /// How many clients are before the asking one, if that one stands in line.
+    /// How many clients are before the claiming one, if that one is in the queue.
     pub ahead: Option<usize>,
 }
 
 impl Held {
-    /// Nothing known but that it is taken.
+    /// A taken name of whose holder nothing is known.
     pub fn new(name: Name) -> Self {
         Self {
             name,

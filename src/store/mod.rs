@@ -2,37 +2,40 @@
 //!
 //! [`memory`] is the reference to read, `sqlite` the embedded default, `redis` what people scale to. A store is passive:
 //! it has no timers and renews nothing; the watchdog above it does. `store::conformance` (feature `conformance`) holds
-//! this contract as tests, for whoever writes another.
+//! this contract as tests, for the authors of other stores.
 //!
 //! # Guarantees
 //! 1. At most one holder has a name at any moment of the store's own clock.
-//! 2. A new grant's token is above that of every grant of the name that was told before this claim was sent, and above the
-//!    floor of the attempt that brought it.
-//! 3. Asked again by its holder, `acquire` **sets the full ttl again** and answers the token kept in the lease, whatever the
-//!    floor of this attempt. So a repeated request is idempotent, and each reply belongs to the moment at which its own
-//!    attempt was sent.
+//! 2. A new grant's token is above that of every grant of the name that was told before this claim was sent, and above
+//!    the floor of the attempt that brought it.
+//! 3. Asked again by its holder, `acquire` **sets the full ttl again** and answers the token kept in the lease,
+//!    whatever the floor of this attempt. So a repeated request is idempotent, and each reply belongs to the moment at
+//!    which its own attempt was sent.
 //! 4. `renew` compares and extends, it never creates. One bad lease does not spoil its batch.
-//! 5. `release` frees only what this holder holds; repeated, it is harmless.
+//! 5. `release` frees only what this holder holds. It is idempotent.
 //! 6. Whatever is granted runs out by itself, at most one ttl after the store last heard of it.
-//! 7. Clients that stand in line for a name take turns in the order in which they joined, and nobody overtakes a live one.
-//!    Live is who claimed within its [patience](Queued::PATIENCE) and answers an [offer](Queued::OFFER) in time. A flush,
-//!    a failover or a step of the server's clock can cost the order, and nothing else. A store without a line grants a claim
-//!    with a place in it as any other.
-//! 8. Every call ends within its limit and a little, whatever the server and the network do. Half as much again is what
-//!    a client waits for it; then it is as open as after a lost reply.
+//! 7. Waiting is fair: the clients in the queue of a name take turns in the order in which they joined, and no client
+//!    overtakes a live one. A client is live if it claimed within its [patience](Queued::PATIENCE) and takes up an
+//!    [offer](Queued::OFFER) in time. A flush,
+//!    a failover or a step of the server's clock can cost the order, and nothing else. A store without a queue
+//!    ignores a claim's place in it.
+//! 8. Every call returns within about its `limit`, whatever the server and the network do. The client gives up at 1.5
+//!    times the `limit` and treats the outcome as unknown, as after a lost reply.
 //!
 //! # Assumptions
-//! Where the store's highest token is lost or behind (flush, eviction, empty restart, a replica that missed it), the clock that
-//! mints the next token is not behind the clock that minted the last one by more than the time between the two grants.
+//! Where the store's highest token is lost or behind (flush, eviction, empty restart, a replica that missed it), the
+//! clock that mints the next token is not behind the clock that minted the last one by more than the time between the
+//! two grants.
 //!
 //! # Errors
 //! The kind of an error tells the caller what to do; it does not tell whether the request was carried out. For `acquire`
-//! that is told by [`Sent`], in doubt by [`Sent::Perhaps`]: then the claim is *doubtful*, whatever the kind. An answer that
-//! cannot be read, a protocol error and a permission that is missing in the middle of a script are doubtful too. For the
-//! other calls every error leaves it open. Held by another is a value, not an error.
+//! that is told by [`Sent`], in doubt by [`Sent::Perhaps`]: then the claim is *doubtful*, whatever the kind. An answer
+//! that cannot be read, a protocol error and a permission that is missing in the middle of a script are doubtful too.
+//! For the other calls the outcome is unknown after every error. A name that another holder has is a value, not an
+//! error.
 //!
 //! # Cancel safety
-//! A future that is dropped may or may not have been carried out, as with a lost reply. Repeat it or release it.
+//! A future that is dropped may or may not have been carried out, as with a lost reply. Retry it or release the name.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -91,7 +94,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// open: the watchdog asks when a lease is enrolled and again after each batch.
     fn shard(&self, name: &Name) -> u32;
 
-    /// Takes the name, or says who has it. One attempt of a claim; each attempt of it carries an [`Ask`] of its own.
+    /// Grants the name to the claim's holder, or returns who has it. This is one attempt of a claim; each attempt of it
+    /// carries an [`Ask`] of its own.
     fn acquire<'a>(
         &'a self,
         claim: &'a Claim,
@@ -100,8 +104,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Answer, Failed>>;
 
     /// Extends each lease to its full ttl from now, if its holder still has it. Returns one outcome for each renewal, in
-    /// the order of the batch, whatever happens. A batch is of one [shard](Self::shard), as far as the caller was told, and
-    /// has at most [`MAX_BATCH`] renewals: a store sends it as one request and does not divide a longer one.
+    /// the order of the batch, whatever happens. A batch is of one [shard](Self::shard), as far as the caller was told,
+    /// and has at most [`MAX_BATCH`] renewals: a store sends it as one request and does not divide a longer one.
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed>;
 
     /// Frees the name if this holder has it. With `keep_for` the name stays taken for that long and cannot be renewed;
@@ -114,7 +118,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>>;
 
-    /// Takes a client out of the line of this name, and passes on what was kept free for it. Repeated, it is harmless.
+    /// Removes a client from the queue of this name and passes on an offer that was kept for it. It is idempotent.
     fn leave<'a>(
         &'a self,
         name: &'a Name,
@@ -122,27 +126,27 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), Error>>;
 
-    /// Hints that names were freed, if this store can give them.
+    /// Opens a subscription to hints that names were freed, if this store can give hints.
     ///
     /// # Errors
     /// As the store's other calls. `None` is the answer of a store whose waiters look again by time only.
     fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>>;
 
-    /// Who has this name, by one direct read.
+    /// Returns who has this name, by one direct read.
     fn inspect<'a>(
         &'a self,
         name: &'a Name,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Option<Held>, Error>>;
 
-    /// Who has the names that begin so, by name. May read the whole store.
+    /// Lists the holders of all names with this prefix, in name order. May read the whole store.
     fn list<'a>(
         &'a self,
         prefix: &'a str,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Held>, Error>>;
 
-    /// Ends a holder's right by order of an operator. Answers whether anybody had it.
+    /// Takes the name from its holder by order of an operator. Returns whether the name was held.
     fn evict<'a>(
         &'a self,
         name: &'a Name,
@@ -150,10 +154,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<bool, Error>>;
 
-    /// What in this store's set-up weakens the promises, for `doctor` and `status`.
+    /// Returns what in this store's set-up weakens the promises.
     fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>>;
 
-    /// The servers that the store consists of and whether they take part, for `doctor`.
+    /// Returns the servers that the store consists of and whether each takes part.
     ///
     /// # Errors
     /// As the store's other calls, but a server that gives no answer is a [`MemberState::Down`].
@@ -206,25 +210,25 @@ impl Renewed {
     }
 }
 
-/// What became of one renewal.
+/// The outcome of one renewal.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome {
     /// Extended.
     Renewed,
-    /// The holder no longer has it. Final.
+    /// The holder no longer has the name. Final.
     Refused,
     /// An operator evicted the holder. Final.
     Evicted,
-    /// Not known. Try again until the deadline.
+    /// Unknown outcome. Retry until the deadline.
     Unknown(Error),
 }
 
-/// What became of a release.
+/// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Release {
-    /// It was held, and is not any more.
+    /// This holder had the name and gave it up.
     Released,
     /// This holder does not hold it. Final only if none of its claims is unanswered.
     NotHeld,

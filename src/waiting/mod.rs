@@ -1,4 +1,4 @@
-//! Who waits for which name, and when somebody looks again.
+//! Which clients' tasks wait for which name, and when one of them asks the store again.
 //!
 //! ```text
 //!  waiter ── join ──► Waiters of the name ◄── hint ── hub's thread ◄── the store's notices
@@ -6,9 +6,9 @@
 //!    └──── turn ◄──────────┘
 //! ```
 //!
-//! The waiters of one name stand in a [line](waiters::Waiters), first come first served; only the first looks, for all of them.
-//! The [`Hub`] has all lines of a client and listens, on a thread of its own, to the one subscription of the client: there
-//! it outlives the user's runtimes, and what a waker of the user's does cannot delay a renewal.
+//! The waiters of one name stand in a [line](waiters::Waiters), first come first served; only the first looks, for all
+//! of them. The [`Hub`] has all lines of a client and listens, on a thread of its own, to the one subscription of the
+//! client: there it outlives the user's runtimes, and what a waker of the user's does cannot delay a renewal.
 //!
 //! A waiter looks when a hint comes and when the holder's time is over, with a little jitter *after* it: looking earlier
 //! would only spin. Hints can be lost, so it looks in between as well.
@@ -23,33 +23,35 @@ use std::time::Duration;
 pub(crate) use self::hub::{Hub, Next, Place};
 pub(crate) use self::waiters::Found;
 
-/// What a waiting claim does when the store cannot be reached.
+/// What a waiting request does while the store cannot be reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutagePolicy {
     /// Fails with the store's error.
     #[default]
     Fail,
-    /// Goes on trying, within the limit of the wait.
+    /// Retries, within the limit of the wait.
     WaitOut,
 }
 
-/// In which order those who wait for one name are served.
+/// The order in which clients that wait for one name are served.
 ///
 /// Within one client it is always first come, first served.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitOrder {
-    /// Whichever client asks first after the name was freed. It costs the least, and a client can be unlucky for long.
+    /// Not fair: the client that asks first after the name was freed is served. It costs the least, but a client can wait
+    /// for long while others are served.
     #[default]
     Any,
-    /// Clients take turns in the order in which they joined. With `c` live clients waiting, a waiter with `w` before it in
-    /// its client is served after at most `(w + 1) * c` grants; with one waiter in each client that is plain first come,
-    /// first served. Nobody overtakes a live client, those who wait for any order or only try included. A client is live
-    /// that looked within 9 s and takes the name up within 2 s of its turn; a dead one at its turn costs those 2 s.
+    /// Fair: clients take turns in the order in which they joined. With `c` live clients waiting, a waiter with `w`
+    /// before it in its client is served after at most `(w + 1) * c` grants; with one waiter in each client that is
+    /// plain first come, first served. No claim overtakes a live client, not even one that waits in any order or does
+    /// not wait. A client is live if it asked within the last 9 s and takes the name within 2 s of its turn; a dead
+    /// client at its turn costs those 2 s.
     ///
     /// A flush, a failover or a step of the server's clock can cost the order, and nothing else. All stores of this crate
-    /// have lines; one of others that has none serves it as `Any`.
+    /// keep a queue; with a store that keeps none, a fair request fails with `Invalid`.
     Fair,
 }
 
