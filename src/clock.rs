@@ -181,7 +181,7 @@ impl Manual {
         }
     }
 
-    /// Moves it forward and wakes whoever slept until then.
+    /// Moves it forward and wakes the tasks that slept until then.
     pub fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).expect("tests move by less than 500 years");
         self.nanos.fetch_add(by, Ordering::SeqCst);

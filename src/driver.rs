@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A connection is a task of the runtime on which it was made: while that runtime stands still, or once it has ended,
-//! nobody reads the server's answers. But a client can be used from several runtimes, one after the other or at the same
+//! no task reads the server's answers. But a client can be used from several runtimes, one after the other or at the same
 //! time. So a store makes the connections that its callers share on this thread, which has a runtime of its own.
 //!
 //! The watchdog and the subscription of waiting clients have threads of their own, and their connections are made there.
@@ -60,7 +60,7 @@ impl Running {
         let drive = move || {
             // An error says that the store was dropped, which is what is waited for.
             let _ = runtime.block_on(stopped);
-            // A look-up of a host's name may hang in a thread of its own; nobody waits for it.
+            // A look-up of a host's name may hang in a thread of its own; nothing waits for it.
             runtime.shutdown_background();
         };
         let name = "leasehold-lanes".into();

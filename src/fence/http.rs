@@ -19,7 +19,7 @@
 //! A pass that is formatted here is parsed here to the same pass; what is malformed is refused, never taken for missing.
 //!
 //! # Assumptions
-//! Requests are authenticated elsewhere. A fence stops the late, not the hostile: whoever may write may show any pass.
+//! Requests are authenticated elsewhere. A fence stops the late, not the hostile: a client that may write may show any pass.
 //!
 //! # Errors
 //! `Invalid` for a malformed header; the others as the guard behind it.

@@ -32,7 +32,7 @@ use crate::error::Error;
 
 /// Who writes: whatever can show a pass. A lease can; so can a bare [`Pass`] that came from elsewhere.
 pub trait Bearer: Send + Sync {
-    /// The pass to show. A lease looks at its own deadline first, without I/O: so whoever knows already that its time is
+    /// The pass to show. A lease looks at its own deadline first, without I/O: so a holder that already knows that its time is
     /// up does not even ask storage.
     ///
     /// # Errors

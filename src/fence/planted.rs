@@ -20,7 +20,7 @@ pub enum Bug {
     None,
     /// `>` for `>=`: a holder writes once, then never again.
     OnlyGreater,
-    /// `=`: whoever came first keeps the resource for ever.
+    /// `=`: the first holder keeps the resource for ever.
     OnlyEqual,
     /// The holder is not looked at, so that two grants of one number pass each other.
     HolderIgnored,

@@ -79,7 +79,7 @@ impl fmt::Display for Refusal {
 
 impl StdError for Refusal {}
 
-/// A raise that waited too long for an older write to end: somebody is inside a transaction under the same fence,
+/// A raise that waited too long for an older write to end: a writer is inside a transaction under the same fence,
 /// perhaps paused there. Whether that write will count is open until it ends; try again.
 ///
 /// It is the [source](StdError::source) of an [`Error`] of kind `TimedOut`; [`Blocked::of`] finds it there.

@@ -29,7 +29,7 @@
 //! The server keeps what it acknowledged: `synchronous_commit` on, and no failover to a replica that missed the raise.
 //! Data and fence are in one database; reads after the raise go to the primary. The lock timeout holds for the whole
 //! transaction: later statements of the user's that wait longer for a lock fail too.
-//! Take all leases first, then begin: nobody who waits for a lease should hold a row that the lease's holder waits for.
+//! Take all leases first, then begin: a task that waits for a lease should hold no row that the lease's holder waits for.
 //!
 //! # Errors
 //! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`](super::Blocked). After `Unavailable` the
@@ -105,7 +105,7 @@ impl Fence {
         let pass = bearer.pass()?;
         // One round trip for both: nothing comes between the begin and what has to come first.
         let opening = format!("BEGIN; {}", self.0.set_lock_timeout());
-        // In a task of its own, which nobody drops: sqlx 0.9.0 forgets a begin that is dropped before its answer, and the
+        // In a task of its own, which is never dropped: sqlx 0.9.0 forgets a begin that is dropped before its answer, and the
         // pool hands the connection to the next user inside that transaction.
         let pool = pool.clone();
         let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(opening)).await });

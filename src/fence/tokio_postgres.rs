@@ -31,7 +31,7 @@
 //! The server keeps what it acknowledged: `synchronous_commit` on, and no failover to a replica that missed the raise.
 //! Data and fence are in one database; reads after the raise go to the primary. The lock timeout holds for the whole
 //! transaction: later statements of the user's that wait longer for a lock fail too.
-//! Take all leases first, then begin: nobody who waits for a lease should hold a row that the lease's holder waits for.
+//! Take all leases first, then begin: a task that waits for a lease should hold no row that the lease's holder waits for.
 //!
 //! # Errors
 //! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`](super::Blocked). After `Unavailable` the

@@ -1,4 +1,4 @@
-//! What becomes of a call that its store does not end in time, although it promised to: nobody waits for it for ever.
+//! What becomes of a call that its store does not end in time, although it promised to: no caller waits for it for ever.
 
 use std::future::Future;
 use std::time::Duration;

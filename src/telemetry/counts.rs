@@ -173,7 +173,7 @@ impl Counts {
         }
         let held = self.held.load(Ordering::Relaxed);
         if let Some(group) = self.group.filter(|_| has_all || held != told.held) {
-            #[expect(clippy::cast_precision_loss, reason = "nobody holds 2^52 leases")]
+            #[expect(clippy::cast_precision_loss, reason = "no process holds 2^52 leases")]
             let tell =
                 || gauge!(table::HELD_LEASES.name, "group" => group.as_str()).set(held as f64);
             told.held = if quietly(tell) { held } else { told.held };

@@ -127,7 +127,7 @@ pub(crate) fn left(group: Group, held_for: Duration) {
     histogram!(table::HOLD_DURATION.name, "group" => group).record(held_for);
 }
 
-/// The store refuses us its hints, so that whoever waits looks again by time only.
+/// The store refuses us its hints, so waiting clients look again by time only.
 pub(crate) fn notices_refused(error: &Error) {
     tracing::warn!(
         kind = ?error.kind(),

@@ -118,7 +118,7 @@ pub(crate) struct Place {
 pub(crate) enum Next {
     /// To look, and to tell what was found.
     Look,
-    /// To fail, as the look failed that somebody made while this waiter stood in line.
+    /// To fail, because a look failed that another waiter made while this one waited.
     Failed(Error),
     /// To hear that the client was shut down.
     Closed,
@@ -202,14 +202,14 @@ impl Place {
             let mut registry = self.shared.registry();
             registry.granted(&self.key, self.ticket, queued, ttl, now)
         };
-        // The next in line does not look, and so has to hear of the release. Where nobody is left there is no line.
-        if wake.is_for_somebody() {
+        // The next in line does not look, and so has to hear of the release. Without waiters there is no queue.
+        if wake.has_waiter() {
             Shared::listen_for(&self.shared, &self.key);
         }
         wake.now();
     }
 
-    /// What was found when somebody looked last.
+    /// Returns what the last look found.
     pub(crate) fn last_found(&self) -> Option<Found> {
         let mut registry = self.shared.registry();
         registry.entry(&self.key).waiters.last_found().cloned()
@@ -239,7 +239,7 @@ impl Shared {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a name that somebody waits for.
+    /// Follows a name that has waiters.
     fn listen_for(shared: &Arc<Self>, key: &QueueKey) {
         shared.registry().follow(key);
         Self::listen(shared);

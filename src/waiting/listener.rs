@@ -101,7 +101,7 @@ impl Listener {
                     self.shared.clock.nap_until(again).await;
                 }
                 Err(error) => {
-                    // After a shutdown nobody waits any more.
+                    // After a shutdown there are no waiters.
                     if error.kind() != ErrorKind::Closed {
                         telemetry::notices_refused(&error);
                     }
@@ -136,7 +136,7 @@ async fn leave(shared: Arc<Shared>, store: Arc<OnceCell<Arc<dyn Store>>>, name: 
         if let Ok(store) = own
             && store.leave(&name, shared.client, LEAVE_LIMIT).await.is_ok()
         {
-            // Somebody who joined meanwhile was taken out of the line with those who had gone.
+            // A waiter that joined meanwhile was taken out of the line with those who had gone.
             let wake = shared.registry().look_in_turn(name);
             wake.into_iter().for_each(Wake::now);
             return;

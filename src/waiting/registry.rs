@@ -13,10 +13,10 @@ use crate::name::Name;
 use crate::store::{Notice, Notices, Queued, Topic};
 use crate::term::Instant;
 
-/// Names that are followed though nobody waits for them: whoever waits again and again for one name does not subscribe
+/// Names that are followed although no task waits for them: a task that waits again and again for one name does not subscribe
 /// to it again and again. A few dozen bytes each, here and on the server.
 const IDLE_NAMES: usize = 1_024;
-/// Hints in a row that nobody waited for, after which an idle name is no longer followed.
+/// Hints in a row for which no task waited, after which an idle name is no longer followed.
 const UNWANTED_HINTS: u32 = 16;
 /// What an offer has been over for when the next in line looks.
 const AFTER_OFFER: Duration = Duration::from_millis(5);
@@ -27,7 +27,7 @@ pub(super) struct Registry {
     client: ClientId,
     entries: HashMap<QueueKey, WaitedName>,
     last_ticket: Ticket,
-    /// Registry that nobody stands in, with the mark of their idleness; longest idle first.
+    /// Names without waiters, with the mark of their idleness; longest idle first.
     idle: VecDeque<(u64, QueueKey)>,
     /// Names whose line in the store the client is to leave.
     leaving: Vec<Name>,
@@ -48,7 +48,7 @@ pub(super) struct WaitedName {
     is_followed: bool,
     /// Whether the client stands in the store's line, or may stand there.
     is_queued: bool,
-    /// Since when nobody waits, in marks; 0 while somebody does.
+    /// Since when there are no waiters, in marks; 0 while there are some.
     idle_since: u64,
     unwanted_hints: u32,
 }
@@ -66,7 +66,7 @@ impl QueueKey {
 /// Whether the store gives hints.
 #[derive(Debug)]
 pub(super) enum Hearing {
-    /// Nobody has waited yet. Exits: Starting.
+    /// No task has waited so far. Exits: Starting.
     Never,
     /// The thread is subscribing. Exits: Live, Stopped.
     Starting,
@@ -171,7 +171,7 @@ impl Registry {
         }
     }
 
-    /// Forgets a line that nobody stands in, unless its name is worth following a while longer.
+    /// Forgets a name without waiters, unless its name is worth following a while longer.
     fn forget_if_idle(&mut self, key: &QueueKey) {
         let entry = self.entry(key);
         if !entry.waiters.is_empty() {
@@ -196,7 +196,7 @@ impl Registry {
         }
     }
 
-    /// Follows a name that somebody waits for, if the store gives hints.
+    /// Follows a name that has waiters, if the store gives hints.
     pub(super) fn follow(&mut self, key: &QueueKey) {
         if let Hearing::Live(notices) = &self.hearing
             && let Some(entry) = self.entries.get_mut(key)
@@ -244,7 +244,7 @@ impl Registry {
         entry.unwanted_hints += 1;
         let is_unwanted = entry.unwanted_hints > UNWANTED_HINTS;
         if order == WaitOrder::Fair && next.is_none() {
-            // A turn that nobody here wants.
+            // A turn that no waiter of this client wants.
             self.plan_to_leave(key.name.clone());
         }
         if is_unwanted {
@@ -253,7 +253,7 @@ impl Registry {
         Vec::new()
     }
 
-    /// Has whoever waits in turn for this name look again.
+    /// Has the first fair waiter for this name look again.
     pub(super) fn look_in_turn(&mut self, name: Name) -> Option<Wake> {
         let order = WaitOrder::Fair;
         let entry = self.entries.get_mut(&QueueKey { name, order })?;
@@ -297,7 +297,7 @@ impl Registry {
         }
     }
 
-    /// The names whose line in the store the client is to leave, unless somebody waits for them again.
+    /// The names whose line in the store the client is to leave, unless they have waiters again.
     pub(super) fn take_leaving(&mut self) -> Vec<Name> {
         let mut leaving = std::mem::take(&mut self.leaving);
         leaving.retain(|name| {

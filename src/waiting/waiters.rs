@@ -4,7 +4,7 @@
 //! # Invariants
 //! 1. Only the first in line looks, one look at a time.
 //! 2. After a hint a look begins, whatever becomes of the waiter that it woke.
-//! 3. A look whose outcome nobody told is made anew by the next in line.
+//! 3. A look whose outcome was not told is made again by the next in line.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ enum Look {
 /// What the last look found.
 #[derive(Debug, Clone)]
 pub(crate) enum Found {
-    /// Somebody has it.
+    /// A holder has the name.
     Held(Arc<Held>),
     /// The store could not be asked.
     Failed(Error),
@@ -65,7 +65,7 @@ pub(super) enum Action {
 pub(super) struct Wake(Option<Arc<Notify>>);
 
 impl Wake {
-    pub(super) fn is_for_somebody(&self) -> bool {
+    pub(super) fn has_waiter(&self) -> bool {
         self.0.is_some()
     }
 
@@ -152,7 +152,7 @@ impl Waiters {
         self.plan(at);
     }
 
-    /// The first in line was granted the name and leaves. Nobody else can have it before `until`, unless it is freed.
+    /// The first in line was granted the name and leaves. No other client can have it before `until`, unless it is freed.
     pub(super) fn granted(&mut self, ticket: Ticket, until: Instant) -> Wake {
         self.plan(until);
         self.leave(ticket)

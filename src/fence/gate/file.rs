@@ -42,7 +42,7 @@ struct State {
     rows: HashMap<String, Pass>,
     lines: usize,
     rewrite_at: usize,
-    /// After a failure nobody knows what the disk has; only reading it again tells.
+    /// After a failure the contents of the disk are unknown; only reading it again tells.
     has_failed: bool,
     /// Locked for as long as the file is ours. Beside the file, because the file itself is replaced.
     lock: fs::File,

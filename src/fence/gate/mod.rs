@@ -58,7 +58,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The row of one resource, locked for reading by its entries and for writing by a raise.
 type Row = Arc<RwLock<Option<Pass>>>;
 
-/// The rows of all resources. Those that were raised stay; a row without a pass stays for as long as somebody uses it.
+/// The rows of all resources. Those that were raised stay; a row without a pass stays while a task uses it.
 type Rows = Arc<Mutex<HashMap<String, Row>>>;
 
 /// A row in use.
@@ -85,7 +85,7 @@ pub trait Journal: fmt::Debug + Send + Sync + 'static {
     fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> BoxFuture<'a, Result<(), Error>>;
 }
 
-/// A write that has been let in. While it lives no newer pass is. Whoever has one does not enter the same resource again:
+/// A write that has been let in. While it lives no newer pass is. A task that has one must not enter the same resource again:
 /// a raise that waits in between would block both.
 #[must_use = "the write is over when this is dropped"]
 pub struct Entry {
@@ -183,7 +183,7 @@ impl Gate {
         row.read().await.clone()
     }
 
-    /// In a task of its own, so that nobody who is dropped leaves the journal ahead of the memory.
+    /// In a task of its own, so that no dropped future leaves the journal ahead of the memory.
     async fn keep(
         &self,
         used: InUse,

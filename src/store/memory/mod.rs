@@ -31,7 +31,7 @@ pub struct Memory {
     is_closed: AtomicBool,
 }
 
-/// Rows that have run out stay until somebody asks for their name; nobody is shown them.
+/// Rows that have run out stay until a client asks for their name; they are never shown.
 #[derive(Debug, Default)]
 struct State {
     rows: BTreeMap<Name, Row>,
@@ -57,7 +57,7 @@ enum RowState {
     Live,
     /// Renewal is refused as evicted. Exits: gone (released, run out).
     Evicted,
-    /// Nobody's, but not free yet. Exits: gone (run out).
+    /// Held by no client, but not free so far. Exits: gone (run out).
     Kept,
 }
 
@@ -207,7 +207,7 @@ impl Memory {
 }
 
 impl State {
-    /// Who has this name, if its time is not over; nobody known, if it is kept for a client in the queue.
+    /// Who has this name, if its time is not over; without a holder if it is kept for a client in the queue.
     fn taken(&self, name: &Name, now: Instant) -> Option<Held> {
         if let Some(row) = self.rows.get(name).filter(|row| row.ends_at > now) {
             return Some(row.held(name, now));
@@ -218,7 +218,7 @@ impl State {
         Some(held)
     }
 
-    /// Who keeps this claim from a name that nobody holds: a client that stands before it in the queue.
+    /// The client that keeps this claim from a free name because it is before it in the queue.
     fn in_the_way(&mut self, claim: &Claim, ask: Ask, now: Instant) -> Option<Held> {
         let client = ask.queued.map(|_| claim.holder.client());
         let queue = self.queues.get_mut(&claim.name)?;
@@ -282,7 +282,7 @@ impl State {
         }
     }
 
-    /// The name was released and is kept for a while: whoever looks now learns for how long.
+    /// The name was released and is kept for a while: a client that looks now learns for how long.
     fn tell_of_keeping(&mut self, name: &Name, rest: Duration) {
         if let Some(head) = self.queues.get(name).and_then(Queue::head) {
             let topic = Topic::Turn(name.clone(), head);

@@ -39,7 +39,7 @@ pub(super) struct Notified {
     pub(super) behind: Option<ClientId>,
 }
 
-/// Whether a claim may have a name that nobody holds.
+/// Whether a claim may have a name that no holder has.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Availability {
     /// It may.
@@ -53,7 +53,7 @@ impl Queue {
         self.clients.is_empty() && self.offer.is_none()
     }
 
-    /// Judges a claim for a name that nobody holds.
+    /// Judges a claim for a name that no holder has.
     pub(super) fn judge(&mut self, client: Option<ClientId>, now: Instant) -> Availability {
         if let Some(offer) = self.offer.filter(|offer| now < offer.ends_at) {
             return if client == Some(offer.client) {
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn a_freed_name_is_kept_for_the_first_in_line() {
         let mut queue = queue();
-        let told = queue.pass_on(at(1)).expect("somebody waits");
+        let told = queue.pass_on(at(1)).expect("a client waits");
         assert_eq!((told.first, told.behind), (A, Some(B)));
         for other in [None, Some(B), Some(C)] {
             assert_eq!(
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn an_offer_that_lapses_goes_to_the_next_and_its_client_is_out() {
         let mut queue = queue();
-        queue.pass_on(at(1)).expect("somebody waits");
+        queue.pass_on(at(1)).expect("a client waits");
         assert_eq!(queue.judge(Some(B), at(3)), Availability::Free);
         queue.leave(B);
         assert_eq!(queue.judge(None, at(3)), Availability::Free);
@@ -199,7 +199,7 @@ mod tests {
     fn who_leaves_gives_its_offer_back() {
         let mut queue = queue();
         assert!(!queue.leave(B));
-        queue.pass_on(at(1)).expect("somebody waits");
+        queue.pass_on(at(1)).expect("a client waits");
         assert!(queue.leave(A));
         assert_eq!(queue.pass_on(at(1)), None);
     }

@@ -40,7 +40,7 @@ impl Address {
         let (scheme, files, info) = read(url)?;
         files.read(info.clone())?;
         let shown = show(&scheme, &info);
-        // What `CLIENT LIST` shows to whoever runs the server.
+        // What `CLIENT LIST` shows to the operator of the server.
         let named = info.redis_settings().clone();
         let named = named.set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
         let info = info.set_redis_settings(named);

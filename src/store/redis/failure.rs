@@ -67,7 +67,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// The error for whoever called `operation`; `facts` are `key=value`.
+    /// The error for the caller of `operation`; `facts` are `key=value`.
     pub(super) fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
         let kind = self.kind();
         match self {
@@ -147,7 +147,7 @@ impl Failure {
         matches!(self, Self::Refused { code, text } if is_of_replica(code, text))
     }
 
-    /// Whether the server is up but serves nobody for the moment.
+    /// Whether the server is up but serves no client for the moment.
     pub(super) fn is_of_busy_server(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "LOADING" || code == "BUSY")
     }

@@ -68,7 +68,7 @@ pub(super) enum Sharing {
 }
 
 enum State {
-    /// Exits: Connecting (somebody asks), Closed.
+    /// Exits: Connecting (a request comes), Closed.
     Down,
     /// Exits: Up, Down (failed), Closed.
     Connecting(Attempt),

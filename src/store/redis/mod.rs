@@ -34,13 +34,13 @@
 //! is replaced. No password is shown anywhere, errors and their sources included.
 //!
 //! A connection to a server that has become a replica (`READONLY`, `MASTERDOWN`) is replaced, and the request sent again:
-//! so a failover behind one address, by a virtual IP, a proxy or DNS, is followed although nobody closes the old
+//! so a failover behind one address, by a virtual IP, a proxy or DNS, is followed although no side closes the old
 //! connections. Until the address leads to a master again requests fail with `Unavailable`: renewals are retried, and
 //! waiting clients wait. A store that has written nothing at this address fails with `Misconfigured` instead, because
 //! then the URL probably names a replica.
 //!
 //! # What it leaves to others
-//! It repeats nothing by itself, because whoever asks must know how often it asked. What a failover or a flush costs is
+//! It repeats nothing by itself, because the caller must know how often it asked. What a failover or a flush costs is
 //! told by [`hazards`](Store::hazards).
 
 mod address;

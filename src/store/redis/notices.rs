@@ -26,7 +26,7 @@ use super::keys::Keys;
 use crate::future::BoxFuture;
 use crate::store::{Notice, Notices, Topic};
 
-/// How many hints wait to be read. More are as good as a reconnect: whoever is so far behind looks at every name.
+/// How many hints wait to be read. More are as good as a reconnect: a reader so far behind looks at every name.
 const QUEUE: usize = 1_024;
 /// How many channels one command names, so that a reconnect with many names does not block the server.
 const AT_ONCE: usize = 256;

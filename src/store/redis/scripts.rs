@@ -1,6 +1,6 @@
 //! The scripts, and how they come to the server: called by their hash, and loaded when the server does not know it.
 //!
-//! They are never sent with EVAL: later servers drop what came that way after 500 others. Whoever finds them missing
+//! They are never sent with EVAL: later servers drop what came that way after 500 others. A call that finds them missing
 //! loads them all, once for everybody who waits.
 
 use std::sync::LazyLock;
@@ -125,7 +125,7 @@ impl Server {
         self.lane.request(call, budget, replace_every).await
     }
 
-    /// Loads the scripts, unless somebody has done so since they had been loaded `seen` times.
+    /// Loads the scripts, unless another call has done so since they had been loaded `seen` times.
     async fn load(
         &self,
         seen: u64,

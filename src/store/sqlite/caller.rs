@@ -21,7 +21,7 @@ impl<'a> Caller<'a> {
         Caller::new(self.until, &|| false)
     }
 
-    /// Whether nobody wants the answer any more.
+    /// Whether the caller no longer wants the answer.
     pub(super) fn is_gone(self) -> bool {
         (self.is_gone)()
     }

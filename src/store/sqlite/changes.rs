@@ -20,7 +20,7 @@ pub(super) struct Snapshot {
     kept: BTreeSet<Kept>,
 }
 
-/// A name that was kept after its release, and until when. Nobody writes at that moment, so whoever waits has to hear of
+/// A name that was kept after its release, and until when. Nothing is written at that moment, so a waiting client has to hear of
 /// it before, and once is enough.
 type Kept = (Name, Instant);
 

@@ -107,7 +107,7 @@ pub(super) fn take(
     )
 }
 
-/// Takes a name that nobody has, unless another client stands before this one in line: then it is offered to that one.
+/// Takes a name that no holder has, unless another client is before this one in the queue: then it is offered to that one.
 fn take_free(
     db: &Connection,
     boot: &Boot,

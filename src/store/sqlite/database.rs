@@ -79,7 +79,7 @@ impl Database {
         Ok(file)
     }
 
-    /// Reads a consistent state; waits for nobody but a recovery of the log.
+    /// Reads a consistent state; waits for nothing but a recovery of the log.
     pub(super) fn read<T>(
         &mut self,
         caller: Caller<'_>,
@@ -100,8 +100,9 @@ impl Database {
             let transaction = self
                 .db
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
-            // Who gave up may have taken the request back already, over another connection. Nobody else writes now, so
-            // whoever is here yet takes it back after us.
+            // The caller may have given up and taken the request back already, over another
+            // connection. No other process writes now, so
+            // a caller that still waits takes it back after us.
             if caller.is_gone() {
                 return Err(Failure::Late);
             }
@@ -144,7 +145,7 @@ impl Database {
         patiently(caller, || empty_log(&self.db))
     }
 
-    /// Takes so many bytes of the disk until it is dropped. Nobody else sees it, and it ends with this process.
+    /// Takes so many bytes of the disk until it is dropped. No other process sees it, and it ends with this process.
     pub(super) fn reserve(&self, bytes: usize) -> Result<Reserve, Failure> {
         let (path, mut reserve) = create_beside(&self.path)?;
         let failed = |source| Failure::io("write beside the file", source);
@@ -160,7 +161,7 @@ impl Database {
         // Until it is known to be ours, not even the log of a crashed owner is moved into the file.
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
-        // In one transaction: between two reads somebody else may have made the schema.
+        // In one transaction: between two reads another process may have made the schema.
         let found = patiently(caller, || schema_of(&*self.db.transaction()?))?;
         if self.db.is_readonly("main")? {
             return Err(Failure::ReadOnly);
@@ -194,7 +195,7 @@ pub(super) fn create_folder(path: &Path) -> Result<(), Failure> {
         .map_err(|source| Failure::io("create the folder of the file", source))
 }
 
-/// Puts an empty file at this path, for this user only. Whoever comes second finds the first one's.
+/// Puts an empty file at this path, for this user only. A process that comes second finds the first one's.
 fn create(path: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::io("create the file", source);
     let (fresh, file) = create_beside(path)?;
@@ -269,7 +270,7 @@ fn use_log(db: &Connection) -> Result<(), Failure> {
 
 /// Makes what the file lacks. Who has an older schema open works on with it: nothing that it knows changes.
 fn complete_schema(db: &Connection) -> Result<(), Failure> {
-    // Somebody else may have done it since we looked.
+    // Another process may have done it since we looked.
     let found = schema_of(db)?;
     for (version, schema) in (1..).zip(SCHEMAS) {
         if version > found {
@@ -281,12 +282,12 @@ fn complete_schema(db: &Connection) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Passively: whoever reads an old state for long must not keep others from their leases.
+/// Passively: a process that reads an old state for long must not keep others from their leases.
 fn empty_log(db: &Connection) -> Result<(), Failure> {
     Ok(db.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()))?)
 }
 
-/// Tries again, with a wait of random length between, for as long as others are in the way and somebody waits.
+/// Tries again, with a wait of random length between, for as long as others are in the way and the caller waits.
 fn patiently<T>(
     caller: Caller<'_>,
     mut attempt: impl FnMut() -> Result<T, Failure>,

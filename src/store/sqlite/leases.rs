@@ -95,7 +95,7 @@ impl Leases {
                 .collect()
         });
         match renewed {
-            // Whoever opens the path now sees nothing of these leases: they are over, as after a flush.
+            // A process that opens the path now sees nothing of these leases: they are over, as after a flush.
             Err(Failure::Replaced) => Ok(batch.iter().map(|_| Outcome::Refused).collect()),
             renewed => renewed,
         }

@@ -1,4 +1,4 @@
-//! Where the leases are kept if nobody says, and which places are not safe.
+//! Where the leases are kept if no path is given, and which places are not safe.
 
 use std::env;
 use std::path::{Path, PathBuf};

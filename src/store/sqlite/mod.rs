@@ -1,6 +1,6 @@
 //! The embedded store: one SQLite file, several processes of one machine.
 //!
-//! It needs no server. Whoever opens the same file contends for the same names; two files have nothing to do with each
+//! It needs no server. All processes that open the same file contend for the same names; two files have nothing to do with each
 //! other, so look at [`location`](Store::location) where an exclusion seems not to hold. By default the file is the
 //! user's own.
 //!
@@ -27,7 +27,7 @@
 //! renewal is refused, so each holder learns of it within a third of its ttl.
 //!
 //! # Assumptions
-//! One kernel writes the file, nobody but leasehold opens it, and no second copy of the SQLite library in this process
+//! One kernel writes the file, no program but leasehold opens it, and no second copy of the SQLite library in this process
 //! does: closing its descriptor would drop our locks. A process that is stopped in the midst of its transaction blocks
 //! all others until it goes on; their calls end by their limits.
 //!
@@ -114,7 +114,7 @@ impl Sqlite {
         Self::open_in(&Self::default_path()?, database::create_folder).await
     }
 
-    /// Where leases are kept if nobody says: `leasehold/leases.sqlite` in `$XDG_STATE_HOME` or `~/.local/state`, and for
+    /// Where leases are kept if no path is given: `leasehold/leases.sqlite` in `$XDG_STATE_HOME` or `~/.local/state`, and for
     /// root in `/var/lib`. It is per user and per file system: a container or `sudo` may see another.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
-//! Hints that names were freed, or are a client's turn: the file's change counter, looked at every ten milliseconds while somebody waits.
+//! Hints that names were freed, or are a client's turn: the file's change counter, looked at every ten
+//! milliseconds while a client waits.
 //!
-//! SQLite tells nobody of a change, but `PRAGMA data_version` tells whoever asks, from shared memory and without a lock:
+//! SQLite announces no change, but `PRAGMA data_version` shows one to a reader that asks, from shared memory and without a lock:
 //! some ten microseconds a look, so a client that waits costs about a thousandth of a core and one that does not costs
 //! nothing. A watch on the log file (inotify) would wake faster, but too early: the log is written before the change can
 //! be seen. Only when the counter has moved are the names looked up. Those that are free or newly kept for a while are

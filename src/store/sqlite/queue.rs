@@ -2,7 +2,7 @@
 //!
 //! An offer is a row among the leases, so that all who ask find the name taken. It is no lease: there is no token, and the
 //! client stands where the holder would, so that no renewal or release can mean it. Only a claim of that client turns it
-//! into a lease. Whoever gets an offer is out of the line; so one that lets it lapse counts as dead.
+//! into a lease. A client that gets an offer has left the queue; so one that lets it lapse counts as dead.
 //!
 //! A client of another boot counts as dead, and its offer as void. That can cost the order, and nothing else.
 
@@ -41,7 +41,7 @@ impl<'a> Queue<'a> {
 
     /// The first client that is alive. The dead before it are passed over; a later grant sweeps them.
     pub(super) fn first_live(&self) -> Result<Option<String>, Failure> {
-        // The plus signs keep the planner on the order of the places, of which it reads one row if nobody is dead.
+        // The plus signs keep the planner on the order of the places, of which it reads one row if no client is dead.
         let mut first = self.db.prepare_cached(
             "SELECT client
             FROM line

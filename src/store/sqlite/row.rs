@@ -58,10 +58,10 @@ pub(super) enum RowState {
     Live = 0,
     /// Renewal is refused as evicted. Exits: gone (released, run out).
     Evicted = 1,
-    /// Nobody's, but not free yet. Exits: gone (run out).
+    /// Held by no client, but not free so far. Exits: gone (run out).
     Kept = 2,
     /// No lease: kept for the client in the holder's place. Exits: Live (its claim), Offered (to the next: it left the
-    /// line, or an operator wants it so), gone (run out, or nobody is next).
+    /// line, or an operator wants it so), gone (run out, or no client is next).
     Offered = 3,
 }
 
@@ -115,7 +115,7 @@ impl Row {
             return taken_until(self.ends_at, now);
         }
         if self.standing == RowState::Offered {
-            // Nobody's lease is at stake, so there is nothing to watch.
+            // No lease is at stake, so there is nothing to watch.
             return Validity::Void;
         }
         match &self.watch {
@@ -131,7 +131,7 @@ impl Row {
         self.standing == RowState::Offered && self.holder == client
     }
 
-    /// How long yet nobody can have it though nobody holds it: kept after its release, or for a client.
+    /// How long the name still cannot be granted although no client holds it: kept after its release, or for a client.
     pub(super) fn unheld(&self, boot: &Boot, now: Instant) -> Option<Duration> {
         match (self.standing, self.judge(boot, now)) {
             (RowState::Kept | RowState::Offered, Validity::Taken(remaining)) => Some(remaining),
@@ -204,7 +204,7 @@ impl Row {
 }
 
 impl RowState {
-    /// A number that this schema does not know counts as evicted: taken, and renewable by nobody.
+    /// A number that this schema does not know counts as evicted: taken, and no holder can renew it.
     fn read(number: i64) -> Self {
         match number {
             0 => Self::Live,

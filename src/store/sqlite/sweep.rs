@@ -1,5 +1,6 @@
 //! What keeps the file small: each grant removes a few rows that count no more, and who opens the file begins to watch
-//! what other boots left in it, so that names nobody asks for again end too. Whom other boots left in line is gone at once.
+//! what other boots left in it, so that names that no client asks for again end too. Clients that other
+//! boots left in the queue are removed at once.
 
 use rusqlite::{Connection, params};
 
@@ -122,7 +123,7 @@ pub(super) fn watch_all(
     boot: &Boot,
     caller: Caller<'_>,
 ) -> Result<(), Failure> {
-    // What does not get done in time is done by whoever opens the file next, or asks for the name.
+    // What does not get done in time is done by the next process that opens the file or asks for the name.
     while caller.waits() && file.read(caller, |db| is_unwatched(db, boot))? {
         file.write(caller, |db| watch_some(db, boot, boot.now()))?;
     }

@@ -14,7 +14,7 @@ use super::leases::Leases;
 use crate::clock::{Clock, Monotonic};
 
 /// Requests that wait for the thread. Each takes some 20 to 50 microseconds, so a full queue is a few milliseconds of
-/// work; whoever finds it full waits for a place, within the limit.
+/// work; a caller that finds it full waits for a place, within the limit.
 const QUEUE: usize = 128;
 
 /// How long after its limit a request ends that the thread did not answer, because the disk hangs.
@@ -88,7 +88,7 @@ impl Thread {
             } else {
                 Err(Failure::Late)
             };
-            // Nobody waits any more: as with a lost reply, the caller repeats or releases.
+            // The caller no longer waits: as with a lost reply, the caller repeats or releases.
             drop(reply.send(done));
         });
         let answered = async {
@@ -109,7 +109,7 @@ impl Thread {
     /// Takes no more requests, and returns when those before are done and the file is closed.
     pub(super) async fn close(&self) {
         drop(self.jobs().take());
-        // A disk that hangs may keep the thread; nobody has to wait for that.
+        // A disk that hangs may keep the thread; no caller has to wait for that.
         let _ = tokio::time::timeout(CLOSING, self.ended.cancelled()).await;
     }
 
