@@ -121,6 +121,13 @@ impl Unruly {
         taken.is_ok()
     }
 
+    /// Panics past the hook: a backtrace costs the watchdog's thread longer than a ttl here.
+    fn panic_if_next(count: &AtomicU32) {
+        if Self::is_next(count) {
+            std::panic::resume_unwind(Box::new("the store is broken, as it was told"));
+        }
+    }
+
     fn asked(&self) {
         *self.manners.asked_at.lock().unwrap() = Monotonic.now();
     }
@@ -128,10 +135,7 @@ impl Unruly {
     async fn renew_badly(&self, batch: &[Renewal], limit: Duration) -> Renewed {
         self.asked();
         let manners = &self.manners;
-        assert!(
-            !Self::is_next(&manners.panic_next_renewals),
-            "the store is broken, as it was told"
-        );
+        Self::panic_if_next(&manners.panic_next_renewals);
         if manners.hangs.load(Ordering::SeqCst) || Self::is_next(&manners.hang_next) {
             std::future::pending::<()>().await;
         }
@@ -192,8 +196,7 @@ impl Store for Unruly {
         keep_for: Option<Duration>,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>> {
-        let is_next = Self::is_next(&self.manners.panic_next_releases);
-        assert!(!is_next, "the store is broken, as it was told");
+        Self::panic_if_next(&self.manners.panic_next_releases);
         if Self::is_next(&self.manners.fail_next_releases) {
             let error = Error::new(ErrorKind::Unavailable, "the store is down, as it was told");
             return Box::pin(async { Err(error) });
@@ -205,8 +208,7 @@ impl Store for Unruly {
     }
 
     fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        let is_next = Self::is_next(&self.manners.panic_next_connections);
-        assert!(!is_next, "the store is broken, as it was told");
+        Self::panic_if_next(&self.manners.panic_next_connections);
         Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
     }
 }
