@@ -23,7 +23,7 @@ use crate::holder::ClientId;
 use crate::home::Home;
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::store::{Info, Store};
+use crate::store::{Bounded, Info, Store};
 use crate::telemetry;
 use crate::term::Timing;
 use crate::token::Token;
@@ -83,6 +83,7 @@ impl Client {
 
     fn new(store: Arc<dyn Store>, timing: Timing, info: Info, group: Group) -> Self {
         telemetry::describe(group);
+        let store: Arc<dyn Store> = Arc::new(Bounded::new(store));
         let id = ClientId::draw();
         let home = Home::here();
         Self {

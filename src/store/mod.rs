@@ -20,7 +20,8 @@
 //!    a failover or a step of the server's clock can cost the order, and nothing else. A store without a queue
 //!    ignores a claim's place in it.
 //! 8. Every call returns within about its `limit`, whatever the server and the network do. The client gives up at 1.5
-//!    times the `limit` and treats the outcome as unknown, as after a lost reply.
+//!    times the `limit`, and after 30 s where a call brings none, and treats the outcome as unknown, as after a lost
+//!    reply. A call that panics fails with `Misconfigured`.
 //!
 //! # Assumptions
 //! Where the store's highest token is lost or behind (flush, eviction, empty restart, a replica that missed it), the
@@ -47,6 +48,7 @@ pub mod sqlite;
 
 #[cfg(not(all(feature = "redis", feature = "sqlite")))]
 mod absent;
+mod bounded;
 mod claim;
 mod facts;
 mod hazard;
@@ -65,6 +67,7 @@ use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::token::Token;
 
+pub(crate) use self::bounded::Bounded;
 pub use self::claim::{Answer, Ask, Claim, Failed, Grant, Held, Info, Queued, Sent};
 pub use self::facts::{Facts, Lane, Member, MemberState};
 pub use self::hazard::{Hazard, Severity};

@@ -2,6 +2,7 @@
 
 mod first_contact;
 mod forked;
+mod hung_connection;
 mod starved;
 mod stepped;
 mod stores;

@@ -70,7 +70,7 @@ async fn a_connection_that_panics_fails_the_acquire_and_not_the_client() {
         .panic_next_connections
         .store(1, Ordering::SeqCst);
     let error = client.try_acquire("a").await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Closed);
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     held(&client, "a").await.check().unwrap();
 }
 

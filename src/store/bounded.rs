@@ -1,0 +1,268 @@
+//! A store whose calls always end: the wrapper around every store that a client uses.
+//!
+//! A store promises to end each call within its limit, and a client that trusted it would hang with it. The wrapper gives
+//! a call up at one and a half times its limit and catches its panics. The outcome of such a call is unknown, as after a
+//! lost reply. Connections made through it are wrapped as well.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::limit::at_most;
+use super::{
+    Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, Lane, Member, Notices, Outcome,
+    Release, Renewal, Renewed, Store,
+};
+use crate::clock::{Clock, Instant, Sleep};
+use crate::error::{Error, ErrorKind};
+use crate::future::BoxFuture;
+use crate::holder::{ClientId, Holder};
+use crate::name::Name;
+
+/// The limit of a call that brings none, such as making a connection. Every store connects within two seconds unless it is
+/// told otherwise; more than this is not waited for whatever it was told.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A store that answers each call in time, if only with an error.
+#[derive(Debug)]
+pub(crate) struct Bounded {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    /// What this connection is for; none: for the callers.
+    lane: Option<Lane>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy)]
+enum Unanswered {
+    Late,
+    Panicked,
+}
+
+impl Bounded {
+    /// The store of the callers.
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            clock: store.clock(),
+            store,
+            lane: None,
+        }
+    }
+
+    /// What the store answers, if it does so in time.
+    async fn answer<T>(
+        &self,
+        limit: Duration,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, Unanswered> {
+        let given_up = self.timer(self.clock.now().after(at_most(limit)));
+        let mut answer = pin!(answer);
+        let answer = poll_fn(|context| {
+            let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
+            match polled {
+                Ok(polled) => polled.map(Ok),
+                Err(_) => Poll::Ready(Err(Unanswered::Panicked)),
+            }
+        });
+        tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = given_up => Err(Unanswered::Late),
+        }
+    }
+
+    /// The watchdog has few calls at once, and leases live by them: they are worth a timer that a suspend does not delay.
+    fn timer(&self, at: Instant) -> Sleep<'_> {
+        match self.lane {
+            Some(Lane::Watchdog) => self.clock.sleep_until(at),
+            Some(Lane::Waiting) | None => self.clock.nap_until(at),
+        }
+    }
+
+    /// Of a call about one name.
+    fn named<'a, T>(
+        &'a self,
+        call: &'static str,
+        name: &'a Name,
+        limit: Duration,
+        answer: impl Future<Output = Result<T, Error>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T, Error>> {
+        Box::pin(async move {
+            let answer = self.answer(limit, answer).await;
+            answer.unwrap_or_else(|why| Err(why.error_of(call, name)))
+        })
+    }
+
+    /// Of a call about the store.
+    fn unnamed<'a, T>(
+        &'a self,
+        call: &'static str,
+        limit: Duration,
+        answer: impl Future<Output = Result<T, Error>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T, Error>> {
+        Box::pin(async move {
+            let answer = self.answer(limit, answer).await;
+            answer.unwrap_or_else(|why| Err(why.error(call)))
+        })
+    }
+}
+
+impl Unanswered {
+    const fn kind(self) -> ErrorKind {
+        match self {
+            Self::Late => ErrorKind::TimedOut,
+            Self::Panicked => ErrorKind::Misconfigured,
+        }
+    }
+
+    const fn message(self) -> &'static str {
+        match self {
+            Self::Late => "the store gave no answer in time",
+            Self::Panicked => "the store panicked",
+        }
+    }
+
+    fn error(self, call: &str) -> Error {
+        Error::new(self.kind(), format!("{call} failed: {}", self.message()))
+    }
+
+    fn error_of(self, call: &str, name: &Name) -> Error {
+        let message = format!("{call} failed: {} name={name}", self.message());
+        Error::new(self.kind(), message)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Bounded {
+    fn facts(&self) -> Facts {
+        self.store.facts()
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    fn location(&self) -> String {
+        self.store.location()
+    }
+
+    fn shard(&self, name: &Name) -> u32 {
+        self.store.shard(name)
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        ask: Ask,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Answer, Failed>> {
+        Box::pin(async move {
+            let asking = async { self.store.acquire(claim, ask, limit).await };
+            let answer = self.answer(limit, asking).await;
+            answer.unwrap_or_else(|why| Err(Failed::perhaps(why.error_of("acquire", &claim.name))))
+        })
+    }
+
+    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
+        Box::pin(async move {
+            let renewing = async { self.store.renew(batch, limit).await };
+            self.answer(limit, renewing).await.unwrap_or_else(|why| {
+                let error = why.error("renew");
+                let outcomes = batch.iter().map(|_| Outcome::Unknown(error.clone()));
+                Renewed::new(outcomes.collect())
+            })
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        name: &'a Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Release, Error>> {
+        self.named("release", name, limit, async move {
+            self.store.release(name, holder, keep_for, limit).await
+        })
+    }
+
+    fn leave<'a>(
+        &'a self,
+        name: &'a Name,
+        client: ClientId,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        self.named("leave the queue", name, limit, async move {
+            self.store.leave(name, client, limit).await
+        })
+    }
+
+    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
+        self.unnamed("subscribe", LIMIT, async { self.store.notices().await })
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
+        self.named("inspect", name, limit, async move {
+            self.store.inspect(name, limit).await
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
+        self.unnamed("list", limit, async move {
+            self.store.list(prefix, limit).await
+        })
+    }
+
+    fn evict<'a>(
+        &'a self,
+        name: &'a Name,
+        how: Eviction,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        self.named("evict", name, limit, async move {
+            self.store.evict(name, how, limit).await
+        })
+    }
+
+    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
+        self.unnamed("look for hazards", limit, async move {
+            self.store.hazards(limit).await
+        })
+    }
+
+    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
+        self.unnamed("look at the servers", limit, async move {
+            self.store.members(limit).await
+        })
+    }
+
+    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+        self.unnamed("connect", LIMIT, async move {
+            let store = self.store.on_own_connection(lane).await?;
+            let lane = Some(lane);
+            let bounded = Self {
+                lane,
+                ..Self::new(store)
+            };
+            Ok(Arc::new(bounded) as Arc<dyn Store>)
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            // One that hangs or panics has nothing more to close for us.
+            let _ = self.answer(LIMIT, async { self.store.close().await }).await;
+        })
+    }
+}
