@@ -220,6 +220,28 @@ pub struct Held {
     pub remaining: Option<Duration>,
     /// How many clients are before the claiming one, if that one is in the queue.
     pub ahead: Option<usize>,
+    /// In which way it is taken.
+    pub state: HeldState,
+    /// How many clients wait in the store's queue, without one that the name is offered to. Clients that died a short while
+    /// ago may be among them. `None` in the answer to a claim, and where the store keeps no queue or cannot read it.
+    pub waiting: Option<usize>,
+}
+
+/// In which way a name is taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HeldState {
+    /// By its holder, which can renew it. Also where the store cannot tell.
+    #[default]
+    Leased,
+    /// By a holder that an operator evicted: it cannot be renewed, and is free at the end of its time.
+    Evicted,
+    /// By no one any more: its holder released it with a time to keep, and it is free after that time.
+    Kept,
+    /// By no one: it is free, and kept for the client whose turn it is.
+    Offered,
+    /// By no one: the store grants nothing for the remaining time, because it came back without its data or was promoted.
+    KeepOut,
 }
 
 impl Held {
@@ -233,6 +255,8 @@ impl Held {
             since: None,
             remaining: None,
             ahead: None,
+            state: HeldState::default(),
+            waiting: None,
         }
     }
 }

@@ -68,7 +68,7 @@ use crate::name::Name;
 use crate::token::Token;
 
 pub(crate) use self::bounded::Bounded;
-pub use self::claim::{Answer, Ask, Claim, Failed, Grant, Held, Info, Queued, Sent};
+pub use self::claim::{Answer, Ask, Claim, Failed, Grant, Held, HeldState, Info, Queued, Sent};
 pub use self::facts::{Facts, Lane, Member, MemberState};
 pub use self::hazard::{Hazard, Severity};
 pub use self::notice::{Notice, Notices, Topic};

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::LIMIT;
 use crate::holder::ClientId;
 use crate::store::{
-    Answer, Ask, Claim, Grant, Held, Holder, Info, Name, Outcome, Release, Renewal, Store, Token,
+    Answer, Ask, Claim, Grant, Held, HeldState, Holder, Info, Name, Outcome, Release, Renewal,
+    Store, Token,
 };
 
 /// A claim, and what its next attempt carries.
@@ -87,6 +88,11 @@ impl Bench {
     pub(super) async fn inspect(&self, name: &Name) -> Option<Held> {
         let held = self.store.inspect(name, LIMIT).await;
         held.expect("the store answers a look")
+    }
+
+    /// In which way the name is taken.
+    pub(super) async fn state(&self, name: &Name) -> Option<HeldState> {
+        self.inspect(name).await.map(|held| held.state)
     }
 
     pub(super) async fn pass(&self, time: Duration) {

@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use self::bench::{Asking, Bench};
 use super::{
-    Answer, ErrorKind, Eviction, Failed, Lane, MAX_BATCH, Name, Outcome, Release, Renewal, Sent,
-    Store, Token,
+    Answer, ErrorKind, Eviction, Failed, HeldState, Lane, MAX_BATCH, Name, Outcome, Release,
+    Renewal, Sent, Store, Token,
 };
 use crate::future::BoxFuture;
 
@@ -111,6 +111,7 @@ async fn the_facts_of_the_holder_are_told(bench: &Bench) {
     assert!(age.unwrap_or_default() < LONG, "since {since:?}");
     let remaining = held.remaining.expect("it has an end");
     assert!(remaining > LONG / 2 && remaining <= LONG, "{remaining:?}");
+    assert_eq!(held.state, HeldState::Leased);
 }
 
 async fn tokens_rise_across_release(bench: &Bench) {
@@ -263,7 +264,9 @@ async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
         .store
         .release(&claim.name, claim.holder, Some(SHORT * 2), LIMIT);
     assert_eq!(kept.await.expect("answered"), Release::Released);
-    bench.held(&bench.claim("a", LONG)).await;
+    let held = bench.held(&bench.claim("a", LONG)).await;
+    assert_eq!(held.state, HeldState::Kept);
+    assert_eq!(bench.state(&claim.name).await, Some(HeldState::Kept));
     assert!(matches!(
         bench.renew(&[&claim]).await[..],
         [Outcome::Refused]
@@ -282,7 +285,10 @@ async fn a_marked_eviction_tells_the_holder_and_keeps_the_name(bench: &Bench) {
         .evict(&claim.name, Eviction::Marked, LIMIT)
         .await;
     assert!(evicted.expect("answered"));
-    bench.held(&bench.claim("a", LONG)).await;
+    let held = bench.held(&bench.claim("a", LONG)).await;
+    assert_eq!(held.state, HeldState::Evicted);
+    assert_eq!(held.by, Some(claim.holder));
+    assert_eq!(bench.state(&claim.name).await, Some(HeldState::Evicted));
     assert!(matches!(
         bench.renew(&[&claim]).await[..],
         [Outcome::Evicted]

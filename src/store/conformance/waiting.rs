@@ -1,7 +1,9 @@
 //! Hints, and clients that wait in line. A store without the one or the other has nothing to check here.
 
 use super::{Asking, Bench, Check, LIMIT, LONG, SHORT};
-use crate::store::{Claim, Eviction, Holder, Notice, Notices, Outcome, Queued, Release, Topic};
+use crate::store::{
+    Claim, Eviction, HeldState, Holder, Notice, Notices, Outcome, Queued, Release, Topic,
+};
 
 pub(super) const CHECKS: &[(&str, Check)] = checks![
     a_freed_name_is_hinted_to_those_who_follow_it,
@@ -9,6 +11,7 @@ pub(super) const CHECKS: &[(&str, Check)] = checks![
     clients_in_line_are_served_in_the_order_in_which_they_joined,
     nobody_overtakes_a_client_in_line,
     an_offer_is_no_lease_and_is_accepted_once,
+    a_look_tells_how_many_clients_wait,
     an_offer_is_shown_and_can_be_evicted,
     an_offer_that_lapses_goes_to_the_next_in_line,
     who_leaves_the_line_passes_its_turn_on,
@@ -148,6 +151,25 @@ async fn an_offer_is_no_lease_and_is_accepted_once(bench: &Bench) {
     assert_eq!(bench.granted(&next).await, token);
 }
 
+async fn a_look_tells_how_many_clients_wait(bench: &Bench) {
+    let Some((first, [next, _])) = line(bench).await else {
+        return;
+    };
+    let name = &first.name;
+    let waiting = async || {
+        let looked = bench.inspect(name).await.expect("it is taken").waiting;
+        let listed = bench.store.list(name.as_str(), LIMIT).await;
+        let listed = listed.expect("answered").remove(0).waiting;
+        assert_eq!(looked, listed);
+        looked
+    };
+    assert_eq!(waiting().await, Some(2));
+    assert_eq!(bench.release(&first).await, Release::Released);
+    assert_eq!(waiting().await, Some(1), "one has the offer");
+    bench.granted(&next).await;
+    assert_eq!(waiting().await, Some(1));
+}
+
 async fn an_offer_is_shown_and_can_be_evicted(bench: &Bench) {
     let Some((first, [next])) = line(bench).await else {
         return;
@@ -157,6 +179,9 @@ async fn an_offer_is_shown_and_can_be_evicted(bench: &Bench) {
     let shown = bench.store.inspect(name, LIMIT).await.expect("answered");
     let shown = shown.expect("the name is taken");
     assert_eq!((shown.by, shown.token), (None, None), "by nobody yet");
+    assert_eq!(shown.state, HeldState::Offered);
+    let told = bench.held(&bench.claim("a", LONG)).await;
+    assert_eq!(told.state, HeldState::Offered);
     assert!(shown.remaining.is_some_and(|left| left <= Queued::OFFER));
     let listed = bench.store.list(name.as_str(), LIMIT).await;
     assert!(

@@ -10,18 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use crate::holder::ClientId;
-
 use self::queue::{Availability, Notified, Queue};
 use self::subscriber::{Subscriber, Subscription};
-use crate::future::BoxFuture;
-
 use super::{
     Answer, Ask, Claim, Clock, Error, ErrorKind, Eviction, Facts, Failed, Grant, Hazard, Held,
-    Holder, Info, Lane, Member, MemberState, Name, Notice, Notices, Outcome, Queued, Release,
-    Renewal, Renewed, Store, Token, Topic,
+    HeldState, Holder, Info, Lane, Member, MemberState, Name, Notice, Notices, Outcome, Queued,
+    Release, Renewal, Renewed, Store, Token, Topic,
 };
 use crate::clock::{self, Instant, Monotonic};
+use crate::future::BoxFuture;
+use crate::holder::ClientId;
 
 /// A store in the memory of this process.
 #[derive(Debug)]
@@ -209,12 +207,13 @@ impl Memory {
 impl State {
     /// Who has this name, if its time is not over; without a holder if it is kept for a client in the queue.
     fn taken(&self, name: &Name, now: Instant) -> Option<Held> {
-        if let Some(row) = self.rows.get(name).filter(|row| row.ends_at > now) {
-            return Some(row.held(name, now));
-        }
-        let queue = self.queues.get(name)?;
-        let mut held = Held::new(name.clone());
-        held.remaining = Some(queue.offered_for(now)?);
+        let queue = self.queues.get(name);
+        let row = self.rows.get(name).filter(|row| row.ends_at > now);
+        let mut held = match row {
+            Some(row) => row.held(name, now),
+            None => offered(name, queue?.offered_for(now)?),
+        };
+        held.waiting = Some(queue.map_or(0, |queue| queue.waiting(now)));
         Some(held)
     }
 
@@ -226,9 +225,7 @@ impl State {
             return None;
         };
         self.tell(&claim.name, told);
-        let mut held = Held::new(claim.name.clone());
-        held.remaining = Some(remaining);
-        Some(held)
+        Some(offered(&claim.name, remaining))
     }
 
     /// Says no, and gives the claim its place in the queue if it wants one.
@@ -307,15 +304,27 @@ impl State {
 impl Row {
     fn held(&self, name: &Name, now: Instant) -> Held {
         Held {
-            name: name.clone(),
             by: Some(self.holder),
             token: Some(self.token),
             info: Info::clone(&self.info),
             since: Some(self.since),
             remaining: Some(self.ends_at.since(now)),
-            ahead: None,
+            state: match self.standing {
+                RowState::Live => HeldState::Leased,
+                RowState::Evicted => HeldState::Evicted,
+                RowState::Kept => HeldState::Kept,
+            },
+            ..Held::new(name.clone())
         }
     }
+}
+
+/// A name that is kept for a client in line.
+fn offered(name: &Name, remaining: Duration) -> Held {
+    let mut held = Held::new(name.clone());
+    held.remaining = Some(remaining);
+    held.state = HeldState::Offered;
+    held
 }
 
 impl Clone for Memory {

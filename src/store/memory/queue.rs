@@ -104,6 +104,12 @@ impl Queue {
         self.clients.front().map(|waiting| waiting.client)
     }
 
+    /// How many that are alive wait.
+    pub(super) fn waiting(&self, now: Instant) -> usize {
+        let is_alive = |waiting: &&Waiting| waiting.alive_until > now;
+        self.clients.iter().filter(is_alive).count()
+    }
+
     /// For how long yet the name is kept for a client.
     pub(super) fn offered_for(&self, now: Instant) -> Option<Duration> {
         let offer = self.offer.filter(|offer| now < offer.ends_at);

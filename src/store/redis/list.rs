@@ -61,8 +61,9 @@ impl Redis {
         names: &[Name],
         budget: Budget,
     ) -> Result<Vec<Result<Option<Held>, Failure>>, Failure> {
-        let keys = names.iter().map(|name| self.keys.lease_word(name));
-        let call = SCRIPTS.inspect.call(keys);
+        let keys = names.iter();
+        let keys = keys.flat_map(|name| [self.keys.lease(name), self.keys.queue(name)]);
+        let call = SCRIPTS.inspect.call(keys.collect::<Vec<_>>());
         let reply = self.server.run(&call, budget, REPLACE_EVERY).await?;
         reply::inspected(&reply, names)
     }

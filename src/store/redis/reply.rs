@@ -108,7 +108,12 @@ pub(super) fn inspected(
         return Err(odd(reply));
     }
     let read = |(answer, name): (&Value, &Name)| match tagged(answer)? {
-        ("held", [left, value]) => Ok(Ok(Some(held(name, left, value)?))),
+        ("held", [left, value, Value::Int(waiting)]) => {
+            let mut held = held(name, left, value)?;
+            // Below 0 the queue could not be read.
+            held.waiting = usize::try_from(*waiting).ok();
+            Ok(Ok(Some(held)))
+        }
         ("free", []) => Ok(Ok(None)),
         ("failed", [message]) => Ok(Err(inner_error(message)?)),
         _ => Err(odd(answer)),
@@ -210,6 +215,7 @@ fn odd(value: &Value) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::HeldState;
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.into())
@@ -252,6 +258,7 @@ mod tests {
         let mut expected = Held::new(name());
         expected.remaining = Some(Duration::from_millis(7));
         expected.ahead = Some(3);
+        expected.state = HeldState::Offered;
         assert_eq!(*held, expected);
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 
 use crate::holder::Holder;
-use crate::store::{Held, Info};
+use crate::store::{Held, HeldState, Info};
 
 /// What the holder says of itself, and what the script added.
 #[derive(Deserialize, Default)]
@@ -18,11 +18,18 @@ struct StoredInfo {
 
 /// Writes down what the value tells. What cannot be read stays unknown: the name is taken all the same.
 pub(super) fn read(value: &str, held: &mut Held) {
-    let lease = match value.split_once(' ') {
-        Some(("offer", _)) | None => return,
-        Some(("kept", lease)) => lease,
-        Some(("evicted", lease)) => read_holder(lease, held),
-        Some(_) => read_holder(value, held),
+    let (state, lease) = match value.split_once(' ') {
+        Some(("offer", _)) => (HeldState::Offered, None),
+        Some(("kept", lease)) => (HeldState::Kept, Some(lease)),
+        Some(("evicted", lease)) => (HeldState::Evicted, Some(read_holder(lease, held))),
+        Some(_) => (HeldState::Leased, Some(read_holder(value, held))),
+        // There is no lease while a claim still drops dead clients out of the queue before the one whose turn it is.
+        None if value.is_empty() => (HeldState::Offered, None),
+        None => (HeldState::Leased, None),
+    };
+    held.state = state;
+    let Some(lease) = lease else {
+        return;
     };
     let (token, told) = lease.split_once(' ').unwrap_or((lease, ""));
     held.token = token.parse().ok();
@@ -91,16 +98,18 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_unknown() {
         let nothing = Held::new(Name::new("a").expect("a valid name"));
-        for value in [
-            "",
-            "offer 00000000000000000000000000000007",
-            "x",
-            "x many {",
-            "kept",
-            "kept x",
-            "evicted",
-            "evicted x y z",
+        for (value, state) in [
+            ("", HeldState::Offered),
+            ("offer 00000000000000000000000000000007", HeldState::Offered),
+            ("x", HeldState::Leased),
+            ("x many {", HeldState::Leased),
+            ("kept", HeldState::Leased),
+            ("kept x", HeldState::Kept),
+            ("evicted", HeldState::Leased),
+            ("evicted x y z", HeldState::Evicted),
         ] {
+            let mut nothing = nothing.clone();
+            nothing.state = state;
             assert_eq!(held(value), nothing, "{value:?}");
         }
     }

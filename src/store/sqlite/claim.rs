@@ -10,7 +10,7 @@ use super::queue::{Queue, stored_client};
 use super::row::{self, Fresh, Row, RowState, Validity};
 use super::{headroom, mint, sweep};
 use crate::clock::{self, Instant};
-use crate::store::{Answer, Ask, Claim, Grant, Held, Queued};
+use crate::store::{Answer, Ask, Claim, Grant, Held, HeldState, Queued};
 
 /// What a claim came to, apart from errors that must not undo the transaction.
 pub(super) enum Claimed {
@@ -140,6 +140,7 @@ fn first_before(queue: &Queue<'_>, claim: &Claim, ask: Ask) -> Result<Option<Str
 fn offered(claim: &Claim) -> Held {
     let mut held = Held::new(claim.name.clone());
     held.remaining = Some(Queued::OFFER);
+    held.state = HeldState::Offered;
     held
 }
 

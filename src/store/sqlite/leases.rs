@@ -151,7 +151,7 @@ impl Leases {
         self.file.read(caller, |db| {
             let row = Row::find(db, name)?;
             let now = self.boot.now();
-            row.map_or(Ok(None), |row| shown(&row, &self.boot, now))
+            row.map_or(Ok(None), |row| shown(db, &row, &self.boot, now))
         })
     }
 
@@ -159,7 +159,7 @@ impl Leases {
         self.file.read(caller, |db| {
             let rows = Row::beginning(db, prefix)?;
             let now = self.boot.now();
-            let shown = rows.iter().map(|row| shown(row, &self.boot, now));
+            let shown = rows.iter().map(|row| shown(db, row, &self.boot, now));
             shown.filter_map(Result::transpose).collect()
         })
     }
@@ -230,11 +230,15 @@ fn pass_on(db: &Connection, boot: &Boot, name: &Name, now: Instant) -> Result<()
 }
 
 /// What `status` shows of a row. Who only looks does not begin a watch; without one there is no end to tell.
-fn shown(row: &Row, boot: &Boot, now: Instant) -> Result<Option<Held>, Failure> {
+fn shown(db: &Connection, row: &Row, boot: &Boot, now: Instant) -> Result<Option<Held>, Failure> {
     let remaining = match row.judge(boot, now) {
         Validity::Void => return Ok(None),
         Validity::Taken(remaining) => Some(remaining),
         Validity::Unwatched | Validity::Shared => None,
     };
-    Ok(Some(row.held(row.name()?, remaining)))
+    let name = row.name()?;
+    let waiting = Queue::new(db, boot, &name, now).waiting()?;
+    let mut held = row.held(name, remaining);
+    held.waiting = Some(waiting);
+    Ok(Some(held))
 }

@@ -100,6 +100,11 @@ impl<'a> Queue<'a> {
         Ok(usize::try_from(before).unwrap_or_default())
     }
 
+    /// How many that are alive wait.
+    pub(super) fn waiting(&self) -> Result<usize, Failure> {
+        self.before(i64::MAX)
+    }
+
     /// Takes a client out of the line.
     pub(super) fn leave(&self, client: &str) -> Result<(), Failure> {
         let mut leave = self.db.prepare_cached(

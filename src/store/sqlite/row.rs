@@ -12,7 +12,7 @@ use super::boot::Boot;
 use super::failure::Failure;
 use crate::clock::Instant;
 use crate::name::Name;
-use crate::store::Held;
+use crate::store::{Held, HeldState};
 use crate::token::Token;
 
 /// The columns in the order in which [`Row::from_record`] reads them.
@@ -154,9 +154,16 @@ impl Row {
 
     /// What others are told; `remaining` as judged. What cannot be read is left out.
     pub(super) fn held(&self, name: Name, remaining: Option<Duration>) -> Held {
-        if self.standing == RowState::Offered {
+        let state = match self.standing {
+            RowState::Live => HeldState::Leased,
+            RowState::Evicted => HeldState::Evicted,
+            RowState::Kept => HeldState::Kept,
+            RowState::Offered => HeldState::Offered,
+        };
+        if state == HeldState::Offered {
             return Held {
                 remaining,
+                state,
                 ..Held::new(name)
             };
         }
@@ -170,6 +177,8 @@ impl Row {
                 .and_then(|us| SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(us))),
             remaining,
             ahead: None,
+            state,
+            waiting: None,
         }
     }
 
