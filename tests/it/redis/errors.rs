@@ -297,7 +297,7 @@ async fn a_member_of_a_quorum_is_misconfigured_and_left_as_it_is() {
     let store = open(&server.url()).await;
     assert_all_fail(&*store, LIMIT, ErrorKind::Misconfigured).await;
     let own = store.on_own_connection(Lane::Watchdog).await;
-    let error = own.err().expect("a member");
+    let error = own.expect_err("a member");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     assert!(chain(&error).contains("member of a quorum"), "{error:?}");
     assert_eq!(server.contents().await, before);
