@@ -11,4 +11,6 @@
 pub mod failure;
 pub mod fencing;
 pub mod promises;
+#[cfg(all(doctest, feature = "sqlite", feature = "rusqlite"))]
+mod readme;
 pub mod waiting;
