@@ -70,7 +70,7 @@ impl Timing {
     pub const MIN_TTL: Duration = Duration::from_secs(1);
     /// The least ttl for callers who name a margin of their own, and so say that they know their machine.
     pub const MIN_TTL_WITH_MARGIN: Duration = Duration::from_millis(100);
-    /// The greatest ttl: what nobody renews is to be free again within a day.
+    /// The greatest ttl: a lease that is not renewed is free again within a day.
     pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
     /// The ttl where none is given.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);

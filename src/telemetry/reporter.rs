@@ -13,7 +13,7 @@ use crate::group::Group;
 /// Events that wait for the reporter. A hundred batches a second fill it in ten seconds of a blocked log, which is when
 /// dropping is right.
 const QUEUE: usize = 1_024;
-/// How long after something was counted the recorder is told, at the latest: soon enough for whoever looks, and seldom
+/// How long after something was counted the recorder is told, at the latest: soon enough for a reader, and seldom
 /// enough that a client that takes and frees leases all the time does not wake the reporter for each.
 const TOLD_WITHIN: Duration = Duration::from_millis(200);
 

@@ -1,4 +1,4 @@
-//! The contract of a fence as tests. Whoever writes a guard puts a [`Guarded`] around it and calls [`check`].
+//! The contract of a fence as tests. The author of a guard puts a [`Guarded`] around it and calls [`check`].
 //!
 //! The checks run against the real storage, under resources and names that no other run uses, and hold every answer and
 //! the stored row after it to [`judge`]. Each panics with its own name and what it saw.

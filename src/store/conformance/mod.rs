@@ -1,4 +1,4 @@
-//! The contract of [`Store`] as tests. Whoever writes a store calls [`check`] from a test of its own.
+//! The contract of [`Store`] as tests. The author of a store calls [`check`] from a test of its own.
 //!
 //! The checks run against the real thing in real time, with ttls of a fraction of a second, under names that no other
 //! run uses. Each panics with its own name and what it saw.

@@ -246,7 +246,7 @@ impl SubscriptionTask {
         }
     }
 
-    /// Connects, and asks for a channel of nobody's, to learn now whether this user may subscribe.
+    /// Connects, and asks for a channel that no client uses, to learn now whether this user may subscribe.
     async fn connect(&self) -> Result<Connection, Failure> {
         let client = match timeout(self.limit, self.address.client()).await {
             Ok(client) => client?,
