@@ -111,6 +111,29 @@ async fn neither_a_try_nor_a_plain_wait_overtakes_a_client_in_line() {
 }
 
 #[tokio::test]
+async fn who_joins_while_its_client_leaves_the_line_stands_in_it_at_once() {
+    let store = Spy::new();
+    let (lease, [(client, gone)]) = line(&store).await;
+    store.set_slow_to_leave(true);
+    gone.abort();
+    until("its leaving to begin", async || store.leaves_begun() == 1).await;
+    let answers = store.answers();
+    let joined = waiter(&client);
+    until("the client to wait again", async || {
+        store.answers() > answers
+    })
+    .await;
+    // The client is taken out of the line, and who joined with it.
+    store.set_slow_to_leave(false);
+    until("its leaving", async || store.leaves() == 1).await;
+    let started = Monotonic.now();
+    lease.release().await;
+    drop(soon(joined).await.unwrap());
+    let took = Monotonic.now().since(started);
+    assert!(took < Queued::OFFER, "not by its patience: {took:?}");
+}
+
+#[tokio::test]
 async fn a_client_whose_last_waiter_goes_away_leaves_the_line() {
     let store = Spy::new();
     let (lease, [(_, gone), (_, second)]) = line(&store).await;

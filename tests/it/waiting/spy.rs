@@ -23,8 +23,11 @@ pub(crate) struct Spy {
 #[derive(Debug, Default)]
 struct Desk {
     claims: AtomicUsize,
+    answers: AtomicUsize,
     subscriptions: AtomicUsize,
+    leaves_begun: AtomicUsize,
     leaves: AtomicUsize,
+    is_slow_to_leave: AtomicBool,
     is_down: AtomicBool,
     is_mute: AtomicBool,
     is_silent: AtomicBool,
@@ -45,9 +48,24 @@ impl Spy {
         self.desk.claims.load(Ordering::SeqCst)
     }
 
+    /// How many claims were answered by the store beneath.
+    pub(crate) fn answers(&self) -> usize {
+        self.desk.answers.load(Ordering::SeqCst)
+    }
+
     /// How many handles of this store there are.
     pub(crate) fn handles(&self) -> usize {
         Arc::strong_count(&self.desk)
+    }
+
+    /// How often a client began to leave a line.
+    pub(crate) fn leaves_begun(&self) -> usize {
+        self.desk.leaves_begun.load(Ordering::SeqCst)
+    }
+
+    /// Whether leaving a line takes until this is taken back.
+    pub(crate) fn set_slow_to_leave(&self, is_slow: bool) {
+        self.desk.is_slow_to_leave.store(is_slow, Ordering::SeqCst);
     }
 
     /// How often a line was left.
@@ -119,6 +137,7 @@ impl Store for Spy {
             // Others may run between the question and the answer, as with a server.
             tokio::task::yield_now().await;
             let answer = self.memory.acquire(claim, ask, limit).await;
+            self.desk.answers.fetch_add(1, Ordering::SeqCst);
             if self.desk.is_silent.load(Ordering::SeqCst) {
                 self.desk.withheld.fetch_add(1, Ordering::SeqCst);
                 std::future::pending::<()>().await;
@@ -147,6 +166,10 @@ impl Store for Spy {
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
+            self.desk.leaves_begun.fetch_add(1, Ordering::SeqCst);
+            while self.desk.is_slow_to_leave.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
             self.memory.leave(name, client, limit).await?;
             self.desk.leaves.fetch_add(1, Ordering::SeqCst);
             Ok(())
