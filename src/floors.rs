@@ -1,64 +1,149 @@
 //! The highest token seen of each name, so that a grant whose token fell is lifted or refused.
 //!
-//! Bounded: the names that were looked at longest ago are forgotten first.
+//! Names that are held or awaited are remembered, however many they are. Of all others only so many: those that the
+//! client had to do with longest ago are forgotten first.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::home::Home;
 use crate::name::Name;
 use crate::token::Token;
 
-/// How many names are remembered. 4,096 names of 20 bytes are about half a megabyte.
-const NAMES: usize = 4_096;
+/// How many names are remembered that are neither held nor awaited. 4,096 names of 20 bytes are about half a megabyte.
+const IDLE_NAMES: usize = 4_096;
 
 /// Floors by name: a client's, shared with its leases.
-#[derive(Debug, Default)]
-pub(crate) struct Floors(Mutex<Known>);
+#[derive(Debug)]
+pub(crate) struct Floors {
+    known: Mutex<Known>,
+    home: Home,
+}
 
 #[derive(Debug, Default)]
 struct Known {
-    tokens: HashMap<Name, (Token, u64)>,
-    by_age: BTreeMap<u64, Name>,
-    looks: u64,
+    names: HashMap<Name, Entry>,
+    /// Names that nobody keeps, by the mark of their idleness.
+    idle: BTreeMap<u64, Name>,
+    last_mark: u64,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    highest: Option<Token>,
+    /// How many leases and requests keep it.
+    keepers: usize,
+    /// Of no meaning while somebody keeps it.
+    idle_since: u64,
+}
+
+/// The floor of one name, kept for as long as a lease or a request of this name lives.
+#[derive(Debug)]
+pub(crate) struct Floor {
+    floors: Arc<Floors>,
+    name: Name,
 }
 
 impl Floors {
-    /// The highest token seen of this name.
-    pub(crate) fn get(&self, name: &Name) -> Option<Token> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.tokens.get(name).map(|(token, _)| *token)
+    pub(crate) fn new(home: Home) -> Self {
+        Self {
+            known: Mutex::default(),
+            home,
+        }
+    }
+
+    /// The floor of this name, which is remembered at least until it is dropped.
+    pub(crate) fn keep(self: &Arc<Self>, name: Name) -> Floor {
+        self.known().keep(&name);
+        Floor {
+            floors: self.clone(),
+            name,
+        }
     }
 
     /// Notes a token; a lower one than before changes nothing.
     pub(crate) fn raise(&self, name: &Name, token: Token) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.raise(name, token);
+        self.known().raise(name, token);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Floor {
+    /// The highest token seen of this name.
+    pub(crate) fn get(&self) -> Option<Token> {
+        self.floors.known().names.get(&self.name)?.highest
+    }
+
+    /// As [`Floors::raise`].
+    pub(crate) fn raise(&self, token: Token) {
+        self.floors.raise(&self.name, token);
+    }
+
+    /// The floor of the same name, for somebody else to keep.
+    pub(crate) fn share(&self) -> Self {
+        self.floors.keep(self.name.clone())
+    }
+}
+
+impl Drop for Floor {
+    fn drop(&mut self) {
+        // In a forked child the lock may be held by a thread that is not there.
+        if !self.floors.home.is_forked() {
+            self.floors.known().leave(&self.name);
+        }
     }
 }
 
 impl Known {
-    fn raise(&mut self, name: &Name, token: Token) {
-        self.looks += 1;
-        let highest = match self.tokens.get(name) {
-            Some((before, look)) => {
-                self.by_age.remove(look);
-                token.max(*before)
-            }
-            None => token,
-        };
-        self.tokens.insert(name.clone(), (highest, self.looks));
-        self.by_age.insert(self.looks, name.clone());
-        if self.tokens.len() > NAMES
-            && let Some((_, oldest)) = self.by_age.pop_first()
-        {
-            self.tokens.remove(&oldest);
+    fn keep(&mut self, name: &Name) {
+        let entry = self.names.entry(name.clone()).or_default();
+        if entry.keepers == 0 {
+            self.idle.remove(&entry.idle_since);
         }
+        entry.keepers += 1;
+    }
+
+    fn leave(&mut self, name: &Name) {
+        let Some(entry) = self.names.get_mut(name) else {
+            return;
+        };
+        entry.keepers = entry.keepers.saturating_sub(1);
+        if entry.keepers > 0 {
+            return;
+        }
+        if entry.highest.is_none() {
+            self.names.remove(name);
+            return;
+        }
+        self.last_mark += 1;
+        entry.idle_since = self.last_mark;
+        self.idle.insert(self.last_mark, name.clone());
+        if self.idle.len() > IDLE_NAMES
+            && let Some((_, oldest)) = self.idle.pop_first()
+        {
+            self.names.remove(&oldest);
+        }
+    }
+
+    fn raise(&mut self, name: &Name, token: Token) {
+        self.keep(name);
+        if let Some(entry) = self.names.get_mut(name) {
+            entry.highest = entry.highest.max(Some(token));
+        }
+        self.leave(name);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn floors() -> Arc<Floors> {
+        Arc::new(Floors::new(Home::here()))
+    }
 
     fn name(index: usize) -> Name {
         Name::new(format!("n{index}")).expect("valid")
@@ -68,27 +153,69 @@ mod tests {
         Token::new(value).expect("valid")
     }
 
-    #[test]
-    fn a_floor_only_rises() {
-        let floors = Floors::default();
-        floors.raise(&name(1), token(7));
-        floors.raise(&name(1), token(3));
-        assert_eq!(floors.get(&name(1)), Some(token(7)));
-        assert_eq!(floors.get(&name(2)), None);
+    /// Raises the floors of as many names as are remembered, from this one on.
+    fn raise_others(floors: &Floors, first: usize) {
+        for index in first..first + IDLE_NAMES {
+            floors.raise(&name(index), token(1));
+        }
+    }
+
+    fn knows(floors: &Floors, index: usize) -> bool {
+        floors.known().names.contains_key(&name(index))
     }
 
     #[test]
-    fn the_names_seen_longest_ago_are_forgotten() {
-        let floors = Floors::default();
-        for index in 0..NAMES {
-            floors.raise(&name(index), token(1));
-        }
+    fn a_floor_only_rises() {
+        let floors = floors();
+        floors.raise(&name(1), token(7));
+        floors.raise(&name(1), token(3));
+        assert_eq!(floors.keep(name(1)).get(), Some(token(7)));
+        assert_eq!(floors.keep(name(2)).get(), None);
+    }
+
+    #[test]
+    fn the_names_left_longest_ago_are_forgotten() {
+        let floors = floors();
+        raise_others(&floors, 0);
         floors.raise(&name(0), token(2));
-        floors.raise(&name(NAMES), token(1));
-        assert_eq!(floors.get(&name(0)), Some(token(2)));
-        assert_eq!(floors.get(&name(1)), None);
-        let known = floors.0.into_inner().expect("not poisoned");
-        assert_eq!(known.tokens.len(), NAMES);
-        assert_eq!(known.by_age.len(), NAMES);
+        drop(floors.keep(name(1)));
+        floors.raise(&name(IDLE_NAMES), token(1));
+        floors.raise(&name(IDLE_NAMES + 1), token(1));
+        assert!(knows(&floors, 0) && knows(&floors, 1));
+        assert!(!knows(&floors, 2) && !knows(&floors, 3));
+        assert_eq!(floors.known().names.len(), IDLE_NAMES);
+        assert_eq!(floors.known().idle.len(), IDLE_NAMES);
+    }
+
+    #[test]
+    fn a_floor_that_is_kept_is_not_forgotten_until_it_is_the_oldest_of_those_left() {
+        let floors = floors();
+        let one = floors.keep(name(0));
+        one.raise(token(5));
+        let other = one.share();
+        raise_others(&floors, 1);
+        drop(one);
+        raise_others(&floors, 1);
+        assert_eq!(other.get(), Some(token(5)));
+        drop(other);
+        raise_others(&floors, 2);
+        assert!(!knows(&floors, 0));
+    }
+
+    #[test]
+    fn a_client_of_more_names_than_are_remembered_knows_the_floors_of_all_it_holds() {
+        let floors = floors();
+        let held: Vec<Floor> = (0..5_000).map(|index| floors.keep(name(index))).collect();
+        held.iter().for_each(|floor| floor.raise(token(9)));
+        assert!(held.iter().all(|floor| floor.get() == Some(token(9))));
+        drop(held);
+        assert_eq!(floors.known().names.len(), IDLE_NAMES);
+    }
+
+    #[test]
+    fn a_name_without_a_token_leaves_nothing_behind() {
+        let floors = floors();
+        drop(floors.keep(name(1)));
+        assert!(floors.known().names.is_empty() && floors.known().idle.is_empty());
     }
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::fence::{Bearer, Pass, Refusal};
-use crate::floors::Floors;
+use crate::floors::Floor;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
@@ -47,8 +47,8 @@ pub struct Lease {
     token: Token,
     timing: Timing,
     held_since: Instant,
-    /// The client's, which a fence's refusal raises.
-    floors: Arc<Floors>,
+    /// The client's, which a fence's refusal raises. Remembered while this lives.
+    floor: Floor,
 }
 
 /// The state of a lease.
@@ -85,7 +85,7 @@ pub(crate) struct Parts {
     pub(crate) token: Token,
     pub(crate) timing: Timing,
     pub(crate) held_since: Instant,
-    pub(crate) floors: Arc<Floors>,
+    pub(crate) floor: Floor,
 }
 
 impl Lease {
@@ -98,7 +98,7 @@ impl Lease {
             token,
             timing,
             held_since,
-            floors,
+            floor,
         } = parts;
         telemetry::granted(enrollment.reporter().group(), name.as_str(), token.get());
         Self {
@@ -109,7 +109,7 @@ impl Lease {
             token,
             timing,
             held_since,
-            floors,
+            floor,
         }
     }
 
@@ -307,7 +307,7 @@ impl Bearer for Lease {
 
     fn refused(&self, refusal: &Refusal) {
         if let Some(floor) = refusal.floor(&self.name) {
-            self.floors.raise(&self.name, floor);
+            self.floor.raise(floor);
         }
     }
 }

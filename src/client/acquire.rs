@@ -7,6 +7,7 @@ use super::Inner;
 use super::request::{Attempt, LeaseRequest};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
+use crate::floors::Floor;
 use crate::group::Group;
 use crate::holder::Holder;
 use crate::lease::{Lease, Parts};
@@ -33,6 +34,8 @@ pub(super) struct Call {
     limits: Limits,
     info: Arc<Info>,
     floor: Option<Token>,
+    /// What the client knows of the name, and remembers while it is awaited.
+    known: Floor,
     outage: OutagePolicy,
     order: WaitOrder,
     clock: Arc<dyn Clock>,
@@ -88,8 +91,11 @@ impl Call {
                 facts.kind
             )));
         }
+        let name = Name::new(&request.name)?;
+        client.check_open()?;
         Ok(Self {
-            name: Name::new(&request.name)?,
+            known: client.floors.keep(name.clone()),
+            name,
             timing,
             limits: request.limits,
             info,
@@ -140,7 +146,7 @@ impl Call {
 
     /// What the next token must be above, as far as this client knows by now.
     fn floor_now(&self) -> Option<Token> {
-        self.floor.max(self.client.floor(&self.name))
+        self.floor.max(self.known.get())
     }
 
     pub(super) async fn try_once(&self) -> Result<Attempt, Error> {
@@ -314,7 +320,7 @@ impl Call {
             self.give_back(pending).await;
             return Ok(Asked::Outrun);
         }
-        self.client.raise_floor(&self.name, grant.token);
+        self.known.raise(grant.token);
         Ok(Asked::Granted(Lease::new(Parts {
             enrollment: pending.enrollment,
             store: self.client.store.clone(),
@@ -323,7 +329,7 @@ impl Call {
             token: grant.token,
             timing: self.timing,
             held_since: sent_at,
-            floors: self.client.floors.clone(),
+            floor: self.known.share(),
         })))
     }
 

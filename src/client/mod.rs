@@ -86,6 +86,7 @@ impl Client {
         let store: Arc<dyn Store> = Arc::new(Bounded::new(store));
         let id = ClientId::draw();
         let home = Home::here();
+        let floors = Floors::new(home.clone());
         Self {
             inner: Arc::new(Inner {
                 hub: Hub::new(store.clone(), id, home.clone()),
@@ -96,7 +97,7 @@ impl Client {
                 timing,
                 info: Arc::new(info),
                 group,
-                floors: Arc::default(),
+                floors: Arc::new(floors),
                 is_closed: AtomicBool::new(false),
             }),
         }
@@ -271,10 +272,6 @@ impl Inner {
 
     fn is_forked(&self) -> bool {
         self.home.is_forked()
-    }
-
-    fn floor(&self, name: &Name) -> Option<Token> {
-        self.floors.get(name)
     }
 
     fn raise_floor(&self, name: &Name, token: Token) {

@@ -19,6 +19,13 @@ async fn waiting(store: &Spy, client: &Client) -> tokio::task::JoinHandle<Lease>
     waiter
 }
 
+/// Has the client see more names than it remembers of those that it has nothing to do with.
+fn see_many_names(client: &Client, seen: Token) {
+    for index in 0..5_000 {
+        client.raise_floor(format!("n{index}"), seen).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_floor_that_rises_while_a_claim_waits_lifts_its_grant() {
     let store = Spy::new();
@@ -41,4 +48,29 @@ async fn waiters_behind_a_holder_that_a_fence_refused_are_lifted() {
     lease.refused(&Refusal::Stale { stored });
     drop(lease);
     assert!(soon(waiter).await.unwrap().token() > stored);
+}
+
+#[tokio::test]
+async fn a_name_that_is_held_keeps_its_floor_however_many_names_are_seen() {
+    let store = Spy::new();
+    let client = client(&store).await;
+    let lease = taken(&client, "a").await;
+    let stored = an_hour_ahead(&lease);
+    lease.refused(&Refusal::Stale { stored });
+    see_many_names(&client, stored);
+    lease.release().await;
+    assert!(taken(&client, "a").await.token() > stored);
+}
+
+#[tokio::test]
+async fn a_name_that_is_awaited_keeps_its_floor_however_many_names_are_seen() {
+    let store = Spy::new();
+    let (holder, rival) = (client(&store).await, client(&store).await);
+    let lease = taken(&holder, "a").await;
+    let waiter = waiting(&store, &rival).await;
+    let seen = an_hour_ahead(&lease);
+    rival.raise_floor("a", seen).unwrap();
+    see_many_names(&rival, seen);
+    lease.release().await;
+    assert!(soon(waiter).await.unwrap().token() > seen);
 }
