@@ -6,10 +6,11 @@ use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use std::{env, fs};
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{self, FromRedisValue, RedisError};
+use deadpool_redis::redis::{self, AsyncConnectionConfig, FromRedisValue, RedisError};
 use tempfile::TempDir;
 
 use super::child::GuardedChild;
@@ -19,6 +20,9 @@ use super::wait::until;
 
 /// What to type where the server is missing.
 const INSTALL: &str = "apt-get install -y redis-server";
+
+/// How long an administrator's command may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How a server is started.
 #[derive(Debug, Default)]
@@ -146,8 +150,12 @@ impl RedisServer {
         if let Some(password) = &self.setup.password {
             url = format!("{url}?pass={password}");
         }
+        // The crate's half a second is less than a busy machine takes for a command.
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
         redis::Client::open(url)?
-            .get_multiplexed_async_connection()
+            .get_multiplexed_async_connection_with_config(&patient)
             .await
     }
 
