@@ -299,6 +299,20 @@ async fn a_full_server_refuses_a_claim_unharmed_and_takes_renewals_and_releases(
 }
 
 #[tokio::test]
+async fn a_full_server_marks_an_eviction_and_keeps_the_end_of_the_lease() {
+    let (server, mut connection) = start().await;
+    answered(Acquire::default().send(&mut connection, "a").await).token();
+    let () = server.told("CONFIG SET maxmemory-policy noeviction").await;
+    let () = server.told("CONFIG SET maxmemory 1").await;
+    let marked = answered(evict(&mut connection, "a", "marked").await);
+    assert_eq!(marked.tag(), "evicted");
+    let renewed = answered(renew(&mut connection, &[["a", HOLDER, "60000"]]).await);
+    assert_eq!(renewed.text(3), "e");
+    let left: i64 = of(&mut connection, "PTTL", &lease("a")).await;
+    assert!((1..=30_000).contains(&left), "{left}");
+}
+
+#[tokio::test]
 async fn a_read_only_replica_is_left_as_it_is() {
     let master = Setup::default().with_port().start().await;
     let mut to_master = master.connect().await.expect("it is up");

@@ -1,12 +1,16 @@
 //! Tokens rise through everything that a server can forget, as long as no clock goes back; and where one does, the floor
 //! that a client knows closes the gap or is refused with the reason.
 
+use std::time::UNIX_EPOCH;
+
 use leasehold::store::Store;
 use leasehold::{ErrorKind, Token};
 
 use super::open;
 use super::wire::mark;
-use crate::harness::asking::{LIMIT, LONG, asked, chain, claim, granted, next_token, released};
+use crate::harness::asking::{
+    LIMIT, LONG, asked, chain, claim, granted, held, next_token, released,
+};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::until;
 
@@ -154,6 +158,34 @@ async fn tokens_rise_though_a_lifted_one_is_ahead_of_the_clock_for_hours() {
     // The clock carries the tokens again.
     server.step_clock(5 * HOUR_MS).await;
     assert!(next_token(&*store, "a").await > after);
+}
+
+#[tokio::test]
+async fn a_token_that_was_lifted_does_not_tell_since_when_a_name_is_held() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    let hour_ahead = (server.time_ms().await + HOUR_MS) * 1_000;
+    let floor = Token::new(hour_ahead.cast_unsigned()).expect("a token");
+    granted(&*store, &claim("a", LONG).with_floor(floor)).await;
+    let since = held(&*store, &claim("a", LONG)).await.since;
+    let since = since.expect("told").duration_since(UNIX_EPOCH);
+    let since = since.expect("it is now").as_millis();
+    let now = u128::from(server.time_ms().await.cast_unsigned());
+    assert!((now - 60_000..=now).contains(&since), "{since} at {now}");
+}
+
+#[tokio::test]
+async fn the_clock_carries_a_token_in_the_first_moments_of_a_second_too() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    next_token(&*store, "warm").await;
+    let now = until("the beginning of a second", async || {
+        let (seconds, micros): (u64, u64) = server.told("TIME").await;
+        (micros < 50_000).then_some(seconds * 1_000_000 + micros)
+    })
+    .await;
+    let token = next_token(&*store, "a").await;
+    assert!(token.get() > now, "{token} at {now}");
 }
 
 /// As a machine does whose hardware clock is in local time, until its time daemon sets it back.
