@@ -1,7 +1,10 @@
 //! What a claim that waits makes of a floor that rises meanwhile.
 
+use std::pin::pin;
+
+use futures_util::FutureExt as _;
 use leasehold::fence::{Bearer as _, Refusal};
-use leasehold::{Client, Lease, Token};
+use leasehold::{Attempt, Client, Lease, Token};
 
 use super::spy::Spy;
 use super::{client, soon, taken, until};
@@ -73,4 +76,20 @@ async fn a_name_that_is_awaited_keeps_its_floor_however_many_names_are_seen() {
     see_many_names(&rival, seen);
     lease.release().await;
     assert!(soon(waiter).await.unwrap().token() > seen);
+}
+
+#[tokio::test]
+async fn a_grant_that_a_floor_overtook_on_its_way_is_given_back_and_asked_for_anew() {
+    let store = Spy::new();
+    let client = client(&store).await;
+    let seen = an_hour_ahead(&taken(&client, "other").await);
+    let claims = store.claims();
+    let mut trying = pin!(client.try_acquire("a"));
+    assert!(trying.as_mut().now_or_never().is_none());
+    assert_eq!(store.claims(), claims + 1, "it was asked, without a floor");
+    client.raise_floor("a", seen).unwrap();
+    match soon(trying).await.unwrap() {
+        Attempt::Acquired(lease) => assert!(lease.token() > seen),
+        other => panic!("the first grant was in the way: {other:?}"),
+    }
 }

@@ -239,10 +239,8 @@ impl Wake for Bomb {
 fn a_waker_that_panics_keeps_nobody_else_from_being_told() {
     let runtime = runtime();
     let store = Unruly::new();
-    let leases = runtime.block_on(async {
-        let client = client(&store).await;
-        [held(&client, "a").await, held(&client, "b").await]
-    });
+    let client = runtime.block_on(client(&store));
+    let leases = runtime.block_on(async { [held(&client, "a").await, held(&client, "b").await] });
     let (armed, woken) = sync_channel(0);
     let bomb = Waker::from(Arc::new(Bomb(Mutex::new(Some(armed)))));
     let mut lost = pin!(leases[0].lost());
@@ -261,6 +259,5 @@ fn a_waker_that_panics_keeps_nobody_else_from_being_told() {
     woken.recv_timeout(LIMIT).unwrap_err();
     // The watchdog lives on.
     store.manners.hangs.store(false, Ordering::SeqCst);
-    let client = runtime.block_on(client(&store));
     runtime.block_on(held(&client, "c")).check().unwrap();
 }

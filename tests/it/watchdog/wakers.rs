@@ -14,7 +14,7 @@ use super::{LIMIT, TTL, client, held, renewed};
 use crate::harness::wait::{lost, until};
 
 /// Panics, as the waker of an event loop that has ended may.
-struct Gone;
+pub(super) struct Gone;
 
 impl Wake for Gone {
     fn wake(self: Arc<Self>) {
@@ -48,6 +48,24 @@ async fn a_waker_that_panics_ends_no_lease_but_its_own() {
     let mut ended = Box::pin(doomed.renewed_past(Instant::FAR_FUTURE));
     assert!(ended.as_mut().poll(&mut context).is_pending());
     assert_eq!(lost(&doomed).await, LossReason::MaxHold);
+    renewed(&other, 2).await;
+    held(&client, "another").await.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_waker_that_panics_at_a_loss_ends_no_lease_but_its_own() {
+    let store = Unruly::new();
+    let client = client(&store).await;
+    let doomed = client.request("doomed").max_hold(TTL).acquire().await;
+    let (doomed, other) = (doomed.unwrap(), held(&client, "other").await);
+    let gone = Waker::from(Arc::new(Gone));
+    let mut told = Box::pin(doomed.lost());
+    let is_pending = told
+        .as_mut()
+        .poll(&mut Context::from_waker(&gone))
+        .is_pending();
+    assert!(is_pending);
+    until("the loss", async || doomed.check().err()).await;
     renewed(&other, 2).await;
     held(&client, "another").await.check().unwrap();
 }
