@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use futures_util::future::{FutureExt as _, Shared};
 
 use crate::error::Error;
-use crate::future::BoxFuture;
+use crate::future::{BoxFuture, shielded};
 use crate::watchdog::Watchdog;
 
 type Attempt = Shared<BoxFuture<'static, Result<Arc<Watchdog>, Error>>>;
@@ -45,7 +45,7 @@ impl Start {
         if let Some(watchdog) = self.get() {
             return Ok(watchdog.clone());
         }
-        let outcome = self.attempt(begin).await;
+        let outcome = shielded(self.attempt(begin)).await;
         if let Ok(watchdog) = &outcome {
             // Another caller may have been first to note the same one.
             let _ = self.watchdog.set(watchdog.clone());

@@ -28,6 +28,7 @@ use super::address::Address;
 use super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::driver::Driver;
+use crate::future::shielded;
 
 /// For how long requests must have waited in vain before the connection is to blame, and not a limit that is shorter than
 /// the way to the server. A tenth of the ttl if that is less, so that a renewal has another connection in time.
@@ -216,7 +217,7 @@ impl Lane {
                     attempt
                 }
             };
-            match timeout(budget.left(), attempt.clone()).await {
+            match timeout(budget.left(), shielded(attempt.clone())).await {
                 Ok(Err(Failure::Abandoned)) => self.forget(&attempt),
                 Ok(_) if self.is_closed() => return Err(Failure::Closed),
                 Ok(outcome) => return outcome,
@@ -369,7 +370,7 @@ impl Link {
 
     async fn send(&self, command: &Cmd, budget: Budget) -> Result<Value, Failure> {
         let mut connection = self.connection.clone();
-        let mut answer = pin!(connection.req_packed_command(command));
+        let mut answer = pin!(shielded(connection.req_packed_command(command)));
         // Only a connection that was closed already fails without waiting for anything: then nothing was sent.
         let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
         let answer = match at_once {

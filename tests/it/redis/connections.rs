@@ -1,6 +1,9 @@
 //! The store by every way to a server: sockets, ports, passwords, other databases, a pool of the caller's.
 
+use std::future::Future as _;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use deadpool_redis::{Config, Pool, Runtime};
@@ -290,6 +293,33 @@ async fn a_connection_that_never_answers_is_given_up_though_its_callers_are_in_a
         asked(&*store, &one, Duration::from_millis(100)).await.ok()
     })
     .await;
+}
+
+struct Gone;
+
+impl Wake for Gone {
+    fn wake(self: Arc<Self>) {
+        panic!("the event loop is gone, as it was told");
+    }
+}
+
+#[tokio::test]
+async fn a_waker_that_panics_fails_no_request_of_others() {
+    let server = RedisServer::start().await;
+    let proxy = server.proxy().await;
+    let store = open(&proxy.url()).await;
+    let gone = Waker::from(Arc::new(Gone));
+    let (ones, others) = (claim("a", LONG), claim("b", LONG));
+    // The first waits for the connection, the others for answers over it.
+    for _ in 0..3 {
+        proxy.stall();
+        let mut doomed = pin!(store.acquire(&ones, ones.ask, LIMIT));
+        let mut context = Context::from_waker(&gone);
+        assert!(doomed.as_mut().poll(&mut context).is_pending());
+        let asking = granted(&*store, &others);
+        let flowing = async { proxy.flow() };
+        tokio::join!(asking, flowing);
+    }
 }
 
 #[tokio::test]

@@ -1,13 +1,17 @@
 //! The first leases of a client, which wait for its watchdog to start.
 
+use std::future::Future as _;
 use std::net::TcpListener;
 use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use leasehold::{Client, ErrorKind};
 
-use super::{LIMIT, held};
+use super::wakers::Gone;
+use super::{LIMIT, held, renewed};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::wait::{at, now};
 
@@ -73,4 +77,29 @@ async fn a_first_contact_may_take_longer_than_a_request() {
         let (lease, ()) = tokio::join!(acquiring, flowing);
         lease.release().await;
     }
+}
+
+#[tokio::test]
+async fn a_waker_that_panics_at_first_contact_harms_no_other_caller() {
+    let server = RedisServer::start().await;
+    let proxy = server.proxy().await;
+    proxy.stall();
+    let client = Client::open(&proxy.url()).await.unwrap();
+    let gone = Waker::from(Arc::new(Gone));
+    let mut first = pin!(client.acquire("a"));
+    let is_pending = first
+        .as_mut()
+        .poll(&mut Context::from_waker(&gone))
+        .is_pending();
+    assert!(is_pending);
+    let second = tokio::spawn({
+        let client = client.clone();
+        async move { held(&client, "b").await }
+    });
+    tokio::task::yield_now().await;
+    proxy.flow();
+    let lease = tokio::time::timeout(LIMIT, second).await;
+    let lease = lease.expect("it waits for no other").expect("no panic");
+    renewed(&lease, 1).await;
+    held(&client, "c").await.check().unwrap();
 }
