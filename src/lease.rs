@@ -13,12 +13,12 @@ use crate::floors::Floor;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
-use crate::store::{Release, Store, limit};
+use crate::store::Store;
 use crate::telemetry::{self, Count, Event};
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
 use crate::watchdog::Enrollment;
-use crate::watchdog::schedule::Departure;
+pub use crate::watchdog::leaving::ReleaseOutcome;
 
 /// A lease that is held, and renewed until this guard is gone.
 ///
@@ -61,19 +61,6 @@ pub enum LeaseState {
     AtRisk,
     /// Not held any more. No exits.
     Lost(LossReason),
-}
-
-/// How a release ended. Whatever it is, the lease is not held here any more. It is complete: a `match` on it needs no `_`
-/// arm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReleaseOutcome {
-    /// The name is free, or kept as was asked.
-    Released,
-    /// The lease was lost before the release.
-    AlreadyLost,
-    /// Unknown outcome: the store did not answer. The client retries the release in the background; at the latest the
-    /// lease expires by itself.
-    Unknown,
 }
 
 /// What a lease is made of; the client puts it together.
@@ -253,33 +240,15 @@ impl Lease {
         if self.is_forked() {
             return ReleaseOutcome::Unknown;
         }
-        let was_held = self.enrollment.signal().check(self.clock().now()).is_ok();
+        // Withdrawn first: no renewal may follow the release.
+        let (withdrawal, was_held) = self.enrollment.withdraw(keep_for);
         if was_held {
             let held_for = self.clock().now().since(self.held_since);
             telemetry::left(self.enrollment.reporter().group(), held_for);
         }
-        // Withdrawn first: no renewal may follow the release.
-        let ending = match self.enrollment.withdraw(keep_for) {
+        let ending = match withdrawal {
             None => ReleaseOutcome::AlreadyLost,
-            Some(withdrawal) => {
-                let Departure {
-                    name,
-                    holder,
-                    keep_for,
-                    limit,
-                    ..
-                } = withdrawal.departure();
-                let clock = self.clock();
-                let given_up = clock.nap_until(clock.now().after(limit::at_most(*limit)));
-                let releasing = self.store.release(name, *holder, *keep_for, *limit);
-                let answer = limit::within(given_up, releasing).await;
-                withdrawal.settle(matches!(answer, Some(Ok(_))));
-                match answer {
-                    None | Some(Err(_)) => ReleaseOutcome::Unknown,
-                    Some(Ok(Release::Released)) if was_held => ReleaseOutcome::Released,
-                    Some(Ok(_)) => ReleaseOutcome::AlreadyLost,
-                }
-            }
+            Some(withdrawal) => withdrawal.send(&*self.store).await,
         };
         self.enrollment.reporter().count(ending.count(), 1);
         ending
@@ -287,16 +256,6 @@ impl Lease {
 
     fn is_forked(&self) -> bool {
         self.enrollment.is_forked()
-    }
-}
-
-impl ReleaseOutcome {
-    const fn count(self) -> Count {
-        match self {
-            Self::Released => Count::Released,
-            Self::AlreadyLost => Count::AlreadyLost,
-            Self::Unknown => Count::ReleaseUnknown,
-        }
     }
 }
 
@@ -315,15 +274,13 @@ impl Bearer for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.is_forked() && !self.enrollment.has_ended() {
-            let now = self.clock().now();
-            let was_held = self.enrollment.signal().check(now).is_ok();
+            let was_held = self.enrollment.leave();
             let reporter = self.enrollment.reporter();
             reporter.count(Count::Dropped, 1);
             if was_held {
-                let held_for = now.since(self.held_since);
+                let held_for = self.clock().now().since(self.held_since);
                 reporter.send(Event::Left { held_for });
             }
-            self.enrollment.leave(None);
         }
     }
 }

@@ -72,9 +72,7 @@ impl Bench {
         let limits = Limits::default();
         let key = self.schedule.enroll(name, holder, timing, limits, signal);
         let key = key.expect("it is open");
-        self.schedule
-            .hold(key, timing.term(self.now), self.now)
-            .expect("held");
+        self.schedule.hold(key, self.now, self.now).expect("held");
     }
 
     /// Microseconds of a turn and of taking its renewals in.

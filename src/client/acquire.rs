@@ -12,20 +12,17 @@ use crate::group::Group;
 use crate::holder::Holder;
 use crate::lease::{Lease, Parts};
 use crate::name::Name;
-use crate::reason::LossReason;
-use crate::store::{Answer, Ask, Claim, Failed, Grant, Held, Info, Queued, Sent, limit};
+use crate::store::{Answer, Ask, Claim, Failed, Held, Info, Queued, limit};
 use crate::telemetry;
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
 use crate::waiting::{Found, Next, OutagePolicy, Place, WaitOrder};
-use crate::watchdog::Enrollment;
-use crate::watchdog::schedule::{Departure, Limits};
+use crate::watchdog::claiming::{Patience, USELESS_GRANTS};
+use crate::watchdog::schedule::Limits;
+use crate::watchdog::{Answered, Pending, Withdrawal};
 
 /// The least time for an answer, also where the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
-/// How often a grant may come too late to be of use before a try gives up.
-const LATE_GRANTS: u32 = 3;
-
 /// A request whose values are checked.
 pub(super) struct Call {
     client: Arc<Inner>,
@@ -41,22 +38,12 @@ pub(super) struct Call {
     clock: Arc<dyn Clock>,
 }
 
-/// A claim and its place in the schedule. Dropped, it is released if it may have been granted.
-struct Pending {
-    enrollment: Enrollment,
-    claim: Claim,
-    /// The floor of its first attempt: no grant of this claim can be below it unless the store forgot one.
-    first_floor: Option<Token>,
-}
-
 /// What one attempt brought.
-enum Asked {
+enum Looked {
     Granted(Lease),
     Held(Box<Held>),
-    /// Granted, but too late to be of use: to be asked anew, by another holder.
-    Late,
-    /// Granted below a floor that rose while the claim was under way, and given back: to be asked anew, by another holder.
-    Outrun,
+    /// Granted, but of no use: to be asked anew.
+    Anew,
 }
 
 impl Call {
@@ -120,45 +107,40 @@ impl Call {
         term::request_limit(self.timing.ttl())
     }
 
-    async fn enroll(&self) -> Result<Pending, Error> {
+    /// The request as the watchdog knows it, before its first claim.
+    async fn request(&self, patience: Patience) -> Result<Pending, Error> {
         let watchdog = self.client.watchdog().await?;
-        let holder = Holder::draw(self.client.id)?;
-        let enrollment = watchdog.enroll(self.name.clone(), holder, self.timing, self.limits)?;
-        let (name, ttl, info) = (self.name.clone(), self.timing.ttl(), self.info.clone());
-        Ok(Pending {
-            enrollment,
-            claim: Claim::new(name, holder, ttl, info),
-            first_floor: self.floor_now(),
-        })
+        Ok(watchdog.request(self.floor, patience))
     }
 
-    /// As `enroll`, within what is left of the caller's limit. Without one the start of the watchdog has its own: it takes
+    /// As `request`, within what is left of the caller's limit. Without one the start of the watchdog has its own: it takes
     /// longer than a request, whose limit must fit into a short ttl.
-    async fn enroll_by(&self, ends_at: Instant) -> Result<Pending, Error> {
+    async fn request_by(&self, patience: Patience, ends_at: Instant) -> Result<Pending, Error> {
         if ends_at == Instant::FAR_FUTURE {
-            return self.enroll().await;
+            return self.request(patience).await;
         }
         // A wait of no time at all still looks once, with time for the answer.
         let ends_at = ends_at.max(self.clock.now().after(LEAST_LIMIT));
-        let enrolled = limit::within(self.clock.nap_until(ends_at), self.enroll());
-        enrolled.await.unwrap_or_else(|| Err(self.no_answer()))
+        let request = limit::within(self.clock.nap_until(ends_at), self.request(patience));
+        request.await.unwrap_or_else(|| Err(self.no_answer()))
     }
 
-    /// What the next token must be above, as far as this client knows by now.
-    fn floor_now(&self) -> Option<Token> {
-        self.floor.max(self.known.get())
+    /// The highest token that this client has seen by now.
+    fn seen(&self) -> Option<Token> {
+        self.known.get()
     }
 
     pub(super) async fn try_once(&self) -> Result<Attempt, Error> {
+        let patience = Patience::Grants(USELESS_GRANTS);
         let mut pending = None;
-        for _ in 0..LATE_GRANTS {
-            match self.ask(&mut pending, None, Instant::FAR_FUTURE).await? {
-                Asked::Granted(lease) => return Ok(Attempt::Acquired(lease)),
-                Asked::Held(held) => return Ok(Attempt::Held(held)),
-                Asked::Late | Asked::Outrun => {}
+        loop {
+            let asked = self.ask(&mut pending, patience, None, Instant::FAR_FUTURE);
+            match asked.await? {
+                Looked::Granted(lease) => return Ok(Attempt::Acquired(lease)),
+                Looked::Held(held) => return Ok(Attempt::Held(held)),
+                Looked::Anew => {}
             }
         }
-        Err(self.too_late())
     }
 
     /// Asks whenever it is this waiter's turn, until it is granted or `ends_at` has come. The last look is at that moment.
@@ -174,14 +156,15 @@ impl Call {
             }
             let now = self.clock.now();
             let queued = is_turn.then(|| place.queue_position()).flatten();
-            let (found, why) = match self.ask(&mut pending, queued, ends_at).await {
-                Ok(Asked::Granted(lease)) => {
+            let patience = Patience::Until(ends_at);
+            let asked = self.ask(&mut pending, patience, queued, ends_at);
+            let (found, why) = match asked.await {
+                Ok(Looked::Granted(lease)) => {
                     place.granted(queued, self.timing.ttl());
                     return Ok(lease);
                 }
-                Ok(Asked::Late | Asked::Outrun) if now < ends_at => continue,
-                Ok(Asked::Late | Asked::Outrun) => return Err(self.too_late()),
-                Ok(Asked::Held(held)) => (Found::Held(Arc::from(held)), None),
+                Ok(Looked::Anew) => continue,
+                Ok(Looked::Held(held)) => (Found::Held(Arc::from(held)), None),
                 Err(error) if error.is_transient() => (Found::Failed(error.clone()), Some(error)),
                 Err(error) => return Err(error),
             };
@@ -205,7 +188,7 @@ impl Call {
     ) -> Result<bool, Error> {
         let shut_down_meanwhile = async {
             match pending {
-                Some(pending) => pending.enrollment.signal().token().cancelled().await,
+                Some(pending) => pending.shut_down().await,
                 None => std::future::pending().await,
             }
         };
@@ -246,35 +229,59 @@ impl Call {
         Error::new(ErrorKind::TimedOut, message)
     }
 
-    /// One attempt of a claim, enrolled first if it is not yet. A grant takes the enrollment along; an attempt without an
+    /// One attempt, of a claim that is enrolled first if none is. A grant takes the enrollment along; an attempt without an
     /// answer leaves it in doubt.
     async fn ask(
         &self,
         slot: &mut Option<Pending>,
+        patience: Patience,
         queued: Option<Queued>,
         ends_at: Instant,
-    ) -> Result<Asked, Error> {
+    ) -> Result<Looked, Error> {
         if slot.is_none() {
-            *slot = Some(self.enroll_by(ends_at).await?);
+            *slot = Some(self.request_by(patience, ends_at).await?);
         }
         let left = ends_at.since(self.clock.now());
         let limit = self.request_limit().min(left.max(LEAST_LIMIT));
-        let pending = slot.as_mut().expect("it was enrolled above");
-        let ask = Ask::default()
-            .with_floor(self.floor_now())
-            .with_queued(queued);
-        let sending = pending.enrollment.send();
-        let sent_at = sending.sent_at;
-        let answer = self.answer(&pending.claim, ask, sent_at, limit).await;
-        let is_open = matches!(&answer, Err(failed) if failed.sent == Sent::Perhaps);
-        if !is_open {
-            pending.enrollment.answered(sending);
+        let pending = slot.as_mut().expect("it was begun above");
+        if pending.claim().is_none() {
+            let holder = Holder::draw(self.client.id)?;
+            let (name, ttl, info) = (self.name.clone(), self.timing.ttl(), self.info.clone());
+            let claim = Claim::new(name, holder, ttl, info);
+            pending.enroll(claim, (self.timing, self.limits), self.seen())?;
         }
-        match answer? {
-            Answer::Held(held) => Ok(Asked::Held(held)),
-            Answer::Granted(grant) => {
-                let pending = slot.take().expect("it was asked for");
-                self.granted(pending, grant, sent_at).await
+        let asked = pending.send(self.seen());
+        let claim = pending.claim().expect("it was enrolled above");
+        let ask = Ask::default().with_floor(asked.floor).with_queued(queued);
+        let answer = self.answer(claim, ask, asked.sent_at, limit).await;
+        match pending.answered(asked, answer, self.seen())? {
+            Answered::Taken(held) => Ok(Looked::Held(held)),
+            Answered::AskAnew(withdrawal) => {
+                self.give_back(withdrawal).await;
+                Ok(Looked::Anew)
+            }
+            Answered::TooLate(withdrawal) => {
+                self.give_back(withdrawal).await;
+                Err(self.too_late())
+            }
+            Answered::TokenFell { token, seen } => Err(self.token_fell(token, seen)),
+            Answered::Granted {
+                enrollment,
+                claim,
+                token,
+                held_since,
+            } => {
+                self.known.raise(token);
+                Ok(Looked::Granted(Lease::new(Parts {
+                    enrollment,
+                    store: self.client.store.clone(),
+                    name: claim.name,
+                    holder: claim.holder,
+                    token,
+                    timing: self.timing,
+                    held_since,
+                    floor: self.known.share(),
+                })))
             }
         }
     }
@@ -301,56 +308,11 @@ impl Call {
         Error::new(ErrorKind::TimedOut, message)
     }
 
-    /// Makes a lease of a grant, if it came in time and is above everything that this client has seen by now.
-    async fn granted(
-        &self,
-        pending: Pending,
-        grant: Grant,
-        sent_at: Instant,
-    ) -> Result<Asked, Error> {
-        match pending.enrollment.hold(self.timing.term(sent_at)) {
-            Ok(()) => {}
-            Err(LossReason::Late) => return Ok(Asked::Late),
-            Err(_) => return Err(Error::shut_down()),
-        }
-        if self.floor_now().is_some_and(|floor| grant.token <= floor) {
-            if let Some(floor) = pending.first_floor.filter(|floor| grant.token <= *floor) {
-                return Err(self.token_fell(grant.token, floor));
-            }
-            self.give_back(pending).await;
-            return Ok(Asked::Outrun);
-        }
-        self.known.raise(grant.token);
-        Ok(Asked::Granted(Lease::new(Parts {
-            enrollment: pending.enrollment,
-            store: self.client.store.clone(),
-            name: self.name.clone(),
-            holder: pending.claim.holder,
-            token: grant.token,
-            timing: self.timing,
-            held_since: sent_at,
-            floor: self.known.share(),
-        })))
-    }
-
     /// Releases a grant that is of no use, so that the claim after it does not find the name taken by us.
-    async fn give_back(&self, pending: Pending) {
-        let mut enrollment = pending.enrollment;
-        let Some(withdrawal) = enrollment.withdraw(None) else {
-            return;
-        };
-        let Departure {
-            name,
-            holder,
-            limit,
-            ..
-        } = withdrawal.departure();
-        let given_up = self
-            .clock
-            .nap_until(self.clock.now().after(limit::at_most(*limit)));
-        let release = self.client.store.release(name, *holder, None, *limit);
-        let answer = limit::within(given_up, release).await;
-        withdrawal.settle(matches!(answer, Some(Ok(_))));
+    async fn give_back(&self, withdrawal: Option<Withdrawal>) {
+        if let Some(withdrawal) = withdrawal {
+            withdrawal.send(&*self.client.store).await;
+        }
     }
 
     fn token_fell(&self, token: Token, seen: Token) -> Error {

@@ -10,7 +10,18 @@
 //! The schedule is the only shared state and is never held across an await. The loop decides, other tasks do the I/O.
 //! The loop is woken only when the earliest armed instant moves forward.
 
+#[cfg_attr(
+    not(feature = "internals"),
+    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
+)]
+pub mod claiming;
 mod doubtful;
+mod enrollment;
+#[cfg_attr(
+    not(feature = "internals"),
+    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
+)]
+pub mod leaving;
 #[cfg_attr(
     not(feature = "internals"),
     expect(unreachable_pub, reason = "the feature `internals` re-exports it")
@@ -32,18 +43,19 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use self::schedule::{Awaited, Departure, Key, Limits, Loss, Schedule};
-use self::signal::Signal;
+use self::claiming::Patience;
+pub(crate) use self::enrollment::{Answered, Enrollment, Pending, Withdrawal};
+use self::leaving::Exit;
+use self::schedule::{Awaited, Loss, Schedule};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::group::Group;
-use crate::holder::Holder;
 use crate::home::Home;
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::Store;
 use crate::telemetry::{Count, Event, Reporter};
-use crate::term::{Instant, Term, Timing};
+use crate::token::Token;
 
 /// The client's hold on its watchdog. When it is dropped, no more claims are taken in; what is held is renewed on until
 /// its guards are gone.
@@ -105,41 +117,9 @@ impl Watchdog {
         Ok(watchdog)
     }
 
-    /// Takes a claim in, before it is sent.
-    ///
-    /// # Errors
-    /// `Closed` when the thread has ended or the client is shutting down.
-    pub(crate) fn enroll(
-        &self,
-        name: Name,
-        holder: Holder,
-        timing: Timing,
-        limits: Limits,
-    ) -> Result<Enrollment, Error> {
-        let signal = Arc::new(Signal::new(self.shared.clock.now()));
-        let key = self
-            .shared
-            .schedule()
-            .enroll(name, holder, timing, limits, signal.clone());
-        let key = key.ok_or_else(|| self.why_closed())?;
-        Ok(Enrollment {
-            shared: self.shared.clone(),
-            signal,
-            key: Some(key),
-        })
-    }
-
-    fn why_closed(&self) -> Error {
-        if self.is_dead() {
-            died()
-        } else {
-            Error::shut_down()
-        }
-    }
-
-    /// Whether its thread has ended.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.shared.is_dead.load(Ordering::Acquire)
+    /// A request, before its first claim is enrolled.
+    pub(crate) fn request(&self, floor: Option<Token>, patience: Patience) -> Pending {
+        Pending::new(self.shared.clone(), floor, patience)
     }
 
     /// Ends all leases, then waits until their guards are gone and their releases are sent, up to `limit`. Answers
@@ -194,10 +174,20 @@ impl Shared {
         }
     }
 
-    /// Tells of a loss that a `check()` found before the loop did, because its guard is about to go.
-    fn tell_found(&self, key: Key) {
-        let found = self.schedule().found(key);
-        self.tell(found.into_iter().collect());
+    fn why_closed(&self) -> Error {
+        if self.is_dead.load(Ordering::Acquire) {
+            died()
+        } else {
+            Error::shut_down()
+        }
+    }
+
+    /// Carries out what the end of an enrollment asks for. Answers whether its lease was held until then.
+    fn take_exit(&self, exit: Exit) -> bool {
+        self.tell(exit.loss.into_iter().collect());
+        self.wake_if(exit.must_wake);
+        self.tell_if_emptied();
+        exit.was_held
     }
 
     /// Tells the holders.
@@ -266,151 +256,6 @@ impl Drop for Access<'_> {
         let more = self.schedule.held() as i64 - self.held_before as i64;
         if more != 0 {
             self.reporter.count_held(more);
-        }
-    }
-}
-
-/// One claim's place in the schedule, from before it is sent until its lease is gone. Dropping it releases.
-#[derive(Debug)]
-pub(crate) struct Enrollment {
-    shared: Arc<Shared>,
-    signal: Arc<Signal>,
-    /// Gone once the enrollment has ended.
-    key: Option<Key>,
-}
-
-/// An attempt of a claim that is under way. Dropped unanswered, it stays in doubt.
-#[derive(Debug)]
-#[must_use = "an attempt that is not answered stays in doubt"]
-pub(crate) struct Sending {
-    /// Read before it is sent: its grant's term begins here.
-    pub(crate) sent_at: Instant,
-    before: Option<Instant>,
-}
-
-impl Enrollment {
-    /// Notes that an attempt is leaving now.
-    pub(crate) fn send(&self) -> Sending {
-        let sent_at = self.shared.clock.now();
-        let before = self.shared.schedule().claim_sent(self.key(), sent_at);
-        Sending { sent_at, before }
-    }
-
-    /// Notes that the store answered this attempt, the last one sent.
-    pub(crate) fn answered(&self, attempt: Sending) {
-        self.shared
-            .schedule()
-            .claim_answered(self.key(), attempt.before);
-    }
-
-    /// Begins to renew.
-    ///
-    /// # Errors
-    /// The reason, if the client ended all leases meanwhile, or too little is left of the term.
-    pub(crate) fn hold(&self, term: Term) -> Result<(), LossReason> {
-        let now = self.shared.clock.now();
-        let must_wake = self.shared.schedule().hold(self.key(), term, now)?;
-        self.shared.wake_if(must_wake);
-        Ok(())
-    }
-
-    /// Ends the enrollment before its release is sent by the caller. `None`: there is nothing to release. The loop sends
-    /// it should the report not come in time.
-    pub(crate) fn withdraw(&mut self, keep_for: Option<Duration>) -> Option<Withdrawal> {
-        let key = self.key.take()?;
-        let now = self.shared.clock.now();
-        self.shared.tell_found(key);
-        let (departure, must_wake) = self.shared.schedule().withdraw(key, now, keep_for);
-        self.shared.wake_if(must_wake);
-        self.shared.tell_if_emptied();
-        Some(Withdrawal {
-            shared: self.shared.clone(),
-            departure: departure?,
-            is_settled: false,
-        })
-    }
-
-    /// Leaves the release to the loop. Never blocks, never fails.
-    pub(crate) fn leave(&mut self, keep_for: Option<Duration>) {
-        if let Some(key) = self.key.take() {
-            let now = self.shared.clock.now();
-            self.shared.tell_found(key);
-            let must_wake = self.shared.schedule().leave(key, now, keep_for);
-            self.shared.wake_if(must_wake);
-            self.shared.tell_if_emptied();
-        }
-    }
-
-    /// Whether its lease is gone.
-    pub(crate) const fn has_ended(&self) -> bool {
-        self.key.is_none()
-    }
-
-    /// Whether this is the child of a fork, where the loop does not run.
-    pub(crate) fn is_forked(&self) -> bool {
-        self.shared.home.is_forked()
-    }
-
-    /// Where the lease is counted.
-    pub(crate) fn reporter(&self) -> &Reporter {
-        &self.shared.reporter
-    }
-
-    /// What tells the holder.
-    pub(crate) fn signal(&self) -> &Signal {
-        &self.signal
-    }
-
-    /// The clock of the lease.
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.shared.clock
-    }
-
-    fn key(&self) -> Key {
-        self.key.expect("an enrollment is used until it ends")
-    }
-}
-
-impl Drop for Enrollment {
-    fn drop(&mut self) {
-        if !self.is_forked() {
-            self.leave(None);
-        }
-    }
-}
-
-/// A release that the caller sends and then reports. Dropped without a report, it is left to the loop.
-#[derive(Debug)]
-#[must_use = "without a report the loop sends the release once more"]
-pub(crate) struct Withdrawal {
-    shared: Arc<Shared>,
-    departure: Departure,
-    is_settled: bool,
-}
-
-impl Withdrawal {
-    /// What is to be sent.
-    pub(crate) const fn departure(&self) -> &Departure {
-        &self.departure
-    }
-
-    /// Reports the answer: `is_clear` if the store said what it did.
-    pub(crate) fn settle(mut self, is_clear: bool) {
-        self.is_settled = true;
-        let now = self.shared.clock.now();
-        let ticket = self.departure.ticket;
-        let must_wake = self.shared.schedule().settle_release(ticket, is_clear, now);
-        self.shared.wake_if(must_wake);
-        self.shared.tell_if_emptied();
-    }
-}
-
-impl Drop for Withdrawal {
-    fn drop(&mut self) {
-        if !self.is_settled && !self.shared.home.is_forked() {
-            let now = self.shared.clock.now();
-            let must_wake = self.shared.schedule().take_over(self.departure.ticket, now);
-            self.shared.wake_if(must_wake);
         }
     }
 }

@@ -12,10 +12,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::Shared;
+use super::leaving::Leaving;
 use super::schedule::{BATCHES_IN_FLIGHT, Batch, Departure, Jump, RELEASES_IN_FLIGHT};
 use crate::error::{Error, ErrorKind};
 use crate::reason::LossReason;
-use crate::store::{Lane, Outcome, Release, Renewed, Store, limit};
+use crate::store::{Lane, Renewed, Store, limit};
 use crate::telemetry::{self, Count, Event};
 use crate::term::Instant;
 
@@ -135,16 +136,9 @@ impl Keeper {
 /// Sends one batch and takes its outcomes in.
 async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     let renewing = async { store.renew(&batch.renewals, batch.limit).await };
-    let mut renewed = within(&shared, batch.sent_at, batch.limit, renewing)
+    let renewed = within(&shared, batch.sent_at, batch.limit, renewing)
         .await
         .unwrap_or_else(|| Renewed::new(Vec::new()));
-    // A store that answers too little, or nothing, leaves the rest unknown.
-    renewed.outcomes.resize_with(batch.renewals.len(), || {
-        Outcome::Unknown(Error::new(
-            ErrorKind::TimedOut,
-            "renew failed: the store gave no answer in time",
-        ))
-    });
     let now = shared.clock.now();
     let settled = shared.schedule().settle(&batch, renewed, now);
     let reporter = &shared.reporter;
@@ -160,7 +154,7 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     reporter.count(Count::Renewed, settled.renewed);
     reporter.count(Count::RenewalRefused, refused);
     reporter.count(Count::RenewalUnknown, settled.unknown);
-    let event = telemetry::RenewalStats {
+    let event = telemetry::Batch {
         size: batch.renewals.len(),
         took: now.since(batch.sent_at),
         unknown: settled.unknown,
@@ -173,25 +167,23 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
 }
 
 async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, departure: Departure) {
-    let Departure {
-        ticket,
-        name,
-        holder,
-        keep_for,
-        limit,
-    } = departure;
-    let sent_at = shared.clock.now();
-    let releasing = async { store.release(&name, holder, keep_for, limit).await };
-    let answer = within(&shared, sent_at, limit, releasing).await;
-    let outcome = match &answer {
-        Some(Ok(Release::Released)) => Count::Released,
-        Some(Ok(Release::NotHeld)) => Count::AlreadyLost,
-        Some(Err(_)) | None => Count::ReleaseUnknown,
+    let leaving = Leaving::of_the_loop(departure);
+    let answer = {
+        let Departure {
+            name,
+            holder,
+            keep_for,
+            limit,
+            ..
+        } = leaving.departure();
+        let sent_at = shared.clock.now();
+        let releasing = async { store.release(name, *holder, *keep_for, *limit).await };
+        within(&shared, sent_at, *limit, releasing).await
     };
     let now = shared.clock.now();
-    let is_clear = matches!(answer, Some(Ok(_)));
-    shared.schedule().settle_release(ticket, is_clear, now);
-    shared.reporter.count(outcome, 1);
+    // The loop turns after each release that has ended.
+    let (ending, _) = leaving.answered(&mut shared.schedule(), answer, now);
+    shared.reporter.count(ending.count(), 1);
     shared.tell_if_emptied();
 }
 

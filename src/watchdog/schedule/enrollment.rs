@@ -8,7 +8,7 @@ use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::limit;
-use crate::term::{Instant, Term, Timing};
+use crate::term::{Instant, Timing};
 use crate::watchdog::doubtful::Doubt;
 use crate::watchdog::signal::Signal;
 
@@ -54,17 +54,16 @@ impl Schedule {
         self.entries[key].unanswered_until = before.unwrap_or(Instant::ZERO);
     }
 
-    /// Begins to renew a lease that was granted. Answers whether the loop has to be woken.
+    /// Begins to renew a lease that was granted to the attempt that left at `sent_at`. Answers whether the loop has to be woken.
     ///
     /// # Errors
     /// The reason, where it was lost before it was held: the client is shutting down, or too little is left of its term.
-    pub fn hold(&mut self, key: Key, term: Term, now: Instant) -> Result<bool, LossReason> {
+    pub fn hold(&mut self, key: Key, sent_at: Instant, now: Instant) -> Result<bool, LossReason> {
         let entry = &mut self.entries[key];
         if let Phase::Lost(reason) = entry.phase {
             return Err(reason);
         }
         // The server may have granted it before its clock stepped.
-        let sent_at = term.sent_at();
         let gained = self.server.gained_since(sent_at).unwrap_or_default();
         let term = entry.timing.term(sent_at.before(gained));
         if !term.is_fresh(now) {

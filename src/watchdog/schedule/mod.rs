@@ -214,6 +214,13 @@ impl Schedule {
         Some(hold.deadline)
     }
 
+    /// Whether the lease is held now that its guard goes; and the loss that a `check()` found, be it this one, and no turn has
+    /// told yet.
+    pub(super) fn last_check(&mut self, key: Key, now: Instant) -> (bool, Option<Loss>) {
+        let is_held = self.entries[key].signal.check(now).is_ok();
+        (is_held, self.found(key))
+    }
+
     /// The loss that a `check()` found and no turn has told yet.
     pub fn found(&mut self, key: Key) -> Option<Loss> {
         let reason = self.entries[key].signal.deadline().err()?;

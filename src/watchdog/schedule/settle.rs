@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Batch, Key, Loss, Phase, Schedule};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::{Outcome, Renewed};
@@ -52,9 +52,15 @@ pub struct Awaited {
 }
 
 impl Schedule {
-    /// Takes the reply to a batch in.
-    pub fn settle(&mut self, batch: &Batch, reply: Renewed, now: Instant) -> Settled {
+    /// Takes the reply to a batch in. Leases that a short reply leaves out got no answer.
+    pub fn settle(&mut self, batch: &Batch, mut reply: Renewed, now: Instant) -> Settled {
         let mut settled = Settled::default();
+        reply.outcomes.resize_with(batch.tickets.len(), || {
+            Outcome::Unknown(Error::new(
+                ErrorKind::TimedOut,
+                "renew failed: the store gave no answer in time",
+            ))
+        });
         let sent_at = match reply.server_time {
             Some(server) => self.heed(batch, &reply.outcomes, server, now, &mut settled),
             None => batch.sent_at,

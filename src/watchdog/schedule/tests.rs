@@ -63,9 +63,7 @@ impl Bench {
         let (key, signal) = self.enroll(sent_at, limits);
         let before = self.schedule.claim_sent(key, sent_at);
         self.schedule.claim_answered(key, before);
-        self.schedule
-            .hold(key, self.term(sent_at), sent_at)
-            .expect("held");
+        self.schedule.hold(key, sent_at, sent_at).expect("held");
         (key, signal)
     }
 
@@ -125,10 +123,9 @@ fn the_time_without_progress_begins_with_the_hold_and_not_with_the_wait_for_it()
     let (key, _signal) = bench.enroll(START, progress_within(ms(5_000)));
     let before = bench.schedule.claim_sent(key, at(60_000));
     bench.schedule.claim_answered(key, before);
-    let term = bench.term(at(60_000));
     bench
         .schedule
-        .hold(key, term, term.sent_at())
+        .hold(key, at(60_000), at(60_000))
         .expect("held");
     assert!(bench.turn(at(60_010)).losses.is_empty());
     assert_eq!(
@@ -402,9 +399,10 @@ fn a_grant_that_was_asked_for_before_a_step_was_seen_ends_earlier() {
     let (key, signal) = bench.enroll(START, Limits::default());
     bench.schedule.claim_sent(key, at(10_000));
     bench.schedule.settle(&second, reply(14_000), at(10_001));
-    let term = bench.term(at(10_000));
-    bench.schedule.hold(key, term, at(10_002)).expect("held");
-    let taken_off = term.deadline().since(signal.deadline().expect("held"));
+    let (sent_at, now) = (at(10_000), at(10_002));
+    bench.schedule.hold(key, sent_at, now).expect("held");
+    let promised = bench.term(sent_at).deadline();
+    let taken_off = promised.since(signal.deadline().expect("held"));
     assert!(
         (4_000..4_010).contains(&taken_off.as_millis()),
         "{taken_off:?}"
@@ -415,11 +413,10 @@ fn a_grant_that_was_asked_for_before_a_step_was_seen_ends_earlier() {
 fn the_loop_is_woken_only_for_what_is_earlier_than_its_sleep() {
     let mut bench = Bench::new();
     let (first, _) = bench.enroll(START, Limits::default());
-    let (term, later) = (bench.term(START), bench.term(at(20_000)));
-    assert_eq!(bench.schedule.hold(first, term, START), Ok(true));
+    assert_eq!(bench.schedule.hold(first, START, START), Ok(true));
     let next = bench.next();
     let (second, _) = bench.enroll(START, Limits::default());
-    assert_eq!(bench.schedule.hold(second, later, START), Ok(false));
+    assert_eq!(bench.schedule.hold(second, at(20_000), START), Ok(false));
     assert_eq!(bench.next(), next);
     assert!(
         bench.schedule.leave(second, at(1), None),

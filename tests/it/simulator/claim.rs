@@ -138,8 +138,7 @@ impl Process {
         } = self.slots[slot].enrolled().clone();
         let now = stage.shown(self.id);
         let begins = planted::counted_from(stage, sent_at, now);
-        let term = timing_in_use(stage, timing).term(begins);
-        let held = self.schedule.hold(key, term, now);
+        let held = self.schedule.hold(key, begins, now);
         let has_fallen = self.floors.get(&name).is_some_and(|floor| token <= *floor);
         self.wake_if(stage, held.is_ok_and(|is_earlier| is_earlier));
         if has_fallen || held.is_err() {
@@ -187,13 +186,5 @@ impl Process {
             self.wake_if(stage, is_earlier);
             self.again(stage, slot);
         }
-    }
-}
-
-/// What the lease is measured by, right or wrong.
-fn timing_in_use(stage: &Stage, timing: Timing) -> Timing {
-    match stage.plan.has(Bug::NoMargin) {
-        true => Timing::new(timing.ttl(), Some(Duration::from_nanos(1))).expect("valid"),
-        false => timing,
     }
 }

@@ -71,8 +71,8 @@ fn a_grant_that_comes_too_late_is_not_held_and_is_released() {
     let (key, signal) = bench.enroll(START, Limits::default());
     let before = bench.schedule.claim_sent(key, START);
     bench.schedule.claim_answered(key, before);
-    let (term, late) = (bench.term(START), at(22_000));
-    assert_eq!(bench.schedule.hold(key, term, late), Err(LossReason::Late));
+    let late = at(22_000);
+    assert_eq!(bench.schedule.hold(key, START, late), Err(LossReason::Late));
     assert_eq!(signal.deadline(), Err(LossReason::Late));
     assert!(bench.schedule.leave(key, late, None));
     departure(&mut bench, late);
@@ -154,11 +154,7 @@ fn a_name_is_kept_once_by_a_release_that_was_answered() {
     bench.schedule.claim_sent(key, START);
     let before = bench.schedule.claim_sent(key, at(1));
     bench.schedule.claim_answered(key, before);
-    let term = bench.term(at(1));
-    bench
-        .schedule
-        .hold(key, term, term.sent_at())
-        .expect("held");
+    bench.schedule.hold(key, at(1), at(1)).expect("held");
     bench.schedule.leave(key, at(2), Some(ms(500)));
     let first = departure(&mut bench, at(2));
     assert_eq!(first.keep_for, Some(ms(500)));
@@ -192,9 +188,8 @@ fn closing_tells_each_holder_once_and_waits_for_the_guards() {
         "a claim had no deadline"
     );
     assert!(bench.schedule.close(LossReason::WatchdogDied).is_empty());
-    let term = bench.term(at(1));
     assert_eq!(
-        bench.schedule.hold(claimed, term, at(1)).err(),
+        bench.schedule.hold(claimed, at(1), at(1)).err(),
         Some(LossReason::Shutdown)
     );
     for key in [held, claimed, lost] {

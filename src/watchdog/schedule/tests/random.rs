@@ -103,10 +103,9 @@ impl Play {
 
     fn hold(&mut self) {
         if let Some((key, signal)) = self.claims.pop() {
-            let term = self.bench.term(self.now);
             self.bench
                 .schedule
-                .hold(key, term, self.now)
+                .hold(key, self.now, self.now)
                 .expect("it is not closing");
             self.guards.push((key, signal));
         }

@@ -1,0 +1,237 @@
+//! A request on its way to a lease: what is sent for it, and what is made of each answer. Pure: `now` is an argument, and
+//! the schedule is all that changes.
+//!
+//! ```text
+//!  enroll ──► sent ──► answered ─┬─► Granted    renewed from now on
+//!    ▲         ▲                 ├─► Taken      by another: ask again, or give up
+//!    │         └─────────────────┼─► Failed     the attempt may be open: ask again, or give up
+//!    └───────────────────────────┼─► AskAnew    a grant of no use
+//!                                └─► TooLate, TokenFell, Closed: the request is over
+//! ```
+//!
+//! # Invariants
+//! 1. An attempt is in doubt from before it is sent until its answer, and stays so if there is none, or if the failure
+//!    does not prove that nothing was done.
+//! 2. A grant counts from before its attempt was sent.
+//! 3. Each attempt carries the highest token that the client knows at that moment, and no grant at or below it is held.
+
+use std::sync::Arc;
+
+use super::leaving::Leaving;
+use super::schedule::{Key, Limits, Schedule};
+use super::signal::Signal;
+use crate::error::Error;
+use crate::reason::LossReason;
+use crate::store::{Answer, Claim, Failed, Grant, Held, Sent};
+use crate::term::{Instant, Timing};
+use crate::token::Token;
+
+/// How often a grant may be of no use before a try gives up.
+pub const USELESS_GRANTS: u32 = 3;
+
+/// For how long a request goes on asking while its grants are of no use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// This many useless grants end it.
+    Grants(u32),
+    /// A useless grant that was asked for at this moment or later ends it.
+    Until(Instant),
+}
+
+/// A request: one claim, or several one after the other.
+#[derive(Debug)]
+pub struct Claiming {
+    /// What the caller wants its token to be above.
+    floor: Option<Token>,
+    patience: Patience,
+    /// The claim that is under way.
+    enrolled: Option<Enrolled>,
+}
+
+#[derive(Debug)]
+struct Enrolled {
+    key: Key,
+    claim: Claim,
+    /// The floor of its first attempt: no grant of this claim can be below it unless the store forgot one.
+    first_floor: Option<Token>,
+}
+
+/// An attempt that is under way. Dropped unanswered, it stays in doubt.
+#[derive(Debug)]
+#[must_use = "an attempt that is not answered stays in doubt"]
+pub struct Asked {
+    /// Read before it is sent: its grant's term begins here.
+    pub sent_at: Instant,
+    /// What its token has to be above.
+    pub floor: Option<Token>,
+    /// Until when an earlier attempt can still do something.
+    before: Option<Instant>,
+}
+
+/// What one attempt brought.
+#[derive(Debug)]
+#[must_use = "it says what to do next"]
+pub enum Verdict {
+    /// It is held, and renewed until its enrollment ends.
+    Granted {
+        /// Its enrollment.
+        key: Key,
+        /// The claim that was granted.
+        claim: Claim,
+        /// Its token.
+        token: Token,
+        /// From when its term counts.
+        held_since: Instant,
+    },
+    /// Another holder has the name. The claim is still enrolled.
+    Taken(Box<Held>),
+    /// There was no answer that says anything of the name. The claim is still enrolled.
+    Failed(Error),
+    /// The grant is of no use. The claim is over: send this release first, then enroll another.
+    AskAnew(Option<Leaving>),
+    /// The grant is of no use, as were those before it. Send this release; the request is over.
+    TooLate(Option<Leaving>),
+    /// The store granted a token that is not above what it granted before. The request is over.
+    TokenFell {
+        /// What was granted.
+        token: Token,
+        /// What was seen before.
+        seen: Token,
+    },
+    /// The client was shut down. The request is over.
+    Closed,
+}
+
+impl Claiming {
+    /// A request with a floor of its own.
+    pub const fn new(floor: Option<Token>, patience: Patience) -> Self {
+        Self {
+            floor,
+            patience,
+            enrolled: None,
+        }
+    }
+
+    /// The claim that is under way, as it is to be sent.
+    pub fn claim(&self) -> Option<&Claim> {
+        self.enrolled.as_ref().map(|enrolled| &enrolled.claim)
+    }
+
+    /// Takes a claim in before it is sent; `seen` is the highest token that the client has seen of the name. Answers whether
+    /// it was taken in: a schedule that is closing takes none.
+    pub fn enroll(
+        &mut self,
+        schedule: &mut Schedule,
+        claim: Claim,
+        (timing, limits): (Timing, Limits),
+        signal: Arc<Signal>,
+        seen: Option<Token>,
+    ) -> bool {
+        let (name, holder) = (claim.name.clone(), claim.holder);
+        let key = schedule.enroll(name, holder, timing, limits, signal);
+        self.enrolled = key.map(|key| Enrolled {
+            key,
+            claim,
+            first_floor: self.floor.max(seen),
+        });
+        key.is_some()
+    }
+
+    /// Notes that an attempt is leaving now. One at a time.
+    pub fn sent(&mut self, schedule: &mut Schedule, seen: Option<Token>, now: Instant) -> Asked {
+        Asked {
+            sent_at: now,
+            floor: self.floor.max(seen),
+            before: schedule.claim_sent(self.enrolled().key, now),
+        }
+    }
+
+    /// Takes the answer to an attempt in. Also answers whether the loop has to be woken.
+    pub fn answered(
+        &mut self,
+        schedule: &mut Schedule,
+        asked: Asked,
+        answer: Result<Answer, Failed>,
+        seen: Option<Token>,
+        now: Instant,
+    ) -> (Verdict, bool) {
+        let is_open = matches!(&answer, Err(failed) if failed.sent == Sent::Perhaps);
+        if !is_open {
+            schedule.claim_answered(self.enrolled().key, asked.before);
+        }
+        match answer {
+            Err(failed) => (Verdict::Failed(failed.error), false),
+            Ok(Answer::Held(held)) => (Verdict::Taken(held), false),
+            Ok(Answer::Granted(grant)) => self.granted(schedule, &asked, grant, seen, now),
+        }
+    }
+
+    /// The request is over, answered or not. Answers whether the loop has to be woken.
+    pub fn given_up(&mut self, schedule: &mut Schedule, now: Instant) -> bool {
+        let enrolled = self.enrolled.take();
+        enrolled.is_some_and(|enrolled| schedule.leave(enrolled.key, now, None))
+    }
+
+    /// A grant is held if it came in time and is above everything that the client has seen by now.
+    fn granted(
+        &mut self,
+        schedule: &mut Schedule,
+        asked: &Asked,
+        grant: Grant,
+        seen: Option<Token>,
+        now: Instant,
+    ) -> (Verdict, bool) {
+        let (key, first_floor) = (self.enrolled().key, self.enrolled().first_floor);
+        let must_wake = match schedule.hold(key, asked.sent_at, now) {
+            Ok(must_wake) => must_wake,
+            Err(LossReason::Late) => {
+                let must_wake = self.given_up(schedule, now);
+                return (self.useless(asked, None), must_wake);
+            }
+            Err(_) => {
+                let must_wake = self.given_up(schedule, now);
+                return (Verdict::Closed, must_wake);
+            }
+        };
+        let token = grant.token;
+        let is_below = |floor: &Token| token <= *floor;
+        if let Some(seen) = first_floor.filter(is_below) {
+            let must_wake = self.given_up(schedule, now);
+            return (Verdict::TokenFell { token, seen }, must_wake);
+        }
+        if self.floor.max(seen).as_ref().is_some_and(is_below) {
+            // The floor rose while the claim was under way, and its holder is answered the same token again. Another
+            // claim must not find the name taken by this one, so the release goes first.
+            self.enrolled = None;
+            let (leaving, exit) = Leaving::begin(schedule, key, None, now);
+            return (self.useless(asked, leaving), exit.must_wake);
+        }
+        let enrolled = self.enrolled.take().expect("it was asked for");
+        let granted = Verdict::Granted {
+            key,
+            claim: enrolled.claim,
+            token,
+            held_since: asked.sent_at,
+        };
+        (granted, must_wake)
+    }
+
+    fn useless(&mut self, asked: &Asked, leaving: Option<Leaving>) -> Verdict {
+        let is_last = match &mut self.patience {
+            Patience::Grants(left) => {
+                *left = left.saturating_sub(1);
+                *left == 0
+            }
+            Patience::Until(end) => asked.sent_at >= *end,
+        };
+        if is_last {
+            Verdict::TooLate(leaving)
+        } else {
+            Verdict::AskAnew(leaving)
+        }
+    }
+
+    fn enrolled(&self) -> &Enrolled {
+        self.enrolled.as_ref().expect("it was enrolled before")
+    }
+}

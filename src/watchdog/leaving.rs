@@ -1,0 +1,123 @@
+//! The end of a lease: how its guard goes, and what is made of the answer to its release. Pure, like the schedule.
+//!
+//! The enrollment ends before the release is sent, so that no renewal follows it. A release that its sender gives up is
+//! sent anew by the watchdog's loop.
+
+use std::time::Duration;
+
+use super::schedule::{Departure, Key, Loss, Schedule};
+use crate::error::Error;
+use crate::store::Release;
+use crate::telemetry::Count;
+use crate::term::Instant;
+
+/// How a release ended. Whatever it is, the lease is not held here any more. It is complete: a `match` on it needs no `_`
+/// arm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReleaseOutcome {
+    /// The name is free, or kept as was asked.
+    Released,
+    /// The lease was lost before the release.
+    AlreadyLost,
+    /// Unknown outcome: the store did not answer. The client retries the release in the background; at the latest the
+    /// lease expires by itself.
+    Unknown,
+}
+
+impl ReleaseOutcome {
+    pub(crate) const fn count(self) -> Count {
+        match self {
+            Self::Released => Count::Released,
+            Self::AlreadyLost => Count::AlreadyLost,
+            Self::Unknown => Count::ReleaseUnknown,
+        }
+    }
+}
+
+/// A release that is to be sent, or is under way.
+#[derive(Debug)]
+#[must_use = "what is to be sent is to be reported, or to be given up"]
+pub struct Leaving {
+    departure: Departure,
+    was_held: bool,
+}
+
+/// How a guard went.
+#[derive(Debug)]
+#[must_use = "a loss in it is still to be told"]
+pub struct Exit {
+    /// Whether the lease was held until now.
+    pub was_held: bool,
+    /// A loss that no turn has told: it is to be told now, because the guard goes.
+    pub loss: Option<Loss>,
+    /// Whether the loop has to be woken.
+    pub must_wake: bool,
+}
+
+/// The guard is gone: its release is left to the loop.
+pub fn leave_to_the_loop(schedule: &mut Schedule, key: Key, now: Instant) -> Exit {
+    let (was_held, loss) = schedule.last_check(key, now);
+    Exit {
+        was_held,
+        loss,
+        must_wake: schedule.leave(key, now, None),
+    }
+}
+
+impl Leaving {
+    /// Ends the enrollment before its release is sent by the caller; nothing, if there is nothing to release.
+    pub fn begin(
+        schedule: &mut Schedule,
+        key: Key,
+        keep_for: Option<Duration>,
+        now: Instant,
+    ) -> (Option<Self>, Exit) {
+        let (was_held, loss) = schedule.last_check(key, now);
+        let (departure, must_wake) = schedule.withdraw(key, now, keep_for);
+        let exit = Exit {
+            was_held,
+            loss,
+            must_wake,
+        };
+        let leaving = departure.map(|departure| Self {
+            departure,
+            was_held,
+        });
+        (leaving, exit)
+    }
+
+    /// A release that the loop sends.
+    pub const fn of_the_loop(departure: Departure) -> Self {
+        Self {
+            departure,
+            was_held: true,
+        }
+    }
+
+    /// What is to be sent.
+    pub const fn departure(&self) -> &Departure {
+        &self.departure
+    }
+
+    /// Takes the answer in; none, if there was none in time. Also answers whether the loop has to be woken.
+    pub fn answered(
+        self,
+        schedule: &mut Schedule,
+        answer: Option<Result<Release, Error>>,
+        now: Instant,
+    ) -> (ReleaseOutcome, bool) {
+        let is_clear = matches!(answer, Some(Ok(_)));
+        let must_wake = schedule.settle_release(self.departure.ticket, is_clear, now);
+        let ending = match answer {
+            None | Some(Err(_)) => ReleaseOutcome::Unknown,
+            Some(Ok(Release::Released)) if self.was_held => ReleaseOutcome::Released,
+            Some(Ok(_)) => ReleaseOutcome::AlreadyLost,
+        };
+        (ending, must_wake)
+    }
+
+    /// Leaves the release to the loop: perhaps it never left. Answers whether the loop has to be woken.
+    pub fn given_up(self, schedule: &mut Schedule, now: Instant) -> bool {
+        schedule.take_over(self.departure.ticket, now)
+    }
+}
