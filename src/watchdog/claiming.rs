@@ -122,11 +122,12 @@ impl Claiming {
     pub fn enroll(
         &mut self,
         schedule: &mut Schedule,
-        claim: Claim,
+        mut claim: Claim,
         (timing, limits): (Timing, Limits),
         signal: Arc<Signal>,
         seen: Option<Token>,
     ) -> bool {
+        claim.holder = schedule.holder_of_next(claim.holder);
         let (name, holder) = (claim.name.clone(), claim.holder);
         let key = schedule.enroll(name, holder, timing, limits, signal);
         self.enrolled = key.map(|key| Enrolled {
@@ -139,10 +140,13 @@ impl Claiming {
 
     /// Notes that an attempt is leaving now. One at a time.
     pub fn sent(&mut self, schedule: &mut Schedule, seen: Option<Token>, now: Instant) -> Asked {
+        let Enrolled {
+            key, first_floor, ..
+        } = *self.enrolled();
         Asked {
             sent_at: now,
-            floor: self.floor.max(seen),
-            before: schedule.claim_sent(self.enrolled().key, now),
+            floor: schedule.planted().floor(first_floor, self.floor.max(seen)),
+            before: schedule.claim_sent(key, now),
         }
     }
 
@@ -155,7 +159,8 @@ impl Claiming {
         seen: Option<Token>,
         now: Instant,
     ) -> (Verdict, bool) {
-        let is_open = matches!(&answer, Err(failed) if failed.sent == Sent::Perhaps);
+        let planted = schedule.planted();
+        let is_open = matches!(&answer, Err(failed) if planted.sent(failed.sent) == Sent::Perhaps);
         if !is_open {
             schedule.claim_answered(self.enrolled().key, asked.before);
         }
@@ -182,7 +187,9 @@ impl Claiming {
         now: Instant,
     ) -> (Verdict, bool) {
         let (key, first_floor) = (self.enrolled().key, self.enrolled().first_floor);
-        let must_wake = match schedule.hold(key, asked.sent_at, now) {
+        let planted = schedule.planted();
+        let begins = planted.counted_from(asked.sent_at, now);
+        let must_wake = match schedule.hold(key, begins, now) {
             Ok(must_wake) => must_wake,
             Err(LossReason::Late) => {
                 let must_wake = self.given_up(schedule, now);
@@ -195,11 +202,12 @@ impl Claiming {
         };
         let token = grant.token;
         let is_below = |floor: &Token| token <= *floor;
-        if let Some(seen) = first_floor.filter(is_below) {
+        if let Some(seen) = planted.seen(first_floor).filter(is_below) {
             let must_wake = self.given_up(schedule, now);
             return (Verdict::TokenFell { token, seen }, must_wake);
         }
-        if self.floor.max(seen).as_ref().is_some_and(is_below) {
+        let seen = planted.seen(self.floor.max(seen));
+        if seen.as_ref().is_some_and(is_below) {
             // The floor rose while the claim was under way, and its holder is answered the same token again. Another
             // claim must not find the name taken by this one, so the release goes first.
             self.enrolled = None;

@@ -73,7 +73,10 @@ impl Leaving {
         now: Instant,
     ) -> (Option<Self>, Exit) {
         let (was_held, loss) = schedule.last_check(key, now);
-        let (departure, must_wake) = schedule.withdraw(key, now, keep_for);
+        let (departure, must_wake) = match schedule.depart_too_early(key) {
+            None => schedule.withdraw(key, now, keep_for),
+            wrong => (wrong, false),
+        };
         let exit = Exit {
             was_held,
             loss,
@@ -101,11 +104,12 @@ impl Leaving {
 
     /// Takes the answer in; none, if there was none in time. Also answers whether the loop has to be woken.
     pub fn answered(
-        self,
+        mut self,
         schedule: &mut Schedule,
         answer: Option<Result<Release, Error>>,
         now: Instant,
     ) -> (ReleaseOutcome, bool) {
+        schedule.withdraw_too_late(&mut self.departure, now);
         let is_clear = matches!(answer, Some(Ok(_)));
         let must_wake = schedule.settle_release(self.departure.ticket, is_clear, now);
         let ending = match answer {

@@ -22,7 +22,7 @@ use crate::term::Instant;
 #[derive(Debug)]
 pub struct Signal {
     /// 0: not granted yet; up to [`LossReason::LAST_CODE`]: the code of a reason; above: the deadline in nanoseconds.
-    state: AtomicU64,
+    pub(super) state: AtomicU64,
     /// When the work last showed progress.
     progress: AtomicU64,
     /// The token that was asked for first, which is its owner's alone. Most leases have no other: a token for us and one

@@ -154,7 +154,7 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     reporter.count(Count::Renewed, settled.renewed);
     reporter.count(Count::RenewalRefused, refused);
     reporter.count(Count::RenewalUnknown, settled.unknown);
-    let event = telemetry::Batch {
+    let event = telemetry::RenewalStats {
         size: batch.renewals.len(),
         took: now.since(batch.sent_at),
         unknown: settled.unknown,

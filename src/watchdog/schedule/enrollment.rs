@@ -22,6 +22,7 @@ impl Schedule {
         limits: Limits,
         signal: Arc<Signal>,
     ) -> Option<Key> {
+        let (timing, limits) = (self.planted.timing(timing), self.planted.limits(limits));
         (!self.is_closing).then(|| {
             self.entries.insert(Entry {
                 name,
@@ -66,7 +67,7 @@ impl Schedule {
         // The server may have granted it before its clock stepped.
         let gained = self.server.gained_since(sent_at).unwrap_or_default();
         let term = entry.timing.term(sent_at.before(gained));
-        if !term.is_fresh(now) {
+        if !self.planted.is_fresh(term.is_fresh(now)) {
             let reason = entry.signal.lose(LossReason::Late);
             entry.phase = Phase::Lost(reason);
             return Err(reason);
@@ -84,6 +85,7 @@ impl Schedule {
             renew_at: term.renew_at(true, self.random.u16(..)),
             attempt: None,
         };
+        hold.renew_at = (self.planted).renew_at(hold.renew_at, &entry.timing, &mut self.random);
         hold.ends_at = hold.end(entry.bounds.as_deref(), &entry.signal);
         let armed = hold.ends_at.min(hold.renew_at);
         self.ends.insert((hold.ends_at, key));
@@ -124,10 +126,9 @@ impl Schedule {
     fn end_enrollment(&mut self, key: Key, keep_for: Option<Duration>) -> bool {
         self.disarm(key);
         let entry = &mut self.entries[key];
+        let unanswered_until = self.planted.unanswered_until(entry.unanswered_until());
         let is_in_store = match &entry.phase {
-            Phase::Claiming | Phase::Lost(LossReason::Refused) => {
-                entry.unanswered_until().is_some()
-            }
+            Phase::Claiming | Phase::Lost(LossReason::Refused) => unanswered_until.is_some(),
             Phase::Held(_) | Phase::Lost(_) => true,
             Phase::Leaving(_) => unreachable!("an enrollment ends once"),
         };
@@ -137,11 +138,7 @@ impl Schedule {
         }
         let keep_for = keep_for.filter(|_| matches!(entry.phase, Phase::Held(_)));
         entry.phase = Phase::Leaving(Box::new(Leave {
-            doubt: Doubt::new(
-                entry.last_sent,
-                entry.timing.ttl(),
-                entry.unanswered_until(),
-            ),
+            doubt: Doubt::new(entry.last_sent, entry.timing.ttl(), unanswered_until),
             keep_for,
             release_at: Instant::FAR_FUTURE,
             attempt: None,

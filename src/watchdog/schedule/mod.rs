@@ -10,6 +10,7 @@
 //! 4. Every exit goes through [`Schedule::leave`] or [`Schedule::withdraw`], once.
 
 mod enrollment;
+pub mod planted;
 mod settle;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use slab::Slab;
 
+use self::planted::Planted;
 #[cfg(feature = "internals")]
 pub use self::settle::Settled;
 pub use self::settle::{Awaited, Jump};
@@ -72,6 +74,7 @@ pub struct Schedule {
     random: fastrand::Rng,
     server: ServerClock,
     is_closing: bool,
+    planted: Planted,
 }
 
 /// What the holder allows itself.
@@ -156,6 +159,7 @@ impl Schedule {
             random: fastrand::Rng::with_seed(seed),
             server: ServerClock::default(),
             is_closing: false,
+            planted: Planted::default(),
         }
     }
 
@@ -192,12 +196,14 @@ impl Schedule {
         let entry = &mut self.entries[key];
         let reason = entry.signal.lose(reason);
         entry.phase = Phase::Lost(reason);
-        Some(Loss {
+        let loss = Loss {
             name: entry.name.clone(),
             reason,
             deadline,
             signal: entry.signal.clone(),
-        })
+        };
+        self.release_at_loss(key);
+        Some(loss)
     }
 
     /// Takes a lease that is held, and is so no longer, out of what waits for its moment. Answers its deadline; none, if it
@@ -212,6 +218,10 @@ impl Schedule {
         self.due.remove(&(hold.deadline, key));
         self.timings.remove(&entry.timing);
         Some(hold.deadline)
+    }
+
+    pub(super) const fn planted(&self) -> Planted {
+        self.planted
     }
 
     /// Whether the lease is held now that its guard goes; and the loss that a `check()` found, be it this one, and no turn has

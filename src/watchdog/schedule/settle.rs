@@ -61,17 +61,22 @@ impl Schedule {
                 "renew failed: the store gave no answer in time",
             ))
         });
+        self.planted.distort(&mut reply.outcomes);
         let sent_at = match reply.server_time {
             Some(server) => self.heed(batch, &reply.outcomes, server, now, &mut settled),
             None => batch.sent_at,
         };
+        let sent_at = self.planted.counted_from(sent_at, now);
         // All are looked at before any is changed. They lie all over the memory: reads of them overlap, while each change
         // would wait for its own.
         let tickets = batch.tickets.iter();
         let standings: Vec<_> = tickets.map(|ticket| self.standing(*ticket)).collect();
         let answers = batch.tickets.iter().zip(standings).zip(reply.outcomes);
         for ((&(key, _), standing), outcome) in answers {
-            let Some(standing) = standing else { continue };
+            let Some(standing) = standing else {
+                self.answered_late(key, &outcome, sent_at);
+                continue;
+            };
             match outcome {
                 Outcome::Renewed => match standing {
                     Ok(_) => self.renewed(key, sent_at, now, &mut settled),
@@ -202,6 +207,7 @@ impl Schedule {
         }
         hold.deadline = term.deadline();
         hold.renew_at = term.renew_at(false, self.random.u16(..));
+        hold.renew_at = (self.planted).renew_at(hold.renew_at, &entry.timing, &mut self.random);
         self.renewals.insert((hold.renew_at, key));
         let end = hold.end(entry.bounds.as_deref(), &entry.signal);
         // What is armed too early is looked at again when it comes due. While it is far off, the next renewal comes first.

@@ -174,6 +174,7 @@ impl Schedule {
             self.due.remove(&due);
             self.put_in(&mut batch, due.1);
         }
+        self.planted.skip(&mut batch, &mut self.random);
         Some(batch)
     }
 

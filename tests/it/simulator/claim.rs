@@ -1,19 +1,20 @@
-//! A claim on its way to a lease, as the client goes it: each attempt noted before it is sent, what comes late left alone.
+//! A user's request on its way to a lease: sends what the core says, and does as the core's verdicts say.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use leasehold::Token;
-use leasehold::clock::{Instant, Timing};
+use leasehold::clock::Instant;
+use leasehold::internals::claiming::{Asked, Claiming, Patience, USELESS_GRANTS, Verdict};
+use leasehold::internals::leaving::Leaving;
 use leasehold::internals::request_limit;
+use leasehold::internals::schedule::Key;
 use leasehold::internals::signal::Signal;
+use leasehold::store::{Answer, Claim, Failed, Grant, Held, Info};
+use leasehold::{Error, ErrorKind, Holder, Name, Token};
 
 use super::ledger::{Guard, Promise};
-use super::limits;
 use super::network::{Body, Reply};
-use super::planted::{self, Bug};
 use super::process::{Call, Process};
-use super::slot::{Enrolled, Phase, Slot};
+use super::slot::{Enrolled, Phase};
 use super::stage::{Act, Stage};
 
 impl Process {
@@ -21,76 +22,87 @@ impl Process {
         if stage.is_ending() {
             return;
         }
-        self.claims += 1;
-        let holder = planted::holder(stage, self, self.claims);
-        let now = stage.shown(self.id);
-        let signal = Arc::new(Signal::new(now));
-        let Slot {
-            name,
-            timing,
-            limits,
-            ..
-        } = &self.slots[slot];
-        let timing = match stage.plan.has(Bug::NoMargin) {
-            true => Timing::new(timing.ttl(), Some(Duration::from_nanos(1))).expect("valid"),
-            false => *timing,
+        // As who tries, and as who waits.
+        let patience = match slot % 2 {
+            0 => Patience::Grants(USELESS_GRANTS),
+            _ => Patience::Until(stage.shown(self.id).after(self.slots[slot].timing.ttl())),
         };
-        let asked_for = limits::asked_for(stage, *limits);
-        let enrolled =
-            self.schedule
-                .enroll(name.clone(), holder, timing, asked_for, signal.clone());
-        let is_open = enrolled.is_some();
+        if self.enroll(stage, slot, Claiming::new(None, patience)) {
+            if stage.rng.u8(..6) == 0 {
+                self.plan(stage, slot, stage.plan.timing.ttl() / 3, Act::DropTheClaim);
+            }
+            self.ask(stage, slot);
+        }
+    }
+
+    /// Takes a claim in before it is sent. Answers whether the client is open.
+    pub(super) fn enroll(
+        &mut self,
+        stage: &mut Stage,
+        slot: usize,
+        mut claiming: Claiming,
+    ) -> bool {
+        let drawn = Holder::new(self.client, stage.rng.u64(..));
+        let signal = Arc::new(Signal::new(stage.shown(self.id)));
+        let name = self.slots[slot].name.clone();
+        let bounds = (self.slots[slot].timing, self.slots[slot].limits);
+        let seen = self.floors.get(&name).copied();
+        let claim = Claim::new(name, drawn, bounds.0.ttl(), Arc::new(Info::default()));
+        let is_open = claiming.enroll(&mut self.schedule, claim, bounds, signal.clone(), seen);
         stage.ledger.check(
             Promise::EveryEnrollmentEndsOnce,
             stage.now,
             is_open != self.is_shut_down,
             || "a client takes claims in exactly until it is shut down".into(),
         );
-        let Some(key) = enrolled else {
-            return;
-        };
-        self.enrolled(slot, &signal);
-        self.slots[slot].becomes(Phase::Claiming(Enrolled {
-            key,
-            holder,
-            signal,
-            unanswered_until: None,
-        }));
-        if stage.rng.u8(..6) == 0 {
-            self.plan(stage, slot, stage.plan.timing.ttl() / 3, Act::DropTheClaim);
+        if let Some(claim) = claiming.claim() {
+            let holder = claim.holder;
+            self.enrolled(slot, holder, &signal);
+            let enrolled = Enrolled {
+                holder,
+                signal,
+                unanswered_until: None,
+            };
+            self.slots[slot].becomes(Phase::Claiming(claiming, enrolled));
         }
-        self.ask(stage, slot);
+        is_open
     }
 
     pub(super) fn ask(&mut self, stage: &mut Stage, slot: usize) {
         let sent_at = stage.shown(self.id);
-        let Slot {
-            name,
-            timing,
-            version,
-            ..
-        } = &self.slots[slot];
-        let (ttl, version) = (timing.ttl(), *version);
-        let body = Body::Acquire {
-            name: name.clone(),
-            holder: self.slots[slot].holder(),
-            ttl,
-            floor: self.floors.get(name).copied(),
+        let version = self.slots[slot].version;
+        let Phase::Claiming(claiming, enrolled) = &mut self.slots[slot].phase else {
+            return;
         };
-        let enrolled = self.slots[slot].enrolled_mut();
-        let before = self.schedule.claim_sent(enrolled.key, sent_at);
-        assert_eq!(
-            before, enrolled.unanswered_until,
-            "the schedule keeps what is unanswered"
+        let claim = claiming.claim().expect("it is enrolled").clone();
+        let seen = self.floors.get(&claim.name).copied();
+        let asked = claiming.sent(&mut self.schedule, seen, sent_at);
+        let before = enrolled.unanswered_until;
+        enrolled.unanswered_until = Some(sent_at.after(claim.ttl));
+        stage.ledger.check(
+            Promise::EachAttemptCarriesTheFloor,
+            stage.now,
+            asked.floor == seen,
+            || {
+                format!(
+                    "{} asks above {:?}, knowing {seen:?}",
+                    claim.holder, asked.floor
+                )
+            },
         );
-        enrolled.unanswered_until = Some(sent_at.after(ttl));
+        let body = Body::Acquire {
+            name: claim.name,
+            holder: claim.holder,
+            ttl: claim.ttl,
+            floor: asked.floor,
+        };
         let call = Call::Claim {
             slot,
             version,
-            sent_at,
+            asked,
             before,
         };
-        self.call(stage, call, &body, request_limit(ttl), 0);
+        self.call(stage, call, &body, request_limit(claim.ttl));
     }
 
     /// The reply to an attempt of a claim; nobody's, if the claim was given up.
@@ -98,54 +110,88 @@ impl Process {
         &mut self,
         stage: &mut Stage,
         (slot, version): (usize, u32),
-        sent_at: Instant,
+        asked: Asked,
         before: Option<Instant>,
         reply: &Reply,
     ) {
         if !self.slots[slot].is_at(version) {
             return;
         }
+        let now = stage.shown(self.id);
+        let name = &self.slots[slot].name;
+        let seen = self.floors.get(name).copied();
+        let answer = answer(name, reply);
+        let Phase::Claiming(claiming, enrolled) = &mut self.slots[slot].phase else {
+            return;
+        };
         if !matches!(reply, Reply::Failed) {
-            let enrolled = self.slots[slot].enrolled_mut();
             enrolled.unanswered_until = before;
-            self.schedule.claim_answered(enrolled.key, before);
         }
+        let (verdict, must_wake) = claiming.answered(&mut self.schedule, asked, answer, seen, now);
+        self.wake_if(stage, must_wake);
         let ttl = stage.plan.timing.ttl();
-        match reply {
-            Reply::Granted(token) => self.granted(stage, slot, sent_at, *token),
-            Reply::Held(_) if stage.rng.u8(..4) == 0 => self.give_claim_up(stage, slot),
-            Reply::Held(remaining) => {
-                self.plan(stage, slot, (*remaining).min(ttl / 2), Act::AskAgain)
+        match verdict {
+            Verdict::Granted {
+                key,
+                token,
+                held_since,
+                ..
+            } => self.granted(stage, slot, key, token, held_since),
+            Verdict::Taken(_) if stage.rng.u8(..4) == 0 => self.give_claim_up(stage, slot),
+            Verdict::Taken(held) => {
+                let remaining = held.remaining.unwrap_or(ttl);
+                self.plan(stage, slot, remaining.min(ttl / 2), Act::AskAgain);
             }
-            _ if stage.rng.bool() => self.give_claim_up(stage, slot),
-            _ => self.plan(stage, slot, ttl / 2, Act::AskAgain),
+            Verdict::Failed(_) if stage.rng.bool() => self.give_claim_up(stage, slot),
+            Verdict::Failed(_) => self.plan(stage, slot, ttl / 2, Act::AskAgain),
+            Verdict::AskAnew(leaving) => self.ask_anew(stage, slot, leaving),
+            Verdict::TooLate(leaving) => {
+                stage.ledger.fault("every grant too late");
+                self.claim_ended(stage, slot);
+                let enrolled = self.slots[slot].enrolled().clone();
+                self.give_back(stage, slot, (leaving, enrolled), None);
+            }
+            Verdict::TokenFell { .. } => {
+                stage.ledger.fault("token fell");
+                self.claim_ended(stage, slot);
+                self.again(stage, slot);
+            }
+            Verdict::Closed => {
+                self.claim_ended(stage, slot);
+                self.again(stage, slot);
+            }
         }
     }
 
-    fn granted(&mut self, stage: &mut Stage, slot: usize, sent_at: Instant, token: Token) {
-        let Slot {
-            name,
-            timing,
-            limits,
-            ..
-        } = &self.slots[slot];
-        let (name, timing, limits) = (name.clone(), *timing, *limits);
-        let Enrolled {
-            key,
-            holder,
-            signal,
-            ..
-        } = self.slots[slot].enrolled().clone();
-        let now = stage.shown(self.id);
-        let begins = planted::counted_from(stage, sent_at, now);
-        let held = self.schedule.hold(key, begins, now);
-        let has_fallen = self.floors.get(&name).is_some_and(|floor| token <= *floor);
-        self.wake_if(stage, held.is_ok_and(|is_earlier| is_earlier));
-        if has_fallen || held.is_err() {
-            self.give_claim_up(stage, slot);
-            return;
+    fn ask_anew(&mut self, stage: &mut Stage, slot: usize, leaving: Option<Leaving>) {
+        stage.ledger.fault("grant of no use");
+        self.claim_ended(stage, slot);
+        let phase = std::mem::replace(&mut self.slots[slot].phase, Phase::Idle);
+        if let Phase::Claiming(claiming, enrolled) = phase {
+            self.give_back(stage, slot, (leaving, enrolled), Some(claiming));
         }
-        self.floors.insert(name.clone(), token);
+    }
+
+    /// Goes on with a request whose last claim is over; or with the next, if that was all.
+    pub(super) fn go_on(&mut self, stage: &mut Stage, slot: usize, request: Option<Claiming>) {
+        let is_open = request.is_some_and(|claiming| self.enroll(stage, slot, claiming));
+        match is_open {
+            true => self.ask(stage, slot),
+            false => self.again(stage, slot),
+        }
+    }
+
+    fn granted(
+        &mut self,
+        stage: &mut Stage,
+        slot: usize,
+        key: Key,
+        token: Token,
+        granted_at: Instant,
+    ) {
+        let name = self.slots[slot].name.clone();
+        let (timing, limits) = (self.slots[slot].timing, self.slots[slot].limits);
+        let Enrolled { holder, signal, .. } = self.slots[slot].enrolled().clone();
         let guard = Guard {
             process: self.id,
             name: name.clone(),
@@ -153,20 +199,28 @@ impl Process {
             limits,
             signal: signal.clone(),
             token,
-            granted_at: sent_at,
-            progressed_at: sent_at,
-            until: timing.term(sent_at).deadline(),
+            granted_at,
+            progressed_at: granted_at,
+            until: timing.term(granted_at).deadline(),
             is_lost: false,
             is_tried: false,
-            tried_at: sent_at,
+            tried_at: granted_at,
         };
         stage.note(|| format!("p{} holds {name} as {holder} token={token}", self.id));
         stage.ledger.check_guard(stage.now, holder, &guard);
+        let seen = self.floors.insert(name.clone(), token);
+        stage.ledger.check_grant(
+            stage.now,
+            holder,
+            &guard,
+            seen,
+            stage.clocks[self.id].at(stage.now),
+        );
         stage.ledger.guards.insert(holder, guard);
         stage.ledger.check_deadline(stage.now, holder);
         stage.check_freed(&name, holder);
         let enrolled = self.slots[slot].enrolled().clone();
-        let version = self.slots[slot].becomes(Phase::Holding(enrolled));
+        let version = self.slots[slot].becomes(Phase::Holding(key, enrolled));
         if let Ok(deadline) = signal.deadline() {
             self.watch_deadline(stage, slot, version, deadline);
         }
@@ -178,13 +232,33 @@ impl Process {
 
     /// The claim's future is dropped.
     pub(super) fn give_claim_up(&mut self, stage: &mut Stage, slot: usize) {
-        if let Phase::Claiming(enrolled) = &self.slots[slot].phase {
-            let enrolled = enrolled.clone();
-            self.gone(stage, slot, &enrolled);
+        if let Phase::Claiming(claiming, _) = &mut self.slots[slot].phase {
             let now = stage.shown(self.id);
-            let is_earlier = self.schedule.leave(enrolled.key, now, None);
-            self.wake_if(stage, is_earlier);
+            let must_wake = claiming.given_up(&mut self.schedule, now);
+            self.claim_ended(stage, slot);
+            self.wake_if(stage, must_wake);
             self.again(stage, slot);
         }
+    }
+
+    fn claim_ended(&mut self, stage: &mut Stage, slot: usize) {
+        let enrolled = self.slots[slot].enrolled().clone();
+        self.gone(stage, slot, &enrolled);
+    }
+}
+
+/// What the core is told of a reply.
+fn answer(name: &Name, reply: &Reply) -> Result<Answer, Failed> {
+    match reply {
+        Reply::Granted(token) => Ok(Answer::Granted(Grant::new(*token))),
+        Reply::Held(remaining) => {
+            let mut held = Held::new(name.clone());
+            held.remaining = Some(*remaining);
+            Ok(Answer::Held(Box::new(held)))
+        }
+        _ => Err(Failed::perhaps(Error::new(
+            ErrorKind::TimedOut,
+            "no answer",
+        ))),
     }
 }

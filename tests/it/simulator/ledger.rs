@@ -33,10 +33,13 @@ pub(super) enum Promise {
     EveryEnrollmentEndsOnce,
     WorkPerTurnIsBounded,
     TokensRise,
+    NoGrantBelowWhatWasSeen,
+    NoGrantWithLittleLeft,
+    EachAttemptCarriesTheFloor,
 }
 
 impl Promise {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 19] = [
         Self::NoYesWhileTheStoreCouldGrantToAnother,
         Self::NoDeadlinePastItsArithmetic,
         Self::EveryLossToldInTime,
@@ -53,6 +56,9 @@ impl Promise {
         Self::EveryEnrollmentEndsOnce,
         Self::WorkPerTurnIsBounded,
         Self::TokensRise,
+        Self::NoGrantBelowWhatWasSeen,
+        Self::NoGrantWithLittleLeft,
+        Self::EachAttemptCarriesTheFloor,
     ];
 }
 
@@ -340,6 +346,29 @@ impl Ledger {
             Some(token) > last || is_behind,
             || format!("{name} was granted to {holder} under {token} after {last:?}"),
         );
+    }
+
+    /// A grant as its guard is handed out: its token is above all that the client saw, and there is time to work.
+    pub(super) fn check_grant(
+        &mut self,
+        at: Real,
+        holder: Holder,
+        guard: &Guard,
+        seen: Option<Token>,
+        shown: Instant,
+    ) {
+        let token = guard.token;
+        self.check(
+            Promise::NoGrantBelowWhatWasSeen,
+            at,
+            Some(token) > seen,
+            || format!("{holder} holds under {token} although {seen:?} was seen"),
+        );
+        let left = guard.until.since(shown);
+        let is_enough = left >= guard.timing.ttl() / 4;
+        self.check(Promise::NoGrantWithLittleLeft, at, is_enough, || {
+            format!("{holder} was handed a lease that has {left:?} left")
+        });
     }
 
     /// A grant as its guard is handed out: nobody else has this token of this name, unless the counter was lost and the

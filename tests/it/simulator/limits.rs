@@ -6,20 +6,11 @@ use leasehold::clock::Instant;
 use leasehold::internals::schedule::Limits;
 
 use super::ledger::{Guard, Promise};
-use super::planted::Bug;
 use super::process::Process;
 use super::stage::{Event, Happening, Stage};
 
 /// By how much a holder may be told later than it asked for: a timer that is late, and the turn after it.
 const LAG: Duration = Duration::from_millis(5);
-
-/// What is asked for, right or wrong.
-pub(super) fn asked_for(stage: &Stage, limits: Limits) -> Limits {
-    match stage.plan.has(Bug::LimitsForgotten) {
-        true => Limits::default(),
-        false => limits,
-    }
-}
 
 impl Guard {
     /// When what the holder allowed itself is used up.

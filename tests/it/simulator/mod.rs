@@ -1,7 +1,7 @@
 //! The schedule and everything that it decides by, in a world of its own: seeded, in virtual time, without a runtime.
 //!
 //! ```text
-//! world ── happens ──► process ── turn, settle ──► Schedule (the real one)
+//! world ── happens ──► process ── drives ──► Schedule, Claiming, Leaving (the real ones)
 //!   │                     │
 //!   │ faults              └─ requests ─► stage: network ─► model store
 //!   └──────── ledger: what must hold, whatever happens ◄──────┘
@@ -94,11 +94,11 @@ fn a_late_reply_from_before_a_step_back_of_the_servers_clock_ends_nothing() {
 #[test]
 fn every_planted_bug_is_caught() {
     let mut missed = Vec::new();
-    for bug in Bug::ALL {
+    for bug in Bug::all() {
         let caught =
             (0..5_000).find_map(|seed| Some((seed, run(seed, Shape::Small, Some(bug)).violation?)));
         match caught {
-            Some((seed, violation)) => println!("{bug:<24?} seed={seed:<5} {violation}"),
+            Some((seed, violation)) => println!("{bug:<32?} seed={seed:<5} {violation}"),
             None => missed.push(bug),
         }
     }

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold::store::Renewal;
-use leasehold::{Holder, Name, Token};
+use leasehold::internals::schedule::Departure;
+use leasehold::store::{Release, Renewal};
+use leasehold::{Error, Holder, Name, Token};
 
 use super::ledger::Promise;
 use super::stage::{Event, Happening, Stage};
@@ -47,6 +48,16 @@ pub(super) enum Body {
     },
 }
 
+impl Body {
+    pub(super) fn release(departure: &Departure) -> Self {
+        Self::Release {
+            name: departure.name.clone(),
+            holder: departure.holder,
+            keep_for: departure.keep_for,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Reply {
     Granted(Token),
@@ -57,11 +68,16 @@ pub(super) enum Reply {
     Failed,
 }
 
+/// What the core is told of the reply to a release.
+pub(super) fn released(reply: &Reply) -> Option<Result<Release, Error>> {
+    matches!(reply, Reply::Released).then_some(Ok(Release::Released))
+}
+
 impl Stage {
     /// Puts a request on its way, or loses it.
-    pub(super) fn send(&mut self, from: (usize, u32), call: usize, body: &Body, put_off: u64) {
+    pub(super) fn send(&mut self, from: (usize, u32), call: usize, body: &Body) {
         let travel = |stage: &mut Self| stage.rng.u64(50_000..1_500_000);
-        let (mut there, mut back) = (Some(travel(self) + put_off), Some(travel(self)));
+        let (mut there, mut back) = (Some(travel(self)), Some(travel(self)));
         let mut is_failing = false;
         match self.outage.filter(|(_, until)| self.now < *until) {
             Some((Outage::BlackHole, _)) if self.rng.bool() => there = None,

@@ -121,10 +121,6 @@ impl Plan {
         matches!(self.weather, Weather::Calm | Weather::Gusts)
     }
 
-    pub(super) fn has(&self, bug: Bug) -> bool {
-        self.bug == Some(bug)
-    }
-
     /// The longest outage that every lease outlives: it may begin when a renewal is just due, and the last attempts that
     /// were sent into it may take all the time that they have.
     pub(super) fn longest_gust(&self) -> Duration {

@@ -1,4 +1,4 @@
-//! One process: its schedule, and the loop around it as the watchdog's task has it, without a runtime.
+//! One process: the core, and the loop around it as the watchdog's task has it, without a runtime.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use leasehold::ClientId;
 use leasehold::clock::Instant;
+use leasehold::internals::claiming::Asked;
+use leasehold::internals::leaving::Leaving;
 use leasehold::internals::schedule::{
-    BATCHES_IN_FLIGHT, Batch, Departure, Jump, Key, Loss, RELEASES_IN_FLIGHT, Schedule,
+    BATCHES_IN_FLIGHT, Batch, Departure, Jump, Loss, RELEASES_IN_FLIGHT, Schedule,
 };
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Outcome, Renewed};
 use leasehold::{Error, ErrorKind, Holder, LossReason, Name, Token};
 
 use super::ledger::Promise;
-use super::network::{Body, Reply};
-use super::planted::{self, Bug};
+use super::network::{Body, Reply, released};
+use super::planted::Bug;
 use super::slot::Slot;
 use super::stage::{Event, Happening, Stage};
 use super::store::Verdict;
@@ -30,14 +32,13 @@ pub(super) struct Process {
     /// Counts its crashes: what was meant for an earlier life is lost.
     pub(super) life: u32,
     pub(super) client: ClientId,
-    pub(super) claims: u64,
     pub(super) schedule: Schedule,
     pub(super) slots: Vec<Slot>,
     pub(super) floors: HashMap<Name, Token>,
     /// What happened while it was paused; none while it runs.
     pub(super) inbox: Option<Vec<Happening>>,
     pub(super) is_shut_down: bool,
-    by_signal: HashMap<*const Signal, usize>,
+    by_signal: HashMap<*const Signal, (usize, Holder)>,
     calls: Vec<Option<Call>>,
     batches: usize,
     releases: usize,
@@ -49,15 +50,13 @@ pub(super) enum Call {
     Claim {
         slot: usize,
         version: u32,
-        sent_at: Instant,
+        asked: Asked,
+        /// Until when an earlier attempt may be carried out.
         before: Option<Instant>,
     },
-    Renew {
-        batch: Batch,
-        sent_at: Instant,
-    },
+    Renew(Batch),
     /// A release of the loop's.
-    Release((Key, u64)),
+    Release(Leaving),
     /// A release of the user's: reported, unless its future was dropped.
     Farewell {
         slot: usize,
@@ -71,8 +70,10 @@ impl Process {
             id,
             life,
             client: ClientId::from_u128(stage.rng.u128(..)),
-            claims: 0,
-            schedule: Schedule::new(stage.rng.u64(..)),
+            schedule: Schedule::with_planted(
+                stage.rng.u64(..),
+                stage.plan.bug.and_then(Bug::of_the_core),
+            ),
             slots,
             floors: HashMap::new(),
             inbox: None,
@@ -163,8 +164,7 @@ impl Process {
     pub(super) fn tell(&mut self, stage: &mut Stage, losses: Vec<Loss>) {
         for loss in losses {
             loss.signal.cancel();
-            let slot = self.by_signal[&Arc::as_ptr(&loss.signal)];
-            let holder = self.slots[slot].holder();
+            let (slot, holder) = self.by_signal[&Arc::as_ptr(&loss.signal)];
             let shown = stage.shown(self.id);
             stage.note(|| format!("p{} lost {holder} {}: {}", self.id, loss.name, loss.reason));
             stage.ledger.check_loss(stage.now, holder, &loss, shown);
@@ -177,61 +177,32 @@ impl Process {
                 is_harmless,
                 || format!("{} was lost: {}", loss.name, loss.reason),
             );
-            if stage.plan.has(Bug::ReleaseAtLoss) {
-                let body = self.slots[slot].release_body(None);
-                stage.send((self.id, self.life), usize::MAX, &body, 0);
-            }
             self.unwind(stage, slot);
         }
     }
 
-    fn send_batch(&mut self, stage: &mut Stage, mut batch: Batch) {
-        planted::skip(stage, &mut batch);
+    fn send_batch(&mut self, stage: &mut Stage, batch: Batch) {
         let renewals = Rc::new(batch.renewals.clone());
         let shown = stage.shown(self.id);
         for renewal in renewals.iter() {
             let (name, holder) = (&renewal.name, renewal.holder);
             stage.ledger.tried(stage.now, name, holder, shown);
         }
-        let (limit, sent_at) = (batch.limit, batch.sent_at);
-        let put_off = planted::put_off(stage);
+        let limit = batch.limit;
         self.batches += 1;
-        self.call(
-            stage,
-            Call::Renew { batch, sent_at },
-            &Body::Renew(renewals),
-            limit,
-            put_off,
-        );
+        self.call(stage, Call::Renew(batch), &Body::Renew(renewals), limit);
     }
 
     fn send_release(&mut self, stage: &mut Stage, departure: Departure) {
-        let Departure {
-            ticket,
-            name,
-            holder,
-            keep_for,
-            limit,
-        } = departure;
-        stage.note(|| format!("p{} releases {name} of {holder} {ticket:?}", self.id));
-        let body = Body::Release {
-            name,
-            holder,
-            keep_for,
-        };
+        stage.note(|| format!("p{} releases {departure:?}", self.id));
+        let (body, limit) = (Body::release(&departure), departure.limit);
         self.releases += 1;
-        self.call(stage, Call::Release(ticket), &body, limit, 0);
+        let call = Call::Release(Leaving::of_the_loop(departure));
+        self.call(stage, call, &body, limit);
     }
 
     /// Sends a request that has so much time: the store ends it then, or hangs and is given up half as much later.
-    pub(super) fn call(
-        &mut self,
-        stage: &mut Stage,
-        call: Call,
-        body: &Body,
-        limit: Duration,
-        put_off: u64,
-    ) -> usize {
+    pub(super) fn call(&mut self, stage: &mut Stage, call: Call, body: &Body, limit: Duration) {
         let index = self.calls.len();
         self.calls.push(Some(call));
         let limit = if stage.rng.u8(..4) == 0 {
@@ -242,8 +213,7 @@ impl Process {
         let give_up = stage.real_at(self.id, stage.shown(self.id).after(limit));
         let give_up_event = Event::To(self.id, self.life, Happening::GiveUp(index));
         stage.agenda.add(give_up, give_up_event);
-        stage.send((self.id, self.life), index, body, put_off);
-        index
+        stage.send((self.id, self.life), index, body);
     }
 
     /// A reply came, or the time for it is over. What comes after that is nobody's.
@@ -256,29 +226,28 @@ impl Process {
             Call::Claim {
                 slot,
                 version,
-                sent_at,
+                asked,
                 before,
-            } => self.claim_replied(stage, (slot, version), sent_at, before, reply),
-            Call::Renew { batch, sent_at } => {
+            } => self.claim_replied(stage, (slot, version), asked, before, reply),
+            Call::Renew(batch) => {
                 self.batches -= 1;
-                self.settle(stage, batch, sent_at, reply);
+                self.settle(stage, &batch, reply);
                 self.turn(stage);
             }
-            Call::Release(ticket) => {
+            Call::Release(leaving) => {
                 self.releases -= 1;
-                let is_clear = matches!(reply, Reply::Released);
                 let now = stage.shown(self.id);
-                self.schedule.settle_release(ticket, is_clear, now);
+                // The loop turns after each release that has ended.
+                let _ = leaving.answered(&mut self.schedule, released(reply), now);
                 self.turn(stage);
             }
             Call::Farewell { slot, version } => {
-                let is_clear = matches!(reply, Reply::Released);
-                self.farewell_replied(stage, slot, version, is_clear);
+                self.farewell_replied(stage, (slot, version), reply);
             }
         }
     }
 
-    fn settle(&mut self, stage: &mut Stage, mut batch: Batch, sent_at: Instant, reply: &Reply) {
+    fn settle(&mut self, stage: &mut Stage, batch: &Batch, reply: &Reply) {
         let now = stage.shown(self.id);
         let (mut verdicts, server_time, read_at) = match reply {
             Reply::Renewed(verdicts, shown, at) => (verdicts.clone(), Some(*shown), *at),
@@ -288,32 +257,23 @@ impl Process {
             stage.ledger.fault("short answer");
             verdicts.truncate(verdicts.len() / 2);
         }
-        verdicts.resize(batch.tickets.len(), Verdict::Unknown);
-        let holders: Vec<Holder> = batch
-            .renewals
-            .iter()
-            .map(|renewal| renewal.holder)
-            .collect();
-        for (holder, verdict) in holders.iter().zip(&verdicts) {
-            if *verdict == Verdict::Renewed {
-                stage.ledger.confirmed(*holder, sent_at, now);
-            }
+        let holders = batch.renewals.iter().map(|renewal| renewal.holder);
+        let confirmed = holders.zip(&verdicts);
+        let confirmed = confirmed.filter(|(_, verdict)| **verdict == Verdict::Renewed);
+        let confirmed: Vec<Holder> = confirmed.map(|(holder, _)| holder).collect();
+        for holder in &confirmed {
+            stage.ledger.confirmed(*holder, batch.sent_at, now);
         }
-        planted::distort(stage, &mut verdicts);
-        batch.sent_at = planted::counted_from(stage, sent_at, now);
         let mut reply = Renewed::new(verdicts.iter().map(outcome).collect());
         reply.server_time = server_time;
-        let settled = self.schedule.settle(&batch, reply, now);
+        let settled = self.schedule.settle(batch, reply, now);
         let is_hidden = server_time.is_some() && stage.ledger.hiding.remove(&self.client);
         if matches!(settled.step, Some((Jump::Forward, _))) && !is_hidden {
             stage.step_was_found(self.client, read_at);
         }
         self.tell(stage, settled.losses);
-        for (holder, verdict) in holders.iter().zip(&verdicts) {
-            if *verdict == Verdict::Renewed {
-                planted::revive(stage, *holder, sent_at.after(stage.plan.timing.ttl()));
-                stage.ledger.check_deadline(stage.now, *holder);
-            }
+        for holder in confirmed {
+            stage.ledger.check_deadline(stage.now, holder);
         }
     }
 
@@ -358,14 +318,9 @@ impl Process {
             .for_each(|inbox| inbox.push(wake.clone()));
     }
 
-    /// Nobody waits for this reply any more.
-    pub(super) fn forget(&mut self, call: usize) {
-        self.calls[call] = None;
-    }
-
-    /// The slot that this signal belongs to, for whoever tells a loss.
-    pub(super) fn enrolled(&mut self, slot: usize, signal: &Arc<Signal>) {
-        self.by_signal.insert(Arc::as_ptr(signal), slot);
+    /// Notes the slot and the holder that this signal belongs to, for when a loss is told.
+    pub(super) fn enrolled(&mut self, slot: usize, holder: Holder, signal: &Arc<Signal>) {
+        self.by_signal.insert(Arc::as_ptr(signal), (slot, holder));
     }
 
     pub(super) fn shut_down(&mut self, stage: &mut Stage) {

@@ -1,18 +1,18 @@
-//! A user: claims a name, works, asks whether it still has it, and leaves in one way or another. What is done about a
-//! claim is what the client does between a request and its lease.
+//! A user: claims a name, works, asks whether it still has it, and leaves in one way or another. What leaving takes is the
+//! core's to say.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Instant, Timing};
-use leasehold::internals::request_limit;
+use leasehold::internals::claiming::Claiming;
+use leasehold::internals::leaving::{Leaving, leave_to_the_loop};
 use leasehold::internals::schedule::{Key, Limits};
 use leasehold::internals::signal::Signal;
 use leasehold::{Holder, LossReason, Name};
 
 use super::ledger::Gone;
-use super::network::Body;
-use super::planted::Bug;
+use super::network::{Body, Reply, released};
 use super::process::{Call, Process};
 use super::stage::{Act, Event, Happening, Stage};
 
@@ -29,20 +29,19 @@ pub(super) struct Slot {
 /// What a user is about.
 pub(super) enum Phase {
     Idle,
-    Claiming(Enrolled),
-    Holding(Enrolled),
-    /// Its own release is under way.
+    Claiming(Claiming, Enrolled),
+    Holding(Key, Enrolled),
+    /// Its own release is under way; then the request goes on whose grant it gives back.
     Leaving {
-        call: usize,
-        ticket: Option<(Key, u64)>,
+        leaving: Leaving,
+        request: Option<Claiming>,
         enrolled: Enrolled,
     },
 }
 
-/// What a claim or a lease has in the schedule.
+/// What is known of a claim or a lease beside the core.
 #[derive(Clone)]
 pub(super) struct Enrolled {
-    pub(super) key: Key,
     pub(super) holder: Holder,
     pub(super) signal: Arc<Signal>,
     /// Until when an attempt without an answer may be carried out.
@@ -74,15 +73,7 @@ impl Slot {
 
     pub(super) fn enrolled(&self) -> &Enrolled {
         match &self.phase {
-            Phase::Claiming(enrolled) | Phase::Holding(enrolled) => enrolled,
-            Phase::Leaving { enrolled, .. } => enrolled,
-            Phase::Idle => panic!("an idle slot has no claim"),
-        }
-    }
-
-    pub(super) fn enrolled_mut(&mut self) -> &mut Enrolled {
-        match &mut self.phase {
-            Phase::Claiming(enrolled) | Phase::Holding(enrolled) => enrolled,
+            Phase::Claiming(_, enrolled) | Phase::Holding(_, enrolled) => enrolled,
             Phase::Leaving { enrolled, .. } => enrolled,
             Phase::Idle => panic!("an idle slot has no claim"),
         }
@@ -92,14 +83,6 @@ impl Slot {
         self.phase = phase;
         self.version += 1;
         self.version
-    }
-
-    pub(super) fn release_body(&self, keep_for: Option<Duration>) -> Body {
-        Body::Release {
-            name: self.name.clone(),
-            holder: self.holder(),
-            keep_for,
-        }
     }
 }
 
@@ -127,7 +110,7 @@ impl Process {
     }
 
     fn look(&mut self, stage: &mut Stage, slot: usize) {
-        if !matches!(self.slots[slot].phase, Phase::Holding(_)) {
+        if !matches!(self.slots[slot].phase, Phase::Holding(..)) {
             return;
         }
         let holder = self.slots[slot].holder();
@@ -159,8 +142,8 @@ impl Process {
     /// It was told that it lost what it held, or that it is not to hold it: its work unwinds.
     pub(super) fn unwind(&mut self, stage: &mut Stage, slot: usize) {
         match self.slots[slot].phase {
-            Phase::Holding(_) => self.plan(stage, slot, stage.plan.timing.ttl() / 2, Act::Leave),
-            Phase::Claiming(_) => self.plan(stage, slot, Duration::ZERO, Act::DropTheClaim),
+            Phase::Holding(..) => self.plan(stage, slot, stage.plan.timing.ttl() / 2, Act::Leave),
+            Phase::Claiming(..) => self.plan(stage, slot, Duration::ZERO, Act::DropTheClaim),
             _ => {}
         }
     }
@@ -172,40 +155,44 @@ impl Process {
 
     /// Its guard goes: by a release that is waited for, or by being dropped.
     fn leave(&mut self, stage: &mut Stage, slot: usize) {
-        let Phase::Holding(enrolled) = &self.slots[slot].phase else {
+        let Phase::Holding(key, enrolled) = &self.slots[slot].phase else {
             return;
         };
-        let enrolled = enrolled.clone();
+        let (key, enrolled) = (*key, enrolled.clone());
         let now = stage.shown(self.id);
-        self.gone(stage, slot, &enrolled);
-        if stage.rng.bool() {
-            let is_earlier = self.schedule.leave(enrolled.key, now, None);
-            self.wake_if(stage, is_earlier);
-            self.again(stage, slot);
-            return;
-        }
-        let ttl = self.slots[slot].timing.ttl();
-        let limit = request_limit(ttl);
-        let keep_for = (stage.rng.u8(..6) == 0).then_some(ttl / 4);
-        let (ticket, keep_for) = if stage.plan.has(Bug::WithdrawAfterRelease) {
-            (None, keep_for)
+        let (leaving, exit) = if stage.rng.bool() {
+            (None, leave_to_the_loop(&mut self.schedule, key, now))
         } else {
-            let (departure, must_wake) = self.schedule.withdraw(enrolled.key, now, keep_for);
-            self.wake_if(stage, must_wake);
-            let Some(departure) = departure else {
-                self.again(stage, slot);
-                return;
-            };
-            (Some(departure.ticket), departure.keep_for)
+            let ttl = self.slots[slot].timing.ttl();
+            let keep_for = (stage.rng.u8(..6) == 0).then_some(ttl / 4);
+            Leaving::begin(&mut self.schedule, key, keep_for, now)
         };
-        let body = self.slots[slot].release_body(keep_for);
-        let version = self.slots[slot].version + 1;
-        let call = self.call(stage, Call::Farewell { slot, version }, &body, limit, 0);
-        self.slots[slot].becomes(Phase::Leaving {
-            call,
-            ticket,
+        self.tell(stage, exit.loss.into_iter().collect());
+        self.gone(stage, slot, &enrolled);
+        self.wake_if(stage, exit.must_wake);
+        self.give_back(stage, slot, (leaving, enrolled), None);
+    }
+
+    /// Sends this release, if there is one, before the request goes on.
+    pub(super) fn give_back(
+        &mut self,
+        stage: &mut Stage,
+        slot: usize,
+        (leaving, enrolled): (Option<Leaving>, Enrolled),
+        request: Option<Claiming>,
+    ) {
+        let Some(leaving) = leaving else {
+            self.go_on(stage, slot, request);
+            return;
+        };
+        let body = Body::release(leaving.departure());
+        let limit = leaving.departure().limit;
+        let version = self.slots[slot].becomes(Phase::Leaving {
+            leaving,
+            request,
             enrolled,
         });
+        self.call(stage, Call::Farewell { slot, version }, &body, limit);
         if stage.rng.u8(..4) == 0 {
             self.plan(stage, slot, limit / 4, Act::DropTheRelease);
         }
@@ -215,46 +202,30 @@ impl Process {
     pub(super) fn farewell_replied(
         &mut self,
         stage: &mut Stage,
-        slot: usize,
-        version: u32,
-        is_clear: bool,
+        (slot, version): (usize, u32),
+        reply: &Reply,
     ) {
-        let slot_now = &self.slots[slot];
-        let Phase::Leaving {
-            ticket, enrolled, ..
-        } = &slot_now.phase
-        else {
-            return;
-        };
-        if !slot_now.is_at(version) {
+        if !self.slots[slot].is_at(version) {
             return;
         }
-        let now = stage.shown(self.id);
-        let ticket = match *ticket {
-            Some(ticket) => Some(ticket),
-            None => {
-                let key = enrolled.key;
-                let (departure, _) = self.schedule.withdraw(key, now, None);
-                departure.map(|departure| departure.ticket)
-            }
-        };
-        if let Some(ticket) = ticket {
-            let is_earlier = self.schedule.settle_release(ticket, is_clear, now);
-            self.wake_if(stage, is_earlier);
+        let phase = std::mem::replace(&mut self.slots[slot].phase, Phase::Idle);
+        if let Phase::Leaving {
+            leaving, request, ..
+        } = phase
+        {
+            let now = stage.shown(self.id);
+            let (_, must_wake) = leaving.answered(&mut self.schedule, released(reply), now);
+            self.wake_if(stage, must_wake);
+            self.go_on(stage, slot, request);
         }
-        self.again(stage, slot);
     }
 
+    /// The future of the release, or of the request that waits for it, is dropped.
     fn drop_release(&mut self, stage: &mut Stage, slot: usize) {
-        if let Phase::Leaving {
-            call,
-            ticket: Some(ticket),
-            ..
-        } = self.slots[slot].phase
-        {
-            self.forget(call);
+        let phase = std::mem::replace(&mut self.slots[slot].phase, Phase::Idle);
+        if let Phase::Leaving { leaving, .. } = phase {
             let now = stage.shown(self.id);
-            let must_wake = self.schedule.take_over(ticket, now);
+            let must_wake = leaving.given_up(&mut self.schedule, now);
             self.wake_if(stage, must_wake);
             self.again(stage, slot);
         }
@@ -262,7 +233,7 @@ impl Process {
 
     /// From now on nobody holds it; what of it is in the store has to go.
     pub(super) fn gone(&mut self, stage: &mut Stage, slot: usize, enrolled: &Enrolled) {
-        let (holder, key) = (enrolled.holder, enrolled.key);
+        let holder = enrolled.holder;
         stage.note(|| format!("p{} leaves {} as {holder}", self.id, self.slots[slot].name));
         let guard = stage.ledger.guards.remove(&holder);
         let is_refused = enrolled.signal.deadline() == Err(LossReason::Refused);
@@ -276,9 +247,6 @@ impl Process {
             until: unanswered.map_or(0, |until| stage.real_at(self.id, until)),
         };
         stage.ledger.gone.insert(holder, gone);
-        if stage.plan.has(Bug::NotHeldIsFinal) {
-            self.schedule.claim_answered(key, None);
-        }
         let name = self.slots[slot].name.clone();
         stage.watch_cleaning(&name, holder);
     }
@@ -288,8 +256,8 @@ impl Process {
         for slot in 0..self.slots.len() {
             let soon = stage.plan.timing.ttl() / 4;
             match self.slots[slot].phase {
-                Phase::Holding(_) => self.plan(stage, slot, soon, Act::Leave),
-                Phase::Claiming(_) => self.plan(stage, slot, soon, Act::DropTheClaim),
+                Phase::Holding(..) => self.plan(stage, slot, soon, Act::Leave),
+                Phase::Claiming(..) => self.plan(stage, slot, soon, Act::DropTheClaim),
                 _ => {}
             }
         }

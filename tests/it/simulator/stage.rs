@@ -102,10 +102,12 @@ impl Stage {
         let clocks = plan.client_rates.iter().enumerate();
         let clocks = clocks.map(|(id, rate)| Drifting::new(BOOT * (1 + id as u64), *rate));
         let names = (0..plan.names).map(|index| Name::new(format!("n{index}")));
+        let mut store = ModelStore::new(Drifting::new(WALL, plan.server_rate), bug);
+        store.ignores_floors = !plan.is_fair() && seed % 4 == 1;
         Self {
             now: 0,
             agenda: Agenda::new(),
-            store: ModelStore::new(Drifting::new(WALL, plan.server_rate), bug),
+            store,
             ledger: Ledger::looking_at(bug.map(Bug::breaks)),
             clocks: clocks.collect(),
             names: names.map(|name| name.expect("valid")).collect(),

@@ -53,6 +53,8 @@ pub(super) struct ModelStore {
     counters: BTreeMap<Name, Token>,
     /// Names whose keys make every script fail.
     pub(super) poisoned: BTreeSet<Name>,
+    /// It mints by its own counters and clock alone: where it forgot both, tokens fall.
+    pub(super) ignores_floors: bool,
     bug: Option<Bug>,
 }
 
@@ -63,6 +65,7 @@ impl ModelStore {
             rows: BTreeMap::new(),
             counters: BTreeMap::new(),
             poisoned: BTreeSet::new(),
+            ignores_floors: false,
             bug,
         }
     }
@@ -96,6 +99,7 @@ impl ModelStore {
             }
             return Taken::Again(row.token);
         }
+        let floor = floor.filter(|_| !self.ignores_floors);
         let last = self.counters.get(name).copied();
         let token = Token::mint(last, floor, shown.as_nanos() / 1_000).expect("tokens are left");
         self.counters.insert(name.clone(), token);
