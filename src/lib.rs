@@ -67,9 +67,11 @@
 //! |---|---|
 //! | `redis` (default) | the store on a Redis or Valkey server, and the fence in Redis |
 //! | `sqlite` | the embedded store: one file, several processes of one machine |
+//! | `postgres` | the store in a Postgres database |
 //! | `rusqlite`, `tokio-postgres`, `sqlx` | the fence in a transaction of that driver |
 //! | `http`, `tower` | the fence as an HTTP header, and as a layer in front of a service |
-//! | `cli` | the command-line tool, with both stores |
+//! | `cli` | the command-line tool, with Redis and SQLite |
+//! | `full` | the command-line tool with every store |
 //! | `conformance` | the contracts of a store and of a fence as tests, for those who implement one |
 //!
 //! The crate runs on Linux, in a tokio runtime with its I/O and time drivers enabled.
@@ -78,7 +80,7 @@
 
 mod client;
 pub mod clock;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 mod driver;
 mod error;
 pub mod fence;

@@ -41,12 +41,14 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-#[cfg(not(all(feature = "redis", feature = "sqlite")))]
+#[cfg(not(all(feature = "postgres", feature = "redis", feature = "sqlite")))]
 mod absent;
 mod bounded;
 mod claim;
@@ -72,7 +74,7 @@ pub use self::claim::{Answer, Ask, Claim, Failed, Grant, Held, HeldState, Info, 
 pub use self::facts::{Facts, Lane, Member, MemberState};
 pub use self::hazard::{Hazard, Severity};
 pub use self::notice::{Notice, Notices, Topic};
-pub use self::url::open;
+pub use self::url::{init, init_sql, open};
 
 /// The most renewals in one batch. 256 keep a Redis server busy for 0.2 to 0.5 ms, and a SQLite file for some
 /// milliseconds; 1,000 would block a Redis server for 1 to 1.7 ms.

@@ -1,19 +1,56 @@
 //! From a URL to an open store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 #[cfg(not(feature = "redis"))]
 use super::absent::open_redis;
 #[cfg(not(feature = "sqlite"))]
 use super::absent::open_sqlite;
+#[cfg(not(feature = "postgres"))]
+use super::absent::{init_postgres, open_postgres, postgres_sql};
 use super::memory::Memory;
+#[cfg(feature = "postgres")]
+use super::postgres::{init_postgres, open_url as open_postgres, postgres_sql};
 #[cfg(feature = "redis")]
 use super::redis::open_url as open_redis;
 #[cfg(feature = "sqlite")]
 use super::sqlite::open_url as open_sqlite;
 use super::{Error, Store};
 
-/// Opens the store at this URL: `redis://`, `rediss://`, `redis+unix:`, `sqlite:PATH` or `memory:`.
+/// Makes the tables and functions of the store at this URL, if it is of a kind that needs them made: `postgres://`. Run again
+/// it repairs what is missing and changes nothing else. `max_ttl` is the longest ttl that the store grants; without it,
+/// one that was set before stays, or ten minutes.
+///
+/// # Errors
+/// `Invalid` for a URL of a store that needs nothing made, or that was not compiled in; otherwise as the store's requests.
+///
+/// # Cancel safety
+/// The outcome is then unknown. It is idempotent: run it again.
+pub async fn init(url: &str, max_ttl: Option<Duration>, limit: Duration) -> Result<(), Error> {
+    needs_tables(url)?;
+    init_postgres(url, max_ttl, limit).await
+}
+
+/// Returns the SQL that [`init`] would run, for whoever may run it.
+///
+/// # Errors
+/// As [`init`].
+pub fn init_sql(url: &str, max_ttl: Option<Duration>) -> Result<String, Error> {
+    needs_tables(url)?;
+    postgres_sql(url, max_ttl)
+}
+
+fn needs_tables(url: &str) -> Result<(), Error> {
+    match url.split_once(':') {
+        Some(("postgres" | "postgresql", _)) => Ok(()),
+        _ => Err(Error::invalid(
+            "init refused: only a store in Postgres has tables to be made; expected postgres://",
+        )),
+    }
+}
+
+/// Opens the store at this URL: `redis://`, `rediss://`, `redis+unix:`, `postgres://`, `sqlite:PATH` or `memory:`.
 ///
 /// # Errors
 /// `Invalid` for a URL of another scheme, or of a store that was not compiled in; otherwise as the store's opening. The
@@ -27,9 +64,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
         "memory" => Ok(Arc::new(Memory::new())),
         "sqlite" => open_sqlite(rest).await,
         "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix" => open_redis(url),
+        "postgres" | "postgresql" => open_postgres(url),
         // Not shown: where the scheme was forgotten, a password stands there.
         _ => Err(Error::invalid(
-            "store URL refused: unknown scheme; expected redis://, rediss://, redis+unix:, sqlite:PATH or memory:",
+            "store URL refused: unknown scheme; expected redis://, rediss://, redis+unix:, postgres://, sqlite:PATH or memory:",
         )),
     }
 }

@@ -7,7 +7,9 @@ use leasehold::store::memory::Memory;
 use leasehold::store::redis::Redis;
 use leasehold::store::sqlite::Sqlite;
 
+use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_server::RedisServer;
+use crate::postgres;
 
 #[tokio::test]
 async fn memory_keeps_the_contract() {
@@ -27,4 +29,11 @@ async fn redis_keeps_the_contract() {
     let store = Redis::open(&server.url()).expect("a URL in order");
     conformance::check(Arc::new(store)).await;
     server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn postgres_keeps_the_contract() {
+    let url = PostgresServer::database().await.url();
+    postgres::set_up(&url).await;
+    conformance::check(postgres::open(&url)).await;
 }

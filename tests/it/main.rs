@@ -12,6 +12,7 @@ mod groups;
 mod harness;
 mod lease;
 mod licences;
+mod postgres;
 mod redis;
 mod simulator;
 mod sqlite;

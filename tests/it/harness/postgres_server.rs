@@ -1,17 +1,22 @@
-//! A Postgres server of the tests' own, on a unix socket in a temporary folder.
+//! Postgres servers of the tests' own, on unix sockets in temporary folders.
 //!
-//! It takes seconds to set one up, so the tests of one run share it and have a database each.
+//! It takes seconds to set one up, so most tests of one run share it and have a database each. Those that stop, crash or
+//! promote a server have their own.
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, Config, NoTls};
 
+use super::tls::Certificate;
 use super::wait::until;
 
 /// What to type where the server is missing.
@@ -20,13 +25,21 @@ const INSTALL: &str = "apt-get install -y postgresql-15";
 /// Where Debian keeps the programs, which are not on the path.
 const PROGRAMS: &str = "/usr/lib/postgresql";
 
-/// Runs the server and ends it at the end of this pipe, however the test process ends. `QUIT` and not `KILL`: the server
-/// then gives back its shared memory.
+/// The port in the name of the socket, and where it listens if it does.
+const PORT: u16 = 5432;
+
+/// Runs the server, sends it signals and starts it again on order, and ends it at the end of this pipe, however the test
+/// process ends. `QUIT` and not `KILL`: the server then gives back its shared memory.
 const GUARD: &str = r#"
     folder=$1; shift
-    "$@" >"$folder/log" 2>&1 &
+    "$@" >>"$folder/log" 2>&1 &
     server=$!
-    read _
+    while read order; do
+        case $order in
+            start) "$@" >>"$folder/log" 2>&1 & server=$! ;;
+            *) kill -$order $server; wait $server ;;
+        esac
+    done
     kill -QUIT $server
     wait $server
     rm -rf "$folder"
@@ -39,50 +52,98 @@ static DATABASES: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub(crate) struct PostgresServer {
     folder: PathBuf,
+    port: u16,
     // Its stdin is the pipe: the server ends with this process, when the system closes it.
-    _guard: Child,
+    guard: Mutex<Child>,
 }
 
 impl PostgresServer {
     /// A fresh database on the server of this run.
     pub(crate) async fn database() -> Database {
-        let server = SHARED.get_or_init(Self::start).await;
+        let shared = || Self::start(&["fsync=off", "max_connections=100"]);
+        let server = SHARED.get_or_init(shared).await;
         let name = format!("test_{}", DATABASES.fetch_add(1, Ordering::Relaxed));
-        let administrator = server.connect("postgres").await.expect("it answers");
-        administrator
+        server
+            .administrator()
+            .await
             .batch_execute(&format!("CREATE DATABASE {name}"))
             .await
             .expect("a database is made");
-        Database { server, name }
+        Database {
+            folder: server.folder.clone(),
+            port: server.port,
+            name,
+        }
     }
 
-    async fn start() -> Self {
-        let programs = programs();
-        let folder = TempDir::new().expect("a temporary folder").keep();
-        let data = folder.join("data");
-        let user = unprivileged_user();
-        if let Some((uid, gid)) = user {
-            chown(&folder, Some(uid), Some(gid)).expect("root gives the folder away");
+    /// A server of the test's own, with these settings.
+    pub(crate) async fn start(settings: &[&str]) -> Self {
+        let (folder, data) = new_folder();
+        initialize(&data);
+        Self::run(folder, &data, PORT, settings).await
+    }
+
+    /// The same behind TLS on a port of this machine; nobody gets in without.
+    pub(crate) async fn start_behind_tls(certificate: &Certificate) -> Self {
+        let (folder, data) = new_folder();
+        initialize(&data);
+        if let Some(user) = unprivileged_user() {
+            certificate.give_to(user);
         }
-        let made = as_user(user, &programs.join("initdb"))
-            .args(["--auth=trust", "--username=postgres", "--encoding=UTF8"])
-            .args(["--no-locale", "--no-sync", "--pgdata"])
+        let rules = "local all all trust\nhostssl all all 127.0.0.1/32 trust\nhostssl all all ::1/128 trust\n";
+        fs::write(data.join("pg_hba.conf"), rules).expect("root writes anywhere");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        drop(listener);
+        let settings = [
+            "listen_addresses=localhost".into(),
+            "fsync=off".into(),
+            "ssl=on".into(),
+            format!("ssl_cert_file={}", certificate.path().display()),
+            format!("ssl_key_file={}", certificate.key().display()),
+        ];
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        Self::run(folder, &data, port, &settings).await
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A standby of this server, streaming from now on.
+    pub(crate) async fn standby(&self, settings: &[&str]) -> Self {
+        let (folder, data) = new_folder();
+        let copied = as_user(&programs().join("pg_basebackup"))
+            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"])
+            .args(["--username=postgres", "--pgdata"])
             .arg(&data)
+            .arg("--host")
+            .arg(&self.folder)
             .output()
-            .expect("initdb starts");
-        assert!(made.status.success(), "initdb failed: {made:?}");
-        let server = as_user(user, &programs.join("postgres"));
-        let guard = Command::new("sh")
+            .expect("pg_basebackup starts");
+        assert!(copied.status.success(), "pg_basebackup failed: {copied:?}");
+        Self::run(folder, &data, PORT, settings).await
+    }
+
+    async fn run(folder: PathBuf, data: &Path, port: u16, settings: &[&str]) -> Self {
+        let server = as_user(&programs().join("postgres"));
+        let mut guard = Command::new("sh");
+        guard
             .args(["-c", GUARD, "guard"])
             .arg(&folder)
             .arg(server.get_program())
             .args(server.get_args())
             .arg("-D")
-            .arg(&data)
+            .arg(data)
             .arg("-k")
             .arg(&folder)
-            .args(["-c", "listen_addresses=", "-c", "fsync=off"])
-            .args(["-c", "max_connections=60"])
+            .args(["-p", &port.to_string()])
+            .args(["-c", "listen_addresses="]);
+        for setting in settings {
+            guard.args(["-c", setting]);
+        }
+        let guard = guard
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -90,50 +151,154 @@ impl PostgresServer {
             .expect("sh starts");
         let server = Self {
             folder,
-            _guard: guard,
+            port,
+            guard: Mutex::new(guard),
         };
-        until("the first answer of Postgres", async || {
-            server.connect("postgres").await.ok()
-        })
-        .await;
+        server.wait_until_it_answers().await;
         server
     }
 
-    async fn connect(&self, database: &str) -> Result<Client, tokio_postgres::Error> {
-        let (client, connection) = Config::new()
-            .host_path(&self.folder)
-            .user("postgres")
-            .dbname(database)
-            .connect(NoTls)
-            .await?;
-        // Ends with the client.
-        tokio::spawn(connection);
-        Ok(client)
+    /// Sends the server a signal after which it ends: `INT` stops it, `QUIT` crashes it.
+    pub(crate) async fn end(&self, signal: &str) {
+        self.order(signal);
+        until("the end of Postgres", async || {
+            self.connect("postgres").await.err()
+        })
+        .await;
     }
+
+    /// Starts it again after its end.
+    pub(crate) async fn start_again(&self) {
+        self.order("start");
+        self.wait_until_it_answers().await;
+    }
+
+    /// Makes a primary of a standby.
+    pub(crate) async fn promote(&self) {
+        let promoted = self
+            .administrator()
+            .await
+            .query_one("SELECT pg_promote()", &[])
+            .await;
+        assert!(promoted.expect("answered").get::<_, bool>(0), "promoted");
+    }
+
+    /// A database of this name, which is there.
+    pub(crate) fn database_named(&self, name: &str) -> Database {
+        Database {
+            folder: self.folder.clone(),
+            port: self.port,
+            name: name.into(),
+        }
+    }
+
+    async fn administrator(&self) -> Client {
+        self.connect("postgres").await.expect("it answers")
+    }
+
+    fn order(&self, order: &str) {
+        let mut guard = self.guard.lock().expect("no test panicked here");
+        let pipe = guard.stdin.as_mut().expect("it is piped");
+        writeln!(pipe, "{order}").expect("the guard reads");
+    }
+
+    async fn wait_until_it_answers(&self) {
+        until("the first answer of Postgres", async || {
+            self.connect("postgres").await.ok()
+        })
+        .await;
+    }
+
+    async fn connect(&self, database: &str) -> Result<Client, tokio_postgres::Error> {
+        connect(&self.folder, self.port, database, "postgres").await
+    }
+}
+
+async fn connect(
+    folder: &Path,
+    port: u16,
+    database: &str,
+    user: &str,
+) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = Config::new()
+        .host_path(folder)
+        .port(port)
+        .user(user)
+        .dbname(database)
+        .connect(NoTls)
+        .await?;
+    // Ends with the client.
+    tokio::spawn(connection);
+    Ok(client)
 }
 
 /// A database of one test.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
-    server: &'static PostgresServer,
+    folder: PathBuf,
+    port: u16,
     name: String,
 }
 
 impl Database {
     /// A fresh connection.
     pub(crate) async fn connect(&self) -> Client {
-        self.server.connect(&self.name).await.expect("it answers")
+        self.connect_as("postgres").await.expect("it answers")
+    }
+
+    /// The same as another role.
+    pub(crate) async fn connect_as(&self, user: &str) -> Result<Client, tokio_postgres::Error> {
+        connect(&self.folder, self.port, &self.name, user).await
     }
 
     /// Where it is, for processes that connect by themselves.
     pub(crate) fn url(&self) -> String {
-        let folder = self.server.folder.display();
-        format!("postgresql:///{}?user=postgres&host={folder}", self.name)
+        self.url_as("postgres")
+    }
+
+    /// The same for another role.
+    pub(crate) fn url_as(&self, user: &str) -> String {
+        let folder = self.folder.display();
+        format!("postgresql:///{}?user={user}&host={folder}", self.name)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The folder of the server's socket.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The server's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.join(format!(".s.PGSQL.{}", self.port))
     }
 }
 
+fn initialize(data: &Path) {
+    let made = as_user(&programs().join("initdb"))
+        .args(["--auth=trust", "--username=postgres", "--encoding=UTF8"])
+        .args(["--no-locale", "--no-sync", "--pgdata"])
+        .arg(data)
+        .output()
+        .expect("initdb starts");
+    assert!(made.status.success(), "initdb failed: {made:?}");
+}
+
+/// A folder for a server, and one in it for its data.
+fn new_folder() -> (PathBuf, PathBuf) {
+    let folder = TempDir::new().expect("a temporary folder").keep();
+    if let Some((uid, gid)) = unprivileged_user() {
+        chown(&folder, Some(uid), Some(gid)).expect("root gives the folder away");
+    }
+    let data = folder.join("data");
+    (folder, data)
+}
+
 /// The newest programs that are installed.
-fn programs() -> PathBuf {
+pub(crate) fn programs() -> PathBuf {
     let versions = fs::read_dir(PROGRAMS).into_iter().flatten().flatten();
     let mut found: Vec<_> = versions
         .map(|version| version.path().join("bin"))
@@ -146,7 +311,7 @@ fn programs() -> PathBuf {
 }
 
 /// Postgres refuses to run as root: then its own user runs it, as numbers.
-fn unprivileged_user() -> Option<(u32, u32)> {
+pub(crate) fn unprivileged_user() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
@@ -159,8 +324,9 @@ fn unprivileged_user() -> Option<(u32, u32)> {
     Some((number(2).expect("a uid"), number(0).expect("a gid")))
 }
 
-fn as_user(user: Option<(u32, u32)>, program: &Path) -> Command {
-    let Some((uid, gid)) = user else {
+/// The program as that user.
+pub(crate) fn as_user(program: &Path) -> Command {
+    let Some((uid, gid)) = unprivileged_user() else {
         return Command::new(program);
     };
     let mut command = Command::new("setpriv");

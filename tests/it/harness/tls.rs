@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,7 +14,37 @@ use super::redis_server::{RedisServer, Setup};
 pub(crate) struct TlsServer {
     pub(crate) port: u16,
     _server: RedisServer,
+    certificate: Certificate,
+}
+
+/// A certificate for `localhost` that vouches for itself alone, with its key.
+pub(crate) struct Certificate {
     folder: TempDir,
+}
+
+impl Certificate {
+    pub(crate) fn new() -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        make_certificate(folder.path());
+        Self { folder }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("certificate.pem")
+    }
+
+    pub(crate) fn key(&self) -> PathBuf {
+        self.folder.path().join("key.pem")
+    }
+
+    /// Gives both to the user that a server runs as.
+    pub(crate) fn give_to(&self, user: (u32, u32)) {
+        for path in [self.folder.path(), &self.path(), &self.key()] {
+            chown(path, Some(user.0), Some(user.1)).expect("root gives it away");
+        }
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(self.folder.path(), mode).expect("root may");
+    }
 }
 
 impl TlsServer {
@@ -27,13 +58,12 @@ impl TlsServer {
     }
 
     async fn asking_for_certificates(is_asking: bool) -> Self {
-        let folder = TempDir::new().expect("a temporary folder");
-        make_certificate(folder.path());
+        let made = Certificate::new();
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
         drop(listener);
-        let file = |name: &str| folder.path().join(name).display().to_string();
-        let (key, certificate) = (file("key.pem"), file("certificate.pem"));
+        let shown = |path: PathBuf| path.display().to_string();
+        let (key, certificate) = (shown(made.key()), shown(made.path()));
         let setup = Setup::default()
             .with(["--tls-port", &port.to_string()])
             .with(["--tls-auth-clients", if is_asking { "yes" } else { "no" }])
@@ -43,7 +73,7 @@ impl TlsServer {
         Self {
             port,
             _server: setup.start().await,
-            folder,
+            certificate: made,
         }
     }
 
@@ -67,12 +97,13 @@ impl TlsServer {
     /// Puts its own certificate and key there.
     pub(crate) fn hand_out(&self, folder: &Path) {
         for file in ["certificate.pem", "key.pem"] {
-            fs::copy(self.folder.path().join(file), folder.join(file)).expect("the folder is ours");
+            fs::copy(self.certificate.folder.path().join(file), folder.join(file))
+                .expect("the folder is ours");
         }
     }
 
     pub(crate) fn certificate(&self) -> PathBuf {
-        self.folder.path().join("certificate.pem")
+        self.certificate.path()
     }
 }
 

@@ -1,0 +1,450 @@
+//! Where the servers are: a URL, checked once, and shown without its secrets ever after.
+//!
+//! The driver reads URLs too, but refuses `schema` and `sslmode=verify-full`, and repeats what it refuses.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+
+use super::schema::Schema;
+use super::tls::{self, Tls};
+use crate::error::Error;
+
+/// When a silent connection is asked for a sign of life, so that no router on the way forgets it.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+/// How often it is asked again.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long the kernel waits for what it sent to be acknowledged before it gives the connection up.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
+/// Where servers listen unless told otherwise.
+const PORT: u16 = 5432;
+/// What may stand after the question mark.
+const PARAMETERS: &[&str] = &[
+    "user", "password", "host", "port", "schema", "sslmode", "ca", "notices", "lanes",
+];
+
+/// The servers' addresses, the credentials for them, and the settings that a URL can have.
+#[derive(Clone)]
+pub(super) struct Address {
+    config: Config,
+    tls: Tls,
+    pub(super) schema: Schema,
+    /// Whether waiting clients may listen.
+    pub(super) has_notices: bool,
+    pub(super) lanes: Option<usize>,
+    shown: String,
+}
+
+/// A URL taken apart, everything decoded.
+#[derive(Default)]
+struct UrlParts {
+    user: Option<String>,
+    password: Option<String>,
+    hosts: Vec<(String, u16)>,
+    database: Option<String>,
+    parameters: Vec<(String, String)>,
+}
+
+impl Address {
+    /// Reads a URL. A file with certificates, if one is named, is read now.
+    ///
+    /// # Errors
+    /// `Invalid`; the message has no part of the URL that could be a secret.
+    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+        let parts = UrlParts::read(url)?;
+        let parameter = |key: &str| {
+            let mut parameters = parts.parameters.iter();
+            parameters.find_map(|(name, value)| (name == key).then_some(value.as_str()))
+        };
+        let schema = Schema::new(parameter("schema").unwrap_or(Schema::DEFAULT))?;
+        let has_notices = match parameter("notices") {
+            None | Some("on") => true,
+            Some("off") => false,
+            Some(_) => return Err(refused("its notices are neither on nor off")),
+        };
+        let lanes = match parameter("lanes").map(usize::from_str) {
+            None => None,
+            Some(Ok(lanes)) if lanes > 0 => Some(lanes),
+            Some(_) => return Err(refused("its lanes are no number above 0")),
+        };
+        let mut config = parts.config();
+        let mode = ssl_mode(parameter("sslmode"), &parts.hosts)?;
+        config.ssl_mode(mode);
+        let tls = match (mode, parameter("ca")) {
+            (SslMode::Disable, Some(_)) => {
+                return Err(refused("it names a file of certificates, but not TLS"));
+            }
+            (SslMode::Disable, None) => Tls::none(),
+            (_, ca) => tls::trusting(ca.map(Path::new))?,
+        };
+        Ok(Self {
+            shown: parts.show(&schema),
+            config,
+            tls,
+            schema,
+            has_notices,
+            lanes,
+        })
+    }
+
+    /// The same servers, with tables in another schema.
+    pub(super) fn in_schema(mut self, schema: Schema) -> Self {
+        let (place, _) = self.shown.rsplit_once('=').unwrap_or_default();
+        self.shown = format!("{place}={schema}");
+        self.schema = schema;
+        self
+    }
+
+    /// For opening connections.
+    pub(super) fn config(&self, connect_timeout: Duration) -> Config {
+        let mut config = self.config.clone();
+        // For each host; the caller's own limit is for all of them.
+        config.connect_timeout(connect_timeout);
+        config
+    }
+
+    pub(super) fn tls(&self) -> Tls {
+        self.tls.clone()
+    }
+
+    /// Whether another server may be able to write where one is not.
+    pub(super) fn has_several_hosts(&self) -> bool {
+        self.config.get_hosts().len() > 1
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl UrlParts {
+    fn read(url: &str) -> Result<Self, Error> {
+        let rest = url
+            .strip_prefix("postgres://")
+            .or_else(|| url.strip_prefix("postgresql://"))
+            .ok_or_else(|| refused("it is not a URL of Postgres"))?;
+        if rest.contains('#') {
+            return Err(refused("it has a part after '#'"));
+        }
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = place.split_once('/').unwrap_or((place, ""));
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (Some(login), hosts),
+            None => (None, authority),
+        };
+        let mut parts = Self::default();
+        if let Some(login) = login {
+            let (user, password) = match login.split_once(':') {
+                Some((user, password)) => (user, Some(password)),
+                None => (login, None),
+            };
+            parts.user = non_empty(decode(user)?);
+            parts.password = password.map(decode).transpose()?;
+        }
+        parts.database = non_empty(decode(database)?);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            // A wrong name is not repeated: it may be half of a password with a '?' in it.
+            if !PARAMETERS.contains(&key) || parts.has(key) {
+                return Err(refused(&format!(
+                    "it has a parameter twice, or one other than {PARAMETERS:?}"
+                )));
+            }
+            parts.parameters.push((key.into(), decode(value)?));
+        }
+        parts.user = parts.take("user").or(parts.user);
+        parts.password = parts.take("password").or(parts.password);
+        let port = parts.take("port").map(|port| read_port(&port));
+        let port = port.transpose()?.unwrap_or(PORT);
+        let named = parts.take("host");
+        let is_twice = named.is_some() && !hosts.is_empty();
+        for host in named.as_deref().unwrap_or(hosts).split(',') {
+            parts.hosts.push(read_host(host, port)?);
+        }
+        if is_twice || parts.hosts.iter().any(|(host, _)| host.is_empty()) {
+            return Err(refused("it names no host, or names it twice"));
+        }
+        Ok(parts)
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.parameters.iter().any(|(name, _)| name == key)
+    }
+
+    fn take(&mut self, key: &str) -> Option<String> {
+        let place = self.parameters.iter().position(|(name, _)| name == key)?;
+        Some(self.parameters.swap_remove(place).1)
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::new();
+        for (host, port) in &self.hosts {
+            config.host(host).port(*port);
+        }
+        if let Some(user) = &self.user {
+            config.user(user);
+        }
+        if let Some(password) = &self.password {
+            config.password(password);
+        }
+        if let Some(database) = &self.database {
+            config.dbname(database);
+        }
+        if self.hosts.len() > 1 {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        config
+            .application_name("leasehold")
+            .keepalives_idle(KEEPALIVE_IDLE)
+            .keepalives_interval(KEEPALIVE_INTERVAL)
+            .tcp_user_timeout(UNACKNOWLEDGED);
+        config
+    }
+
+    fn show(&self, schema: &Schema) -> String {
+        let database = self.database.as_deref().unwrap_or_default();
+        let hosts: Vec<_> = self
+            .hosts
+            .iter()
+            .map(|(host, port)| show_host(host, *port))
+            .collect();
+        let hosts = hosts.join(",");
+        if is_socket(&self.hosts[0].0) {
+            format!("postgres:///{database}?host={hosts}&schema={schema}")
+        } else {
+            format!("postgres://{hosts}/{database}?schema={schema}")
+        }
+    }
+}
+
+fn show_host(host: &str, port: u16) -> String {
+    if is_socket(host) {
+        host.into()
+    } else if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+fn read_host(text: &str, port: u16) -> Result<(String, u16), Error> {
+    if is_socket(text) {
+        return Ok((text.into(), port));
+    }
+    let (host, rest) = match text.strip_prefix('[') {
+        Some(inner) => inner
+            .split_once(']')
+            .ok_or_else(|| refused("its host has a '[' without a ']'"))?,
+        None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
+    };
+    let port = match rest.strip_prefix(':') {
+        Some(port) => read_port(port)?,
+        None if rest.is_empty() => port,
+        None => return Err(refused("its host has something after the ']'")),
+    };
+    Ok((decode(host)?, port))
+}
+
+fn read_port(text: &str) -> Result<u16, Error> {
+    let port = text.parse().ok().filter(|port| *port > 0);
+    port.ok_or_else(|| refused("its port is no number from 1 to 65535"))
+}
+
+fn is_socket(host: &str) -> bool {
+    host.starts_with('/')
+}
+
+fn is_of_this_machine(host: &str) -> bool {
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+/// TLS is on or off; where it is on, the server's certificate is always checked. There is no mode that falls back to none.
+fn ssl_mode(asked: Option<&str>, hosts: &[(String, u16)]) -> Result<SslMode, Error> {
+    let has_socket = hosts.iter().any(|(host, _)| is_socket(host));
+    match asked {
+        Some("disable") => Ok(SslMode::Disable),
+        Some("require" | "verify-full") if has_socket => {
+            Err(refused("it asks for TLS on a socket of this machine"))
+        }
+        Some("require" | "verify-full") => Ok(SslMode::Require),
+        Some(_) => Err(refused(
+            "its sslmode is none of disable, require and verify-full; the last two both check the certificate's chain \
+             and name, and no mode goes on without TLS where the server has none",
+        )),
+        None if hosts
+            .iter()
+            .all(|(host, _)| is_socket(host) || is_of_this_machine(host)) =>
+        {
+            Ok(SslMode::Disable)
+        }
+        None if has_socket => Err(refused("it mixes sockets and hosts without saying sslmode")),
+        None => Ok(SslMode::Require),
+    }
+}
+
+fn non_empty(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// Reads `%XX`.
+fn decode(text: &str) -> Result<String, Error> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
+        let value = digit().zip(digit()).map(|(high, low)| high * 16 + low);
+        let value = value.and_then(|value| u8::try_from(value).ok());
+        bytes.push(value.ok_or_else(|| refused("it has a '%' without two hexadecimal digits"))?);
+    }
+    String::from_utf8(bytes).map_err(|_| refused("it has bytes that are no UTF-8"))
+}
+
+fn refused(why: &str) -> Error {
+    Error::invalid(format!(
+        "store URL refused: {why}; expected postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST...]/DATABASE\
+         [?schema=NAME&sslmode=MODE&ca=FILE&notices=off&lanes=N], or ?host=/FOLDER for a socket, \
+         with special characters as %XX"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_postgres::config::Host;
+
+    use super::*;
+
+    fn address(url: &str) -> Address {
+        Address::parse(url).expect(url)
+    }
+
+    #[test]
+    fn a_url_is_shown_without_its_secrets() {
+        for (url, expected) in [
+            ("postgres://db", "postgres://db:5432/?schema=leasehold"),
+            (
+                "postgresql://me:s3cret@db:7000/jobs?schema=x",
+                "postgres://db:7000/jobs?schema=x",
+            ),
+            (
+                "postgres://me:s3cret@a:1,[::1]:2,b/jobs?sslmode=require",
+                "postgres://a:1,[::1]:2,b:5432/jobs?schema=leasehold",
+            ),
+            (
+                "postgres:///jobs?host=/run/pg&user=me&password=s3cret",
+                "postgres:///jobs?host=/run/pg&schema=leasehold",
+            ),
+        ] {
+            let address = address(url);
+            assert_eq!(address.to_string(), expected);
+            assert!(!format!("{address:?}").contains("s3cret"));
+        }
+    }
+
+    #[test]
+    fn another_schema_is_shown() {
+        let schema = Schema::new("other").expect("a schema");
+        let shown = address("postgres://db/x?schema=one")
+            .in_schema(schema)
+            .to_string();
+        assert_eq!(shown, "postgres://db:5432/x?schema=other");
+    }
+
+    #[test]
+    fn credentials_are_decoded() {
+        let config = address("postgres://m%65:p%40ss%2F@db/%6Aobs").config;
+        assert_eq!(config.get_user(), Some("me"));
+        assert_eq!(config.get_password(), Some(b"p@ss/".as_slice()));
+        assert_eq!(config.get_dbname(), Some("jobs"));
+        let config = address("postgres:///d?host=/run&password=p%26").config;
+        assert_eq!(config.get_password(), Some(b"p&".as_slice()));
+    }
+
+    #[test]
+    fn tls_is_asked_for_unless_the_server_is_on_this_machine() {
+        for (url, expected) in [
+            ("postgres://db", SslMode::Require),
+            ("postgres://db?sslmode=verify-full", SslMode::Require),
+            ("postgres://localhost?sslmode=require", SslMode::Require),
+            ("postgres://db?sslmode=disable", SslMode::Disable),
+            ("postgres://localhost,127.0.0.2,[::1]", SslMode::Disable),
+            ("postgres:///?host=/run", SslMode::Disable),
+        ] {
+            assert_eq!(address(url).config.get_ssl_mode(), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn one_of_several_servers_must_take_writes() {
+        let attributes = |url| address(url).config.get_target_session_attrs();
+        assert_eq!(attributes("postgres://a,b"), TargetSessionAttrs::ReadWrite);
+        assert_eq!(attributes("postgres://a"), TargetSessionAttrs::Any);
+        assert!(address("postgres://a,b").has_several_hosts());
+    }
+
+    #[test]
+    fn a_bad_url_is_refused_and_its_secret_not_repeated() {
+        for url in [
+            "",
+            "s3cret",
+            "http://:s3cret@db",
+            "postgres://me:s3cret@",
+            "postgres://me:s3cret@db:70000",
+            "postgres://me:s3cret@db:0",
+            "postgres://me:s3cret@db?port=x",
+            "postgres://me:s3cret@[::1",
+            "postgres://me:s3cret@db,/x",
+            "postgres://me:s3cret@db?host=/run",
+            "postgres://me:s3cret%2@db",
+            "postgres://me:s3cret@db?s3cret",
+            "postgres://me@db?password=s3cret&password=s3cret",
+            "postgres://me:s3cret@db#x",
+            "postgres://me:s3cret@db?sslmode=prefer",
+            "postgres://me:s3cret@db?sslmode=verify-ca",
+            "postgres://me:s3cret@db?sslmode=disable&ca=/s3cret",
+            "postgres://me:s3cret@db?schema=",
+            "postgres://me:s3cret@db?lanes=0",
+            "postgres://me:s3cret@db?notices=maybe",
+            "postgres:///d?host=/run&sslmode=require&password=s3cret",
+        ] {
+            let error = Address::parse(url).expect_err(url);
+            assert_eq!(error.kind(), crate::ErrorKind::Invalid);
+            let text = format!("{error} {error:?}");
+            assert!(!text.contains("s3cret"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_certificates_is_refused() {
+        for path in ["/dev/null", "/nowhere"] {
+            let error = Address::parse(&format!("postgres://db?ca={path}")).expect_err("refused");
+            assert!(error.to_string().contains(path), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_host_may_be_a_name_an_address_or_a_folder() {
+        let hosts = |url| address(url).config.get_hosts().to_vec();
+        assert_eq!(hosts("postgres://db"), [Host::Tcp("db".into())]);
+        assert_eq!(hosts("postgres://[::1]:7"), [Host::Tcp("::1".into())]);
+        assert_eq!(hosts("postgres:///?host=/run"), [Host::Unix("/run".into())]);
+    }
+}

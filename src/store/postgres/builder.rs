@@ -1,0 +1,126 @@
+//! The settings of a store, checked all at once.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Postgres;
+use super::address::Address;
+use super::lanes::Lanes;
+use super::schema::Schema;
+use crate::error::Error;
+
+/// How many connections may carry requests: with a flush of a millisecond, some 650 grants a second.
+const LANES: usize = 4;
+/// How long a handshake may take: a few round trips around the globe, and a slow server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a row outlives its lease. Within it the server's clock may be set back without any token falling; each name
+/// costs some 280 bytes for so long.
+const TOKEN_MEMORY: Duration = Duration::from_secs(60 * 60);
+
+/// Makes a [`Postgres`]. Begun by [`Postgres::builder`].
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder {
+    url: String,
+    schema: Option<String>,
+    token_memory: Duration,
+    lanes: Option<usize>,
+    connect_timeout: Duration,
+    notices: bool,
+}
+
+impl Builder {
+    pub(super) fn from_url(url: &str) -> Self {
+        Self {
+            url: url.into(),
+            schema: None,
+            token_memory: TOKEN_MEMORY,
+            lanes: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            notices: true,
+        }
+    }
+
+    /// Sets the schema that has the tables, by default the URL's `schema` parameter, and else `leasehold`. Leases in
+    /// different schemas have nothing to do with each other.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = Some(schema.into());
+        self
+    }
+
+    /// Sets for how long the server remembers a name's last token after its lease ended, by default one hour, and never
+    /// for less than the longest ttl. Within that time the server's clock may be set back without a token falling.
+    pub fn token_memory(mut self, token_memory: Duration) -> Self {
+        self.token_memory = token_memory;
+        self
+    }
+
+    /// Sets how many connections requests may use at most, by default the URL's `lanes` parameter, and else 4. A second
+    /// one is opened only when the first is busy; unused ones are closed after ten seconds. The watchdog and waiting
+    /// clients have one each beside them.
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = Some(lanes);
+        self
+    }
+
+    /// Sets how long making a connection may take, by default two seconds.
+    pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
+        self.connect_timeout = connect_timeout;
+        self
+    }
+
+    /// Sets whether waiting clients listen for freed names, by default true. Without notices they look again by time only.
+    pub fn notices(mut self, notices: bool) -> Self {
+        self.notices = notices;
+        self
+    }
+
+    /// Checks everything and makes the store. Connects to nothing.
+    ///
+    /// # Errors
+    /// `Invalid`, with the setting that cannot be.
+    pub fn build(self) -> Result<Postgres, Error> {
+        let mut address = Address::parse(&self.url)?;
+        if let Some(schema) = &self.schema {
+            address = address.in_schema(Schema::new(schema)?);
+        }
+        for (what, value) in [
+            ("token_memory", self.token_memory),
+            ("connect_timeout", self.connect_timeout),
+        ] {
+            if value < Duration::from_millis(1) {
+                return Err(Error::invalid(format!(
+                    "{what} refused: expected at least one millisecond {what}={value:?}"
+                )));
+            }
+        }
+        let lanes = self.lanes.or(address.lanes).unwrap_or(LANES);
+        if lanes == 0 {
+            return Err(Error::invalid("lanes refused: expected at least 1 lanes=0"));
+        }
+        let has_notices = self.notices && address.has_notices;
+        let address = Arc::new(address);
+        Ok(Postgres {
+            statements: Arc::new(address.schema.statements()),
+            lanes: Arc::new(Lanes::new(&address, lanes, self.connect_timeout)),
+            address,
+            connect_timeout: self.connect_timeout,
+            token_memory: self.token_memory,
+            has_notices,
+            upkeep: Arc::default(),
+        })
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URL has the password.
+        f.debug_struct("Builder")
+            .field("schema", &self.schema)
+            .field("token_memory", &self.token_memory)
+            .field("lanes", &self.lanes)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("notices", &self.notices)
+            .finish_non_exhaustive()
+    }
+}

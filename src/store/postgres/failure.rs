@@ -1,0 +1,396 @@
+//! Why a request failed, and what a caller is told to do about it: the one place where the two are matched.
+//!
+//! Nothing here ever holds a URL, so no password can reach a message or a source. Of what the server says only the code
+//! and the message are kept: its details can have the rows of others.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+use crate::error::{Error, ErrorKind};
+use crate::store::Sent;
+
+/// Why a request failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum Failure {
+    /// This store was closed by its owner.
+    #[error("closed")]
+    Closed,
+    /// No connection within the limit. Nothing was sent.
+    #[error("no connection in time")]
+    NotReached,
+    /// No answer within the limit. The request may have been carried out.
+    #[error("no answer in time")]
+    Silent,
+    /// The connection could not be made, or was found closed before the request left.
+    #[error("{0}")]
+    Unsent(Cause),
+    /// The connection broke. The request may have been carried out.
+    #[error("{0}")]
+    Broken(Cause),
+    /// The runtime on which the connection was being made is gone.
+    #[error("the runtime that was connecting ended")]
+    Abandoned,
+    /// The thread that drives connections could not be started. Nothing was sent.
+    #[error("no thread for the connection")]
+    NoThread,
+    /// The server answered with an error.
+    #[error("{code} {text}")]
+    Refused {
+        code: Code,
+        text: String,
+        /// Whether it came instead of a connection.
+        is_unsent: bool,
+        /// Whether another server of the URL may do better.
+        has_others: bool,
+        is_fatal: bool,
+    },
+    /// The server stopped waiting for its standby, and committed without it.
+    #[error("the server committed without its synchronous standby")]
+    Unreplicated,
+    /// The server answered something that no function of ours answers.
+    #[error("unexpected reply {0}")]
+    Odd(String),
+    /// An argument is out of its limits.
+    #[error("argument refused {0}")]
+    Argument(String),
+    /// The name's token is at the end of the numbers.
+    #[error("no tokens are left {0}")]
+    Exhausted(String),
+}
+
+/// What broke a connection, or kept it from being made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cause {
+    text: String,
+    kind: ErrorKind,
+}
+
+/// A SQLSTATE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Code(String);
+
+/// The row of `lineage` is gone.
+const NO_LINEAGE: &str = "LH001";
+/// What makes the tables, for those who lack them.
+const INIT: &str = "run `leasehold init --store URL`";
+
+impl Failure {
+    /// The error for whoever called `operation`; `facts` are `key=value`.
+    pub(super) fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
+        let kind = self.kind();
+        match &self {
+            Self::Argument(argument) => Error::new(
+                kind,
+                format!("{operation} refused: outside the store's limits {argument} {facts}"),
+            ),
+            Self::Exhausted(token) => Error::new(
+                kind,
+                format!("{operation} refused: no tokens are left below 2^53 {token} {facts}"),
+            ),
+            failure => {
+                let outcome = failure.outcome();
+                Error::new(kind, format!("{operation} failed: {outcome} {facts}")).with_source(self)
+            }
+        }
+    }
+
+    /// How far the request came.
+    pub(super) fn sent(&self) -> Sent {
+        match self {
+            Self::Closed | Self::NotReached | Self::Unsent(_) => Sent::Never,
+            Self::Abandoned | Self::NoThread => Sent::Never,
+            Self::Refused {
+                is_unsent: true, ..
+            } => Sent::Never,
+            Self::Argument(_) | Self::Exhausted(_) => Sent::Answered,
+            Self::Refused { code, is_fatal, .. } if !is_fatal && code.proves_nothing_was_done() => {
+                Sent::Answered
+            }
+            Self::Refused { .. } | Self::Silent | Self::Broken(_) => Sent::Perhaps,
+            Self::Unreplicated | Self::Odd(_) => Sent::Perhaps,
+        }
+    }
+
+    /// What is wrong, and what to do where that is known.
+    fn outcome(&self) -> String {
+        let advice = match self {
+            Self::Refused { code, .. } => code.advice(),
+            _ => None,
+        };
+        let what = match self.kind() {
+            ErrorKind::Unavailable => "store unavailable",
+            ErrorKind::TimedOut => "store did not answer in time",
+            ErrorKind::Denied => "store denies it",
+            ErrorKind::Closed => "store is closed",
+            _ => "store cannot do its work",
+        };
+        advice.map_or_else(|| what.into(), |advice| format!("{what}: {advice}"))
+    }
+
+    /// Whether the connection is of no more use.
+    pub(super) fn is_broken(&self) -> bool {
+        match self {
+            Self::Unsent(_) | Self::Broken(_) | Self::Unreplicated => true,
+            // A server that turned into a standby stays one.
+            Self::Refused { code, is_fatal, .. } => *is_fatal || code.is("25006"),
+            _ => false,
+        }
+    }
+
+    /// Whether there was no connection for it.
+    pub(super) fn is_unconnected(&self) -> bool {
+        match self {
+            Self::Unsent(_) => true,
+            Self::Refused { is_unsent, .. } => *is_unsent,
+            _ => false,
+        }
+    }
+
+    /// Whether it certainly was not carried out, and is as good as new if it is sent again.
+    pub(super) fn is_to_be_repeated(&self) -> bool {
+        match self {
+            Self::Refused { code, text, .. } => {
+                code.is("40001")
+                    || code.is("40P01")
+                    // A plan of before a column was added.
+                    || code.is("0A000") && text.contains("cached plan")
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Closed => ErrorKind::Closed,
+            Self::Silent | Self::NotReached => ErrorKind::TimedOut,
+            Self::Abandoned | Self::NoThread | Self::Unreplicated => ErrorKind::Unavailable,
+            Self::Unsent(cause) | Self::Broken(cause) => cause.kind,
+            Self::Refused {
+                code, has_others, ..
+            } => code.kind(*has_others),
+            Self::Argument(_) => ErrorKind::Invalid,
+            Self::Odd(_) | Self::Exhausted(_) => ErrorKind::Misconfigured,
+        }
+    }
+
+    /// A connection could not be made.
+    pub(super) fn unmade(error: &tokio_postgres::Error, has_others: bool) -> Self {
+        match error.as_db_error() {
+            Some(refusal) => Self::refused(refusal, true, has_others),
+            None => Self::Unsent(Cause::of(error)),
+        }
+    }
+
+    /// A request failed. `is_unsent` where the connection was found closed before it left.
+    pub(super) fn of_request(
+        error: &tokio_postgres::Error,
+        is_unsent: bool,
+        has_others: bool,
+    ) -> Self {
+        match error.as_db_error() {
+            Some(refusal) => Self::refused(refusal, false, has_others),
+            None if is_unsent => Self::Unsent(Cause::of(error)),
+            None => Self::Broken(Cause::of(error)),
+        }
+    }
+
+    fn refused(refusal: &DbError, is_unsent: bool, has_others: bool) -> Self {
+        let is_fatal = matches!(
+            refusal.parsed_severity(),
+            Some(Severity::Fatal | Severity::Panic)
+        );
+        Self::Refused {
+            code: Code::of(refusal.code()),
+            text: refusal.message().into(),
+            is_unsent,
+            has_others,
+            is_fatal,
+        }
+    }
+}
+
+impl Code {
+    fn of(state: &SqlState) -> Self {
+        Self(state.code().into())
+    }
+
+    fn is(&self, code: &str) -> bool {
+        self.0 == code
+    }
+
+    fn kind(&self, has_others: bool) -> ErrorKind {
+        match (self.0.get(..2).unwrap_or_default(), self.0.as_str()) {
+            ("28", _) | (_, "42501") => ErrorKind::Denied,
+            (_, "25006") if has_others => ErrorKind::Unavailable,
+            // Out of memory, of connections; shut down, starting up, dropped as idle; gone.
+            (_, "53200" | "53300" | "53400" | "57P01" | "57P02" | "57P03" | "57P05") => {
+                ErrorKind::Unavailable
+            }
+            // A pooler's word for a server that is gone, and for a protocol that it does not speak.
+            (_, "08P01") => ErrorKind::Misconfigured,
+            ("08", _) => ErrorKind::Unavailable,
+            (_, "55P03" | "57014") => ErrorKind::TimedOut,
+            // They were repeated up to the limit.
+            (_, "40001" | "40P01" | "0A000") => ErrorKind::Unavailable,
+            _ => ErrorKind::Misconfigured,
+        }
+    }
+
+    /// Whether the statement was undone, or never begun. A code that a pooler could send is not among them.
+    fn proves_nothing_was_done(&self) -> bool {
+        match self.0.get(..2).unwrap_or_default() {
+            // A feature, data, a constraint, a missing function or right.
+            "0A" | "22" | "23" | "42" => true,
+            _ => ["25006", "40001", "40P01", "53100", "55P03", NO_LINEAGE].contains(&&*self.0),
+        }
+    }
+
+    fn advice(&self) -> Option<String> {
+        match self.0.as_str() {
+            "3D000" => Some("the database does not exist".into()),
+            "3F000" | "42P01" | "42883" | "42703" | NO_LINEAGE => {
+                Some(format!("its tables or functions are missing; {INIT}"))
+            }
+            "25006" => Some("the server is a standby, or read-only".into()),
+            "55P03" => Some("another transaction keeps the row locked".into()),
+            "26000" | "42P05" => Some("a pooler is in between that mixes sessions up".into()),
+            "53100" => Some("the disk is full".into()),
+            "22021" | "22P05" => Some("the database's encoding is not UTF8".into()),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Cause {
+    fn of(error: &tokio_postgres::Error) -> Self {
+        let mut text = error.to_string();
+        let mut io_kind = None;
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            let io: Option<&io::Error> = error.downcast_ref();
+            io_kind = io_kind.or(io.map(io::Error::kind));
+            cause = error.source();
+        }
+        let kind = match io_kind {
+            // Of several servers none took writes.
+            Some(io::ErrorKind::PermissionDenied) if text.contains("does not allow writes") => {
+                ErrorKind::Unavailable
+            }
+            Some(io::ErrorKind::PermissionDenied) => ErrorKind::Denied,
+            // How a refused certificate arrives.
+            Some(io::ErrorKind::InvalidData) => ErrorKind::Misconfigured,
+            Some(_) => ErrorKind::Unavailable,
+            None if error.is_closed() || text.starts_with("timeout") => ErrorKind::Unavailable,
+            None if text.contains("password missing") => ErrorKind::Denied,
+            None => ErrorKind::Misconfigured,
+        };
+        Self { text, kind }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: &str, text: &str) -> Failure {
+        Failure::Refused {
+            code: Code(code.into()),
+            text: text.into(),
+            is_unsent: false,
+            has_others: false,
+            is_fatal: false,
+        }
+    }
+
+    #[test]
+    fn each_code_tells_what_to_do() {
+        for (kind, codes) in [
+            (ErrorKind::Denied, &["28000", "28P01", "42501"] as &[&str]),
+            (
+                ErrorKind::Unavailable,
+                &[
+                    "53200", "53300", "53400", "57P01", "57P02", "57P03", "57P05", "08006",
+                    "08001", "40001", "40P01",
+                ],
+            ),
+            (ErrorKind::TimedOut, &["55P03", "57014"]),
+            (
+                ErrorKind::Misconfigured,
+                &[
+                    "3D000", "3F000", "42P01", "42883", "42703", "25006", "26000", "42P05",
+                    "08P01", "53100", "54000", "57P04", "XX000", "XX002", "22021", "22P05",
+                    "LH001", "",
+                ],
+            ),
+        ] {
+            for code in codes {
+                assert_eq!(refused(code, "").kind(), kind, "{code}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_standby_is_one_of_several_servers_or_a_mistake() {
+        let mut failure = refused("25006", "");
+        assert!(failure.is_broken());
+        assert_eq!(failure.kind(), ErrorKind::Misconfigured);
+        if let Failure::Refused { has_others, .. } = &mut failure {
+            *has_others = true;
+        }
+        assert_eq!(failure.kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn only_what_was_certainly_not_done_is_repeated() {
+        assert!(refused("40001", "").is_to_be_repeated());
+        assert!(refused("40P01", "").is_to_be_repeated());
+        assert!(refused("0A000", "cached plan must not change result type").is_to_be_repeated());
+        assert!(!refused("0A000", "").is_to_be_repeated());
+        assert!(!refused("57P01", "").is_to_be_repeated());
+        assert!(!Failure::Silent.is_to_be_repeated());
+    }
+
+    #[test]
+    fn only_a_code_that_proves_it_says_that_nothing_was_done() {
+        for code in [
+            "55P03", "40001", "40P01", "25006", "42501", "42883", "53100", "LH001",
+        ] {
+            assert_eq!(refused(code, "").sent(), Sent::Answered, "{code}");
+        }
+        for code in ["57P01", "57014", "08P01", "XX000", "53300"] {
+            assert_eq!(refused(code, "").sent(), Sent::Perhaps, "{code}");
+        }
+        let mut unconnected = refused("53300", "");
+        if let Failure::Refused { is_unsent, .. } = &mut unconnected {
+            *is_unsent = true;
+        }
+        assert_eq!(unconnected.sent(), Sent::Never);
+        assert_eq!(Failure::NotReached.sent(), Sent::Never);
+        assert_eq!(Failure::Silent.sent(), Sent::Perhaps);
+        assert_eq!(Failure::Unreplicated.sent(), Sent::Perhaps);
+    }
+
+    #[test]
+    fn a_missing_schema_names_the_command() {
+        for code in ["3F000", "42P01", "42883", "LH001"] {
+            let error = refused(code, "gone").during("acquire", "name=a");
+            assert!(error.to_string().contains("leasehold init"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! What in the server's set-up weakens the promises.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::Postgres;
+use super::failure::Failure;
+use crate::clock::{Boottime, Clock, wall_clock_us};
+use crate::error::ErrorKind;
+use crate::store::{Hazard, MemberState, Severity};
+
+/// Everything that is looked at, in one row. What the role may not see is NULL, and said so where it matters.
+const LOOK: &str = "
+SELECT
+    pg_is_in_recovery() AS is_standby,
+    current_setting('synchronous_commit') AS synchronous_commit,
+    current_setting('fsync') AS fsync,
+    current_setting('full_page_writes') AS full_page_writes,
+    current_setting('server_encoding') AS encoding,
+    current_setting('default_transaction_isolation') AS isolation,
+    current_setting('autovacuum') AS autovacuum,
+    current_setting('synchronous_standby_names') AS synchronous_standbys,
+    current_setting('max_connections')::bigint AS max_connections,
+    (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend') AS connections,
+    (SELECT count(*) FROM pg_stat_replication r WHERE r.state = 'streaming') AS standbys,
+    (SELECT extract(epoch FROM max(clock_timestamp() - a.xact_start))::bigint
+        FROM pg_stat_activity a
+        WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid()) AS oldest_snapshot_s,
+    (SELECT extract(epoch FROM max(clock_timestamp() - p.prepared))::bigint FROM pg_prepared_xacts p) AS oldest_prepared_s,
+    (SELECT count(*) FROM pg_replication_slots s WHERE NOT s.active AND (s.xmin IS NOT NULL OR s.catalog_xmin IS NOT NULL))
+        AS idle_slots,
+    (100 * pg_notification_queue_usage())::bigint AS notices_percent,
+    (SELECT (extract(epoch FROM current_setting('idle_session_timeout', true)::interval))::bigint) AS idle_session_s,
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us,
+    (SELECT c.relpersistence = 'u' FROM pg_class c WHERE c.oid = to_regclass($1)) AS is_unlogged,
+    (SELECT pg_relation_size(c.oid) FROM pg_class c WHERE c.oid = to_regclass($1)) AS bytes,
+    (SELECT t.n_live_tup FROM pg_stat_user_tables t WHERE t.relid = to_regclass($1)) AS live,
+    (SELECT t.n_dead_tup FROM pg_stat_user_tables t WHERE t.relid = to_regclass($1)) AS dead
+";
+/// How old a snapshot may be. Until it ends no dead row is cleaned up: each renewal leaves some 200 bytes.
+const OLD_SNAPSHOT_S: i64 = 60;
+/// How many connections should be left for others.
+const SPARE_CONNECTIONS: i64 = 10;
+/// How full the queue of notices may be.
+const FULL_NOTICES_PERCENT: i64 = 10;
+/// How far the server's clock and ours may be apart.
+const APART_US: u64 = 1_000_000;
+/// What a live lease takes with its share of free room; more than four times as much is bloat.
+const BYTES_A_LEASE: i64 = 400;
+/// Below that size bloat is no matter.
+const SMALL: i64 = 1 << 20;
+
+/// What was found. `None`: it is not to be seen.
+#[derive(Debug, Default)]
+struct Findings {
+    is_standby: bool,
+    settings: HashMap<&'static str, String>,
+    numbers: HashMap<&'static str, i64>,
+    is_unlogged: bool,
+    tells_origin: bool,
+}
+
+/// The settings that are read as text.
+const SETTINGS: &[&str] = &[
+    "synchronous_commit",
+    "fsync",
+    "full_page_writes",
+    "encoding",
+    "isolation",
+    "autovacuum",
+    "synchronous_standbys",
+];
+/// What is read as a number.
+const NUMBERS: &[&str] = &[
+    "max_connections",
+    "connections",
+    "standbys",
+    "oldest_snapshot_s",
+    "oldest_prepared_s",
+    "idle_slots",
+    "notices_percent",
+    "idle_session_s",
+    "clock_us",
+    "bytes",
+    "live",
+    "dead",
+];
+
+impl Postgres {
+    pub(super) async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
+        let until = Boottime.now().after(limit);
+        let schema = self.address.schema.quoted();
+        let lineage = format!("SELECT g.origin IS NOT NULL AS tells FROM {schema}.lineage g");
+        let lineage = self.call(&lineage, &[], until).await?;
+        let lease = format!("{schema}.lease");
+        let rows = self.call(LOOK, &[(&lease, Type::TEXT)], until).await?;
+        let row = rows.first().ok_or_else(|| Failure::Odd("rows=0".into()))?;
+        let mut facts = Findings::read(row);
+        facts.tells_origin = lineage
+            .first()
+            .is_some_and(|row| row.try_get("tells").unwrap_or(false));
+        Ok(judge(&facts, wall_clock_us()))
+    }
+}
+
+impl Postgres {
+    /// Whether the server takes part.
+    pub(super) async fn see(&self, limit: Duration) -> Result<MemberState, Failure> {
+        let until = Boottime.now().after(limit);
+        let schema = self.address.schema.quoted();
+        let look = format!("SELECT {schema}.left_1(g.quiet_until) AS left FROM {schema}.lineage g");
+        match self.call(&look, &[], until).await {
+            Ok(rows) => {
+                let left = rows
+                    .first()
+                    .and_then(|row| row.try_get::<_, Option<i64>>("left").ok());
+                let left = left.flatten().and_then(|left| u64::try_from(left).ok());
+                Ok(match left.filter(|left| *left > 0) {
+                    Some(left) => MemberState::Away {
+                        remaining: Duration::from_micros(left),
+                    },
+                    None => MemberState::Up,
+                })
+            }
+            Err(failure)
+                if matches!(failure.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut) =>
+            {
+                Ok(MemberState::Down)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+impl Findings {
+    fn read(row: &Row) -> Self {
+        let flag = |column| row.try_get::<_, Option<bool>>(column).ok().flatten();
+        let text = |column: &&'static str| {
+            let value = row.try_get::<_, Option<String>>(*column).ok().flatten();
+            value.map(|value| (*column, value))
+        };
+        let number = |column: &&'static str| {
+            let value = row.try_get::<_, Option<i64>>(*column).ok().flatten();
+            value.map(|value| (*column, value))
+        };
+        Self {
+            is_standby: flag("is_standby").unwrap_or(false),
+            settings: SETTINGS.iter().filter_map(text).collect(),
+            numbers: NUMBERS.iter().filter_map(number).collect(),
+            is_unlogged: flag("is_unlogged").unwrap_or(false),
+            tells_origin: false,
+        }
+    }
+
+    fn is(&self, setting: &str, values: &[&str]) -> bool {
+        let found = self.settings.get(setting);
+        found.is_some_and(|found| values.contains(&found.as_str()))
+    }
+
+    fn number(&self, what: &str) -> i64 {
+        self.numbers.get(what).copied().unwrap_or_default()
+    }
+}
+
+fn judge(facts: &Findings, wall_clock_us: u64) -> Vec<Hazard> {
+    let mut hazards = durability(facts);
+    hazards.extend(failover(facts));
+    hazards.extend(room(facts));
+    hazards.extend(connections(facts));
+    let clock_us = u64::try_from(facts.number("clock_us")).unwrap_or_default();
+    let apart = clock_us.abs_diff(wall_clock_us);
+    if apart > APART_US {
+        let side = if clock_us > wall_clock_us {
+            "ahead of"
+        } else {
+            "behind"
+        };
+        hazards.push(Hazard::new(
+            "postgres-clock",
+            Severity::Warning,
+            format!(
+                "the server's clock is {:.1?} {side} ours",
+                Duration::from_micros(apart)
+            ),
+            "after a move to another store or server tokens may fall",
+            "Run a time daemon on both",
+        ));
+    }
+    hazards
+}
+
+/// What a crash would cost.
+fn durability(facts: &Findings) -> Vec<Hazard> {
+    let settings = &facts.settings;
+    let setting = |name: &str| settings.get(name).cloned().unwrap_or_default();
+    found([
+        (
+            facts.is("synchronous_commit", &["off"]),
+            "postgres-synchronous-commit-off",
+            Severity::Warning,
+            "synchronous_commit is off".into(),
+            "grants switch it on for themselves, what else this role writes may be lost in a crash",
+            "ALTER ROLE ... SET synchronous_commit = on",
+        ),
+        (
+            facts.is("fsync", &["off"]) || facts.is("full_page_writes", &["off"]),
+            "postgres-no-flush",
+            Severity::Critical,
+            format!(
+                "fsync is {} and full_page_writes {}",
+                setting("fsync"),
+                setting("full_page_writes")
+            ),
+            "a crash of the machine can lose every lease and damage the tables",
+            "Switch both on",
+        ),
+        (
+            facts.is_unlogged,
+            "postgres-unlogged",
+            Severity::Warning,
+            "the tables are UNLOGGED".into(),
+            "a crash frees every name at once; only the fence protects",
+            "ALTER TABLE ... SET LOGGED",
+        ),
+        (
+            settings
+                .get("encoding")
+                .is_some_and(|encoding| encoding != "UTF8"),
+            "postgres-encoding",
+            Severity::Warning,
+            format!("the database's encoding is {}", setting("encoding")),
+            "names that it cannot hold are refused",
+            "Use a database with ENCODING UTF8",
+        ),
+        (
+            settings
+                .get("isolation")
+                .is_some_and(|isolation| isolation != "read committed"),
+            "postgres-isolation",
+            Severity::Warning,
+            format!("the default isolation is {}", setting("isolation")),
+            "contended claims fail with 40001 and are repeated",
+            "ALTER ROLE ... SET default_transaction_isolation = 'read committed'",
+        ),
+    ])
+}
+
+/// What a failover would cost.
+fn failover(facts: &Findings) -> Vec<Hazard> {
+    let settings = &facts.settings;
+    let is_synchronous = settings
+        .get("synchronous_standbys")
+        .is_some_and(|names| !names.is_empty());
+    let has_standby = facts.number("standbys") > 0;
+    found([
+        (
+            facts.is_standby,
+            "postgres-standby",
+            Severity::Critical,
+            "the server is a standby".into(),
+            "it grants nothing",
+            "Name the primary, or several hosts, in the URL",
+        ),
+        (
+            facts.is("synchronous_commit", &["local"]) && is_synchronous,
+            "postgres-synchronous-commit-local",
+            Severity::Warning,
+            "synchronous_commit is local".into(),
+            "the synchronous standby can miss grants; after its promotion nothing is granted for the longest ttl",
+            "ALTER ROLE ... SET synchronous_commit = on",
+        ),
+        (
+            has_standby && !is_synchronous,
+            "postgres-no-synchronous-standby",
+            Severity::Warning,
+            format!(
+                "none of {} standbys is synchronous",
+                facts.number("standbys")
+            ),
+            "after a promotion nothing is granted for the longest ttl, because the standby may have missed grants",
+            "Set synchronous_standby_names, or accept it",
+        ),
+        (
+            !facts.tells_origin && !facts.is_standby,
+            "postgres-no-timeline",
+            Severity::Warning,
+            "the server does not tell its timeline".into(),
+            "a promoted standby that missed grants is not found out: two holders are possible, only the fence protects",
+            "Allow pg_control_system() and pg_walfile_name() to this role and run `leasehold init` again",
+        ),
+    ])
+}
+
+/// What fills up.
+fn room(facts: &Findings) -> Vec<Hazard> {
+    let number = |what| facts.number(what);
+    let snapshot = number("oldest_snapshot_s").max(number("oldest_prepared_s"));
+    let live = number("live").max(1);
+    let is_bloated = number("bytes") > SMALL && number("bytes") / live > 4 * BYTES_A_LEASE;
+    found([
+        (
+            snapshot > OLD_SNAPSHOT_S,
+            "postgres-old-snapshot",
+            Severity::Warning,
+            format!("a transaction has been open for {snapshot} s"),
+            "until it ends each renewal leaves some 200 bytes, and busy names become slow",
+            "End it; look at pg_stat_activity and pg_prepared_xacts",
+        ),
+        (
+            number("idle_slots") > 0,
+            "postgres-unused-slot",
+            Severity::Warning,
+            format!(
+                "{} replication slots are unused and keep old rows",
+                number("idle_slots")
+            ),
+            "each renewal leaves some 200 bytes",
+            "Drop them: pg_drop_replication_slot",
+        ),
+        (
+            facts.is("autovacuum", &["off"]),
+            "postgres-no-autovacuum",
+            Severity::Warning,
+            "autovacuum is off".into(),
+            "the tables grow with every renewal",
+            "Switch it on",
+        ),
+        (
+            number("dead") > 10_000.max(2 * live),
+            "postgres-dead-rows",
+            Severity::Warning,
+            format!(
+                "{} dead rows beside {} live ones",
+                number("dead"),
+                number("live")
+            ),
+            "grants and renewals become slow",
+            "Look for an old transaction, or for what holds autovacuum back",
+        ),
+        (
+            is_bloated,
+            "postgres-bloat",
+            Severity::Warning,
+            format!(
+                "the table takes {} bytes for {} rows",
+                number("bytes"),
+                number("live")
+            ),
+            "its room is used again, but sweeps read all of it",
+            "VACUUM FULL it in a quiet hour; renewals wait meanwhile",
+        ),
+    ])
+}
+
+/// What keeps clients out.
+fn connections(facts: &Findings) -> Vec<Hazard> {
+    let number = |what| facts.number(what);
+    let spare = number("max_connections") - number("connections");
+    let idle = number("idle_session_s");
+    found([
+        (
+            facts.numbers.contains_key("connections") && spare < SPARE_CONNECTIONS,
+            "postgres-few-connections",
+            Severity::Warning,
+            format!(
+                "{spare} connections are left of {}",
+                number("max_connections")
+            ),
+            "a client that has to connect again may not get in, and its leases run out",
+            "Raise max_connections, or put a pooler in between",
+        ),
+        (
+            number("notices_percent") > FULL_NOTICES_PERCENT,
+            "postgres-notices-full",
+            Severity::Warning,
+            format!(
+                "the queue of notices is {} % full",
+                number("notices_percent")
+            ),
+            "when it is full waiting clients look by time only",
+            "Find the session that listens and stays in one transaction",
+        ),
+        (
+            (1..60).contains(&idle),
+            "postgres-idle-session-timeout",
+            Severity::Critical,
+            format!("idle_session_timeout is {idle} s"),
+            "the watchdog's connection is cut between two renewals",
+            "ALTER ROLE ... SET idle_session_timeout = 0",
+        ),
+    ])
+}
+
+/// Whether it is there, its name and severity, what was found, what that endangers, and the fix.
+type Check = (
+    bool,
+    &'static str,
+    Severity,
+    String,
+    &'static str,
+    &'static str,
+);
+
+fn found<const N: usize>(checks: [Check; N]) -> Vec<Hazard> {
+    let found = checks.into_iter().filter(|(is_there, ..)| *is_there);
+    found
+        .map(|(_, id, severity, what, endangers, fix)| {
+            Hazard::new(id, severity, what, endangers, fix)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server with nothing to be said against it.
+    fn sound() -> Findings {
+        let settings = [
+            ("synchronous_commit", "on"),
+            ("fsync", "on"),
+            ("full_page_writes", "on"),
+            ("encoding", "UTF8"),
+            ("isolation", "read committed"),
+            ("autovacuum", "on"),
+            ("synchronous_standbys", ""),
+        ];
+        let numbers = [
+            ("max_connections", 100),
+            ("connections", 5),
+            ("clock_us", 7_000_000),
+            ("bytes", 8_192),
+            ("live", 10),
+        ];
+        Findings {
+            settings: settings.map(|(name, value)| (name, value.into())).into(),
+            numbers: numbers.into(),
+            tells_origin: true,
+            ..Findings::default()
+        }
+    }
+
+    fn told(facts: &Findings) -> String {
+        let hazards = judge(facts, 7_000_000).into_iter();
+        hazards.map(|hazard| hazard.to_string()).collect()
+    }
+
+    #[test]
+    fn a_sound_server_has_none() {
+        assert_eq!(told(&sound()), "");
+    }
+
+    #[test]
+    fn each_weak_setting_is_told() {
+        for (setting, value, word) in [
+            ("synchronous_commit", "off", "synchronous_commit is off"),
+            ("fsync", "off", "fsync"),
+            ("full_page_writes", "off", "full_page_writes"),
+            ("encoding", "SQL_ASCII", "ENCODING UTF8"),
+            ("isolation", "serializable", "40001"),
+            ("autovacuum", "off", "autovacuum"),
+        ] {
+            let mut facts = sound();
+            facts.settings.insert(setting, value.into());
+            assert!(told(&facts).contains(word), "{setting}: {}", told(&facts));
+        }
+    }
+
+    #[test]
+    fn what_fills_up_is_told() {
+        for (what, value, word) in [
+            ("standbys", 1, "synchronous_standby_names"),
+            ("oldest_snapshot_s", 61, "pg_stat_activity"),
+            ("oldest_prepared_s", 61, "pg_prepared_xacts"),
+            ("idle_slots", 1, "pg_drop_replication_slot"),
+            ("connections", 95, "max_connections"),
+            ("notices_percent", 11, "queue of notices"),
+            ("dead", 10_001, "dead rows"),
+            ("bytes", 1 << 21, "VACUUM FULL"),
+            ("idle_session_s", 30, "idle_session_timeout"),
+            ("clock_us", 9_500_000, "2.5s ahead of"),
+        ] {
+            let mut facts = sound();
+            facts.numbers.insert(what, value);
+            assert!(told(&facts).contains(word), "{what}: {}", told(&facts));
+        }
+    }
+
+    #[test]
+    fn what_a_failover_would_cost_is_told() {
+        let mut facts = sound();
+        facts.tells_origin = false;
+        assert!(told(&facts).contains("timeline"), "{}", told(&facts));
+        facts.is_standby = true;
+        facts.is_unlogged = true;
+        assert!(told(&facts).contains("is a standby"), "{}", told(&facts));
+        assert!(told(&facts).contains("SET LOGGED"), "{}", told(&facts));
+    }
+}

@@ -1,0 +1,418 @@
+//! Hints that names were freed: one subscription for all names, on a connection of its own, while somebody waits.
+//!
+//! ```text
+//!   follow, unfollow --(changes, notify)--> listener task --(bounded queue)--> next
+//! ```
+//!
+//! A release tells only where the name's row says that somebody awaits it. So the listener marks each name before it
+//! listens, and again every few seconds: mark, listen, then look. It connects again by itself, follows what was followed,
+//! and then says `Reconnected`. When the queue is full hints are dropped, and the next one read is `Reconnected` as well,
+//! which asks for the same: look at every name.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+use tokio::task::AbortHandle;
+use tokio::time::{interval, sleep, timeout};
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Client};
+
+use super::address::Address;
+use super::failure::Failure;
+use super::lane::Query;
+use super::lanes::Lanes;
+use super::schema::Statements;
+use super::{REPLACE_EVERY, reply};
+use crate::clock::{Boottime, Clock};
+use crate::future::BoxFuture;
+use crate::holder::ClientId;
+use crate::name::Name;
+use crate::store::{Notice, Notices, Topic};
+
+/// How many hints wait to be read. More are as good as a reconnect: whoever is so far behind looks at every name.
+const QUEUE: usize = 1_024;
+/// How many messages of the server wait to be read.
+const HEARD: usize = 1_024;
+/// How many names one statement marks.
+const AT_ONCE: usize = 256;
+/// How often names are marked again, and the connection is asked whether it lives. A mark lasts for three times as long.
+const PULSE: Duration = Duration::from_secs(5);
+/// How long the connection's own notice may take. A transaction pooler swallows LISTEN without a word.
+const OWN_NOTICE: Duration = Duration::from_secs(2);
+/// For how long the connection is kept though nobody waits.
+const UNUSED: Duration = Duration::from_secs(30);
+/// The first pause before connecting again; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause before connecting again. Waiters look by time meanwhile.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The subscription of a client. Ends when it is dropped.
+pub(super) struct Subscription {
+    shared: Arc<Shared>,
+    queue: tokio::sync::Mutex<mpsc::Receiver<Notice>>,
+    listener: AbortHandle,
+}
+
+/// What a subscription and its listener share.
+#[derive(Default)]
+struct Shared {
+    /// What is to be followed, or no longer, since the listener last looked.
+    changes: Mutex<HashMap<Topic, bool>>,
+    changed: Notify,
+    has_overflowed: AtomicBool,
+}
+
+/// The task that listens.
+struct Listener {
+    address: Arc<Address>,
+    statements: Arc<Statements>,
+    /// For everything but listening.
+    lanes: Arc<Lanes>,
+    /// For each single thing that it asks of the server.
+    limit: Duration,
+    shared: Arc<Shared>,
+    queue: mpsc::Sender<Notice>,
+    followed: BTreeSet<Topic>,
+    /// The names of the topics, and their channels.
+    channels: BTreeMap<Name, String>,
+}
+
+/// A connection that listens. Its driver ends with it.
+struct Ear {
+    client: Client,
+    heard: mpsc::Receiver<String>,
+}
+
+/// Connects and begins to listen, on the calling runtime. `None`: its own notice does not arrive.
+pub(super) async fn subscribe(
+    address: &Arc<Address>,
+    statements: &Arc<Statements>,
+    lanes: &Arc<Lanes>,
+    limit: Duration,
+) -> Result<Option<Subscription>, Failure> {
+    if lanes.is_closed() {
+        return Err(Failure::Closed);
+    }
+    let shared = Arc::<Shared>::default();
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let listener = Listener {
+        address: address.clone(),
+        statements: statements.clone(),
+        lanes: lanes.clone(),
+        limit,
+        shared: shared.clone(),
+        queue: sender,
+        followed: BTreeSet::new(),
+        channels: BTreeMap::new(),
+    };
+    let Some(ear) = listener.connect().await? else {
+        return Ok(None);
+    };
+    Ok(Some(Subscription {
+        shared,
+        queue: tokio::sync::Mutex::new(receiver),
+        listener: tokio::spawn(listener.run(ear)).abort_handle(),
+    }))
+}
+
+impl Subscription {
+    fn change(&self, topic: &Topic, is_followed: bool) {
+        self.shared.changes().insert(topic.clone(), is_followed);
+        self.shared.changed.notify_one();
+    }
+
+    async fn next_notice(&self) -> Notice {
+        let mut queue = self.queue.lock().await;
+        if self.shared.has_overflowed.swap(false, Ordering::Relaxed) {
+            while queue.try_recv().is_ok() {}
+            return Notice::Reconnected;
+        }
+        match queue.recv().await {
+            Some(notice) => notice,
+            // The listener's runtime is gone. Waiters look by time.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Notices for Subscription {
+    fn follow(&self, topic: &Topic) {
+        self.change(topic, true);
+    }
+
+    fn unfollow(&self, topic: &Topic) {
+        self.change(topic, false);
+    }
+
+    fn next(&self) -> BoxFuture<'_, Notice> {
+        Box::pin(self.next_notice())
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription")
+            .field("has_overflowed", &self.shared.has_overflowed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+impl Shared {
+    fn changes(&self) -> std::sync::MutexGuard<'_, HashMap<Topic, bool>> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener {
+    async fn run(mut self, mut ear: Ear) {
+        loop {
+            if self.listen(&mut ear).await.is_ok() {
+                // Nobody waits any more: the connection is closed until somebody does.
+                drop(ear);
+                while self.shared.changes().is_empty() {
+                    self.shared.changed.notified().await;
+                }
+                ear = self.reconnect().await;
+            } else {
+                ear = self.reconnect().await;
+                self.tell(Notice::Reconnected);
+            }
+        }
+    }
+
+    /// Hands on what it hears until the connection is of no more use, or nobody has waited for a while.
+    async fn listen(&mut self, ear: &mut Ear) -> Result<(), Failure> {
+        let mut pulse = interval(PULSE);
+        pulse.tick().await;
+        let mut unused = Duration::ZERO;
+        loop {
+            tokio::select! {
+                message = ear.heard.recv() => {
+                    let message = message.ok_or(Failure::Silent)?;
+                    self.hear(&message);
+                }
+                () = self.shared.changed.notified() => self.adjust(&ear.client).await?,
+                _ = pulse.tick() => {
+                    self.within_limit(ear.client.simple_query("")).await?;
+                    let names: Vec<_> = self.channels.keys().cloned().collect();
+                    self.mark(&names).await?;
+                    unused = if names.is_empty() { unused + PULSE } else { Duration::ZERO };
+                }
+            }
+            if unused >= UNUSED {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Follows and leaves names as asked for.
+    async fn adjust(&mut self, client: &Client) -> Result<(), Failure> {
+        let changes = std::mem::take(&mut *self.shared.changes());
+        let mut new = Vec::new();
+        for (topic, is_followed) in changes {
+            if is_followed && self.followed.insert(topic.clone()) {
+                new.push(topic);
+            } else if !is_followed {
+                self.followed.remove(&topic);
+            }
+        }
+        let wanted: BTreeSet<_> = self.followed.iter().map(|topic| topic.name()).collect();
+        let mut old = Vec::new();
+        self.channels.retain(|name, channel| {
+            let is_wanted = wanted.contains(name);
+            if !is_wanted {
+                old.push(format!("UNLISTEN {channel}"));
+            }
+            is_wanted
+        });
+        if !old.is_empty() {
+            self.within_limit(client.batch_execute(&old.join(";")))
+                .await?;
+        }
+        let names: BTreeSet<_> = new.iter().map(|topic| topic.name().clone()).collect();
+        self.follow(client, names).await?;
+        // Each was perhaps freed after its waiter looked and before the server told us.
+        new.into_iter()
+            .for_each(|topic| self.tell(topic.first_hint()));
+        Ok(())
+    }
+
+    /// Marks names and listens to their channels.
+    async fn follow(&mut self, client: &Client, names: BTreeSet<Name>) -> Result<(), Failure> {
+        let names: Vec<_> = names.into_iter().collect();
+        let channels = self.mark(&names).await?;
+        // Hexadecimal digits, which need no quotes.
+        let listen: Vec<_> = channels
+            .iter()
+            .map(|channel| format!("LISTEN {channel}"))
+            .collect();
+        if !listen.is_empty() {
+            self.within_limit(client.batch_execute(&listen.join(";")))
+                .await?;
+        }
+        self.channels.extend(names.into_iter().zip(channels));
+        Ok(())
+    }
+
+    /// Asks to be told of these names. Answers their channels.
+    async fn mark(&self, names: &[Name]) -> Result<Vec<String>, Failure> {
+        let mut channels = Vec::with_capacity(names.len());
+        for part in names.chunks(AT_ONCE) {
+            let texts: Vec<_> = part.iter().map(Name::as_str).collect();
+            let call = Query {
+                statement: &self.statements.wait,
+                arguments: &[(&texts, Type::TEXT_ARRAY)],
+            };
+            let until = Boottime.now().after(self.limit);
+            let rows = self.lanes.request(call, until, REPLACE_EVERY).await?;
+            channels.extend(reply::channels(&rows, part.len())?);
+        }
+        Ok(channels)
+    }
+
+    fn hear(&self, message: &str) {
+        if let Some((topic, notice)) = read(message)
+            && self.followed.contains(&topic)
+        {
+            self.tell(notice);
+        }
+    }
+
+    /// Connects, and waits for a notice that it sends itself.
+    async fn connect(&self) -> Result<Option<Ear>, Failure> {
+        let has_others = self.address.has_several_hosts();
+        let config = self.address.config(self.limit);
+        let made = timeout(self.limit, config.connect(self.address.tls())).await;
+        let made = made.map_err(|_| Failure::NotReached)?;
+        let (client, mut connection) = made.map_err(|error| Failure::unmade(&error, has_others))?;
+        let (sender, mut heard) = mpsc::channel(HEARD);
+        // Ends with the client, or when nobody reads any more.
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
+            {
+                if let AsyncMessage::Notification(notification) = message
+                    && sender.send(notification.payload().into()).await.is_err()
+                {
+                    return;
+                }
+            }
+        });
+        let own = format!("lh_own_{:016x}", fastrand::u64(..));
+        self.within_limit(client.batch_execute(&format!("LISTEN {own}")))
+            .await?;
+        let call = Query {
+            statement: "SELECT pg_notify($1, $1)",
+            arguments: &[(&own, Type::TEXT)],
+        };
+        let until = Boottime.now().after(self.limit);
+        self.lanes.request(call, until, REPLACE_EVERY).await?;
+        match timeout(OWN_NOTICE, heard.recv()).await {
+            Ok(Some(payload)) if payload == own => {}
+            Ok(None) => return Err(Failure::Silent),
+            _ => return Ok(None),
+        }
+        self.within_limit(client.batch_execute(&format!("UNLISTEN {own}")))
+            .await?;
+        Ok(Some(Ear { client, heard }))
+    }
+
+    /// Connects and follows what was followed, however long it takes.
+    async fn reconnect(&mut self) -> Ear {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if let Ok(Some(ear)) = self.connect().await {
+                let names = self
+                    .followed
+                    .iter()
+                    .map(|topic| topic.name().clone())
+                    .collect();
+                if self.follow(&ear.client, names).await.is_ok() {
+                    return ear;
+                }
+            }
+            // Half of it by chance: clients that lost one server together do not come back together.
+            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn within_limit<T>(
+        &self,
+        request: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Failure> {
+        match timeout(self.limit, request).await {
+            Ok(outcome) => outcome.map_err(|error| Failure::of_request(&error, false, false)),
+            Err(_) => Err(Failure::Silent),
+        }
+    }
+
+    fn tell(&self, notice: Notice) {
+        if self.queue.try_send(notice).is_err() {
+            self.shared.has_overflowed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whom a message of `tell_1` is for, and what it says.
+fn read(message: &str) -> Option<(Topic, Notice)> {
+    let (kind, rest) = message.split_once(' ')?;
+    if kind == "f" {
+        let topic = Topic::Freed(Name::new(rest).ok()?);
+        let notice = topic.first_hint();
+        return Some((topic, notice));
+    }
+    let (client, rest) = rest.split_once(' ')?;
+    let client = ClientId::from_u128(u128::from_str_radix(client, 16).ok()?);
+    match kind {
+        "t" => {
+            let topic = Topic::Turn(Name::new(rest).ok()?, client);
+            let notice = topic.first_hint();
+            Some((topic, notice))
+        }
+        "n" => {
+            let (ms, name) = rest.split_once(' ')?;
+            let left = Duration::from_millis(ms.parse().ok()?);
+            let name = Name::new(name).ok()?;
+            Some((Topic::Turn(name.clone(), client), Notice::Next(name, left)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_read_for_whom_it_is_meant() {
+        let client = ClientId::from_u128(7);
+        let name = Name::new("a b/é").expect("a name");
+        let turns = Topic::Turn(name.clone(), client);
+        assert_eq!(
+            read("f a b/é"),
+            Some((Topic::Freed(name.clone()), Notice::Freed(name.clone())))
+        );
+        assert_eq!(
+            read(&format!("t {client} a b/é")),
+            Some((turns.clone(), Notice::Turn(name.clone())))
+        );
+        assert_eq!(
+            read(&format!("n {client} 250 a b/é")),
+            Some((turns, Notice::Next(name, Duration::from_millis(250))))
+        );
+        for odd in ["", "f", "f ", "t x a", "n x 1 a", "z a", "n 7 a"] {
+            assert_eq!(read(odd), None, "{odd}");
+        }
+    }
+}

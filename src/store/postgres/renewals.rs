@@ -1,0 +1,98 @@
+//! Batches of renewals: one statement each, which passes over what another transaction has locked.
+
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+
+use super::failure::Failure;
+use super::lane::{Query, left};
+use super::reply::{self, Letter};
+use super::{Postgres, millis, replace_every};
+use crate::clock::{Boottime, Clock, Instant};
+use crate::error::{Error, ErrorKind};
+use crate::store::{Outcome, Renewal, Renewed};
+
+/// How long to wait before what was locked is asked for again: a claim or a mark of ours holds the row no longer than that.
+const AGAIN: Duration = Duration::from_millis(10);
+/// How often that is done. What is locked for longer is a stranger's.
+const TRIES: usize = 3;
+
+impl Postgres {
+    pub(super) async fn renew_all(&self, batch: &[Renewal], limit: Duration) -> Renewed {
+        let until = Boottime.now().after(limit);
+        let every: Vec<_> = batch.iter().collect();
+        let first = match self.renew_once(&every, until).await {
+            Ok(first) => first,
+            Err(failure) => {
+                let again = |_| Outcome::Unknown(self.error_of_all(failure.clone(), "renew"));
+                return Renewed::new(batch.iter().map(again).collect());
+            }
+        };
+        let mut marks = first.marks;
+        for _ in 1..TRIES {
+            let locked = locked(&marks);
+            if locked.is_empty() || left(until) < 2 * AGAIN {
+                break;
+            }
+            tokio::time::sleep(AGAIN).await;
+            let these: Vec<_> = locked.iter().map(|index| &batch[*index]).collect();
+            let Ok(again) = self.renew_once(&these, until).await else {
+                break;
+            };
+            for (index, mark) in locked.into_iter().zip(again.marks) {
+                marks[index] = mark;
+            }
+        }
+        let outcomes = batch.iter().zip(marks);
+        let outcomes = outcomes.map(|(renewal, mark)| self.outcome(renewal, mark));
+        let mut renewed = Renewed::new(outcomes.collect());
+        renewed.server_time = Some(first.server_time);
+        renewed
+    }
+
+    async fn renew_once(
+        &self,
+        part: &[&Renewal],
+        until: Instant,
+    ) -> Result<reply::RenewedBatch, Failure> {
+        let names: Vec<_> = part.iter().map(|renewal| renewal.name.as_str()).collect();
+        let holders: Vec<_> = part
+            .iter()
+            .map(|renewal| renewal.holder.to_string())
+            .collect();
+        let ttls: Vec<_> = part.iter().map(|renewal| millis(renewal.ttl)).collect();
+        let least = part.iter().map(|renewal| renewal.ttl).min();
+        let call = Query {
+            statement: &self.statements.renew,
+            arguments: &[
+                (&names, Type::TEXT_ARRAY),
+                (&holders, Type::TEXT_ARRAY),
+                (&ttls, Type::INT8_ARRAY),
+            ],
+        };
+        let every = replace_every(least.unwrap_or_default());
+        let rows = self.lanes.request(call, until, every).await?;
+        reply::renewed(&rows, part.len())
+    }
+
+    fn outcome(&self, renewal: &Renewal, mark: Letter) -> Outcome {
+        match mark {
+            Letter::Renewed => Outcome::Renewed,
+            Letter::Refused => Outcome::Refused,
+            Letter::Evicted => Outcome::Evicted,
+            Letter::Locked => Outcome::Unknown(Error::new(
+                ErrorKind::TimedOut,
+                format!(
+                    "renew failed: another transaction keeps the row locked name={} store={}",
+                    renewal.name, self.address
+                ),
+            )),
+        }
+    }
+}
+
+fn locked(marks: &[Letter]) -> Vec<usize> {
+    let marks = marks.iter().enumerate();
+    let locked = marks.filter(|(_, mark)| **mark == Letter::Locked);
+    locked.map(|(index, _)| index).collect()
+}

@@ -1,0 +1,183 @@
+//! What the functions answer, read into the words of the store. Anything else is an odd reply, never a guess.
+
+use std::time::{Duration, SystemTime};
+
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+
+use super::failure::Failure;
+use crate::name::Name;
+use crate::store::{Answer, Grant, Held, HeldState, Release};
+use crate::token::Token;
+
+/// What a batch of renewals came to.
+#[derive(Debug)]
+pub(super) struct RenewedBatch {
+    /// The server's clock, since 1970.
+    pub(super) server_time: Duration,
+    /// One for each renewal, in order.
+    pub(super) marks: Vec<Letter>,
+}
+
+/// What became of one renewal of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Letter {
+    Renewed,
+    Refused,
+    Evicted,
+    /// Another transaction has the row locked.
+    Locked,
+}
+
+/// The answer of `acquire_1`, and whether to tell somebody.
+pub(super) fn acquired(rows: &[Row], name: &Name) -> Result<(Answer, bool), Failure> {
+    let row = only(rows)?;
+    let detail = || Ok::<_, Failure>(get::<Option<String>>(row, "detail")?.unwrap_or_default());
+    let answer = match get(row, "outcome")? {
+        "granted" => {
+            let token = token(row)?.ok_or_else(|| odd(row))?;
+            Answer::Granted(Grant::new(token))
+        }
+        "held" => {
+            let mut held = held(row, name.clone())?;
+            let ahead: Option<i64> = get(row, "ahead")?;
+            held.ahead = ahead.and_then(|ahead| usize::try_from(ahead).ok());
+            Answer::Held(Box::new(held))
+        }
+        "invalid" => return Err(Failure::Argument(detail()?)),
+        "broken" => return Err(Failure::Exhausted(detail()?)),
+        _ => return Err(odd(row)),
+    };
+    Ok((answer, get(row, "tell")?))
+}
+
+/// The answer of `renew_1` to `count` renewals.
+pub(super) fn renewed(rows: &[Row], count: usize) -> Result<RenewedBatch, Failure> {
+    let row = only(rows)?;
+    let letters: &str = get(row, "letters")?;
+    let micros: i64 = get(row, "server_us")?;
+    let mark = |letter| match letter {
+        b'y' => Ok(Letter::Renewed),
+        b'n' => Ok(Letter::Refused),
+        b'e' => Ok(Letter::Evicted),
+        b'x' => Ok(Letter::Locked),
+        _ => Err(odd(row)),
+    };
+    let marks: Vec<_> = letters.bytes().map(mark).collect::<Result<_, _>>()?;
+    match u64::try_from(micros) {
+        Ok(micros) if marks.len() == count => Ok(RenewedBatch {
+            server_time: Duration::from_micros(micros),
+            marks,
+        }),
+        _ => Err(odd(row)),
+    }
+}
+
+/// The answer of `release_1`, and whether to tell somebody.
+pub(super) fn released(rows: &[Row]) -> Result<(Release, bool), Failure> {
+    let row = only(rows)?;
+    let release = match get(row, "outcome")? {
+        "released" => Release::Released,
+        "not_held" => Release::NotHeld,
+        _ => return Err(odd(row)),
+    };
+    Ok((release, get(row, "tell")?))
+}
+
+/// The answer of `leave_1`: whether to tell somebody.
+pub(super) fn left(rows: &[Row]) -> Result<bool, Failure> {
+    get(only(rows)?, "tell")
+}
+
+/// The answer of `evict_1`: whether anybody had it, and whether to tell somebody.
+pub(super) fn evicted(rows: &[Row]) -> Result<(bool, bool), Failure> {
+    let row = only(rows)?;
+    let was_held = match get(row, "outcome")? {
+        "evicted" => true,
+        "not_held" => false,
+        _ => return Err(odd(row)),
+    };
+    Ok((was_held, get(row, "tell")?))
+}
+
+/// The answer of `inspect_1`.
+pub(super) fn inspected(rows: &[Row], name: &Name) -> Result<Option<Held>, Failure> {
+    match rows {
+        [] => Ok(None),
+        rows => held(only(rows)?, name.clone()).map(Some),
+    }
+}
+
+/// The answer of `list_1`.
+pub(super) fn listed(rows: &[Row]) -> Result<Vec<Held>, Failure> {
+    let read = |row| {
+        let name = Name::new(get::<&str>(row, "name")?).map_err(|_| odd(row))?;
+        held(row, name)
+    };
+    rows.iter().map(read).collect()
+}
+
+/// The answer of `await_1` to `count` names: their channels.
+pub(super) fn channels(rows: &[Row], count: usize) -> Result<Vec<String>, Failure> {
+    let row = only(rows)?;
+    let channels: Vec<String> = get(row, "await_1")?;
+    if channels.len() == count {
+        Ok(channels)
+    } else {
+        Err(odd(row))
+    }
+}
+
+/// What others are told. What cannot be read is left out.
+fn held(row: &Row, name: Name) -> Result<Held, Failure> {
+    let state = match get(row, "state")? {
+        0_i16 => HeldState::Leased,
+        2 => HeldState::Kept,
+        3 => HeldState::Offered,
+        5 => HeldState::KeepOut,
+        // A state of a later version is taken, and renewable by nobody.
+        _ => HeldState::Evicted,
+    };
+    let left: Option<i64> = get(row, "left_us")?;
+    let mut held = Held::new(name);
+    held.remaining = left
+        .and_then(|left| u64::try_from(left).ok())
+        .map(Duration::from_micros);
+    held.state = state;
+    // Only `inspect_1` and `list_1` count them.
+    let waiting: Option<i64> = row.try_get("waiting").unwrap_or_default();
+    held.waiting = waiting.and_then(|waiting| usize::try_from(waiting).ok());
+    if matches!(state, HeldState::Offered | HeldState::KeepOut) {
+        return Ok(held);
+    }
+    let since: Option<i64> = get(row, "since_us")?;
+    held.by = get::<&str>(row, "holder")?.parse().ok();
+    held.token = token(row)?;
+    held.info = serde_json::from_str(get(row, "info")?).unwrap_or_default();
+    held.since = since
+        .and_then(|since| u64::try_from(since).ok())
+        .and_then(|since| SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(since)));
+    Ok(held)
+}
+
+fn token(row: &Row) -> Result<Option<Token>, Failure> {
+    let token: Option<i64> = get(row, "token")?;
+    let token = token.and_then(|token| u64::try_from(token).ok());
+    Ok(token.and_then(|token| Token::new(token).ok()))
+}
+
+fn only(rows: &[Row]) -> Result<&Row, Failure> {
+    match rows {
+        [row] => Ok(row),
+        rows => Err(Failure::Odd(format!("rows={}", rows.len()))),
+    }
+}
+
+fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, Failure> {
+    row.try_get(column)
+        .map_err(|_| Failure::Odd(format!("column={column}")))
+}
+
+fn odd(row: &Row) -> Failure {
+    Failure::Odd(format!("columns={}", row.len()))
+}

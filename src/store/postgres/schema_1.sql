@@ -1,0 +1,851 @@
+-- Leases in Postgres: the tables, and the functions that are the protocol. README.md beside this file describes it.
+--
+-- `leasehold init --store URL` sends this, or prints it with `--print`. Sent again it repairs what is missing and changes
+-- nothing else; only a `--max-ttl` that is named is written anew.
+--
+-- Rules of the functions. Each was seen to break a promise where it was not kept.
+--   1  Only clock_timestamp() tells the time: now() is from before the lock was waited for, and older still where a
+--      transaction was open already.
+--   2  The clock is read after the lock is held.
+--   3  `excluded` was computed before the lock was waited for: an end of a lease is computed anew.
+--   4  What is decided while the row's lock is waited for depends on that row alone (has_queue, awaited_until): another
+--      table is seen as it was before.
+--   5  Who joins the queue writes the lease's row, so that a release that waits for it sees the queue.
+--   6  Locks are taken in one order: the lease, then its queue; several leases by name.
+--   7  A wait for a lock ends after a second, by a clause of the function. Nothing is set on the session.
+--   8  Where synchronous_commit is off, it is switched on for this transaction: what is answered must survive a crash.
+--   9  No EXCEPTION block on a common path: each is a subtransaction.
+
+BEGIN;
+
+-- One at a time: CREATE ... IF NOT EXISTS fails for whoever comes second.
+SELECT pg_advisory_xact_lock(7810773120193241);
+
+DO $init$
+BEGIN
+  -- CREATE SCHEMA IF NOT EXISTS asks for the right to create one also where it is there.
+  IF NOT EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = {schema_text}) THEN
+    CREATE SCHEMA {schema};
+  END IF;
+END
+$init$;
+
+-- One row a name. It stays after a release, because it carries the token. No index but the key: one on the deadline would
+-- end HOT updates.
+CREATE TABLE IF NOT EXISTS {schema}.lease (
+  -- "C": no upgrade of a locale library breaks the index, and a prefix is a range.
+  name text COLLATE "C" PRIMARY KEY,
+  -- The last one granted; 0 for none.
+  token bigint NOT NULL CHECK (token BETWEEN 0 AND 9007199254740991),
+  -- 0 live, 1 evicted, 2 kept after its release, 3 offered, 4 free.
+  state smallint NOT NULL,
+  -- Or the client of an offer; empty where free.
+  holder text COLLATE "C" NOT NULL,
+  ttl_ms bigint NOT NULL,
+  since timestamptz NOT NULL,
+  ends_at timestamptz NOT NULL,
+  -- JSON as text: jsonb refuses \u0000 and costs more.
+  info text NOT NULL,
+  -- The queue may have rows of this name.
+  has_queue boolean NOT NULL DEFAULT false,
+  -- Until then somebody wants to be told when the name is freed.
+  awaited_until timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+
+-- The clients that wait for a name in turn.
+CREATE TABLE IF NOT EXISTS {schema}.queue (
+  name text COLLATE "C" NOT NULL,
+  place bigint GENERATED ALWAYS AS IDENTITY,
+  client text COLLATE "C" NOT NULL,
+  alive_until timestamptz NOT NULL,
+  PRIMARY KEY (name, place),
+  UNIQUE (name, client)
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+
+-- One row: where these tables live, and until when nothing is granted since they came to live elsewhere.
+CREATE TABLE IF NOT EXISTS {schema}.lineage (
+  one int PRIMARY KEY CHECK (one = 1),
+  -- What origin_1() said last; NULL where the server does not tell.
+  origin text,
+  max_ttl_ms bigint NOT NULL CHECK (max_ttl_ms > 0),
+  quiet_until timestamptz NOT NULL DEFAULT '-infinity',
+  tidied_at timestamptz NOT NULL DEFAULT '-infinity'
+);
+
+-- What tells this server, and this life of it, from the one that a standby, a backup or a dump was taken from: a promotion
+-- and a recovery to a point in time begin a new timeline, another server has another identifier.
+CREATE OR REPLACE FUNCTION {schema}.origin_1() RETURNS text
+LANGUAGE sql
+AS $$
+  SELECT CASE
+    -- What has no timeline of its own writes nothing anyway.
+    WHEN pg_is_in_recovery() THEN 'standby'
+    ELSE c.system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
+  END
+  FROM pg_control_system() c
+$$;
+
+-- Microseconds since 1970.
+CREATE OR REPLACE FUNCTION {schema}.micros_1(moment timestamptz) RETURNS bigint
+LANGUAGE sql STABLE
+AS $$ SELECT (extract(epoch FROM moment) * 1000000)::bigint $$;
+
+-- Microseconds from now to an end; NULL for none.
+CREATE OR REPLACE FUNCTION {schema}.left_1(ends_at timestamptz) RETURNS bigint
+LANGUAGE sql
+AS $$
+  SELECT CASE WHEN isfinite(ends_at) THEN
+    greatest(0, (extract(epoch FROM ends_at - clock_timestamp()) * 1000000)::bigint)
+  END
+$$;
+
+-- Passes on a name that nobody has any more: an offer to the first in the queue, or free. The caller holds the row's lock.
+-- Answers whether to tell somebody.
+CREATE OR REPLACE FUNCTION {schema}.pass_on_1(p_name text, p_offer_ms bigint, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+DECLARE
+  v_place bigint;
+  v_client text;
+  v_quiet timestamptz;
+  v_tell boolean;
+BEGIN
+  SELECT q.place, q.client
+  INTO v_place, v_client
+  FROM {schema}.queue q
+  WHERE q.name = p_name AND q.alive_until > p_now
+  ORDER BY q.place
+  LIMIT 1;
+  -- With the dead before it. One that shows a sign of life just now finds itself gone, and joins again.
+  DELETE FROM {schema}.queue q
+  WHERE q.name = p_name AND (v_place IS NULL OR q.place <= v_place);
+  SELECT g.quiet_until
+  INTO v_quiet
+  FROM {schema}.lineage g;
+  UPDATE {schema}.lease l
+  SET state = CASE WHEN v_place IS NULL THEN 4 ELSE 3 END,
+    holder = coalesce(v_client, ''),
+    info = '{}',
+    -- An offer that nobody can accept must not run out.
+    ends_at = CASE WHEN v_place IS NULL THEN p_now
+      ELSE greatest(p_now, v_quiet) + p_offer_ms * interval '1 millisecond' END,
+    has_queue = EXISTS (SELECT FROM {schema}.queue q WHERE q.name = p_name)
+  WHERE l.name = p_name
+  RETURNING l.awaited_until > p_now
+  INTO v_tell;
+  RETURN v_tell;
+END
+$$;
+
+-- Puts a client at the end of the queue, unless it is in it, and lets it count as alive. Answers its place. The caller
+-- holds the row's lock.
+CREATE OR REPLACE FUNCTION {schema}.join_1(p_name text, p_client text, p_patience_ms bigint) RETURNS bigint
+LANGUAGE plpgsql
+AS $$
+DECLARE
+  v_place bigint;
+BEGIN
+  INSERT INTO {schema}.queue AS q (name, client, alive_until)
+  VALUES (p_name, p_client, clock_timestamp() + p_patience_ms * interval '1 millisecond')
+  ON CONFLICT ON CONSTRAINT queue_name_client_key DO UPDATE
+  SET alive_until = excluded.alive_until
+  RETURNING q.place
+  INTO v_place;
+  -- Rule 5.
+  UPDATE {schema}.lease l
+  SET has_queue = true
+  WHERE l.name = p_name AND NOT l.has_queue;
+  RETURN v_place;
+END
+$$;
+
+-- How many that are alive have a place before this one; how many there are at all, where it is NULL.
+CREATE OR REPLACE FUNCTION {schema}.ahead_1(p_name text, p_place bigint) RETURNS bigint
+LANGUAGE sql
+AS $$
+  SELECT count(*)
+  FROM {schema}.queue q
+  WHERE q.name = p_name
+    AND (p_place IS NULL OR q.place < p_place)
+    AND q.alive_until > clock_timestamp()
+$$;
+
+-- The part of acquire_1 that holds the row's lock.
+CREATE OR REPLACE FUNCTION {schema}.take_1(
+  p_name text,
+  p_holder text,
+  p_ttl_ms bigint,
+  p_info text,
+  p_floor bigint,
+  p_client text,
+  p_more bigint,
+  p_patience_ms bigint,
+  p_offer_ms bigint,
+  OUT outcome text,
+  OUT token bigint,
+  OUT state smallint,
+  OUT holder text,
+  OUT info text,
+  OUT since_us bigint,
+  OUT left_us bigint,
+  OUT ahead bigint,
+  OUT tell boolean,
+  OUT detail text
+)
+LANGUAGE plpgsql
+AS $$
+DECLARE
+  v_now timestamptz;
+  v_quiet timestamptz;
+  v_row record;
+  v_is_live boolean;
+  v_is_offered boolean;
+  v_first text;
+  v_place bigint;
+BEGIN
+  tell := false;
+  INSERT INTO {schema}.lease (name, token, state, holder, ttl_ms, since, ends_at, info)
+  SELECT p_name, 0, 4, '', p_ttl_ms, clock_timestamp(), clock_timestamp(), '{}'
+  WHERE NOT EXISTS (SELECT FROM {schema}.lease l WHERE l.name = p_name)
+  ON CONFLICT ON CONSTRAINT lease_pkey DO NOTHING;
+  SELECT l.*
+  INTO v_row
+  FROM {schema}.lease l
+  WHERE l.name = p_name
+  FOR UPDATE;
+  IF NOT FOUND THEN
+    -- Swept away between the two statements: to be sent again.
+    RAISE EXCEPTION 'the row of this name was deleted meanwhile'
+    USING ERRCODE = 'serialization_failure';
+  END IF;
+  -- Rule 2.
+  v_now := clock_timestamp();
+  SELECT g.quiet_until
+  INTO v_quiet
+  FROM {schema}.lineage g;
+  v_is_live := v_row.state <> 4 AND v_row.ends_at > v_now;
+  v_is_offered := coalesce(v_is_live AND v_row.state = 3 AND v_row.holder = p_client, false);
+
+  IF v_is_live AND v_row.state = 0 AND v_row.holder = p_holder THEN
+    UPDATE {schema}.lease l
+    SET ttl_ms = p_ttl_ms,
+      ends_at = v_now + p_ttl_ms * interval '1 millisecond'
+    WHERE l.name = p_name;
+    outcome := 'granted';
+    token := v_row.token;
+    RETURN;
+  END IF;
+
+  IF NOT v_is_live AND v_row.has_queue THEN
+    SELECT q.client
+    INTO v_first
+    FROM {schema}.queue q
+    WHERE q.name = p_name AND q.alive_until > v_now
+    ORDER BY q.place
+    LIMIT 1;
+  END IF;
+
+  IF v_quiet <= v_now AND (v_is_offered OR NOT v_is_live AND (v_first IS NULL OR v_first IS NOT DISTINCT FROM p_client)) THEN
+    token := greatest(v_row.token + 1, {schema}.micros_1(v_now), p_floor + 1);
+    IF token > 9007199254740989 THEN
+      outcome := 'broken';
+      detail := 'token=' || v_row.token;
+      token := NULL;
+      RETURN;
+    END IF;
+    IF v_row.has_queue THEN
+      -- Its own place, and the dead.
+      DELETE FROM {schema}.queue q
+      WHERE q.name = p_name AND (q.client = p_client OR q.alive_until <= v_now);
+    END IF;
+    UPDATE {schema}.lease l
+    SET token = take_1.token,
+      state = 0,
+      holder = p_holder,
+      ttl_ms = p_ttl_ms,
+      since = v_now,
+      ends_at = v_now + p_ttl_ms * interval '1 millisecond',
+      info = p_info,
+      has_queue = v_row.has_queue AND EXISTS (SELECT FROM {schema}.queue q WHERE q.name = p_name)
+    WHERE l.name = p_name;
+    IF p_client IS NOT NULL AND p_more > 0 THEN
+      PERFORM {schema}.join_1(p_name, p_client, p_patience_ms);
+    END IF;
+    outcome := 'granted';
+    RETURN;
+  END IF;
+
+  IF NOT v_is_live AND v_quiet <= v_now THEN
+    tell := {schema}.pass_on_1(p_name, p_offer_ms, v_now);
+    SELECT l.*
+    INTO v_row
+    FROM {schema}.lease l
+    WHERE l.name = p_name;
+  ELSIF v_is_offered OR NOT v_is_live THEN
+    v_row.state := 5;
+    v_row.ends_at := v_quiet;
+  END IF;
+  outcome := 'held';
+  state := v_row.state;
+  holder := v_row.holder;
+  token := v_row.token;
+  info := v_row.info;
+  since_us := {schema}.micros_1(v_row.since);
+  left_us := {schema}.left_1(v_row.ends_at);
+  IF v_is_offered THEN
+    ahead := 0;
+  ELSIF p_client IS NOT NULL THEN
+    v_place := {schema}.join_1(p_name, p_client, p_patience_ms);
+    ahead := {schema}.ahead_1(p_name, v_place);
+  END IF;
+END
+$$;
+
+-- Takes a name, or says who has it.
+--
+-- p_floor        the token is above it; 0 for none
+-- p_client       of a claim that waits in the queue; NULL for one that does not. With it:
+-- p_more         how many more of its waiters there are: with any, a grant puts it at the end of the queue again
+-- p_patience_ms  for how long it counts as alive
+-- p_offer_ms     for how long a freed name is kept for the first in the queue; for every claim
+--
+-- outcome  'granted'  token; to the holder that asks again as well, with the full ttl anew
+--          'held'     the facts of the row, and `ahead` to one in the queue; state 5: nobody is granted anything yet
+--          'invalid'  `detail` names the argument, `since_us` is the server's clock; nothing was changed
+--          'broken'   no tokens are left; nothing was changed
+-- tell     whether to call tell_1 with this name
+CREATE OR REPLACE FUNCTION {schema}.acquire_1(
+  p_name text,
+  p_holder text,
+  p_ttl_ms bigint,
+  p_info text,
+  p_floor bigint,
+  p_client text,
+  p_more bigint,
+  p_patience_ms bigint,
+  p_offer_ms bigint,
+  OUT outcome text,
+  OUT token bigint,
+  OUT state smallint,
+  OUT holder text,
+  OUT info text,
+  OUT since_us bigint,
+  OUT left_us bigint,
+  OUT ahead bigint,
+  OUT tell boolean,
+  OUT detail text
+)
+LANGUAGE plpgsql
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+  v_ttl interval := p_ttl_ms * interval '1 millisecond';
+  v_us bigint := {schema}.micros_1(clock_timestamp());
+  v_lineage record;
+  v_place bigint;
+BEGIN
+  tell := false;
+  SELECT g.quiet_until, g.max_ttl_ms,
+    CASE WHEN g.origin IS NOT NULL THEN g.origin <> {schema}.origin_1() END AS is_elsewhere
+  INTO v_lineage
+  FROM {schema}.lineage g;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the row of lineage is gone'
+    USING ERRCODE = 'LH001';
+  END IF;
+  detail := CASE
+    WHEN p_ttl_ms NOT BETWEEN 1 AND v_lineage.max_ttl_ms THEN format('ttl_ms=%s max_ttl_ms=%s', p_ttl_ms, v_lineage.max_ttl_ms)
+    -- More than a day ahead is taken for a mistake, because it would stay.
+    WHEN p_floor NOT BETWEEN 0 AND v_us + 86400000000 THEN format('floor=%s clock_us=%s', p_floor, v_us)
+  END;
+  IF detail IS NOT NULL THEN
+    outcome := 'invalid';
+    RETURN;
+  END IF;
+  -- Rule 8.
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  IF v_lineage.is_elsewhere THEN
+    UPDATE {schema}.lineage g
+    SET origin = {schema}.origin_1(),
+      quiet_until = clock_timestamp() + g.max_ttl_ms * interval '1 millisecond'
+    WHERE g.origin <> {schema}.origin_1();
+    SELECT g.quiet_until
+    INTO v_lineage.quiet_until
+    FROM {schema}.lineage g;
+  END IF;
+
+  -- Mostly nobody waits, and one statement decides. It writes nothing where another has the name. No row: see below.
+  IF p_client IS NULL AND v_lineage.quiet_until <= clock_timestamp() THEN
+    WITH held AS (
+      SELECT l.*
+      FROM {schema}.lease l
+      WHERE l.name = p_name
+        AND l.state <> 4
+        AND l.ends_at > clock_timestamp()
+        AND (l.holder <> p_holder OR l.state <> 0)
+    ), granted AS (
+      INSERT INTO {schema}.lease AS l (name, token, state, holder, ttl_ms, since, ends_at, info)
+      SELECT p_name, greatest(v_us, p_floor + 1), 0, p_holder, p_ttl_ms, clock_timestamp(), clock_timestamp() + v_ttl, p_info
+      WHERE NOT EXISTS (SELECT FROM held)
+      ON CONFLICT ON CONSTRAINT lease_pkey DO UPDATE
+      SET token = greatest(l.token + 1, v_us, p_floor + 1),
+        state = 0,
+        holder = p_holder,
+        ttl_ms = p_ttl_ms,
+        since = clock_timestamp(),
+        -- Rule 3.
+        ends_at = clock_timestamp() + v_ttl,
+        info = p_info
+      -- Rule 4.
+      WHERE NOT l.has_queue
+        AND (l.state = 4 OR l.ends_at <= clock_timestamp())
+        AND l.token < 9007199254740989
+      RETURNING l.token
+    )
+    SELECT 'granted', g.token, NULL, NULL, NULL, NULL, NULL
+    FROM granted g
+    UNION ALL
+    SELECT 'held', h.token, h.state, h.holder, h.info, {schema}.micros_1(h.since), {schema}.left_1(h.ends_at)
+    FROM held h
+    INTO outcome, token, state, holder, info, since_us, left_us;
+    IF outcome IS NOT NULL THEN
+      RETURN;
+    END IF;
+  END IF;
+
+  -- Who waits in the queue of a name that another has writes its own place only: so the holder's renewals meet no lock.
+  SELECT 'held', l.token, l.state, l.holder, l.info, {schema}.micros_1(l.since), {schema}.left_1(l.ends_at)
+  INTO outcome, token, state, holder, info, since_us, left_us
+  FROM {schema}.lease l
+  WHERE l.name = p_name
+    AND l.state <> 4
+    AND l.ends_at > clock_timestamp()
+    AND (l.holder <> p_holder OR l.state <> 0)
+    AND (p_client IS NULL OR l.holder <> p_client);
+  IF FOUND THEN
+    IF p_client IS NULL THEN
+      RETURN;
+    END IF;
+    UPDATE {schema}.queue q
+    SET alive_until = clock_timestamp() + p_patience_ms * interval '1 millisecond'
+    WHERE q.name = p_name AND q.client = p_client
+    RETURNING q.place
+    INTO v_place;
+    IF FOUND THEN
+      ahead := {schema}.ahead_1(p_name, v_place);
+      RETURN;
+    END IF;
+  END IF;
+
+  SELECT t.*
+  INTO outcome, token, state, holder, info, since_us, left_us, ahead, tell, detail
+  FROM {schema}.take_1(
+    p_name, p_holder, p_ttl_ms, p_info, p_floor, p_client, p_more, p_patience_ms, p_offer_ms
+  ) t;
+END
+$$;
+
+-- Extends each lease of a batch to its full ttl, if its holder still has it. Never creates one.
+--
+-- A row that a stranger has locked is passed over, so that it does not spoil its batch.
+--
+-- letters    one for each, in the order of the arguments: y renewed, n refused, e evicted, x not known, ask again
+-- server_us  the server's clock
+CREATE OR REPLACE FUNCTION {schema}.renew_1(
+  p_names text[],
+  p_holders text[],
+  p_ttls_ms bigint[],
+  OUT letters text,
+  OUT server_us bigint
+)
+LANGUAGE plpgsql
+SET lock_timeout = '1s'
+-- By the key, also while the table is thought to be small.
+SET enable_seqscan = off
+AS $$
+BEGIN
+  -- Rule 8: a renewal that a crash takes back frees the name under its holder.
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  WITH asked AS (
+    SELECT u.*
+    FROM unnest(p_names, p_holders, p_ttls_ms) WITH ORDINALITY AS u (name, holder, ttl_ms, i)
+  ), mine AS MATERIALIZED (
+    SELECT l.name, l.state, l.ends_at, a.ttl_ms, a.i
+    FROM asked a
+    JOIN {schema}.lease l ON l.name = a.name AND l.holder = a.holder
+    WHERE l.state IN (0, 1)
+    -- Rule 6.
+    ORDER BY l.name
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+  ), done AS (
+    UPDATE {schema}.lease l
+    SET ends_at = clock_timestamp() + m.ttl_ms * interval '1 millisecond',
+      ttl_ms = m.ttl_ms
+    FROM mine m
+    WHERE l.name = m.name AND m.state = 0 AND m.ends_at > clock_timestamp()
+    RETURNING m.i
+  )
+  SELECT string_agg(
+    CASE
+      WHEN d.i IS NOT NULL THEN 'y'
+      WHEN m.ends_at <= clock_timestamp() THEN 'n'
+      WHEN m.state = 1 THEN 'e'
+      -- Named twice.
+      WHEN m.i IS NOT NULL THEN 'x'
+      WHEN EXISTS (
+        SELECT
+        FROM {schema}.lease l
+        WHERE l.name = a.name AND l.holder = a.holder AND l.state IN (0, 1)
+      ) THEN 'x'
+      ELSE 'n'
+    END, '' ORDER BY a.i)
+  FROM asked a
+  LEFT JOIN mine m ON m.i = a.i
+  LEFT JOIN done d ON d.i = a.i
+  INTO letters;
+  server_us := {schema}.micros_1(clock_timestamp());
+END
+$$;
+
+-- Frees a name if this holder has it, at once or (p_keep_ms above 0) after a time in which nobody can renew it.
+--
+-- outcome  'released', or 'not_held': nothing was changed
+-- tell     whether to call tell_1 with this name
+CREATE OR REPLACE FUNCTION {schema}.release_1(
+  p_name text,
+  p_holder text,
+  p_keep_ms bigint,
+  p_offer_ms bigint,
+  OUT outcome text,
+  OUT tell boolean
+)
+LANGUAGE plpgsql
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+  v_now timestamptz;
+BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  IF p_keep_ms > 0 THEN
+    -- An evicted holder has no time to give: an operator wants the name free.
+    UPDATE {schema}.lease l
+    SET state = 2,
+      ends_at = clock_timestamp() + p_keep_ms * interval '1 millisecond'
+    WHERE l.name = p_name
+      AND l.holder = p_holder
+      AND l.state = 0
+      AND l.ends_at > clock_timestamp()
+    RETURNING 'released', l.awaited_until > clock_timestamp()
+    INTO outcome, tell;
+    IF FOUND THEN
+      RETURN;
+    END IF;
+  END IF;
+  -- Mostly nobody waits in the queue, which the row itself knows: rule 4.
+  UPDATE {schema}.lease l
+  SET state = 4,
+    holder = '',
+    info = '{}',
+    ends_at = clock_timestamp()
+  WHERE l.name = p_name
+    AND l.holder = p_holder
+    AND l.state IN (0, 1)
+    AND l.ends_at > clock_timestamp()
+    AND NOT l.has_queue
+  RETURNING 'released', l.awaited_until > clock_timestamp()
+  INTO outcome, tell;
+  IF FOUND THEN
+    RETURN;
+  END IF;
+  outcome := 'not_held';
+  tell := false;
+  PERFORM
+  FROM {schema}.lease l
+  WHERE l.name = p_name AND l.holder = p_holder AND l.state IN (0, 1)
+  FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  v_now := clock_timestamp();
+  PERFORM
+  FROM {schema}.lease l
+  WHERE l.name = p_name AND l.ends_at > v_now;
+  IF FOUND THEN
+    outcome := 'released';
+    tell := {schema}.pass_on_1(p_name, p_offer_ms, v_now);
+  END IF;
+END
+$$;
+
+-- Takes a client out of the queue of a name, and passes on what was kept for it. Repeated, it is harmless.
+--
+-- tell  whether to call tell_1 with this name
+CREATE OR REPLACE FUNCTION {schema}.leave_1(
+  p_name text,
+  p_client text,
+  p_offer_ms bigint,
+  OUT tell boolean
+)
+LANGUAGE plpgsql
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+  v_row record;
+BEGIN
+  tell := false;
+  -- Rule 6.
+  SELECT l.*
+  INTO v_row
+  FROM {schema}.lease l
+  WHERE l.name = p_name
+  FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  DELETE FROM {schema}.queue q
+  WHERE q.name = p_name AND q.client = p_client;
+  IF v_row.state = 3 AND v_row.holder = p_client AND v_row.ends_at > clock_timestamp() THEN
+    tell := {schema}.pass_on_1(p_name, p_offer_ms, clock_timestamp());
+  END IF;
+END
+$$;
+
+-- Ends a holder's right by order of an operator. p_how is 'marked': the holder hears it at its next renewal, and the name
+-- stays taken for the rest of its ttl; or 'now': the name is free at once.
+--
+-- outcome  'evicted', or 'not_held': nothing was changed
+-- tell     whether to call tell_1 with this name
+CREATE OR REPLACE FUNCTION {schema}.evict_1(
+  p_name text,
+  p_how text,
+  p_offer_ms bigint,
+  OUT outcome text,
+  OUT tell boolean
+)
+LANGUAGE plpgsql
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+  v_row record;
+  v_now timestamptz;
+BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  outcome := 'not_held';
+  tell := false;
+  SELECT l.*
+  INTO v_row
+  FROM {schema}.lease l
+  WHERE l.name = p_name
+  FOR UPDATE;
+  v_now := clock_timestamp();
+  IF NOT FOUND OR v_row.state = 4 OR v_row.ends_at <= v_now THEN
+    RETURN;
+  END IF;
+  IF p_how = 'now' THEN
+    outcome := 'evicted';
+    tell := {schema}.pass_on_1(p_name, p_offer_ms, v_now);
+  ELSIF p_how = 'marked' AND v_row.state IN (0, 1) THEN
+    outcome := 'evicted';
+    UPDATE {schema}.lease l
+    SET state = 1
+    WHERE l.name = p_name;
+  END IF;
+END
+$$;
+
+-- Who has the names that begin so, in their order.
+CREATE OR REPLACE FUNCTION {schema}.list_1(
+  p_prefix text,
+  OUT name text,
+  OUT token bigint,
+  OUT state smallint,
+  OUT holder text,
+  OUT info text,
+  OUT since_us bigint,
+  OUT left_us bigint,
+  OUT waiting bigint
+) RETURNS SETOF record
+LANGUAGE sql STABLE
+AS $$
+  SELECT l.name, l.token, l.state, l.holder, l.info, {schema}.micros_1(l.since), {schema}.left_1(l.ends_at),
+    CASE WHEN l.has_queue THEN {schema}.ahead_1(l.name, NULL) ELSE 0 END
+  FROM {schema}.lease l
+  WHERE l.name >= p_prefix
+    AND starts_with(l.name, p_prefix)
+    AND l.state <> 4
+    AND l.ends_at > clock_timestamp()
+  ORDER BY l.name
+$$;
+
+-- Who has this name: one row, or none.
+CREATE OR REPLACE FUNCTION {schema}.inspect_1(
+  p_name text,
+  OUT token bigint,
+  OUT state smallint,
+  OUT holder text,
+  OUT info text,
+  OUT since_us bigint,
+  OUT left_us bigint,
+  OUT waiting bigint
+) RETURNS SETOF record
+LANGUAGE sql STABLE
+AS $$
+  SELECT l.token, l.state, l.holder, l.info, {schema}.micros_1(l.since), {schema}.left_1(l.ends_at),
+    CASE WHEN l.has_queue THEN {schema}.ahead_1(l.name, NULL) ELSE 0 END
+  FROM {schema}.lease l
+  WHERE l.name = p_name
+    AND l.state <> 4
+    AND l.ends_at > clock_timestamp()
+$$;
+
+-- The channel on which a name's notices are sent. Names are longer than the identifiers that LISTEN takes.
+CREATE OR REPLACE FUNCTION {schema}.channel_1(p_name text) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT 'lh_' || left(md5({schema_text} || '.' || p_name), 16) $$;
+
+-- Asks to be told of these names for 15 s. Answers their channels, in the order of the names. Who listens to a channel
+-- before it looks at the name misses nothing.
+CREATE OR REPLACE FUNCTION {schema}.await_1(p_names text[]) RETURNS text[]
+LANGUAGE plpgsql
+SET lock_timeout = '1s'
+AS $$
+BEGIN
+  -- A crash ends the subscription as well.
+  PERFORM set_config('synchronous_commit', 'off', true);
+  INSERT INTO {schema}.lease AS l (name, token, state, holder, ttl_ms, since, ends_at, info, awaited_until)
+  SELECT u.name, 0, 4, '', 1, clock_timestamp(), clock_timestamp(), '{}', clock_timestamp() + interval '15 s'
+  FROM unnest(p_names) AS u (name)
+  -- Rule 6.
+  ORDER BY u.name COLLATE "C"
+  ON CONFLICT ON CONSTRAINT lease_pkey DO UPDATE
+  SET awaited_until = clock_timestamp() + interval '15 s'
+  -- Others may await it too.
+  WHERE l.awaited_until < clock_timestamp() + interval '10 s';
+  RETURN ARRAY(
+    SELECT {schema}.channel_1(u.name)
+    FROM unnest(p_names) WITH ORDINALITY AS u (name, i)
+    ORDER BY u.i
+  );
+END
+$$;
+
+-- Sends the notices of these names, as they stand now. Never in the transaction that freed them: a commit with NOTIFY
+-- holds a lock of the whole server through its flush, and fails where the queue of notices is full.
+--
+-- Notices  'f NAME'            freed, or kept for a while
+--          't CLIENT NAME'     it is this client's turn
+--          'n CLIENT MS NAME'  this client is next, in so many ms
+CREATE OR REPLACE FUNCTION {schema}.tell_1(p_names text[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+DECLARE
+  v_row record;
+BEGIN
+  -- A lost notice costs a look by time.
+  PERFORM set_config('synchronous_commit', 'off', true);
+  FOR v_row IN
+    SELECT l.name, {schema}.channel_1(l.name) AS channel, l.holder, first.client AS next_client,
+      ceil({schema}.left_1(l.ends_at) / 1000.0)::bigint AS left_ms,
+      CASE WHEN l.ends_at > clock_timestamp() THEN l.state ELSE 4 END AS state
+    FROM {schema}.lease l
+    LEFT JOIN LATERAL (
+      SELECT q.client
+      FROM {schema}.queue q
+      WHERE q.name = l.name AND q.alive_until > clock_timestamp()
+      ORDER BY q.place
+      LIMIT 1
+    ) first ON l.has_queue
+    WHERE l.name = ANY (p_names)
+  LOOP
+    IF v_row.state IN (2, 4) THEN
+      PERFORM pg_notify(v_row.channel, 'f ' || v_row.name);
+    ELSIF v_row.state = 3 THEN
+      PERFORM pg_notify(v_row.channel, format('t %s %s', v_row.holder, v_row.name));
+    END IF;
+    IF v_row.state IN (2, 3) AND v_row.next_client IS NOT NULL THEN
+      PERFORM pg_notify(v_row.channel, format('n %s %s %s', v_row.next_client, v_row.left_ms, v_row.name));
+    END IF;
+  END LOOP;
+END
+$$;
+
+-- Sweeps away what has been over for so long, at most 1,000 rows. To be called now and then after a grant; does nothing
+-- if anybody did in the last minute. Answers how many rows went.
+CREATE OR REPLACE FUNCTION {schema}.tidy_1(p_memory_ms bigint) RETURNS bigint
+LANGUAGE plpgsql
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+  v_before timestamptz;
+  v_names text[];
+  v_count bigint;
+BEGIN
+  SELECT clock_timestamp() - greatest(p_memory_ms, g.max_ttl_ms) * interval '1 millisecond'
+  INTO v_before
+  FROM {schema}.lineage g
+  WHERE g.tidied_at < clock_timestamp() - interval '1 minute'
+  FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN 0;
+  END IF;
+  PERFORM set_config('synchronous_commit', 'off', true);
+  UPDATE {schema}.lineage g
+  SET tidied_at = clock_timestamp();
+  -- Queues whose clients are all dead, of names that nobody has asked for since.
+  v_names := ARRAY(
+    SELECT l.name
+    FROM {schema}.lease l
+    WHERE l.has_queue AND l.ends_at < v_before
+    LIMIT 1000
+    FOR UPDATE SKIP LOCKED
+  );
+  DELETE FROM {schema}.queue q
+  WHERE q.name = ANY (v_names) AND q.alive_until < v_before;
+  UPDATE {schema}.lease l
+  SET has_queue = false
+  WHERE l.name = ANY (v_names)
+    AND NOT EXISTS (SELECT FROM {schema}.queue q WHERE q.name = l.name);
+  WITH old AS (
+    SELECT l.name
+    FROM {schema}.lease l
+    WHERE NOT l.has_queue
+      AND l.ends_at < v_before
+      AND l.awaited_until < v_before
+      -- One that a floor or a wrong clock has lifted is remembered until the clock has passed it.
+      AND l.token < {schema}.micros_1(clock_timestamp())
+    LIMIT 1000
+    FOR UPDATE SKIP LOCKED
+  )
+  DELETE FROM {schema}.lease l
+  USING old o
+  WHERE l.name = o.name;
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  RETURN v_count;
+END
+$$;
+
+INSERT INTO {schema}.lineage (one, max_ttl_ms)
+VALUES (1, {max_ttl_ms})
+ON CONFLICT (one) DO UPDATE
+SET max_ttl_ms = {max_ttl_ms_again};
+
+DO $init$
+BEGIN
+  UPDATE {schema}.lineage g
+  SET origin = {schema}.origin_1()
+  WHERE g.origin IS NULL;
+EXCEPTION WHEN OTHERS THEN
+  -- A server that does not tell it. `leasehold doctor` says what that costs.
+  NULL;
+END
+$init$;
+
+COMMIT;

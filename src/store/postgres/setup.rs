@@ -1,0 +1,123 @@
+//! Making the tables and functions, once, by hand: no store does it by itself. Applications seldom may, and a database that
+//! was meant by mistake must not get them.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::address::Address;
+use super::failure::Failure;
+use crate::error::Error;
+
+/// The longest ttl unless another is set: for so long nothing is granted after a failover.
+const MAX_TTL: Duration = Duration::from_secs(10 * 60);
+
+/// Makes the schema with its tables and functions, or prints the SQL for whoever may.
+///
+/// Run again it repairs what is missing and changes nothing else. Several may run at once.
+#[must_use = "a setup does nothing until `run` is called"]
+pub struct Setup {
+    address: Address,
+    max_ttl: Option<Duration>,
+}
+
+impl Setup {
+    /// For the database and the schema of this URL.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that cannot be used. The message has no secrets.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        Ok(Self {
+            address: Address::parse(url)?,
+            max_ttl: None,
+        })
+    }
+
+    /// Sets the longest ttl that the store grants, by default ten minutes; without it, one that was set before stays.
+    ///
+    /// After a failover to a standby that may have missed grants, nothing is granted for this long. It must not be set
+    /// lower while leases with a longer ttl are held.
+    ///
+    /// # Errors
+    /// `Invalid` for less than a millisecond.
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Result<Self, Error> {
+        if max_ttl < Duration::from_millis(1) {
+            return Err(Error::invalid(format!(
+                "max_ttl refused: expected at least one millisecond max_ttl={max_ttl:?}"
+            )));
+        }
+        self.max_ttl = Some(max_ttl);
+        Ok(self)
+    }
+
+    /// What would be sent, for `psql`.
+    pub fn sql(&self) -> String {
+        self.address.schema.sql(self.max_ttl, MAX_TTL)
+    }
+
+    /// Makes what is missing, in one transaction. Needs the right to create a schema in the database, or to own it.
+    ///
+    /// # Errors
+    /// As a store's requests. After an error nothing was changed; after one that says that the answer did not come in
+    /// time, perhaps everything: run it again.
+    ///
+    /// # Cancel safety
+    /// As after an answer that did not come in time.
+    pub async fn run(&self, limit: Duration) -> Result<(), Error> {
+        let made = timeout(limit, self.send(limit)).await;
+        let made = made.unwrap_or(Err(Failure::Silent));
+        made.map_err(|failure| failure.during("init", format_args!("store={}", self.address)))
+    }
+
+    async fn send(&self, limit: Duration) -> Result<(), Failure> {
+        let has_others = self.address.has_several_hosts();
+        let config = self.address.config(limit);
+        let made = config.connect(self.address.tls()).await;
+        let (client, connection) = made.map_err(|error| Failure::unmade(&error, has_others))?;
+        let sql = self.sql();
+        let sent = client.batch_execute(&sql);
+        let sent = tokio::select! {
+            sent = sent => sent,
+            ended = connection => match ended {
+                Ok(()) => return Err(Failure::Silent),
+                Err(error) => Err(error),
+            },
+        };
+        sent.map_err(|error| Failure::of_request(&error, false, has_others))
+    }
+}
+
+/// Makes the tables of the store at a URL whose scheme is ours.
+pub(in crate::store) async fn init_postgres(
+    url: &str,
+    max_ttl: Option<Duration>,
+    limit: Duration,
+) -> Result<(), Error> {
+    setup(url, max_ttl)?.run(limit).await
+}
+
+/// What makes them.
+pub(in crate::store) fn postgres_sql(
+    url: &str,
+    max_ttl: Option<Duration>,
+) -> Result<String, Error> {
+    Ok(setup(url, max_ttl)?.sql())
+}
+
+fn setup(url: &str, max_ttl: Option<Duration>) -> Result<Setup, Error> {
+    let setup = Setup::new(url)?;
+    match max_ttl {
+        Some(max_ttl) => setup.max_ttl(max_ttl),
+        None => Ok(setup),
+    }
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup")
+            .field("address", &self.address)
+            .field("max_ttl", &self.max_ttl)
+            .finish()
+    }
+}

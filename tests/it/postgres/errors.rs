@@ -1,0 +1,120 @@
+//! What each refusal of a real server tells the caller to do, without a secret in it.
+
+use leasehold::ErrorKind;
+use leasehold::store::Store;
+
+use super::{database, open, store};
+use crate::harness::asking::{LIMIT, LONG, asked, chain, claim, granted};
+use crate::harness::postgres_server::PostgresServer;
+
+async fn refused(store: &dyn Store) -> leasehold::Error {
+    let answer = asked(store, &claim("a", LONG), LIMIT).await;
+    answer.expect_err("it is refused")
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_misconfigured() {
+    let database = PostgresServer::database().await;
+    let url = database.url().replace(database.name(), "nowhere");
+    let error = refused(&*open(&url)).await;
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{}", chain(&error));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable() {
+    for url in [
+        "postgres:///d?host=/nowhere&user=u",
+        "postgres://u@127.0.0.1:1/d",
+        "postgres://u@host.invalid/d?sslmode=disable",
+    ] {
+        let error = refused(&*open(url)).await;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", chain(&error));
+    }
+}
+
+#[tokio::test]
+async fn a_role_that_is_unknown_or_gives_a_wrong_password_is_denied_and_its_password_shown_nowhere()
+{
+    let database = database().await;
+    let url = database.url_as("nobody");
+    let error = refused(&*open(&format!("{url}&password=s3cret"))).await;
+    assert_eq!(error.kind(), ErrorKind::Denied, "{}", chain(&error));
+    let store = open(&format!("{url}&password=s3cret"));
+    let shown = format!("{} {store:?} {}", chain(&error), store.location());
+    assert!(!shown.contains("s3cret"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_row_that_another_transaction_keeps_is_told_as_such() {
+    let (database, store) = store().await;
+    granted(&*store, &claim("a", LONG)).await;
+    let stranger = database.connect().await;
+    stranger
+        .batch_execute("BEGIN; UPDATE leasehold.lease SET ends_at = now() - interval '1 s'")
+        .await
+        .expect("locked");
+    let claim = claim("b", LONG);
+    granted(&*store, &claim).await;
+    stranger
+        .batch_execute("LOCK TABLE leasehold.lease")
+        .await
+        .expect("locked");
+    let released = store.release(&claim.name, claim.holder, None, LIMIT).await;
+    let error = released.expect_err("it is locked");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{}", chain(&error));
+    assert!(error.to_string().contains("locked"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_misconfigured() {
+    let (database, store) = store().await;
+    let name = database.name();
+    let sql = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
+    database
+        .connect()
+        .await
+        .batch_execute(&sql)
+        .await
+        .expect("set");
+    let error = refused(&*store).await;
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{}", chain(&error));
+}
+
+#[tokio::test]
+async fn a_lost_row_of_the_set_up_names_the_command() {
+    let (database, store) = store().await;
+    let sql = "DELETE FROM leasehold.lineage";
+    database
+        .connect()
+        .await
+        .batch_execute(sql)
+        .await
+        .expect("deleted");
+    let error = refused(&*store).await;
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{}", chain(&error));
+    assert!(error.to_string().contains("leasehold init"), "{error}");
+}
+
+#[tokio::test]
+async fn a_claim_that_lost_to_another_is_sent_again() {
+    let (database, store) = store().await;
+    let name = database.name();
+    let sql = format!("ALTER DATABASE {name} SET default_transaction_isolation = serializable");
+    database
+        .connect()
+        .await
+        .batch_execute(&sql)
+        .await
+        .expect("set");
+    for round in 0..10 {
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let store = store.clone();
+            let claim = claim(&format!("n{round}"), LONG);
+            tasks.spawn(async move { asked(&*store, &claim, LIMIT).await });
+        }
+        for answer in tasks.join_all().await {
+            answer.expect("no 40001 comes through");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Words for calling the functions by hand, and what each answers step by step.
+
+use std::time::Duration;
+
+use tokio_postgres::{Client, Error, Row};
+
+use super::database;
+use crate::harness::postgres_server::Database;
+
+/// Long enough that no busy machine lets it run out within a test.
+pub(crate) const LONG: u64 = 30_000;
+
+/// A connection, and the schema whose functions it calls.
+pub(crate) struct Functions {
+    pub(crate) client: Client,
+    schema: String,
+}
+
+/// What `acquire_1` answers.
+#[derive(Debug)]
+pub(crate) struct Acquired {
+    pub(crate) outcome: String,
+    pub(crate) token: Option<i64>,
+    pub(crate) state: Option<i16>,
+    pub(crate) holder: Option<String>,
+    pub(crate) left_us: Option<i64>,
+    pub(crate) ahead: Option<i64>,
+    pub(crate) detail: Option<String>,
+}
+
+impl Functions {
+    /// Those of a fresh database.
+    pub(crate) async fn fresh() -> (Database, Self) {
+        let database = database().await;
+        let functions = Self::of(&database, "leasehold").await;
+        (database, functions)
+    }
+
+    pub(crate) async fn of(database: &Database, schema: &str) -> Self {
+        Self {
+            client: database.connect().await,
+            schema: schema.into(),
+        }
+    }
+
+    pub(crate) async fn run(&self, sql: &str) -> Result<Vec<Row>, Error> {
+        let sql = sql.replace("leasehold.", &format!("{}.", self.schema));
+        self.client.query(&sql, &[]).await
+    }
+
+    /// A single number.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        self.run(sql).await.expect(sql)[0].get(0)
+    }
+
+    /// A claim that does not wait.
+    pub(crate) async fn try_acquire(
+        &self,
+        name: &str,
+        holder: &str,
+        ttl: u64,
+    ) -> Result<Acquired, Error> {
+        self.ask(name, holder, ttl, "0, NULL, 0").await
+    }
+
+    pub(crate) async fn acquire(&self, name: &str, holder: &str, ttl: u64) -> Acquired {
+        self.try_acquire(name, holder, ttl).await.expect("answered")
+    }
+
+    /// A claim of this client, in the queue, with so many more waiters.
+    pub(crate) async fn queue(&self, name: &str, client: &str, more: u32) -> Acquired {
+        self.queue_for(name, client, more, LONG).await
+    }
+
+    /// The same for a lease of this ttl.
+    pub(crate) async fn queue_for(
+        &self,
+        name: &str,
+        client: &str,
+        more: u32,
+        ttl: u64,
+    ) -> Acquired {
+        let rest = format!("0, '{client}', {more}");
+        let holder = format!("{client}-1");
+        let answer = self.ask(name, &holder, ttl, &rest).await;
+        answer.expect("answered")
+    }
+
+    /// A claim with a floor.
+    pub(crate) async fn acquire_above(&self, name: &str, holder: &str, floor: i64) -> Acquired {
+        let rest = format!("{floor}, NULL, 0");
+        let answer = self.ask(name, holder, LONG, &rest).await;
+        answer.expect("answered")
+    }
+
+    async fn ask(&self, name: &str, holder: &str, ttl: u64, rest: &str) -> Result<Acquired, Error> {
+        let sql = format!(
+            "SELECT * FROM leasehold.acquire_1('{name}', '{holder}', {ttl}, '{{}}', {rest}, 9000, 2000)"
+        );
+        let row = self.run(&sql).await?.remove(0);
+        Ok(Acquired {
+            outcome: row.get("outcome"),
+            token: row.get("token"),
+            state: row.get("state"),
+            holder: row.get("holder"),
+            left_us: row.get("left_us"),
+            ahead: row.get("ahead"),
+            detail: row.get("detail"),
+        })
+    }
+
+    /// The letters of a batch of names and holders.
+    pub(crate) async fn renew(&self, batch: &[(&str, &str)]) -> String {
+        let list = |texts: Vec<&str>| format!("ARRAY['{}']", texts.join("','"));
+        let names = list(batch.iter().map(|(name, _)| *name).collect());
+        let holders = list(batch.iter().map(|(_, holder)| *holder).collect());
+        let ttls = format!("array_fill({LONG}::bigint, ARRAY[{}])", batch.len());
+        let sql = format!("SELECT letters FROM leasehold.renew_1({names}, {holders}, {ttls})");
+        self.run(&sql).await.expect("answered")[0].get(0)
+    }
+
+    /// The outcome, and whether to tell somebody.
+    pub(crate) async fn release(&self, name: &str, holder: &str) -> (String, bool) {
+        self.release_keeping(name, holder, 0).await
+    }
+
+    pub(crate) async fn release_keeping(
+        &self,
+        name: &str,
+        holder: &str,
+        ms: u64,
+    ) -> (String, bool) {
+        let sql = format!("SELECT * FROM leasehold.release_1('{name}', '{holder}', {ms}, 2000)");
+        let row = self.run(&sql).await.expect("answered").remove(0);
+        (row.get("outcome"), row.get("tell"))
+    }
+
+    pub(crate) async fn leave(&self, name: &str, client: &str) -> Result<bool, Error> {
+        let sql = format!("SELECT tell FROM leasehold.leave_1('{name}', '{client}', 2000)");
+        Ok(self.run(&sql).await?[0].get(0))
+    }
+
+    pub(crate) async fn evict(&self, name: &str, how: &str) -> String {
+        let sql = format!("SELECT outcome FROM leasehold.evict_1('{name}', '{how}', 2000)");
+        self.run(&sql).await.expect("answered")[0].get(0)
+    }
+
+    /// State and holder of a row, whether it counts or not.
+    pub(crate) async fn row(&self, name: &str) -> Option<(i16, String)> {
+        let sql = format!("SELECT state, holder FROM leasehold.lease WHERE name = '{name}'");
+        let rows = self.run(&sql).await.expect("answered");
+        rows.first().map(|row| (row.get(0), row.get(1)))
+    }
+}
+
+/// Lets real time pass.
+pub(crate) async fn pass(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+#[tokio::test]
+async fn a_claim_is_granted_held_and_granted_again() {
+    let (_database, leases) = Functions::fresh().await;
+    let first = leases.acquire("a", "h1", LONG).await;
+    assert_eq!(first.outcome, "granted");
+    let again = leases.acquire("a", "h1", LONG).await;
+    assert_eq!(
+        (again.outcome.as_str(), again.token),
+        ("granted", first.token)
+    );
+    let held = leases.acquire("a", "h2", LONG).await;
+    assert_eq!((held.outcome.as_str(), held.state), ("held", Some(0)));
+    assert_eq!(held.holder.as_deref(), Some("h1"));
+    assert!(held.left_us.expect("it has an end") > 29_000_000);
+    assert_eq!(leases.release("a", "h2").await.0, "not_held");
+    assert_eq!(leases.release("a", "h1").await.0, "released");
+    assert_eq!(leases.release("a", "h1").await.0, "not_held");
+    let next = leases.acquire("a", "h2", LONG).await;
+    assert!(next.token > first.token);
+}
+
+#[tokio::test]
+async fn an_argument_out_of_its_limits_changes_nothing() {
+    let (_database, leases) = Functions::fresh().await;
+    for ttl in [0, 600_001] {
+        let refused = leases.acquire("a", "h", ttl).await;
+        assert_eq!(refused.outcome, "invalid");
+        assert!(refused.detail.expect("said").contains("max_ttl_ms=600000"));
+    }
+    for floor in [-1, 9_007_199_254_740_991] {
+        let refused = leases.acquire_above("a", "h", floor).await;
+        assert_eq!(refused.outcome, "invalid");
+        assert!(refused.detail.expect("said").contains("floor="));
+    }
+    assert_eq!(leases.row("a").await, None);
+}
+
+#[tokio::test]
+async fn a_batch_is_answered_in_its_order() {
+    let (_database, leases) = Functions::fresh().await;
+    for name in ["c", "a", "b"] {
+        leases.acquire(name, "h", LONG).await;
+    }
+    assert_eq!(leases.evict("b", "marked").await, "evicted");
+    let batch = [
+        ("c", "h"),
+        ("z", "h"),
+        ("a", "other"),
+        ("b", "h"),
+        ("a", "h"),
+    ];
+    assert_eq!(leases.renew(&batch).await, "ynney");
+}
+
+#[tokio::test]
+async fn a_lease_named_twice_in_a_batch_is_never_called_refused() {
+    let (_database, leases) = Functions::fresh().await;
+    leases.acquire("a", "h", LONG).await;
+    let letters = leases.renew(&[("a", "h"), ("a", "h")]).await;
+    assert!(letters.contains('y') && !letters.contains('n'), "{letters}");
+}
+
+#[tokio::test]
+async fn what_is_kept_or_offered_is_nobodys() {
+    let (_database, leases) = Functions::fresh().await;
+    leases.acquire("a", "h", LONG).await;
+    assert_eq!(leases.release_keeping("a", "h", 500).await.0, "released");
+    assert_eq!(leases.renew(&[("a", "h")]).await, "n");
+    assert_eq!(leases.release("a", "h").await.0, "not_held");
+    assert_eq!(leases.evict("a", "marked").await, "not_held");
+    assert_eq!(leases.acquire("a", "h2", LONG).await.state, Some(2));
+    pass(600).await;
+    assert_eq!(leases.acquire("a", "h2", LONG).await.outcome, "granted");
+}
+
+#[tokio::test]
+async fn old_rows_are_swept_away_and_no_others() {
+    let (_database, leases) = Functions::fresh().await;
+    for name in ["free", "live", "awaited", "waited", "lifted"] {
+        leases.acquire(name, "h", LONG).await;
+    }
+    let lift = "UPDATE leasehold.lease SET token = token + 3600000000 WHERE name = 'lifted'";
+    leases.run(lift).await.expect("lifted");
+    leases.release("free", "h").await;
+    leases.release("awaited", "h").await;
+    leases.queue("waited", "c", 0).await;
+    let age = |what: &str| {
+        format!("UPDATE leasehold.lease SET ends_at = ends_at - interval '1 day' WHERE {what}")
+    };
+    leases.run(&age("name <> 'live'")).await.expect("aged");
+    leases
+        .run("SELECT leasehold.await_1(ARRAY['awaited'])")
+        .await
+        .expect("marked");
+    assert_eq!(leases.number("SELECT leasehold.tidy_1(1000)").await, 1);
+    assert_eq!(leases.row("free").await, None);
+    for name in ["live", "awaited", "waited", "lifted"] {
+        assert!(leases.row(name).await.is_some(), "{name}");
+    }
+    // Once a minute.
+    assert_eq!(leases.number("SELECT leasehold.tidy_1(1000)").await, 0);
+}
+
+#[tokio::test]
+async fn a_queue_of_the_dead_does_not_keep_its_row_for_ever() {
+    let (_database, leases) = Functions::fresh().await;
+    leases.acquire("a", "h", LONG).await;
+    leases.queue("a", "c", 0).await;
+    for table in [
+        "lease SET ends_at = ends_at",
+        "queue SET alive_until = alive_until",
+    ] {
+        let sql = format!("UPDATE leasehold.{table} - interval '1 day'");
+        leases.run(&sql).await.expect("aged");
+    }
+    assert_eq!(leases.number("SELECT leasehold.tidy_1(1000)").await, 1);
+    assert_eq!(
+        leases.number("SELECT count(*) FROM leasehold.queue").await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn a_token_near_the_end_of_the_numbers_is_refused_unharmed() {
+    let (_database, leases) = Functions::fresh().await;
+    leases.acquire("a", "h", LONG).await;
+    leases.release("a", "h").await;
+    let lift = "UPDATE leasehold.lease SET token = 9007199254740989";
+    leases.run(lift).await.expect("lifted");
+    let refused = leases.acquire("a", "h", LONG).await;
+    assert_eq!((refused.outcome.as_str(), refused.token), ("broken", None));
+    assert_eq!(leases.row("a").await, Some((4, String::new())));
+}

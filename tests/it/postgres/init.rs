@@ -1,0 +1,117 @@
+//! Making the tables, and what the store may do with the least of rights.
+
+use std::time::Duration;
+
+use leasehold::ErrorKind;
+use leasehold::store::conformance;
+use leasehold::store::postgres::Setup;
+
+use super::{open, set_up};
+use crate::harness::asking::{LIMIT, LONG, asked, chain, claim, granted, held, released};
+use crate::harness::postgres_server::PostgresServer;
+
+#[tokio::test]
+async fn twelve_at_once_are_safe_and_a_second_time_changes_nothing() {
+    let database = PostgresServer::database().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..12 {
+        let url = database.url();
+        tasks.spawn(async move { set_up(&url).await });
+    }
+    tasks.join_all().await;
+    let store = open(&database.url());
+    let claim = claim("a", LONG);
+    granted(&*store, &claim).await;
+    set_up(&database.url()).await;
+    assert_eq!(
+        held(&*store, &self::claim("a", LONG)).await.by,
+        Some(claim.holder)
+    );
+}
+
+#[tokio::test]
+async fn the_longest_ttl_is_kept_until_another_is_named() {
+    let database = PostgresServer::database().await;
+    let setup = || Setup::new(&database.url()).expect("a URL in order");
+    let long = Duration::from_secs(20);
+    let named = setup().max_ttl(long).expect("a ttl").run(LIMIT).await;
+    named.expect("made");
+    set_up(&database.url()).await;
+    let store = open(&database.url());
+    granted(&*store, &claim("a", long)).await;
+    let error = asked(&*store, &claim("b", LONG), LIMIT).await;
+    let error = error.expect_err("too long");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("max_ttl_ms=20000"), "{error}");
+    assert!(setup().max_ttl(Duration::ZERO).is_err());
+}
+
+#[tokio::test]
+async fn without_the_tables_the_error_names_the_command() {
+    let database = PostgresServer::database().await;
+    let store = open(&database.url());
+    let answer = asked(&*store, &claim("a", LONG), LIMIT).await;
+    let error = answer.expect_err("there are no tables");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(error.to_string().contains("leasehold init"), "{error}");
+    // Nothing was made either.
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'leasehold'";
+    let found = database.connect().await.query_one(schemas, &[]).await;
+    assert_eq!(found.expect("answered").get::<_, i64>(0), 0);
+}
+
+#[tokio::test]
+async fn two_schemas_of_one_database_have_nothing_to_do_with_each_other() {
+    let database = PostgresServer::database().await;
+    let url = |schema: &str| format!("{}&schema={schema}", database.url());
+    for schema in ["one", "o%22d%27d"] {
+        set_up(&url(schema)).await;
+        granted(&*open(&url(schema)), &claim("a", LONG)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_role_with_the_least_of_rights_keeps_the_contract() {
+    let database = PostgresServer::database().await;
+    set_up(&database.url()).await;
+    let role = format!("least_{}", database.name());
+    let rights = format!(
+        "CREATE ROLE {role} LOGIN;
+        GRANT USAGE ON SCHEMA leasehold TO {role};
+        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO {role};
+        GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA leasehold TO {role};"
+    );
+    let administrator = database.connect().await;
+    administrator.batch_execute(&rights).await.expect("granted");
+    conformance::check(open(&database.url_as(&role))).await;
+    // It may make nothing.
+    let setup = Setup::new(&format!("{}&schema=other", database.url_as(&role)));
+    let refused = setup.expect("a URL in order").run(LIMIT).await;
+    let error = refused.expect_err("it lacks the right");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{}", chain(&error));
+    let revoke = format!("REVOKE INSERT ON leasehold.lease FROM {role}");
+    administrator.batch_execute(&revoke).await.expect("revoked");
+    let store = open(&database.url_as(&role));
+    let refused = asked(&*store, &claim("a", LONG), LIMIT).await;
+    assert_eq!(refused.expect_err("denied").kind(), ErrorKind::Denied);
+}
+
+#[tokio::test]
+async fn leases_of_before_a_repair_are_there_after_it() {
+    let database = PostgresServer::database().await;
+    set_up(&database.url()).await;
+    let store = open(&database.url());
+    let claim = claim("a", LONG);
+    granted(&*store, &claim).await;
+    let damage = "DROP FUNCTION leasehold.release_1(text, text, bigint, bigint)";
+    database
+        .connect()
+        .await
+        .batch_execute(damage)
+        .await
+        .expect("dropped");
+    let failed = store.release(&claim.name, claim.holder, None, LIMIT).await;
+    assert_eq!(failed.expect_err("gone").kind(), ErrorKind::Misconfigured);
+    set_up(&database.url()).await;
+    released(&*store, &claim).await;
+}

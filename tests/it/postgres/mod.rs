@@ -1,0 +1,49 @@
+//! The store in Postgres, and the functions that are its protocol, under what servers, poolers and other transactions do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::store::Store;
+use leasehold::store::postgres::{Postgres, Setup};
+
+use crate::harness::postgres_server::{Database, PostgresServer};
+
+mod connections;
+mod errors;
+pub(crate) mod functions;
+mod hazards;
+mod init;
+mod notices;
+mod outages;
+pub(crate) mod planted;
+mod pooled;
+mod queue;
+mod renewals;
+pub(crate) mod rules;
+mod tokens;
+
+/// Makes the tables behind this URL.
+pub(crate) async fn set_up(url: &str) {
+    let setup = Setup::new(url).expect("a URL in order");
+    let made = setup.run(Duration::from_secs(10)).await;
+    made.expect("the tables are made");
+}
+
+/// The store at a URL that is in order.
+pub(crate) fn open(url: &str) -> Arc<dyn Store> {
+    Arc::new(Postgres::open(url).expect("a URL in order"))
+}
+
+/// A fresh database with the tables in it.
+async fn database() -> Database {
+    let database = PostgresServer::database().await;
+    set_up(&database.url()).await;
+    database
+}
+
+/// A store in a fresh database.
+async fn store() -> (Database, Arc<dyn Store>) {
+    let database = database().await;
+    let store = open(&database.url());
+    (database, store)
+}

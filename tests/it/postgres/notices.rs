@@ -1,0 +1,118 @@
+//! Notices: sent only where somebody waits, and missed by nobody for long.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use leasehold::store::{Notice, Notices, Topic};
+use tokio_postgres::AsyncMessage;
+
+use super::store;
+use crate::harness::asking::{LIMIT, LONG, claim, granted, next_token, released};
+use crate::harness::postgres_server::Database;
+
+/// How many notices of this name's channel are heard while this is done.
+async fn heard(database: &Database, name: &str, what: impl Future<Output = ()>) -> usize {
+    let url = database.url();
+    let (client, mut connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
+        .await
+        .expect("it answers");
+    let heard = Arc::new(AtomicUsize::new(0));
+    let count = heard.clone();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            if matches!(message, AsyncMessage::Notification(_)) {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let channel = format!("SELECT leasehold.channel_1('{name}')");
+    let channel: String = client
+        .query_one(&channel, &[])
+        .await
+        .expect("answered")
+        .get(0);
+    client
+        .batch_execute(&format!("LISTEN {channel}"))
+        .await
+        .expect("listens");
+    what.await;
+    // What was sent before is delivered by now.
+    for _ in 0..2 {
+        client.batch_execute("SELECT 1").await.expect("answered");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    heard.load(Ordering::Relaxed)
+}
+
+async fn next(notices: &dyn Notices) -> Notice {
+    let notice = tokio::time::timeout(LIMIT, notices.next()).await;
+    notice.expect("a notice in time")
+}
+
+#[tokio::test]
+async fn releases_that_nobody_waits_for_send_nothing() {
+    let (database, store) = store().await;
+    let sent = heard(&database, "a", async {
+        for _ in 0..100 {
+            next_token(&*store, "a").await;
+        }
+    });
+    assert_eq!(sent.await, 0);
+}
+
+#[tokio::test]
+async fn a_listener_that_lost_its_connection_says_so_and_listens_again() {
+    let (database, store) = store().await;
+    let claim = claim("a", LONG);
+    granted(&*store, &claim).await;
+    let notices = store
+        .notices()
+        .await
+        .expect("answered")
+        .expect("there are notices");
+    notices.follow(&Topic::Freed(claim.name.clone()));
+    assert_eq!(next(&*notices).await, Notice::Freed(claim.name.clone()));
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'leasehold'";
+    database
+        .connect()
+        .await
+        .query(end, &[])
+        .await
+        .expect("ended");
+    assert_eq!(next(&*notices).await, Notice::Reconnected);
+    released(&*store, &claim).await;
+    assert_eq!(next(&*notices).await, Notice::Freed(claim.name.clone()));
+}
+
+#[tokio::test]
+async fn no_release_is_missed_by_who_begins_to_follow() {
+    let (_database, store) = store().await;
+    let notices = store
+        .notices()
+        .await
+        .expect("answered")
+        .expect("there are notices");
+    for round in 0..20 {
+        let claim = claim(&format!("n{round}"), LONG);
+        granted(&*store, &claim).await;
+        notices.follow(&Topic::Freed(claim.name.clone()));
+        // Its hint comes after it listens; whoever looks then finds the name free, or is told.
+        tokio::join!(released(&*store, &claim), async {
+            assert_eq!(next(&*notices).await, Notice::Freed(claim.name.clone()));
+        });
+        notices.unfollow(&Topic::Freed(claim.name.clone()));
+        let is_free = store
+            .inspect(&claim.name, LIMIT)
+            .await
+            .expect("answered")
+            .is_none();
+        assert!(is_free, "round {round}");
+        while tokio::time::timeout(Duration::from_millis(20), notices.next())
+            .await
+            .is_ok()
+        {}
+    }
+}

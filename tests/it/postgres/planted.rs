@@ -1,0 +1,94 @@
+//! Each rule of the functions holds. That each bug which is planted in them is seen is among the long tests.
+
+use leasehold::BoxFuture;
+use leasehold::store::postgres::Setup;
+
+use super::rules::{self, Pair, Verdict};
+use crate::harness::postgres_server::{Database, PostgresServer};
+
+pub(crate) type Scenario = for<'a> fn(&'a Pair) -> BoxFuture<'a, Verdict>;
+
+macro_rules! scenarios {
+    ($($scenario:ident: [$($bug:expr),* $(,)?]),* $(,)?) => {
+        &[$((
+            stringify!($scenario),
+            (|pair| Box::pin(rules::$scenario(pair))) as Scenario,
+            &[$($bug),*],
+        )),*]
+    };
+}
+
+/// What stands in the functions, and what is put there instead.
+pub(crate) type Bug = (&'static str, &'static str);
+
+pub(crate) const SCENARIOS: &[(&str, Scenario, &[Bug])] = scenarios![
+    time_is_not_that_of_the_transactions_begin: [("clock_timestamp()", "now()")],
+    the_clock_is_read_after_the_lock_was_waited_for: [
+        ("  -- Rule 2.\n  v_now := clock_timestamp();", "  v_now := statement_timestamp();"),
+    ],
+    a_grant_has_its_full_ttl_though_it_waited: [
+        ("ends_at = clock_timestamp() + v_ttl,\n        info = p_info\n      -- Rule 4", "ends_at = excluded.ends_at,\n        info = p_info\n      -- Rule 4"),
+    ],
+    a_release_sees_who_joined_while_it_waited: [
+        (
+            "AND NOT l.has_queue\n  RETURNING 'released'",
+            "AND NOT EXISTS (SELECT FROM leasehold.queue q WHERE q.name = p_name)\n  RETURNING 'released'",
+        ),
+        ("SET has_queue = true", "SET has_queue = false"),
+    ],
+    who_joins_sees_that_the_name_was_freed: [
+        ("v_is_live := v_row.state <> 4 AND v_row.ends_at > v_now;", "v_is_live := true;"),
+    ],
+    who_leaves_takes_its_locks_in_the_common_order: [
+        (
+            "  tell := false;\n  -- Rule 6.",
+            "  tell := false;\n  DELETE FROM leasehold.queue q WHERE q.name = p_name AND q.client = p_client;",
+        ),
+    ],
+    several_names_are_locked_in_their_order: [("ORDER BY u.name COLLATE \"C\"", "ORDER BY u.name COLLATE \"C\" DESC")],
+    a_wait_for_a_stranger_ends_by_itself: [("SET lock_timeout = '1s'", "")],
+    what_is_answered_is_flushed: [("set_config('synchronous_commit', 'on', true)", "set_config('synchronous_commit', 'off', true)")],
+    a_locked_row_spoils_no_other_of_its_batch: [("FOR NO KEY UPDATE OF l SKIP LOCKED", "FOR NO KEY UPDATE OF l")],
+    only_its_holder_renews_a_lease: [("ON l.name = a.name AND l.holder = a.holder\n    WHERE", "ON l.name = a.name\n    WHERE")],
+    a_lease_is_over_at_its_end: [("m.state = 0 AND m.ends_at > clock_timestamp()", "m.state = 0")],
+    a_token_rises_though_the_clock_is_behind: [
+        ("SET token = greatest(l.token + 1, v_us, p_floor + 1)", "SET token = greatest(v_us, p_floor + 1)"),
+        ("token := greatest(v_row.token + 1,", "token := greatest("),
+    ],
+    two_claims_at_once_have_one_grant: [("AND (l.state = 4 OR l.ends_at <= clock_timestamp())\n        AND l.token", "AND l.token")],
+    nothing_is_granted_where_the_tables_came_from_elsewhere: [
+        ("p_client IS NULL AND v_lineage.quiet_until <= clock_timestamp()", "p_client IS NULL"),
+        ("IF v_quiet <= v_now AND (v_is_offered", "IF (v_is_offered"),
+    ],
+    who_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time: [("greatest(p_now, v_quiet) + p_offer_ms", "p_now + p_offer_ms")],
+];
+
+/// The outcome of a scenario on functions of its own, with a bug in them or without.
+pub(crate) async fn play(
+    database: &Database,
+    schema: &str,
+    scenario: Scenario,
+    bug: Option<Bug>,
+) -> Verdict {
+    let url = format!("{}&schema={schema}", database.url());
+    let setup = Setup::new(&url).expect("a URL in order");
+    let mut sql = setup.sql();
+    if let Some((there, instead)) = bug {
+        let there = there.replace("leasehold.", &format!("\"{schema}\"."));
+        let instead = instead.replace("leasehold.", &format!("\"{schema}\"."));
+        assert!(sql.contains(&there), "nothing to plant in: {there}");
+        sql = sql.replace(&there, &instead);
+    }
+    let made = database.connect().await.batch_execute(&sql).await;
+    made.expect("the functions are made");
+    scenario(&Pair::of(database, schema).await).await
+}
+
+#[tokio::test]
+async fn every_rule_holds() {
+    let database = PostgresServer::database().await;
+    for (index, (name, scenario, _)) in SCENARIOS.iter().enumerate() {
+        let verdict = play(&database, &format!("rule_{index}"), *scenario, None).await;
+        assert_eq!(verdict, Ok(()), "{name}");
+    }
+}

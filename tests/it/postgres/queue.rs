@@ -1,0 +1,64 @@
+//! The queue: whom a freed name goes to, and what waiting costs the holder.
+
+use super::functions::{Functions, LONG};
+
+#[tokio::test]
+async fn the_dead_are_passed_over_and_dropped() {
+    let (_database, leases) = Functions::fresh().await;
+    leases.acquire("a", "h", LONG).await;
+    for (place, client) in ["c1", "c2", "c3"].into_iter().enumerate() {
+        let ahead = leases.queue("a", client, 0).await.ahead;
+        assert_eq!(ahead, i64::try_from(place).ok());
+    }
+    let dead = "UPDATE leasehold.queue SET alive_until = clock_timestamp() WHERE client < 'c3'";
+    leases.run(dead).await.expect("they died");
+    assert_eq!(leases.queue("a", "c3", 0).await.ahead, Some(0));
+    assert_eq!(leases.release("a", "h").await, ("released".into(), false));
+    assert_eq!(leases.row("a").await, Some((3, "c3".into())));
+    assert_eq!(
+        leases.number("SELECT count(*) FROM leasehold.queue").await,
+        0
+    );
+    assert_eq!(leases.acquire("a", "h2", LONG).await.state, Some(3));
+    assert_eq!(leases.queue("a", "c3", 0).await.outcome, "granted");
+}
+
+#[tokio::test]
+async fn a_sign_of_life_meets_no_lock_of_the_holders() {
+    let (database, leases) = Functions::fresh().await;
+    let holder = Functions::of(&database, "leasehold").await;
+    holder.acquire("a", "h", LONG).await;
+    leases.queue("a", "c", 0).await;
+    holder.run("BEGIN").await.expect("begun");
+    assert_eq!(holder.renew(&[("a", "h")]).await, "y");
+    // The row is locked until the renewal is committed.
+    assert_eq!(leases.queue("a", "c", 0).await.ahead, Some(0));
+    holder.run("COMMIT").await.expect("done");
+}
+
+#[tokio::test]
+async fn a_grant_to_the_last_in_line_frees_the_way_for_all() {
+    let (_database, leases) = Functions::fresh().await;
+    leases.acquire("a", "h", LONG).await;
+    leases.queue("a", "c", 0).await;
+    leases.release("a", "h").await;
+    leases.queue("a", "c", 0).await;
+    let has_queue = "SELECT has_queue::int::bigint FROM leasehold.lease";
+    assert_eq!(leases.number(has_queue).await, 0);
+    leases.release("a", "c-1").await;
+    assert_eq!(leases.acquire("a", "h2", LONG).await.outcome, "granted");
+}
+
+#[tokio::test]
+async fn only_who_is_awaited_is_told_of() {
+    let (_database, leases) = Functions::fresh().await;
+    leases.acquire("a", "h", LONG).await;
+    assert!(!leases.release("a", "h").await.1);
+    leases.acquire("a", "h", LONG).await;
+    let mark = "SELECT leasehold.await_1(ARRAY['a', 'b'])";
+    leases.run(mark).await.expect("marked");
+    assert!(leases.release("a", "h").await.1);
+    leases.acquire("a", "h", LONG).await;
+    assert!(leases.release_keeping("a", "h", 100).await.1);
+    assert_eq!(leases.row("b").await, Some((4, String::new())));
+}

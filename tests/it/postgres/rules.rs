@@ -1,0 +1,339 @@
+//! The rules of the functions, each as a scenario that goes wrong where its rule is broken. `planted.rs` breaks them.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::functions::{Functions, LONG, pass};
+use crate::harness::postgres_server::Database;
+
+/// What was seen, where it was not what the rule promises.
+pub(crate) type Verdict = Result<(), String>;
+
+/// For how long a stranger keeps a row.
+const KEPT: u64 = 500;
+
+macro_rules! expect {
+    ($held:expr, $($seen:tt)*) => {
+        if !$held {
+            return Err(format!($($seen)*));
+        }
+    };
+}
+
+/// Two connections to one schema.
+pub(crate) struct Pair {
+    pub(crate) one: Functions,
+    pub(crate) two: Functions,
+}
+
+impl Pair {
+    pub(crate) async fn of(database: &Database, schema: &str) -> Self {
+        Self {
+            one: Functions::of(database, schema).await,
+            two: Functions::of(database, schema).await,
+        }
+    }
+
+    /// Does this while the other connection keeps the row of this name locked, and lets go of it in between.
+    async fn beside_a_lock<T>(&self, name: &str, what: impl Future<Output = T>) -> T {
+        self.two.run("BEGIN").await.expect("begun");
+        let lock = format!("SELECT FROM leasehold.lease WHERE name = '{name}' FOR UPDATE");
+        self.two.run(&lock).await.expect("locked");
+        let (outcome, ()) = tokio::join!(what, async {
+            pass(KEPT).await;
+            self.two.run("COMMIT").await.expect("let go");
+        });
+        outcome
+    }
+}
+
+/// How long a lease still runs, in microseconds of the server's clock.
+async fn left_us(leases: &Functions, name: &str) -> i64 {
+    let left = "(extract(epoch FROM ends_at - clock_timestamp()) * 1000000)::bigint";
+    let sql = format!("SELECT {left} FROM leasehold.lease WHERE name = '{name}'");
+    leases.number(&sql).await
+}
+
+pub(crate) async fn time_is_not_that_of_the_transactions_begin(pair: &Pair) -> Verdict {
+    pair.one.run("BEGIN").await.expect("begun");
+    pair.one.run("SELECT 1").await.expect("a snapshot");
+    pass(KEPT).await;
+    pair.one.acquire("a", "h", 2_000).await;
+    pair.one.run("COMMIT").await.expect("done");
+    let left = left_us(&pair.one, "a").await;
+    expect!(left > 1_700_000, "left_us={left} of 2 s");
+    Ok(())
+}
+
+pub(crate) async fn the_clock_is_read_after_the_lock_was_waited_for(pair: &Pair) -> Verdict {
+    pair.one.queue_for("a", "c", 0, KEPT / 2).await;
+    // It runs out while the claim waits for the row.
+    let again = pair.beside_a_lock("a", pair.one.queue_for("a", "c", 0, KEPT / 2));
+    let again = again.await;
+    let left = left_us(&pair.one, "a").await;
+    expect!(
+        again.outcome != "granted" || left > 0,
+        "{again:?} left_us={left}"
+    );
+    Ok(())
+}
+
+pub(crate) async fn a_grant_has_its_full_ttl_though_it_waited(pair: &Pair) -> Verdict {
+    pair.one.acquire("a", "h", LONG).await;
+    pair.one.release("a", "h").await;
+    let grant = pair.beside_a_lock("a", pair.one.acquire("a", "h2", 2_000));
+    let grant = grant.await;
+    expect!(grant.outcome == "granted", "{grant:?}");
+    let left = left_us(&pair.one, "a").await;
+    expect!(left > 1_700_000, "left_us={left} of 2 s");
+    Ok(())
+}
+
+/// Rules 4 and 5.
+pub(crate) async fn a_release_sees_who_joined_while_it_waited(pair: &Pair) -> Verdict {
+    pair.one.acquire("a", "h", LONG).await;
+    pair.two.run("BEGIN").await.expect("begun");
+    let joined = pair.two.queue("a", "c", 0).await;
+    expect!(joined.ahead == Some(0), "{joined:?}");
+    let (released, ()) = tokio::join!(pair.one.release("a", "h"), async {
+        pass(KEPT / 2).await;
+        pair.two.run("COMMIT").await.expect("done");
+    });
+    expect!(released.0 == "released", "{released:?}");
+    let row = pair.one.row("a").await;
+    expect!(row == Some((3, "c".into())), "{row:?}, and not offered");
+    Ok(())
+}
+
+/// The other way round: the name was freed while the claim waited for the row.
+pub(crate) async fn who_joins_sees_that_the_name_was_freed(pair: &Pair) -> Verdict {
+    pair.one.acquire("a", "h", LONG).await;
+    pair.two.run("BEGIN").await.expect("begun");
+    pair.two.release("a", "h").await;
+    let (joined, ()) = tokio::join!(pair.one.queue("a", "c", 0), async {
+        pass(KEPT / 2).await;
+        pair.two.run("COMMIT").await.expect("done");
+    });
+    expect!(joined.outcome == "granted", "{joined:?}");
+    Ok(())
+}
+
+pub(crate) async fn who_leaves_takes_its_locks_in_the_common_order(pair: &Pair) -> Verdict {
+    pair.one.acquire("a", "h", LONG).await;
+    pair.one.queue("a", "c", 0).await;
+    pair.two.run("BEGIN").await.expect("begun");
+    let lock = "SELECT FROM leasehold.lease WHERE name = 'a' FOR UPDATE";
+    pair.two.run(lock).await.expect("locked");
+    let passing_on = async {
+        pass(KEPT / 2).await;
+        let passed = pair
+            .two
+            .run("DELETE FROM leasehold.queue WHERE name = 'a'")
+            .await;
+        let ended = if passed.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        pair.two.run(ended).await.expect("ended");
+        passed
+    };
+    let (left, passed) = tokio::join!(pair.one.leave("a", "c"), passing_on);
+    expect!(left.is_ok() && passed.is_ok(), "{left:?} {passed:?}");
+    Ok(())
+}
+
+pub(crate) async fn several_names_are_locked_in_their_order(pair: &Pair) -> Verdict {
+    pair.two.run("BEGIN").await.expect("begun");
+    pair.two
+        .run("SELECT leasehold.await_1(ARRAY['a'])")
+        .await
+        .expect("marked");
+    let second = async {
+        pass(KEPT / 2).await;
+        let marked = pair.two.run("SELECT leasehold.await_1(ARRAY['b'])").await;
+        let ended = if marked.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        pair.two.run(ended).await.expect("ended");
+        marked
+    };
+    let both = pair.one.run("SELECT leasehold.await_1(ARRAY['b', 'a'])");
+    let (both, second) = tokio::join!(both, second);
+    expect!(both.is_ok() && second.is_ok(), "{both:?} {second:?}");
+    Ok(())
+}
+
+pub(crate) async fn a_wait_for_a_stranger_ends_by_itself(pair: &Pair) -> Verdict {
+    pair.one.acquire("a", "h", LONG).await;
+    pair.two.run("BEGIN").await.expect("begun");
+    let lock = "SELECT FROM leasehold.lease WHERE name = 'a' FOR UPDATE";
+    pair.two.run(lock).await.expect("locked");
+    let waited = timeout(Duration::from_secs(3), pair.one.try_acquire("a", "h", LONG)).await;
+    pair.two.run("ROLLBACK").await.expect("ended");
+    let code = waited.map(|answer| answer.err().and_then(|error| error.code().cloned()));
+    let code = code.map(|code| code.map(|code| code.code().to_owned()));
+    expect!(code == Ok(Some("55P03".into())), "{code:?}");
+    Ok(())
+}
+
+pub(crate) async fn what_is_answered_is_flushed(pair: &Pair) -> Verdict {
+    pair.one
+        .run("SET synchronous_commit = off")
+        .await
+        .expect("set");
+    for call in [
+        "leasehold.acquire_1('a', 'h', 30000, '{}', 0, NULL, 0, 9000, 2000)",
+        "leasehold.renew_1(ARRAY['a'], ARRAY['h'], ARRAY[30000])",
+        "leasehold.evict_1('a', 'marked', 2000)",
+        "leasehold.release_1('a', 'h', 0, 2000)",
+    ] {
+        pair.one.run("BEGIN").await.expect("begun");
+        pair.one
+            .run(&format!("SELECT * FROM {call}"))
+            .await
+            .expect("answered");
+        let rows = pair
+            .one
+            .run("SHOW synchronous_commit")
+            .await
+            .expect("answered");
+        pair.one.run("COMMIT").await.expect("done");
+        let found: String = rows[0].get(0);
+        expect!(
+            found == "on",
+            "synchronous_commit={found} at the commit of {call}"
+        );
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_locked_row_spoils_no_other_of_its_batch(pair: &Pair) -> Verdict {
+    for name in ["a", "b", "c"] {
+        pair.one.acquire(name, "h", LONG).await;
+    }
+    pair.two.run("BEGIN").await.expect("begun");
+    let lock = "SELECT FROM leasehold.lease WHERE name = 'b' FOR UPDATE";
+    pair.two.run(lock).await.expect("locked");
+    let batch = [("a", "h"), ("b", "h"), ("c", "h")];
+    let letters = timeout(Duration::from_millis(800), pair.one.renew(&batch)).await;
+    pair.two.run("ROLLBACK").await.expect("ended");
+    expect!(letters.as_deref() == Ok("yxy"), "{letters:?}");
+    Ok(())
+}
+
+pub(crate) async fn only_its_holder_renews_a_lease(pair: &Pair) -> Verdict {
+    pair.one.acquire("a", "h", LONG).await;
+    let letters = pair.two.renew(&[("a", "other")]).await;
+    expect!(letters == "n", "{letters}");
+    Ok(())
+}
+
+pub(crate) async fn a_lease_is_over_at_its_end(pair: &Pair) -> Verdict {
+    pair.one.acquire("a", "h", 1_000).await;
+    // To the microsecond: an end that is now is over.
+    let at_the_end = "UPDATE leasehold.lease SET ends_at = '-infinity'";
+    pair.one.run(at_the_end).await.expect("ended");
+    let letters = pair.one.renew(&[("a", "h")]).await;
+    let next = pair.two.acquire("a", "h2", LONG).await;
+    expect!(
+        letters == "n" && next.outcome == "granted",
+        "{letters} {next:?}"
+    );
+    Ok(())
+}
+
+pub(crate) async fn a_token_rises_though_the_clock_is_behind(pair: &Pair) -> Verdict {
+    let ahead = "UPDATE leasehold.lease SET token = token + 3600000000 RETURNING token";
+    pair.one.acquire("a", "h", LONG).await;
+    pair.one.release("a", "h").await;
+    let before = pair.one.number(ahead).await;
+    let next = pair.one.acquire("a", "h", LONG).await.token;
+    expect!(next > Some(before), "{next:?} after {before}");
+    pair.one.release("a", "h").await;
+    let before = pair.one.number(ahead).await;
+    let queued = pair.one.queue("a", "c", 0).await.token;
+    expect!(
+        queued > Some(before),
+        "{queued:?} after {before}, in the queue"
+    );
+    Ok(())
+}
+
+pub(crate) async fn two_claims_at_once_have_one_grant(pair: &Pair) -> Verdict {
+    pair.two.run("BEGIN").await.expect("begun");
+    let first = pair.two.acquire("a", "h2", LONG).await;
+    let (second, ()) = tokio::join!(pair.one.acquire("a", "h1", LONG), async {
+        pass(KEPT / 2).await;
+        pair.two.run("COMMIT").await.expect("done");
+    });
+    let outcomes = [first.outcome.as_str(), second.outcome.as_str()];
+    expect!(outcomes == ["granted", "held"], "{outcomes:?}");
+    Ok(())
+}
+
+pub(crate) async fn nothing_is_granted_where_the_tables_came_from_elsewhere(
+    pair: &Pair,
+) -> Verdict {
+    pair.one.acquire("mine", "h", LONG).await;
+    pair.one
+        .run("UPDATE leasehold.lineage SET origin = 'another server', max_ttl_ms = 60000")
+        .await
+        .expect("moved");
+    for client in [None, Some("c")] {
+        let kept_out = match client {
+            None => pair.two.acquire("a", "h2", LONG).await,
+            Some(client) => pair.two.queue("a", client, 0).await,
+        };
+        expect!(
+            kept_out.outcome == "held" && kept_out.state == Some(5),
+            "{kept_out:?}"
+        );
+        let left = kept_out.left_us.unwrap_or_default();
+        expect!((50_000_000..=60_000_000).contains(&left), "left_us={left}");
+    }
+    // What lives goes on.
+    let (again, letters) = (
+        pair.one.acquire("mine", "h", LONG).await,
+        pair.one.renew(&[("mine", "h")]).await,
+    );
+    expect!(
+        again.outcome == "granted" && letters == "y",
+        "{again:?} {letters}"
+    );
+    let released = pair.one.release("mine", "h").await;
+    expect!(released.0 == "released", "{released:?}");
+    let kept_out = pair.one.acquire("mine", "h", LONG).await;
+    expect!(kept_out.state == Some(5), "{kept_out:?}");
+    pair.one
+        .run("UPDATE leasehold.lineage SET quiet_until = clock_timestamp()")
+        .await
+        .expect("over");
+    let next = pair.two.queue("a", "c", 0).await;
+    expect!(next.outcome == "granted", "{next:?}");
+    let next = pair.two.acquire("mine", "h2", LONG).await;
+    expect!(next.outcome == "granted", "{next:?}");
+    Ok(())
+}
+
+pub(crate) async fn who_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time(
+    pair: &Pair,
+) -> Verdict {
+    pair.one.acquire("a", "h", LONG).await;
+    pair.one.queue("a", "c", 0).await;
+    pair.one.queue("a", "d", 0).await;
+    pair.one
+        .run("UPDATE leasehold.lineage SET quiet_until = clock_timestamp() + interval '2.5 s'")
+        .await
+        .expect("quiet");
+    pair.one.release("a", "h").await;
+    pass(2_100).await;
+    // The offer of two seconds would be over.
+    let other = pair.two.acquire("a", "h2", LONG).await;
+    expect!(other.outcome == "held", "{other:?}");
+    let kept_out = pair.one.queue("a", "c", 0).await;
+    expect!(
+        kept_out.state == Some(5) && kept_out.ahead == Some(0),
+        "{kept_out:?}"
+    );
+    pass(600).await;
+    let granted = pair.one.queue("a", "c", 0).await;
+    expect!(granted.outcome == "granted", "{granted:?}");
+    Ok(())
+}
