@@ -28,6 +28,7 @@ pub enum Command {
     Check,
     Wait(WaitOptions),
     Evict(EvictOptions),
+    Init(InitOptions),
     Completions(CompletionsOptions),
     /// Print the man page
     Man,
@@ -176,6 +177,22 @@ pub struct EvictOptions {
     pub store: StoreOptions,
 }
 
+/// Make the tables and functions of a store in Postgres, once; run again, it repairs what is missing
+#[derive(Debug, Args)]
+pub struct InitOptions {
+    /// The longest ttl that the store grants; after a failover nothing is granted for this long [default: 10min, or what was
+    /// set before]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_ttl: Option<Duration>,
+
+    /// Print the SQL instead of running it
+    #[arg(long)]
+    pub print: bool,
+
+    #[command(flatten)]
+    pub store: StoreOptions,
+}
+
 /// Print completions for a shell
 #[derive(Debug, Args)]
 pub struct CompletionsOptions {
@@ -185,7 +202,8 @@ pub struct CompletionsOptions {
 
 #[derive(Debug, Args)]
 pub struct StoreOptions {
-    /// The store that keeps the leases: redis://HOST, rediss://HOST, redis+unix:PATH or sqlite:PATH [env: LEASEHOLD_STORE] [default: a
+    /// The store that keeps the leases: redis://HOST, rediss://HOST, redis+unix:PATH, postgres://HOST/DATABASE or
+    /// sqlite:PATH [env: LEASEHOLD_STORE] [default: a
     /// file of this user]
     #[arg(long = "store", value_name = "URL")]
     pub url: Option<String>,
@@ -281,6 +299,7 @@ impl Command {
             Self::Status(arguments) => Some(&mut arguments.store),
             Self::Wait(arguments) => Some(&mut arguments.store),
             Self::Evict(arguments) => Some(&mut arguments.store),
+            Self::Init(arguments) => Some(&mut arguments.store),
             Self::Check | Self::Completions(_) | Self::Man => None,
         }
     }

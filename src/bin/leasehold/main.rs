@@ -16,6 +16,7 @@ mod evict;
 mod exit;
 mod generate;
 mod guardian;
+mod init;
 mod log;
 mod mailbox;
 mod process;
@@ -65,6 +66,7 @@ fn act(mut arguments: Arguments) -> Result<Exit, Failure> {
         Command::Check => check::main(),
         Command::Wait(arguments) => wait::main(arguments, store),
         Command::Evict(arguments) => evict::main(arguments, store),
+        Command::Init(arguments) => init::main(arguments, store),
         Command::Completions(arguments) => generate::completions(arguments),
         Command::Man => generate::man(),
     };

@@ -61,7 +61,7 @@ impl Choice {
     fn shared(url: String) -> Result<Self, Failure> {
         if url.starts_with("memory:") {
             return Err(Failure::usage(format!(
-                "store URL {url:?} refused: no other process would see its leases; expected redis://, rediss://, redis+unix: or sqlite:PATH"
+                "store URL {url:?} refused: no other process would see its leases; expected redis://, rediss://, redis+unix:, postgres:// or sqlite:PATH"
             )));
         }
         Ok(Self::Url(url))

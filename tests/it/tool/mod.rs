@@ -12,6 +12,7 @@ mod guarding;
 mod job;
 mod limits;
 mod loss;
+mod on_postgres;
 mod on_redis;
 mod operators;
 mod pages;

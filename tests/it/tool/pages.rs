@@ -37,7 +37,15 @@ fn completions_know_every_option_of_run() {
 #[test]
 fn the_man_page_has_every_command_and_option() {
     let page = output(&["man"]);
-    for command in ["RUN", "STATUS", "CHECK", "WAIT", "EVICT", "COMPLETIONS"] {
+    for command in [
+        "RUN",
+        "STATUS",
+        "CHECK",
+        "WAIT",
+        "EVICT",
+        "INIT",
+        "COMPLETIONS",
+    ] {
         assert!(page.contains(&format!(".SH \"{command}\"")), "{command}");
     }
     for option in options(&output(&["run", "--help"])) {
@@ -84,7 +92,15 @@ fn readme() -> String {
 #[test]
 fn every_option_in_the_readme_exists() {
     let mut known = output(&["--help"]);
-    for command in ["run", "status", "check", "wait", "evict", "completions"] {
+    for command in [
+        "run",
+        "status",
+        "check",
+        "wait",
+        "evict",
+        "init",
+        "completions",
+    ] {
         known += &output(&[command, "--help"]);
     }
     let known = options(&known);

@@ -1,0 +1,36 @@
+//! `leasehold init`: makes the tables and functions of a store in Postgres.
+
+use std::io::Write;
+
+use leasehold::store;
+
+use crate::args;
+use crate::config::StoreSetting;
+use crate::exit::{Exit, Failure};
+use crate::say;
+use crate::store::{Choice, first_contact};
+
+/// Makes them, or prints the SQL.
+pub fn main(
+    arguments: args::InitOptions,
+    configured: Option<StoreSetting>,
+) -> Result<Exit, Failure> {
+    let Choice::Url(url) = Choice::of(&arguments.store, configured)? else {
+        return Err(Failure::usage(
+            "init refused: no store was named, and the default one needs nothing made; expected --store postgres://...",
+        ));
+    };
+    if arguments.print {
+        let sql = store::init_sql(&url, arguments.max_ttl)?;
+        return match std::io::stdout().write_all(sql.as_bytes()) {
+            Ok(()) => Ok(Exit::Success),
+            Err(error) => Err(Failure::internal("cannot write the SQL", &error)),
+        };
+    }
+    let limit = arguments.store.connect_timeout;
+    crate::block_on(async {
+        first_contact(limit, store::init(&url, arguments.max_ttl, limit)).await?;
+        say::note("init", format_args!("tables and functions are there"));
+        Ok(Exit::Success)
+    })
+}
