@@ -1,17 +1,19 @@
-//! Two holders of one lease write to Postgres; the first was paused and is refused.
+//! Two holders of one lease write to Postgres; the first was paused and is refused. Lease, fence and ledger are in one
+//! database.
 //!
 //! ```text
-//! DATABASE_URL=postgresql://user@localhost/test cargo run --example fenced_postgres --features tokio-postgres
+//! DATABASE_URL=postgresql://user@localhost/test cargo run --example fenced_postgres --features postgres,tokio-postgres
 //! ```
-//! It makes the tables `leasehold_fence` and `leasehold_example`, and leaves them there.
+//! It makes the schema `leasehold` and the tables `leasehold_fence` and `leasehold_example`, and leaves them there.
 
 use std::env;
 use std::error::Error;
+use std::time::Duration;
 
 use leasehold::Client;
 use leasehold::fence::tokio_postgres::Fence;
 use leasehold::fence::{Bearer, Refusal};
-use leasehold::store::memory::Memory;
+use leasehold::store::postgres::{Postgres, Setup};
 use tokio_postgres::NoTls;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -48,7 +50,10 @@ async fn main() -> Result<()> {
         )
         .await?;
 
-    let client = Client::builder().store(Memory::new()).build().await?;
+    // Once for each database; usually by `leasehold init`.
+    Setup::new(&url)?.run(Duration::from_secs(10)).await?;
+    let store = Postgres::open(&url)?;
+    let client = Client::builder().store(store).build().await?;
     let lease = client.acquire("ledger").await?;
     let paused = lease.pass()?; // As if it were paused right after this check.
     println!(
