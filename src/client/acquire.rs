@@ -256,6 +256,7 @@ impl Call {
         let answer = self.answer(claim, ask, asked.sent_at, limit).await;
         match pending.answered(asked, answer, self.seen())? {
             Answered::Taken(held) => Ok(Looked::Held(held)),
+            Answered::AskAgain => Ok(Looked::Anew),
             Answered::AskAnew(withdrawal) => {
                 self.give_back(withdrawal).await;
                 Ok(Looked::Anew)

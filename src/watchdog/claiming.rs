@@ -4,8 +4,9 @@
 //! ```text
 //!  enroll ──► sent ──► answered ─┬─► Granted    renewed from now on
 //!    ▲         ▲                 ├─► Taken      by another: ask again, or give up
+//!    │         ├─────────────────┼─► AskAgain   granted too late: ask again at once
 //!    │         └─────────────────┼─► Failed     the attempt may be open: ask again, or give up
-//!    └───────────────────────────┼─► AskAnew    a grant of no use
+//!    └───────────────────────────┼─► AskAnew    granted below a floor that rose: another holder asks
 //!                                └─► TooLate, TokenFell, Closed: the request is over
 //! ```
 //!
@@ -87,7 +88,10 @@ pub enum Verdict {
     Taken(Box<Held>),
     /// There was no answer that says anything of the name. The claim is still enrolled.
     Failed(Error),
-    /// The grant is of no use. The claim is over: send this release first, then enroll another.
+    /// The grant came too late to be of use. The claim is still enrolled: asked again, its holder is granted the same lease
+    /// for a whole ttl, and nothing has to be released before.
+    AskAgain,
+    /// The grant is of no use to this holder. The claim is over: send this release first, then enroll another.
     AskAnew(Option<Leaving>),
     /// The grant is of no use, as were those before it. Send this release; the request is over.
     TooLate(Option<Leaving>),
@@ -192,8 +196,11 @@ impl Claiming {
         let must_wake = match schedule.hold(key, begins, now) {
             Ok(must_wake) => must_wake,
             Err(LossReason::Late) => {
+                if !self.is_out_of_patience(asked) {
+                    return (Verdict::AskAgain, false);
+                }
                 let must_wake = self.given_up(schedule, now);
-                return (self.useless(asked, None), must_wake);
+                return (Verdict::TooLate(None), must_wake);
             }
             Err(_) => {
                 let must_wake = self.given_up(schedule, now);
@@ -212,7 +219,11 @@ impl Claiming {
             // claim must not find the name taken by this one, so the release goes first.
             self.enrolled = None;
             let (leaving, exit) = Leaving::begin(schedule, key, None, now);
-            return (self.useless(asked, leaving), exit.must_wake);
+            let verdict = match self.is_out_of_patience(asked) {
+                true => Verdict::TooLate(leaving),
+                false => Verdict::AskAnew(leaving),
+            };
+            return (verdict, exit.must_wake);
         }
         let enrolled = self.enrolled.take().expect("it was asked for");
         let granted = Verdict::Granted {
@@ -224,18 +235,14 @@ impl Claiming {
         (granted, must_wake)
     }
 
-    fn useless(&mut self, asked: &Asked, leaving: Option<Leaving>) -> Verdict {
-        let is_last = match &mut self.patience {
+    /// Counts a grant of no use, and answers whether it was the last.
+    fn is_out_of_patience(&mut self, asked: &Asked) -> bool {
+        match &mut self.patience {
             Patience::Grants(left) => {
                 *left = left.saturating_sub(1);
                 *left == 0
             }
             Patience::Until(end) => asked.sent_at >= *end,
-        };
-        if is_last {
-            Verdict::TooLate(leaving)
-        } else {
-            Verdict::AskAnew(leaving)
         }
     }
 

@@ -37,6 +37,8 @@ pub(crate) enum Answered {
     },
     /// Another holder has the name.
     Taken(Box<Held>),
+    /// Granted too late: ask again, with the same claim.
+    AskAgain,
     /// Send this, then ask anew.
     AskAnew(Option<Withdrawal>),
     /// Send this; every grant came too late.
@@ -128,6 +130,7 @@ impl Pending {
             }
             Verdict::Taken(held) => return Ok(Answered::Taken(held)),
             Verdict::Failed(error) => return Err(error),
+            Verdict::AskAgain => return Ok(Answered::AskAgain),
             Verdict::AskAnew(leaving) => Ok(Answered::AskAnew(withdrawal(leaving))),
             Verdict::TooLate(leaving) => Ok(Answered::TooLate(withdrawal(leaving))),
             Verdict::TokenFell { token, seen } => Ok(Answered::TokenFell { token, seen }),

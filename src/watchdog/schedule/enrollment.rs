@@ -35,7 +35,7 @@ impl Schedule {
                 signal,
                 last_sent: Instant::ZERO,
                 unanswered_until: Instant::ZERO,
-                phase: Phase::Claiming,
+                phase: Phase::Claiming { is_granted: false },
             })
         })
     }
@@ -58,7 +58,8 @@ impl Schedule {
     /// Begins to renew a lease that was granted to the attempt that left at `sent_at`. Answers whether the loop has to be woken.
     ///
     /// # Errors
-    /// The reason, where it was lost before it was held: the client is shutting down, or too little is left of its term.
+    /// The reason, where it was lost before it was held: the client is shutting down. `Late`, where too little is left of its
+    /// term: the claim goes on, and is released should it be given up.
     pub fn hold(&mut self, key: Key, sent_at: Instant, now: Instant) -> Result<bool, LossReason> {
         let entry = &mut self.entries[key];
         if let Phase::Lost(reason) = entry.phase {
@@ -68,9 +69,8 @@ impl Schedule {
         let gained = self.server.gained_since(sent_at).unwrap_or_default();
         let term = entry.timing.term(sent_at.before(gained));
         if !self.planted.is_fresh(term.is_fresh(now)) {
-            let reason = entry.signal.lose(LossReason::Late);
-            entry.phase = Phase::Lost(reason);
-            return Err(reason);
+            entry.phase = Phase::Claiming { is_granted: true };
+            return Err(LossReason::Late);
         }
         entry.signal.extend(term.deadline())?;
         // The work begins here: the wait for the name was no lack of progress.
@@ -128,8 +128,10 @@ impl Schedule {
         let entry = &mut self.entries[key];
         let unanswered_until = self.planted.unanswered_until(entry.unanswered_until());
         let is_in_store = match &entry.phase {
-            Phase::Claiming | Phase::Lost(LossReason::Refused) => unanswered_until.is_some(),
-            Phase::Held(_) | Phase::Lost(_) => true,
+            Phase::Claiming { is_granted: false } | Phase::Lost(LossReason::Refused) => {
+                unanswered_until.is_some()
+            }
+            Phase::Claiming { is_granted: true } | Phase::Held(_) | Phase::Lost(_) => true,
             Phase::Leaving(_) => unreachable!("an enrollment ends once"),
         };
         if !is_in_store {

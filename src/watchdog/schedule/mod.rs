@@ -110,8 +110,12 @@ impl Entry {
 
 #[derive(Debug)]
 enum Phase {
-    /// The claim is under way. Exits: Held (granted), Leaving (given up, in doubt), gone (given up, answered).
-    Claiming,
+    /// The claim is under way. Exits: Held (granted in time), Lost, Leaving (given up, in doubt or granted late), gone (given
+    /// up, answered).
+    Claiming {
+        /// Whether it was granted, but too late to be held.
+        is_granted: bool,
+    },
     /// Renewed until further notice. Exits: Lost, Leaving (its guard is gone).
     Held(Hold),
     /// Told. Exits: Leaving (its guard is gone), gone (its guard is gone, and the store said that it is not ours).

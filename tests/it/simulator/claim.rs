@@ -144,6 +144,10 @@ impl Process {
             }
             Verdict::Failed(_) if stage.rng.bool() => self.give_claim_up(stage, slot),
             Verdict::Failed(_) => self.plan(stage, slot, ttl / 2, Act::AskAgain),
+            Verdict::AskAgain => {
+                stage.ledger.fault("grant too late");
+                self.ask(stage, slot);
+            }
             Verdict::AskAnew(leaving) => self.ask_anew(stage, slot, leaving),
             Verdict::TooLate(leaving) => {
                 stage.ledger.fault("every grant too late");

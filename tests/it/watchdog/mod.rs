@@ -3,6 +3,7 @@
 mod first_contact;
 mod forked;
 mod hung_connection;
+mod late;
 mod starved;
 mod stepped;
 mod stores;

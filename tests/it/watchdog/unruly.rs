@@ -1,7 +1,7 @@
 //! A store in memory that can be told to misbehave.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,6 +31,10 @@ pub(super) struct Manners {
     pub(super) hang_next: AtomicU32,
     /// So many of the next claims are carried out and never end.
     pub(super) hang_next_claims: AtomicU32,
+    /// So many claims reach it; those after them never leave.
+    pub(super) claims_left: AtomicU32,
+    /// With so many of the next grants the clock jumps until little is left of their term.
+    pub(super) late_grants: AtomicU32,
     /// Every grant has the first token.
     pub(super) forgets_tokens: AtomicBool,
     /// So many of the next releases never begin, and never end.
@@ -55,11 +59,19 @@ pub(super) struct Manners {
     pub(super) clock: Arc<Fragile>,
 }
 
-/// A clock that can be told to panic once on the watchdog's thread, or to let it oversleep.
+/// A clock that can be told to panic once on the watchdog's thread, to let it oversleep, or to jump.
 #[derive(Debug, Default)]
 pub(super) struct Fragile {
     pub(super) is_cracked: AtomicBool,
     pub(super) is_slow: AtomicBool,
+    /// By how many milliseconds it is ahead of the real one.
+    ahead_ms: AtomicU64,
+}
+
+impl Fragile {
+    fn ahead(&self) -> Duration {
+        Duration::from_millis(self.ahead_ms.load(Ordering::SeqCst))
+    }
 }
 
 fn is_watchdog() -> bool {
@@ -71,7 +83,7 @@ impl Clock for Fragile {
         if is_watchdog() && self.is_cracked.swap(false, Ordering::SeqCst) {
             panic!("the clock is broken, as it was told");
         }
-        Monotonic.now()
+        Monotonic.now().after(self.ahead())
     }
 
     fn sleep_until(&self, at: Instant) -> leasehold::clock::Sleep<'_> {
@@ -80,7 +92,7 @@ impl Clock for Fragile {
             while is_watchdog() && self.is_slow.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            CLOCK.sleep_until(at).await;
+            CLOCK.sleep_until(at.before(self.ahead())).await;
         })
     }
 
@@ -98,6 +110,8 @@ impl Unruly {
                 hangs: AtomicBool::new(false),
                 hang_next: AtomicU32::new(0),
                 hang_next_claims: AtomicU32::new(0),
+                claims_left: AtomicU32::new(u32::MAX),
+                late_grants: AtomicU32::new(0),
                 forgets_tokens: AtomicBool::new(false),
                 hang_next_releases: AtomicU32::new(0),
                 fail_next_releases: AtomicU32::new(0),
@@ -170,10 +184,20 @@ impl Store for Unruly {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Answer, Failed>> {
         Box::pin(async move {
+            if !Self::is_next(&self.manners.claims_left) {
+                let error = Error::new(ErrorKind::Unavailable, "the store is down, as it was told");
+                return Err(Failed::never(error));
+            }
             self.asked();
             let answer = self.memory.acquire(claim, ask, limit).await;
             if Self::is_next(&self.manners.hang_next_claims) {
                 std::future::pending::<()>().await;
+            }
+            if matches!(answer, Ok(Answer::Granted(_))) && Self::is_next(&self.manners.late_grants)
+            {
+                let jump = u64::try_from(claim.ttl.as_millis() * 5 / 6).unwrap();
+                let clock = &self.manners.clock;
+                clock.ahead_ms.fetch_add(jump, Ordering::SeqCst);
             }
             match answer {
                 Ok(Answer::Granted(_)) if self.manners.forgets_tokens.load(Ordering::SeqCst) => {

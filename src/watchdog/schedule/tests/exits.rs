@@ -68,14 +68,28 @@ fn a_lease_that_is_left_is_released_and_never_renewed_again() {
 #[test]
 fn a_grant_that_comes_too_late_is_not_held_and_is_released() {
     let mut bench = Bench::new();
-    let (key, signal) = bench.enroll(START, Limits::default());
+    let (key, _) = bench.enroll(START, Limits::default());
     let before = bench.schedule.claim_sent(key, START);
     bench.schedule.claim_answered(key, before);
     let late = at(22_000);
     assert_eq!(bench.schedule.hold(key, START, late), Err(LossReason::Late));
-    assert_eq!(signal.deadline(), Err(LossReason::Late));
+    assert_eq!(bench.schedule.held(), 0);
     assert!(bench.schedule.leave(key, late, None));
     departure(&mut bench, late);
+}
+
+#[test]
+fn a_claim_whose_grant_came_too_late_is_held_when_it_is_asked_again() {
+    let mut bench = Bench::new();
+    let (key, signal) = bench.enroll(START, Limits::default());
+    let late = at(22_000);
+    for (sent_at, hold) in [(START, Err(LossReason::Late)), (late, Ok(()))] {
+        let before = bench.schedule.claim_sent(key, sent_at);
+        bench.schedule.claim_answered(key, before);
+        assert_eq!(bench.schedule.hold(key, sent_at, late).map(drop), hold);
+    }
+    assert_eq!(bench.schedule.held(), 1);
+    assert!(signal.check(late.after(TTL / 2)).is_ok());
 }
 
 #[test]

@@ -200,7 +200,7 @@ impl Play {
                     assert!(is_planned || leave.attempt.is_some());
                     leaving += usize::from(is_planned);
                 }
-                Phase::Claiming | Phase::Lost(_) => {}
+                Phase::Claiming { .. } | Phase::Lost(_) => {}
             }
         }
         assert_eq!(ends.len(), held);
