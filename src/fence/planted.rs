@@ -15,7 +15,7 @@ use crate::token::Token;
 /// A mistake that people make when they build a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Bug {
+pub enum GuardBug {
     /// No mistake: what shows that the others are found for their own sake.
     None,
     /// `>` for `>=`: a holder writes once, then never again.
@@ -39,8 +39,8 @@ pub enum Bug {
 }
 
 /// A fence in memory with this mistake. What survives a restart is in `kept`.
-pub struct Planted {
-    bug: Bug,
+pub struct PlantedGuard {
+    bug: GuardBug,
     state: Mutex<State>,
 }
 
@@ -52,15 +52,15 @@ struct State {
     tokens: HashMap<ClientId, Token>,
 }
 
-impl fmt::Debug for Planted {
+impl fmt::Debug for PlantedGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "with planted mistake {:?}", self.bug)
     }
 }
 
-impl Planted {
+impl PlantedGuard {
     /// A fence with this mistake.
-    pub fn new(bug: Bug) -> Self {
+    pub fn new(bug: GuardBug) -> Self {
         Self {
             bug,
             state: Mutex::default(),
@@ -74,18 +74,18 @@ impl Planted {
     fn judge(&self, stored: Option<&Pass>, shown: &Pass) -> Result<Admission, Refusal> {
         let mut shown = shown.clone();
         match (self.bug, stored) {
-            (Bug::OnlyGreater, Some(stored)) if stored == &shown => {
+            (GuardBug::OnlyGreater, Some(stored)) if stored == &shown => {
                 return Err(Refusal::Stale {
                     stored: stored.token,
                 });
             }
-            (Bug::OnlyEqual, Some(stored)) if stored.token < shown.token => {
+            (GuardBug::OnlyEqual, Some(stored)) if stored.token < shown.token => {
                 return Err(Refusal::Stale {
                     stored: stored.token,
                 });
             }
-            (Bug::HolderIgnored, Some(stored)) => shown.holder = stored.holder,
-            (Bug::NameIgnored, Some(stored)) => shown.name = stored.name.clone(),
+            (GuardBug::HolderIgnored, Some(stored)) => shown.holder = stored.holder,
+            (GuardBug::NameIgnored, Some(stored)) => shown.name = stored.name.clone(),
             _ => {}
         }
         judge(stored, &shown)
@@ -94,7 +94,7 @@ impl Planted {
     /// The pass that this process shows, whatever it was given.
     fn shown(&self, pass: &Pass) -> Pass {
         let mut pass = pass.clone();
-        if self.bug == Bug::TokenPerProcess {
+        if self.bug == GuardBug::TokenPerProcess {
             let client = pass.holder.client();
             pass.token = *self.state().tokens.entry(client).or_insert(pass.token);
         }
@@ -106,7 +106,7 @@ impl Planted {
         match self.judge(state.rows.get(resource), pass) {
             Ok(Admission::Raise) => {
                 state.rows.insert(resource.into(), pass.clone());
-                if self.bug != Bug::KeptAfterTheWrite {
+                if self.bug != GuardBug::KeptAfterTheWrite {
                     state.kept.insert(resource.into(), pass.clone());
                 }
                 Ok(())
@@ -117,7 +117,7 @@ impl Planted {
     }
 }
 
-impl Guarded for Planted {
+impl Guarded for PlantedGuard {
     fn raise<'a>(
         &'a self,
         resource: &'a str,
@@ -125,7 +125,7 @@ impl Guarded for Planted {
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let pass = self.shown(Pass::required(shown)?);
-            if self.bug == Bug::RaisedByTheFirstWrite {
+            if self.bug == GuardBug::RaisedByTheFirstWrite {
                 return Ok(());
             }
             self.admit(resource, &pass)?;
@@ -142,17 +142,17 @@ impl Guarded for Planted {
         value: &'a str,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            if shown.is_none() && self.bug == Bug::MissingWavedThrough {
+            if shown.is_none() && self.bug == GuardBug::MissingWavedThrough {
                 self.state().registers.insert(resource.into(), value.into());
                 return Ok(());
             }
             let pass = self.shown(Pass::required(shown)?);
             self.admit(resource, &pass)?;
-            if self.bug == Bug::TwoSteps {
+            if self.bug == GuardBug::TwoSteps {
                 tokio::task::yield_now().await;
             }
             self.state().registers.insert(resource.into(), value.into());
-            if self.bug == Bug::KeptAfterTheWrite {
+            if self.bug == GuardBug::KeptAfterTheWrite {
                 tokio::task::yield_now().await;
                 self.state().kept.insert(resource.into(), pass);
             } else {

@@ -200,6 +200,8 @@ const SHARED_NAMES: &[&str] = &[
     "State",
     // A test bench: its checks, and what they stand on.
     "Bench",
+    // One type, which is empty without the feature `internals`.
+    "Planted",
 ];
 
 /// The name of the type that this line defines.

@@ -3,39 +3,45 @@
 use std::sync::Arc;
 
 use leasehold::fence::conformance;
-use leasehold::fence::planted::{Bug, Planted};
+use leasehold::fence::planted::{GuardBug, PlantedGuard};
 
 #[tokio::test]
 async fn a_fence_in_memory_without_a_mistake_keeps_the_contract() {
-    conformance::check(Arc::new(Planted::new(Bug::None))).await;
+    conformance::check(Arc::new(PlantedGuard::new(GuardBug::None))).await;
 }
 
 #[tokio::test]
 async fn each_planted_mistake_is_found_by_its_check() {
     for (bug, check) in [
-        (Bug::OnlyGreater, "a_holder_writes_many_times"),
-        (Bug::OnlyEqual, "a_successor_writes"),
+        (GuardBug::OnlyGreater, "a_holder_writes_many_times"),
+        (GuardBug::OnlyEqual, "a_successor_writes"),
         (
-            Bug::HolderIgnored,
+            GuardBug::HolderIgnored,
             "an_equal_token_of_another_holder_is_a_conflict",
         ),
-        (Bug::NameIgnored, "another_lease_name_is_a_conflict"),
+        (GuardBug::NameIgnored, "another_lease_name_is_a_conflict"),
         (
-            Bug::RaisedByTheFirstWrite,
+            GuardBug::RaisedByTheFirstWrite,
             "a_raise_bars_the_older_before_any_write",
         ),
-        (Bug::TwoSteps, "a_raise_beside_a_slow_write_loses_nothing"),
         (
-            Bug::TokenPerProcess,
+            GuardBug::TwoSteps,
+            "a_raise_beside_a_slow_write_loses_nothing",
+        ),
+        (
+            GuardBug::TokenPerProcess,
             "two_leases_of_one_process_have_passes_of_their_own",
         ),
         (
-            Bug::MissingWavedThrough,
+            GuardBug::MissingWavedThrough,
             "a_missing_pass_is_refused_and_changes_nothing",
         ),
-        (Bug::KeptAfterTheWrite, "a_write_cut_short_keeps_its_raise"),
+        (
+            GuardBug::KeptAfterTheWrite,
+            "a_write_cut_short_keeps_its_raise",
+        ),
     ] {
-        let checked = tokio::spawn(conformance::check(Arc::new(Planted::new(bug)))).await;
+        let checked = tokio::spawn(conformance::check(Arc::new(PlantedGuard::new(bug)))).await;
         let Err(broken) = checked else {
             panic!("{bug:?} is not found");
         };
