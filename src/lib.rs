@@ -46,13 +46,13 @@
 //! | hold a name while I work | [`Client::acquire`], then [`Lease::check`] before each step, or [`Lease::lost`] beside it |
 //! | try, and do something else if another holder has the name | [`Client::try_acquire`] |
 //! | wait for a limited time | [`Client::acquire_within`] |
-//! | wait in a fair order | [`Request::order`] with [`Order::Fair`] |
+//! | wait in a fair order | [`LeaseRequest::order`] with [`WaitOrder::Fair`] |
 //! | hold several names, all or none | [`Client::acquire_all`] |
 //! | acquire again what I already hold (re-entrant) | [`Client::owner`] |
 //! | elect a leader | [`Client::run`] in a loop, as in [the manual](manual::waiting#leader-election) |
 //! | refuse the writes of a stale holder | a guard in [`fence`], as in [the manual](manual::fencing) |
-//! | limit how long a lease is held, or held without progress | [`Request::max_hold`], [`Request::progress_within`] |
-//! | go on waiting while the store is down | [`Request::on_outage`] with [`Outage::WaitOut`] |
+//! | limit how long a lease is held, or held without progress | [`LeaseRequest::max_hold`], [`LeaseRequest::progress_within`] |
+//! | go on waiting while the store is down | [`LeaseRequest::on_outage`] with [`OutagePolicy::WaitOut`] |
 //! | keep the name taken for a while after the work | [`Lease::release_keeping`] |
 //! | see who holds a name, or evict the holder | [`Client::store`], then [`Store::inspect`], [`list`] and [`evict`] |
 //! | know what happens in a fault | [the manual](manual::failure) |

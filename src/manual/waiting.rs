@@ -11,14 +11,14 @@
 //! the name is a value, [`Attempt::Held`](crate::Attempt::Held), and not an error.
 //!
 //! A wait fails with the store's error when the store is unavailable. With
-//! [`Outage::WaitOut`](crate::Outage::WaitOut) it goes on trying.
+//! [`OutagePolicy::WaitOut`](crate::OutagePolicy::WaitOut) it goes on trying.
 //!
 //! All of these can be dropped at any await: what the store granted meanwhile is released in the background.
 //!
 //! # In which order
 //! Within one client, tasks that wait for one name are served first come, first served. Between clients
-//! [`Order::Any`](crate::Order::Any) lets the first one that asks have a freed name: it is the cheapest, and a client can
-//! be unlucky for long. With [`Order::Fair`](crate::Order::Fair) the store keeps a queue, and clients take turns in the
+//! [`WaitOrder::Any`](crate::WaitOrder::Any) lets the first one that asks have a freed name: it is the cheapest, and a client can
+//! be unlucky for long. With [`WaitOrder::Fair`](crate::WaitOrder::Fair) the store keeps a queue, and clients take turns in the
 //! order in which they joined it; a client that died in the queue costs two seconds at its turn.
 //!
 //! # Several names
