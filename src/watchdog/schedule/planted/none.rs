@@ -4,7 +4,7 @@ use super::Bug;
 
 /// What is wrong in a schedule: nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Planted;
+pub struct Planted(());
 
 impl Planted {
     pub(super) const fn has(self, _: Bug) -> bool {
