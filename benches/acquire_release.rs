@@ -1,4 +1,4 @@
-//! What a lease costs over the bare scripts, and beside rslock, which has no token, no info and no notice.
+//! What a lease costs over the bare scripts, and compared with rslock, which has no token, no info and no notice.
 //!
 //! ```text
 //! cargo bench --bench acquire_release --features redis
@@ -9,28 +9,32 @@
     reason = "a bench measures with the clock that stands still in no suspend it would survive"
 )]
 
+#[path = "yardstick/alternating.rs"]
+mod alternating;
+#[path = "yardstick/throughput.rs"]
+mod throughput;
 mod yardstick;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use alternating::alternating;
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{Script, Value, cmd};
 use leasehold::{Attempt, Client, ClientId, Holder};
 use rslock::LockManager;
-use tokio::task::JoinSet;
-use yardstick::{Server, case, figure, median, seconds};
+use throughput::{TASKS, throughput};
+use yardstick::{Server, case, figure};
 
 const RUNS: usize = 7;
 const BLOCKS: usize = 20;
-/// Pairs in one block; ours and the other alternate block by block, so that both meet the same weather.
+/// Pairs in one block; ours and the other alternate block by block, so that both meet the same noise of the machine.
 const BLOCK: usize = 50;
-const TASKS: usize = 64;
 /// Pairs that each of the 64 tasks does in one block.
 const PAIRS_A_TASK: usize = 100;
 const TTL: Duration = Duration::from_secs(30);
 
-/// The scripts themselves, with keys built beforehand.
+/// The bare scripts, with keys built beforehand.
 #[derive(Clone)]
 struct Bare {
     connection: MultiplexedConnection,
@@ -49,16 +53,16 @@ impl Bare {
             connection,
             acquire: Arc::new(Script::new(concat!(
                 include_str!("../src/store/redis/lease.lua"),
-                include_str!("../src/store/redis/line.lua"),
+                include_str!("../src/store/redis/queue.lua"),
                 include_str!("../src/store/redis/acquire.lua")
             ))),
             release: Arc::new(Script::new(concat!(
                 include_str!("../src/store/redis/lease.lua"),
-                include_str!("../src/store/redis/line.lua"),
+                include_str!("../src/store/redis/queue.lua"),
                 include_str!("../src/store/redis/release.lua")
             ))),
             lease: format!("leasehold:{{{name}}}"),
-            // One name's own, where our client finds the slot's: its length is the same.
+            // The mark of this name alone, where our client uses that of the slot: its length is the same.
             mark: format!("leasehold:{{{name}}}:mark"),
             queue: format!("leasehold:{{{name}}}:queue"),
             alive: format!("leasehold:{{{name}}}:alive"),
@@ -118,41 +122,15 @@ async fn one_task(server: &Server, client: &Client) {
     let mut bare = Bare::new(server.connect().await, "bare");
     let mut runs = Vec::new();
     for _ in 0..RUNS {
-        let (mut ours, mut other) = (Vec::new(), Vec::new());
-        for _ in 0..BLOCKS {
-            for _ in 0..BLOCK {
-                let start = Instant::now();
-                pair(client, "ours").await;
-                ours.push(seconds(start) * 1e6);
-            }
-            for _ in 0..BLOCK {
-                let start = Instant::now();
-                bare.pair().await;
-                other.push(seconds(start) * 1e6);
-            }
-        }
-        runs.push((median(ours), median(other)));
+        let ours = async || pair(client, "ours").await;
+        let other = async || bare.pair().await;
+        runs.push(alternating(BLOCKS, BLOCK, ours, other).await);
     }
     case("acquire_release_1_task_p50_vs_bare", "us", &runs);
 }
 
-/// Pairs a second of 64 tasks, each with a name of its own.
-async fn throughput<F: Future<Output = ()> + Send + 'static>(
-    mut task: impl FnMut(usize) -> F,
-) -> f64 {
-    let mut tasks = JoinSet::new();
-    let start = Instant::now();
-    for index in 0..TASKS {
-        tasks.spawn(task(index));
-    }
-    tasks.join_all().await;
-    #[expect(clippy::cast_precision_loss, reason = "a few thousand pairs")]
-    let pairs = (TASKS * PAIRS_A_TASK) as f64;
-    pairs / seconds(start)
-}
-
 async fn ours_64(client: &Client) -> f64 {
-    throughput(|index| {
+    throughput(PAIRS_A_TASK, |index| {
         let client = client.clone();
         async move {
             let name = format!("ours-{index}");
@@ -173,7 +151,7 @@ async fn sixty_four_tasks(server: &Server, client: &Client) {
     let (mut bare_runs, mut rslock_runs) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
         let ours = ours_64(client).await;
-        let bare = throughput(|index| {
+        let bare = throughput(PAIRS_A_TASK, |index| {
             let mut bare = bares[index].clone();
             async move {
                 for _ in 0..PAIRS_A_TASK {
@@ -184,7 +162,7 @@ async fn sixty_four_tasks(server: &Server, client: &Client) {
         .await;
         bare_runs.push((ours, bare));
         let ours = ours_64(client).await;
-        let rslock = throughput(|index| {
+        let rslock = throughput(PAIRS_A_TASK, |index| {
             let manager = manager.clone();
             async move {
                 let name = format!("rslock-{index}");
@@ -208,7 +186,7 @@ async fn sixty_four_tasks(server: &Server, client: &Client) {
     );
 }
 
-/// The server's own time for each call of a script, by its statistics.
+/// Measures the server's own time for each call of a script, by its statistics.
 async fn server_time(server: &Server) {
     let mut connection = server.connect().await;
     let bare = Bare::new(connection.clone(), "server");

@@ -1,12 +1,12 @@
-//! How fast a freed lease reaches the one who waits for it in another process, and what waiting costs the server.
+//! How fast a freed lease reaches a waiting client in another process, and what waiting costs the server.
 //!
 //! ```text
 //! cargo bench --bench hand_off --features redis
 //! ```
 //!
-//! The contenders are processes of their own: this bench, started again. Each takes the name, holds it for six
-//! milliseconds, notes when it releases, and waits again; a hand-off is the time from one's release to the other's grant,
-//! on the clock that both read.
+//! The contenders are processes of their own: this bench, started again. Each acquires the name, holds it for six
+//! milliseconds, notes when it releases, and waits again. A hand-off is the time from the release of one contender to
+//! the grant of the other, on the clock that both read.
 
 #![expect(
     clippy::disallowed_methods,
@@ -31,29 +31,31 @@ use tokio::task::JoinSet;
 use yardstick::{Server, case, figure, median, seconds};
 
 const RUNS: usize = 9;
-/// Turns in one block; ours and the other alternate block by block, so that both meet the same weather.
+/// Turns in one block; ours and the other alternate block by block, so that both meet the same noise of the machine.
 const BLOCK: usize = 50;
-/// The same for the peer that polls.
+/// The same for the contender that polls.
 const POLLED_TURNS: usize = 10;
-/// Whoever has just released waits so long, to lose the next race.
+/// A contender that has just released waits this long, so that it loses the next race.
 const PAUSE: Duration = Duration::from_millis(2);
-/// The same for the peer that polls: longer than it sleeps between two tries, so that the other one gets the lock.
+/// The same for the contender that polls: longer than it sleeps between two tries, so that the other one gets the lock.
 const POLLED_PAUSE: Duration = Duration::from_millis(250);
 const POLLED_HOLD: Duration = Duration::from_millis(350);
-/// Long enough for the other one to be back from its pause and asleep in line.
+/// Long enough for the other contender to be back from its pause and asleep in the queue.
 const HOLD: Duration = Duration::from_millis(6);
 const TTL: Duration = Duration::from_secs(30);
-/// Processes whose waiters share one name.
+/// Processes whose waiting tasks share one name.
 const SHARING: usize = 10;
-/// So long, that whoever releases is in line again before the others have had their turns, also on two cores.
+/// Long enough that a contender that released is in the queue again before the others have had their turns, also on two
+/// cores.
 const SHARED_HOLD: Duration = Duration::from_millis(1);
 const NAMES: usize = 10_000;
-/// The channel by which a subscription learns whether it may have any.
+/// The channel with which a subscription finds out whether it may have any.
 const OTHERS: usize = 1;
-/// Names the server; set only for a contender.
+/// The URL of the server; set only for a contender.
 const CONTENDER: &str = "LEASEHOLD_BENCH_CONTENDER_URL";
-/// Has a contender take its turns in a spawned task. A worker of the runtime then hears the bare subscription itself,
-/// where ours has a thread of its own to pass the notice on; the main task is woken from another thread in both.
+/// Makes a contender take its turns in a spawned task. Then a worker of the runtime receives the bare subscription
+/// itself, where ours has a thread of its own to pass the notice on; the main task is woken from another thread in
+/// both.
 const SPAWNED: &str = "LEASEHOLD_BENCH_CONTENDER_SPAWNED";
 
 /// One turn of a contender: when it was granted, and when it began to release, in nanoseconds.
@@ -123,7 +125,7 @@ impl Drop for Contender {
     }
 }
 
-/// Has all contend, and answers all turns in the order of their grants, each with its contender.
+/// Makes all contenders contend, and returns all turns in the order of their grants, each with its contender.
 fn contend(contenders: &mut [Contender], order: &str) -> Vec<(Turn, usize)> {
     for contender in contenders.iter_mut() {
         contender.order(order);
@@ -136,7 +138,7 @@ fn contend(contenders: &mut [Contender], order: &str) -> Vec<(Turn, usize)> {
     all
 }
 
-/// The median hand-off from one contender to the other, in microseconds.
+/// Returns the median hand-off from one contender to the other, in microseconds.
 fn hand_off(contenders: &mut [Contender], order: &str) -> f64 {
     let turns = contend(contenders, order);
     let pairs = turns.windows(2).filter(|pair| pair[0].1 != pair[1].1);
@@ -151,10 +153,10 @@ fn compare(contenders: &mut [Contender], name: &str, ours: &str, other: &str, ru
     case(name, "us", &runs);
 }
 
-/// How many scripts one grant costs the server where ten processes take turns, and how evenly they do.
+/// Measures how many scripts one grant costs the server when ten processes take turns, and how evenly they do.
 async fn share(server: &Server, waiters: usize, turns: usize) {
     let mut contenders: Vec<_> = (0..SHARING).map(|_| Contender::start(server)).collect();
-    // Each connects and subscribes once; the peers of a warm service have done so.
+    // Each connects and subscribes once, as the peers of a warm service have done.
     contend(&mut contenders, "share 1 1");
     let before = scripts(server).await;
     let granted = contend(&mut contenders, &format!("share {waiters} {turns}"));
@@ -174,7 +176,7 @@ async fn share(server: &Server, waiters: usize, turns: usize) {
     );
 }
 
-/// By how many grants two processes are apart when the first one is done, counted from when all wait.
+/// Returns by how many grants two processes differ when the first one is done, counted from when all wait.
 fn apart(granted: &[(Turn, usize)], each: usize) -> f64 {
     let mut counts = [0_i32; SHARING];
     let done = granted.iter().position(|(_, contender)| {
@@ -203,7 +205,7 @@ async fn scripts(server: &Server) -> u64 {
     calls.map_or(0, |calls| calls.parse().expect("a number"))
 }
 
-/// Two clients, and ten thousand names that one holds and the other waits for.
+/// Measures two clients with ten thousand names that one holds and the other waits for.
 async fn many_names(server: &Server) {
     let (holder, waiting) = (client(&server.url()).await, client(&server.url()).await);
     let mut leases = Vec::with_capacity(NAMES);
@@ -268,14 +270,14 @@ async fn client(url: &str) -> Client {
     builder.build().await.expect("the store opens")
 }
 
-/// What a contender does: each order is a way to take turns and how often.
+/// The ways of a contender: each order is one of them and a number of turns.
 struct Way {
     client: Client,
     bare: Bare,
     rslock: LockManager,
 }
 
-/// The scripts themselves, and a subscription of its own.
+/// The bare scripts, and a subscription of its own.
 struct Bare {
     connection: MultiplexedConnection,
     notices: PubSub,
@@ -303,12 +305,12 @@ impl Bare {
             notices,
             acquire: Script::new(concat!(
                 include_str!("../src/store/redis/lease.lua"),
-                include_str!("../src/store/redis/line.lua"),
+                include_str!("../src/store/redis/queue.lua"),
                 include_str!("../src/store/redis/acquire.lua")
             )),
             release: Script::new(concat!(
                 include_str!("../src/store/redis/lease.lua"),
-                include_str!("../src/store/redis/line.lua"),
+                include_str!("../src/store/redis/queue.lua"),
                 include_str!("../src/store/redis/release.lua")
             )),
             id: ClientId::draw(),
@@ -394,7 +396,7 @@ impl Way {
 
     async fn rslock_turn(&self) -> Turn {
         let lock = loop {
-            // It gives up after a few tries.
+            // rslock gives up after a few tries.
             if let Ok(lock) = self.rslock.lock("rslock", TTL).await {
                 break lock;
             }
@@ -406,7 +408,7 @@ impl Way {
         (granted, released)
     }
 
-    /// So many tasks, each of which takes so many turns.
+    /// Runs this many tasks, each of which takes this many turns.
     async fn share(&self, waiters: usize, turns: usize) -> Vec<Turn> {
         let mut tasks = JoinSet::new();
         for _ in 0..waiters {

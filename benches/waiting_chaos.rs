@@ -1,13 +1,13 @@
-//! Processes that take turns at one name while they are stopped, killed and cut off by the dice.
+//! Processes that take turns at one name while they are stopped, killed and disconnected at random.
 //!
 //! ```text
 //! cargo bench --bench waiting_chaos --features redis                 # 20 seconds
 //! cargo bench --bench waiting_chaos --features redis -- 210 7        # 210 seconds with seed 7
 //! ```
 //!
-//! Each contender tells when it was granted the name, and the last moment at which its lease said that it was held. Two
-//! of them inside at one moment are an overlap, and end the run as failed; so do a token that comes twice and a key that
-//! never runs out.
+//! Each contender prints when it was granted the name, and the last moment at which its lease was held. Two of them
+//! inside at one moment are an overlap, and make the run fail; so do a token that comes twice and a key that never
+//! expires.
 
 #![expect(
     clippy::disallowed_methods,
@@ -31,12 +31,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use yardstick::{Server, figure};
 
 const CONTENDERS: usize = 6;
-/// Waiters in each; every third does not take turns.
+/// Waiting tasks in each; every third does not take turns.
 const WAITERS: usize = 3;
 const TTL: Duration = Duration::from_secs(1);
 const CONTENDER: &str = "LEASEHOLD_BENCH_CONTENDER_URL";
 
-/// What one grant was seen to be: when it was granted, and the last moment at which it was held for certain.
+/// A grant as it was seen: when it was granted, and the last moment at which it was certainly held.
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     granted: u64,
@@ -51,7 +51,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Takes in `granted TOKEN MOMENT` or `held TOKEN MOMENT`.
+    /// Parses `granted TOKEN MOMENT` or `held TOKEN MOMENT`.
     fn read(&mut self, line: &str) {
         let words: Vec<_> = line.split(' ').collect();
         let [what, token, moment] = words[..] else {
@@ -72,14 +72,14 @@ impl Seen {
         }
     }
 
-    /// How many were granted the name while the one before was still inside.
+    /// Returns how many grants came while the holder before was still inside.
     fn overlaps(&self) -> usize {
         let holds: Vec<_> = self.holds.values().collect();
         let pairs = holds.windows(2);
         pairs.filter(|pair| pair[1].granted <= pair[0].held).count()
     }
 
-    /// The longest time without a grant, in seconds.
+    /// Returns the longest time without a grant, in seconds.
     fn longest_pause(&self) -> f64 {
         let mut granted: Vec<_> = self.holds.values().map(|hold| hold.granted).collect();
         granted.sort_unstable();
@@ -105,7 +105,7 @@ fn start(server: &Server, seen: &Arc<Mutex<Seen>>) -> Child {
     child
 }
 
-/// How often each thing was done to the contenders.
+/// How often each fault was done to the contenders.
 #[derive(Debug, Default)]
 struct Counts {
     stops: usize,
@@ -128,7 +128,7 @@ async fn wreak(server: &Server, seen: &Arc<Mutex<Seen>>, time: Duration, seed: u
             }
         }
         let which = dice.usize(..CONTENDERS);
-        // Each death at its turn costs the others two seconds, so it is not to come more often than that.
+        // Each death at its turn costs the others two seconds, so it must not come more often than that.
         match dice.u8(..10) {
             0 => {
                 counts.kills += 1;
@@ -213,7 +213,7 @@ async fn report(server: &Server, seen: &Seen, counts: &Counts) -> bool {
     grants > 0 && seen.overlaps() + seen.doubles + endless == 0
 }
 
-/// What a contender does until it is killed, or its parent is gone.
+/// Runs a contender until it is killed, or its parent is gone.
 async fn contend(url: &str) {
     let builder = Client::builder().store_url(url).ttl(TTL);
     let client = builder.build().await.expect("the store opens");
@@ -239,7 +239,7 @@ async fn take_turns(client: Client, order: WaitOrder) {
         let token = lease.token();
         println!("granted {token} {}", Monotonic.now().as_nanos());
         for _ in 0..fastrand::u32(1..20) {
-            // Read before the question: if the answer is yes, it was held at this moment.
+            // Read before the check: if the check succeeds, the lease was held at this moment.
             let moment = Monotonic.now().as_nanos();
             if lease.check().is_err() {
                 break;
@@ -256,7 +256,7 @@ fn main() {
     if let Ok(url) = std::env::var(CONTENDER) {
         return runtime.block_on(contend(&url));
     }
-    // Cargo adds a word of its own.
+    // Cargo adds an argument of its own.
     let words = std::env::args()
         .skip(1)
         .filter_map(|word| word.parse().ok());
@@ -268,7 +268,7 @@ fn main() {
         let server = Server::start().await;
         let seen = Arc::new(Mutex::new(Seen::default()));
         let counts = wreak(&server, &seen, time, seed).await;
-        // The readers see the end of what the killed have written.
+        // The readers see the end of what the killed processes have written.
         tokio::time::sleep(Duration::from_millis(200)).await;
         let seen = std::mem::take(&mut *seen.lock().expect("nobody panics"));
         report(&server, &seen, &counts).await

@@ -21,10 +21,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// What is fenced: all devices together. The gate keeps a row for each resource, so its name is ours, not the client's.
+/// The fenced resource: all devices together. The gate keeps a row for each resource, so the service names it and not
+/// the client.
 const DEVICES: &str = "devices";
 
-/// The handler: it runs only for a pass that is good, and may hand it on to its own database.
+/// The handler: it runs only for a pass that the gate admitted, and can pass it on to its own database.
 async fn set(Path(id): Path<String>, Extension(pass): Extension<Pass>) -> String {
     format!("device {id} set under token {}", pass.token)
 }
@@ -40,12 +41,12 @@ async fn serve(gate: Gate) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// A client's write. Any HTTP client will do: the header goes out, status and body are heard.
+/// A client's write. Any HTTP client will do: send the header, read the status and the body.
 async fn write(address: SocketAddr, bearer: &dyn Bearer) -> Result<String> {
     let mut headers = HeaderMap::new();
-    let shown = fence::show(&mut headers, bearer)?;
+    let shown = fence::insert_pass(&mut headers, bearer)?;
     let (status, body) = put(address, &headers).await?;
-    fence::heard(bearer, DEVICES, &shown, status, body.as_bytes())?;
+    fence::check_response(bearer, DEVICES, &shown, status, body.as_bytes())?;
     Ok(body)
 }
 

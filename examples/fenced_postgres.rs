@@ -50,7 +50,7 @@ async fn main() -> Result<()> {
         )
         .await?;
 
-    // Once for each database; usually by `leasehold init`.
+    // Needed once for each database; usually `leasehold init` does it.
     Setup::new(&url)?.run(Duration::from_secs(10)).await?;
     let store = Postgres::open(&url)?;
     let client = Client::builder().store(store).build().await?;

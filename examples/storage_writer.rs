@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// The same rounds without the fence and with it.
+/// Runs the same rounds without the fence and with it.
 fn compare(pauses: u32) -> Result<()> {
     for fence in ["unfenced", "fenced"] {
         let folder = tempfile::tempdir()?;
@@ -70,7 +70,7 @@ fn rounds(pauses: u32, fence: &str, folder: &Path) -> Result<u32> {
 
         rival.tell("turn")?; // Waits until the other's lease has run out.
         if rival.hear_within(PATIENCE).is_err() {
-            // By a rare chance it was stopped inside a renewal, with the lease file locked: then it goes on first.
+            // In a rare case it was stopped inside a renewal, with the lease file locked: then it is resumed first.
             paused.signal(Signal::CONT)?;
             rival.hear()?;
         }

@@ -1,8 +1,8 @@
-//! The clocks that leases are measured by, each with a sleep of its own, and a lease's times on them.
+//! The clocks that leases are measured by, each with its own way to sleep.
 //!
-//! A lease's clock must run whenever a rival's can, so the store names it: [`Boottime`] for servers, because the server
-//! runs on while this machine is suspended; [`Monotonic`] for SQLite and memory, where every rival sleeps with us.
-//! [`Manual`] is moved by a test. No wall clock decides whether a lease lives.
+//! A lease's clock must run whenever a rival's clock can, so the store names the clock: [`Boottime`] for servers,
+//! because the server runs on while this machine is suspended; [`Monotonic`] for SQLite and memory, whose rivals are
+//! suspended with this process. [`Manual`] is moved by a test. No wall clock decides whether a lease is held.
 
 use std::fmt;
 use std::future::Future;
@@ -21,38 +21,39 @@ use tokio::sync::Notify;
 
 pub use crate::term::{Instant, Term, Timing};
 
-/// A sleep until some moment of a clock.
+/// A future that sleeps until some moment of a clock.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// A source of time that only goes forward.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// Now.
+    /// Returns the current moment.
     fn now(&self) -> Instant;
 
-    /// Ends at `at` or soon after, never before. Needs a tokio runtime with its I/O and time drivers on.
+    /// Sleeps until `at`: the future completes at `at` or soon after, never before. It needs a tokio runtime with its
+    /// I/O and time drivers enabled.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// Dropping the future leaves nothing behind.
     fn sleep_until(&self, at: Instant) -> Sleep<'_>;
 
-    /// A sleep of which there may be thousands at once: it takes no descriptor, but ends up to five seconds late after a
-    /// suspend. By default it is [`sleep_until`](Self::sleep_until).
+    /// Sleeps until `at`, where there may be thousands of sleepers at once. It uses no file descriptor, but may
+    /// complete up to five seconds late after a suspend. The default is [`sleep_until`](Self::sleep_until).
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// Dropping the future leaves nothing behind.
     fn nap_until(&self, at: Instant) -> Sleep<'_> {
         self.sleep_until(at)
     }
 
-    /// What others call this clock, for the status file of a job.
+    /// Returns the usual name of this clock, for the status file of a job.
     fn name(&self) -> &'static str;
 }
 
-/// `CLOCK_BOOTTIME`: runs on while the machine is suspended.
+/// `CLOCK_BOOTTIME`: also runs while the machine is suspended.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Boottime;
 
-/// `CLOCK_MONOTONIC`: stands still while the machine is suspended.
+/// `CLOCK_MONOTONIC`: stops while the machine is suspended.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Monotonic;
 
@@ -99,7 +100,7 @@ fn read(id: ClockId) -> Instant {
     Instant::from_nanos(seconds * 1_000_000_000 + nanos)
 }
 
-/// How long a nap trusts tokio's timer, which stands still while the machine is suspended.
+/// How long a nap relies on tokio's timer, which stops while the machine is suspended.
 const NAP: Duration = Duration::from_secs(5);
 
 async fn nap(clock: &dyn Clock, at: Instant) {
@@ -108,7 +109,7 @@ async fn nap(clock: &dyn Clock, at: Instant) {
     }
 }
 
-/// Sleeps on a timer of the clock itself: tokio's own timer has a grain of one millisecond and stands still during suspend.
+/// Sleeps on a timer of the clock itself: tokio's own timer has a grain of one millisecond and stops during a suspend.
 async fn sleep(clock: &dyn Clock, id: TimerfdClockId, at: Instant) {
     if clock.now() >= at {
         return;
@@ -118,7 +119,7 @@ async fn sleep(clock: &dyn Clock, id: TimerfdClockId, at: Instant) {
     {
         return;
     }
-    // Out of descriptors: coarse, but the deadline is still met.
+    // No file descriptor is left: the sleep is coarse, but the deadline is still met.
     while clock.now() < at {
         let left = at.since(clock.now());
         tokio::time::sleep(left.min(Duration::from_millis(100))).await;
@@ -148,16 +149,17 @@ fn timer(id: TimerfdClockId, at: Instant) -> std::io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
-/// The wall clock: only for the tokens of SQLite and memory, and for what people read.
+/// Reads the wall clock. It decides nothing about leases: it is for the tokens of SQLite and memory, and for what
+/// people read.
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place that reads the wall clock"
 )]
-pub(crate) fn wall_clock() -> SystemTime {
+pub fn wall_clock() -> SystemTime {
     SystemTime::now()
 }
 
-/// The wall clock in microseconds since 1970.
+/// Returns the wall clock in microseconds since 1970.
 pub(crate) fn wall_clock_us() -> u64 {
     let since = wall_clock()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -165,7 +167,7 @@ pub(crate) fn wall_clock_us() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A clock that stands still until a test moves it.
+/// A clock that moves only when a test moves it.
 #[derive(Debug, Default)]
 pub struct Manual {
     nanos: AtomicU64,
@@ -173,7 +175,7 @@ pub struct Manual {
 }
 
 impl Manual {
-    /// A clock that shows one hour, so that tests can look back.
+    /// Makes a clock that shows one hour, so that tests can look back.
     pub fn new() -> Self {
         Self {
             nanos: AtomicU64::new(3_600_000_000_000),
@@ -181,7 +183,7 @@ impl Manual {
         }
     }
 
-    /// Moves it forward and wakes the tasks that slept until then.
+    /// Moves the clock forward and wakes the tasks whose sleep is over.
     pub fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).expect("tests move by less than 500 years");
         self.nanos.fetch_add(by, Ordering::SeqCst);

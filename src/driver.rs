@@ -4,11 +4,12 @@
 //!   caller on any runtime --(request)--> connection's task on this thread <--> server
 //! ```
 //!
-//! A connection is a task of the runtime on which it was made: while that runtime stands still, or once it has ended,
-//! no task reads the server's answers. But a client can be used from several runtimes, one after the other or at the same
+//! A connection is a task of the runtime on which it was made: while that runtime is blocked, or once it has ended, no
+//! task reads the server's answers. But a client can be used from several runtimes, one after the other or at the same
 //! time. So a store makes the connections that its callers share on this thread, which has a runtime of its own.
 //!
-//! The watchdog and the subscription of waiting clients have threads of their own, and their connections are made there.
+//! The watchdog and the subscription of waiting clients have threads of their own, and their connections are made
+//! there.
 
 use std::future::Future;
 use std::io;
@@ -18,7 +19,7 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// The thread, started for the first task. Ends, and its tasks with it, when this is dropped.
+/// The thread, started for the first task. When this is dropped, the thread ends and its tasks end with it.
 #[derive(Debug, Default)]
 pub(crate) struct Driver {
     running: Mutex<Option<Running>>,
@@ -32,11 +33,11 @@ struct Running {
 }
 
 impl Driver {
-    /// Begins to run this future on the thread. It runs on when the handle is dropped; the handle can be awaited on any
+    /// Runs this future on the thread. It keeps running when the handle is dropped; the handle can be awaited on any
     /// runtime.
     ///
     /// # Errors
-    /// What the operating system said if the thread could not be started. The next call tries again.
+    /// The error of the operating system if the thread could not be started. The next call tries again.
     pub(crate) fn spawn<F>(&self, future: F) -> io::Result<JoinHandle<F::Output>>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -58,9 +59,9 @@ impl Running {
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let drive = move || {
-            // An error says that the store was dropped, which is what is waited for.
+            // An error says that the store was dropped, which is what this waits for.
             let _ = runtime.block_on(stopped);
-            // A look-up of a host's name may hang in a thread of its own; nothing waits for it.
+            // A look-up of a host name may hang in a thread of its own; nothing waits for it.
             runtime.shutdown_background();
         };
         let name = "leasehold-lanes".into();

@@ -21,7 +21,7 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What to do about an [`Error`].
+/// The kind of an [`Error`]: it tells the caller what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -29,8 +29,8 @@ pub enum ErrorKind {
     Invalid,
     /// The store cannot be reached, or cannot answer now. Try again later.
     Unavailable,
-    /// The call timed out: its limit ran out first. If another holder had the name, the [source](StdError::source) is the
-    /// [`Held`](crate::store::Held) that was last seen.
+    /// The call timed out: its limit ran out first. If another holder had the name, the [source](StdError::source) is
+    /// the [`Held`](crate::store::Held) that was last seen.
     TimedOut,
     /// Authentication failed, or the user lacks a permission. Fix the credentials.
     Denied,
@@ -45,7 +45,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// Makes an error of this kind. Public for those who write a store or a guard.
+    /// Makes an error of this kind. It is public for those who implement a store or a guard.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Arc::new(Inner {
             kind,
@@ -54,26 +54,26 @@ impl Error {
         }))
     }
 
-    /// The same error with what caused it.
+    /// Returns the same error with its cause as the [source](StdError::source).
     #[must_use = "returns the error with its source"]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Arc::make_mut(&mut self.0).source = Some(Arc::from(source.into()));
         self
     }
 
-    /// What to do about it.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Whether the same call may succeed later: the store was unavailable, or the limit ran out.
+    /// Returns whether the same call may succeed later: the store was unavailable, or the call timed out.
     ///
-    /// It says nothing about whether the request was carried out.
+    /// It does not say whether the request was carried out.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
     }
 
-    /// What every request for a lease meets after the client's end.
+    /// The error of every request for a lease after the client was shut down.
     pub(crate) fn shut_down() -> Self {
         Self::new(
             ErrorKind::Closed,

@@ -1,7 +1,7 @@
 //! The highest token seen of each name, so that a grant whose token fell is lifted or refused.
 //!
-//! Names that are held or awaited are remembered, however many they are. Of all others only so many: those that the
-//! client had to do with longest ago are forgotten first.
+//! Names that are held or waited for are remembered, however many they are. Of all other names a limited number is
+//! kept: the ones that the client used longest ago are forgotten first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,11 @@ use crate::home::Home;
 use crate::name::Name;
 use crate::token::Token;
 
-/// How many names are remembered that are neither held nor awaited. 4,096 names of 20 bytes are about half a megabyte.
+/// How many names are remembered that are neither held nor waited for. 4,096 names of 20 bytes take about half a
+/// megabyte.
 const IDLE_NAMES: usize = 4_096;
 
-/// Floors by name: a client's, shared with its leases.
+/// The floors of a client by name, shared with its leases.
 #[derive(Debug)]
 pub(crate) struct Floors {
     known: Mutex<Known>,
@@ -22,18 +23,18 @@ pub(crate) struct Floors {
 
 #[derive(Debug, Default)]
 struct Known {
-    names: HashMap<Name, Entry>,
-    /// Names that nobody keeps, by the mark of their idleness.
+    names: HashMap<Name, NameFloor>,
+    /// Names with no keeper, by the order in which they became idle.
     idle: BTreeMap<u64, Name>,
     last_mark: u64,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct NameFloor {
     highest: Option<Token>,
-    /// How many leases and requests keep it.
+    /// How many leases and requests keep this name.
     keepers: usize,
-    /// Of no meaning while somebody keeps it.
+    /// Has no meaning while the name has a keeper.
     idle_since: u64,
 }
 
@@ -52,7 +53,7 @@ impl Floors {
         }
     }
 
-    /// The floor of this name, which is remembered at least until it is dropped.
+    /// Returns the floor of this name, which is remembered at least until the returned value is dropped.
     pub(crate) fn keep(self: &Arc<Self>, name: Name) -> Floor {
         self.known().keep(&name);
         Floor {
@@ -61,7 +62,7 @@ impl Floors {
         }
     }
 
-    /// Notes a token; a lower one than before changes nothing.
+    /// Raises the floor of this name to a token; a lower token has no effect.
     pub(crate) fn raise(&self, name: &Name, token: Token) {
         self.known().raise(name, token);
     }
@@ -72,17 +73,17 @@ impl Floors {
 }
 
 impl Floor {
-    /// The highest token seen of this name.
+    /// Returns the highest token seen of this name.
     pub(crate) fn get(&self) -> Option<Token> {
         self.floors.known().names.get(&self.name)?.highest
     }
 
-    /// As [`Floors::raise`].
+    /// Does the same as [`Floors::raise`].
     pub(crate) fn raise(&self, token: Token) {
         self.floors.raise(&self.name, token);
     }
 
-    /// The floor of the same name, for somebody else to keep.
+    /// Returns the floor of the same name for another keeper.
     pub(crate) fn share(&self) -> Self {
         self.floors.keep(self.name.clone())
     }
@@ -99,27 +100,27 @@ impl Drop for Floor {
 
 impl Known {
     fn keep(&mut self, name: &Name) {
-        let entry = self.names.entry(name.clone()).or_default();
-        if entry.keepers == 0 {
-            self.idle.remove(&entry.idle_since);
+        let known = self.names.entry(name.clone()).or_default();
+        if known.keepers == 0 {
+            self.idle.remove(&known.idle_since);
         }
-        entry.keepers += 1;
+        known.keepers += 1;
     }
 
     fn leave(&mut self, name: &Name) {
-        let Some(entry) = self.names.get_mut(name) else {
+        let Some(known) = self.names.get_mut(name) else {
             return;
         };
-        entry.keepers = entry.keepers.saturating_sub(1);
-        if entry.keepers > 0 {
+        known.keepers = known.keepers.saturating_sub(1);
+        if known.keepers > 0 {
             return;
         }
-        if entry.highest.is_none() {
+        if known.highest.is_none() {
             self.names.remove(name);
             return;
         }
         self.last_mark += 1;
-        entry.idle_since = self.last_mark;
+        known.idle_since = self.last_mark;
         self.idle.insert(self.last_mark, name.clone());
         if self.idle.len() > IDLE_NAMES
             && let Some((_, oldest)) = self.idle.pop_first()
@@ -130,8 +131,8 @@ impl Known {
 
     fn raise(&mut self, name: &Name, token: Token) {
         self.keep(name);
-        if let Some(entry) = self.names.get_mut(name) {
-            entry.highest = entry.highest.max(Some(token));
+        if let Some(known) = self.names.get_mut(name) {
+            known.highest = known.highest.max(Some(token));
         }
         self.leave(name);
     }

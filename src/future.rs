@@ -1,4 +1,4 @@
-//! The one shape of a future behind a trait object, and one whose waker cannot harm those who wake it.
+//! A boxed future, and a future whose waker cannot harm the thread that wakes it.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,18 +6,26 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
-/// A boxed future that can be moved to any thread: what the methods of a store and of a fence return.
+/// A boxed future that can be moved to any thread. The methods of a store and of a fence return it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Awaits a future that is woken by a thread or a task of others, such as one attempt that many callers wait for.
 ///
-/// A waker is code of the caller's and may panic, as that of an event loop that has ended. The panic would end what wakes
-/// it: the task of a connection that all share, or the thread by which all leases live. Here it ends nothing but the wake.
+/// A waker is user code and may panic, as that of an event loop that has ended. The panic would end the task or thread
+/// that wakes it: the task of a shared connection, or the watchdog's thread. Here it ends only the wake-up.
 pub(crate) async fn shielded<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
+    // Kept from poll to poll: a caller mostly comes with the same waker.
+    let mut shield: Option<(Waker, Waker)> = None;
     poll_fn(|context| {
-        let waker = Waker::from(Arc::new(Shield(context.waker().clone())));
-        future.as_mut().poll(&mut Context::from_waker(&waker))
+        let shield = match shield.take() {
+            Some(kept) if kept.0.will_wake(context.waker()) => shield.insert(kept),
+            _ => {
+                let waker = context.waker().clone();
+                shield.insert((waker.clone(), Waker::from(Arc::new(Shield(waker)))))
+            }
+        };
+        future.as_mut().poll(&mut Context::from_waker(&shield.1))
     })
     .await
 }
@@ -30,7 +38,7 @@ impl Wake for Shield {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The panic hook has told of it. The future it belongs to is not polled again, which is its owner's affair.
+        // The panic hook has reported it. The future is not polled again, which is a matter for its owner.
         let _ = catch_unwind(AssertUnwindSafe(|| self.0.wake_by_ref()));
     }
 }

@@ -1,31 +1,32 @@
 //! The group of a client: the label under which its leases are counted in metrics.
 //!
-//! Names of leases are no labels: thousands of names would be tens of thousands of series. A group is one word for many
+//! Lease names are not labels: thousands of names would be tens of thousands of series. A group is one word for many
 //! leases, chosen by the user, and there are never more than a few of them in one process.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
 
-/// The most groups of one process. Dashboards stay readable, and what is kept for each stays small.
+/// The greatest number of groups in one process. Dashboards stay readable, and what is kept for each group stays small.
 const MOST: usize = 50;
 
-/// The longest word, in bytes.
+/// The longest group, in bytes.
 const MAX_BYTES: usize = 64;
 
-/// A group. Words are kept for as long as the process lives, at most [`MOST`] of them, so that a group is one pointer.
+/// A group. Its word is kept for as long as the process lives, at most [`MOST`] of them, so that a group is one
+/// pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Group(&'static str);
 
 static KNOWN: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 
 impl Group {
-    /// The group of a client that names none.
+    /// The group of a client that sets none.
     pub(crate) const DEFAULT: Self = Self("default");
-    /// The group of all that are named beyond the limit.
+    /// The group of all clients whose word came after the limit was reached.
     pub(crate) const OTHER: Self = Self("other");
 
-    /// The group of this word, or [`OTHER`](Self::OTHER) if there are too many already.
+    /// Returns the group with this word, or [`OTHER`](Self::OTHER) if there are too many already.
     ///
     /// # Errors
     /// `Invalid` for a word that is empty, too long, or has control characters.
@@ -40,7 +41,7 @@ impl Group {
         Ok(admit(&mut known, word))
     }
 
-    /// The word.
+    /// Returns the word of this group: the value of the label.
     pub(crate) const fn as_str(self) -> &'static str {
         self.0
     }

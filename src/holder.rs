@@ -1,5 +1,5 @@
-//! The identity of a claim, drawn anew for each one, so that no repeated release or late renewal of an earlier claim can
-//! ever touch a later one.
+//! The identity of a claim, drawn again for each one, so that a repeated release or a late renewal of an earlier claim
+//! can never affect a later one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,12 +14,12 @@ use crate::error::{Error, ErrorKind};
 pub struct ClientId(Uuid);
 
 impl ClientId {
-    /// The identity with these bits.
+    /// Returns the identity with these bits.
     pub const fn from_u128(bits: u128) -> Self {
         Self(Uuid::from_u128(bits))
     }
 
-    /// The bits of this identity.
+    /// Returns the bits of this identity.
     pub const fn as_u128(self) -> u128 {
         self.0.as_u128()
     }
@@ -41,8 +41,8 @@ impl fmt::Display for ClientId {
 
 /// The identity of one claim: the client's identity and 63 random bits from the operating system.
 ///
-/// Never a counter, a thread or a process: a forked child, or a machine resumed twice from one snapshot, would continue
-/// the same count, and a store would take the two for one holder.
+/// It is never derived from a counter, a thread or a process: a forked child, or a machine resumed twice from one
+/// snapshot, would continue the same count, and a store would take the two for one holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Holder {
@@ -51,7 +51,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Joins the two halves; the highest bit of `claim` is dropped.
+    /// Joins the two halves; the highest bit of `claim` is ignored.
     pub const fn new(client: ClientId, claim: u64) -> Self {
         Self {
             client,

@@ -1,8 +1,8 @@
-//! Tells the process that made a client from a forked child that has a copy of it.
+//! Tells the process that made a client from a forked child that has a copy of the client.
 //!
-//! A forked child has the memory of its parent but none of its threads: no thread renews there, and a lock that was held
-//! at the fork is never freed. So in a forked child every operation of the client is refused before it takes a lock, and
-//! drops do nothing.
+//! A forked child has the memory of its parent but none of its threads: no thread renews there, and a lock that was
+//! held at the fork is never freed. So in a forked child every operation of the client is refused before it takes a
+//! lock, and drops do nothing.
 
 #[cfg(feature = "internals")]
 mod settable;
@@ -10,17 +10,17 @@ mod settable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The process that made a client. Everything that belongs to the client shares it.
+/// The process that made a client. All parts of the client share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Home(Arc<AtomicU32>);
 
 impl Home {
-    /// This process.
+    /// Returns the current process.
     pub(crate) fn here() -> Self {
         Self(Arc::new(AtomicU32::new(std::process::id())))
     }
 
-    /// Whether this process is a forked child of the one that made the client.
+    /// Returns whether the current process is a forked child of the one that made the client.
     pub(crate) fn is_forked(&self) -> bool {
         self.0.load(Ordering::Relaxed) != std::process::id()
     }

@@ -1,4 +1,4 @@
-//! What the project's own tests and benches must reach. Not for users: no promise of stability.
+//! What the project's own tests and benches need from inside. Not for users: it may change at any time.
 
 pub use crate::watchdog::claiming;
 pub use crate::watchdog::leaving;
@@ -10,12 +10,12 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::term;
 
-/// Makes this process look like a forked child to the client and all that belongs to it, or like its parent again.
+/// Makes this process look like a forked child to the client and all its parts, or again like the process that made it.
 pub fn pretend_forked(client: &Client, is_forked: bool) {
     client.inner.home.pretend_forked(is_forked);
 }
 
-/// The limit of one request where the caller names none.
+/// Returns the limit of one request for callers that set none.
 pub fn request_limit(ttl: Duration) -> Duration {
     term::request_limit(ttl)
 }

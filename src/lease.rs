@@ -14,7 +14,7 @@ use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::Store;
-use crate::telemetry::{self, Count, Event};
+use crate::telemetry::{self, Count, Event, HoldEnd, LeaseLabel};
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
 use crate::watchdog::Enrollment;
@@ -23,17 +23,18 @@ pub use crate::watchdog::leaving::ReleaseOutcome;
 /// A lease that is held, and renewed until this guard is gone.
 ///
 /// # Guarantees
-/// - [`check`](Self::check) never says yes at or past the deadline: `ttl - margin` after the last confirmed request left.
+/// - [`check`](Self::check) never succeeds at or past the deadline: `ttl - margin` after the last confirmed request
+///   left.
 /// - The [`cancellation_token`](Self::cancellation_token) is cancelled at that deadline, or as soon as the process runs
 ///   again. No reply is needed, and no blocked executor can delay it.
 /// - A lease that was lost stays lost, whatever reply comes late.
-/// - Dropping the guard releases the lease. It never blocks, never fails, and works without a runtime.
-///   The release is sent in the background: a process that ends right afterwards may leave the name taken for the rest of
-///   its ttl. Before `main` returns, await [`release`](Self::release) or [`Client::shutdown`](crate::Client::shutdown).
+/// - Dropping the guard releases the lease. It never blocks, never fails, and works without a runtime. The release is
+///   sent in the background: a process that ends right afterwards may leave the name taken for the rest of its ttl.
+///   Before `main` returns, await [`release`](Self::release) or [`Client::shutdown`](crate::Client::shutdown).
 ///
 /// # Assumptions
 /// The store's clock gains no more than the margin on ours within one ttl. A failover, a flush or an operator can grant
-/// the name earlier; then the holder hears at its next renewal, and only storage behind a [`fence`](crate::fence) is
+/// the name earlier; then the holder is told at its next renewal, and only storage behind a [`fence`](crate::fence) is
 /// safe (see the promises of [this crate](crate)).
 ///
 /// # Errors
@@ -105,8 +106,8 @@ impl Lease {
         &self.name
     }
 
-    /// The fencing token, for logs and display. Storage gets the [`pass`](Self::pass): the number alone does not say of
-    /// which name it is, nor which of two holders was granted it.
+    /// Returns the fencing token, for logs and display. Storage gets the [`pass`](Self::pass): the number alone does
+    /// not say of which name it is, nor which of two holders was granted it.
     pub const fn token(&self) -> Token {
         self.token
     }
@@ -128,7 +129,7 @@ impl Lease {
 
     /// Checks that the lease is held now. It is exact and does no I/O, so it is cheap enough for each step of the work.
     ///
-    /// A yes can be old by the time it is acted on: only a fence closes that gap.
+    /// The answer may be outdated when the caller acts on it: only a fence closes that gap.
     ///
     /// # Errors
     /// `Lost`, with the reason.
@@ -139,9 +140,9 @@ impl Lease {
         }
     }
 
-    /// The pass to hand to storage with each write: token, holder and name. Fails unless the lease is held now. The
-    /// guards in [`fence`](crate::fence) take the lease itself and call this; call it for a service that takes the pass
-    /// in a message.
+    /// Returns the pass to give to storage with each write: token, holder and name. It fails unless the lease is held.
+    /// The guards in [`fence`](crate::fence) take the lease itself and call this; call it for a service that takes the
+    /// pass in a message.
     ///
     /// # Errors
     /// `Lost`, with the reason.
@@ -179,7 +180,7 @@ impl Lease {
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
-    /// Returns the term that the last confirmed request bought, on the lease's [`clock`](Self::clock). `None` once it
+    /// Returns the term that the last confirmed request began, on the lease's [`clock`](Self::clock). `None` once it
     /// is lost.
     pub fn term(&self) -> Option<Term> {
         let deadline = self.enrollment.signal().deadline().ok()?;
@@ -221,14 +222,14 @@ impl Lease {
     /// Releases the lease and waits for the store's answer, for at most the time limit of a request.
     ///
     /// # Cancel safety
-    /// Dropped, the watchdog sends the release at once. The lease is not held here from the first poll on.
+    /// If the future is dropped, the watchdog sends the release at once. The lease is not held here from the first poll
+    /// on.
     pub async fn release(self) -> ReleaseOutcome {
         self.end(None).await
     }
 
-    /// Gives the lease up, but lets the name stay taken for `rest` more: so a short job does not run twice when the
-    /// clocks of two machines differ. A lease that was lost before, by an eviction for example, keeps nothing: the name
-    /// is not its any more.
+    /// Releases the lease, but keeps the name taken for another `rest`, so that a short job does not run twice when the
+    /// clocks of two machines differ. If the lease was lost before, by an eviction for example, the name is not kept.
     ///
     /// # Cancel safety
     /// As [`release`](Self::release).
@@ -242,16 +243,26 @@ impl Lease {
         }
         // Withdrawn first: no renewal may follow the release.
         let (withdrawal, was_held) = self.enrollment.withdraw(keep_for);
-        if was_held {
-            let held_for = self.clock().now().since(self.held_since);
-            telemetry::left(self.enrollment.reporter().group(), held_for);
-        }
+        let held_for = self.clock().now().since(self.held_since);
+        let end = if was_held {
+            HoldEnd::Released
+        } else {
+            HoldEnd::Lost
+        };
+        let group = self.enrollment.reporter().group();
+        telemetry::left(group, &self.label(), end, held_for);
         let ending = match withdrawal {
             None => ReleaseOutcome::AlreadyLost,
             Some(withdrawal) => withdrawal.send(&*self.store).await,
         };
         self.enrollment.reporter().count(ending.count(), 1);
+        telemetry::released(group, &self.label(), ending.as_str());
         ending
+    }
+
+    /// What logs call it.
+    fn label(&self) -> LeaseLabel {
+        LeaseLabel::new(self.name.clone(), Some(self.token.get()))
     }
 
     fn is_forked(&self) -> bool {
@@ -274,13 +285,19 @@ impl Bearer for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.is_forked() && !self.enrollment.has_ended() {
-            let was_held = self.enrollment.leave();
+            let (count, end) = match self.enrollment.leave() {
+                true => (Count::Dropped, HoldEnd::Dropped),
+                false => (Count::AlreadyLost, HoldEnd::Lost),
+            };
             let reporter = self.enrollment.reporter();
-            reporter.count(Count::Dropped, 1);
-            if was_held {
-                let held_for = self.clock().now().since(self.held_since);
-                reporter.send(Event::Left { held_for });
-            }
+            reporter.count(count, 1);
+            let held_for = self.clock().now().since(self.held_since);
+            let lease = self.label();
+            reporter.send(Event::Left {
+                lease,
+                end,
+                held_for,
+            });
         }
     }
 }

@@ -68,10 +68,13 @@
 //! | `redis` (default) | the store on a Redis or Valkey server, and the fence in Redis |
 //! | `sqlite` | the embedded store: one file, several processes of one machine |
 //! | `postgres` | the store in a Postgres database |
+//! | `zookeeper` | the store in a ZooKeeper ensemble |
 //! | `rusqlite`, `tokio-postgres`, `sqlx` | the fence in a transaction of that driver |
 //! | `http`, `tower` | the fence as an HTTP header, and as a layer in front of a service |
 //! | `cli` | the command-line tool, with Redis and SQLite |
-//! | `full` | the command-line tool with every store |
+//! | `top` | the live view of the tool, `leasehold top` |
+//! | `export` | the exporters of the tool: `leasehold export`, `run --metrics` and `run --metrics-file` |
+//! | `full` | the command-line tool with everything: every store, the live view and the exporters |
 //! | `conformance` | the contracts of a store and of a fence as tests, for those who implement one |
 //!
 //! The crate runs on Linux, in a tokio runtime with its I/O and time drivers enabled.
@@ -80,7 +83,7 @@
 
 mod client;
 pub mod clock;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod driver;
 mod error;
 pub mod fence;
@@ -94,6 +97,7 @@ mod home;
 pub mod internals;
 mod lease;
 pub mod manual;
+pub mod metrics;
 mod name;
 mod reason;
 #[cfg(feature = "redis")]

@@ -1,22 +1,25 @@
-//! What is leased: a short piece of text with rules of its own, checked once and then carried about freely.
+//! The names that are leased: short texts with rules of their own, checked once and then passed around freely.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Error;
 
-/// The name of what is leased: UTF-8, 1 to 512 bytes, no control characters, no `{` or `}`.
+/// A name that can be leased: UTF-8, 1 to 512 bytes, no control characters, no `{` or `}`.
 ///
-/// The braces are barred because Redis Cluster reads them as the part of a key that picks its slot. Cloning is cheap.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Braces are refused because Redis Cluster reads them as the part of a key that picks its slot. Cloning is cheap.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Name(Arc<str>);
 
 impl Name {
     /// The longest name, in bytes.
     pub const MAX_BYTES: usize = 512;
 
-    /// Checks a name.
+    /// Checks a text and makes a name of it.
     ///
     /// # Errors
     /// `Invalid`, with the value and the rule that it breaks.
@@ -26,13 +29,13 @@ impl Name {
         Ok(Self(name.into()))
     }
 
-    /// The text itself.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The rule shared by names and key prefixes; `what` is the word for the message.
+/// Checks the rule shared by names and key prefixes; `what` is the noun for the message.
 pub(crate) fn check(what: &str, text: &str) -> Result<(), Error> {
     let broken = if text.is_empty() {
         "it is empty"
@@ -66,6 +69,20 @@ impl TryFrom<&str> for Name {
 
     fn try_from(text: &str) -> Result<Self, Error> {
         Self::new(text)
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        Self::new(text)
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> Self {
+        name.as_str().into()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why a lease ended.
+//! The reasons why a lease ends.
 
 use std::fmt;
 
@@ -15,8 +15,6 @@ pub enum LossReason {
     Evicted,
     /// No renewal was confirmed in time.
     Deadline,
-    /// The grant arrived after its own deadline.
-    Late,
     /// The lease was held for its [`max_hold`](crate::LeaseRequest::max_hold).
     MaxHold,
     /// The holder reported no [progress](crate::Lease::progress) within its limit.
@@ -28,19 +26,19 @@ pub enum LossReason {
 }
 
 impl LossReason {
-    /// All of them, in the order of their codes.
-    pub(crate) const ALL: [Self; 8] = [
+    /// All reasons, in the order of their codes.
+    pub(crate) const ALL: [Self; 7] = [
         Self::Refused,
         Self::Evicted,
         Self::Deadline,
-        Self::Late,
         Self::MaxHold,
         Self::NoProgress,
         Self::Shutdown,
         Self::WatchdogDied,
     ];
 
-    /// Deadlines are later than a few nanoseconds after boot, so small numbers are free for other meanings.
+    /// The greatest code. Deadlines are later than a few nanoseconds after boot, so small numbers are free for other
+    /// meanings.
     pub(crate) const LAST_CODE: u64 = 255;
 
     /// Returns the word for logs, metrics and files.
@@ -49,7 +47,6 @@ impl LossReason {
             Self::Refused => "refused",
             Self::Evicted => "evicted",
             Self::Deadline => "deadline",
-            Self::Late => "late",
             Self::MaxHold => "max_hold",
             Self::NoProgress => "no_progress",
             Self::Shutdown => "shutdown",
@@ -57,13 +54,13 @@ impl LossReason {
         }
     }
 
-    /// A number from one to [`LAST_CODE`](Self::LAST_CODE).
+    /// Returns a number from one to [`LAST_CODE`](Self::LAST_CODE).
     pub(crate) fn code(self) -> u64 {
         let index = Self::ALL.iter().position(|reason| *reason == self);
         u64::try_from(index.expect("every reason is in the list")).expect("a short list") + 1
     }
 
-    /// The reason of this number.
+    /// Returns the reason with this number.
     pub(crate) fn from_code(code: u64) -> Option<Self> {
         let index = usize::try_from(code.checked_sub(1)?).ok()?;
         Self::ALL.get(index).copied()

@@ -1,12 +1,12 @@
 //! What an error code of a Redis or Valkey server means: the one table for the store and for the fence.
 //!
-//! The two differ only in what they tell their caller for a meaning, because the store owns its connection and the fence
-//! works on the caller's.
+//! The two differ only in what they tell their callers about a meaning, because the store owns its connection and the
+//! fence uses the caller's.
 
 /// What an error code means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// The server refuses now and can work again by itself.
+    /// The server refuses the command now, and may accept it later without any change.
     Passing,
     /// This server is a replica and takes no writes. The command was not carried out.
     Replica,
@@ -22,14 +22,14 @@ use Meaning::{Denied, Elsewhere, Passing, Replica, Unusable};
 
 const TABLE: &[(&str, Meaning)] = &[
     ("READONLY", Replica),
-    // A replica that has lost its master, and is set to refuse reads as well.
+    // A replica that has lost its master and is configured to refuse reads as well.
     ("MASTERDOWN", Replica),
     ("LOADING", Passing),
     ("CLUSTERDOWN", Passing),
     ("BUSY", Passing),
     ("UNKILLABLE", Passing),
     ("TRYAGAIN", Passing),
-    // Fewer replicas are connected than `min-replicas-to-write` asks for. They come back.
+    // Fewer replicas are connected than `min-replicas-to-write` asks for. They may come back.
     ("NOREPLICAS", Passing),
     ("NOSCRIPT", Passing),
     ("MOVED", Elsewhere),
@@ -42,17 +42,17 @@ const TABLE: &[(&str, Meaning)] = &[
     ("CROSSSLOT", Unusable),
 ];
 
-/// Texts that come with `ERR`, or with a code that differs from server to server.
+/// Errors that are known by their text, because their code is `ERR` or differs between servers.
 const TEXTS: &[(&str, Meaning)] = &[
     ("max number of clients", Passing),
     ("ACL failure", Denied),
     ("executing the script can't", Denied),
     ("Authentication required", Denied),
-    // How a long request is refused before the password was given.
+    // A long request before the password was given is refused with this text.
     ("unauthenticated", Denied),
 ];
 
-/// The meaning of an error. `None` for what the table does not name: that depends on the command.
+/// Returns the meaning of an error, or `None` if the table does not name it: then it depends on the command.
 pub(crate) fn meaning(code: &str, text: &str) -> Option<Meaning> {
     let known = |word: &str| TABLE.iter().find(|(code, _)| *code == word);
     let mut found = known(code);

@@ -1,5 +1,5 @@
-//! The pure arithmetic of one lease's time: from the moment its last confirmed request left to the moments at which to
-//! renew, to worry, and to stop.
+//! The pure arithmetic of one lease's time: from the moment at which its last confirmed request was sent, it computes
+//! when to renew, when the lease is at risk, and when it ends.
 //!
 //! ```text
 //! sent_at      renew_at              at_risk_at         deadline    sent_at + ttl
@@ -7,7 +7,7 @@
 //!              ttl/3 - jitter         2/3 ttl          - margin   the store may grant again
 //! ```
 //!
-//! Counted from *before* the request left: the store may have started the term that early. Knows no clock.
+//! Counted from *before* the request left: the store may have started the term that early. Reads no clock.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -15,39 +15,39 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// A moment on the clock of a lease, in nanoseconds since that clock's zero. Only moments of one clock compare.
+/// A moment on the clock of a lease, in nanoseconds since that clock's zero. Compare only moments of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// Before everything else.
+    /// The earliest moment.
     pub const ZERO: Self = Self(0);
-    /// After everything else.
+    /// The latest moment.
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
-    /// The moment so many nanoseconds after the clock's zero.
+    /// Returns the moment this many nanoseconds after the clock's zero.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock's zero.
+    /// Returns the nanoseconds since the clock's zero.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Later by `duration`; stops at the far future.
+    /// Returns the moment `duration` later, or [`FAR_FUTURE`](Self::FAR_FUTURE) if that is past it.
     #[must_use = "returns the later moment"]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
-    /// Earlier by `duration`; stops at zero.
+    /// Returns the moment `duration` earlier, or [`ZERO`](Self::ZERO) if that is before it.
     #[must_use = "returns the earlier moment"]
     pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(duration)))
     }
 
-    /// How long ago `earlier` was; nothing if it is still to come.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -57,7 +57,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long a lease runs unrenewed, and how much earlier than that we hold it to be over. Checked once, when made.
+/// The ttl of a lease, and how much earlier than the store the holder counts it as over. Checked when it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timing {
     /// In nanoseconds, as there is one for each lease.
@@ -66,16 +66,16 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// The least ttl, so that the default margin and a slow scheduler leave room to renew.
+    /// The least ttl. Below it, the default margin and a slow scheduler leave no time to renew.
     pub const MIN_TTL: Duration = Duration::from_secs(1);
-    /// The least ttl for callers who name a margin of their own, and so say that they know their machine.
+    /// The least ttl for callers that set a margin of their own, and so say that they know their machine.
     pub const MIN_TTL_WITH_MARGIN: Duration = Duration::from_millis(100);
     /// The greatest ttl: a lease that is not renewed is free again within a day.
     pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-    /// The ttl where none is given.
+    /// The ttl of a request that sets none.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-    /// Checks a ttl and a margin; without a margin it is ttl/50 + 20 ms.
+    /// Checks a ttl and a margin. The default margin is ttl/50 + 20 ms.
     ///
     /// # Errors
     /// `Invalid`, with the value and the limits.
@@ -107,17 +107,17 @@ impl Timing {
         })
     }
 
-    /// How long the store keeps the lease without a renewal.
+    /// Returns how long the store keeps the lease without a renewal.
     pub const fn ttl(&self) -> Duration {
         Duration::from_nanos(self.ttl)
     }
 
-    /// How much earlier than the store we hold it to be over.
+    /// Returns how much earlier than the store the holder counts the lease as over.
     pub const fn margin(&self) -> Duration {
         Duration::from_nanos(self.margin)
     }
 
-    /// The term that begins with a request sent at this moment.
+    /// Returns the term that begins with a request sent at this moment.
     pub const fn term(self, sent_at: Instant) -> Term {
         Term {
             sent_at,
@@ -125,7 +125,7 @@ impl Timing {
         }
     }
 
-    /// The term that ends at this deadline.
+    /// Returns the term that ends at this deadline.
     pub fn term_until(self, deadline: Instant) -> Term {
         self.term(deadline.before(self.ttl() - self.margin()))
     }
@@ -143,10 +143,10 @@ impl fmt::Debug for Timing {
     }
 }
 
-/// Moments for renewals in one ttl. The window of a later renewal has ten of them.
+/// The number of moments for renewals in one ttl. The window of a later renewal has ten of them.
 const GRAINS: u64 = 300;
 
-/// One stretch of a lease: what its last confirmed request bought.
+/// The stretch of a lease's time that its last confirmed request began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Term {
     sent_at: Instant,
@@ -154,24 +154,24 @@ pub struct Term {
 }
 
 impl Term {
-    /// When the confirmed request left.
+    /// Returns the moment at which the confirmed request was sent.
     pub const fn sent_at(&self) -> Instant {
         self.sent_at
     }
 
-    /// The moment from which the lease no longer counts as held.
+    /// Returns the moment from which the lease no longer counts as held.
     pub fn deadline(&self) -> Instant {
         self.sent_at.after(self.timing.ttl() - self.timing.margin())
     }
 
-    /// The moment from which a missing renewal is a reason to worry.
+    /// Returns the moment from which a missing renewal puts the lease at risk.
     pub fn at_risk_at(&self) -> Instant {
         self.sent_at.after(self.timing.ttl() * 2 / 3)
     }
 
-    /// When to renew: `roll` picks the moment within [`renewal_window`](Self::renewal_window). Moments are picked from a
-    /// grid that all leases of one ttl share, a three-hundredth of it wide: so a hundred thousand leases are renewed in
-    /// full batches, and not in ten thousand of their own a second.
+    /// Returns when to renew: `roll` picks a moment within [`renewal_window`](Self::renewal_window). The moments are on
+    /// a grid with steps of ttl/300 that all leases of one ttl share. So a hundred thousand leases are renewed in full
+    /// batches, and not in ten thousand small ones a second.
     pub(crate) fn renew_at(&self, first: bool, roll: u16) -> Instant {
         let window = self.renewal_window(first);
         let width = nanos(window.end().since(*window.start()));
@@ -187,30 +187,30 @@ impl Term {
         }
     }
 
-    /// From when to when a renewal may be planned: the last tenth before ttl/3. The first one is spread over ttl/6 to
-    /// ttl/3, so that leases taken together do not stay together.
+    /// Returns the span within which a renewal may be planned: the last tenth before ttl/3. The first renewal is spread
+    /// over ttl/6 to ttl/3, so that leases acquired together are not renewed together for ever.
     pub(crate) fn renewal_window(&self, first: bool) -> RangeInclusive<Instant> {
         let third = self.timing.ttl() / 3;
         let early = if first { third / 2 } else { third / 10 };
         self.sent_at.after(third - early)..=self.sent_at.after(third)
     }
 
-    /// Whether a grant seen now is worth handing out: at least a quarter of the ttl is left.
+    /// Returns whether a grant seen now is worth handing out: at least a quarter of the ttl is left.
     pub(crate) fn is_fresh(&self, now: Instant) -> bool {
         self.deadline().since(now) >= self.timing.ttl() / 4
     }
 }
 
-/// How long one attempt to renew may take, `left` before the deadline: half of it, so that another attempt fits, but
-/// never so little that no server could answer. Without the floor the halves would never end.
+/// Returns how long one attempt to renew may take, `left` before the deadline: half of it, so that another attempt
+/// fits, but never so little that no server could answer. Without this floor the halves would never end.
 pub(crate) fn attempt_budget(timing: &Timing, left: Duration) -> Duration {
-    // In nanoseconds, as it is asked for many times a turn.
+    // In nanoseconds, as it is computed many times a turn.
     let least = (timing.ttl / 50).max(10_000_000);
     let most = nanos(request_limit(timing.ttl())).max(least);
     Duration::from_nanos((nanos(left) / 2).clamp(least, most))
 }
 
-/// The limit of one request where the caller names none.
+/// Returns the limit of one request for callers that set none.
 pub(crate) fn request_limit(ttl: Duration) -> Duration {
     (ttl / 6).min(Duration::from_secs(2))
 }

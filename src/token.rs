@@ -1,4 +1,4 @@
-//! The fencing token: a number that only ever rises, and the one rule by which every store mints the next.
+//! The fencing token: a number that only rises, and the one rule by which every store mints the next one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,20 +8,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind};
 
-/// A fencing token: each grant of a name carries one greater than every earlier grant's of that name.
+/// A fencing token: each grant of a name carries a token greater than that of every earlier grant of the name.
 ///
-/// Storage that has seen a greater one refuses the write. What storage compares is the whole [`Pass`](crate::fence::Pass):
-/// the token with its holder and its name. The token by itself is for logs and display.
+/// Storage that has seen a greater token refuses the write. Storage compares the whole [`Pass`](crate::fence::Pass):
+/// the token, the holder and the name. The token alone is for logs and display.
+///
 /// Tokens rise but are not dense: they follow the store's clock in microseconds where that is ahead of the counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct Token(u64);
 
 impl Token {
-    /// The greatest token, 2^53-1: what Lua, JavaScript and JSON can still count exactly.
+    /// The greatest token, 2^53-1: the greatest number up to which Lua, JavaScript and JSON count exactly.
     pub const MAX: Self = Self((1 << 53) - 1);
 
-    /// How far ahead of the store's clock a floor may be. More is taken for a mistake, because it would stay for ever.
+    /// How far ahead of the store's clock a floor may be. A floor further ahead is taken for a mistake, because its
+    /// effect would be permanent.
     pub const FLOOR_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Checks a token.
@@ -39,15 +41,15 @@ impl Token {
         }
     }
 
-    /// The number itself.
+    /// Returns the number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The next token: above the last one and above the floor, and not behind the store's clock.
+    /// Mints the next token: above the last one and above the floor, and not behind the store's clock.
     ///
-    /// The clock is what carries the rule through an empty restart; the counter is what carries it through a clock that
-    /// went back.
+    /// The clock keeps tokens rising when a store restarts empty; the counter keeps them rising when the clock goes
+    /// back.
     ///
     /// # Errors
     /// `Invalid` for a floor more than [`Token::FLOOR_AHEAD`] past the clock; `Misconfigured` when the numbers run out.

@@ -1,4 +1,4 @@
-//! What a fence costs: one write of the user's with it and without, for each guard.
+//! What a fence costs: one write of user data with it and without it, for each guard.
 //!
 //! ```text
 //! cargo bench --all-features --bench fence
@@ -9,6 +9,9 @@
     reason = "a bench measures with the clock that stands still in no suspend it would survive"
 )]
 
+#[path = "../yardstick/alternating.rs"]
+mod alternating;
+#[path = "../yardstick/postgres.rs"]
 mod postgres;
 #[path = "../yardstick/mod.rs"]
 mod yardstick;
@@ -18,6 +21,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use ::http::{HeaderMap, HeaderValue, Request};
+use alternating::alternating;
 use axum::body::Body;
 use axum::{Router, routing::put};
 use deadpool_redis::redis;
@@ -35,27 +39,14 @@ use yardstick::{Server, case, figure, median, seconds};
 
 const RUNS: usize = 7;
 const BLOCKS: usize = 6;
-/// Writes in one block; ours and the other alternate block by block, so that both meet the same weather.
+/// Writes in one block; ours and the other alternate block by block, so that both meet the same noise of the machine.
 const BLOCK: usize = 50;
 
-/// Measures one write in two forms, block by block in turn.
+/// Measures one write in two forms, alternating block by block.
 async fn compare(name: &str, mut fenced: impl AsyncFnMut(), mut plain: impl AsyncFnMut()) {
     let mut runs = Vec::new();
     for _ in 0..RUNS {
-        let (mut ours, mut other) = (Vec::new(), Vec::new());
-        for _ in 0..BLOCKS {
-            for _ in 0..BLOCK {
-                let start = Instant::now();
-                fenced().await;
-                ours.push(seconds(start) * 1e6);
-            }
-            for _ in 0..BLOCK {
-                let start = Instant::now();
-                plain().await;
-                other.push(seconds(start) * 1e6);
-            }
-        }
-        runs.push((median(ours), median(other)));
+        runs.push(alternating(BLOCKS, BLOCK, &mut fenced, &mut plain).await);
     }
     case(&format!("fenced_write_vs_plain_{name}"), "us", &runs);
 }
@@ -172,7 +163,7 @@ async fn on_sqlx(server: &postgres::Server) {
     .await;
 }
 
-/// Beside the least that a service does for a write: a line into a file, not flushed.
+/// Compares with the least that a service does for a write: an unflushed line into a file.
 async fn on_gate() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let gate = Gate::open(folder.path().join("fences"))
@@ -192,7 +183,7 @@ async fn on_gate() {
     .await;
 }
 
-/// A handler called in this process: what a socket would cost on top is the same for both.
+/// Calls the handler in this process: what a socket would cost in addition is the same for both.
 async fn on_tower() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let gate = Gate::open(folder.path().join("fences"))
@@ -201,7 +192,7 @@ async fn on_tower() {
     let layer = FenceLayer::new(gate, |request| request.uri.path().into());
     let mut other: Router = Router::new().route("/data", put(async |body: String| body));
     let mut ours = other.clone().layer(layer);
-    let shown = HeaderMap::from_iter([(fence::http::HEADER, fence::http::format(&pass(1)))]);
+    let shown = HeaderMap::from_iter([(fence::http::HEADER, fence::http::header_value(&pass(1)))]);
     let call = async |service: &mut Router, value: Option<&HeaderValue>| {
         let mut request = Request::put("/data");
         if let Some(value) = value {
@@ -222,7 +213,7 @@ async fn on_tower() {
     .await;
 }
 
-/// What a new holder pays once: its raise, flushed to the disk.
+/// Measures what a new holder pays once: its raise, flushed to the disk.
 async fn raise_of_gate() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let gate = Gate::open(folder.path().join("fences"))

@@ -1,5 +1,5 @@
-//! What the scripts cost the server in time and memory, beside those of the first layout, which had a hash for each
-//! lease and a token counter with an expiry for each name. They are kept in `baseline`.
+//! What the scripts cost the server in time and memory, compared with those of the first layout, which had a hash for
+//! each lease and a token counter with an expiry for each name. They are kept in `baseline`.
 //!
 //! ```text
 //! cargo bench --bench scripts --features redis
@@ -24,21 +24,21 @@ use yardstick::{Server, case, figure, seconds};
 const RUNS: usize = 21;
 /// Pairs, and leases renewed together, in one block. The layouts alternate block by block.
 const BLOCK: usize = 256;
-/// Calls of a block that travel together, so that the server does not wait for us.
+/// Calls of a block that are sent together, so that the server does not wait for the client.
 const TOGETHER: usize = 64;
-/// Leases held at the same time where memory is measured.
+/// Leases held at the same time when memory is measured.
 const HELD: usize = 100_000;
 const NAMES: usize = 1_000_000;
 const INFO: &str = r#"{"host":"build-agent-7","pid":31337}"#;
 
-/// One way to keep leases in keys.
+/// A way to keep leases in keys.
 #[derive(Clone, Copy, PartialEq)]
 enum Layout {
     Ours,
     Baseline,
 }
 
-/// A layout's scripts on a server of its own.
+/// The scripts of a layout on a server of its own.
 struct Bench {
     layout: Layout,
     connection: MultiplexedConnection,
@@ -57,12 +57,12 @@ impl Bench {
             Layout::Ours => [
                 concat!(
                     include_str!("../../src/store/redis/lease.lua"),
-                    include_str!("../../src/store/redis/line.lua"),
+                    include_str!("../../src/store/redis/queue.lua"),
                     include_str!("../../src/store/redis/acquire.lua")
                 ),
                 concat!(
                     include_str!("../../src/store/redis/lease.lua"),
-                    include_str!("../../src/store/redis/line.lua"),
+                    include_str!("../../src/store/redis/queue.lua"),
                     include_str!("../../src/store/redis/release.lua")
                 ),
                 concat!(
@@ -145,7 +145,7 @@ impl Bench {
         call
     }
 
-    /// Names of which each has a holder of its own.
+    /// Returns names, each with a holder of its own.
     fn leases(&self, begin: &str, count: usize) -> Vec<(String, String)> {
         let lease = |index| {
             let holder = Holder::draw(self.client).expect("random bits");
@@ -202,8 +202,8 @@ fn is_tagged(reply: &Value, tag: &str) -> bool {
     }
 }
 
-/// The mark of a name's slot. Its tag costs the server nothing but its length, so any number of the right size will do
-/// where no cluster is asked.
+/// Returns the mark of a name's slot. Its tag costs the server nothing but its length, so without a cluster any number
+/// of the right size will do.
 fn mark(name: &str) -> String {
     let crc = name.bytes().fold(0_u16, |mut crc, byte| {
         crc ^= u16::from(byte) << 8;
@@ -219,7 +219,7 @@ fn mark(name: &str) -> String {
     format!("leasehold:{{{}}}:mark", 20_000 + crc % 16_384)
 }
 
-/// The server's microseconds for a pair, for its halves, and for a renewal in a batch.
+/// Measures the server's microseconds for a pair, for its halves, and for a renewal in a batch.
 async fn time(ours: &mut Bench, baseline: &mut Bench) {
     let mut runs = [const { Vec::new() }; 4];
     for run in 0..RUNS {
@@ -257,7 +257,7 @@ async fn block(bench: &mut Bench, run: usize) -> [f64; 4] {
     [acquire + release, acquire, release, renew]
 }
 
-/// Bytes of the server's memory for each lease that is held, all that belongs to it included.
+/// Measures the bytes of the server's memory for each held lease, including everything that belongs to it.
 async fn memory(bench: &mut Bench) -> f64 {
     let () = bench.ask(&cmd("FLUSHALL")).await;
     let before = bench.memory().await;
@@ -272,7 +272,7 @@ async fn memory(bench: &mut Bench) -> f64 {
     (bench.memory().await - before) / HELD as f64
 }
 
-/// What so many names leave behind that were taken and freed, and how long that took.
+/// What a number of names leave behind that were taken and freed, and how long that took.
 struct Leavings {
     keys: f64,
     bytes: f64,

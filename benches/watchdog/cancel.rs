@@ -1,5 +1,5 @@
 //! How late a holder is told: from the instant for which the loop is armed, 5 ms before the deadline, to the moment at
-//! which the waker of whoever waits for the loss runs.
+//! which the waker of a task that waits for the loss runs.
 
 use std::future::Future;
 use std::sync::mpsc::sync_channel;
@@ -27,7 +27,7 @@ struct Woken(OnceLock<Instant>);
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        // Only the first one counts.
+        // Only the first wake-up counts.
         let _ = self.0.set(Monotonic.now());
     }
 }
@@ -56,7 +56,8 @@ enum Blocking {
     Spinning,
 }
 
-/// Milliseconds for each of some leases whose renewals hang while every worker of the user's runtime is blocked.
+/// Measures milliseconds for each of some leases whose renewals hang while every worker of the user's runtime is
+/// blocked.
 fn lateness(blocking: Blocking) -> Vec<f64> {
     let runtime = Runtime::new().expect("a runtime");
     let (store, gate) = Gated::new(Arc::new(Memory::new()));
@@ -83,7 +84,7 @@ fn lateness(blocking: Blocking) -> Vec<f64> {
         .collect()
 }
 
-/// Waits for the loss of this lease on no thread at all.
+/// Waits for the loss of this lease without a thread.
 fn wait(lease: &Lease) -> (Arc<Woken>, Instant) {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());

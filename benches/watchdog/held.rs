@@ -18,7 +18,7 @@ const LEASES: usize = 100_000;
 const TTL: Duration = Duration::from_secs(30);
 const TASKS: usize = 64;
 
-/// Holds so many leases over memory and over Redis, and looks on for so many times so many seconds.
+/// Holds this many leases over memory and over Redis, and watches them for this many times this many seconds.
 pub(crate) async fn measure(times: usize, for_seconds: u64) {
     hold("memory", Arc::new(Memory::new()), times, for_seconds).await;
     let server = Server::start().await;
@@ -28,8 +28,8 @@ pub(crate) async fn measure(times: usize, for_seconds: u64) {
     hold("redis", store, times, for_seconds).await;
 }
 
-/// What each lease takes: by how much the resident set grows while they are taken, with a guard and a token held for
-/// each, over a store that keeps nothing. So the allocator's own share is in it.
+/// Measures what each lease takes: by how much the resident set grows while they are acquired, with a guard and a token
+/// held for each, over a store that keeps nothing. So the overhead of the allocator is included.
 pub(crate) async fn bytes() {
     let client = Client::builder()
         .store(Yes)
@@ -49,7 +49,7 @@ pub(crate) async fn bytes() {
     assert!(client.shutdown(Duration::from_secs(60)).await);
 }
 
-/// Takes leases of 20-byte names.
+/// Acquires leases of 20-byte names.
 async fn take(client: &Client, run: &str, count: usize) -> Vec<Vec<(Lease, CancellationToken)>> {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -65,7 +65,7 @@ async fn take(client: &Client, run: &str, count: usize) -> Vec<Vec<(Lease, Cance
             leases
         });
     }
-    // Left where they are, so that no copy of them is counted.
+    // They stay where they are, so that no copy of them is counted.
     tasks.join_all().await
 }
 
@@ -103,7 +103,7 @@ async fn hold(name: &str, store: Arc<dyn Store>, times: usize, for_seconds: u64)
     assert!(client.shutdown(Duration::from_secs(60)).await);
 }
 
-/// Bytes of this process that are in memory.
+/// Returns the bytes of this process that are in memory.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages = status
@@ -113,7 +113,7 @@ fn resident() -> f64 {
     pages.expect("a number") * 4_096.0
 }
 
-/// Seconds of processor time that this process has used.
+/// Returns the seconds of processor time that this process has used.
 fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

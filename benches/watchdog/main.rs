@@ -1,5 +1,5 @@
-//! What holding costs: a check, a cancellation, a turn of the schedule, a hundred thousand leases, and renewals against
-//! the bare script and rslock.
+//! What holding costs: a check, a cancellation, a turn of the schedule, a hundred thousand leases, and renewals
+//! compared with the bare script and rslock.
 //!
 //! ```text
 //! cargo bench --all-features --bench watchdog              # everything but the five minutes
@@ -14,8 +14,6 @@
 )]
 
 mod cancel;
-#[path = "../../tests/it/harness/forward.rs"]
-mod forward;
 mod held;
 mod renewals;
 mod schedule;

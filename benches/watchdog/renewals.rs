@@ -1,10 +1,9 @@
-//! Renewals a second when everything is due at once, against the same batches sent bare and against rslock.
+//! Renewals a second when all leases are due at once, compared with the same batches sent bare and with rslock.
 //!
-//! A gate before the store holds the renewals back until all leases are due; what then passes it is noted, so that the
-//! bare script is given the same batches, in the same order, as many at once.
+//! A gate in front of the store holds the renewals back until all leases are due; the batches that then pass it are
+//! noted, so that the bare script gets the same batches, in the same order, as many at once.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
@@ -14,7 +13,6 @@ use leasehold::internals::schedule::BATCHES_IN_FLIGHT;
 use leasehold::store::Renewal;
 use leasehold::{Client, Lease};
 use rslock::{Lock, LockManager};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::stores::Gated;
@@ -41,7 +39,7 @@ pub(crate) async fn measure() {
     let locks = lock(&manager).await;
     let (mut bare, mut one_by_one, mut together) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        let ours = burst(&store, &gate).await;
+        let ours = store.burst(&gate, LEASES, TTL).await;
         let batches = std::mem::take(&mut *store.passed.lock().expect("no panic"));
         bare.push((ours, replay(&connection, &batches).await));
         one_by_one.push((ours, extend(&manager, &locks[..1]).await));
@@ -74,24 +72,7 @@ async fn take(client: &Client) -> Vec<Lease> {
     tasks.join_all().await.into_iter().flatten().collect()
 }
 
-/// Shuts the gate until every lease is due, opens it, and answers how many a second are renewed.
-async fn burst(store: &Gated, gate: &watch::Sender<bool>) -> f64 {
-    gate.send(false).expect("the store listens");
-    tokio::time::sleep(TTL / 3 + Duration::from_millis(200)).await;
-    store.passed.lock().expect("no panic").clear();
-    let mut renewed = store.renewed.subscribe();
-    let before = *renewed.borrow();
-    let goal = before + LEASES * 9 / 10;
-    store.goal.store(goal, Ordering::Relaxed);
-    gate.send(true).expect("the store listens");
-    let started = Instant::now();
-    let all = |total: &usize| *total >= goal;
-    renewed.wait_for(all).await.expect("the store lives");
-    let count = *renewed.borrow() - before;
-    count as f64 / seconds(started)
-}
-
-/// The same batches over one connection, as many under way as the watchdog has.
+/// Sends the same batches over one connection, as many under way as the watchdog has.
 async fn replay(connection: &MultiplexedConnection, batches: &[Vec<Renewal>]) -> f64 {
     let script = Script::new(concat!(
         include_str!("../../src/store/redis/lease.lua"),
@@ -137,7 +118,7 @@ async fn lock(manager: &LockManager) -> Vec<Arc<Lock>> {
     locks
 }
 
-/// Extends each of these over and over, all at once.
+/// Extends each of these locks repeatedly, all at once.
 async fn extend(manager: &Arc<LockManager>, locks: &[Arc<Lock>]) -> f64 {
     let started = Instant::now();
     let mut tasks = JoinSet::new();

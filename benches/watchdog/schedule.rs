@@ -1,4 +1,4 @@
-//! A turn of the schedule with a thousand renewals due, among ever more leases.
+//! A turn of the schedule with a thousand renewals due, among more and more leases.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::ClientId;
 use leasehold::clock::{self, Timing};
-use leasehold::internals::schedule::{BATCHES_IN_FLIGHT, Limits, RELEASES_IN_FLIGHT, Schedule};
+use leasehold::internals::schedule::{Limits, Schedule};
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Outcome, Renewed};
 use leasehold::{Holder, Name};
@@ -38,7 +38,8 @@ pub(crate) fn measure() {
     }
 }
 
-/// A schedule in which a thousand leases, spread among the others, fall due again and again, and the others not for hours.
+/// A schedule in which a thousand leases, spread among the others, are due again and again, and the others not for
+/// hours.
 struct Bench {
     schedule: Schedule,
     now: clock::Instant,
@@ -70,20 +71,18 @@ impl Bench {
         let holder = Holder::new(ClientId::from_u128(7), index);
         let signal = Arc::new(Signal::new(self.now));
         let limits = Limits::default();
-        let key = self.schedule.enroll(name, holder, timing, limits, signal);
-        let key = key.expect("it is open");
-        self.schedule.hold(key, self.now, self.now).expect("held");
+        let id = (self.schedule).enroll((name, holder), 0, timing, limits, signal);
+        let id = id.expect("it is open");
+        let _ = self.schedule.hold(id, self.now, self.now).expect("held");
     }
 
-    /// Microseconds of a turn and of taking its renewals in.
+    /// Returns the microseconds of a turn and of settling its renewals.
     fn run(&mut self) -> (f64, f64) {
         let (mut turns, mut settles) = (Vec::new(), Vec::new());
         for _ in 0..TURNS {
             self.now = self.now.after(Duration::from_secs(10));
             let started = Instant::now();
-            let turn = self
-                .schedule
-                .turn(self.now, BATCHES_IN_FLIGHT, RELEASES_IN_FLIGHT);
+            let turn = self.schedule.turn(self.now);
             turns.push(seconds(started) * 1e6);
             let due: usize = turn.batches.iter().map(|batch| batch.renewals.len()).sum();
             assert_eq!(due as u64, DUE);

@@ -1,9 +1,9 @@
-//! Stores that wrap another one, to stop its renewals, or to keep none at all.
+//! Stores that wrap another one to stop its renewals, or that keep nothing at all.
 
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::{
@@ -14,17 +14,15 @@ use leasehold::store::{
 use leasehold::{BoxFuture, ClientId, Error, Holder, Name, Token};
 use tokio::sync::watch;
 
-use crate::forward::forward;
-
-/// Another store, whose renewals wait while the gate is shut. Notes what passes.
+/// Another store whose renewals wait while the gate is closed. It notes the batches that pass.
 #[derive(Debug, Clone)]
 pub(crate) struct Gated {
     inner: Arc<dyn Store>,
     gate: watch::Receiver<bool>,
     pub(crate) passed: Arc<Mutex<Vec<Vec<Renewal>>>>,
-    pub(crate) renewed: Arc<watch::Sender<usize>>,
-    /// How many are to be renewed before anybody hears of it.
-    pub(crate) goal: Arc<AtomicUsize>,
+    renewed: Arc<watch::Sender<usize>>,
+    /// How many renewals are awaited before the waiting task is woken.
+    goal: Arc<AtomicUsize>,
 }
 
 impl Gated {
@@ -40,10 +38,32 @@ impl Gated {
         (store, open)
     }
 
+    /// Closes the gate until each of so many leases is due, opens it, and returns how many a second are renewed.
+    pub(crate) async fn burst(
+        &self,
+        gate: &watch::Sender<bool>,
+        leases: usize,
+        ttl: Duration,
+    ) -> f64 {
+        gate.send(false).expect("the store listens");
+        tokio::time::sleep(ttl / 3 + Duration::from_millis(200)).await;
+        self.passed.lock().expect("no panic").clear();
+        let mut renewed = self.renewed.subscribe();
+        let before = *renewed.borrow();
+        let goal = before + leases * 9 / 10;
+        self.goal.store(goal, Ordering::Relaxed);
+        gate.send(true).expect("the store listens");
+        let started = Instant::now();
+        let all = |total: &usize| *total >= goal;
+        renewed.wait_for(all).await.expect("the store lives");
+        let count = *renewed.borrow() - before;
+        count as f64 / started.elapsed().as_secs_f64()
+    }
+
     async fn renew_through(&self, batch: &[Renewal], limit: Duration) -> Renewed {
         let mut gate = self.gate.clone();
         if gate.wait_for(|is_open| *is_open).await.is_err() {
-            // The bench is over, and the gate stays shut.
+            // The bench is over, and the gate stays closed.
             std::future::pending::<()>().await;
         }
         let renewed = self.inner.renew(batch, limit).await;
@@ -52,7 +72,7 @@ impl Gated {
             .filter(|outcome| matches!(outcome, Outcome::Renewed))
             .count();
         self.passed.lock().expect("no panic").push(batch.to_vec());
-        // Nobody is woken before the last one: in the bare run nobody is either.
+        // No task is woken before the last one: in the bare run none is either.
         self.renewed.send_if_modified(|total| {
             *total += count;
             *total >= self.goal.load(Ordering::Relaxed)
@@ -63,7 +83,77 @@ impl Gated {
 
 #[deny(clippy::missing_trait_methods)]
 impl Store for Gated {
-    forward!(inner: facts shard members clock location acquire release leave notices inspect list evict hazards close);
+    fn facts(&self) -> Facts {
+        self.inner.facts()
+    }
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock()
+    }
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+    fn shard(&self, name: &Name) -> u32 {
+        self.inner.shard(name)
+    }
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        ask: Ask,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Answer, Failed>> {
+        self.inner.acquire(claim, ask, limit)
+    }
+    fn release<'a>(
+        &'a self,
+        name: &'a Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Release, Error>> {
+        self.inner.release(name, holder, keep_for, limit)
+    }
+    fn leave<'a>(
+        &'a self,
+        name: &'a Name,
+        client: ClientId,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        self.inner.leave(name, client, limit)
+    }
+    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
+        self.inner.notices()
+    }
+    fn inspect<'a>(
+        &'a self,
+        name: &'a Name,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
+        self.inner.inspect(name, limit)
+    }
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
+        self.inner.list(prefix, limit)
+    }
+    fn evict<'a>(
+        &'a self,
+        name: &'a Name,
+        how: Eviction,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        self.inner.evict(name, how, limit)
+    }
+    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
+        self.inner.hazards(limit)
+    }
+    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
+        self.inner.members(limit)
+    }
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.inner.close()
+    }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
         Box::pin(self.renew_through(batch, limit))
@@ -79,7 +169,7 @@ impl Store for Gated {
     }
 }
 
-/// Grants and renews everything and keeps nothing, so that what memory grows by is what a client needs.
+/// Grants and renews everything and keeps nothing, so that the growth of memory is what a client needs.
 #[derive(Debug)]
 pub(crate) struct Yes;
 

@@ -1,4 +1,4 @@
-//! What every bench needs: a Redis server of its own, alternating blocks, and one line for each case.
+//! Shared by all benches: a Redis server of its own, alternating blocks, and one line of output for each case.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts it and waits until it answers.
+    /// Starts the server and waits until it answers.
     pub(crate) async fn start() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let process = Command::new("redis-server")
@@ -36,12 +36,12 @@ impl Server {
         panic!("redis-server did not answer within five seconds");
     }
 
-    /// Its URL.
+    /// Returns its URL.
     pub(crate) fn url(&self) -> String {
         format!("redis+unix://{}/socket", self.folder.path().display())
     }
 
-    /// A bare connection.
+    /// Opens a bare connection.
     pub(crate) async fn connect(&self) -> MultiplexedConnection {
         self.try_connect().await.expect("the server answers")
     }
@@ -60,13 +60,13 @@ impl Drop for Server {
     }
 }
 
-/// The middle of the values.
+/// Returns the median of the values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-/// Seconds since then.
+/// Returns the seconds since then.
 pub(crate) fn seconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64()
 }
@@ -85,7 +85,7 @@ pub(crate) fn case(name: &str, unit: &str, runs: &[(f64, f64)]) {
     );
 }
 
-/// Prints one case that is measured against nothing.
+/// Prints one case that is not compared with anything.
 pub(crate) fn figure(name: &str, unit: &str, runs: &[f64]) {
     let least = runs.iter().copied().fold(f64::INFINITY, f64::min);
     let most = runs.iter().copied().fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! The way from a name to a lease: one look, or as many as it takes while others have the name.
+//! Acquires a lease: asks the store once, or as often as it takes while another holder has the name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,26 +12,27 @@ use crate::group::Group;
 use crate::holder::Holder;
 use crate::lease::{Lease, Parts};
 use crate::name::Name;
-use crate::store::{Answer, Ask, Claim, Failed, Held, Info, Queued, limit};
-use crate::telemetry;
+use crate::store::{Ask, Claim, Held, Info, Queued};
+use crate::telemetry::{self, AcquireTimer, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{Found, Next, OutagePolicy, Place, WaitOrder};
+use crate::waiting::{Found, Look, OutagePolicy, Place, WaitOrder};
 use crate::watchdog::claiming::{Patience, USELESS_GRANTS};
 use crate::watchdog::schedule::Limits;
 use crate::watchdog::{Answered, Pending, Withdrawal};
 
 /// The least time for an answer, also where the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
+
 /// A request whose values are checked.
-pub(super) struct Call {
+pub(super) struct Acquiring {
     client: Arc<Inner>,
     name: Name,
     timing: Timing,
     limits: Limits,
     info: Arc<Info>,
     floor: Option<Token>,
-    /// What the client knows of the name, and remembers while it is awaited.
+    /// The highest token of the name that the client has seen. It is remembered while the name is awaited.
     known: Floor,
     outage: OutagePolicy,
     order: WaitOrder,
@@ -42,11 +43,11 @@ pub(super) struct Call {
 enum Looked {
     Granted(Lease),
     Held(Box<Held>),
-    /// Granted, but of no use: to be asked anew.
+    /// Granted, but of no use: ask again.
     Anew,
 }
 
-impl Call {
+impl Acquiring {
     pub(super) fn new(request: LeaseRequest) -> Result<Self, Error> {
         let client = request.client.inner;
         let timing = match (request.ttl, request.margin) {
@@ -94,9 +95,13 @@ impl Call {
         })
     }
 
-    /// Under which the lease is counted.
+    /// The group in which the lease is counted.
     pub(super) fn group(&self) -> Group {
         self.client.group
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.name.as_str()
     }
 
     pub(super) fn clock(&self) -> &dyn Clock {
@@ -121,8 +126,11 @@ impl Call {
         }
         // A wait of no time at all still looks once, with time for the answer.
         let ends_at = ends_at.max(self.clock.now().after(LEAST_LIMIT));
-        let request = limit::within(self.clock.nap_until(ends_at), self.request(patience));
-        request.await.unwrap_or_else(|| Err(self.no_answer()))
+        tokio::select! {
+            biased;
+            request = self.request(patience) => request,
+            () = self.clock.nap_until(ends_at) => Err(self.no_answer()),
+        }
     }
 
     /// The highest token that this client has seen by now.
@@ -130,10 +138,12 @@ impl Call {
         self.known.get()
     }
 
-    pub(super) async fn try_once(&self) -> Result<Attempt, Error> {
+    pub(super) async fn try_once(&self, timer: &AcquireTimer<'_>) -> Result<Attempt, Error> {
         let patience = Patience::Grants(USELESS_GRANTS);
         let mut pending = None;
+        let mut trigger = Trigger::First;
         loop {
+            timer.attempted(std::mem::replace(&mut trigger, Trigger::Retry));
             let asked = self.ask(&mut pending, patience, None, Instant::FAR_FUTURE);
             match asked.await? {
                 Looked::Granted(lease) => return Ok(Attempt::Acquired(lease)),
@@ -144,33 +154,41 @@ impl Call {
     }
 
     /// Asks whenever it is this waiter's turn, until it is granted or `ends_at` has come. The last look is at that moment.
-    pub(super) async fn wait(&self, ends_at: Option<Instant>) -> Result<Lease, Error> {
+    pub(super) async fn wait(
+        &self,
+        ends_at: Option<Instant>,
+        timer: &AcquireTimer<'_>,
+    ) -> Result<Lease, Error> {
         self.client.check_open()?;
         let place = self.client.hub.join(&self.name, self.order, self.outage);
         let ends_at = ends_at.unwrap_or(Instant::FAR_FUTURE);
         let mut pending = None;
+        let mut trigger = Some(Trigger::First);
         loop {
-            let is_turn = self.turn(&place, pending.as_ref(), ends_at).await?;
-            if !is_turn && let Some(found) = place.last_found() {
-                return Err(self.timed_out(found));
-            }
+            let mut look = self.turn(&place, pending.as_ref(), ends_at).await?;
+            timer.attempted(trigger.unwrap_or(look.trigger()));
             let now = self.clock.now();
-            let queued = is_turn.then(|| place.queue_position()).flatten();
+            let queued = look.queue_position();
             let patience = Patience::Until(ends_at);
             let asked = self.ask(&mut pending, patience, queued, ends_at);
             let (found, why) = match asked.await {
                 Ok(Looked::Granted(lease)) => {
-                    place.granted(queued, self.timing.ttl());
+                    look.granted(self.timing.ttl());
                     return Ok(lease);
                 }
-                Ok(Looked::Anew) => continue,
-                Ok(Looked::Held(held)) => (Found::Held(Arc::from(held)), None),
+                Ok(Looked::Anew) => {
+                    trigger = Some(Trigger::Retry);
+                    continue;
+                }
+                Ok(Looked::Held(held)) => {
+                    timer.waits(held.remaining);
+                    (Found::Held(Arc::from(held)), None)
+                }
                 Err(error) if error.is_transient() => (Found::Failed(error.clone()), Some(error)),
                 Err(error) => return Err(error),
             };
-            if is_turn {
-                place.found(found.clone());
-            }
+            look.found(found.clone());
+            trigger = why.as_ref().map(|_| Trigger::Retry);
             match why {
                 Some(error) if self.outage == OutagePolicy::Fail => return Err(error),
                 _ if now >= ends_at => return Err(self.timed_out(found)),
@@ -179,13 +197,13 @@ impl Call {
         }
     }
 
-    /// Waits for the turn to look. Once the limit has run out, answers whether it is this waiter's turn all the same.
-    async fn turn(
+    /// Waits for the turn to look, at most until the limit has run out: then a last look is made.
+    async fn turn<'a>(
         &self,
-        place: &Place,
+        place: &'a Place,
         pending: Option<&Pending>,
         ends_at: Instant,
-    ) -> Result<bool, Error> {
+    ) -> Result<Look<'a>, Error> {
         let shut_down_meanwhile = async {
             match pending {
                 Some(pending) => pending.shut_down().await,
@@ -201,12 +219,8 @@ impl Call {
         tokio::select! {
             biased;
             () = shut_down_meanwhile => Err(Error::shut_down()),
-            turn = place.turn() => match turn {
-                Next::Look => Ok(true),
-                Next::Failed(error) => Err(error),
-                Next::Closed => Err(Error::shut_down()),
-            },
-            () = limit => Ok(place.look_now()),
+            look = place.turn() => look,
+            () = limit => Look::last(place).map_err(|found| self.timed_out(found)),
         }
     }
 
@@ -248,12 +262,13 @@ impl Call {
             let holder = Holder::draw(self.client.id)?;
             let (name, ttl, info) = (self.name.clone(), self.timing.ttl(), self.info.clone());
             let claim = Claim::new(name, holder, ttl, info);
-            pending.enroll(claim, (self.timing, self.limits), self.seen())?;
+            let shard = self.client.store.shard(&self.name);
+            pending.enroll((claim, shard), (self.timing, self.limits), self.seen())?;
         }
         let asked = pending.send(self.seen());
         let claim = pending.claim().expect("it was enrolled above");
         let ask = Ask::default().with_floor(asked.floor).with_queued(queued);
-        let answer = self.answer(claim, ask, asked.sent_at, limit).await;
+        let answer = self.client.store.acquire(claim, ask, limit).await;
         match pending.answered(asked, answer, self.seen())? {
             Answered::Taken(held) => Ok(Looked::Held(held)),
             Answered::AskAgain => Ok(Looked::Anew),
@@ -285,20 +300,6 @@ impl Call {
                 })))
             }
         }
-    }
-
-    /// What the store says to one attempt; at the latest a little past the limit, also if the store hangs.
-    async fn answer(
-        &self,
-        claim: &Claim,
-        ask: Ask,
-        sent_at: Instant,
-        limit: Duration,
-    ) -> Result<Answer, Failed> {
-        let given_up = self.clock.nap_until(sent_at.after(limit::at_most(limit)));
-        let answer = self.client.store.acquire(claim, ask, limit);
-        let answer = limit::within(given_up, answer).await;
-        answer.unwrap_or_else(|| Err(Failed::perhaps(self.no_answer())))
     }
 
     fn no_answer(&self) -> Error {

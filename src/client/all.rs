@@ -30,7 +30,7 @@ impl Owner {
         self.take_all(in_order(names)?, None).await
     }
 
-    /// Takes all of these names or none, as [`acquire_all`](Self::acquire_all), waiting no longer than `limit` in all.
+    /// Acquires all of these names or none, as [`acquire_all`](Self::acquire_all) does, within `limit` for all of them.
     ///
     /// # Errors
     /// As [`acquire_all`](Self::acquire_all) and [`acquire_within`](Self::acquire_within).
@@ -73,7 +73,7 @@ impl Owner {
         match names.iter().find(is_early) {
             None => Ok(()),
             Some(name) => Err(Error::invalid(format!(
-                "acquire refused: this name is to be taken before the one that is held name={name} held={last}"
+                "acquire refused: this name must be acquired before the one that is held name={name} held={last}"
             ))),
         }
     }

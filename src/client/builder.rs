@@ -20,6 +20,7 @@ pub struct ClientBuilder {
     margin: Option<Duration>,
     label: Option<String>,
     group: Option<String>,
+    names_in_metrics: usize,
 }
 
 enum StoreSource {
@@ -45,19 +46,20 @@ impl ClientBuilder {
         Self::default()
     }
 
-    /// Sets the store by its URL: `redis://`, `rediss://`, `redis+unix:`, `sqlite:PATH` or `memory:`.
+    /// Sets the store by its URL: `redis://`, `rediss://`, `redis+unix:`, `postgres://`, `zookeeper://`, `sqlite:PATH` or
+    /// `memory:`.
     pub fn store_url(mut self, url: impl Into<String>) -> Self {
         self.source = Some(StoreSource::Url(url.into()));
         self
     }
 
-    /// Sets the store: one that is already open.
+    /// Sets the store to one that is already open.
     pub fn store(mut self, store: impl Store) -> Self {
         self.source = Some(StoreSource::Store(Arc::new(store)));
         self
     }
 
-    /// Sets the store: one that is already open and that other clients use too.
+    /// Sets the store to one that is already open and that other clients use too.
     pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
         self.source = Some(StoreSource::Store(store));
         self
@@ -76,26 +78,37 @@ impl ClientBuilder {
         self
     }
 
-    /// What others are told about the holder; at most 200 bytes.
+    /// Sets the text that other clients are shown about the holder; at most 200 bytes.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Sets the `group` label of this client's metrics (default: `default`), at most 64 bytes. A process has room for 50
-    /// groups, the rest is counted as `other`.
+    /// Sets the `group` label of this client's metrics (default: `default`), at most 64 bytes. A process has at most
+    /// 50 groups; further ones are counted as `other`.
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.group = Some(group.into());
+        self
+    }
+
+    /// Gives up to `limit` lease names of this client's group metrics of their own: `leasehold_lease_held` and
+    /// `leasehold_lease_deadline_timestamp_seconds` (default: none). The names that are held first have them; they keep
+    /// them while they are not held.
+    ///
+    /// With these an alert on `sum by (name) (leasehold_lease_held) > 1` finds two processes that both believe to hold
+    /// one lease. Each name is two series, so choose the limit with the number of your processes in mind.
+    pub fn names_in_metrics(mut self, limit: usize) -> Self {
+        self.names_in_metrics = limit;
         self
     }
 
     /// Checks the settings and opens the store.
     ///
     /// # Errors
-    /// `Invalid`, with the bad value and what was expected; otherwise as the store's opening.
+    /// `Invalid`, with the bad value and what was expected; otherwise the errors of opening the store.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// Dropping the future leaves nothing behind.
     pub async fn build(self) -> Result<Client, Error> {
         let ttl = self.ttl.unwrap_or(Timing::DEFAULT_TTL);
         let timing = Timing::new(ttl, self.margin)?;
@@ -113,6 +126,7 @@ impl ClientBuilder {
                 ));
             }
         };
+        telemetry::allow_names(group, self.names_in_metrics);
         Ok(Client::new(store, timing, info, group))
     }
 }

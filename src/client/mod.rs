@@ -1,4 +1,4 @@
-//! The client: one store, one watchdog, and the way to a lease.
+//! The client: it has one store and one watchdog, and acquires leases.
 
 mod acquire;
 mod all;
@@ -48,7 +48,7 @@ use crate::watchdog::Watchdog;
 /// # }
 /// ```
 ///
-/// When the last clone is dropped, leases that are still held are renewed on until their guards are gone.
+/// When the last clone is dropped, held leases are still renewed until their guards are dropped.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -68,15 +68,15 @@ pub(crate) struct Inner {
 }
 
 impl Client {
-    /// A client with settings of your own.
+    /// Returns a builder, to make a client with settings of your own.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::new()
     }
 
-    /// A client of the store at this URL, with the defaults.
+    /// Opens a client of the store at this URL, with the default settings.
     ///
     /// # Errors
-    /// `Invalid` for a URL that says nothing to us; otherwise as the store's opening.
+    /// `Invalid` for a malformed or unsupported URL; otherwise the errors of opening the store.
     pub async fn open(url: &str) -> Result<Self, Error> {
         Self::builder().store_url(url).build().await
     }
@@ -145,11 +145,11 @@ impl Client {
         self.request(name).acquire_within(limit).await
     }
 
-    /// Takes all of these names or none, waiting for each in turn in byte order, so that no two who do this wait for each
-    /// other. A name that is given twice is taken once. The leases come in byte order.
+    /// Acquires all of these names or none, one after the other in byte order, so callers that do this cannot deadlock.
+    /// A name that is given twice is acquired once. Returns the leases in byte order.
     ///
     /// # Errors
-    /// As [`LeaseRequest::acquire`]; and `Lost` where one was lost while the others were waited for.
+    /// As [`LeaseRequest::acquire`]; and `Lost` when one of the leases was lost while this call waited for the others.
     ///
     /// # Cancel safety
     /// If the future is dropped, the leases acquired so far are released in the background.
@@ -161,7 +161,7 @@ impl Client {
         Ok(holds.into_iter().filter_map(Share::into_lease).collect())
     }
 
-    /// Takes all of these names or none, as [`acquire_all`](Self::acquire_all), waiting no longer than `limit` in all.
+    /// Acquires all of these names or none, as [`acquire_all`](Self::acquire_all) does, within `limit` for all of them.
     ///
     /// # Errors
     /// As [`acquire_all`](Self::acquire_all) and [`LeaseRequest::acquire_within`].
@@ -212,9 +212,9 @@ impl Client {
         Ok(())
     }
 
-    /// Ends everything: cancels the holders, waits for their guards to be gone, sends the releases, leaves the store's
-    /// lines, closes the store. Takes no longer than `limit` and answers whether nothing was left; what was runs out by
-    /// itself.
+    /// Shuts the client down: cancels the holders, waits until their guards are dropped, sends the releases, leaves the
+    /// store's queues, and closes the store. It takes at most `limit` and returns whether everything was done; leases
+    /// that were not released expire by themselves.
     ///
     /// # Cancel safety
     /// If the future is dropped, the holders stay cancelled and the releases of dropped guards are still sent.

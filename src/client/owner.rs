@@ -1,8 +1,8 @@
 //! Re-entrant leases: an owner can acquire again a lease that it holds, for code that acquires a lease and calls code
 //! that acquires the same one.
 //!
-//! The counting is local. The store sees one claim, one holder, one token; what was acquired twice is released once, when
-//! the last share is gone.
+//! The counting is local. The store sees one claim, one holder, one token; what was acquired twice is released once,
+//! when the last share is gone.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -29,19 +29,19 @@ pub struct Owner {
 /// What an owner holds, by name.
 #[derive(Debug, Default)]
 struct Desk {
-    slots: Mutex<BTreeMap<Name, Slot>>,
+    names: Mutex<BTreeMap<Name, OwnedName>>,
 }
 
 /// One name of one owner: kept while it is held or a task of the owner asks for it.
 #[derive(Debug, Default)]
-struct Slot {
+struct OwnedName {
     /// Locked by the task that asks the store, so that two tasks of one owner send one claim.
     turn: Arc<tokio::sync::Mutex<()>>,
     lease: Weak<Lease>,
 }
 
-/// One share of a lease that its [`Owner`] may have acquired several times. It has the methods of [`Lease`]. Dropping the
-/// last share releases the lease.
+/// One share of a lease that its [`Owner`] may have acquired several times. It has the methods of [`Lease`]. Dropping
+/// the last share releases the lease.
 #[derive(Debug)]
 #[must_use = "a share that is dropped is given up at once"]
 pub struct Share {
@@ -89,8 +89,8 @@ impl Owner {
 
     /// What is held, in order.
     pub(super) fn held(&self) -> Vec<Name> {
-        let slots = self.desk.slots();
-        let held = slots.iter().filter(|(_, slot)| slot.is_held());
+        let names = self.desk.names();
+        let held = names.iter().filter(|(_, owned)| owned.is_held());
         held.map(|(name, _)| name.clone()).collect()
     }
 
@@ -106,7 +106,7 @@ impl Owner {
             },
         };
         if let Some(lease) = self.desk.lease(&name) {
-            // A lost lease is in the way of a new one until its last hold is gone.
+            // A lost lease blocks a new one until its last share is gone.
             lease.check()?;
             return Ok(Share { lease });
         }
@@ -122,8 +122,8 @@ impl Owner {
 }
 
 impl Share {
-    /// Gives up this share. The last share releases the lease and returns the outcome; `None` means that the owner still
-    /// holds it through another share.
+    /// Gives up this share. The last share releases the lease and returns the outcome; `None` means that the owner
+    /// still holds it through another share.
     ///
     /// # Cancel safety
     /// As [`Lease::release`].
@@ -131,7 +131,7 @@ impl Share {
         Some(Arc::into_inner(self.lease)?.release().await)
     }
 
-    /// The lease itself, where this is its only hold.
+    /// Returns the lease itself, if this is its only share.
     pub(super) fn into_lease(self) -> Option<Lease> {
         Arc::into_inner(self.lease)
     }
@@ -146,30 +146,30 @@ impl Deref for Share {
 }
 
 impl Desk {
-    fn slots(&self) -> MutexGuard<'_, BTreeMap<Name, Slot>> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+    fn names(&self) -> MutexGuard<'_, BTreeMap<Name, OwnedName>> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         // Names are few, and this is the one place where ends are noticed.
-        slots.retain(|_, slot| slot.is_held() || Arc::strong_count(&slot.turn) > 1);
-        slots
+        names.retain(|_, owned| owned.is_held() || Arc::strong_count(&owned.turn) > 1);
+        names
     }
 
     fn turn(&self, name: &Name) -> Arc<tokio::sync::Mutex<()>> {
-        let mut slots = self.slots();
-        slots.entry(name.clone()).or_default().turn.clone()
+        let mut names = self.names();
+        names.entry(name.clone()).or_default().turn.clone()
     }
 
     fn lease(&self, name: &Name) -> Option<Arc<Lease>> {
-        self.slots().get(name)?.lease.upgrade()
+        self.names().get(name)?.lease.upgrade()
     }
 
     fn note(&self, name: &Name, lease: &Arc<Lease>) {
-        if let Some(slot) = self.slots().get_mut(name) {
-            slot.lease = Arc::downgrade(lease);
+        if let Some(owned) = self.names().get_mut(name) {
+            owned.lease = Arc::downgrade(lease);
         }
     }
 }
 
-impl Slot {
+impl OwnedName {
     fn is_held(&self) -> bool {
         self.lease.strong_count() > 0
     }

@@ -1,16 +1,17 @@
-//! A request for a name: its options, and the ways to send it.
+//! A request for a lease: its options, and the methods that send it.
 
+use std::error::Error as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use super::Client;
-use super::acquire::Call;
+use super::acquire::Acquiring;
 use crate::error::{Error, ErrorKind};
 use crate::lease::Lease;
 use crate::store::Held;
-use crate::telemetry;
+use crate::telemetry::{AcquireOutcome, AcquireTimer};
 use crate::token::Token;
 use crate::waiting::{OutagePolicy, WaitOrder};
 use crate::watchdog::schedule::Limits;
@@ -113,15 +114,14 @@ impl LeaseRequest {
     /// # Cancel safety
     /// If the future is dropped, a lease that the store may have granted is released in the background.
     pub async fn try_acquire(self) -> Result<Attempt, Error> {
-        let call = Call::new(self)?;
-        let started = call.clock().now();
-        let attempt = call.try_once().await;
-        let outcome = match &attempt {
-            Ok(Attempt::Acquired(_)) => "acquired",
-            Ok(Attempt::Held(_)) => "held",
-            Err(_) => "error",
-        };
-        telemetry::acquire_ended(call.group(), outcome, call.clock().now().since(started));
+        let acquiring = Acquiring::new(self)?;
+        let timer = AcquireTimer::begin_try(acquiring.group(), acquiring.name(), acquiring.clock());
+        let attempt = acquiring.try_once(&timer).await;
+        timer.ended(match &attempt {
+            Ok(Attempt::Acquired(_)) => AcquireOutcome::Acquired,
+            Ok(Attempt::Held(_)) => AcquireOutcome::Held,
+            Err(error) => outcome_of(error),
+        });
         attempt
     }
 
@@ -191,15 +191,23 @@ impl LeaseRequest {
     }
 
     async fn wait(self, limit: Option<Duration>) -> Result<Lease, Error> {
-        let call = Call::new(self)?;
-        let started = call.clock().now();
-        let lease = call.wait(limit.map(|limit| started.after(limit))).await;
-        let outcome = match &lease {
-            Ok(_) => "acquired",
-            Err(error) if error.kind() == ErrorKind::TimedOut => "timed_out",
-            Err(_) => "error",
-        };
-        telemetry::acquire_ended(call.group(), outcome, call.clock().now().since(started));
+        let acquiring = Acquiring::new(self)?;
+        let timer =
+            AcquireTimer::begin_wait(acquiring.group(), acquiring.name(), acquiring.clock());
+        let ends_at = limit.map(|limit| timer.began_at().after(limit));
+        let lease = acquiring.wait(ends_at, &timer).await;
+        let outcome = lease.as_ref().err().map(outcome_of);
+        timer.ended(outcome.unwrap_or(AcquireOutcome::Acquired));
         lease
+    }
+}
+
+/// How a call that failed is counted.
+fn outcome_of(error: &Error) -> AcquireOutcome {
+    let is_held = error.source().is_some_and(|source| source.is::<Held>());
+    match error.kind() {
+        ErrorKind::TimedOut if is_held => AcquireOutcome::TimedOut,
+        _ if error.is_transient() => AcquireOutcome::Failed,
+        _ => AcquireOutcome::Refused,
     }
 }

@@ -1,5 +1,5 @@
-//! The start of the watchdog, for the first lease: one attempt at a time, whose outcome is that of all who ask for it
-//! meanwhile.
+//! Starts the watchdog for the first lease. There is one attempt at a time, and all callers that ask meanwhile share its
+//! outcome.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -5,8 +5,8 @@
 -- Replies, tagged:
 --   {'done', reply, ...}               one for each command
 --   {'refused', token, holder, name}   the row as it is
---   {'failed', index, message}         command `index` (0: the raise itself) was refused by the server; those before it
---                                      are done, those after it are not
+--   {'failed', index, message}         the server refused command `index` (0: the raise itself); the commands before it
+--                                      were carried out, those after it were not
 --   {'damaged', what}                  the fence's key is not what this script writes; nothing was done
 --   {'malformed', what}                the arguments are not those of the head; nothing was done
 
@@ -17,7 +17,7 @@ local function number(text)
   end
 end
 
--- Everything is looked at before the first write, since nothing here is ever rolled back.
+-- Everything is checked before the first write, because nothing is rolled back here.
 local shown = number(ARGV[1])
 if not shown or (ARGV[2] or '') == '' or (ARGV[3] or '') == '' then
   return {'malformed', 'the pass'}
@@ -53,7 +53,7 @@ if shown > stored then
   if type(raised) == 'table' and raised.err then
     return {'failed', 0, raised.err}
   end
-  -- A fence that runs out forgets; whoever gave it an end did so by mistake.
+  -- A fence whose key expires would forget its pass; an expiry on it is a mistake.
   redis.call('PERSIST', KEYS[1])
 end
 

@@ -1,28 +1,30 @@
-//! The fence over HTTP: a header in which a request shows its pass, and the answers to a pass that is not good.
+//! The fence over HTTP: a header in which a request shows its pass, and the responses for a pass that is refused.
 //!
 //! ```text
 //! Fencing-Token: 1795166773611100;holder=3f0c...-5a71...;name=orders/eu
 //! ```
 //!
-//! The token is decimal, the name in UTF-8 with everything but letters, digits and `-._~/:` percent-encoded. A stale
-//! or conflicting pass is answered with 412, a missing one with 428, a malformed one with 400, each with a JSON body as
-//! RFC 9457 has it:
+//! The token is decimal. The name is UTF-8 with everything but letters, digits and `-._~/:` percent-encoded. A stale or
+//! conflicting pass gets the status 412, a missing one 428, a malformed one 400, each with a JSON body in the form of
+//! RFC 9457:
 //!
 //! ```json
 //! {"type": "urn:leasehold:fence:stale", "title": "...", "status": 412, "detail": "...", "stored": 1795166773611100}
 //! ```
 //!
-//! A `conflict` has the whole pass in `stored`: `{"name": "...", "holder": "...", "token": 1795166773611100}`. None of these is
-//! ever worth a retry, and no cache may keep them.
+//! A `conflict` has the whole pass in `stored`: `{"name": "...", "holder": "...", "token": 1795166773611100}`. A retry
+//! of such a request cannot succeed, and the responses forbid caching.
 //!
 //! # Guarantees
-//! A pass that is formatted here is parsed here to the same pass; what is malformed is refused, never taken for missing.
+//! A pass that is formatted here is parsed here to the same pass. A malformed header is refused; it is never treated as
+//! a missing one.
 //!
 //! # Assumptions
-//! Requests are authenticated elsewhere. A fence stops the late, not the hostile: a client that may write may show any pass.
+//! Requests are authenticated elsewhere. A fence stops late writers, not hostile ones: a client that may write can show
+//! any pass.
 //!
 //! # Errors
-//! `Invalid` for a malformed header; the others as the guard behind it.
+//! `Invalid` for a malformed header; otherwise the errors of the guard behind it.
 //!
 //! # Cancel safety
 //! Nothing here is async.
@@ -31,51 +33,52 @@ use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::{Bearer, Blocked, Pass, Refusal, refused};
+use super::{Bearer, Blocked, Pass, Refusal, refuse};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
+use crate::telemetry::{self, FenceKind};
 use crate::token::Token;
 
 /// The header that carries a pass.
 pub const HEADER: HeaderName = HeaderName::from_static("fencing-token");
 
-/// Shows the bearer's pass in the headers of a request, and answers which it was, for [`heard`].
+/// Inserts the bearer's pass into the headers of a request and returns it, for [`check_response`].
 ///
 /// # Errors
-/// `Lost` where a lease knows itself that its time is up: then do not send the request.
-pub fn show(headers: &mut HeaderMap, bearer: &dyn Bearer) -> Result<Pass, Error> {
+/// `Lost` if the lease's own deadline has passed: then do not send the request.
+pub fn insert_pass(headers: &mut HeaderMap, bearer: &dyn Bearer) -> Result<Pass, Error> {
     let shown = bearer.pass()?;
-    headers.insert(HEADER, format(&shown));
+    headers.insert(HEADER, header_value(&shown));
     Ok(shown)
 }
 
-/// The value of the header for this pass.
-pub fn format(pass: &Pass) -> HeaderValue {
+/// Returns the header value for this pass.
+pub fn header_value(pass: &Pass) -> HeaderValue {
     let name = encoded(pass.name.as_str());
     let text = format!("{};holder={};name={name}", pass.token, pass.holder);
     HeaderValue::try_from(text).expect("all of it is ASCII")
 }
 
-/// The pass that these headers show, if they show any.
+/// Returns the pass in these headers, or `None` if they have none.
 ///
 /// # Errors
-/// `Invalid` for a header that is malformed or there more than once.
-pub fn parse(headers: &HeaderMap) -> Result<Option<Pass>, Error> {
+/// `Invalid` if the header is malformed or appears more than once.
+pub fn pass_from_headers(headers: &HeaderMap) -> Result<Option<Pass>, Error> {
     let mut values = headers.get_all(HEADER).iter();
     let Some(value) = values.next() else {
         return Ok(None);
     };
     if values.next().is_some() {
         return Err(Error::invalid(
-            "fencing token refused: the header is there twice",
+            "fencing token refused: the header appears twice",
         ));
     }
     let text = value.to_str().map_err(malformed)?;
     pass(text).map(Some)
 }
 
-/// The answer to a request whose write failed with this error.
-pub fn answer<B: From<String>>(error: &Error) -> Response<B> {
+/// Makes the response to a request whose write failed with this error.
+pub fn response_for<B: From<String>>(error: &Error) -> Response<B> {
     let problem = Problem::of(error);
     let body = serde_json::to_string(&problem).expect("text and numbers become JSON");
     let mut response = Response::new(B::from(body));
@@ -92,12 +95,12 @@ pub fn answer<B: From<String>>(error: &Error) -> Response<B> {
     response
 }
 
-/// What an answer says of the pass that the request showed, for the client's side: a refusal by a fence becomes the
-/// error that the fence itself would have given, and the bearer is told. Answers that say nothing of a pass are well.
+/// Checks a response on the client's side: a refusal by a fence becomes the error that the fence itself returned, and
+/// the bearer is told. A response that says nothing about a pass is `Ok`.
 ///
 /// # Errors
 /// `Stale` or `Invalid` with the [`Refusal`]; `TimedOut` with [`Blocked`].
-pub fn heard(
+pub fn check_response(
     bearer: &dyn Bearer,
     resource: &str,
     shown: &Pass,
@@ -117,10 +120,11 @@ pub fn heard(
         ProblemKind::Blocked => return Err(Blocked::error(resource)),
         ProblemKind::Malformed | ProblemKind::Failed => return Ok(()),
     };
-    Err(refused(bearer, resource, shown, refusal))
+    telemetry::count_refusal(FenceKind::Http, refusal.outcome());
+    Err(refuse(bearer, resource, shown, refusal))
 }
 
-/// The body of an answer.
+/// The JSON body of a response.
 #[derive(Debug, Serialize, Deserialize)]
 struct Problem {
     #[serde(flatten)]
@@ -130,7 +134,7 @@ struct Problem {
     detail: String,
 }
 
-/// What went wrong.
+/// The problem, as RFC 9457 has it in `type`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "type")]
 enum ProblemKind {
@@ -167,7 +171,7 @@ impl Problem {
         Self {
             title: title(&kind).into(),
             status,
-            // Not the sources: they may tell more of this machine than a client should know.
+            // Without the sources: they may tell more about this machine than a client should know.
             detail: error.to_string(),
             kind,
         }
@@ -180,8 +184,8 @@ const fn title(kind: &ProblemKind) -> &'static str {
         ProblemKind::Conflict { .. } => "the resource belongs to another fencing token",
         ProblemKind::Missing => "this request needs the header Fencing-Token",
         ProblemKind::Malformed => "the header Fencing-Token is malformed",
-        ProblemKind::Blocked => "an older write has not ended",
-        ProblemKind::Failed => "the fence could not be asked",
+        ProblemKind::Blocked => "an older write is still in progress",
+        ProblemKind::Failed => "the fence could not be checked",
     }
 }
 
@@ -193,15 +197,15 @@ fn pass(text: &str) -> Result<Pass, Error> {
     for part in parts {
         let (key, value) = part
             .split_once('=')
-            .ok_or_else(|| malformed("a part has no value"))?;
+            .ok_or_else(|| malformed("a parameter has no value"))?;
         let place = match key {
             "holder" => &mut holder,
             "name" => &mut name,
-            // Room for what later versions add.
+            // Later versions may add parameters.
             _ => continue,
         };
         if place.replace(value).is_some() {
-            return Err(malformed("a part is there twice"));
+            return Err(malformed("a parameter appears twice"));
         }
     }
     let holder = holder.ok_or_else(|| malformed("it has no holder"))?;
@@ -274,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_form_is_the_documented_one() {
-        let value = format(&pass_of("orders/eu 1;é", 41));
+        let value = header_value(&pass_of("orders/eu 1;é", 41));
         assert_eq!(
             value.to_str().expect("ASCII"),
             "41;holder=00000000000000000000000000000007-0000000000000009;name=orders/eu%201%3B%C3%A9"
@@ -283,17 +287,21 @@ mod tests {
 
     #[test]
     fn no_header_is_no_pass() {
-        assert_eq!(parse(&HeaderMap::new()).expect("well"), None);
+        assert_eq!(pass_from_headers(&HeaderMap::new()).expect("well"), None);
     }
 
     #[test]
     fn a_malformed_header_is_refused_and_not_taken_for_missing() {
         let good = "41;holder=00000000000000000000000000000007-0000000000000009;name=a";
-        assert!(parse(&headers(good)).expect("well").is_some());
+        assert!(pass_from_headers(&headers(good)).expect("well").is_some());
         let spaced = good.replace(';', " ; ");
-        assert!(parse(&headers(&spaced)).expect("well").is_some());
+        assert!(
+            pass_from_headers(&headers(&spaced))
+                .expect("well")
+                .is_some()
+        );
         let later = format!("{good};since=7");
-        assert!(parse(&headers(&later)).expect("well").is_some());
+        assert!(pass_from_headers(&headers(&later)).expect("well").is_some());
         for bad in [
             String::new(),
             "41".into(),
@@ -309,13 +317,13 @@ mod tests {
             format!("{good};holder=x"),
             good.replace("name=a", "name=é"),
         ] {
-            let error = parse(&headers(&bad)).expect_err(&bad);
+            let error = pass_from_headers(&headers(&bad)).expect_err(&bad);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{bad}");
-            assert_eq!(answer::<String>(&error).status(), 400);
+            assert_eq!(response_for::<String>(&error).status(), 400);
         }
         let mut twice = headers(good);
         twice.append(HEADER, HeaderValue::from_static("41"));
-        assert!(parse(&twice).is_err());
+        assert!(pass_from_headers(&twice).is_err());
     }
 
     #[test]
@@ -325,10 +333,10 @@ mod tests {
             stored: stored.token,
         };
         for refusal in [stale, Refusal::conflict(&stored)] {
-            let error = refused(&shown, "ledger", &shown, refusal.clone());
-            let answer = answer::<String>(&error);
+            let error = refuse(&shown, "ledger", &shown, refusal.clone());
+            let answer = response_for::<String>(&error);
             assert_eq!(answer.status(), 412);
-            let heard = heard(
+            let heard = check_response(
                 &shown,
                 "ledger",
                 &shown,
@@ -339,9 +347,9 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Stale);
             assert_eq!(Refusal::of(&error), Some(&refusal));
         }
-        let missing = answer::<String>(&Pass::required(None).expect_err("missing"));
+        let missing = response_for::<String>(&Pass::required(None).expect_err("missing"));
         assert_eq!(missing.status(), 428);
-        let heard = heard(
+        let heard = check_response(
             &shown,
             "ledger",
             &shown,
@@ -355,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_somebody_elses_says_nothing() {
+    fn a_response_of_another_service_says_nothing_about_the_pass() {
         let shown = pass_of("a", 1);
         for body in [
             "",
@@ -365,7 +373,7 @@ mod tests {
         ] {
             let status = StatusCode::PRECONDITION_FAILED;
             assert!(
-                heard(&shown, "ledger", &shown, status, body.as_bytes()).is_ok(),
+                check_response(&shown, "ledger", &shown, status, body.as_bytes()).is_ok(),
                 "{body}"
             );
         }
@@ -379,8 +387,8 @@ mod tests {
         ) {
             let pass = pass_of(&name, token);
             let mut headers = HeaderMap::new();
-            show(&mut headers, &pass).expect("a pass is no lease");
-            prop_assert_eq!(parse(&headers).expect("well"), Some(pass));
+            insert_pass(&mut headers, &pass).expect("a pass is no lease");
+            prop_assert_eq!(pass_from_headers(&headers).expect("well"), Some(pass));
         }
     }
 }

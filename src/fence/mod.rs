@@ -14,6 +14,8 @@ mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod refusal;
+#[cfg(any(feature = "rusqlite", feature = "tokio-postgres", feature = "sqlx"))]
+mod row;
 mod rule;
 #[cfg(feature = "rusqlite")]
 pub mod rusqlite;
@@ -26,21 +28,22 @@ pub mod tower;
 
 pub use pass::Pass;
 pub use refusal::{Blocked, Refusal, refused};
+use refusal::{checked, refuse};
 pub use rule::{Admission, judge};
 
 use crate::error::Error;
 
-/// Who writes: whatever can show a pass. A lease can; so can a bare [`Pass`] that came from elsewhere.
+/// A writer that can show a pass: a lease, or a bare [`Pass`] that came from elsewhere.
 pub trait Bearer: Send + Sync {
-    /// The pass to show. A lease looks at its own deadline first, without I/O: so a holder that already knows that its time is
-    /// up does not even ask storage.
+    /// Returns the pass to show to storage. A lease checks its own deadline first, without I/O, so that a holder whose
+    /// time is up sends nothing to storage.
     ///
     /// # Errors
-    /// `Lost` where that time is up.
+    /// `Lost` if the lease's own deadline has passed.
     fn pass(&self) -> Result<Pass, Error>;
 
-    /// Told that storage refused the pass. A lease raises its client's floor for the name to
-    /// [what storage has seen](Refusal::floor), so that the next grant is above it.
+    /// Tells the bearer that storage refused the pass. A lease raises its client's floor for the name to [the token
+    /// that storage has seen](Refusal::floor), so that the next grant is above it.
     fn refused(&self, refusal: &Refusal) {
         let _ = refusal;
     }
@@ -52,7 +55,7 @@ impl Bearer for Pass {
     }
 }
 
-/// What is protected. The same rule as for names: so it can be a part of a key, a column and a line of a file.
+/// Checks a resource. The rule is that of names, so a resource can be part of a key, a column and a line of a file.
 pub(crate) fn checked_resource(resource: &str) -> Result<(), Error> {
     crate::name::check("resource", resource)
 }

@@ -1,6 +1,6 @@
-//! Who writes: what a holder shows to storage with each write.
+//! The pass that a holder shows to storage with each write.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::Refusal;
 use crate::error::Error;
@@ -10,23 +10,22 @@ use crate::token::Token;
 
 /// A pass: the token of one grant, with the name that it was granted for and the holder that it was granted to.
 ///
-/// The token alone does not do. Tokens of two names are unrelated, and after a flush, or with two masters, two holders
-/// can have been granted the same number; the name and the holder tell these apart. A pass can travel: to another
-/// process as JSON, to a service in a header, to a job in its environment.
+/// The token alone is not enough. Tokens of two names are unrelated, and after a flush, or with two masters, two
+/// holders can have been granted the same number; the name and the holder tell these apart. A pass can be sent to
+/// another process as JSON, to a service in a header, or to a job in its environment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Pass {
     /// The name that was granted.
-    #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
     pub name: Name,
-    /// To whom.
+    /// The holder that it was granted to.
     pub holder: Holder,
-    /// Under which token.
+    /// The token of the grant.
     pub token: Token,
 }
 
 impl Pass {
-    /// The pass of this grant.
+    /// Makes the pass of a grant.
     pub const fn new(name: Name, holder: Holder, token: Token) -> Self {
         Self {
             name,
@@ -35,11 +34,11 @@ impl Pass {
         }
     }
 
-    /// The pass of the job that this process is, if it runs under `leasehold run`: what `LEASEHOLD_NAME`,
-    /// `LEASEHOLD_HOLDER` and `LEASEHOLD_TOKEN` say. `None` where there is none of them.
+    /// Returns the pass of the job that this process runs in, if it was started by `leasehold run`. It is read from
+    /// `LEASEHOLD_NAME`, `LEASEHOLD_HOLDER` and `LEASEHOLD_TOKEN`; `None` if none of them is set.
     ///
     /// # Errors
-    /// `Invalid` where one is missing or malformed.
+    /// `Invalid` if some of them are missing or malformed.
     pub fn from_environment() -> Result<Option<Self>, Error> {
         Self::from_variables(|variable| std::env::var(variable).ok())
     }
@@ -54,29 +53,20 @@ impl Pass {
                 Ok(Some(pass))
             }
             _ => Err(Error::invalid(
-                "pass refused: of LEASEHOLD_NAME, LEASEHOLD_HOLDER and LEASEHOLD_TOKEN some are missing",
+                "pass refused: some of LEASEHOLD_NAME, LEASEHOLD_HOLDER and LEASEHOLD_TOKEN are missing",
             )),
         }
     }
 
-    /// The pass that came with a request, where there may have been none.
+    /// Returns the pass that came with a request, if it came with one.
     ///
     /// # Errors
-    /// `Invalid` with [`Refusal::Missing`] for `None`: a write that shows nothing is refused, never waved through.
+    /// `Invalid` with [`Refusal::Missing`] for `None`: a write without a pass is refused.
     pub fn required(shown: Option<&Self>) -> Result<&Self, Error> {
         shown.ok_or_else(|| {
             Error::invalid("write refused: it came without a pass").with_source(Refusal::Missing)
         })
     }
-}
-
-fn write_name<S: Serializer>(name: &Name, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(name.as_str())
-}
-
-fn read_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    Name::new(text).map_err(serde::de::Error::custom)
 }
 
 #[cfg(test)]

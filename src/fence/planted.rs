@@ -1,4 +1,4 @@
-//! Guards with a known mistake each, which the checks have to find. Undocumented, and only for the project's own tests.
+//! Guards with one known bug each, which the checks must find. Undocumented, and only for the project's own tests.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,33 +12,33 @@ use crate::error::Error;
 use crate::future::BoxFuture;
 use crate::token::Token;
 
-/// A mistake that people make when they build a fence.
+/// A bug that people write when they build a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GuardBug {
-    /// No mistake: what shows that the others are found for their own sake.
+    /// No bug. It shows that the checks pass for a correct guard.
     None,
     /// `>` for `>=`: a holder writes once, then never again.
     OnlyGreater,
     /// `=`: the first holder keeps the resource for ever.
     OnlyEqual,
-    /// The holder is not looked at, so that two grants of one number pass each other.
+    /// The holder is not compared, so two grants with the same number admit each other.
     HolderIgnored,
-    /// The lease name is not looked at, so that unrelated tokens are compared.
+    /// The lease name is not compared, so unrelated tokens are compared with each other.
     NameIgnored,
-    /// The fence rises with the first write only: what was read before it can be overwritten behind the reader's back.
+    /// The fence is raised by the first write only: what was read before it can still be overwritten.
     RaisedByTheFirstWrite,
-    /// Check and write are two steps, with room for a rival between them.
+    /// Check and write are two steps, between which a rival can write.
     TwoSteps,
-    /// The token is asked for once a process, and used for all its leases.
+    /// The token is read once for each process, and used for all its leases.
     TokenPerProcess,
-    /// A write without a pass is taken for one of an old client, and let through.
+    /// A write without a pass is taken for that of an old client, and admitted.
     MissingWavedThrough,
     /// The raise is kept in memory and made durable after the first write under it.
     KeptAfterTheWrite,
 }
 
-/// A fence in memory with this mistake. What survives a restart is in `kept`.
+/// A fence in memory with this bug. What survives a restart is in `kept`.
 pub struct PlantedGuard {
     bug: GuardBug,
     state: Mutex<State>,
@@ -59,7 +59,7 @@ impl fmt::Debug for PlantedGuard {
 }
 
 impl PlantedGuard {
-    /// A fence with this mistake.
+    /// Makes a fence with this bug.
     pub fn new(bug: GuardBug) -> Self {
         Self {
             bug,
@@ -91,7 +91,7 @@ impl PlantedGuard {
         judge(stored, &shown)
     }
 
-    /// The pass that this process shows, whatever it was given.
+    /// Returns the pass that this process shows, whatever it was given.
     fn shown(&self, pass: &Pass) -> Pass {
         let mut pass = pass.clone();
         if self.bug == GuardBug::TokenPerProcess {
@@ -156,7 +156,7 @@ impl Guarded for PlantedGuard {
                 tokio::task::yield_now().await;
                 self.state().kept.insert(resource.into(), pass);
             } else {
-                // Gives way as a real guard does, so that writers and raises do interleave.
+                // Yields as a real guard does, so that writers and raises interleave.
                 tokio::task::yield_now().await;
             }
             Ok(())

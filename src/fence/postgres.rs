@@ -3,10 +3,9 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use super::{Bearer, Blocked, Pass, checked_resource, judge, refused};
+use super::row::{self, Columns};
+use super::{Bearer, Blocked, Pass, checked_resource};
 use crate::error::{Error, ErrorKind};
-use crate::name::Name;
-use crate::token::Token;
 
 pub(super) const CREATE: &str = "
     CREATE TABLE IF NOT EXISTS leasehold_fence (
@@ -16,9 +15,9 @@ pub(super) const CREATE: &str = "
         name TEXT NOT NULL
     )";
 
-/// Updates the row also where the pass is the row already: a new version of it is what makes a successor's transaction,
-/// at `REPEATABLE READ` and above, fail and begin again rather than read a snapshot from before this write. The row's
-/// lock, held until the commit, is what puts paused holder and successor in order.
+/// Updates the row even if it already is the pass: a new version of the row makes a successor's transaction, at
+/// `REPEATABLE READ` and above, fail and start again rather than read a snapshot from before this write. The lock on
+/// the row, held until the commit, orders a paused holder and its successor.
 pub(super) const RAISE: &str = "
     INSERT INTO leasehold_fence AS fence (resource, token, holder, name)
     VALUES ($1, $2, $3, $4)
@@ -32,18 +31,15 @@ pub(super) const ROW: &str = "
     FROM leasehold_fence
     WHERE resource = $1";
 
-/// Changes nothing, and fails where any statement came before it in this transaction, or where this is a savepoint's.
-/// What was read before a raise may be outdated, and at `REPEATABLE READ` so is all that is read after it.
+/// Changes nothing, and fails if any statement came before it in this transaction, or inside a savepoint. What was read
+/// before a raise may be outdated, and at `REPEATABLE READ` so is everything that is read after it.
 const FIRST: &str = "SET TRANSACTION NOT DEFERRABLE";
 
-/// How long a raise waits for an older write to end where the user says nothing: longer than a healthy transaction, and
-/// much shorter than a ttl, so that the wait does not eat the lease.
+/// How long a raise waits for an older write to end by default: longer than a healthy transaction, and much shorter
+/// than a ttl, so that the wait does not use up the lease.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The row as the server gives it.
-pub(super) type Row = (i64, String, String);
-
-/// The settings of one fence, and what it says of its failures.
+/// The settings of one fence, and the errors it makes.
 #[derive(Debug, Clone)]
 pub(super) struct Fence {
     pub(super) resource: String,
@@ -60,7 +56,7 @@ impl Fence {
     }
 
     pub(super) fn with_lock_timeout(mut self, limit: Duration) -> Result<Self, Error> {
-        // The server counts in milliseconds, and takes 0 for no limit at all.
+        // The server counts in milliseconds, and treats 0 as no limit.
         if !(Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60)).contains(&limit) {
             return Err(Error::invalid(format!(
                 "lock timeout {limit:?} refused: expected 1ms to 24h"
@@ -70,47 +66,26 @@ impl Fence {
         Ok(self)
     }
 
-    /// What goes before the first raise of a transaction.
+    /// Returns the statements before the first raise of a transaction.
     pub(super) fn prologue(&self) -> String {
         format!("{FIRST}; {}", self.set_lock_timeout())
     }
 
-    /// What goes before any further raise of the same transaction.
+    /// Returns the statement before each further raise of the same transaction.
     pub(super) fn set_lock_timeout(&self) -> String {
         format!("SET LOCAL lock_timeout = {}", self.lock_timeout.as_millis())
     }
 
-    /// The error of a raise that changed no row.
-    pub(super) fn refused(&self, bearer: &dyn Bearer, shown: &Pass, row: Option<Row>) -> Error {
-        let stored = match row.map(|row| self.pass(row)).transpose() {
-            Ok(stored) => stored,
-            Err(damaged) => return damaged,
-        };
-        match judge(stored.as_ref(), shown) {
-            Err(refusal) => refused(bearer, &self.resource, shown, refusal),
-            Ok(_) => self.damaged("it admits the pass now and did not a moment ago"),
-        }
+    /// Makes the error of a raise that changed no row.
+    pub(super) fn refused(&self, bearer: &dyn Bearer, shown: &Pass, row: Option<Columns>) -> Error {
+        row::refusal(&self.resource, bearer, shown, row)
     }
 
-    pub(super) fn pass(&self, (token, holder, name): Row) -> Result<Pass, Error> {
-        let token = Token::new(token.cast_unsigned()).map_err(|error| self.damaged(error))?;
-        let holder = holder.parse().map_err(|error: Error| self.damaged(error))?;
-        let name = Name::new(name).map_err(|error| self.damaged(error))?;
-        Ok(Pass::new(name, holder, token))
+    pub(super) fn pass(&self, row: Columns) -> Result<Pass, Error> {
+        row::pass(&self.resource, row)
     }
 
-    fn damaged(&self, what: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
-        Error::new(
-            ErrorKind::Misconfigured,
-            format!(
-                "raise failed: the fence's row is damaged resource={:?}",
-                self.resource
-            ),
-        )
-        .with_source(what)
-    }
-
-    /// What this failure means; `code` is the server's, if the server was heard at all.
+    /// Makes the error of a failure; `code` is the server's code, if the server answered at all.
     pub(super) fn failed(
         &self,
         action: &str,
@@ -130,19 +105,19 @@ impl Fence {
     }
 }
 
-/// What a code of the server's tells the caller to do.
+/// Returns what an error code of the server tells the caller to do.
 fn meaning(code: Option<&str>) -> (ErrorKind, &'static str) {
     let Some(code) = code else {
-        return (ErrorKind::Unavailable, "the server was not heard");
+        return (ErrorKind::Unavailable, "the server did not answer");
     };
     match (code, &code[..2.min(code.len())]) {
         ("25001" | "25P01", _) => (
             ErrorKind::Invalid,
-            "a raise is the first statement of its transaction",
+            "a raise must be the first statement of its transaction",
         ),
         (_, "40") => (
             ErrorKind::Unavailable,
-            "repeat the whole transaction, from its raise",
+            "retry the whole transaction, from its raise",
         ),
         ("25006", _) => (
             ErrorKind::Misconfigured,
@@ -150,9 +125,12 @@ fn meaning(code: Option<&str>) -> (ErrorKind, &'static str) {
         ),
         ("42P01", _) => (
             ErrorKind::Misconfigured,
-            "there is no table leasehold_fence, create_table makes it",
+            "the table leasehold_fence is missing; create_table makes it",
         ),
-        ("42501", _) | (_, "28") => (ErrorKind::Denied, "the server grants no right to this"),
+        ("42501", _) | (_, "28") => (
+            ErrorKind::Denied,
+            "authentication failed or a permission is missing",
+        ),
         ("57014", _) => (ErrorKind::TimedOut, "the statement was cancelled"),
         (_, "08" | "53" | "57") => (ErrorKind::Unavailable, "the server cannot answer now"),
         _ => (ErrorKind::Misconfigured, "the server refused the statement"),

@@ -1,4 +1,4 @@
-//! The fence in Redis: the user's own commands, carried out by the script that checks the pass, in one step.
+//! The fence in Redis: a script checks the pass and carries out the user's own commands in one step.
 //!
 //! ```no_run
 //! # #[tokio::main]
@@ -20,26 +20,26 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. The pass is compared, the fence raised and the commands carried out in one step of the server.
-//! 2. The fence's key never runs out: it is written without an expiry, and loses one that it was given.
+//! 1. The server compares the pass, raises the fence and carries out the commands in one step.
+//! 2. The fence's key never expires: it is written without an expiry, and an expiry that it was given is removed.
 //! 3. A refused write changes nothing.
 //!
 //! # Assumptions
 //! The server keeps what it acknowledged: no eviction (`maxmemory-policy noeviction`), a log that is flushed
 //! (`appendfsync always`, or a second of it can be lost), and no failover to a replica that missed the raise
-//! (`min-replicas-to-write`, `WAIT`). Reads after a raise go to the master. In a cluster, the commands' keys are in the
-//! slot of the fence: write the resource in braces into each, `total:{ledger}`.
+//! (`min-replicas-to-write`, `WAIT`). Reads after a raise go to the master. In a cluster, the commands' keys must be in
+//! the slot of the fence: write the resource in braces into each of them, `total:{ledger}`.
 //!
-//! As in a transaction of Redis nothing is rolled back: where the server refuses the second command, the first stays.
-//! Whole numbers above 2^53 in a reply lose their last digits on their way through Lua.
+//! As in a transaction of Redis, nothing is rolled back: if the server refuses the second command, the first one stays.
+//! Whole numbers above 2^53 in a reply lose their last digits in Lua.
 //!
 //! # Errors
-//! `Stale` with the [`Refusal`](super::Refusal); `Invalid` for commands that the server refuses, and `Misconfigured` for a full server
-//! or a fence's key of another type; `TimedOut` and `Unavailable` leave open whether the write was done: look at
-//! [`row`](Fence::row) and at what was to be written, or repeat it if it may be repeated.
+//! `Stale` with the [`Refusal`](super::Refusal); `Invalid` for commands that the server refuses; `Misconfigured` for a
+//! full server or a fence's key of another type. After `TimedOut` and `Unavailable` the outcome is unknown: read
+//! [`row`](Fence::row) and what was to be written, or repeat the write if it is idempotent.
 //!
 //! # Cancel safety
-//! A future that is dropped may or may not have been carried out, as with a lost reply.
+//! Dropping a future leaves the outcome unknown, as a lost reply does.
 
 use std::error::Error as StdError;
 
@@ -49,15 +49,16 @@ use deadpool_redis::redis::{
     ScriptInvocation, Value, cmd, from_redis_value,
 };
 
-use super::{Bearer, Pass, checked_resource, judge, refused};
+use super::{Bearer, Pass, checked, checked_resource, judge, refuse};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::redis_codes::{self, Meaning};
+use crate::telemetry::{FenceCheck, FenceKind};
 
-/// The most words of one command: Lua hands them over on its stack, which ends at 8,000.
+/// The greatest number of words in one command: Lua passes them on its stack, which is limited to 8,000.
 const MAX_WORDS: usize = 4_000;
 
-/// The fence around one resource on a Redis server. The [module](self) says what it promises.
+/// The fence for one resource on a Redis server. The [module](self) has its guarantees.
 #[derive(Debug, Clone)]
 pub struct Fence {
     resource: String,
@@ -66,17 +67,17 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// The fence around this resource, under the key `leasehold:fence:{resource}`.
+    /// Makes the fence for this resource, under the key `leasehold:fence:{resource}`.
     ///
     /// # Errors
-    /// `Invalid` for a text that breaks the rule of names.
+    /// `Invalid` for a resource that breaks the rule of names.
     pub fn new(resource: impl Into<String>) -> Result<Self, Error> {
         let resource = resource.into();
         let key = format!("leasehold:fence:{{{resource}}}");
         Self::at_key(resource, key)
     }
 
-    /// The fence around this resource, under a key of the user's own choice.
+    /// Makes the fence for this resource, under a key of the caller's choice.
     ///
     /// # Errors
     /// `Invalid` for a resource that breaks the rule of names.
@@ -90,18 +91,18 @@ impl Fence {
         })
     }
 
-    /// Where the row is kept: a hash of `token`, `holder` and `name`.
+    /// Returns the key of the row: a hash of `token`, `holder` and `name`.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Raises the fence, so that no older holder writes from here on. Call it before the first read.
+    /// Raises the fence, so that no older holder can write from then on. Call it before the first read.
     ///
     /// # Errors
-    /// As the [module](self) says; `Lost` where a lease knows itself that its time is up.
+    /// See the [module](self). `Lost` if the lease's own deadline has passed.
     ///
     /// # Cancel safety
-    /// Dropped, it may or may not have raised the fence. Repeat it.
+    /// Dropping the future leaves the outcome unknown. The call is idempotent: repeat it.
     pub async fn raise(
         &self,
         connection: &mut (impl ConnectionLike + Send),
@@ -110,14 +111,14 @@ impl Fence {
         self.step(connection, bearer, None).await.map(drop)
     }
 
-    /// Carries out these commands if the bearer's pass is good, and raises the fence to it. Answers with the replies of
-    /// all commands, in their order.
+    /// Carries out these commands if the fence admits the bearer's pass, and raises the fence to it. Returns the
+    /// replies of all commands, in their order.
     ///
     /// # Errors
-    /// As the [module](self) says; `Lost` where a lease knows itself that its time is up.
+    /// See the [module](self). `Lost` if the lease's own deadline has passed.
     ///
     /// # Cancel safety
-    /// Dropped, it may or may not have been carried out.
+    /// Dropping the future leaves the outcome unknown.
     pub async fn write<T: FromRedisValue>(
         &self,
         connection: &mut (impl ConnectionLike + Send),
@@ -129,7 +130,7 @@ impl Fence {
             Error::new(
                 ErrorKind::Invalid,
                 format!(
-                    "write done, but its replies are of other types resource={:?}",
+                    "the write was done, but its replies have other types resource={:?}",
                     self.resource
                 ),
             )
@@ -137,13 +138,13 @@ impl Fence {
         })
     }
 
-    /// The pass that storage knows, if any: what to look at where the answer to a raise was lost.
+    /// Returns the pass that storage has, if any. Read it when the reply to a raise was lost.
     ///
     /// # Errors
-    /// As the [module](self) says.
+    /// See the [module](self).
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// Dropping the future leaves nothing behind.
     pub async fn row(
         &self,
         connection: &mut (impl ConnectionLike + Send),
@@ -173,6 +174,18 @@ impl Fence {
         commands: Option<&Pipeline>,
     ) -> Result<Vec<Value>, Error> {
         let pass = bearer.pass()?;
+        let check = FenceCheck::begin(FenceKind::Redis);
+        let replies = self.step_with(connection, bearer, &pass, commands).await;
+        checked(check, &pass, replies)
+    }
+
+    async fn step_with(
+        &self,
+        connection: &mut (impl ConnectionLike + Send),
+        bearer: &dyn Bearer,
+        pass: &Pass,
+        commands: Option<&Pipeline>,
+    ) -> Result<Vec<Value>, Error> {
         let mut invocation = self.script.key(&self.key);
         invocation
             .arg(pass.token.get())
@@ -185,14 +198,14 @@ impl Fence {
             .invoke_async(connection)
             .await
             .map_err(|error| self.failed("write", error))?;
-        self.outcome(bearer, &pass, replies)
+        self.outcome(bearer, pass, replies)
     }
 
     fn append(&self, invocation: &mut ScriptInvocation<'_>, command: &Cmd) -> Result<(), Error> {
         let words = command.args_iter();
         if words.len() == 0 || words.len() > MAX_WORDS {
             return Err(Error::invalid(format!(
-                "write refused: a command has 1 to {MAX_WORDS} words resource={:?} words={}",
+                "write refused: a command must have 1 to {MAX_WORDS} words resource={:?} words={}",
                 self.resource,
                 words.len()
             )));
@@ -201,7 +214,7 @@ impl Fence {
         for word in words {
             match word {
                 Arg::Simple(word) => invocation.arg(word),
-                // A script cannot go on with a cursor; it begins one.
+                // A script cannot continue with a cursor, only start one.
                 _ => invocation.arg(0),
             };
         }
@@ -244,7 +257,7 @@ impl Fence {
         let Err(refusal) = judge(Some(&stored), shown) else {
             return Err(self.damaged("the script refused what the rule admits"));
         };
-        Ok(refused(bearer, &self.resource, shown, refusal))
+        Ok(refuse(bearer, &self.resource, shown, refusal))
     }
 
     fn pass(&self, token: &str, holder: &str, name: String) -> Result<Pass, Error> {
@@ -271,14 +284,14 @@ impl Fence {
 
     fn command_failed(&self, index: u64, message: String) -> Error {
         let mut words = message.split_ascii_whitespace();
-        // Redis 6.2 names the place in the script first, and its code after a dash.
+        // Redis 6.2 first names the place in the script, then its code after a dash.
         let dashed = words.clone().find_map(|word| word.strip_prefix('-'));
         let code = dashed.or_else(|| words.next());
         let kind = kind_of(code.unwrap_or_default(), &message).unwrap_or(ErrorKind::Invalid);
         Error::new(
             kind,
             format!(
-                "write failed: the server refused a command, those before it are done resource={:?} command={index}",
+                "write failed: the server refused a command, those before it were carried out resource={:?} command={index}",
                 self.resource
             ),
         )
@@ -301,10 +314,10 @@ impl Fence {
     }
 }
 
-/// What an error of the server tells the caller to do, where it does not depend on the command.
+/// Returns what an error of the server tells the caller to do, if that does not depend on the command.
 fn kind_of(code: &str, text: &str) -> Option<ErrorKind> {
     Some(match redis_codes::meaning(code, text)? {
-        // The connection is the caller's: only the caller can know whether it leads to the right server.
+        // The connection belongs to the caller, and only the caller can know whether it leads to the right server.
         Meaning::Passing | Meaning::Replica | Meaning::Elsewhere => ErrorKind::Unavailable,
         Meaning::Denied => ErrorKind::Denied,
         Meaning::Unusable => ErrorKind::Misconfigured,

@@ -1,4 +1,4 @@
-//! What a fence answers instead of writing: typed, so that a caller can act on it, and final.
+//! The answers of a fence that refuses a write: typed, so that a caller can act on them, and final.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,25 +6,25 @@ use std::fmt;
 use super::{Bearer, Pass};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
-use crate::telemetry;
+use crate::telemetry::{self, CheckOutcome, FenceCheck, FenceKind};
 use crate::token::Token;
 
-/// Why a fence did not admit a write. Permanent: the same pass will never be admitted again, so nothing retries it.
+/// Why a fence refused a write. It is permanent: the same pass will never be admitted again, so nothing retries it.
 ///
 /// It is the [source](StdError::source) of an [`Error`]; [`Refusal::of`] finds it there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Storage has seen a greater token: a successor is at work, or was. Stop.
+    /// Storage has seen a greater token: another holder is at work, or was. Stop the work.
     Stale {
         /// The token that storage has seen.
         stored: Token,
     },
-    /// Storage knows the same token of another holder, or guards this resource by another lease name. Stop. The first
-    /// means that the lease store went back in time, the second that two parts of a system disagree about which lease
-    /// protects the resource.
+    /// Storage has the same token with another holder, or guards this resource for another lease name. Stop the work.
+    /// The first means that the lease store lost its latest tokens, the second that two parts of a system disagree
+    /// about which lease protects the resource.
     Conflict {
-        /// The pass that storage knows. Boxed, since it is much the largest.
+        /// The pass that storage has. Boxed, because it is by far the largest variant.
         stored: Box<Pass>,
     },
     /// The write came without a pass.
@@ -32,14 +32,14 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The refusal that this error carries, if it is one.
+    /// Returns the refusal in this error, if it is one.
     pub fn of(error: &Error) -> Option<&Self> {
         error.source()?.downcast_ref()
     }
 
-    /// What the next grant of this name has to be above, so that storage will admit it.
+    /// Returns the token that the next grant of this name must be above, so that storage will admit it.
     ///
-    /// Nothing for another name than the refused one: tokens of two names are unrelated.
+    /// `None` for a name other than the refused one: tokens of two names are unrelated.
     pub fn floor(&self, name: &Name) -> Option<Token> {
         match self {
             Self::Stale { stored } => Some(*stored),
@@ -53,6 +53,14 @@ impl Refusal {
             Self::Stale { .. } => "stale",
             Self::Conflict { .. } => "conflict",
             Self::Missing => "missing",
+        }
+    }
+
+    pub(super) const fn outcome(&self) -> CheckOutcome {
+        match self {
+            Self::Stale { .. } => CheckOutcome::Stale,
+            Self::Conflict { .. } => CheckOutcome::Conflict,
+            Self::Missing => CheckOutcome::Failed,
         }
     }
 
@@ -79,28 +87,28 @@ impl fmt::Display for Refusal {
 
 impl StdError for Refusal {}
 
-/// A raise that waited too long for an older write to end: a writer is inside a transaction under the same fence,
-/// perhaps paused there. Whether that write will count is open until it ends; try again.
+/// A raise that waited too long for an older write to end: a writer is inside a transaction under the same fence, and
+/// may be paused there. The outcome of that write is unknown until it ends; retry later.
 ///
 /// It is the [source](StdError::source) of an [`Error`] of kind `TimedOut`; [`Blocked::of`] finds it there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Blocked {
-    /// What could not be raised.
+    /// The resource whose fence could not be raised.
     pub resource: String,
 }
 
 impl Blocked {
-    /// The blocked raise that this error carries, if it is one.
+    /// Returns the blocked raise in this error, if it is one.
     pub fn of(error: &Error) -> Option<&Self> {
         error.source()?.downcast_ref()
     }
 
-    /// The error of a raise that waited too long. Public for those who write a guard.
+    /// Makes the error of a raise that waited too long. It is public for those who implement a guard.
     pub fn error(resource: &str) -> Error {
         Error::new(
             ErrorKind::TimedOut,
-            format!("raise failed: an older write has not ended resource={resource:?}"),
+            format!("raise failed: an older write is still in progress resource={resource:?}"),
         )
         .with_source(Self {
             resource: resource.into(),
@@ -116,9 +124,29 @@ impl fmt::Display for Blocked {
 
 impl StdError for Blocked {}
 
-/// The error of a refused write; the bearer is told, so that its next grant is above what storage has seen. Public for
-/// those who write a guard.
+/// Makes the error of a refused write, and tells the bearer, so that its next grant is above what storage has seen. It
+/// is public for those who implement a guard.
 pub fn refused(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
+    telemetry::count_refusal(FenceKind::Other, refusal.outcome());
+    refuse(bearer, resource, shown, refusal)
+}
+
+/// Counts the check of a pass, by what became of it.
+pub(super) fn checked<T>(
+    check: FenceCheck,
+    shown: &Pass,
+    checked: Result<T, Error>,
+) -> Result<T, Error> {
+    let outcome = match &checked {
+        Ok(_) => CheckOutcome::Admitted,
+        Err(error) => Refusal::of(error).map_or(CheckOutcome::Failed, Refusal::outcome),
+    };
+    check.ended(shown.name.as_str(), shown.token.get(), outcome);
+    checked
+}
+
+/// As [`refused`], for the guards of this crate, which count their checks themselves.
+pub(super) fn refuse(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
     bearer.refused(&refusal);
     telemetry::write_refused(shown.name.as_str(), shown.token.get(), refusal.reason());
     Error::new(

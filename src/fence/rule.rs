@@ -1,21 +1,21 @@
 //! The rule of the fence, as one plain function.
 //!
-//! Storage holds one [`Pass`] for each resource, its *row*. A pass is admitted if its token is above the row's, or equal
-//! and of the same holder, and its name is the row's. Guards that decide elsewhere (in a script, in SQL) say the same in
-//! their own language, and `conformance` holds them to this one.
+//! Storage has one [`Pass`] for each resource, its *row*. A pass is admitted if its name is the row's, and its token is
+//! greater than the row's, or equal with the same holder. Guards that decide elsewhere (in a script, in SQL) follow the
+//! same rule in their own language, and `conformance` tests them against this function.
 
 use super::{Pass, Refusal};
 
-/// What storage has to do for a pass that it admits.
+/// What storage must do for a pass that it admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// The pass is new here: store it, durably, before anything is read or written under it.
+    /// The pass is new to this resource: store it durably before anything is read or written under it.
     Raise,
-    /// The pass is the row itself: its holder writes again.
+    /// The pass equals the row: its holder writes again.
     Again,
 }
 
-/// Decides whether the bearer of `shown` may write where `stored` is the row, `None` if there is none yet.
+/// Decides whether the bearer of `shown` may write when `stored` is the row; `None` if there is no row.
 ///
 /// ```
 /// use leasehold::fence::{Admission, Pass, Refusal, judge};
@@ -33,8 +33,8 @@ pub enum Admission {
 /// ```
 ///
 /// # Errors
-/// `Conflict` if the row is of another lease name, whatever the tokens, or has an equal token of another holder;
-/// `Stale` if its token is greater.
+/// `Conflict` if the row has another lease name, whatever the tokens, or an equal token with another holder; `Stale` if
+/// its token is greater.
 pub fn judge(stored: Option<&Pass>, shown: &Pass) -> Result<Admission, Refusal> {
     let Some(stored) = stored else {
         return Ok(Admission::Raise);

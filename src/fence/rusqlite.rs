@@ -19,30 +19,30 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. A transaction that began under a pass which storage then knows to be superseded commits nothing: it cannot have
-//!    begun. While it is open no successor can raise; SQLite has one writer at a time.
-//! 2. What a successor reads after its raise is what its predecessors left: nothing of theirs lands later.
+//! 1. A transaction can begin only under a pass that storage has not seen superseded. While it is open no other holder
+//!    can raise the fence, because SQLite has one writer at a time.
+//! 2. What a new holder reads after its raise is what its predecessors left: none of their writes lands later.
 //!
 //! # Assumptions
 //! The data lives in the same file as the fence, or in one attached to the same connection. With `synchronous = OFF` a
-//! power cut may tear file and fence alike. The file is on a local disk. Keep it apart from the file that stores the
-//! leases: a writer that is paused inside its transaction would keep every renewal of the machine waiting.
+//! power cut may damage the file and the fence in it. The file is on a local disk. Keep it apart from the file that
+//! stores the leases: a writer that is paused inside its transaction would delay every renewal of the machine.
 //!
 //! # Errors
-//! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`] where another connection kept the file busy
-//! for longer than this connection's `busy_timeout`; `Invalid` where the transaction read before its raise, and what it
-//! read is outdated; `Misconfigured` where the table is missing or the file cannot be written.
+//! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`] if another connection kept the file busy
+//! for longer than this connection's `busy_timeout`; `Invalid` if the transaction read before its raise, and what it
+//! read is outdated; `Misconfigured` if the table is missing or the file cannot be written.
 //!
 //! # Cancel safety
-//! Nothing here is async: call it from a thread that may block. A [`Transaction`] that is dropped rolls back.
+//! No function is async: call them from a thread that may block. A [`Transaction`] that is dropped rolls back.
 
 use ::rusqlite::ffi::SQLITE_BUSY_SNAPSHOT;
 use ::rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
 
-use super::{Bearer, Blocked, Pass, checked_resource, judge, refused};
+use super::row::{self, Columns};
+use super::{Bearer, Blocked, Pass, checked, checked_resource};
 use crate::error::{Error, ErrorKind};
-use crate::name::Name;
-use crate::token::Token;
+use crate::telemetry::{FenceCheck, FenceKind};
 
 const CREATE: &str = "
     CREATE TABLE IF NOT EXISTS leasehold_fence (
@@ -52,8 +52,8 @@ const CREATE: &str = "
         name TEXT NOT NULL
     ) STRICT, WITHOUT ROWID";
 
-/// Writes also where the pass is the row already. So the transaction holds SQLite's write lock from here on, and what it
-/// reads next is the newest there is, also where the user began it `DEFERRED`.
+/// Writes the row even if it already is the pass. So the transaction has SQLite's write lock from here on, and what it
+/// reads next is the newest data, even if the user began it `DEFERRED`.
 const RAISE: &str = "
     INSERT INTO leasehold_fence (resource, token, holder, name)
     VALUES (?1, ?2, ?3, ?4)
@@ -67,27 +67,27 @@ const ROW: &str = "
     FROM leasehold_fence
     WHERE resource = ?1";
 
-/// The fence around one resource in SQLite files. The [module](self) says what it promises.
+/// The fence for one resource in SQLite files. The [module](self) has its guarantees.
 #[derive(Debug, Clone)]
 pub struct Fence {
     resource: String,
 }
 
 impl Fence {
-    /// The fence around this resource: whatever text names what the lease protects.
+    /// Makes the fence for this resource: any text that names what the lease protects.
     ///
     /// # Errors
-    /// `Invalid` for a text that breaks the rule of names.
+    /// `Invalid` for a resource that breaks the rule of names.
     pub fn new(resource: impl Into<String>) -> Result<Self, Error> {
         let resource = resource.into();
         checked_resource(&resource)?;
         Ok(Self { resource })
     }
 
-    /// Makes the table `leasehold_fence` unless it is there. Fences of other resources share it.
+    /// Makes the table `leasehold_fence` if it is missing. The fences of all resources share it.
     ///
     /// # Errors
-    /// As the [module](self) says.
+    /// See the [module](self).
     pub fn create_table(&self, connection: &Connection) -> Result<(), Error> {
         connection
             .execute(CREATE, [])
@@ -95,38 +95,44 @@ impl Fence {
             .map_err(|error| self.failed("create table", error))
     }
 
-    /// Begins an immediate transaction with the fence raised: everything in it is written under the bearer's pass.
+    /// Begins an immediate transaction with the fence raised: all statements in it are written under the bearer's pass.
     ///
     /// # Errors
-    /// As the [module](self) says; `Lost` where a lease knows itself that its time is up.
+    /// See the [module](self). `Lost` if the lease's own deadline has passed.
     pub fn begin<'c>(
         &self,
         connection: &'c mut Connection,
         bearer: &dyn Bearer,
     ) -> Result<Transaction<'c>, Error> {
         let pass = bearer.pass()?;
-        let transaction = connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(|error| self.failed("raise", error))?;
-        self.raise_pass(&transaction, bearer, &pass)?;
-        Ok(transaction)
+        let check = FenceCheck::begin(FenceKind::Rusqlite);
+        let begun = self.begin_raised(connection, bearer, &pass);
+        checked(check, &pass, begun)
     }
 
-    /// Raises the fence inside a transaction of the user's. Call it first: what was read before it may be outdated.
-    /// Several resources are raised one after the other, in sorted order in every writer.
+    /// Raises the fence inside a transaction of the caller's. Call it first: what was read before it may be outdated.
+    /// Raise several fences one after the other, in the same order in every writer.
     ///
     /// # Errors
-    /// As the [module](self) says; `Lost` where a lease knows itself that its time is up. Roll the transaction back.
+    /// See the [module](self). `Lost` if the lease's own deadline has passed. Roll the transaction back after an error.
     pub fn raise(&self, transaction: &Transaction<'_>, bearer: &dyn Bearer) -> Result<(), Error> {
-        self.raise_pass(transaction, bearer, &bearer.pass()?)
+        let pass = bearer.pass()?;
+        let check = FenceCheck::begin(FenceKind::Rusqlite);
+        let raised = self.raise_pass(transaction, bearer, &pass);
+        checked(check, &pass, raised)
     }
 
-    /// The pass that storage knows, if any: what to look at where the answer to a raise was lost.
+    /// Returns the pass that storage has, if any. Read it when the result of a commit is unknown.
     ///
     /// # Errors
-    /// As the [module](self) says.
+    /// See the [module](self).
     pub fn row(&self, connection: &Connection) -> Result<Option<Pass>, Error> {
-        let row = connection
+        let row = self.columns(connection)?;
+        row.map(|row| row::pass(&self.resource, row)).transpose()
+    }
+
+    fn columns(&self, connection: &Connection) -> Result<Option<Columns>, Error> {
+        connection
             .prepare_cached(ROW)
             .and_then(|mut statement| {
                 statement
@@ -135,8 +141,20 @@ impl Fence {
                     })
                     .optional()
             })
-            .map_err(|error| self.failed("read", error))?;
-        row.map(|row| self.pass(row)).transpose()
+            .map_err(|error| self.failed("read", error))
+    }
+
+    fn begin_raised<'c>(
+        &self,
+        connection: &'c mut Connection,
+        bearer: &dyn Bearer,
+        pass: &Pass,
+    ) -> Result<Transaction<'c>, Error> {
+        let transaction = connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(|error| self.failed("raise", error))?;
+        self.raise_pass(&transaction, bearer, pass)?;
+        Ok(transaction)
     }
 
     fn raise_pass(
@@ -159,36 +177,15 @@ impl Fence {
         if raised == 1 {
             return Ok(());
         }
-        let stored = self.row(transaction)?;
-        match judge(stored.as_ref(), pass) {
-            Err(refusal) => Err(refused(bearer, &self.resource, pass, refusal)),
-            Ok(_) => Err(self.damaged("it admits the pass now and did not a moment ago")),
-        }
-    }
-
-    fn pass(&self, (token, holder, name): (i64, String, String)) -> Result<Pass, Error> {
-        let token = Token::new(token.cast_unsigned()).map_err(|error| self.damaged(error))?;
-        let holder = holder.parse().map_err(|error| self.damaged(error))?;
-        let name = Name::new(name).map_err(|error| self.damaged(error))?;
-        Ok(Pass::new(name, holder, token))
-    }
-
-    fn damaged(&self, what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        Error::new(
-            ErrorKind::Misconfigured,
-            format!(
-                "raise failed: the fence's row is damaged resource={:?}",
-                self.resource
-            ),
-        )
-        .with_source(what)
+        let row = self.columns(transaction)?;
+        Err(row::refusal(&self.resource, bearer, pass, row))
     }
 
     fn failed(&self, action: &str, error: ::rusqlite::Error) -> Error {
         let code = error.sqlite_error().map(|error| error.extended_code);
         if code == Some(SQLITE_BUSY_SNAPSHOT) {
             let text = format!(
-                "{action} failed: what this transaction has read is outdated, raise first resource={:?}",
+                "{action} failed: the transaction read outdated data; raise the fence first resource={:?}",
                 self.resource
             );
             return Error::invalid(text).with_source(error);

@@ -19,27 +19,29 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. No transaction begins under a pass that storage knows to be superseded, and while one is open no successor can
-//!    raise: its raise waits for the end, and reads what was committed.
-//! 2. A raise that waits longer than the lock timeout ends as [`Blocked`](super::Blocked). A holder that is paused inside a transaction
-//!    keeps its successor waiting for as long; then an operator, or `idle_in_transaction_session_timeout`, ends it.
-//! 3. A raise that is not the first statement of its transaction is refused: what was read before it may be outdated.
+//! 1. No transaction begins under a pass that storage has seen superseded. While one is open no other holder can raise
+//!    the fence: its raise waits for the end of the transaction, and then reads what was committed.
+//! 2. A raise that waits for longer than the lock timeout fails with [`Blocked`](super::Blocked). A holder that is
+//!    paused inside a transaction makes its successor wait for that long, until an operator or
+//!    `idle_in_transaction_session_timeout` ends the transaction.
+//! 3. A raise that is not the first statement of its transaction fails: what was read before it may be outdated.
 //!
 //! # Assumptions
-//! The server keeps what it acknowledged: `synchronous_commit` on, and no failover to a replica that missed the raise.
-//! Data and fence are in one database; reads after the raise go to the primary. The lock timeout holds for the whole
-//! transaction: later statements of the user's that wait longer for a lock fail too.
-//! Take all leases first, then begin: a task that waits for a lease should hold no row that the lease's holder waits for.
+//! The server keeps what it acknowledged: `synchronous_commit` is on, and there is no failover to a replica that missed
+//! the raise. Data and fence are in one database; reads after the raise go to the primary. The lock timeout holds for
+//! the whole transaction: later statements that wait longer for a lock fail too. Acquire all leases first, then begin:
+//! a task that waits for a lease must not hold a row that the lease's holder waits for.
 //!
 //! # Errors
-//! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`](super::Blocked). After `Unavailable` the
-//! transaction may be repeated as a whole, from its raise: that is also the answer to a serialization failure. Where
-//! the answer to a commit was lost, look at [`row`](Fence::row) and at what was to be written.
+//! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`](super::Blocked). After `Unavailable`, such
+//! as a serialization failure, retry the transaction as a whole, from its raise. If the reply to a commit was lost,
+//! read [`row`](Fence::row) and what was to be written.
 //!
 //! # Cancel safety
-//! Dropped futures and transactions roll back, except a commit, which may or may not have been carried out. sqlx 0.9.0
-//! itself leaves a transaction open on the pooled connection where the future of its own `begin` is dropped; the fence's
-//! [`begin`](Fence::begin) does not, and a [`raise`](Fence::raise) in such a transaction is refused as not the first.
+//! Dropped futures and transactions roll back, except a commit, whose outcome is then unknown. sqlx 0.9.0 itself leaves
+//! a transaction open on the pooled connection when the future of its own `begin` is dropped. The fence's
+//! [`begin`](Fence::begin) does not, and a [`raise`](Fence::raise) in such a transaction fails because it is not the
+//! first statement.
 
 use std::time::Duration;
 
@@ -49,23 +51,24 @@ use ::sqlx::{
 };
 
 use super::postgres::{self, CREATE, RAISE, ROW};
-use super::{Bearer, Pass};
+use super::{Bearer, Pass, checked, row};
 use crate::error::Error;
+use crate::telemetry::{FenceCheck, FenceKind};
 
-/// The fence around one resource in a Postgres database. The [module](self) says what it promises.
+/// The fence for one resource in a Postgres database. The [module](self) has its guarantees.
 #[derive(Debug, Clone)]
 pub struct Fence(postgres::Fence);
 
 impl Fence {
-    /// The fence around this resource: whatever text names what the lease protects.
+    /// Makes the fence for this resource: any text that names what the lease protects.
     ///
     /// # Errors
-    /// `Invalid` for a text that breaks the rule of names.
+    /// `Invalid` for a resource that breaks the rule of names.
     pub fn new(resource: impl Into<String>) -> Result<Self, Error> {
         postgres::Fence::new(resource.into()).map(Self)
     }
 
-    /// The same fence with another limit for a raise that waits for an older write to end; 2 s where none is given.
+    /// Sets how long a raise waits for an older write to end (default: 2 s).
     ///
     /// # Errors
     /// `Invalid` for less than a millisecond or more than a day.
@@ -73,13 +76,13 @@ impl Fence {
         self.0.with_lock_timeout(limit).map(Self)
     }
 
-    /// Makes the table `leasehold_fence` unless it is there. Fences of other resources share it.
+    /// Makes the table `leasehold_fence` if it is missing. The fences of all resources share it.
     ///
     /// # Errors
-    /// As the [module](self) says.
+    /// See the [module](self).
     ///
     /// # Cancel safety
-    /// Repeat it.
+    /// Dropping the future leaves the outcome unknown. The call is idempotent: repeat it.
     pub async fn create_table(
         &self,
         executor: impl Executor<'_, Database = Postgres>,
@@ -90,38 +93,40 @@ impl Fence {
             .map_err(|error| self.failed("create table", error))
     }
 
-    /// Begins a transaction with the fence raised: everything in it is written under the bearer's pass.
+    /// Begins a transaction with the fence raised: all statements in it are written under the bearer's pass.
     ///
     /// # Errors
-    /// As the [module](self) says; `Lost` where a lease knows itself that its time is up.
+    /// See the [module](self). `Lost` if the lease's own deadline has passed.
     ///
     /// # Cancel safety
-    /// Dropped, it rolls back.
+    /// Dropping the future rolls the transaction back.
     pub async fn begin(
         &self,
         pool: &PgPool,
         bearer: &dyn Bearer,
     ) -> Result<Transaction<'static, Postgres>, Error> {
         let pass = bearer.pass()?;
-        // One round trip for both: nothing comes between the begin and what has to come first.
+        // One round trip for both: nothing comes between the begin and the statement that must be first.
         let opening = format!("BEGIN; {}", self.0.set_lock_timeout());
-        // In a task of its own, which is never dropped: sqlx 0.9.0 forgets a begin that is dropped before its answer, and the
-        // pool hands the connection to the next user inside that transaction.
+        // In a task of its own, which is never dropped: sqlx 0.9.0 forgets a begin that is dropped before its reply,
+        // and the pool gives the connection to the next user inside that transaction.
         let pool = pool.clone();
         let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(opening)).await });
         let begun = begun.await.unwrap_or(Err(DriverError::WorkerCrashed));
         let mut transaction = begun.map_err(|error| self.failed("begin", error))?;
-        self.raise_pass(&mut transaction, bearer, &pass).await?;
+        let check = FenceCheck::begin(FenceKind::Sqlx);
+        let raised = self.raise_pass(&mut transaction, bearer, &pass).await;
+        checked(check, &pass, raised)?;
         Ok(transaction)
     }
 
-    /// Raises the fence as the first statement of a transaction of the user's.
+    /// Raises the fence as the first statement of a transaction of the caller's.
     ///
     /// # Errors
-    /// As the [module](self) says; `Lost` where a lease knows itself that its time is up. Roll the transaction back.
+    /// See the [module](self). `Lost` if the lease's own deadline has passed. Roll the transaction back after an error.
     ///
     /// # Cancel safety
-    /// Dropped, the transaction has to be rolled back: it may or may not have raised the fence.
+    /// After the future was dropped, roll the transaction back: whether the fence was raised is unknown.
     pub async fn raise(
         &self,
         transaction: &mut Transaction<'_, Postgres>,
@@ -131,14 +136,14 @@ impl Fence {
         self.raise_after(prologue, transaction, bearer).await
     }
 
-    /// Raises a further fence in a transaction that began with a raise and has read nothing yet. Every writer has to
-    /// raise several fences in one order, such as that of their resources' text.
+    /// Raises a further fence in a transaction that began with a raise and has read nothing since. Every writer must
+    /// raise several fences in the same order, such as the order of their resources.
     ///
     /// # Errors
-    /// As [`raise`](Self::raise).
+    /// The same as those of [`raise`](Self::raise).
     ///
     /// # Cancel safety
-    /// As [`raise`](Self::raise).
+    /// The same as for [`raise`](Self::raise).
     pub async fn raise_also(
         &self,
         transaction: &mut Transaction<'_, Postgres>,
@@ -148,13 +153,13 @@ impl Fence {
         self.raise_after(setting, transaction, bearer).await
     }
 
-    /// The pass that storage knows, if any: what to look at where the answer to a commit was lost.
+    /// Returns the pass that storage has, if any. Read it when the reply to a commit was lost.
     ///
     /// # Errors
-    /// As the [module](self) says.
+    /// See the [module](self).
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// Dropping the future leaves nothing behind.
     pub async fn row(
         &self,
         executor: impl Executor<'_, Database = Postgres>,
@@ -170,11 +175,16 @@ impl Fence {
         bearer: &dyn Bearer,
     ) -> Result<(), Error> {
         let pass = bearer.pass()?;
-        let ready = raw_sql(AssertSqlSafe(prologue))
-            .execute(&mut *connection)
-            .await;
-        ready.map_err(|error| self.failed("raise", error))?;
-        self.raise_pass(connection, bearer, &pass).await
+        let check = FenceCheck::begin(FenceKind::Sqlx);
+        let raised = async {
+            let ready = raw_sql(AssertSqlSafe(prologue))
+                .execute(&mut *connection)
+                .await;
+            ready.map_err(|error| self.failed("raise", error))?;
+            self.raise_pass(connection, bearer, &pass).await
+        };
+        let raised = raised.await;
+        checked(check, &pass, raised)
     }
 
     async fn raise_pass(
@@ -201,7 +211,7 @@ impl Fence {
     async fn read(
         &self,
         executor: impl Executor<'_, Database = Postgres>,
-    ) -> Result<Option<postgres::Row>, Error> {
+    ) -> Result<Option<row::Columns>, Error> {
         let row = query_as(ROW)
             .bind(&self.0.resource)
             .fetch_optional(executor)

@@ -1,5 +1,5 @@
-//! The fence in Postgres, for `tokio-postgres` and the pools built on it: a row beside the user's own rows, raised as the
-//! first statement of the user's own transaction.
+//! The fence in Postgres, for `tokio-postgres` and the pools built on it: a row beside the user's own rows, raised as
+//! the first statement of the user's own transaction.
 //!
 //! ```no_run
 //! # #[tokio::main]
@@ -21,25 +21,26 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. No transaction begins under a pass that storage knows to be superseded, and while one is open no successor can
-//!    raise: its raise waits for the end, and reads what was committed.
-//! 2. A raise that waits longer than the lock timeout ends as [`Blocked`](super::Blocked). A holder that is paused inside a transaction
-//!    keeps its successor waiting for as long; then an operator, or `idle_in_transaction_session_timeout`, ends it.
-//! 3. A raise that is not the first statement of its transaction is refused: what was read before it may be outdated.
+//! 1. No transaction begins under a pass that storage has seen superseded. While one is open no other holder can raise
+//!    the fence: its raise waits for the end of the transaction, and then reads what was committed.
+//! 2. A raise that waits for longer than the lock timeout fails with [`Blocked`](super::Blocked). A holder that is
+//!    paused inside a transaction makes its successor wait for that long, until an operator or
+//!    `idle_in_transaction_session_timeout` ends the transaction.
+//! 3. A raise that is not the first statement of its transaction fails: what was read before it may be outdated.
 //!
 //! # Assumptions
-//! The server keeps what it acknowledged: `synchronous_commit` on, and no failover to a replica that missed the raise.
-//! Data and fence are in one database; reads after the raise go to the primary. The lock timeout holds for the whole
-//! transaction: later statements of the user's that wait longer for a lock fail too.
-//! Take all leases first, then begin: a task that waits for a lease should hold no row that the lease's holder waits for.
+//! The server keeps what it acknowledged: `synchronous_commit` is on, and there is no failover to a replica that missed
+//! the raise. Data and fence are in one database; reads after the raise go to the primary. The lock timeout holds for
+//! the whole transaction: later statements that wait longer for a lock fail too. Acquire all leases first, then begin:
+//! a task that waits for a lease must not hold a row that the lease's holder waits for.
 //!
 //! # Errors
-//! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`](super::Blocked). After `Unavailable` the
-//! transaction may be repeated as a whole, from its raise: that is also the answer to a serialization failure. Where
-//! the answer to a commit was lost, look at [`row`](Fence::row) and at what was to be written.
+//! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`](super::Blocked). After `Unavailable`, such
+//! as a serialization failure, retry the transaction as a whole, from its raise. If the reply to a commit was lost,
+//! read [`row`](Fence::row) and what was to be written.
 //!
 //! # Cancel safety
-//! Dropped futures and transactions roll back, except a commit, which may or may not have been carried out.
+//! Dropped futures and transactions roll back, except a commit, whose outcome is then unknown.
 
 use std::time::Duration;
 
@@ -47,23 +48,24 @@ use ::tokio_postgres::types::{ToSql, Type};
 use ::tokio_postgres::{Client, Error as DriverError, GenericClient, Transaction};
 
 use super::postgres::{self, CREATE, RAISE, ROW};
-use super::{Bearer, Pass};
+use super::{Bearer, Pass, checked, row};
 use crate::error::Error;
+use crate::telemetry::{FenceCheck, FenceKind};
 
-/// The fence around one resource in a Postgres database. The [module](self) says what it promises.
+/// The fence for one resource in a Postgres database. The [module](self) has its guarantees.
 #[derive(Debug, Clone)]
 pub struct Fence(postgres::Fence);
 
 impl Fence {
-    /// The fence around this resource: whatever text names what the lease protects.
+    /// Makes the fence for this resource: any text that names what the lease protects.
     ///
     /// # Errors
-    /// `Invalid` for a text that breaks the rule of names.
+    /// `Invalid` for a resource that breaks the rule of names.
     pub fn new(resource: impl Into<String>) -> Result<Self, Error> {
         postgres::Fence::new(resource.into()).map(Self)
     }
 
-    /// The same fence with another limit for a raise that waits for an older write to end; 2 s where none is given.
+    /// Sets how long a raise waits for an older write to end (default: 2 s).
     ///
     /// # Errors
     /// `Invalid` for less than a millisecond or more than a day.
@@ -71,25 +73,25 @@ impl Fence {
         self.0.with_lock_timeout(limit).map(Self)
     }
 
-    /// Makes the table `leasehold_fence` unless it is there. Fences of other resources share it.
+    /// Makes the table `leasehold_fence` if it is missing. The fences of all resources share it.
     ///
     /// # Errors
-    /// As the [module](self) says.
+    /// See the [module](self).
     ///
     /// # Cancel safety
-    /// Repeat it.
+    /// Dropping the future leaves the outcome unknown. The call is idempotent: repeat it.
     pub async fn create_table(&self, client: &impl GenericClient) -> Result<(), Error> {
         let created = client.batch_execute(CREATE).await;
         created.map_err(|error| self.failed("create table", error))
     }
 
-    /// Begins a transaction with the fence raised: everything in it is written under the bearer's pass.
+    /// Begins a transaction with the fence raised: all statements in it are written under the bearer's pass.
     ///
     /// # Errors
-    /// As the [module](self) says; `Lost` where a lease knows itself that its time is up.
+    /// See the [module](self). `Lost` if the lease's own deadline has passed.
     ///
     /// # Cancel safety
-    /// Dropped, it rolls back.
+    /// Dropping the future rolls the transaction back.
     pub async fn begin<'c>(
         &self,
         client: &'c mut Client,
@@ -98,55 +100,68 @@ impl Fence {
         let pass = bearer.pass()?;
         let begun = client.transaction().await;
         let transaction = begun.map_err(|error| self.failed("begin", error))?;
-        self.raise_after(&self.0.prologue(), &transaction, bearer, &pass)
-            .await?;
+        let prologue = self.0.prologue();
+        self.check(&prologue, &transaction, bearer, &pass).await?;
         Ok(transaction)
     }
 
-    /// Raises the fence as the first statement of a transaction of the user's.
+    /// Raises the fence as the first statement of a transaction of the caller's.
     ///
     /// # Errors
-    /// As the [module](self) says; `Lost` where a lease knows itself that its time is up. Roll the transaction back.
+    /// See the [module](self). `Lost` if the lease's own deadline has passed. Roll the transaction back after an error.
     ///
     /// # Cancel safety
-    /// Dropped, the transaction has to be rolled back: it may or may not have raised the fence.
+    /// After the future was dropped, roll the transaction back: whether the fence was raised is unknown.
     pub async fn raise(
         &self,
         transaction: &Transaction<'_>,
         bearer: &dyn Bearer,
     ) -> Result<(), Error> {
-        self.raise_after(&self.0.prologue(), transaction, bearer, &bearer.pass()?)
+        let prologue = self.0.prologue();
+        self.check(&prologue, transaction, bearer, &bearer.pass()?)
             .await
     }
 
-    /// Raises a further fence in a transaction that began with a raise and has read nothing yet. Every writer has to
-    /// raise several fences in one order, such as that of their resources' text.
+    /// Raises a further fence in a transaction that began with a raise and has read nothing since. Every writer must
+    /// raise several fences in the same order, such as the order of their resources.
     ///
     /// # Errors
-    /// As [`raise`](Self::raise).
+    /// The same as those of [`raise`](Self::raise).
     ///
     /// # Cancel safety
-    /// As [`raise`](Self::raise).
+    /// The same as for [`raise`](Self::raise).
     pub async fn raise_also(
         &self,
         transaction: &Transaction<'_>,
         bearer: &dyn Bearer,
     ) -> Result<(), Error> {
         let setting = self.0.set_lock_timeout();
-        self.raise_after(&setting, transaction, bearer, &bearer.pass()?)
+        self.check(&setting, transaction, bearer, &bearer.pass()?)
             .await
     }
 
-    /// The pass that storage knows, if any: what to look at where the answer to a commit was lost.
+    /// Returns the pass that storage has, if any. Read it when the reply to a commit was lost.
     ///
     /// # Errors
-    /// As the [module](self) says.
+    /// See the [module](self).
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// Dropping the future leaves nothing behind.
     pub async fn row(&self, client: &impl GenericClient) -> Result<Option<Pass>, Error> {
         let row = self.read(client).await?;
         row.map(|row| self.0.pass(row)).transpose()
+    }
+
+    async fn check(
+        &self,
+        prologue: &str,
+        transaction: &Transaction<'_>,
+        bearer: &dyn Bearer,
+        pass: &Pass,
+    ) -> Result<(), Error> {
+        let check = FenceCheck::begin(FenceKind::TokioPostgres);
+        let raised = self.raise_after(prologue, transaction, bearer, pass).await;
+        checked(check, pass, raised)
     }
 
     async fn raise_after(
@@ -164,7 +179,7 @@ impl Fence {
             (&holder, Type::TEXT),
             (&name, Type::TEXT),
         ];
-        // Both leave before either is answered: one round trip.
+        // Both statements are sent before either is answered: one round trip.
         let (ready, raised) = tokio::join!(
             biased;
             transaction.batch_execute(prologue),
@@ -179,7 +194,7 @@ impl Fence {
         Err(self.0.refused(bearer, pass, row))
     }
 
-    async fn read(&self, client: &impl GenericClient) -> Result<Option<postgres::Row>, Error> {
+    async fn read(&self, client: &impl GenericClient) -> Result<Option<row::Columns>, Error> {
         let row = client
             .query_typed_opt(ROW, &[(&self.0.resource, Type::TEXT)])
             .await

@@ -17,20 +17,22 @@
 //!
 //! # Guarantees
 //! 1. A request shows its pass in the header `Fencing-Token`; the handler runs inside the gate, and finds the
-//!    [`Pass`] among the request's extensions.
-//! 2. A stale pass is answered with 412, a missing one with 428, in the form of [`http`]; the handler does not run.
-//! 3. Safe methods need no pass. A `GET` that shows one raises the fence: so a new holder reads first and is not overtaken.
+//!    [`Pass`] among the extensions of the request.
+//! 2. A stale pass gets the status 412 and a missing one 428, in the form of [`http`]; the handler does not run.
+//! 3. Safe methods need no pass. A `GET` that shows one raises the fence, so that a new holder can read before it
+//!    writes.
 //!
 //! # Assumptions
-//! The handler is done with the resource when it answers: what it spawns, and what its body streams later, is outside
-//! the gate. Requests are authenticated before this layer.
+//! The handler has finished its writes when it returns: tasks that it spawns, and a body that it streams later, are
+//! outside the gate. Requests are authenticated before this layer.
 //!
-//! The gate keeps a row for each resource that was ever raised, in memory and in its journal, for ever: it cannot know when
-//! the last delayed writer is gone. So name resources from what your service knows (a fixed name, the id of a record that
-//! exists), not from what a client can invent: with the bare `uri.path()`, each new path is one more row.
+//! The gate keeps a row for each resource that was ever raised, in memory and in its journal, for ever, because it
+//! cannot know when the last delayed writer is gone. So name resources by what your service knows (a fixed name, the id
+//! of a record that exists), not by what a client can invent: with the bare `uri.path()`, each new path is one more
+//! row.
 //!
 //! # Errors
-//! The layer answers; it adds no errors to the service's own.
+//! The layer makes responses; it adds no errors to those of the service.
 //!
 //! # Cancel safety
 //! A request that is dropped leaves the gate together with its handler.
@@ -52,7 +54,7 @@ use crate::error::Error;
 /// Names the resource that a request writes to.
 type Resource = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 
-/// Puts services behind a gate. The [module](self) says what it promises.
+/// Puts services behind a gate. The [module](self) has its guarantees.
 #[derive(Clone)]
 pub struct FenceLayer {
     gate: Gate,
@@ -67,8 +69,8 @@ pub struct Fenced<S> {
 }
 
 impl FenceLayer {
-    /// A layer in which `resource` names what a request writes to. Each name that it returns may become a row that the gate
-    /// keeps for ever; see the [module](self).
+    /// Makes a layer in which `resource` names what a request writes to. Each name that it returns may become a row
+    /// that the gate keeps for ever; see the [module](self).
     pub fn new(gate: Gate, resource: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
         Self {
             gate,
@@ -76,9 +78,9 @@ impl FenceLayer {
         }
     }
 
-    /// The way in for this request, with its pass among the extensions. `None` for a reader that shows none.
+    /// Admits this request, and puts its pass into its extensions. `None` for a reader that shows no pass.
     async fn admit(&self, request: &mut Parts) -> Result<Option<Entry>, Error> {
-        let pass = http::parse(&request.headers)?;
+        let pass = http::pass_from_headers(&request.headers)?;
         if pass.is_none() && request.method.is_safe() {
             return Ok(None);
         }
@@ -117,7 +119,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that was found ready is the one to call.
+        // The service that reported readiness is the one to call.
         let next = self.service.clone();
         let mut service = std::mem::replace(&mut self.service, next);
         let fence = self.fence.clone();
@@ -125,7 +127,7 @@ where
             let (mut parts, body) = request.into_parts();
             let _inside = match fence.admit(&mut parts).await {
                 Ok(entry) => entry,
-                Err(error) => return Ok(http::answer(&error)),
+                Err(error) => return Ok(http::response_for(&error)),
             };
             service.call(Request::from_parts(parts, body)).await
         })

@@ -32,13 +32,13 @@
 //! | `Closed` | the client was shut down, or belongs to the parent of a forked process | build a new client |
 //!
 //! [`is_transient`](crate::Error::is_transient) is true of `Unavailable` and `TimedOut`. After these the outcome of the
-//! request is unknown: it may have been carried out. The client cleans up after its own claims; of your own writes the
-//! fence's docs say how to find out.
+//! request is unknown: it may have been carried out. The client releases its own doubtful claims. For your own writes,
+//! the docs of the fence say how to find the outcome.
 //!
 //! # Between losing and stopping
-//! A loss ends the renewals and cancels the holder, but the release is sent only when the guard is gone. So a lease that
-//! ends by a limit of the holder's own (`max_hold`, `progress_within`, a shutdown) keeps the name taken while the work
-//! winds down, for the rest of its ttl at most. Drop the guard when the work has stopped, not before.
+//! A loss ends the renewals and cancels the holder, but the release is sent only when the guard is gone. So a lease
+//! that ends by a limit of the holder's own (`max_hold`, `progress_within`, a shutdown) keeps the name taken while the
+//! work winds down, for the rest of its ttl at most. Drop the guard when the work has stopped, not before.
 //!
 //! # What a shutdown does
 //! [`Client::shutdown`](crate::Client::shutdown) cancels the holders, waits for their guards, sends the releases, leaves

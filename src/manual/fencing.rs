@@ -1,7 +1,7 @@
 //! How storage refuses a holder that was told too late.
 //!
-//! The reference is the module [`fence`](crate::fence): its guarantees, and a table of what each needs. This chapter is the
-//! way there.
+//! The reference is the module [`fence`](crate::fence): its guarantees, and a table of what each needs. This chapter is
+//! the way there.
 //!
 //! # What travels
 //! A holder shows storage its [`Pass`](crate::fence::Pass): the token, the holder and the name.
@@ -16,9 +16,10 @@
 //! (feature `http`).
 //!
 //! # Raise before the first read
-//! A fence keeps one row for each resource: the greatest pass that it has admitted. A new holder *raises* the row to its
-//! own pass before it reads anything. From then on no write of its predecessor lands, so what it reads stays true until it
-//! writes itself. In a database the raise is the first statement of the transaction; the guards' `begin` does that.
+//! A fence keeps one row for each resource: the greatest pass that it has admitted. A new holder *raises* the row to
+//! its own pass before it reads anything. From then on no write of its predecessor lands, so what it reads stays true
+//! until it writes itself. In a database the raise is the first statement of the transaction; the guards' `begin` does
+//! that.
 //!
 //! ```
 //! # #[cfg(not(feature = "rusqlite"))] fn main() {}

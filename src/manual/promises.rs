@@ -10,18 +10,18 @@
 //! Each grant of a name carries a [`Token`](crate::Token) greater than that of every earlier grant of the name: across
 //! release, expiry, crash, flush, eviction, a restart without data, failover, and a restore from a snapshot.
 //!
-//! *Assumption:* none while the store keeps its counter. Where the counter is lost or stale, the clock that mints the next
-//! token must not be behind the clock that minted the last one by more than the time between the two grants.
+//! *Assumption:* none while the store keeps its counter. If the counter is lost or stale, the clock that mints the
+//! next token must not be behind the clock that minted the last one by more than the time between the two grants.
 //!
-//! A client that sees a token fall refuses the grant and releases it. When a fence refuses a pass, the client raises its
-//! floor for that name, and the next grant is above what storage has seen.
+//! A client that sees a token fall refuses the grant and releases it. When a fence refuses a pass, the client raises
+//! its floor for that name, and the next grant is above what storage has seen.
 //!
 //! # 2. The holder is told in time
 //! [`Lease::check`](crate::Lease::check) never succeeds at or after the deadline, `sent_at + ttl - margin`. `sent_at` is
 //! read *before* the last confirmed acquire or renewal is sent, because the store may have started the term that early.
-//! The [cancellation token](crate::Lease::cancellation_token) is cancelled at the deadline, or as soon as the process runs
-//! again. That needs no reply from the store, and user code that blocks a runtime, a log or a metrics exporter cannot
-//! delay it: the watchdog has a thread of its own.
+//! The [cancellation token](crate::Lease::cancellation_token) is cancelled at the deadline, or as soon as the process
+//! runs again. That needs no reply from the store, and user code that blocks a runtime, a log or a metrics exporter
+//! cannot delay it: the watchdog has a thread of its own.
 //!
 //! So a lease has ended here before the same server can grant the name again.
 //!
@@ -36,6 +36,6 @@
 //! *Assumption:* every writer of the resource goes through the fence, and the storage keeps what it acknowledged.
 //!
 //! # 4. Nothing is left behind
-//! Dropped futures, lost replies, panics and crashes leave no lease for longer than one ttl after the store last heard of
-//! it, and no renewal goes on without a live [`Lease`](crate::Lease). Every public async function says under *Cancel
+//! Dropped futures, lost replies, panics and crashes leave no lease for longer than one ttl after the store last heard
+//! of it, and no renewal goes on without a live [`Lease`](crate::Lease). Every public async function says under *Cancel
 //! safety* what happens when its future is dropped.

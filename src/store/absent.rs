@@ -1,4 +1,4 @@
-//! What a URL of a store that was not compiled in gets: an answer that says so.
+//! Answers for a URL of a store that was not compiled in: an error that names the feature.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +30,16 @@ pub(super) fn open_redis(_: &str) -> Result<Arc<dyn Store>, Error> {
     Err(absent("redis"))
 }
 
+#[cfg_attr(
+    feature = "zookeeper",
+    expect(dead_code, reason = "the store is there")
+)]
+pub(super) fn open_zookeeper(_: &str) -> Result<Arc<dyn Store>, Error> {
+    Err(absent("zookeeper"))
+}
+
 fn absent(feature: &str) -> Error {
     Error::invalid(format!(
-        "store URL refused: this build has no such store; expected the feature {feature:?} to be on"
+        "store URL refused: this store is not compiled in; expected the feature {feature:?}"
     ))
 }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::limit::at_most;
 use super::{
     Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, Lane, Member, Notices, Outcome,
     Release, Renewal, Renewed, Store,
@@ -21,10 +20,16 @@ use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
+use crate::telemetry::{Standing, StoreCall, StoreCounts};
 
 /// The limit of a call that brings none, such as making a connection. Every store connects within two seconds unless it is
-/// told otherwise; more than this is not waited for whatever it was told.
-const LIMIT: Duration = Duration::from_secs(20);
+/// told otherwise, and none may be told more than this.
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
+
+/// After how long a call of this limit is given up. The half on top is for the store's own clock to be the one that ends it.
+pub(crate) fn gives_up_after(limit: Duration) -> Duration {
+    limit + limit / 2
+}
 
 /// A store that answers each call in time, if only with an error.
 #[derive(Debug)]
@@ -33,6 +38,7 @@ pub(crate) struct Bounded {
     clock: Arc<dyn Clock>,
     /// What this connection is for; none: for the callers.
     lane: Option<Lane>,
+    counts: &'static StoreCounts,
 }
 
 /// Why there is no answer.
@@ -47,6 +53,7 @@ impl Bounded {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self {
             clock: store.clock(),
+            counts: StoreCounts::of(store.facts().kind),
             store,
             lane: None,
         }
@@ -58,7 +65,7 @@ impl Bounded {
         limit: Duration,
         answer: impl Future<Output = T>,
     ) -> Result<T, Unanswered> {
-        let given_up = self.timer(self.clock.now().after(at_most(limit)));
+        let given_up = self.timer(self.clock.now().after(gives_up_after(limit)));
         let mut answer = pin!(answer);
         let answer = poll_fn(|context| {
             let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
@@ -74,6 +81,19 @@ impl Bounded {
         }
     }
 
+    /// Counts a call that was begun at this moment and has ended now, and the error that it failed with.
+    fn count<T>(&self, call: StoreCall, began_at: Instant, answer: &Result<T, Error>) {
+        let error = answer.as_ref().err().map(Error::kind);
+        self.count_kind(call, began_at, error);
+    }
+
+    fn count_kind(&self, call: StoreCall, began_at: Instant, error: Option<ErrorKind>) {
+        let took = self.clock.now().since(began_at);
+        // The threads that have a connection of their own must not block.
+        let is_background = self.lane.is_some();
+        self.counts.call_ended(call, took, error, is_background);
+    }
+
     /// The watchdog has few calls at once, and leases live by them: they are worth a timer that a suspend does not delay.
     fn timer(&self, at: Instant) -> Sleep<'_> {
         match self.lane {
@@ -85,14 +105,17 @@ impl Bounded {
     /// Of a call about one name.
     fn named<'a, T>(
         &'a self,
-        call: &'static str,
+        (call, counted): (&'static str, StoreCall),
         name: &'a Name,
         limit: Duration,
         answer: impl Future<Output = Result<T, Error>> + Send + 'a,
     ) -> BoxFuture<'a, Result<T, Error>> {
         Box::pin(async move {
+            let began_at = self.clock.now();
             let answer = self.answer(limit, answer).await;
-            answer.unwrap_or_else(|why| Err(why.error_of(call, name)))
+            let answer = answer.unwrap_or_else(|why| Err(why.error_of(call, name)));
+            self.count(counted, began_at, &answer);
+            answer
         })
     }
 
@@ -160,20 +183,33 @@ impl Store for Bounded {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Answer, Failed>> {
         Box::pin(async move {
+            let began_at = self.clock.now();
             let asking = async { self.store.acquire(claim, ask, limit).await };
-            let answer = self.answer(limit, asking).await;
-            answer.unwrap_or_else(|why| Err(Failed::perhaps(why.error_of("acquire", &claim.name))))
+            let answer = self
+                .answer(limit, asking)
+                .await
+                .unwrap_or_else(|why| Err(Failed::perhaps(why.error_of("acquire", &claim.name))));
+            let error = answer.as_ref().err().map(|failed| failed.error.kind());
+            self.count_kind(StoreCall::Acquire, began_at, error);
+            answer
         })
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
         Box::pin(async move {
+            let began_at = self.clock.now();
             let renewing = async { self.store.renew(batch, limit).await };
-            self.answer(limit, renewing).await.unwrap_or_else(|why| {
+            let renewed = self.answer(limit, renewing).await.unwrap_or_else(|why| {
                 let error = why.error("renew");
                 let outcomes = batch.iter().map(|_| Outcome::Unknown(error.clone()));
                 Renewed::new(outcomes.collect())
-            })
+            });
+            let error = renewed.outcomes.iter().find_map(|outcome| match outcome {
+                Outcome::Unknown(error) => Some(error.kind()),
+                _ => None,
+            });
+            self.count_kind(StoreCall::Renew, began_at, error);
+            renewed
         })
     }
 
@@ -184,7 +220,7 @@ impl Store for Bounded {
         keep_for: Option<Duration>,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>> {
-        self.named("release", name, limit, async move {
+        self.named(("release", StoreCall::Release), name, limit, async move {
             self.store.release(name, holder, keep_for, limit).await
         })
     }
@@ -195,9 +231,12 @@ impl Store for Bounded {
         client: ClientId,
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), Error>> {
-        self.named("leave the queue", name, limit, async move {
-            self.store.leave(name, client, limit).await
-        })
+        self.named(
+            ("leave the queue", StoreCall::Leave),
+            name,
+            limit,
+            async move { self.store.leave(name, client, limit).await },
+        )
     }
 
     fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
@@ -209,7 +248,7 @@ impl Store for Bounded {
         name: &'a Name,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        self.named("inspect", name, limit, async move {
+        self.named(("inspect", StoreCall::Inspect), name, limit, async move {
             self.store.inspect(name, limit).await
         })
     }
@@ -219,8 +258,13 @@ impl Store for Bounded {
         prefix: &'a str,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        self.unnamed("list", limit, async move {
-            self.store.list(prefix, limit).await
+        Box::pin(async move {
+            let began_at = self.clock.now();
+            let listing = async { self.store.list(prefix, limit).await };
+            let list = self.answer(limit, listing).await;
+            let list = list.unwrap_or_else(|why| Err(why.error("list")));
+            self.count(StoreCall::List, began_at, &list);
+            list
         })
     }
 
@@ -230,7 +274,7 @@ impl Store for Bounded {
         how: Eviction,
         limit: Duration,
     ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.named("evict", name, limit, async move {
+        self.named(("evict", StoreCall::Evict), name, limit, async move {
             self.store.evict(name, how, limit).await
         })
     }
@@ -243,7 +287,16 @@ impl Store for Bounded {
 
     fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
         self.unnamed("look at the servers", limit, async move {
-            self.store.members(limit).await
+            let members = self.store.members(limit).await?;
+            let count = |standing| {
+                let alike = members
+                    .iter()
+                    .filter(|member| member.standing() == standing);
+                alike.count()
+            };
+            let counts = Standing::ALL.map(count);
+            self.counts.members_seen(counts);
+            Ok(members)
         })
     }
 

@@ -15,35 +15,35 @@ use crate::token::Token;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Claim {
-    /// What is asked for.
+    /// The name to lease.
     pub name: Name,
-    /// Who asks.
+    /// The identity of this claim.
     pub holder: Holder,
-    /// How long the store is to keep it without a renewal.
+    /// How long the store keeps the lease without a renewal.
     pub ttl: Duration,
     /// What other clients are told about the holder.
     pub info: Arc<Info>,
 }
 
-/// What one attempt of a claim carries beside the claim: the facts that change while a claim is sent again and again.
+/// What one attempt of a claim carries beside the claim: the facts that can change from one attempt to the next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ask {
-    /// A new grant's token must be above this one.
+    /// The token of a new grant must be above this one.
     pub floor: Option<Token>,
-    /// The client's place in the queue, if it is to have one.
+    /// The client's place in the queue, if it asks for one.
     pub queued: Option<Queued>,
 }
 
 impl Ask {
-    /// The same attempt with a floor under its token.
+    /// Returns the same attempt with a floor for its token.
     #[must_use = "returns the attempt with its floor"]
     pub const fn with_floor(mut self, floor: Option<Token>) -> Self {
         self.floor = floor;
         self
     }
 
-    /// The same attempt with a place in the queue.
+    /// Returns the same attempt with a place in the queue.
     #[must_use = "returns the attempt with its place"]
     pub const fn with_queued(mut self, queued: Option<Queued>) -> Self {
         self.queued = queued;
@@ -51,30 +51,30 @@ impl Ask {
     }
 }
 
-/// A client's place in the queue of a name. A client has one place for all its waiters, so the queue is as long as the
-/// number of waiting clients, and the death of one client removes one place.
+/// A client's place in the queue of a name. A client has one place for all its waiting callers, so the queue is as long
+/// as the number of waiting clients, and the death of one client removes one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Queued {
-    /// How many waiters the client has beside the one that claims. If there are any, a grant puts the client at the end
-    /// of the queue again.
+    /// How many callers of the client wait beside the one that claims. If there are any, a grant puts the client at the
+    /// end of the queue again.
     pub more: u32,
 }
 
 impl Queued {
-    /// The time for which a client counts as alive after its last claim.
+    /// How long a client counts as alive after its last claim.
     pub const PATIENCE: Duration = Duration::from_secs(9);
-    /// The time for which a freed name is kept for the first client of the queue before it goes to the next.
+    /// How long a freed name is kept for the first client of the queue before it is offered to the next.
     pub const OFFER: Duration = Duration::from_secs(2);
 
-    /// The place of a client with so many further waiters.
+    /// Returns the place of a client with this many further waiting callers.
     pub const fn new(more: u32) -> Self {
         Self { more }
     }
 }
 
 impl Claim {
-    /// This holder's request for this name.
+    /// Makes a claim for this name.
     pub const fn new(name: Name, holder: Holder, ttl: Duration, info: Arc<Info>) -> Self {
         Self {
             name,
@@ -85,17 +85,17 @@ impl Claim {
     }
 }
 
-/// What a holder lets others know about itself. Stored as JSON.
+/// What a holder tells others about itself. Stores keep it as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Info {
-    /// Free text.
+    /// A free text, set by the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// The holder's machine.
+    /// The name of the holder's machine.
     #[serde(default)]
     pub host: String,
-    /// The holder's process.
+    /// The id of the holder's process.
     #[serde(default)]
     pub pid: u32,
 }
@@ -104,7 +104,7 @@ impl Info {
     /// The longest label, in bytes.
     pub const MAX_LABEL_BYTES: usize = 200;
 
-    /// This process, under a label.
+    /// Describes this process, under a label.
     ///
     /// # Errors
     /// `Invalid` for a label that is too long or has control characters.
@@ -126,26 +126,25 @@ impl Info {
     }
 }
 
-/// The answer to a claim.
+/// The answer of a store to a claim.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub enum Answer {
-    /// Yes.
+    /// The claim was granted.
     Granted(Grant),
     /// Another holder has the name. Boxed, because most answers are grants.
     Held(Box<Held>),
 }
 
-/// A store's yes.
+/// The grant of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {
-    /// The fencing token.
+    /// The fencing token of this grant.
     pub token: Token,
 }
 
 impl Grant {
-    /// A grant with this token.
+    /// Makes a grant with this token.
     pub const fn new(token: Token) -> Self {
         Self { token }
     }
@@ -153,43 +152,43 @@ impl Grant {
 
 /// Why an attempt brought no answer, and whether it may have been carried out all the same.
 ///
-/// The two are independent: the kind of the error tells the caller what to do, `sent` tells the client whether something
-/// of the attempt can be in the store.
+/// The two are independent: the kind of the error tells the caller what to do, `sent` tells the client whether the
+/// store can have carried out any of it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failed {
-    /// What the caller is told.
+    /// The error for the caller.
     pub error: Error,
-    /// What became of the request.
+    /// Whether the request may have been carried out.
     pub sent: Sent,
 }
 
-/// How far a request that failed came.
+/// Whether a failed request may have been carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// It never left: no connection was made, or the store is closed. Nothing was changed.
+    /// It was never sent: no connection was made, or the store is closed. Nothing was changed.
     Never,
     /// It may have been carried out, now or later: the outcome is unknown. The claim is *doubtful*, and the client
-    /// releases it until nothing of it can be left.
+    /// repeats its release until nothing of it can be left.
     Perhaps,
     /// It was answered, and the answer proves that nothing was changed.
     Answered,
 }
 
 impl Failed {
-    /// A request that never left.
+    /// A failure of a request that was never sent.
     pub const fn never(error: Error) -> Self {
         let sent = Sent::Never;
         Self { error, sent }
     }
 
-    /// A request that may have been carried out. In doubt, this is the one to choose.
+    /// A failure of a request that may have been carried out. In doubt, choose this one.
     pub const fn perhaps(error: Error) -> Self {
         let sent = Sent::Perhaps;
         Self { error, sent }
     }
 
-    /// A request that was refused, and changed nothing.
+    /// A failure of a request that was refused and changed nothing.
     pub const fn answered(error: Error) -> Self {
         let sent = Sent::Answered;
         Self { error, sent }
@@ -202,50 +201,51 @@ impl From<Failed> for Error {
     }
 }
 
-/// Who has a name. Everything but the name may be unknown: it was written by others.
+/// The facts about a name that is taken. All but the name may be unknown, because another client wrote them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
-    /// What is held.
+    /// The name.
     pub name: Name,
-    /// The holder.
+    /// The identity of the holder.
     pub by: Option<Holder>,
     /// The holder's token.
     pub token: Option<Token>,
-    /// What the holder says of itself.
+    /// What the holder tells about itself.
     pub info: Info,
-    /// When it was granted, by the store's wall clock.
+    /// When the lease was granted, by the store's wall clock.
     pub since: Option<SystemTime>,
-    /// The time left unless it is renewed. `None` if the store knows no end.
+    /// The time left if the lease is not renewed. `None` if the store knows no end.
     pub remaining: Option<Duration>,
-    /// How many clients are before the claiming one, if that one is in the queue.
+    /// How many clients are ahead of the claiming one in the queue, if that one is in it.
     pub ahead: Option<usize>,
-    /// In which way it is taken.
+    /// How the name is taken.
     pub state: HeldState,
-    /// How many clients wait in the store's queue, without one that the name is offered to. Clients that died a short while
-    /// ago may be among them. `None` in the answer to a claim, and where the store keeps no queue or cannot read it.
+    /// How many clients wait in the store's queue, without a client that the name is offered to. It may count clients
+    /// that died a short time ago. `None` in the answer to a claim, and where the store has no queue or cannot read it.
     pub waiting: Option<usize>,
 }
 
-/// In which way a name is taken.
+/// How a name is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeldState {
-    /// By its holder, which can renew it. Also where the store cannot tell.
+    /// Its holder has it and can renew it. Stores that cannot tell answer this, too.
     #[default]
     Leased,
-    /// By a holder that an operator evicted: it cannot be renewed, and is free at the end of its time.
+    /// An operator evicted its holder: the lease cannot be renewed, and the name is free when its time is over.
     Evicted,
-    /// By no one any more: its holder released it with a time to keep, and it is free after that time.
+    /// No holder has it: it was released with a time to keep, and is free after that time.
     Kept,
-    /// By no one: it is free, and kept for the client whose turn it is.
+    /// No holder has it: it is free, and kept for the client whose turn it is.
     Offered,
-    /// By no one: the store grants nothing for the remaining time, because it came back without its data or was promoted.
+    /// No holder has it: the store grants nothing for the remaining time, because it came back without its data or was
+    /// promoted.
     KeepOut,
 }
 
 impl Held {
-    /// A taken name of whose holder nothing is known.
+    /// Describes a taken name whose holder is unknown.
     pub fn new(name: Name) -> Self {
         Self {
             name,
@@ -263,7 +263,7 @@ impl Held {
 
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Written by a stranger: no line break and no escape sequence may reach a log or a terminal.
+        // Another client wrote it: no line break and no escape sequence may reach a log or a terminal.
         let host = self.info.host.escape_debug();
         write!(f, "held by host={host} pid={}", self.info.pid)?;
         if let Some(label) = &self.info.label {

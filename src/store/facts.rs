@@ -1,8 +1,10 @@
-//! What a store is, as far as a client has to know before it asks.
+//! What a client has to know about a store before it sends a request.
 
 use std::time::Duration;
 
-/// What is true of a store for as long as it is open.
+use crate::telemetry::Standing;
+
+/// Facts about a store that stay true while it is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Facts {
@@ -10,28 +12,40 @@ pub struct Facts {
     pub kind: &'static str,
     /// Whether the store keeps a queue of waiting clients. Without one a fair wait is `Invalid`.
     pub has_queue: bool,
+    /// Whether the store can give hints. Where the set-up does not let it, [`notices`](super::Store::notices) still
+    /// returns `None`.
+    pub has_notices: bool,
     /// The longest ttl that the store can keep, if there is a limit. A longer one is `Invalid`.
     pub max_ttl: Option<Duration>,
 }
 
 impl Facts {
-    /// A store of this kind, without a queue and without a limit on the ttl.
+    /// Returns the facts of a store of this kind, without a queue, without notices and without a limit on
+    /// the ttl.
     pub const fn new(kind: &'static str) -> Self {
         Self {
             kind,
             has_queue: false,
+            has_notices: false,
             max_ttl: None,
         }
     }
 
-    /// The same facts of a store that keeps a queue.
+    /// Returns the same facts with a queue.
     #[must_use = "returns the facts with a queue"]
     pub const fn with_queue(mut self) -> Self {
         self.has_queue = true;
         self
     }
 
-    /// The same facts of a store that keeps no ttl longer than this.
+    /// Returns the same facts with notices.
+    #[must_use = "returns the facts with notices"]
+    pub const fn with_notices(mut self) -> Self {
+        self.has_notices = true;
+        self
+    }
+
+    /// Returns the same facts with a limit on the ttl.
     #[must_use = "returns the facts with the limit"]
     pub const fn with_max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = Some(max_ttl);
@@ -39,32 +53,52 @@ impl Facts {
     }
 }
 
-/// What a connection of its own is for.
+/// The purpose of a connection of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lane {
-    /// The watchdog's: it renews and releases. A store whose leases live in a session makes the session for this lane.
+    /// For the watchdog, which renews and releases. A store whose leases live in a session makes the session for this
+    /// lane.
     Watchdog,
-    /// The waiting clients': it leaves queues.
+    /// For the waiting clients, which leave queues.
     Waiting,
 }
 
-/// One of the servers that a store consists of.
+/// One of the servers of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
-    /// Where it is, without secrets.
+    /// The address of the server, without secrets.
     pub place: String,
-    /// Whether it takes part.
+    /// Whether it takes part in grants.
     pub state: MemberState,
+    /// The name and version of its program, if it tells them.
+    pub version: Option<String>,
 }
 
 impl Member {
-    /// The member at this place, in this state.
+    /// How metrics count it.
+    pub(super) const fn standing(&self) -> Standing {
+        match self.state {
+            MemberState::Up => Standing::Up,
+            MemberState::Away { .. } => Standing::Away,
+            MemberState::Down => Standing::Down,
+        }
+    }
+
+    /// Makes a member with this address and state.
     pub fn new(place: impl Into<String>, state: MemberState) -> Self {
         Self {
             place: place.into(),
             state,
+            version: None,
         }
+    }
+
+    /// The same member, which runs this program.
+    #[must_use = "returns the member with its version"]
+    pub fn with_version(mut self, version: Option<String>) -> Self {
+        self.version = version;
+        self
     }
 }
 
@@ -72,13 +106,13 @@ impl Member {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemberState {
-    /// It answers.
+    /// The server answers.
     Up,
-    /// It answers, but grants nothing for this long, because it came back without its data or was promoted.
+    /// The server answers but grants nothing for this long, because it came back without its data or was promoted.
     Away {
         /// The time left.
         remaining: Duration,
     },
-    /// It gives no answer.
+    /// The server does not answer.
     Down,
 }

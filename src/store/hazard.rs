@@ -1,27 +1,27 @@
-//! What in a store's set-up weakens a promise.
+//! Faults in a store's set-up.
 
 use std::borrow::Cow;
 use std::fmt;
 
 /// Something in the store's set-up that weakens a promise, and how to fix it.
 ///
-/// It is displayed as `what: endangers. Fix.`
+/// Its `Display` is `what: endangers. Fix.`
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hazard {
-    /// The name of this kind of hazard: it stays the same from version to version, so that it can be silenced.
+    /// The identifier of this kind of hazard. It stays the same from version to version, so that users can silence it.
     pub id: &'static str,
-    /// How bad it is.
+    /// How serious it is.
     pub severity: Severity,
     /// What was found, with the facts.
     pub what: Cow<'static, str>,
     /// What can go wrong because of it.
     pub endangers: Cow<'static, str>,
-    /// What to do about it, as a sentence without its full stop.
+    /// How to fix it, as a sentence without its full stop.
     pub fix: Cow<'static, str>,
 }
 
-/// How bad a hazard is.
+/// How serious a hazard is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
@@ -34,7 +34,7 @@ pub enum Severity {
 }
 
 impl Hazard {
-    /// A hazard of this kind.
+    /// Makes a hazard of this kind.
     pub fn new(
         id: &'static str,
         severity: Severity,

@@ -1,4 +1,4 @@
-//! From a URL to an open store.
+//! Opens a store by its URL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::absent::open_redis;
 #[cfg(not(feature = "sqlite"))]
 use super::absent::open_sqlite;
+#[cfg(not(feature = "zookeeper"))]
+use super::absent::open_zookeeper;
 #[cfg(not(feature = "postgres"))]
 use super::absent::{init_postgres, open_postgres, postgres_sql};
 use super::memory::Memory;
@@ -16,26 +18,29 @@ use super::postgres::{init_postgres, open_url as open_postgres, postgres_sql};
 use super::redis::open_url as open_redis;
 #[cfg(feature = "sqlite")]
 use super::sqlite::open_url as open_sqlite;
+#[cfg(feature = "zookeeper")]
+use super::zookeeper::open_url as open_zookeeper;
 use super::{Error, Store};
 
-/// Makes the tables and functions of the store at this URL, if it is of a kind that needs them made: `postgres://`. Run again
-/// it repairs what is missing and changes nothing else. `max_ttl` is the longest ttl that the store grants; without it,
-/// one that was set before stays, or ten minutes.
+/// Makes the tables and functions of the store at this URL, if its kind needs them: `postgres://`. When it is run
+/// again, it repairs what is missing and changes nothing else. `max_ttl` is the longest ttl that the store grants;
+/// without it, an earlier setting stays, or ten minutes.
 ///
 /// # Errors
-/// `Invalid` for a URL of a store that needs nothing made, or that was not compiled in; otherwise as the store's requests.
+/// `Invalid` for a URL of a store that needs no tables, or that was not compiled in; otherwise the errors of the
+/// store's requests.
 ///
 /// # Cancel safety
-/// The outcome is then unknown. It is idempotent: run it again.
+/// Dropping the future leaves the outcome unknown. The function is idempotent: run it again.
 pub async fn init(url: &str, max_ttl: Option<Duration>, limit: Duration) -> Result<(), Error> {
     needs_tables(url)?;
     init_postgres(url, max_ttl, limit).await
 }
 
-/// Returns the SQL that [`init`] would run, for whoever may run it.
+/// Returns the SQL that [`init`] would run, for a database administrator to run.
 ///
 /// # Errors
-/// As [`init`].
+/// The same as those of [`init`].
 pub fn init_sql(url: &str, max_ttl: Option<Duration>) -> Result<String, Error> {
     needs_tables(url)?;
     postgres_sql(url, max_ttl)
@@ -50,14 +55,15 @@ fn needs_tables(url: &str) -> Result<(), Error> {
     }
 }
 
-/// Opens the store at this URL: `redis://`, `rediss://`, `redis+unix:`, `postgres://`, `sqlite:PATH` or `memory:`.
+/// Opens the store at this URL: `redis://`, `rediss://`, `redis+unix:`, `postgres://`, `zookeeper://`,
+/// `sqlite:PATH` or `memory:`.
 ///
 /// # Errors
-/// `Invalid` for a URL of another scheme, or of a store that was not compiled in; otherwise as the store's opening. The
-/// URL's secrets are not in the message.
+/// `Invalid` for a URL of another scheme, or of a store that was not compiled in; otherwise the errors of opening the
+/// store. The URL's secrets are not in the message.
 ///
 /// # Cancel safety
-/// Dropping it leaves nothing behind.
+/// Dropping the future leaves nothing behind.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
@@ -65,9 +71,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
         "sqlite" => open_sqlite(rest).await,
         "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix" => open_redis(url),
         "postgres" | "postgresql" => open_postgres(url),
-        // Not shown: where the scheme was forgotten, a password stands there.
+        "zookeeper" => open_zookeeper(url),
+        // The URL is not shown: if its scheme was forgotten, a password may be in it.
         _ => Err(Error::invalid(
-            "store URL refused: unknown scheme; expected redis://, rediss://, redis+unix:, postgres://, sqlite:PATH or memory:",
+            "store URL refused: unknown scheme; expected redis://, rediss://, redis+unix:, postgres://, zookeeper://, sqlite:PATH or memory:",
         )),
     }
 }

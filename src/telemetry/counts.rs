@@ -1,21 +1,30 @@
-//! What is counted and never dropped: totals of this process by group and word, which a reporter tells the recorder.
+//! What is counted by group, and for the process: totals that are never dropped.
 //!
-//! Counting is an addition. The recorder, which is the user's and may block or panic, is told the totals by a reporter's
-//! thread when it comes by. Totals are *set* and not moved: a value that is told twice, or late, is right all the same.
+//! Counting is an addition. The recorder, which is the user's and may block or panic, is told the totals by the
+//! reporter. Totals are *set* and not moved: a value that is told twice, or late, or to a recorder that was installed
+//! late, is right all the same.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use metrics::{Label, counter, gauge};
+use metrics::{Label, counter};
 
-use super::table::{self, Metric};
+use super::metric::Metric;
+use super::quietly;
+use super::table;
+use super::words::{AcquireOutcome, Trigger};
 use crate::group::Group;
 use crate::reason::LossReason;
 
 /// Something that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
+    /// A call to acquire ended.
+    Acquired(AcquireOutcome),
+    /// A call to acquire asked the store.
+    Attempted(Trigger),
+    /// A lease was lost while it was held.
+    Lost(LossReason),
     /// A lease was renewed.
     Renewed,
     /// The store refused to renew a lease.
@@ -24,11 +33,11 @@ pub(crate) enum Count {
     RenewalUnknown,
     /// A release gave the name back.
     Released,
-    /// A release found the lease lost.
+    /// A guard ended whose lease was lost before.
     AlreadyLost,
     /// A release got no answer.
     ReleaseUnknown,
-    /// A guard was dropped without a release.
+    /// A guard was dropped without a release, while its lease was held.
     Dropped,
     /// The server's clock stepped forward.
     JumpForward,
@@ -36,13 +45,15 @@ pub(crate) enum Count {
     JumpBackward,
     /// An event was not told, because too many were waiting.
     EventDropped,
-    /// A lease was lost while it was held.
-    Lost(LossReason),
+    /// A grant was refused because its token was not above one seen before.
+    TokenFell,
+    /// A group or a name was one too many.
+    LabelFolded,
 }
 
 impl Count {
-    /// All that have no reason.
-    const PLAIN: [Self; 10] = [
+    /// All that are one word by themselves.
+    const PLAIN: [Self; 12] = [
         Self::Renewed,
         Self::RenewalRefused,
         Self::RenewalUnknown,
@@ -53,23 +64,40 @@ impl Count {
         Self::JumpForward,
         Self::JumpBackward,
         Self::EventDropped,
+        Self::TokenFell,
+        Self::LabelFolded,
     ];
-    const KINDS: usize = Self::PLAIN.len() + LossReason::ALL.len();
+    const ATTEMPTED: usize = AcquireOutcome::ALL.len();
+    const LOST: usize = Self::ATTEMPTED + Trigger::ALL.len();
+    const FIRST_PLAIN: usize = Self::LOST + LossReason::ALL.len();
+    const KINDS: usize = Self::FIRST_PLAIN + Self::PLAIN.len();
 
     fn all() -> impl Iterator<Item = Self> {
+        let acquired = AcquireOutcome::ALL.into_iter().map(Self::Acquired);
+        let attempted = Trigger::ALL.into_iter().map(Self::Attempted);
         let lost = LossReason::ALL.into_iter().map(Self::Lost);
-        Self::PLAIN.into_iter().chain(lost)
+        acquired.chain(attempted).chain(lost).chain(Self::PLAIN)
     }
 
     /// Its place in the order of [`all`](Self::all).
     fn index(self) -> usize {
-        let place = Self::all().position(|count| count == self);
-        place.expect("every count is in the list")
+        match self {
+            Self::Acquired(outcome) => outcome as usize,
+            Self::Attempted(trigger) => Self::ATTEMPTED + trigger as usize,
+            Self::Lost(reason) => Self::LOST + reason as usize,
+            plain => {
+                let place = Self::PLAIN.iter().position(|count| *count == plain);
+                Self::FIRST_PLAIN + place.expect("every other count is in the list")
+            }
+        }
     }
 
     /// The metric, and its own label beside the group.
     const fn series(self) -> (&'static Metric, Option<(&'static str, &'static str)>) {
         match self {
+            Self::Acquired(end) => (&table::ACQUISITIONS, Some(("outcome", end.as_str()))),
+            Self::Attempted(why) => (&table::ACQUIRE_ATTEMPTS, Some(("trigger", why.as_str()))),
+            Self::Lost(reason) => (&table::LEASES_LOST, Some(("reason", reason.as_str()))),
             Self::Renewed => (&table::RENEWALS, Some(("outcome", "renewed"))),
             Self::RenewalRefused => (&table::RENEWALS, Some(("outcome", "refused"))),
             Self::RenewalUnknown => (&table::RENEWALS, Some(("outcome", "unknown"))),
@@ -80,7 +108,8 @@ impl Count {
             Self::JumpForward => (&table::CLOCK_JUMPS, Some(("kind", "forward"))),
             Self::JumpBackward => (&table::CLOCK_JUMPS, Some(("kind", "backward"))),
             Self::EventDropped => (&table::EVENTS_DROPPED, None),
-            Self::Lost(reason) => (&table::LEASES_LOST, Some(("reason", reason.as_str()))),
+            Self::TokenFell => (&table::TOKENS_FALLEN, None),
+            Self::LabelFolded => (&table::LABEL_OVERFLOW, None),
         }
     }
 
@@ -88,7 +117,11 @@ impl Count {
     const fn has_group(self) -> bool {
         !matches!(
             self,
-            Self::JumpForward | Self::JumpBackward | Self::EventDropped
+            Self::JumpForward
+                | Self::JumpBackward
+                | Self::EventDropped
+                | Self::TokenFell
+                | Self::LabelFolded
         )
     }
 }
@@ -96,21 +129,16 @@ impl Count {
 /// The totals of one group; there is one of them for what has no group.
 #[derive(Debug)]
 pub(super) struct Counts {
-    group: Option<Group>,
+    pub(super) group: Option<Group>,
     totals: [AtomicU64; Count::KINDS],
-    /// Leases that are held now, by all clients of the group.
-    held: AtomicI64,
-    /// What the recorder was told last. Locked while it is told, so that no older value follows a newer one.
-    told: Mutex<Published>,
-}
-
-#[derive(Debug)]
-struct Published {
-    totals: [u64; Count::KINDS],
-    held: i64,
+    /// Calls to acquire that are under way.
+    pub(super) waiters: AtomicUsize,
 }
 
 static PROCESS: Counts = Counts::new(None);
+/// Most clients name no group, so theirs is found without a search.
+static DEFAULT: Counts = Counts::new(Some(Group::DEFAULT));
+static IS_DEFAULT_USED: AtomicBool = AtomicBool::new(false);
 /// As many as there are groups, which are few and kept for as long as the process lives.
 static GROUPS: Mutex<Vec<&'static Counts>> = Mutex::new(Vec::new());
 
@@ -119,16 +147,19 @@ impl Counts {
         Self {
             group,
             totals: [const { AtomicU64::new(0) }; Count::KINDS],
-            held: AtomicI64::new(0),
-            told: Mutex::new(Published {
-                totals: [0; Count::KINDS],
-                held: 0,
-            }),
+            waiters: AtomicUsize::new(0),
         }
     }
 
     /// Those of this group.
     pub(super) fn of(group: Group) -> &'static Self {
+        if group == Group::DEFAULT {
+            // Loaded first: a shared cache line is not to be written by every call.
+            if !IS_DEFAULT_USED.load(Ordering::Relaxed) {
+                IS_DEFAULT_USED.store(true, Ordering::Relaxed);
+            }
+            return &DEFAULT;
+        }
         let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
         let known = groups.iter().find(|counts| counts.group == Some(group));
         if let Some(known) = known {
@@ -139,44 +170,29 @@ impl Counts {
         counts
     }
 
+    /// Those of every group that any client of this process had.
+    pub(super) fn of_all_groups() -> Vec<&'static Self> {
+        let groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        let default = IS_DEFAULT_USED.load(Ordering::Relaxed).then_some(&DEFAULT);
+        default.into_iter().chain(groups.iter().copied()).collect()
+    }
+
     pub(super) fn add(&self, count: Count, times: u64) {
         let home = if count.has_group() { self } else { &PROCESS };
         home.totals[count.index()].fetch_add(times, Ordering::Relaxed);
     }
 
-    /// So many leases more are held, or fewer.
-    pub(super) fn add_held(&self, more: i64) {
-        self.held.fetch_add(more, Ordering::Relaxed);
+    /// Tells the recorder the totals of what has no group.
+    pub(super) fn tell_process() {
+        PROCESS.tell();
     }
 
-    /// Tells the recorder what has changed, here and of what has no group.
+    /// Tells the recorder these totals, zeros too, so that dashboards see no gaps.
     pub(super) fn tell(&self) {
-        PROCESS.tell_own(false);
-        self.tell_own(false);
-    }
-
-    /// Tells the recorder everything, zeros too, so that dashboards see no gaps.
-    pub(super) fn register(&self) {
-        PROCESS.tell_own(true);
-        self.tell_own(true);
-    }
-
-    fn tell_own(&self, has_all: bool) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let own = Count::all().enumerate();
         for (index, count) in own.filter(|(_, count)| count.has_group() == self.group.is_some()) {
             let total = self.totals[index].load(Ordering::Relaxed);
-            if has_all || total != told.totals[index] {
-                let is_told = quietly(|| self.tell_total(count, total));
-                told.totals[index] = if is_told { total } else { told.totals[index] };
-            }
-        }
-        let held = self.held.load(Ordering::Relaxed);
-        if let Some(group) = self.group.filter(|_| has_all || held != told.held) {
-            #[expect(clippy::cast_precision_loss, reason = "no process holds 2^52 leases")]
-            let tell =
-                || gauge!(table::HELD_LEASES.name, "group" => group.as_str()).set(held as f64);
-            told.held = if quietly(tell) { held } else { told.held };
+            quietly(|| self.tell_total(count, total));
         }
     }
 
@@ -191,9 +207,9 @@ impl Counts {
     }
 }
 
-/// Runs code of the user's. Answers whether it came to its end.
-pub(super) fn quietly(tell: impl FnOnce()) -> bool {
-    catch_unwind(AssertUnwindSafe(tell)).is_ok()
+/// Counts what has no group, on whatever thread.
+pub(super) fn count_for_process(count: Count) {
+    PROCESS.add(count, 1);
 }
 
 #[cfg(test)]
@@ -211,6 +227,24 @@ mod tests {
             (metric.name, label)
         });
         assert_eq!(series.collect::<HashSet<_>>().len(), Count::KINDS);
+    }
+
+    #[test]
+    fn every_label_of_a_count_is_in_the_table() {
+        for count in Count::all() {
+            let (metric, label) = count.series();
+            let own = metric.labels.iter().filter(|label| label.name != "group");
+            let own: Vec<_> = own.map(|label| (label.name, label.values)).collect();
+            match label {
+                None => assert!(own.is_empty(), "{count:?}"),
+                Some((key, word)) => {
+                    assert!(own.len() == 1 && own[0].0 == key, "{count:?}");
+                    assert!(own[0].1.contains(&word), "{count:?}");
+                }
+            }
+            let has_group = metric.labels.iter().any(|label| label.name == "group");
+            assert_eq!(has_group, count.has_group(), "{count:?}");
+        }
     }
 
     #[test]

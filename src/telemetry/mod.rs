@@ -3,22 +3,56 @@
 //!
 //! The user's subscriber and recorder run inside these calls, and may block. So the watchdog's thread never makes them:
 //! it counts, which is an addition and is never dropped, and hands an [`Event`] to a [`Reporter`], whose own thread tells
-//! both. A full queue drops the event, which is a line of the log or a sample of a histogram, and counts it.
+//! both. A full queue drops the event, which is a line of the log or a sample of a histogram, and counts it. Gauges are
+//! read by the reporter, once a second, from all clients of the process.
 
+mod acquiring;
+mod build;
 mod counts;
+mod fences;
+mod metric;
+mod names;
 mod reporter;
+mod samples;
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "redis")),
+    expect(
+        dead_code,
+        reason = "only a store on a server has connections to count"
+    )
+)]
+mod stores;
+mod survey;
 mod table;
+mod words;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
-use metrics::{counter, histogram};
+use metrics::histogram;
+use tracing::level_filters::LevelFilter;
 
+pub(crate) use self::acquiring::AcquireTimer;
 pub(crate) use self::counts::Count;
-use self::counts::Counts;
-pub(crate) use self::reporter::Reporter;
+use self::counts::{Counts, count_for_process};
+pub(crate) use self::fences::FenceCheck;
+pub use self::metric::{Metric, MetricKind, MetricLabel};
+pub(crate) use self::names::allow_names;
+pub(crate) use self::reporter::{Reporter, update};
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) use self::stores::ConnectionGauge;
+pub(crate) use self::stores::StoreCounts;
+pub(crate) use self::survey::{Survey, Surveyed, watch};
+pub(crate) use self::table::ALL;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) use self::words::LaneUse;
+pub(crate) use self::words::{
+    AcquireOutcome, CheckOutcome, FenceKind, HoldEnd, NoticeOutcome, Standing, StoreCall, Trigger,
+};
 use crate::error::Error;
 use crate::group::Group;
+use crate::name::Name;
 use crate::reason::LossReason;
 
 /// Something that happened on a thread that must not block.
@@ -28,12 +62,16 @@ pub(crate) enum Event {
     Renewed(RenewalStats),
     /// A lease was lost, `overrun` after its deadline.
     Lost {
-        name: String,
+        lease: LeaseLabel,
         reason: LossReason,
         overrun: Duration,
     },
-    /// A guard was dropped without a release, while its lease was held.
-    Left { held_for: Duration },
+    /// A guard was dropped without a release.
+    Left {
+        lease: LeaseLabel,
+        end: HoldEnd,
+        held_for: Duration,
+    },
     /// The loop woke so much later than planned.
     Woke { late: Duration },
     /// The server's clock stepped.
@@ -50,6 +88,28 @@ pub(crate) struct RenewalStats {
     pub(crate) unknown: u64,
     pub(crate) least_left: Option<f64>,
     pub(crate) first_error: Option<Error>,
+    /// Those that were renewed, if the log wants to [know](tells_each_renewal).
+    pub(crate) renewed: Vec<LeaseLabel>,
+}
+
+/// Which lease an event is about.
+#[derive(Debug)]
+pub(crate) struct LeaseLabel {
+    name: Name,
+    /// None before the grant.
+    token: Option<u64>,
+}
+
+impl LeaseLabel {
+    pub(crate) const fn new(name: Name, token: Option<u64>) -> Self {
+        Self { name, token }
+    }
+}
+
+/// Whether the log shows each renewal of each lease. Reads one number, and asks no subscriber: so the watchdog's thread may
+/// ask.
+pub(crate) fn tells_each_renewal() -> bool {
+    LevelFilter::current() >= LevelFilter::DEBUG
 }
 
 impl Event {
@@ -57,15 +117,19 @@ impl Event {
         match self {
             Self::Renewed(batch) => renewed(group, &batch),
             Self::Lost {
-                name,
+                lease,
                 reason,
                 overrun,
-            } => lost(group, &name, reason, overrun),
-            Self::Left { held_for } => left(group, held_for),
+            } => lost(group, &lease, reason, overrun),
+            Self::Left {
+                lease,
+                end,
+                held_for,
+            } => left(group, &lease, end, held_for),
             Self::Woke { late } => histogram!(table::WATCHDOG_LAG.name).record(late),
             Self::ClockJumped { kind, by } => clock_jumped(kind, by),
             Self::WakerPanicked { name } => {
-                tracing::error!(lease = name, "code that the watchdog woke panicked");
+                tracing::error!(name, "code that the watchdog woke panicked");
             }
         }
     }
@@ -82,8 +146,19 @@ fn renewed(group: Group, batch: &RenewalStats) {
     if let Some(left) = batch.least_left {
         histogram!(table::RENEWAL_MARGIN_RATIO.name, "group" => group).record(left);
     }
+    for LeaseLabel { name, token } in &batch.renewed {
+        tracing::debug!(name = name.as_str(), token, group, "lease renewed");
+    }
+    tracing::debug!(
+        group,
+        leases = batch.size,
+        unknown = batch.unknown,
+        took = ?batch.took,
+        "batch of renewals answered"
+    );
     if let Some(error) = &batch.first_error {
         tracing::warn!(
+            group,
             leases = batch.unknown,
             kind = ?error.kind(),
             error = %format_args!("{error:#}"),
@@ -92,39 +167,35 @@ fn renewed(group: Group, batch: &RenewalStats) {
     }
 }
 
-fn lost(group: Group, name: &str, reason: LossReason, overrun: Duration) {
-    let group = group.as_str();
+fn lost(group: Group, lease: &LeaseLabel, reason: LossReason, overrun: Duration) {
+    let (group, reason) = (group.as_str(), reason.as_str());
     histogram!(table::LOSS_OVERRUN.name, "group" => group).record(overrun);
-    tracing::warn!(
-        lease = name,
-        group,
-        reason = reason.as_str(),
-        ?overrun,
-        "lease lost"
-    );
+    let (name, token) = (lease.name.as_str(), lease.token);
+    tracing::warn!(name, token, group, reason, ?overrun, "lease lost");
 }
 
 fn clock_jumped(kind: &'static str, by: Duration) {
     tracing::error!(kind, ?by, "the clock of the store's server stepped");
 }
 
-/// A call to acquire ended.
-pub(crate) fn acquire_ended(group: Group, outcome: &'static str, waited: Duration) {
-    let group = group.as_str();
-    counter!(table::ACQUISITIONS.name, "group" => group, "outcome" => outcome).increment(1);
-    histogram!(table::ACQUIRE_WAIT.name, "group" => group, "outcome" => outcome).record(waited);
-}
-
 /// A lease was granted.
 pub(crate) fn granted(group: Group, name: &str, token: u64) {
     let group = group.as_str();
-    tracing::debug!(lease = name, group, token, "lease granted");
+    tracing::debug!(name, token, group, "lease granted");
 }
 
-/// A lease ended by its guard while it was held.
-pub(crate) fn left(group: Group, held_for: Duration) {
-    let group = group.as_str();
-    histogram!(table::HOLD_DURATION.name, "group" => group).record(held_for);
+/// The guard of a lease ended.
+pub(crate) fn left(group: Group, lease: &LeaseLabel, end: HoldEnd, held_for: Duration) {
+    let (group, end) = (group.as_str(), end.as_str());
+    histogram!(table::HOLD_DURATION.name, "group" => group, "end" => end).record(held_for);
+    let (name, token) = (lease.name.as_str(), lease.token);
+    tracing::debug!(name, token, group, end, ?held_for, "lease ended");
+}
+
+/// A release was answered, or given up.
+pub(crate) fn released(group: Group, lease: &LeaseLabel, outcome: &'static str) {
+    let (name, token, group) = (lease.name.as_str(), lease.token, group.as_str());
+    tracing::debug!(name, token, group, outcome, "release ended");
 }
 
 /// The store refuses us its hints, so waiting clients look again by time only.
@@ -138,19 +209,18 @@ pub(crate) fn notices_refused(error: &Error) {
 
 /// A grant was refused because its token was not above one seen before.
 pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
-    counter!(table::TOKENS_FALLEN.name).increment(1);
-    tracing::error!(
-        lease = name,
-        token,
-        floor,
-        "a grant was refused: its token fell"
-    );
+    count_for_process(Count::TokenFell);
+    tracing::error!(name, token, floor, "a grant was refused: its token fell");
 }
 
 /// A fence refused a write.
 pub(crate) fn write_refused(name: &str, token: u64, reason: &'static str) {
-    counter!(table::FENCE_REFUSALS.name, "reason" => reason).increment(1);
-    tracing::warn!(lease = name, token, reason, "a fence refused a write");
+    tracing::warn!(name, token, reason, "a fence refused a write");
+}
+
+/// A write was refused by a guard whose check was not seen.
+pub(crate) fn count_refusal(fence: FenceKind, outcome: CheckOutcome) {
+    fences::count(fence, outcome);
 }
 
 /// The file of a gate grows on; what it keeps is safe.
@@ -160,7 +230,7 @@ pub(crate) fn gate_not_shortened(path: &Path, error: &std::io::Error) {
 
 /// A group was named that is one too many.
 pub(crate) fn group_folded(word: &str) {
-    counter!(table::LABEL_OVERFLOW.name).increment(1);
+    count_for_process(Count::LabelFolded);
     tracing::warn!(
         group = word,
         "too many groups: this one is counted as `other`"
@@ -170,11 +240,14 @@ pub(crate) fn group_folded(word: &str) {
 /// Describes every metric, and tells zeros where the labels are known, so that dashboards see no gaps.
 pub(crate) fn describe(group: Group) {
     table::describe();
-    Counts::of(group).register();
-    for reason in ["stale", "conflict"] {
-        counter!(table::FENCE_REFUSALS.name, "reason" => reason).increment(0);
-    }
-    for name in [table::TOKENS_FALLEN.name, table::LABEL_OVERFLOW.name] {
-        counter!(name).increment(0);
-    }
+    build::tell();
+    Counts::tell_process();
+    Counts::of(group).tell();
+    survey::register(group);
+}
+
+/// Runs code of the user's, whatever that code does.
+fn quietly(tell: impl FnOnce()) {
+    // A recorder or subscriber that panics is the user's, and has told of it.
+    let _ = catch_unwind(AssertUnwindSafe(tell));
 }

@@ -1,4 +1,5 @@
-//! The hub's thread: hears the notices, wakes the lines, and leaves the store's lines for those who are gone.
+//! The thread that listens: takes the store's hints in, wakes waiters, and leaves the store's queues when the last waiter
+//! of a name has left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,36 +8,43 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::hub::Shared;
-use super::waiters::Wake;
+use super::shared::Shared;
+use super::wake::Wake;
 use crate::error::ErrorKind;
 use crate::name::Name;
-use crate::store::{Lane, Notices, Store};
+use crate::store::{Lane, Notice, Notices, Store};
 use crate::telemetry;
 
-/// The pause before the subscription is tried again, and before a line is left again.
+/// The pause before another try to subscribe, and before another try to leave a queue.
 const RETRY: Duration = Duration::from_secs(1);
-/// How often a line is left before the client's patience is left to do it.
+/// The most tries to leave a queue. After them the client's patience runs out there, which has the same effect later.
 const LEAVE_TRIES: u32 = 3;
-/// The limit of one such request, and of all that are left to do when the client goes.
+/// The limit of one such request, and of all that are outstanding when the client ends.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
-/// However it ends, waiters look by time from then on.
+/// The work of the thread. However it ends, waiters look by time from then on.
 pub(super) struct Listener {
     shared: Arc<Shared>,
-    /// The same store, on a connection of this thread's.
+    /// The same store, on a connection of this thread's own.
     store: Arc<OnceCell<Arc<dyn Store>>>,
 }
 
 impl Listener {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self {
-            shared,
-            store: Arc::default(),
+    /// Starts the thread, the first time.
+    pub(super) fn start(shared: &Arc<Shared>) {
+        if !shared.registry().begin_listening() {
+            return;
         }
+        let listener = Self {
+            shared: shared.clone(),
+            store: Arc::default(),
+        };
+        let thread = std::thread::Builder::new().name("leasehold-notices".into());
+        // Without a thread the listener is dropped here, which has the waiters look by time.
+        drop(thread.spawn(move || listener.run()));
     }
 
-    pub(super) fn run(self) {
+    fn run(self) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
@@ -59,7 +67,7 @@ impl Listener {
         }
     }
 
-    /// Listens, if the store gives us hints, and leaves lines.
+    /// Listens, if the store gives hints, and leaves queues.
     async fn live(&self, leaving: &mut JoinSet<()>) {
         let notices = self.subscribe().await;
         match &notices {
@@ -75,7 +83,9 @@ impl Listener {
             };
             tokio::select! {
                 notice = next => {
+                    let has_missed = notice == Notice::Reconnected;
                     let wakes = self.shared.registry().on_notice(notice, self.shared.clock.now());
+                    self.shared.count_notice(has_missed, !wakes.is_empty());
                     wakes.into_iter().for_each(Wake::now);
                 }
                 () = self.shared.leaving.notified() => {}
@@ -91,7 +101,7 @@ impl Listener {
         wakes.into_iter().for_each(Wake::now);
     }
 
-    /// The store's notices, if it gives them to us.
+    /// The store's notices, if it gives any.
     async fn subscribe(&self) -> Option<Arc<dyn Notices>> {
         loop {
             match self.shared.store.notices().await {
@@ -111,7 +121,7 @@ impl Listener {
         }
     }
 
-    /// Begins to leave the lines that are to be left.
+    /// Begins to leave the queues that are to be left.
     fn leave_all(&self, leaving: &mut JoinSet<()>) {
         let names = self.shared.registry().take_leaving();
         for name in names {
@@ -127,7 +137,7 @@ impl Drop for Listener {
     }
 }
 
-/// Leaves the line of one name. Not doing so costs the others one offer.
+/// Leaves the store's queue of one name. A failure costs the other clients the time of one offer.
 async fn leave(shared: Arc<Shared>, store: Arc<OnceCell<Arc<dyn Store>>>, name: Name) {
     for _ in 0..LEAVE_TRIES {
         let own = store
@@ -136,7 +146,7 @@ async fn leave(shared: Arc<Shared>, store: Arc<OnceCell<Arc<dyn Store>>>, name: 
         if let Ok(store) = own
             && store.leave(&name, shared.client, LEAVE_LIMIT).await.is_ok()
         {
-            // A waiter that joined meanwhile was taken out of the line with those who had gone.
+            // A waiter that joined meanwhile lost its position together with those that had left.
             let wake = shared.registry().look_in_turn(name);
             wake.into_iter().for_each(Wake::now);
             return;

@@ -1,26 +1,34 @@
 //! Which clients' tasks wait for which name, and when one of them asks the store again.
 //!
 //! ```text
-//!  waiter ── join ──► Waiters of the name ◄── hint ── hub's thread ◄── the store's notices
-//!    ▲                     │ first in line only
-//!    └──── turn ◄──────────┘
+//!  waiter ── join ──► Waiters of the name ◄── hint ── thread ◄── the store's notices
+//!    ▲                     │ the first waiter only
+//!    └──── Look ◄──────────┘
 //! ```
 //!
-//! The waiters of one name stand in a [line](waiters::Waiters), first come first served; only the first looks, for all
-//! of them. The [`Hub`] has all lines of a client and listens, on a thread of its own, to the one subscription of the
-//! client: there it outlives the user's runtimes, and what a waker of the user's does cannot delay a renewal.
+//! The waiters of one name form a [queue](waiters::Waiters), first come, first served; only the first looks at the store,
+//! for all of them. The [`Hub`] has all waiters of a client. One [thread](listener) of its own has the client's one
+//! subscription: there it outlives the user's runtimes, and a waker of the user's that blocks cannot delay a renewal.
+//! The [`registry`] brings three ideas together: who waits ([`waiters`]), which names are followed ([`following`]), and
+//! the client's positions in the store's queues ([`positions`]).
 //!
 //! A waiter looks when a hint comes and when the holder's time is over, with a little jitter *after* it: looking earlier
 //! would only spin. Hints can be lost, so it looks in between as well.
 
+mod following;
 mod hub;
 mod listener;
+mod place;
+mod positions;
 mod registry;
+mod shared;
 mod waiters;
+mod wake;
 
 use std::time::Duration;
 
-pub(crate) use self::hub::{Hub, Next, Place};
+pub(crate) use self::hub::Hub;
+pub(crate) use self::place::{Look, Place};
 pub(crate) use self::waiters::Found;
 
 /// What a waiting request does while the store cannot be reached.
@@ -55,7 +63,7 @@ pub enum WaitOrder {
     Fair,
 }
 
-/// How long the first in line sleeps before it looks again.
+/// How long the first waiter sleeps before it looks again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     /// The longest sleep.
@@ -67,8 +75,8 @@ impl Pace {
     pub(crate) const WITH_NOTICES: Self = Self {
         cap: Duration::from_secs(5),
     };
-    /// For a client in the store's line: it shows three times within its patience that it is alive.
-    pub(crate) const IN_LINE: Self = Self {
+    /// For a client in the store's queue: it shows three times within its patience that it is alive.
+    pub(crate) const IN_QUEUE: Self = Self {
         cap: Duration::from_secs(3),
     };
     /// Where nothing else would tell that the name was freed.
@@ -105,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_waiter_looks_at_least_as_often_as_the_cap() {
-        for pace in [Pace::WITH_NOTICES, Pace::IN_LINE, Pace::WITHOUT_NOTICES] {
+        for pace in [Pace::WITH_NOTICES, Pace::IN_QUEUE, Pace::WITHOUT_NOTICES] {
             for remaining in [None, Some(Duration::from_secs(3_600))] {
                 assert!(pace.pause(remaining, u16::MAX) < pace.cap * 2);
             }

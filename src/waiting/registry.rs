@@ -1,140 +1,126 @@
-//! All lines of a client by name and order, and which names are followed for them.
+//! All waiters of a client by name and order: brings together who waits, which names are followed for them, and the
+//! client's positions in the store's queues.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
-use super::waiters::{Found, Ticket, Waiters, Wake};
-use super::{Pace, WaitOrder};
+use super::following::Following;
+use super::positions::Positions;
+use super::waiters::{Action, Found, QueueKey, Ticket, Waiters};
+use super::wake::{Sleeper, Wake};
+use super::{OutagePolicy, Pace, WaitOrder};
+use crate::error::Error;
 use crate::holder::ClientId;
 use crate::name::Name;
-use crate::store::{Notice, Notices, Queued, Topic};
+use crate::store::{Notice, Notices, Queued};
 use crate::term::Instant;
 
-/// Names that are followed although no task waits for them: a task that waits again and again for one name does not subscribe
-/// to it again and again. A few dozen bytes each, here and on the server.
-const IDLE_NAMES: usize = 1_024;
-/// Hints in a row for which no task waited, after which an idle name is no longer followed.
-const UNWANTED_HINTS: u32 = 16;
-/// What an offer has been over for when the next in line looks.
+/// How long an offer has been over when the next client in the store's queue looks.
 const AFTER_OFFER: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(super) struct Registry {
-    /// In whose name the client stands in the store's lines.
-    client: ClientId,
-    entries: HashMap<QueueKey, WaitedName>,
+    /// Those that have waiters.
+    queues: HashMap<QueueKey, Waiters>,
     last_ticket: Ticket,
-    /// Names without waiters, with the mark of their idleness; longest idle first.
-    idle: VecDeque<(u64, QueueKey)>,
-    /// Names whose line in the store the client is to leave.
-    leaving: Vec<Name>,
-    pub(super) hearing: Hearing,
-    pub(super) is_closed: bool,
-}
-
-/// Which line: those who take turns with other clients do not stand in line with those who do not.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct QueueKey {
-    pub(super) name: Name,
-    pub(super) order: WaitOrder,
-}
-
-#[derive(Debug)]
-pub(super) struct WaitedName {
-    pub(super) waiters: Waiters,
-    is_followed: bool,
-    /// Whether the client stands in the store's line, or may stand there.
-    is_queued: bool,
-    /// Since when there are no waiters, in marks; 0 while there are some.
-    idle_since: u64,
-    unwanted_hints: u32,
-}
-
-impl QueueKey {
-    /// What the store is to tell those of this client who stand in this line.
-    fn topic(&self, client: ClientId) -> Topic {
-        match self.order {
-            WaitOrder::Any => Topic::Freed(self.name.clone()),
-            WaitOrder::Fair => Topic::Turn(self.name.clone(), client),
-        }
-    }
-}
-
-/// Whether the store gives hints.
-#[derive(Debug)]
-pub(super) enum Hearing {
-    /// No task has waited so far. Exits: Starting.
-    Never,
-    /// The thread is subscribing. Exits: Live, Stopped.
-    Starting,
-    /// Exits: Stopped (the thread ended).
-    Live(Arc<dyn Notices>),
-    /// Waiters look by time only. No exits.
-    Stopped,
+    following: Following,
+    positions: Positions,
+    is_closed: bool,
 }
 
 impl Registry {
     pub(super) fn new(client: ClientId) -> Self {
         Self {
-            client,
-            entries: HashMap::new(),
+            queues: HashMap::new(),
             last_ticket: 0,
-            idle: VecDeque::new(),
-            leaving: Vec::new(),
-            hearing: Hearing::Never,
+            following: Following::new(client),
+            positions: Positions::default(),
             is_closed: false,
         }
     }
 
-    pub(super) fn join(&mut self, key: &QueueKey, waiter: Arc<Notify>) -> Ticket {
+    /// Takes a waiter into this queue, as the last one.
+    pub(super) fn join(&mut self, key: &QueueKey, waiter: Sleeper) -> Ticket {
         self.last_ticket += 1;
         let ticket = self.last_ticket;
-        let entry = self
-            .entries
-            .entry(key.clone())
-            .or_insert_with(WaitedName::new);
-        entry.idle_since = 0;
-        entry.waiters.join(ticket, waiter);
+        let waiters = self.queues.entry(key.clone());
+        waiters.or_insert_with(Waiters::new).join(ticket, waiter);
+        self.following.set_awaited(key);
         ticket
     }
 
-    pub(super) fn entry(&mut self, key: &QueueKey) -> &mut WaitedName {
-        let entry = self.entries.get_mut(key);
-        entry.expect("a name stays while a waiter has a place in its queue")
+    fn waiters(&mut self, key: &QueueKey) -> &mut Waiters {
+        let waiters = self.queues.get_mut(key);
+        waiters.expect("a queue stays while a waiter has a place in it")
     }
 
-    /// The client asks to stand in the store's line. Answers how many wait behind the first.
-    pub(super) fn queue_position(&mut self, key: &QueueKey) -> usize {
-        let entry = self.entry(key);
-        entry.is_queued = true;
-        entry.waiters.len() - 1
+    /// What this waiter is to do. With `Look` the look has begun. Fails with the error of a look that another waiter made
+    /// while this one waited, unless this one waits outages out.
+    pub(super) fn step(
+        &mut self,
+        key: &QueueKey,
+        ticket: Ticket,
+        outage: OutagePolicy,
+        now: Instant,
+    ) -> Result<Action, Error> {
+        if self.is_closed {
+            return Err(Error::shut_down());
+        }
+        let waiters = self.waiters(key);
+        match waiters.failure(ticket) {
+            Some(error) if outage == OutagePolicy::Fail => Err(error),
+            _ => Ok(waiters.step(ticket, now)),
+        }
     }
 
-    /// Takes in what the first in line found instead of a grant.
+    /// Begins the last look of a waiter, at the limit of its wait. Returns whether it is the first waiter, and so looks
+    /// for all; and what the last look found.
+    pub(super) fn last_look(&mut self, key: &QueueKey, ticket: Ticket) -> (bool, Option<Found>) {
+        let waiters = self.waiters(key);
+        let is_first = waiters.look_now(ticket);
+        (is_first, waiters.last_found().cloned())
+    }
+
+    /// This waiter gives up its look without an outcome.
+    pub(super) fn look_again(&mut self, key: &QueueKey, ticket: Ticket) {
+        self.waiters(key).look_again(ticket);
+    }
+
+    /// The position in the store's queue that the first waiter's claim asks for.
+    pub(super) fn queue_position(&mut self, key: &QueueKey) -> Option<Queued> {
+        if key.order == WaitOrder::Any {
+            return None;
+        }
+        self.positions.ask(&key.name);
+        let others = self.waiters(key).len() - 1;
+        Some(Queued::new(u32::try_from(others).unwrap_or(u32::MAX)))
+    }
+
+    /// Takes in what the first waiter found instead of a grant. Returns the waiters that are to hear of a failure.
     pub(super) fn found(
         &mut self,
         key: &QueueKey,
         found: Found,
         remaining: Option<Duration>,
         now: Instant,
-    ) {
-        let ahead = match &found {
-            Found::Held(held) => held.ahead,
-            Found::Failed(_) => None,
+    ) -> Vec<Wake> {
+        let (is_held, ahead) = match &found {
+            Found::Held(held) => (true, held.ahead),
+            Found::Failed(_) => (false, None),
         };
         let pace = self.pace(ahead);
         let pause = match ahead {
-            // It is told when it is next; until then it only has to show that it is alive.
+            // The store tells the client when it is next; until then it only has to show that it is alive.
             Some(1..) => pace.pause(None, fastrand::u16(..)),
             _ => pace.pause(remaining, fastrand::u16(..)),
         };
-        self.entry(key).waiters.found(found, now.after(pause));
+        let waiters = self.waiters(key);
+        waiters.found(found, now.after(pause));
+        waiters.waiters().filter(|_| !is_held).collect()
     }
 
-    /// Takes in that the first in line was granted the name for `ttl`, having asked with this place in the store's queue.
+    /// Takes in that this waiter was granted the name for `ttl`, having asked for this position in the store's queue.
     pub(super) fn granted(
         &mut self,
         key: &QueueKey,
@@ -146,78 +132,71 @@ impl Registry {
         let is_queued = queued.is_some_and(|queued| queued.more > 0);
         let pause = match queued {
             None => self.pace(None).pause(Some(ttl), fastrand::u16(..)),
-            Some(_) if is_queued => Pace::IN_LINE.pause(None, fastrand::u16(..)),
-            // Who joined since does not stand in the store's line yet.
+            Some(_) if is_queued => Pace::IN_QUEUE.pause(None, fastrand::u16(..)),
+            // A waiter that joined since has no position in the store's queue so far.
             Some(_) => Duration::ZERO,
         };
-        let entry = self.entry(key);
-        entry.is_queued = is_queued;
-        let wake = entry.waiters.granted(ticket, now.after(pause));
-        self.forget_if_idle(key);
+        // Without one, a position that the client has for its other waiters stays as it is.
+        if queued.is_some() {
+            self.positions.granted(&key.name, is_queued);
+        }
+        let wake = self.waiters(key).granted(ticket, now.after(pause));
+        self.remove_if_empty(key);
         wake
     }
 
+    /// This waiter leaves. What it was woken for passes on to the next one.
     pub(super) fn leave(&mut self, key: &QueueKey, ticket: Ticket) -> Wake {
-        let wake = self.entry(key).waiters.leave(ticket);
-        self.forget_if_idle(key);
+        let wake = self.waiters(key).leave(ticket);
+        self.remove_if_empty(key);
         wake
     }
 
     fn pace(&self, ahead: Option<usize>) -> Pace {
-        match (&self.hearing, ahead) {
-            (Hearing::Live(_), Some(_)) => Pace::IN_LINE,
-            (Hearing::Live(_), None) => Pace::WITH_NOTICES,
-            _ => Pace::WITHOUT_NOTICES,
+        match (self.following.is_live(), ahead) {
+            (true, Some(_)) => Pace::IN_QUEUE,
+            (true, None) => Pace::WITH_NOTICES,
+            (false, _) => Pace::WITHOUT_NOTICES,
         }
     }
 
-    /// Forgets a name without waiters, unless its name is worth following a while longer.
-    fn forget_if_idle(&mut self, key: &QueueKey) {
-        let entry = self.entry(key);
-        if !entry.waiters.is_empty() {
+    fn remove_if_empty(&mut self, key: &QueueKey) {
+        if !self.waiters(key).is_empty() {
             return;
         }
-        if std::mem::take(&mut entry.is_queued) {
-            self.plan_to_leave(key.name.clone());
+        self.queues.remove(key);
+        if key.order == WaitOrder::Fair {
+            self.positions.give_up(&key.name);
         }
-        if !self.entry(key).is_followed {
-            self.entries.remove(key);
-            return;
-        }
-        self.last_ticket += 1;
-        let mark = self.last_ticket;
-        self.entry(key).idle_since = mark;
-        self.idle.push_back((mark, key.clone()));
-        if self.idle.len() > IDLE_NAMES
-            && let Some((mark, key)) = self.idle.pop_front()
-            && (self.entries.get(&key)).is_some_and(|entry| entry.idle_since == mark)
-        {
-            self.unfollow(&key);
-        }
+        self.following.set_idle(key);
     }
 
-    /// Follows a name that has waiters, if the store gives hints.
+    /// Follows the name of a queue that has waiters, if the store gives hints.
     pub(super) fn follow(&mut self, key: &QueueKey) {
-        if let Hearing::Live(notices) = &self.hearing
-            && let Some(entry) = self.entries.get_mut(key)
-            && !std::mem::replace(&mut entry.is_followed, true)
-        {
-            notices.follow(&key.topic(self.client));
+        if self.queues.contains_key(key) {
+            self.following.follow(key);
         }
+    }
+
+    /// The thread that listens is about to start. Returns whether it is to: there is one, and none after the end.
+    pub(super) fn begin_listening(&mut self) -> bool {
+        !self.is_closed && self.following.begin()
+    }
+
+    /// Whether the thread that listens was started.
+    pub(super) fn has_listened(&self) -> bool {
+        self.following.has_begun()
     }
 
     /// From now on the store gives hints.
     pub(super) fn start_notices(&mut self, notices: Arc<dyn Notices>) {
-        self.hearing = Hearing::Live(notices);
-        let keys: Vec<QueueKey> = self.entries.keys().cloned().collect();
-        keys.iter().for_each(|key| self.follow(key));
+        self.following.start(notices, self.queues.keys());
     }
 
-    fn unfollow(&mut self, key: &QueueKey) {
-        self.entries.remove(key);
-        if let Hearing::Live(notices) = &self.hearing {
-            notices.unfollow(&key.topic(self.client));
-        }
+    /// Goes on without hints: what was planned by their pace is looked at now. Returns the subscription, which is to be
+    /// dropped outside the mutex, and the waiters to wake.
+    pub(super) fn stop_notices(&mut self) -> (Option<Arc<dyn Notices>>, Vec<Wake>) {
+        (self.following.stop(), self.hint_all())
     }
 
     /// Takes a hint in.
@@ -231,24 +210,17 @@ impl Registry {
             }
         };
         let key = QueueKey { name, order };
-        let Some(entry) = self.entries.get_mut(&key) else {
-            return Vec::new();
-        };
-        if !entry.waiters.is_empty() {
-            entry.unwanted_hints = 0;
+        if let Some(waiters) = self.queues.get_mut(&key) {
+            self.following.count_wanted(&key);
             return vec![match next {
-                None => entry.waiters.hint(),
-                Some(at) => entry.waiters.bring_forward(at),
+                None => waiters.hint(),
+                Some(at) => waiters.bring_forward(at),
             }];
         }
-        entry.unwanted_hints += 1;
-        let is_unwanted = entry.unwanted_hints > UNWANTED_HINTS;
-        if order == WaitOrder::Fair && next.is_none() {
+        let was_followed = self.following.count_unwanted(&key);
+        if was_followed && order == WaitOrder::Fair && next.is_none() {
             // A turn that no waiter of this client wants.
-            self.plan_to_leave(key.name.clone());
-        }
-        if is_unwanted {
-            self.unfollow(&key);
+            self.positions.leave(key.name);
         }
         Vec::new()
     }
@@ -256,74 +228,81 @@ impl Registry {
     /// Has the first fair waiter for this name look again.
     pub(super) fn look_in_turn(&mut self, name: Name) -> Option<Wake> {
         let order = WaitOrder::Fair;
-        let entry = self.entries.get_mut(&QueueKey { name, order })?;
-        Some(entry.waiters.hint())
-    }
-
-    /// Goes on without hints: what was planned by their pace is looked at now.
-    pub(super) fn stop_notices(&mut self) -> (Hearing, Vec<Wake>) {
-        let before = std::mem::replace(&mut self.hearing, Hearing::Stopped);
-        self.entries.retain(|_, entry| !entry.waiters.is_empty());
-        self.idle.clear();
-        (before, self.hint_all())
+        let waiters = self.queues.get_mut(&QueueKey { name, order })?;
+        Some(waiters.hint())
     }
 
     fn hint_all(&mut self) -> Vec<Wake> {
-        let entries = self.entries.values_mut();
-        entries.map(|entry| entry.waiters.hint()).collect()
+        self.queues.values_mut().map(Waiters::hint).collect()
     }
 
-    /// Takes no more part. Answers whom to tell.
+    /// Takes no more part. Returns all waiters, which are to hear of it.
     pub(super) fn close(&mut self) -> Vec<Wake> {
         self.is_closed = true;
-        let mut standing = Vec::new();
-        for (key, entry) in &mut self.entries {
-            // Taken, so that the last waiter does not leave the line once more.
-            if std::mem::take(&mut entry.is_queued) {
-                standing.push(key.name.clone());
-            }
-        }
-        for name in standing {
-            self.plan_to_leave(name);
-        }
-        let entries = self.entries.values();
-        entries.flat_map(|entry| entry.waiters.waiters()).collect()
+        self.positions.give_up_all();
+        self.queues.values().flat_map(Waiters::waiters).collect()
     }
 
-    /// Should the thread not keep up, the store finds the client dead at its turn.
-    fn plan_to_leave(&mut self, name: Name) {
-        if self.leaving.len() < IDLE_NAMES {
-            self.leaving.push(name);
-        }
-    }
-
-    /// The names whose line in the store the client is to leave, unless they have waiters again.
+    /// The names whose queue in the store the client is to leave, unless they have waiters again.
     pub(super) fn take_leaving(&mut self) -> Vec<Name> {
-        let mut leaving = std::mem::take(&mut self.leaving);
+        let mut leaving = self.positions.take_leaving();
         leaving.retain(|name| {
             let key = QueueKey {
                 name: name.clone(),
                 order: WaitOrder::Fair,
             };
-            let entry = self.entries.get(&key);
-            self.is_closed || entry.is_none_or(|entry| entry.waiters.is_empty())
+            self.is_closed || !self.queues.contains_key(&key)
         });
         leaving
     }
 
     pub(super) fn has_leaving(&self) -> bool {
-        !self.leaving.is_empty()
+        self.positions.has_leaving()
     }
 }
 
-impl WaitedName {
-    fn new() -> Self {
-        Self {
-            waiters: Waiters::new(),
-            is_followed: false,
-            is_queued: false,
-            idle_since: 0,
-            unwanted_hints: 0,
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Held;
+
+    #[test]
+    fn a_grant_out_of_turn_leaves_the_clients_place_in_the_stores_queue() {
+        let mut registry = Registry::new(ClientId::draw());
+        let name = Name::new("a").expect("valid");
+        let order = WaitOrder::Fair;
+        let (key, now) = (QueueKey { name, order }, Instant::ZERO);
+        let first = registry.join(&key, Sleeper::default());
+        let second = registry.join(&key, Sleeper::default());
+        let step = registry.step(&key, first, OutagePolicy::Fail, now);
+        assert_eq!(step.expect("no look failed"), Action::Look);
+        assert!(registry.queue_position(&key).is_some());
+        // Its limit came during the first look, and it was granted the name without a place in the queue.
+        let ttl = Duration::from_secs(30);
+        assert!(!registry.granted(&key, second, None, ttl, now).has_waiter());
+        registry.leave(&key, first).now();
+        assert_eq!(registry.take_leaving(), [key.name]);
+    }
+
+    #[test]
+    fn a_queue_that_was_empty_begins_anew() {
+        let mut registry = Registry::new(ClientId::draw());
+        let name = Name::new("a").expect("valid");
+        let order = WaitOrder::Any;
+        let (key, waiter, now) = (QueueKey { name, order }, Sleeper::default(), Instant::ZERO);
+        let step = |registry: &mut Registry, ticket| {
+            let step = registry.step(&key, ticket, OutagePolicy::Fail, now);
+            step.expect("no look failed")
+        };
+        let first = registry.join(&key, waiter.clone());
+        assert_eq!(step(&mut registry, first), Action::Look);
+        let held = Found::Held(Arc::new(Held::new(key.name.clone())));
+        let woken = registry.found(&key, held, Some(Duration::from_secs(500)), now);
+        assert!(woken.is_empty());
+        assert!(matches!(step(&mut registry, first), Action::Sleep(_)));
+        registry.leave(&key, first).now();
+        let second = registry.join(&key, waiter);
+        assert!(registry.last_look(&key, second).1.is_none());
+        assert_eq!(step(&mut registry, second), Action::Look);
     }
 }

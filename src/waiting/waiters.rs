@@ -1,39 +1,47 @@
-//! Who of this client waits for one name, and when the first of them looks again. Pure: `now` is an argument, and whom
-//! to wake is an answer.
+//! The tasks of this client that wait for one name, and when the first of them looks again. Pure: `now` is an argument,
+//! and the task to wake is returned.
 //!
 //! # Invariants
-//! 1. Only the first in line looks, one look at a time.
+//! 1. Only the first waiter looks, one look at a time.
 //! 2. After a hint a look begins, whatever becomes of the waiter that it woke.
-//! 3. A look whose outcome was not told is made again by the next in line.
+//! 3. A look whose outcome was not told is made again, by the same waiter or by the next one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::Notify;
-
+use super::WaitOrder;
+use super::wake::{Sleeper, Wake};
 use crate::error::Error;
+use crate::name::Name;
 use crate::store::Held;
 use crate::term::Instant;
 
 /// The waiters of one name, in the order in which they came.
 #[derive(Debug)]
 pub(super) struct Waiters {
-    waiters: BTreeMap<Ticket, Arc<Notify>>,
-    look: Look,
+    waiters: BTreeMap<Ticket, Sleeper>,
+    next_look: NextLook,
     found: Option<Found>,
-    /// The last in line when that was found.
+    /// The last waiter when that was found.
     found_for: Ticket,
 }
 
-/// A place in line: later ones are greater.
+/// Which queue: waiters that take turns with other clients do not queue with those that do not.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct QueueKey {
+    pub(super) name: Name,
+    pub(super) order: WaitOrder,
+}
+
+/// A waiter's number: later ones are greater.
 pub(super) type Ticket = u64;
 
-/// How it stands with the next look.
+/// When the next look is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    /// To be made by the first in line. Exits: Making (it begins).
+enum NextLook {
+    /// To be made by the first waiter. Exits: Making (it begins).
     Due,
-    /// Under way. Exits: Planned (the name is held), Due (hinted meanwhile; or its waiter left without a word).
+    /// Under way. Exits: Planned (the name is held), Due (hinted meanwhile; or given up without an outcome).
     Making { is_hinted: bool },
     /// To be made then. Exits: Making (its time has come), Due (hinted).
     Planned(Instant),
@@ -56,31 +64,14 @@ pub(super) enum Action {
     /// Sleeps until then, or until it is woken.
     Sleep(Instant),
     /// Sleeps until it is woken: others are before it.
-    Stand,
-}
-
-/// Who is to be woken, once no mutex is held any more.
-#[derive(Debug)]
-#[must_use = "a waiter that is not woken sleeps on"]
-pub(super) struct Wake(Option<Arc<Notify>>);
-
-impl Wake {
-    pub(super) fn has_waiter(&self) -> bool {
-        self.0.is_some()
-    }
-
-    pub(super) fn now(self) {
-        if let Some(waiter) = self.0 {
-            waiter.notify_one();
-        }
-    }
+    Wait,
 }
 
 impl Waiters {
     pub(super) fn new() -> Self {
         Self {
             waiters: BTreeMap::new(),
-            look: Look::Due,
+            next_look: NextLook::Due,
             found: None,
             found_for: 0,
         }
@@ -96,24 +87,19 @@ impl Waiters {
     }
 
     /// Takes a waiter in, as the last one.
-    pub(super) fn join(&mut self, ticket: Ticket, waiter: Arc<Notify>) {
-        if self.is_empty() {
-            // What was found when the line was last in use is long out of date.
-            self.look = Look::Due;
-            self.found = None;
-        }
+    pub(super) fn join(&mut self, ticket: Ticket, waiter: Sleeper) {
         self.waiters.insert(ticket, waiter);
     }
 
     /// What this waiter is to do. With `Look` the look has begun.
     pub(super) fn step(&mut self, ticket: Ticket, now: Instant) -> Action {
         if !self.is_first(ticket) {
-            return Action::Stand;
+            return Action::Wait;
         }
-        match self.look {
-            Look::Planned(at) if now < at => Action::Sleep(at),
+        match self.next_look {
+            NextLook::Planned(at) if now < at => Action::Sleep(at),
             _ => {
-                self.look = Look::Making { is_hinted: false };
+                self.next_look = NextLook::Making { is_hinted: false };
                 Action::Look
             }
         }
@@ -121,14 +107,14 @@ impl Waiters {
 
     /// The name was freed, perhaps.
     pub(super) fn hint(&mut self) -> Wake {
-        match &mut self.look {
-            Look::Due => Wake(None),
-            Look::Making { is_hinted } => {
+        match &mut self.next_look {
+            NextLook::Due => Wake::NONE,
+            NextLook::Making { is_hinted } => {
                 *is_hinted = true;
-                Wake(None)
+                Wake::NONE
             }
-            Look::Planned(_) => {
-                self.look = Look::Due;
+            NextLook::Planned(_) => {
+                self.next_look = NextLook::Due;
                 self.wake_first()
             }
         }
@@ -136,39 +122,44 @@ impl Waiters {
 
     /// The next look is to be made by `at`.
     pub(super) fn bring_forward(&mut self, at: Instant) -> Wake {
-        match &mut self.look {
-            Look::Planned(planned) if *planned > at => {
+        match &mut self.next_look {
+            NextLook::Planned(planned) if *planned > at => {
                 *planned = at;
                 self.wake_first()
             }
-            _ => Wake(None),
+            _ => Wake::NONE,
         }
     }
 
-    /// The look of the first in line came to nothing; it is made again at `at`, or at once if a hint came meanwhile.
+    /// The look of the first waiter brought no grant. It is made again at `at`, or at once if a hint came meanwhile.
     pub(super) fn found(&mut self, found: Found, at: Instant) {
         self.found = Some(found);
         self.found_for = self.waiters.last_key_value().map_or(0, |(last, _)| *last);
         self.plan(at);
     }
 
-    /// The first in line was granted the name and leaves. No other client can have it before `until`, unless it is freed.
+    /// This waiter was granted the name and leaves. No other client can have it before `until`, unless it is freed.
     pub(super) fn granted(&mut self, ticket: Ticket, until: Instant) -> Wake {
         self.plan(until);
         self.leave(ticket)
     }
 
-    /// A waiter leaves, wherever it stands.
+    /// The first waiter gives up the look that it began, without an outcome. It is due again.
+    pub(super) fn look_again(&mut self, ticket: Ticket) {
+        if self.is_first(ticket) {
+            self.give_up_look();
+        }
+    }
+
+    /// A waiter leaves, whether it is the first or not.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Wake {
         let was_first = self.is_first(ticket);
         self.waiters.remove(&ticket);
         if !was_first {
-            return Wake(None);
+            return Wake::NONE;
         }
-        if matches!(self.look, Look::Making { .. }) {
-            self.look = Look::Due;
-        }
-        // Also where no look is due: it is on the next one now to wake up in time.
+        self.give_up_look();
+        // Also where no look is due: the next one has to wake up in time now.
         self.wake_first()
     }
 
@@ -177,7 +168,7 @@ impl Waiters {
         self.found.as_ref()
     }
 
-    /// Why the last look failed, if this waiter was in line by then: it was made for it too.
+    /// Why the last look failed, if this waiter waited by then: the look was made for it too.
     pub(super) fn failure(&self, ticket: Ticket) -> Option<Error> {
         match &self.found {
             Some(Found::Failed(error)) if ticket <= self.found_for => Some(error.clone()),
@@ -185,25 +176,30 @@ impl Waiters {
         }
     }
 
-    /// Begins a look before its time, if this waiter is the first.
+    /// Begins a look before its time, if this waiter is the first. Returns whether it is.
     pub(super) fn look_now(&mut self, ticket: Ticket) -> bool {
         let is_first = self.is_first(ticket);
         if is_first {
-            self.look = Look::Making { is_hinted: false };
+            self.next_look = NextLook::Making { is_hinted: false };
         }
         is_first
     }
 
     /// All of them.
     pub(super) fn waiters(&self) -> impl Iterator<Item = Wake> {
-        let waiters = self.waiters.values();
-        waiters.map(|waiter| Wake(Some(waiter.clone())))
+        self.waiters.values().map(|waiter| Wake::of(Some(waiter)))
+    }
+
+    fn give_up_look(&mut self) {
+        if matches!(self.next_look, NextLook::Making { .. }) {
+            self.next_look = NextLook::Due;
+        }
     }
 
     fn plan(&mut self, at: Instant) {
-        self.look = match self.look {
-            Look::Making { is_hinted: true } | Look::Due => Look::Due,
-            Look::Making { is_hinted: false } | Look::Planned(_) => Look::Planned(at),
+        self.next_look = match self.next_look {
+            NextLook::Making { is_hinted: true } | NextLook::Due => NextLook::Due,
+            NextLook::Making { is_hinted: false } | NextLook::Planned(_) => NextLook::Planned(at),
         };
     }
 
@@ -212,15 +208,13 @@ impl Waiters {
     }
 
     fn wake_first(&self) -> Wake {
-        let first = self.waiters.first_key_value();
-        Wake(first.map(|(_, waiter)| waiter.clone()))
+        Wake::of(self.waiters.values().next())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::Name;
 
     fn at(seconds: u64) -> Instant {
         Instant::from_nanos(seconds * 1_000_000_000)
@@ -231,20 +225,14 @@ mod tests {
         Found::Held(Arc::new(Held::new(name)))
     }
 
-    /// A line of so many, and what wakes each.
-    fn queue(count: u64) -> (Waiters, Vec<Arc<Notify>>) {
+    /// A queue of so many.
+    fn queue(count: u64) -> (Waiters, Vec<Sleeper>) {
         let mut queue = Waiters::new();
-        let waiters: Vec<_> = (0..count).map(|_| Arc::new(Notify::new())).collect();
+        let waiters: Vec<_> = (0..count).map(|_| Sleeper::default()).collect();
         for (ticket, waiter) in (0..).zip(&waiters) {
             queue.join(ticket, waiter.clone());
         }
         (queue, waiters)
-    }
-
-    fn wakes(wake: &Wake, waiter: &Arc<Notify>) -> bool {
-        wake.0
-            .as_ref()
-            .is_some_and(|woken| Arc::ptr_eq(woken, waiter))
     }
 
     #[test]
@@ -262,13 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_wakes_the_first_and_nobody_else() {
+    fn a_hint_wakes_the_first_and_no_other() {
         let (mut queue, waiters) = queue(3);
         queue.step(0, at(0));
         queue.found(held(), at(5));
-        assert!(wakes(&queue.hint(), &waiters[0]));
-        assert!(queue.hint().0.is_none(), "a second hint before the look");
-        assert_eq!(queue.step(1, at(0)), Action::Stand);
+        assert!(queue.hint().wakes(&waiters[0]));
+        assert!(!queue.hint().has_waiter(), "a second hint before the look");
+        assert_eq!(queue.step(1, at(0)), Action::Wait);
         assert_eq!(queue.step(0, at(0)), Action::Look);
     }
 
@@ -276,7 +264,7 @@ mod tests {
     fn a_hint_during_a_look_leads_to_another() {
         let (mut queue, _) = queue(1);
         queue.step(0, at(0));
-        assert!(queue.hint().0.is_none());
+        assert!(!queue.hint().has_waiter());
         queue.found(held(), at(5));
         assert_eq!(queue.step(0, at(0)), Action::Look);
         queue.found(held(), at(5));
@@ -289,9 +277,9 @@ mod tests {
         queue.step(0, at(0));
         queue.found(held(), at(5));
         queue.hint().now();
-        assert!(wakes(&queue.leave(0), &waiters[1]), "before its look");
+        assert!(queue.leave(0).wakes(&waiters[1]), "before its look");
         assert_eq!(queue.step(1, at(0)), Action::Look);
-        assert!(wakes(&queue.leave(1), &waiters[2]), "during its look");
+        assert!(queue.leave(1).wakes(&waiters[2]), "during its look");
         assert_eq!(queue.step(2, at(0)), Action::Look);
     }
 
@@ -300,15 +288,15 @@ mod tests {
         let (mut queue, waiters) = queue(2);
         queue.step(0, at(0));
         queue.found(held(), at(5));
-        assert!(wakes(&queue.leave(0), &waiters[1]));
+        assert!(queue.leave(0).wakes(&waiters[1]));
         assert_eq!(queue.step(1, at(0)), Action::Sleep(at(5)));
     }
 
     #[test]
-    fn who_leaves_the_midst_of_the_line_wakes_nobody() {
+    fn a_waiter_that_leaves_the_middle_of_the_queue_wakes_no_other() {
         let (mut queue, _) = queue(3);
         queue.step(0, at(0));
-        assert!(queue.leave(1).0.is_none());
+        assert!(!queue.leave(1).has_waiter());
         queue.found(held(), at(5));
         assert_eq!(queue.step(0, at(0)), Action::Sleep(at(5)));
     }
@@ -317,9 +305,9 @@ mod tests {
     fn after_a_grant_the_next_waits_for_that_lease_and_does_not_look() {
         let (mut queue, waiters) = queue(2);
         queue.step(0, at(0));
-        assert!(wakes(&queue.granted(0, at(30)), &waiters[1]));
+        assert!(queue.granted(0, at(30)).wakes(&waiters[1]));
         assert_eq!(queue.step(1, at(0)), Action::Sleep(at(30)));
-        assert!(wakes(&queue.hint(), &waiters[1]));
+        assert!(queue.hint().wakes(&waiters[1]));
         assert_eq!(queue.step(1, at(0)), Action::Look);
     }
 
@@ -328,20 +316,22 @@ mod tests {
         let (mut queue, waiters) = queue(2);
         queue.step(0, at(0));
         queue.found(held(), at(5));
-        assert!(wakes(&queue.bring_forward(at(3)), &waiters[0]));
+        assert!(queue.bring_forward(at(3)).wakes(&waiters[0]));
         assert_eq!(queue.step(0, at(0)), Action::Sleep(at(3)));
-        assert!(queue.bring_forward(at(4)).0.is_none());
+        assert!(!queue.bring_forward(at(4)).has_waiter());
         assert_eq!(queue.step(0, at(0)), Action::Sleep(at(3)));
     }
 
     #[test]
-    fn a_line_that_was_empty_begins_anew() {
-        let (mut queue, waiters) = queue(1);
-        queue.step(0, at(0));
-        queue.found(held(), at(500));
-        queue.leave(0).now();
-        queue.join(7, waiters[0].clone());
-        assert!(queue.last_found().is_none());
-        assert_eq!(queue.step(7, at(1)), Action::Look);
+    fn a_look_that_is_given_up_is_made_again() {
+        let (mut queue, _) = queue(2);
+        assert_eq!(queue.step(0, at(0)), Action::Look);
+        queue.look_again(1);
+        queue.look_again(0);
+        assert_eq!(queue.step(1, at(0)), Action::Wait);
+        assert_eq!(queue.step(0, at(0)), Action::Look);
+        queue.found(held(), at(5));
+        queue.look_again(0);
+        assert_eq!(queue.step(0, at(0)), Action::Sleep(at(5)), "it was told");
     }
 }

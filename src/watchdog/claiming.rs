@@ -1,5 +1,5 @@
-//! A request on its way to a lease: what is sent for it, and what is made of each answer. Pure: `now` is an argument, and
-//! the schedule is all that changes.
+//! A request for a lease, from its first claim to the grant: what is sent for it, and what follows from each answer. Pure:
+//! `now` is an argument, and the schedule is all that changes.
 //!
 //! ```text
 //!  enroll ──► sent ──► answered ─┬─► Granted    renewed from now on
@@ -19,10 +19,9 @@
 use std::sync::Arc;
 
 use super::leaving::Leaving;
-use super::schedule::{Key, Limits, Schedule};
+use super::schedule::{LeaseId, Limits, MustWake, Schedule, Useless};
 use super::signal::Signal;
 use crate::error::Error;
-use crate::reason::LossReason;
 use crate::store::{Answer, Claim, Failed, Grant, Held, Sent};
 use crate::term::{Instant, Timing};
 use crate::token::Token;
@@ -51,7 +50,7 @@ pub struct Claiming {
 
 #[derive(Debug)]
 struct Enrolled {
-    key: Key,
+    id: LeaseId,
     claim: Claim,
     /// The floor of its first attempt: no grant of this claim can be below it unless the store forgot one.
     first_floor: Option<Token>,
@@ -76,7 +75,7 @@ pub enum Verdict {
     /// It is held, and renewed until its enrollment ends.
     Granted {
         /// Its enrollment.
-        key: Key,
+        id: LeaseId,
         /// The claim that was granted.
         claim: Claim,
         /// Its token.
@@ -121,40 +120,40 @@ impl Claiming {
         self.enrolled.as_ref().map(|enrolled| &enrolled.claim)
     }
 
-    /// Takes a claim in before it is sent; `seen` is the highest token that the client has seen of the name. Answers whether
+    /// Takes a claim in before it is sent, with the shard that keeps its name; `seen` is the highest token that the client has seen of the name. Returns whether
     /// it was taken in: a schedule that is closing takes none.
     pub fn enroll(
         &mut self,
         schedule: &mut Schedule,
-        mut claim: Claim,
+        (mut claim, shard): (Claim, u32),
         (timing, limits): (Timing, Limits),
         signal: Arc<Signal>,
         seen: Option<Token>,
     ) -> bool {
         claim.holder = schedule.holder_of_next(claim.holder);
         let (name, holder) = (claim.name.clone(), claim.holder);
-        let key = schedule.enroll(name, holder, timing, limits, signal);
-        self.enrolled = key.map(|key| Enrolled {
-            key,
+        let id = schedule.enroll((name, holder), shard, timing, limits, signal);
+        self.enrolled = id.map(|id| Enrolled {
+            id,
             claim,
             first_floor: self.floor.max(seen),
         });
-        key.is_some()
+        id.is_some()
     }
 
-    /// Notes that an attempt is leaving now. One at a time.
+    /// Notes that an attempt is sent now. Only one is under way at a time.
     pub fn sent(&mut self, schedule: &mut Schedule, seen: Option<Token>, now: Instant) -> Asked {
         let Enrolled {
-            key, first_floor, ..
+            id, first_floor, ..
         } = *self.enrolled();
         Asked {
             sent_at: now,
             floor: schedule.planted().floor(first_floor, self.floor.max(seen)),
-            before: schedule.claim_sent(key, now),
+            before: schedule.claim_sent(id, now),
         }
     }
 
-    /// Takes the answer to an attempt in. Also answers whether the loop has to be woken.
+    /// Takes the answer to an attempt in. Also returns whether the loop has to be woken.
     pub fn answered(
         &mut self,
         schedule: &mut Schedule,
@@ -162,23 +161,25 @@ impl Claiming {
         answer: Result<Answer, Failed>,
         seen: Option<Token>,
         now: Instant,
-    ) -> (Verdict, bool) {
+    ) -> (Verdict, MustWake) {
         let planted = schedule.planted();
         let is_open = matches!(&answer, Err(failed) if planted.sent(failed.sent) == Sent::Perhaps);
         if !is_open {
-            schedule.claim_answered(self.enrolled().key, asked.before);
+            schedule.claim_answered(self.enrolled().id, asked.before);
         }
         match answer {
-            Err(failed) => (Verdict::Failed(failed.error), false),
-            Ok(Answer::Held(held)) => (Verdict::Taken(held), false),
+            Err(failed) => (Verdict::Failed(failed.error), MustWake(false)),
+            Ok(Answer::Held(held)) => (Verdict::Taken(held), MustWake(false)),
             Ok(Answer::Granted(grant)) => self.granted(schedule, &asked, grant, seen, now),
         }
     }
 
-    /// The request is over, answered or not. Answers whether the loop has to be woken.
-    pub fn given_up(&mut self, schedule: &mut Schedule, now: Instant) -> bool {
-        let enrolled = self.enrolled.take();
-        enrolled.is_some_and(|enrolled| schedule.leave(enrolled.key, now, None))
+    /// Ends the request, answered or not.
+    pub fn given_up(&mut self, schedule: &mut Schedule, now: Instant) -> MustWake {
+        match self.enrolled.take() {
+            Some(enrolled) => schedule.leave(enrolled.id, now, None),
+            None => MustWake(false),
+        }
     }
 
     /// A grant is held if it came in time and is above everything that the client has seen by now.
@@ -189,20 +190,20 @@ impl Claiming {
         grant: Grant,
         seen: Option<Token>,
         now: Instant,
-    ) -> (Verdict, bool) {
-        let (key, first_floor) = (self.enrolled().key, self.enrolled().first_floor);
+    ) -> (Verdict, MustWake) {
+        let (id, first_floor) = (self.enrolled().id, self.enrolled().first_floor);
         let planted = schedule.planted();
         let begins = planted.counted_from(asked.sent_at, now);
-        let must_wake = match schedule.hold(key, begins, now) {
+        let must_wake = match schedule.hold(id, begins, now) {
             Ok(must_wake) => must_wake,
-            Err(LossReason::Late) => {
+            Err(Useless::Late) => {
                 if !self.is_out_of_patience(asked) {
-                    return (Verdict::AskAgain, false);
+                    return (Verdict::AskAgain, MustWake(false));
                 }
                 let must_wake = self.given_up(schedule, now);
                 return (Verdict::TooLate(None), must_wake);
             }
-            Err(_) => {
+            Err(Useless::Ended) => {
                 let must_wake = self.given_up(schedule, now);
                 return (Verdict::Closed, must_wake);
             }
@@ -218,7 +219,7 @@ impl Claiming {
             // The floor rose while the claim was under way, and its holder is answered the same token again. Another
             // claim must not find the name taken by this one, so the release goes first.
             self.enrolled = None;
-            let (leaving, exit) = Leaving::begin(schedule, key, None, now);
+            let (leaving, exit) = Leaving::begin(schedule, id, None, now);
             let verdict = match self.is_out_of_patience(asked) {
                 true => Verdict::TooLate(leaving),
                 false => Verdict::AskAnew(leaving),
@@ -227,7 +228,7 @@ impl Claiming {
         }
         let enrolled = self.enrolled.take().expect("it was asked for");
         let granted = Verdict::Granted {
-            key,
+            id,
             claim: enrolled.claim,
             token,
             held_since: asked.sent_at,
@@ -235,7 +236,7 @@ impl Claiming {
         (granted, must_wake)
     }
 
-    /// Counts a grant of no use, and answers whether it was the last.
+    /// Counts a grant of no use, and returns whether it was the last.
     fn is_out_of_patience(&mut self, asked: &Asked) -> bool {
         match &mut self.patience {
             Patience::Grants(left) => {

@@ -1,14 +1,14 @@
 //! Releases that are still to be sent or repeated.
 //!
 //! A release is final at once only if no attempt of its claim is unanswered: a claim that was delayed on its way may
-//! arrive after the release and be granted to nobody. Then the claim is *doubtful*, and its release is repeated until
+//! arrive after the release and be granted without a holder. Then the claim is *doubtful*, and its release is repeated until
 //! one ttl after the last unanswered attempt was sent; whatever lands later runs out by itself. Pure, like the schedule.
 
 use std::time::Duration;
 
 use crate::term::Instant;
 
-/// What is still to be done about one claim that nobody holds any more.
+/// The releases that one claim without a holder still needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Doubt {
     /// From then on nothing of the claim can be left that does not run out by itself.
@@ -20,7 +20,7 @@ pub(crate) struct Doubt {
 }
 
 impl Doubt {
-    /// A claim whose last request was sent at `last_sent`. With `unanswered_until` some attempt may yet be carried out.
+    /// A claim whose last request was sent at `last_sent`. With `unanswered_until` some attempt may still be carried out.
     pub(crate) fn new(
         last_sent: Instant,
         ttl: Duration,

@@ -1,5 +1,5 @@
-//! What the client has in the schedule: a request that is under way, a lease, a release. Each drives its machine with the
-//! clock, and wakes the loop where that is asked for; dropping any of them leaves nothing behind.
+//! What the client has in the schedule: a request that is under way, a lease, or a release. Each drives its state machine
+//! with the clock, and wakes the loop where the machine asks for it. Dropping one of them leaves nothing behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,17 @@ use std::time::Duration;
 use super::Shared;
 use super::claiming::{Asked, Claiming, Patience, Verdict};
 use super::leaving::{Leaving, ReleaseOutcome, leave_to_the_loop};
-use super::schedule::{Departure, Key, Limits};
+use super::schedule::{Departure, LeaseId, Limits, Schedule};
 use super::signal::Signal;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::store::{Answer, Claim, Failed, Held, Store, limit};
+use crate::store::{Answer, Claim, Failed, Held, Store};
 use crate::telemetry::Reporter;
 use crate::term::{Instant, Timing};
 use crate::token::Token;
 
-/// A request that is under way. Dropped, its claim is released should the store have granted it, or grant it yet.
+/// A request that is under way. If it is dropped, the loop releases its claim, which the store may have granted or may
+/// still grant.
 #[derive(Debug)]
 pub(crate) struct Pending {
     shared: Arc<Shared>,
@@ -39,9 +40,9 @@ pub(crate) enum Answered {
     Taken(Box<Held>),
     /// Granted too late: ask again, with the same claim.
     AskAgain,
-    /// Send this, then ask anew.
+    /// Send this release, then ask with another claim.
     AskAnew(Option<Withdrawal>),
-    /// Send this; every grant came too late.
+    /// Send this release; every grant came too late.
     TooLate(Option<Withdrawal>),
     /// What was granted, and what was seen before.
     TokenFell { token: Token, seen: Token },
@@ -61,13 +62,13 @@ impl Pending {
         self.claiming.claim()
     }
 
-    /// Takes a claim in before it is sent.
+    /// Takes a claim in before it is sent, with the shard that keeps its name.
     ///
     /// # Errors
     /// `Closed` when the thread has ended or the client is shutting down.
     pub(crate) fn enroll(
         &mut self,
-        claim: Claim,
+        claim: (Claim, u32),
         bounds: (Timing, Limits),
         seen: Option<Token>,
     ) -> Result<(), Error> {
@@ -100,45 +101,41 @@ impl Pending {
         seen: Option<Token>,
     ) -> Result<Answered, Error> {
         let now = self.shared.clock.now();
-        let mut schedule = self.shared.schedule();
-        let (verdict, must_wake) = self
-            .claiming
-            .answered(&mut schedule, asked, answer, seen, now);
-        drop(schedule);
-        self.shared.wake_if(must_wake);
+        let claiming = &mut self.claiming;
+        let change =
+            |schedule: &mut Schedule| claiming.answered(schedule, asked, answer, seen, now);
+        let verdict = self.shared.change(change);
         let withdrawal = |leaving: Option<Leaving>| {
             leaving.map(|leaving| Withdrawal::new(self.shared.clone(), leaving))
         };
-        let answered = match verdict {
+        match verdict {
             Verdict::Granted {
-                key,
+                id,
                 claim,
                 token,
                 held_since,
             } => {
                 let signal = self.signal.take().expect("each claim has one");
-                return Ok(Answered::Granted {
+                signal.note_grant(token);
+                Ok(Answered::Granted {
                     enrollment: Enrollment {
                         shared: self.shared.clone(),
                         signal,
-                        key: Some(key),
+                        id: Some(id),
                     },
                     claim,
                     token,
                     held_since,
-                });
+                })
             }
-            Verdict::Taken(held) => return Ok(Answered::Taken(held)),
-            Verdict::Failed(error) => return Err(error),
-            Verdict::AskAgain => return Ok(Answered::AskAgain),
+            Verdict::Taken(held) => Ok(Answered::Taken(held)),
+            Verdict::Failed(error) => Err(error),
+            Verdict::AskAgain => Ok(Answered::AskAgain),
             Verdict::AskAnew(leaving) => Ok(Answered::AskAnew(withdrawal(leaving))),
             Verdict::TooLate(leaving) => Ok(Answered::TooLate(withdrawal(leaving))),
             Verdict::TokenFell { token, seen } => Ok(Answered::TokenFell { token, seen }),
             Verdict::Closed => Err(Error::shut_down()),
-        };
-        // The claim is over: it may have been the last that a shutdown waits for.
-        self.shared.tell_if_emptied();
-        answered
+        }
     }
 
     /// Waits until the claim that is under way is ended from outside; for ever while there is none.
@@ -154,9 +151,9 @@ impl Drop for Pending {
     fn drop(&mut self) {
         if self.claim().is_some() && !self.shared.home.is_forked() {
             let now = self.shared.clock.now();
-            let must_wake = self.claiming.given_up(&mut self.shared.schedule(), now);
-            self.shared.wake_if(must_wake);
-            self.shared.tell_if_emptied();
+            let claiming = &mut self.claiming;
+            self.shared
+                .change(|schedule| ((), claiming.given_up(schedule, now)));
         }
     }
 }
@@ -167,35 +164,35 @@ pub(crate) struct Enrollment {
     shared: Arc<Shared>,
     signal: Arc<Signal>,
     /// Gone once the enrollment has ended.
-    key: Option<Key>,
+    id: Option<LeaseId>,
 }
 
 impl Enrollment {
-    /// Ends the enrollment before its release is sent by the caller, and answers whether the lease was held until then.
+    /// Ends the enrollment before the caller sends its release. Also returns whether the lease was held until then.
     /// `None`: there is nothing to release. The loop sends it should the report not come in time.
     pub(crate) fn withdraw(&mut self, keep_for: Option<Duration>) -> (Option<Withdrawal>, bool) {
-        let Some(key) = self.key.take() else {
+        let Some(id) = self.id.take() else {
             return (None, false);
         };
         let now = self.shared.clock.now();
-        let (leaving, exit) = Leaving::begin(&mut self.shared.schedule(), key, keep_for, now);
-        let was_held = self.shared.take_exit(exit);
+        let end = |schedule: &mut Schedule| Leaving::begin(schedule, id, keep_for, now);
+        let (leaving, was_held) = self.shared.end(end);
         let withdrawal = leaving.map(|leaving| Withdrawal::new(self.shared.clone(), leaving));
         (withdrawal, was_held)
     }
 
-    /// Leaves the release to the loop, and answers whether the lease was held until then. Never blocks, never fails.
+    /// Leaves the release to the loop. Returns whether the lease was held until then. Never blocks, never fails.
     pub(crate) fn leave(&mut self) -> bool {
-        self.key.take().is_some_and(|key| {
+        self.id.take().is_some_and(|id| {
             let now = self.shared.clock.now();
-            let exit = leave_to_the_loop(&mut self.shared.schedule(), key, now);
-            self.shared.take_exit(exit)
+            let end = |schedule: &mut Schedule| ((), leave_to_the_loop(schedule, id, now));
+            self.shared.end(end).1
         })
     }
 
     /// Whether its lease is gone.
     pub(crate) const fn has_ended(&self) -> bool {
-        self.key.is_none()
+        self.id.is_none()
     }
 
     /// Whether this is the child of a fork, where the loop does not run.
@@ -253,17 +250,12 @@ impl Withdrawal {
                 limit,
                 ..
             } = leaving.departure();
-            let clock = &self.shared.clock;
-            let given_up = clock.nap_until(clock.now().after(limit::at_most(*limit)));
-            let releasing = store.release(name, *holder, *keep_for, *limit);
-            limit::within(given_up, releasing).await
+            store.release(name, *holder, *keep_for, *limit).await
         };
         let leaving = self.leaving.take().expect("it is answered once");
         let now = self.shared.clock.now();
-        let (ending, must_wake) = leaving.answered(&mut self.shared.schedule(), answer, now);
-        self.shared.wake_if(must_wake);
-        self.shared.tell_if_emptied();
-        ending
+        let change = |schedule: &mut Schedule| leaving.answered(schedule, answer, now);
+        self.shared.change(change)
     }
 }
 
@@ -273,8 +265,8 @@ impl Drop for Withdrawal {
             && !self.shared.home.is_forked()
         {
             let now = self.shared.clock.now();
-            let must_wake = leaving.given_up(&mut self.shared.schedule(), now);
-            self.shared.wake_if(must_wake);
+            self.shared
+                .change(|schedule| ((), leaving.given_up(schedule, now)));
         }
     }
 }

@@ -1,11 +1,12 @@
-//! The end of a lease: how its guard goes, and what is made of the answer to its release. Pure, like the schedule.
+//! The end of a lease: what happens when its guard is dropped or released, and what follows from the answer to its release.
+//! Pure, like the schedule.
 //!
-//! The enrollment ends before the release is sent, so that no renewal follows it. A release that its sender gives up is
-//! sent anew by the watchdog's loop.
+//! The enrollment ends before the release is sent, so that no renewal follows it. If its sender gives a release up, the
+//! watchdog's loop sends it again.
 
 use std::time::Duration;
 
-use super::schedule::{Departure, Key, Loss, Schedule};
+use super::schedule::{Departure, LeaseId, Loss, MustWake, Schedule};
 use crate::error::Error;
 use crate::store::Release;
 use crate::telemetry::Count;
@@ -25,6 +26,14 @@ pub enum ReleaseOutcome {
 }
 
 impl ReleaseOutcome {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::AlreadyLost => "already_lost",
+            Self::Unknown => "unknown",
+        }
+    }
+
     pub(crate) const fn count(self) -> Count {
         match self {
             Self::Released => Count::Released,
@@ -40,9 +49,11 @@ impl ReleaseOutcome {
 pub struct Leaving {
     departure: Departure,
     was_held: bool,
+    /// Whether the loop sends it, which has room for so many.
+    is_of_the_loop: bool,
 }
 
-/// How a guard went.
+/// How an enrollment ended.
 #[derive(Debug)]
 #[must_use = "a loss in it is still to be told"]
 pub struct Exit {
@@ -51,16 +62,16 @@ pub struct Exit {
     /// A loss that no turn has told: it is to be told now, because the guard goes.
     pub loss: Option<Loss>,
     /// Whether the loop has to be woken.
-    pub must_wake: bool,
+    pub must_wake: MustWake,
 }
 
 /// The guard is gone: its release is left to the loop.
-pub fn leave_to_the_loop(schedule: &mut Schedule, key: Key, now: Instant) -> Exit {
-    let (was_held, loss) = schedule.last_check(key, now);
+pub fn leave_to_the_loop(schedule: &mut Schedule, id: LeaseId, now: Instant) -> Exit {
+    let (was_held, loss) = schedule.last_check(id, now);
     Exit {
         was_held,
         loss,
-        must_wake: schedule.leave(key, now, None),
+        must_wake: schedule.leave(id, now, None),
     }
 }
 
@@ -68,14 +79,14 @@ impl Leaving {
     /// Ends the enrollment before its release is sent by the caller; nothing, if there is nothing to release.
     pub fn begin(
         schedule: &mut Schedule,
-        key: Key,
+        id: LeaseId,
         keep_for: Option<Duration>,
         now: Instant,
     ) -> (Option<Self>, Exit) {
-        let (was_held, loss) = schedule.last_check(key, now);
-        let (departure, must_wake) = match schedule.depart_too_early(key) {
-            None => schedule.withdraw(key, now, keep_for),
-            wrong => (wrong, false),
+        let (was_held, loss) = schedule.last_check(id, now);
+        let (departure, must_wake) = match schedule.depart_too_early(id) {
+            None => schedule.withdraw(id, now, keep_for),
+            wrong => (wrong, MustWake(false)),
         };
         let exit = Exit {
             was_held,
@@ -85,6 +96,7 @@ impl Leaving {
         let leaving = departure.map(|departure| Self {
             departure,
             was_held,
+            is_of_the_loop: false,
         });
         (leaving, exit)
     }
@@ -94,6 +106,7 @@ impl Leaving {
         Self {
             departure,
             was_held: true,
+            is_of_the_loop: true,
         }
     }
 
@@ -102,26 +115,29 @@ impl Leaving {
         &self.departure
     }
 
-    /// Takes the answer in; none, if there was none in time. Also answers whether the loop has to be woken.
+    /// Takes the answer in. Also returns whether the loop has to be woken.
     pub fn answered(
         mut self,
         schedule: &mut Schedule,
-        answer: Option<Result<Release, Error>>,
+        answer: Result<Release, Error>,
         now: Instant,
-    ) -> (ReleaseOutcome, bool) {
+    ) -> (ReleaseOutcome, MustWake) {
         schedule.withdraw_too_late(&mut self.departure, now);
-        let is_clear = matches!(answer, Some(Ok(_)));
+        if self.is_of_the_loop {
+            schedule.release_landed(self.departure.ticket.id);
+        }
+        let is_clear = answer.is_ok();
         let must_wake = schedule.settle_release(self.departure.ticket, is_clear, now);
         let ending = match answer {
-            None | Some(Err(_)) => ReleaseOutcome::Unknown,
-            Some(Ok(Release::Released)) if self.was_held => ReleaseOutcome::Released,
-            Some(Ok(_)) => ReleaseOutcome::AlreadyLost,
+            Err(_) => ReleaseOutcome::Unknown,
+            Ok(Release::Released) if self.was_held => ReleaseOutcome::Released,
+            Ok(_) => ReleaseOutcome::AlreadyLost,
         };
         (ending, must_wake)
     }
 
-    /// Leaves the release to the loop: perhaps it never left. Answers whether the loop has to be woken.
-    pub fn given_up(self, schedule: &mut Schedule, now: Instant) -> bool {
+    /// Leaves the release to the loop, because it may never have been sent.
+    pub fn given_up(self, schedule: &mut Schedule, now: Instant) -> MustWake {
         schedule.take_over(self.departure.ticket, now)
     }
 }

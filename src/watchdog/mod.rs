@@ -1,4 +1,4 @@
-//! The one background keeper of all leases of a client.
+//! The watchdog: renews all leases of a client in the background, and tells their holders of a loss.
 //!
 //! ```text
 //!  user's tasks                        watchdog's thread                       reporter's thread
@@ -33,9 +33,9 @@ mod server_time;
     expect(unreachable_pub, reason = "the feature `internals` re-exports it")
 )]
 pub mod signal;
+mod survey;
 mod task;
 
-use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,7 +46,7 @@ use tokio::sync::{Notify, oneshot};
 use self::claiming::Patience;
 pub(crate) use self::enrollment::{Answered, Enrollment, Pending, Withdrawal};
 use self::leaving::Exit;
-use self::schedule::{Awaited, Loss, Schedule};
+use self::schedule::{Awaited, Loss, MustWake, Schedule};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::group::Group;
@@ -54,11 +54,11 @@ use crate::home::Home;
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::Store;
-use crate::telemetry::{Count, Event, Reporter};
+use crate::telemetry::{self, Count, Event, LeaseLabel, Reporter};
 use crate::token::Token;
 
-/// The client's hold on its watchdog. When it is dropped, no more claims are taken in; what is held is renewed on until
-/// its guards are gone.
+/// The client's handle of its watchdog. When it is dropped, the watchdog takes no more claims in; it still renews the
+/// leases that are held until their guards are gone.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
@@ -85,7 +85,7 @@ impl Watchdog {
     /// `Unavailable` where a thread cannot be started; otherwise as the store's connecting.
     ///
     /// # Cancel safety
-    /// A thread that nobody waits for ends.
+    /// The thread ends if no caller waits for it any more.
     pub(crate) async fn start(
         store: Arc<dyn Store>,
         group: Group,
@@ -100,6 +100,7 @@ impl Watchdog {
             home,
             is_dead: AtomicBool::new(false),
         });
+        telemetry::watch(Arc::downgrade(&shared) as _);
         let (ready, is_ready) = oneshot::channel();
         let watchdog = Self {
             shared: shared.clone(),
@@ -122,7 +123,7 @@ impl Watchdog {
         Pending::new(self.shared.clone(), floor, patience)
     }
 
-    /// Ends all leases, then waits until their guards are gone and their releases are sent, up to `limit`. Answers
+    /// Ends all leases, then waits until their guards are gone and their releases are sent, up to `limit`. Returns
     /// whether nothing is left.
     pub(crate) async fn shut_down(&self, limit: Duration) -> bool {
         let losses = self.shared.schedule().close(LossReason::Shutdown);
@@ -159,16 +160,11 @@ fn died() -> Error {
 }
 
 impl Shared {
-    fn schedule(&self) -> Access<'_> {
-        let schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
-        Access {
-            held_before: schedule.held(),
-            schedule,
-            reporter: &self.reporter,
-        }
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wake_if(&self, is_needed: bool) {
+    fn wake_if(&self, MustWake(is_needed): MustWake) {
         if is_needed {
             self.wake.notify_one();
         }
@@ -182,22 +178,38 @@ impl Shared {
         }
     }
 
-    /// Carries out what the end of an enrollment asks for. Answers whether its lease was held until then.
-    fn take_exit(&self, exit: Exit) -> bool {
-        self.tell(exit.loss.into_iter().collect());
-        self.wake_if(exit.must_wake);
-        self.tell_if_emptied();
-        exit.was_held
+    /// Changes the schedule. Then wakes the loop if the change says so, and those who wait for the end of a shutdown if this
+    /// was the last lease.
+    fn change<T>(&self, change: impl FnOnce(&mut Schedule) -> (T, MustWake)) -> T {
+        let mut schedule = self.schedule();
+        let (answer, must_wake) = change(&mut schedule);
+        let is_done = schedule.is_done();
+        drop(schedule);
+        self.wake_if(must_wake);
+        self.tell_emptied_if(is_done);
+        answer
     }
 
-    /// Tells the holders.
+    /// Ends an enrollment. Also returns whether its lease was held until then.
+    fn end<T>(&self, end: impl FnOnce(&mut Schedule) -> (T, Exit)) -> (T, bool) {
+        let mut schedule = self.schedule();
+        let (answer, exit) = end(&mut schedule);
+        let is_done = schedule.is_done();
+        drop(schedule);
+        self.tell(exit.loss.into_iter().collect());
+        self.wake_if(exit.must_wake);
+        self.tell_emptied_if(is_done);
+        (answer, exit.was_held)
+    }
+
+    /// Cancels the tokens of lost leases.
     fn tell(&self, losses: Vec<Loss>) {
         for loss in losses {
             self.wake_users(&loss.name, || loss.signal.cancel());
             if let Some(deadline) = loss.deadline {
                 self.reporter.count(Count::Lost(loss.reason), 1);
                 self.reporter.send(Event::Lost {
-                    name: loss.name.as_str().to_owned(),
+                    lease: LeaseLabel::new(loss.name.clone(), loss.signal.granted()),
                     reason: loss.reason,
                     overrun: self.clock.now().since(deadline),
                 });
@@ -213,9 +225,8 @@ impl Shared {
     }
 
     /// Wakes those who wait for the end of a shutdown, if this is the end.
-    fn tell_if_emptied(&self) {
-        let is_emptied = self.schedule().is_done();
-        if is_emptied && catch_unwind(AssertUnwindSafe(|| self.emptied.notify_waiters())).is_err() {
+    fn tell_emptied_if(&self, is_done: bool) {
+        if is_done && catch_unwind(AssertUnwindSafe(|| self.emptied.notify_waiters())).is_err() {
             self.reporter.send(Event::WakerPanicked { name: None });
         }
     }
@@ -225,37 +236,6 @@ impl Shared {
         if catch_unwind(AssertUnwindSafe(wake)).is_err() {
             let name = Some(name.as_str().to_owned());
             self.reporter.send(Event::WakerPanicked { name });
-        }
-    }
-}
-
-/// The schedule while it is locked. What is held is counted where this ends, whatever was done: no way in or out can be
-/// forgotten.
-struct Access<'a> {
-    schedule: MutexGuard<'a, Schedule>,
-    held_before: usize,
-    reporter: &'a Reporter,
-}
-
-impl Deref for Access<'_> {
-    type Target = Schedule;
-
-    fn deref(&self) -> &Schedule {
-        &self.schedule
-    }
-}
-
-impl DerefMut for Access<'_> {
-    fn deref_mut(&mut self) -> &mut Schedule {
-        &mut self.schedule
-    }
-}
-
-impl Drop for Access<'_> {
-    fn drop(&mut self) {
-        let more = self.schedule.held() as i64 - self.held_before as i64;
-        if more != 0 {
-            self.reporter.count_held(more);
         }
     }
 }

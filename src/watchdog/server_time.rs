@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use crate::term::Instant;
 
+/// How fast the two clocks may drift apart without a step, in parts of a million: ntpd slews a clock by at most 500, and a
+/// quartz by itself drifts by 100.
+const DRIFT_PPM: u32 = 500;
+
 /// One reading of the server's clock: taken by it at some moment between our two.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
@@ -27,7 +31,7 @@ pub(crate) enum Finding {
     Alike,
     /// The server's gained so much on ours, at the most: what was confirmed before ends that much earlier.
     Forward(Duration),
-    /// It lost so much on ours, at the least: leases end later, which harms nobody.
+    /// It lost so much on ours, at the least: leases end later, which does no harm.
     Backward(Duration),
     /// The reading was taken before a step forward that is known already: only what this reply confirms ends that much
     /// earlier.
@@ -59,8 +63,8 @@ struct ClockStep {
 }
 
 impl ServerClock {
-    /// Takes a reading in. Within `tolerance` the clocks go alike. Readings further apart than `memory` are not compared:
-    /// no lease was confirmed before the one and is still held at the other, but clocks drift.
+    /// Takes a reading in. Within `tolerance`, and the drift since the last reading, the clocks go alike. Readings further
+    /// apart than `memory` are not compared: no lease was confirmed before the one and is still held at the other.
     pub(crate) fn read(
         &mut self,
         reading: Reading,
@@ -75,7 +79,8 @@ impl ServerClock {
             return Finding::Alike;
         };
         let tolerance = nanos(tolerance);
-        if now.least > known.most + tolerance {
+        let drifted = known.drifted_until(reading.seen_at);
+        if now.least > drifted.most + tolerance {
             if self
                 .back_at
                 .is_some_and(|seen_at| reading.sent_at < seen_at)
@@ -91,7 +96,7 @@ impl ServerClock {
             });
             return Finding::Forward(by);
         }
-        if now.most + tolerance < known.least {
+        if now.most + tolerance < drifted.least {
             if self.gained_since(reading.sent_at).is_some() {
                 return Finding::Before(duration(known.most - now.least));
             }
@@ -99,7 +104,7 @@ impl ServerClock {
             self.back_at = Some(reading.seen_at);
             return Finding::Backward(duration(known.least - now.most));
         }
-        self.offset = Some(known.narrowed(now));
+        self.offset = Some(drifted.narrowed(now));
         Finding::Alike
     }
 
@@ -117,6 +122,16 @@ impl Offset {
             least: server - i128::from(reading.seen_at.as_nanos()),
             most: server - i128::from(reading.sent_at.as_nanos()),
             seen_at: reading.seen_at,
+        }
+    }
+
+    /// What this reading still allows at a later moment.
+    fn drifted_until(self, later: Instant) -> Self {
+        let drift = nanos(later.since(self.seen_at)) * i128::from(DRIFT_PPM) / 1_000_000;
+        Self {
+            least: self.least - drift,
+            most: self.most + drift,
+            ..self
         }
     }
 
@@ -249,6 +264,17 @@ mod tests {
             last(&[(0, 10, 5_000), (3_600_000, 3_600_010, 3_606_000)]),
             Finding::Alike
         );
+    }
+
+    #[test]
+    fn the_drift_between_two_readings_far_apart_is_no_step() {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        for server in [1_804_995, 1_805_300] {
+            let mut clock = ServerClock::default();
+            clock.read(reading(0, 10, 5_000), TOLERANCE, HOUR);
+            let found = clock.read(reading(1_800_000, 1_800_010, server), TOLERANCE, HOUR);
+            assert_eq!(found, Finding::Alike, "{server}");
+        }
     }
 
     #[test]

@@ -3,20 +3,21 @@
 //!
 //! # Invariants
 //! 1. A loss is final: once the number names a reason, no renewal changes it.
-//! 2. Whoever sees the deadline pass first writes the loss, be it the watchdog or a `check()`. So a renewal that is
+//! 2. The first to see the deadline pass writes the loss, the watchdog or a `check()`. So a renewal that is
 //!    confirmed after a `check()` said no cannot make the next one say yes.
 //! 3. What wakes runs code of the user's. So [`Signal::cancel`] and [`Signal::wake`] are called without any lock, and
 //!    their caller catches the panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::reason::LossReason;
 use crate::term::Instant;
+use crate::token::Token;
 
 /// The shared number and token of one lease.
 #[derive(Debug)]
@@ -30,13 +31,17 @@ pub struct Signal {
     given: OnceLock<CancellationToken>,
     /// Made when it is needed, in one place of its own, since most leases need none of it.
     own: OnceLock<Box<Own>>,
-    is_told: AtomicBool,
+    /// The token of the grant, 0 before it; with [`TOLD`] once the holder was told of the loss.
+    grant: AtomicU64,
 }
+
+/// A bit that no token has.
+const TOLD: u64 = 1 << 63;
 
 /// What a lease has on demand.
 #[derive(Debug, Default)]
 struct Own {
-    /// Cancelled by nobody else. Tokens asked for later hang below it.
+    /// Only the watchdog cancels it. Tokens asked for later are its children.
     token: CancellationToken,
     /// Wakes those who wait for a later deadline. Apart from the token, so that a waker of theirs that panics hides no
     /// loss.
@@ -51,7 +56,7 @@ impl Signal {
             progress: AtomicU64::new(now.as_nanos()),
             given: OnceLock::new(),
             own: OnceLock::new(),
-            is_told: AtomicBool::new(false),
+            grant: AtomicU64::new(0),
         }
     }
 
@@ -60,7 +65,7 @@ impl Signal {
         decode(self.state.load(Ordering::Acquire))
     }
 
-    /// Whether the lease is held now. Sees to it that a no stays a no.
+    /// Checks that the lease is held now. Writes the loss if the deadline has passed, so that no later check succeeds.
     pub fn check(&self, now: Instant) -> Result<Instant, LossReason> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
@@ -118,8 +123,8 @@ impl Signal {
     /// # Panics
     /// If code does that is woken; all tokens are cancelled first.
     pub fn cancel(&self) {
-        self.is_told.store(true, Ordering::Relaxed);
-        // Whoever makes a token now and does not see that is seen below.
+        self.grant.fetch_or(TOLD, Ordering::Relaxed);
+        // A caller that makes a token now and does not see that is seen below.
         fence(Ordering::SeqCst);
         let given = || self.given.get().map(CancellationToken::cancel);
         let own = || self.own.get().map(|own| own.token.cancel());
@@ -135,9 +140,9 @@ impl Signal {
         }
     }
 
-    /// Whether somebody may wait for a renewal. To be asked after the deadline was moved.
+    /// Returns whether a task may wait for a renewal. Call it after the deadline was moved.
     pub fn has_waiters(&self) -> bool {
-        // Whoever begins to wait now and is not seen here sees the new deadline.
+        // A task that begins to wait now and is not seen here sees the new deadline.
         fence(Ordering::SeqCst);
         self.own.get().is_some()
     }
@@ -171,10 +176,21 @@ impl Signal {
 
     /// Whether the holder was told.
     pub fn is_told(&self) -> bool {
-        self.is_told.load(Ordering::Relaxed)
+        self.grant.load(Ordering::Relaxed) & TOLD != 0
     }
 
-    /// A token that is cancelled on loss. Cancelling it cancels nobody else's.
+    /// Notes the token of the grant, for logs.
+    pub fn note_grant(&self, token: Token) {
+        self.grant.fetch_or(token.get(), Ordering::Relaxed);
+    }
+
+    /// The token of the grant, once there is one.
+    pub fn granted(&self) -> Option<u64> {
+        let token = self.grant.load(Ordering::Relaxed) & !TOLD;
+        (token > 0).then_some(token)
+    }
+
+    /// Returns a token that is cancelled on loss. Cancelling it cancels no other token.
     pub fn new_token(&self) -> CancellationToken {
         let mut is_first = false;
         let first = self.given.get_or_init(|| {

@@ -1,11 +1,7 @@
 //! The watchdog's thread: asks the schedule what to do, tells the lost, and lets other tasks do the I/O.
 
-use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -13,19 +9,19 @@ use tokio::task::JoinSet;
 
 use super::Shared;
 use super::leaving::Leaving;
-use super::schedule::{BATCHES_IN_FLIGHT, Batch, Departure, Jump, RELEASES_IN_FLIGHT};
+use super::schedule::{Batch, Departure, Jump};
 use crate::error::{Error, ErrorKind};
 use crate::reason::LossReason;
-use crate::store::{Lane, Renewed, Store, limit};
+use crate::store::{Lane, Store};
 use crate::telemetry::{self, Count, Event};
 use crate::term::Instant;
 
-/// What the loop tells whoever started it: whether it has a connection.
+/// Tells the task that started the loop whether it has a connection.
 type Ready = oneshot::Sender<Result<(), Error>>;
 
 /// The thread's whole life.
 pub(super) fn run(shared: &Arc<Shared>, store: &Arc<dyn Store>, ready: Ready) {
-    // Runs also when the loop panics: then nobody renews, and the holders must know.
+    // Runs also when the loop panics: then nothing is renewed, and the holders must be told.
     let _obituary = Obituary(shared);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -37,7 +33,7 @@ pub(super) fn run(shared: &Arc<Shared>, store: &Arc<dyn Store>, ready: Ready) {
                 ErrorKind::Unavailable,
                 "acquire failed: the watchdog's runtime did not start",
             );
-            // If nobody waits any more, nobody needs to know.
+            // The receiver is gone if the start was given up.
             let _ = ready.send(Err(error.with_source(source)));
         }
     }
@@ -48,9 +44,12 @@ struct Obituary<'a>(&'a Arc<Shared>);
 impl Drop for Obituary<'_> {
     fn drop(&mut self) {
         self.0.is_dead.store(true, Ordering::Release);
-        let losses = self.0.schedule().close(LossReason::WatchdogDied);
+        let mut schedule = self.0.schedule();
+        let losses = schedule.close(LossReason::WatchdogDied);
+        let is_done = schedule.is_done();
+        drop(schedule);
         self.0.tell(losses);
-        self.0.tell_if_emptied();
+        self.0.tell_emptied_if(is_done);
     }
 }
 
@@ -108,12 +107,10 @@ impl Keeper {
         }
     }
 
-    /// Does what is due. Answers when the next turn is.
+    /// Does what is due. Returns when the next turn is.
     fn turn(&mut self) -> Instant {
-        let batch_room = BATCHES_IN_FLIGHT.saturating_sub(self.batches.len());
-        let release_room = RELEASES_IN_FLIGHT.saturating_sub(self.releases.len());
         let now = self.shared.clock.now();
-        let turn = self.shared.schedule().turn(now, batch_room, release_room);
+        let turn = self.shared.schedule().turn(now);
         self.shared.tell(turn.losses);
         for batch in turn.batches {
             let (shared, store) = (self.shared.clone(), self.store.clone());
@@ -123,9 +120,7 @@ impl Keeper {
             let (shared, store) = (self.shared.clone(), self.store.clone());
             self.releases.spawn(release(shared, store, departure));
         }
-        let batch_room = BATCHES_IN_FLIGHT.saturating_sub(self.batches.len());
-        let release_room = RELEASES_IN_FLIGHT.saturating_sub(self.releases.len());
-        self.shared.schedule().sleep(batch_room, release_room)
+        self.shared.schedule().sleep()
     }
 
     fn is_done(&self) -> bool {
@@ -135,10 +130,7 @@ impl Keeper {
 
 /// Sends one batch and takes its outcomes in.
 async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
-    let renewing = async { store.renew(&batch.renewals, batch.limit).await };
-    let renewed = within(&shared, batch.sent_at, batch.limit, renewing)
-        .await
-        .unwrap_or_else(|| Renewed::new(Vec::new()));
+    let renewed = store.renew(&batch.renewals, batch.limit).await;
     let now = shared.clock.now();
     let settled = shared.schedule().settle(&batch, renewed, now);
     let reporter = &shared.reporter;
@@ -160,6 +152,7 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
         unknown: settled.unknown,
         least_left: settled.least_left,
         first_error: settled.first_error,
+        renewed: settled.named,
     };
     shared.tell(settled.losses);
     shared.reporter.send(Event::Renewed(event));
@@ -176,31 +169,8 @@ async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, departure: Departur
             limit,
             ..
         } = leaving.departure();
-        let sent_at = shared.clock.now();
-        let releasing = async { store.release(name, *holder, *keep_for, *limit).await };
-        within(&shared, sent_at, *limit, releasing).await
+        store.release(name, *holder, *keep_for, *limit).await
     };
     let now = shared.clock.now();
-    // The loop turns after each release that has ended.
-    let (ending, _) = leaving.answered(&mut shared.schedule(), answer, now);
-    shared.reporter.count(ending.count(), 1);
-    shared.tell_if_emptied();
-}
-
-/// The answer, unless it takes longer than the store promised, or the store panics: then what was asked is as open as
-/// after a lost reply.
-async fn within<T>(
-    shared: &Shared,
-    sent_at: Instant,
-    limit: Duration,
-    answer: impl Future<Output = T>,
-) -> Option<T> {
-    let mut answer = pin!(answer);
-    let answer = std::future::poll_fn(|context| {
-        let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
-        polled.map_or(Poll::Ready(None), |polled| polled.map(Some))
-    });
-    let given_up_at = sent_at.after(limit::at_most(limit));
-    let given_up = shared.clock.sleep_until(given_up_at);
-    limit::within(given_up, answer).await.flatten()
+    let _ = shared.change(|schedule| leaving.answered(schedule, answer, now));
 }

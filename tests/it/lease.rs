@@ -6,43 +6,16 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::memory::Memory;
 use leasehold::store::{Eviction, Store};
-use leasehold::{Attempt, Client, ErrorKind, Lease, LeaseState, LossReason, ReleaseOutcome};
+use leasehold::{Attempt, ErrorKind, Lease, LeaseState, LossReason, ReleaseOutcome};
 
-use crate::harness::wait::lost;
-
-const TTL: Duration = Duration::from_millis(400);
-const MARGIN: Duration = Duration::from_millis(40);
-const LIMIT: Duration = Duration::from_secs(5);
-
-async fn client(store: &Memory) -> Client {
-    let builder = Client::builder().store(store.clone());
-    builder.ttl(TTL).margin(MARGIN).build().await.unwrap()
-}
-
-async fn held(client: &Client, name: &str) -> Lease {
-    match client.try_acquire(name).await.unwrap() {
-        Attempt::Acquired(lease) => lease,
-        Attempt::Held(held) => panic!("{held}"),
-    }
-}
-
-async fn until_free(store: &Memory, name: &str) {
-    let name = leasehold::Name::new(name).unwrap();
-    let free = async {
-        while store.inspect(&name, LIMIT).await.unwrap().is_some() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, free)
-        .await
-        .expect("it is freed");
-}
+use crate::harness::leases::{TTL, client, take, until_free};
+use crate::harness::wait::{PATIENCE, lost};
 
 #[tokio::test]
 async fn a_lease_is_renewed_while_its_guard_lives() {
     let store = Memory::new();
     let client = client(&store).await;
-    let lease = held(&client, "a").await;
+    let lease = take(&client, "a").await;
     let mut term = lease.term().unwrap();
     for _ in 0..4 {
         term = lease.renewed_past(term.deadline()).await.unwrap();
@@ -64,7 +37,7 @@ async fn a_lease_is_renewed_while_its_guard_lives() {
 async fn dropping_a_lease_releases_it() {
     let store = Memory::new();
     let client = client(&store).await;
-    drop(held(&client, "a").await);
+    drop(take(&client, "a").await);
     until_free(&store, "a").await;
 }
 
@@ -72,7 +45,7 @@ async fn dropping_a_lease_releases_it() {
 fn a_lease_dropped_without_a_runtime_is_released() {
     let store = Memory::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let lease = runtime.block_on(async { held(&client(&store).await, "a").await });
+    let lease = runtime.block_on(async { take(&client(&store).await, "a").await });
     drop(runtime);
     lease.check().unwrap();
     drop(lease);
@@ -83,7 +56,7 @@ fn a_lease_dropped_without_a_runtime_is_released() {
 #[tokio::test]
 async fn a_lease_outlives_the_client_that_acquired_it() {
     let store = Memory::new();
-    let lease = held(&client(&store).await, "a").await;
+    let lease = take(&client(&store).await, "a").await;
     let term = lease.term().unwrap();
     let next = lease.renewed_past(term.deadline()).await;
     lease.renewed_past(next.unwrap().deadline()).await.unwrap();
@@ -107,10 +80,10 @@ async fn tokens_rise_from_grant_to_grant() {
 async fn an_evicted_holder_is_told_and_the_name_stays_taken() {
     let store = Memory::new();
     let client = client(&store).await;
-    let lease = held(&client, "a").await;
+    let lease = take(&client, "a").await;
     assert!(
         store
-            .evict(lease.name(), Eviction::Marked, LIMIT)
+            .evict(lease.name(), Eviction::Marked, PATIENCE)
             .await
             .unwrap()
     );
@@ -130,10 +103,10 @@ async fn an_evicted_holder_is_told_and_the_name_stays_taken() {
 async fn a_holder_whose_name_was_freed_by_force_is_told_as_refused() {
     let store = Memory::new();
     let client = client(&store).await;
-    let lease = held(&client, "a").await;
+    let lease = take(&client, "a").await;
     assert!(
         store
-            .evict(lease.name(), Eviction::Now, LIMIT)
+            .evict(lease.name(), Eviction::Now, PATIENCE)
             .await
             .unwrap()
     );
@@ -148,7 +121,13 @@ async fn a_lease_ends_at_its_longest_hold_and_is_not_released_before_its_guard_i
     let request = client.request("a").max_hold(TTL * 2);
     let lease = request.acquire().await.unwrap();
     assert_eq!(lost(&lease).await, LossReason::MaxHold);
-    assert!(store.inspect(lease.name(), LIMIT).await.unwrap().is_some());
+    assert!(
+        store
+            .inspect(lease.name(), PATIENCE)
+            .await
+            .unwrap()
+            .is_some()
+    );
     drop(lease);
     until_free(&store, "a").await;
 }
@@ -175,7 +154,7 @@ async fn a_lease_without_progress_is_lost_and_one_with_progress_is_not() {
 #[tokio::test]
 async fn a_wait_ends_when_the_holder_leaves() {
     let client = client(&Memory::new()).await;
-    let first = held(&client, "a").await;
+    let first = take(&client, "a").await;
     let token = first.token();
     let waiter = tokio::spawn({
         let client = client.clone();
@@ -185,14 +164,14 @@ async fn a_wait_ends_when_the_holder_leaves() {
     first.renewed_past(term.deadline()).await.unwrap();
     assert!(!waiter.is_finished());
     first.release().await;
-    let second = tokio::time::timeout(LIMIT, waiter).await.unwrap();
+    let second = tokio::time::timeout(PATIENCE, waiter).await.unwrap();
     assert!(second.unwrap().unwrap().token() > token);
 }
 
 #[tokio::test]
 async fn a_limited_wait_tells_who_held_the_name() {
     let client = client(&Memory::new()).await;
-    let first = held(&client, "a").await;
+    let first = take(&client, "a").await;
     let error = client.acquire_within("a", TTL / 4).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     let source = std::error::Error::source(&error).unwrap();
@@ -207,7 +186,7 @@ async fn run_releases_and_keeps_the_works_own_error_apart() {
     let ended: Result<Result<(), &str>, _> = client.run("a", async |_| Err("its own")).await;
     assert_eq!(ended.unwrap(), Err("its own"));
     let name = leasehold::Name::new("a").unwrap();
-    assert!(store.inspect(&name, LIMIT).await.unwrap().is_none());
+    assert!(store.inspect(&name, PATIENCE).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -225,7 +204,7 @@ async fn run_drops_the_work_when_the_lease_is_lost() {
     let working = client.run("a", async |lease: &Lease| {
         let _flag = flag;
         store
-            .evict(lease.name(), Eviction::Now, LIMIT)
+            .evict(lease.name(), Eviction::Now, PATIENCE)
             .await
             .unwrap();
         std::future::pending::<()>().await;
@@ -246,26 +225,30 @@ async fn run_passes_a_panic_on_after_the_release() {
     let ended: Result<Result<(), _>, _> = working.await;
     assert!(ended.unwrap_err().is_panic());
     let name = leasehold::Name::new("a").unwrap();
-    assert!(store.inspect(&name, LIMIT).await.unwrap().is_none());
+    assert!(store.inspect(&name, PATIENCE).await.unwrap().is_none());
 }
 
 #[tokio::test]
 async fn shutdown_cancels_the_holder_waits_for_its_guard_and_releases() {
     let store = Memory::new();
     let client = client(&store).await;
-    let lease = held(&client, "a").await;
+    let lease = take(&client, "a").await;
     let holder = tokio::spawn({
         let store = store.clone();
         async move {
             let reason = lost(&lease).await;
-            let is_kept = store.inspect(lease.name(), LIMIT).await.unwrap().is_some();
+            let is_kept = store
+                .inspect(lease.name(), PATIENCE)
+                .await
+                .unwrap()
+                .is_some();
             (reason, is_kept)
         }
     });
-    assert!(client.shutdown(LIMIT).await);
+    assert!(client.shutdown(PATIENCE).await);
     assert_eq!(holder.await.unwrap(), (LossReason::Shutdown, true));
     let name = leasehold::Name::new("a").unwrap();
-    assert!(store.inspect(&name, LIMIT).await.unwrap().is_none());
+    assert!(store.inspect(&name, PATIENCE).await.unwrap().is_none());
     let error = client.try_acquire("a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
 }
@@ -273,11 +256,11 @@ async fn shutdown_cancels_the_holder_waits_for_its_guard_and_releases() {
 #[tokio::test]
 async fn shutdown_takes_no_longer_than_its_limit() {
     let client = client(&Memory::new()).await;
-    let lease = held(&client, "a").await;
+    let lease = take(&client, "a").await;
     let clock = Monotonic;
     let started = clock.now();
     assert!(!client.shutdown(Duration::from_millis(50)).await);
-    assert!(clock.now().since(started) < LIMIT);
+    assert!(clock.now().since(started) < PATIENCE);
     assert_eq!(lease.state(), LeaseState::Lost(LossReason::Shutdown));
 }
 
@@ -288,7 +271,7 @@ async fn bad_values_are_refused_with_the_value() {
         (client.request(""), "\"\""),
         (client.request("a{b}"), "a{b}"),
         (client.request("a").ttl(Duration::from_millis(999)), "999ms"),
-        (client.request("a").ttl(TTL).margin(TTL), "400ms"),
+        (client.request("a").ttl(TTL).margin(TTL), "600ms"),
         (client.request("a").label("x".repeat(201)), "xxx"),
         (client.request("a").max_hold(Duration::ZERO), "0s"),
     ] {

@@ -20,7 +20,7 @@ const FLOORS: &[&[&str]] = &[
         "driver",
     ],
     &["telemetry", "floors"],
-    &["store", "fence"],
+    &["metrics", "store", "fence"],
     &["watchdog"],
     &["lease", "waiting"],
     &["client"],
@@ -28,6 +28,23 @@ const FLOORS: &[&[&str]] = &[
 
 /// The one neighbour that may be used on the same floor.
 const NEIGHBOURS: &[(&str, &str)] = &[("clock", "term")];
+
+/// Files, and folders of files, that decide without a clock, a runtime or I/O.
+const PURE: &[&str] = &[
+    "token.rs",
+    "holder.rs",
+    "term.rs",
+    "fence/rule.rs",
+    "store/memory/queue.rs",
+    "waiting/positions.rs",
+    "waiting/waiters.rs",
+    "watchdog/claiming.rs",
+    "watchdog/doubtful.rs",
+    "watchdog/leaving.rs",
+    "watchdog/schedule",
+    "watchdog/server_time.rs",
+    "bin/leasehold/timeline.rs",
+];
 
 /// Lines of one file, its tests apart.
 const FILE_LINES: usize = 450;
@@ -70,6 +87,12 @@ fn library() -> Vec<Source> {
 }
 
 impl Source {
+    /// Whether it is this file of `src`, or lies in this folder.
+    fn is_in(&self, part: &str) -> bool {
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        self.path.starts_with(src.join(part))
+    }
+
     /// `store/redis/mod.rs` belongs to the room `store`.
     fn room(&self) -> String {
         let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -135,33 +158,32 @@ fn a_room_uses_only_lower_floors() {
 
 #[test]
 fn the_pure_rooms_know_no_runtime_and_no_clock() {
-    let pure = [
-        "token.rs",
-        "holder.rs",
-        "term.rs",
-        "doubtful.rs",
-        "claiming.rs",
-        "leaving.rs",
-        "server_time.rs",
-        "schedule",
-    ];
-    for source in library() {
-        let path = source.path.to_str().unwrap();
-        if !pure.iter().any(|part| path.contains(part)) {
-            continue;
-        }
-        for (line, text) in source.lines_without_comments() {
-            for impure in [
-                "tokio::",
-                "crate::clock",
-                "std::net",
-                "std::fs",
-                "std::thread",
-                "async fn",
-                ".await",
-            ] {
-                assert!(!text.contains(impure), "{path}:{} has {impure}", line + 1);
-            }
+    for part in PURE {
+        let files: Vec<Source> = sources("src")
+            .into_iter()
+            .filter(|source| source.is_in(part))
+            .collect();
+        assert!(
+            !files.is_empty(),
+            "{part} is on the list of the pure files and is no file"
+        );
+        files.iter().for_each(assert_pure);
+    }
+}
+
+fn assert_pure(source: &Source) {
+    let path = source.path.display();
+    for (line, text) in source.lines_without_comments() {
+        for impure in [
+            "tokio::",
+            "crate::clock",
+            "std::net",
+            "std::fs",
+            "std::thread",
+            "async fn",
+            ".await",
+        ] {
+            assert!(!text.contains(impure), "{path}:{} has {impure}", line + 1);
         }
     }
 }
@@ -192,7 +214,6 @@ const SHARED_NAMES: &[&str] = &[
     "Subscription",
     "Topics",
     // Each fence, and the words for what lies behind a handle.
-    "Entry",
     "Error",
     "Fence",
     "Inner",
@@ -317,7 +338,11 @@ fn a_cfg_stands_only_before_a_mod_or_use_line() {
                 .iter()
                 .find(|line| !line.starts_with("#["));
             let next = next.copied().unwrap_or_default();
-            let next = next.strip_prefix("pub ").unwrap_or(next);
+            let visibilities = ["pub ", "pub(crate) "];
+            let bare = visibilities
+                .iter()
+                .find_map(|visibility| next.strip_prefix(visibility));
+            let next = bare.unwrap_or(next);
             assert!(
                 next.starts_with("mod ") || next.starts_with("use "),
                 "{}:{} puts a cfg before {next:?}",
@@ -439,4 +464,58 @@ fn only_the_folder_of_long_tests_has_a_name_that_leaves_tests_out() {
             source.path.display()
         );
     }
+}
+
+/// Words of the docs for an actor that they should name: the caller, the holder, a waiting client.
+const VAGUE: [&str; 4] = ["whoever", "somebody", "nobody", "anybody"];
+
+/// So many are let pass, where a sentence needs one.
+const VAGUE_LINES: usize = 10;
+
+/// The lines of all pages and of all comments that become documentation.
+fn doc_lines() -> Vec<String> {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = [
+        "README.md",
+        "CHANGELOG.md",
+        "src/README.md",
+        "src/bin/leasehold/README.md",
+        "src/fence/README.md",
+        "src/store/postgres/README.md",
+        "src/store/redis/README.md",
+        "benches/README.md",
+        "examples/README.md",
+    ];
+    let pages = pages.map(|page| {
+        (
+            home.join(page),
+            fs::read_to_string(home.join(page)).unwrap(),
+        )
+    });
+    let mut lines = Vec::new();
+    for (path, text) in pages {
+        lines.extend(
+            text.lines()
+                .map(|line| format!("{}: {line}", path.display())),
+        );
+    }
+    for source in sources("src") {
+        let is_doc = |line: &&str| line.starts_with("///") || line.starts_with("//!");
+        let docs = source.code.lines().map(str::trim_start).filter(is_doc);
+        lines.extend(docs.map(|line| format!("{}: {line}", source.path.display())));
+    }
+    lines
+}
+
+#[test]
+fn docs_name_their_actors() {
+    let vague: Vec<String> = doc_lines()
+        .into_iter()
+        .filter(|line| {
+            let line = line.to_lowercase();
+            let mut words = line.split(|c: char| !c.is_alphabetic());
+            words.any(|word| VAGUE.contains(&word))
+        })
+        .collect();
+    assert!(vague.len() <= VAGUE_LINES, "{vague:#?}");
 }

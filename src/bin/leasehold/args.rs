@@ -29,6 +29,9 @@ pub enum Command {
     Wait(WaitOptions),
     Evict(EvictOptions),
     Init(InitOptions),
+    Doctor(DoctorOptions),
+    Top(TopOptions),
+    Export(ExportOptions),
     Completions(CompletionsOptions),
     /// Print the man page
     Man,
@@ -53,8 +56,8 @@ pub struct RunOptions {
     #[arg(short, long, value_name = "DURATION", value_parser = duration)]
     pub wait: Option<Duration>,
 
-    /// Wait in a fair queue: first come, first served, and before all that wait without --fair. Cannot be used with -n,
-    /// which does not wait and never overtakes the queue
+    /// Wait in a fair queue: first come, first served, and ahead of runs that wait without --fair. Cannot be used
+    /// with -n, which does not wait and never overtakes the queue
     #[arg(long, value_name = "true|false", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
     #[arg(
         default_missing_value = "true",
@@ -88,11 +91,11 @@ pub struct RunOptions {
     #[arg(long, value_name = "DURATION", env = "LEASEHOLD_HOLD_AT_LEAST", value_parser = duration)]
     pub hold_at_least: Option<Duration>,
 
-    /// Get a token greater than this one, which storage has already seen
+    /// Get a token greater than this one, such as one that storage has already seen
     #[arg(long, value_name = "TOKEN")]
     pub min_token: Option<String>,
 
-    /// Text that `status` and waiting runs show about this holder
+    /// Set a text that `status` and waiting runs show about this holder
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_LABEL")]
     pub label: Option<String>,
 
@@ -106,6 +109,16 @@ pub struct RunOptions {
     #[command(flatten)]
     pub store: StoreOptions,
 
+    /// Write metrics to this file (FILE.prom) at the start, once a minute and at the end, for the textfile collector of
+    /// node_exporter. Needs a build with the feature `export`
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_METRICS_FILE")]
+    pub metrics_file: Option<PathBuf>,
+
+    /// Serve /metrics, /healthz, /readyz and /status at this address while the job runs, such as 9464 (this machine only)
+    /// or 0.0.0.0:9464. Needs a build with the feature `export`
+    #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_METRICS")]
+    pub metrics: Option<String>,
+
     /// Write the outcome of the run to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -118,7 +131,7 @@ pub struct RunOptions {
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
 
-    /// Print only why the tool failed or ended the job; that another holder has the name is told by the exit code alone
+    /// Print only errors and why the job was ended; if another holder has the name, only the exit code says so
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -162,14 +175,14 @@ pub struct WaitOptions {
     pub store: StoreOptions,
 }
 
-/// Take a name from its holder
+/// Evict the holder of a name
 #[derive(Debug, Args)]
 pub struct EvictOptions {
     /// The name to free
     pub name: String,
 
-    /// Free the name at once, although the holder may go on working until its next renewal. Without this option the name
-    /// stays taken for the rest of the holder's ttl, and the holder's job is ended before that
+    /// Free the name at once, although the holder may continue its work until its next renewal. Without this option the
+    /// name stays taken for the rest of the holder's ttl, and the holder's job is ended before that
     #[arg(long)]
     pub now: bool,
 
@@ -177,17 +190,60 @@ pub struct EvictOptions {
     pub store: StoreOptions,
 }
 
-/// Make the tables and functions of a store in Postgres, once; run again, it repairs what is missing
+/// Make the tables and functions of a store in Postgres, once; a second run repairs what is missing
 #[derive(Debug, Args)]
 pub struct InitOptions {
-    /// The longest ttl that the store grants; after a failover nothing is granted for this long [default: 10min, or what was
-    /// set before]
+    /// The longest ttl that the store grants; after a failover nothing is granted for this long [default: 10min, or the
+    /// earlier setting]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_ttl: Option<Duration>,
 
     /// Print the SQL instead of running it
     #[arg(long)]
     pub print: bool,
+
+    #[command(flatten)]
+    pub store: StoreOptions,
+}
+
+/// Try a store with a scratch name, check its set-up and this machine, and print what endangers leases and how to fix it
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_HELP)]
+pub struct DoctorOptions {
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Exit 1 if there are warnings
+    #[arg(long)]
+    pub strict: bool,
+
+    /// The ttl with which latency and clocks are judged
+    #[arg(long, value_name = "DURATION", default_value = "30s", env = "LEASEHOLD_TTL", value_parser = duration)]
+    pub ttl: Duration,
+
+    #[command(flatten)]
+    pub store: StoreOptions,
+}
+
+/// Show a live table of a store's leases: who holds what, since when, for how long, and how many clients wait
+///
+/// Needs a build with the feature `top`, which `full` has. Colours are left out where NO_COLOR is set.
+#[derive(Debug, Args)]
+pub struct TopOptions {
+    #[command(flatten)]
+    pub store: StoreOptions,
+}
+
+/// Serve metrics of a whole store, for a fleet that has none of its own: leases, waiting clients, hazards and the clock
+///
+/// The pages are /metrics, /healthz, /readyz and /status. The store is scanned every 15 s, or less often if that takes
+/// long. Needs a build with the feature `export`, which `full` has.
+#[derive(Debug, Args)]
+pub struct ExportOptions {
+    /// Where to serve: a port of this machine, or an address and a port such as 0.0.0.0:9464
+    #[arg(long, value_name = "ADDRESS", default_value = "9464")]
+    pub listen: String,
 
     #[command(flatten)]
     pub store: StoreOptions,
@@ -202,17 +258,17 @@ pub struct CompletionsOptions {
 
 #[derive(Debug, Args)]
 pub struct StoreOptions {
-    /// The store that keeps the leases: redis://HOST, rediss://HOST, redis+unix:PATH, postgres://HOST/DATABASE or
-    /// sqlite:PATH [env: LEASEHOLD_STORE] [default: a
-    /// file of this user]
+    /// The store that keeps the leases: redis://HOST, rediss://HOST, redis+unix:PATH, postgres://HOST/DATABASE,
+    /// zookeeper://HOST,HOST/CHROOT or sqlite:PATH [env: LEASEHOLD_STORE] [default: a file of this user]
     #[arg(long = "store", value_name = "URL")]
     pub url: Option<String>,
 
-    /// Read the store's URL from a file, which keeps its password out of the list of processes [env: LEASEHOLD_STORE_FILE]
+    /// Read the store's URL from a file, which keeps its password out of the list of processes [env:
+    /// LEASEHOLD_STORE_FILE]
     #[arg(long = "store-file", value_name = "FILE", conflicts_with = "url")]
     pub file: Option<PathBuf>,
 
-    /// Exit 69 if the store has not answered for the first time within this time
+    /// Exit 69 if the store gives no first answer within this time
     #[arg(long, value_name = "DURATION", default_value = "5s", env = "LEASEHOLD_CONNECT_TIMEOUT", value_parser = duration)]
     pub connect_timeout: Duration,
 
@@ -221,17 +277,29 @@ pub struct StoreOptions {
     pub config: Option<PathBuf>,
 }
 
+const DOCTOR_HELP: &str = "\
+Each finding is one line: ok, warning or failure, what was found, what it endangers, and how to fix it.
+The scratch name begins with leasehold-doctor/ and is released.
+
+Exit codes:
+  0    no failure
+  1    warnings, with --strict
+  2    failures, or the store cannot be reached
+  64   bad argument
+";
+
 const RUN_HELP: &str = "\
 Examples:
   leasehold run nightly -- ./backup.sh            wait for the lease, then run
   leasehold run -n nightly -- ./backup.sh         or exit 75 if it runs elsewhere
   leasehold run -w 5min --store redis://db nightly -- ./backup.sh
 
-The command sees LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and LEASEHOLD_STATUS_FILE.
-The first three are the pass: hand them to your storage with each write, and let it refuse a token lower than it has seen.
+The command finds LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and LEASEHOLD_STATUS_FILE in its \
+environment. The first three are the pass: give them to your storage with each write, and let it refuse a token lower \
+than it has seen.
 
-A setting comes from its option, else from the environment, else from the configuration file, whose keys are long options
-(ttl = \"1min\"), else from the defaults.
+A setting comes from its option, else from the environment, else from the configuration file, whose keys are long \
+options (ttl = \"1min\"), else from the defaults.
 
 Exit codes:
   the command's own, or 128+n if signal n ended it
@@ -246,11 +314,11 @@ Exit codes:
   126  the command cannot be run
   127  there is no such command
 
-When the store cannot be reached, the job is ended before its lease is over. It survives an outage of
+When the store cannot be reached, the job is ended before its lease is over. It survives an outage of \
 2/3 ttl - kill-after - margin - min(250ms, ttl/20):
 ";
 
-/// The help with the outages that a job survives, computed as `run` does.
+/// Returns the help with the outages that a job survives, computed as `run` computes them.
 fn run_help() -> String {
     let mut text = String::from(RUN_HELP);
     for seconds in [5, 30, 60, 300] {
@@ -280,7 +348,7 @@ impl Arguments {
         })
     }
 
-    /// Reads the command line again, with these values in the place of its defaults.
+    /// Reads the command line again, with these values in place of the defaults.
     pub fn with_defaults(default_of: impl Fn(&Arg) -> Option<String>) -> Result<Self, clap::Error> {
         let set = |option: Arg| match default_of(&option) {
             Some(value) => option.default_value(value),
@@ -292,7 +360,7 @@ impl Arguments {
 }
 
 impl Command {
-    /// The store options of a command that talks to a store.
+    /// Returns the store options of a command that uses a store.
     pub const fn store_mut(&mut self) -> Option<&mut StoreOptions> {
         match self {
             Self::Run(arguments) => Some(&mut arguments.store),
@@ -300,6 +368,9 @@ impl Command {
             Self::Wait(arguments) => Some(&mut arguments.store),
             Self::Evict(arguments) => Some(&mut arguments.store),
             Self::Init(arguments) => Some(&mut arguments.store),
+            Self::Doctor(arguments) => Some(&mut arguments.store),
+            Self::Top(arguments) => Some(&mut arguments.store),
+            Self::Export(arguments) => Some(&mut arguments.store),
             Self::Check | Self::Completions(_) | Self::Man => None,
         }
     }
@@ -312,7 +383,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl ConflictOptions {
-    /// The exit of a run whose name another holder has.
+    /// Returns the exit of a run if another holder has the name.
     pub fn exit(&self) -> Exit {
         match self.skip_ok {
             true => Exit::Success,

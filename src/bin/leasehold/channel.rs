@@ -1,7 +1,7 @@
 //! The messages between the tool and its guardian: one JSON message a packet, over a socket pair.
 //!
-//! Packets keep their borders, and the end of either side shows as an end of file, also after kill -9. Nothing here blocks:
-//! sending a message for which there is no room fails, and each side goes on without it.
+//! Packets keep their boundaries, and the end of either side shows as an end of file, also after kill -9. Nothing here
+//! blocks: sending fails if the socket is full, and each side goes on without that message.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::timeline::{Cause, Distances};
 
-/// The longest message: it has room for the longest path, and lists of processes are cut before that.
+/// The longest message: the longest path fits, and lists of processes are cut before that.
 const MAX_MESSAGE: usize = 16 * 1024;
 
 /// What the tool sends the guardian.
@@ -40,11 +40,11 @@ pub enum Instruction {
 /// Everything that the guardian needs to know.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Begin {
-    /// The lease's clock, by the name that it gives itself.
+    /// The lease's clock, by its [name](leasehold::clock::Clock::name).
     pub clock: String,
     pub distances: Distances,
     pub deadline_ns: u64,
-    /// The tool runs within the job of another run.
+    /// Whether the tool runs within the job of another run.
     pub is_nested: bool,
     /// The guardian removes it at the end if the tool is gone.
     pub status_file: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub enum Event {
     Started { pid: i32 },
     /// The job could not be started.
     NotStarted { error: String },
-    /// The group was sent TERM, or KILL where there was no time for TERM.
+    /// The group was sent TERM, or KILL if there was no time for TERM.
     Stopping { cause: Cause },
     /// The command ended. There is a cause if it was being ended by then.
     Exited { end: End, cause: Option<Cause> },
@@ -80,14 +80,14 @@ impl fmt::Display for End {
             Self::Code(code) => write!(f, "exited with code {code}"),
             Self::Signal(number) => match Signal::try_from(number) {
                 Ok(signal) => write!(f, "was ended by signal {number} ({signal})"),
-                // One of the real-time signals, which have no names.
+                // A real-time signal, which has no name.
                 Err(_) => write!(f, "was ended by signal {number}"),
             },
         }
     }
 }
 
-/// One side of the conversation.
+/// One side of the channel.
 #[derive(Debug)]
 pub struct Channel(OwnedFd);
 
@@ -107,7 +107,7 @@ impl Begin {
 }
 
 impl Channel {
-    /// The two sides.
+    /// Makes the two sides.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
@@ -118,7 +118,7 @@ impl Channel {
         Ok((Self(ours), Self(theirs)))
     }
 
-    /// Sends a message, and a descriptor of which the other side gets its own copy.
+    /// Sends a message, and a file descriptor of which the other side gets a copy.
     pub fn send<T: Serialize>(&self, message: &T, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let bytes = serde_json::to_vec(message)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -132,7 +132,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The next message, if there is one.
+    /// Returns the next message, if there is one.
     pub fn receive<T: DeserializeOwned>(&self) -> io::Result<Received<T>> {
         let mut bytes = [0_u8; MAX_MESSAGE];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -1,8 +1,9 @@
 //! The configuration file: options that would otherwise be repeated on every command line.
 //!
-//! Its keys are long options, and the order is flag, environment, file, default. The user's file counts before the
-//! machine's, key by key: a user who sets a ttl keeps the machine's store. A file given by name counts alone. An unknown
-//! key is refused, since with a misspelt `store` each machine would use a store of its own.
+//! Its keys are long options. Values are taken from the option, else the environment, else the file, else the default.
+//! The user's file is read before the machine's, key by key: a user who sets a ttl keeps the machine's store. With
+//! `--config` only that file is read. An unknown key is refused, because with a misspelt `store` each machine would use
+//! a store of its own.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,10 +14,10 @@ use serde::Deserialize;
 use crate::args::{self, Arguments};
 use crate::exit::{Exit, Failure};
 
-/// The machine's file.
+/// The configuration file of the machine.
 const SHARED: &str = "/etc/leasehold.toml";
 
-/// The configuration files that exist, the one that counts most first.
+/// The configuration files that exist, the most important first.
 #[derive(Debug, Default)]
 pub struct Files(Vec<File>);
 
@@ -59,7 +60,7 @@ pub enum StoreSetting {
 }
 
 impl Files {
-    /// Reads the files, for a command that talks to a store.
+    /// Reads the files, for a command that uses a store.
     pub fn read(arguments: &mut Arguments) -> Result<Self, Failure> {
         let Some(store) = arguments.command.store_mut() else {
             return Ok(Self::default());
@@ -72,7 +73,7 @@ impl Files {
         files.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Reads the command line again, with the values of the files in the place of the defaults.
+    /// Reads the command line again, with the values of the files in place of the defaults.
     pub fn fill(&self, arguments: Arguments) -> Result<Arguments, Failure> {
         if self.0.is_empty() {
             return Ok(arguments);
@@ -81,12 +82,12 @@ impl Files {
             .map_err(|error| Failure::usage(error.to_string().trim_end()))
     }
 
-    /// The store that the files name. It counts only where neither an option nor a variable names one.
+    /// Returns the store that the files name. It is used only if neither an option nor a variable names one.
     pub fn store(&self) -> Option<StoreSetting> {
         self.0.iter().find_map(|file| file.settings.store())
     }
 
-    /// Names the files in a usage error, since a bad value may come from one of them.
+    /// Names the files in a usage error, because a bad value may come from one of them.
     pub fn named_in(&self, failure: Failure) -> Failure {
         match failure.exit {
             Exit::Usage => self.0.iter().fold(failure, |failure, file| {
@@ -134,7 +135,7 @@ impl File {
     }
 }
 
-/// Reads a file's text. The library's own long form of an error repeats the line, and with it a password.
+/// Parses a file's text. The long form of the parser's own error would repeat the line, and with it a password.
 fn parse(text: &str) -> Result<Settings, Failure> {
     let settings: Settings = toml::from_str(text).map_err(|error| {
         let failure = Failure::usage(format!("configuration refused: {}", error.message()));
@@ -151,7 +152,7 @@ fn parse(text: &str) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// Adds the line number of an error, and the line's key where it has one.
+/// Adds the line number of an error, and the key of that line if it has one.
 fn at(failure: Failure, text: &str, offset: usize) -> Failure {
     let before = text.get(..offset).unwrap_or(text);
     let number = before.matches('\n').count();
@@ -168,7 +169,7 @@ fn at(failure: Failure, text: &str, offset: usize) -> Failure {
     }
 }
 
-/// The user's own file. By the XDG rules a relative path counts as unset.
+/// Returns the user's own file. By the XDG rules a relative path counts as unset.
 fn own() -> Option<PathBuf> {
     let absolute = |variable| {
         let path = PathBuf::from(std::env::var_os(variable)?);
@@ -180,7 +181,7 @@ fn own() -> Option<PathBuf> {
 }
 
 impl Settings {
-    /// The value for this long option, as it would be typed.
+    /// Returns the value for this long option, as it would be typed.
     fn value(&self, option: &str) -> Option<String> {
         let span = |span: &Option<Span>| span.clone().map(|span| span.0);
         match option {

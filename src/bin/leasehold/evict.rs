@@ -1,4 +1,4 @@
-//! `leasehold evict`: an operator takes a name from its holder.
+//! `leasehold evict`: evicts the holder of a name, for an operator.
 
 use leasehold::Name;
 use leasehold::store::Eviction;
@@ -32,7 +32,7 @@ pub fn main(
             say::note(
                 "evicted",
                 format_args!(
-                    "evicted, and free at once: the holder may go on working until its next renewal, a third of its ttl name={name}"
+                    "evicted, and free at once: the holder may continue its work until its next renewal, a third of its ttl name={name}"
                 ),
             );
         } else {

@@ -7,16 +7,20 @@ use leasehold::{Error, ErrorKind};
 
 use crate::say::Loudness;
 
-/// How the tool ends.
+/// How the tool exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// All went well.
+    /// The tool did its work.
     Success,
-    /// The command's own code.
+    /// The command exited with this code.
     Command(u8),
     /// The command, or the wait for the lease, was ended by this signal.
     Signal(i32),
-    /// A bad argument; nothing was started. As `EX_USAGE` of sysexits.
+    /// `doctor --strict` found warnings, and no failures.
+    Warned,
+    /// `doctor` found failures.
+    Unsound,
+    /// An argument is invalid; nothing was started. As `EX_USAGE` of sysexits.
     Usage,
     /// The store cannot be reached. As `EX_UNAVAILABLE`.
     Unreachable,
@@ -26,26 +30,28 @@ pub enum Exit {
     Denied,
     /// The store is misconfigured. As `EX_CONFIG`.
     Misconfigured,
-    /// The lease was lost, and the job stopped.
+    /// The lease was lost, and the job was stopped.
     Lost,
     /// The job ran for longer than allowed. As `timeout`.
     MaxRuntime,
     /// The tool itself failed. The code is that of `env` and `timeout`, as are the next two.
     Internal,
-    /// The command is there but cannot be run.
+    /// The command exists but cannot be executed.
     NotExecutable,
-    /// There is no such command.
+    /// The command was not found.
     NotFound,
 }
 
 impl Exit {
-    /// The number.
+    /// Returns the exit code.
     pub fn code(self) -> u8 {
         match self {
             Self::Success => 0,
             Self::Command(code) => code,
             // A signal's number is at most 64, so the sum fits.
             Self::Signal(number) => u8::try_from(128 + number).unwrap_or(u8::MAX),
+            Self::Warned => 1,
+            Self::Unsound => 2,
             Self::Usage => 64,
             Self::Unreachable => 69,
             Self::NotAcquired => 75,
@@ -66,7 +72,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why the tool cannot go on: its exit code and its message.
+/// Why the tool stops: its exit code and its message.
 #[derive(Debug)]
 pub struct Failure {
     pub exit: Exit,
@@ -78,12 +84,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A bad argument.
+    /// Makes the failure for an invalid argument.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
 
-    /// A failure of the tool itself.
+    /// Makes the failure for an error inside the tool.
     pub fn internal(what: &str, source: &dyn fmt::Display) -> Self {
         Self::new(Exit::Internal, format!("{what}: {source}"))
     }

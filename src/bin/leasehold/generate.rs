@@ -1,4 +1,4 @@
-//! Generates completions and the man page from the arguments themselves, so that they cannot fall behind.
+//! Generates completions and the man page from the arguments themselves, so that they are always up to date.
 
 use std::io::{self, Write};
 
@@ -44,7 +44,7 @@ fn page(text: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints. A reader that closed the pipe early is no error.
+/// Prints the text. It is not an error if the reader closed the pipe early.
 fn print(text: &[u8]) -> Result<Exit, Failure> {
     let _ = io::stdout().write_all(text);
     Ok(Exit::Success)

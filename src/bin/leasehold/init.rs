@@ -10,14 +10,14 @@ use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::{Choice, first_contact};
 
-/// Makes them, or prints the SQL.
+/// Makes the tables and functions, or prints the SQL.
 pub fn main(
     arguments: args::InitOptions,
     configured: Option<StoreSetting>,
 ) -> Result<Exit, Failure> {
     let Choice::Url(url) = Choice::of(&arguments.store, configured)? else {
         return Err(Failure::usage(
-            "init refused: no store was named, and the default one needs nothing made; expected --store postgres://...",
+            "init refused: no store was named, and the default store needs no tables; expected --store postgres://...",
         ));
     };
     if arguments.print {

@@ -1,6 +1,6 @@
-//! The library's own log on standard error, printed where `LEASEHOLD_LOG` or `RUST_LOG` is set.
+//! The library's log on standard error, printed if `LEASEHOLD_LOG` or `RUST_LOG` is set.
 //!
-//! The lines go the way of all messages, so a reader that does not read blocks nothing.
+//! The lines take the way of all messages, so a reader that stops reading blocks nothing.
 
 use std::io;
 
@@ -12,10 +12,10 @@ use crate::say;
 /// Filters as `tracing-subscriber` does, such as `leasehold=debug`.
 const VARIABLES: [&str; 2] = ["LEASEHOLD_LOG", "RUST_LOG"];
 
-/// `json` for one object a line.
+/// Set to `json` for one object a line.
 const FORMAT: &str = "LEASEHOLD_LOG_FORMAT";
 
-/// Starts the log, if it is asked for.
+/// Starts the log if one of the variables is set.
 pub fn start() -> Result<(), Failure> {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let Some(filter) = VARIABLES.into_iter().find_map(set) else {
@@ -39,7 +39,7 @@ pub fn start() -> Result<(), Failure> {
     Ok(())
 }
 
-/// One line of the log at a time.
+/// Writes the log, one line at a time.
 struct Lines;
 
 impl io::Write for Lines {

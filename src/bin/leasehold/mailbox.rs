@@ -1,7 +1,7 @@
-//! A bounded queue to a thread that does one slow thing: prints, writes a file, talks to a service manager.
+//! A bounded queue to a thread that does one slow thing: prints, writes a file, or notifies a service manager.
 //!
-//! The loop that has to end a job in time hands its items over here and never waits for the thread. An item that finds
-//! the mailbox full is dropped and counted. The thread ends when the mailbox is dropped and everything in it was handled.
+//! The loop that has to end a job in time puts its items here and never waits for the thread. An item is dropped and
+//! counted if the mailbox is full. The thread ends when the mailbox is dropped and every item in it was handled.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The sending end.
+/// The sending side.
 pub struct Mailbox<T>(Arc<Shared<T>>);
 
 struct Shared<T> {
@@ -55,7 +55,7 @@ impl<T: Send + 'static> Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// Hands an item over. Drops and counts it where the mailbox is full.
+    /// Puts an item into the mailbox. If the mailbox is full, the item is dropped and counted.
     pub fn send(&self, item: T) {
         let mut state = self.0.state();
         if state.waiting.len() < self.0.capacity {
@@ -66,7 +66,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Hands an item over in the place of all that still wait, because it has all that they have.
+    /// Puts an item into the mailbox in place of all waiting items, because it has everything that they have.
     pub fn replace(&self, item: T) {
         let mut state = self.0.state();
         state.waiting.clear();
@@ -74,13 +74,13 @@ impl<T> Mailbox<T> {
         self.0.changed.notify_all();
     }
 
-    /// The number of items dropped since this was last asked.
+    /// Returns the number of items dropped since the last call.
     pub fn take_dropped(&self) -> u64 {
         std::mem::take(&mut self.0.state().dropped)
     }
 
-    /// Waits until every item was handled, for `limit` at most; not at all where the mailbox is full, because its thread
-    /// does not get on.
+    /// Waits until every item was handled, for `limit` at most. It does not wait if the mailbox is full, because then
+    /// the thread is stuck.
     pub fn flush(&self, limit: Duration) {
         if self.0.state().waiting.len() < self.0.capacity {
             self.0.wait_until_idle(limit);
@@ -105,7 +105,7 @@ impl<T> Shared<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the next item. `None` at the end.
+    /// Waits for the next item. Returns `None` at the end.
     fn next(&self) -> Option<T> {
         let mut state = self.state();
         state.is_busy = false;
@@ -141,7 +141,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    /// A mailbox whose thread handles an item only when it is let.
+    /// Makes a mailbox whose thread handles an item only when the test lets it.
     fn held_up(capacity: usize) -> (Mailbox<u32>, SyncSender<()>, Receiver<u32>) {
         let (go_on, may_go_on) = sync_channel(0);
         let (handled, seen) = sync_channel(8);

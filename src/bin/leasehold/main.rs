@@ -1,6 +1,6 @@
 //! `leasehold`: runs a command while holding a lease, and ends it before another holder can get the lease.
 //!
-//! The tool uses only the public API of the library. One program is three processes of a job: the tool itself, its
+//! The tool uses only the public API of the library. A job runs this program in three processes: the tool itself, its
 //! [guardian] and, for a moment, the [shim] that becomes the command.
 
 #![expect(
@@ -8,12 +8,17 @@
     reason = "a program exports nothing; pub marks what its other modules use"
 )]
 
+#[cfg(not(all(feature = "export", feature = "top")))]
+mod absent;
 mod args;
 mod channel;
 mod check;
 mod config;
+mod doctor;
 mod evict;
 mod exit;
+#[cfg(feature = "export")]
+mod export;
 mod generate;
 mod guardian;
 mod init;
@@ -27,10 +32,16 @@ mod status;
 mod status_file;
 mod store;
 mod timeline;
+#[cfg(feature = "top")]
+mod top;
 mod wait;
 
 use std::process::ExitCode;
 
+#[cfg(not(feature = "export"))]
+use absent::export;
+#[cfg(not(feature = "top"))]
+use absent::top;
 use args::{Arguments, Command};
 use exit::{Exit, Failure};
 
@@ -67,20 +78,23 @@ fn act(mut arguments: Arguments) -> Result<Exit, Failure> {
         Command::Wait(arguments) => wait::main(arguments, store),
         Command::Evict(arguments) => evict::main(arguments, store),
         Command::Init(arguments) => init::main(arguments, store),
+        Command::Doctor(arguments) => doctor::main(arguments, store),
+        Command::Top(arguments) => top::main(arguments, store),
+        Command::Export(arguments) => export::main(arguments, store),
         Command::Completions(arguments) => generate::completions(arguments),
         Command::Man => generate::man(),
     };
     result.map_err(|failure| files.named_in(failure))
 }
 
-/// The runtime of the commands that talk to a store.
+/// Runs a command that uses a store, on a runtime of its own.
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::internal("cannot start a runtime", &error))?;
     let result = runtime.block_on(work);
-    // A store that hangs must not keep the tool from ending.
+    // A store that hangs must not delay the end of the tool.
     runtime.shutdown_background();
     result
 }

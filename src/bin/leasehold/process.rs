@@ -1,10 +1,10 @@
-//! Our own program, and what the kernel says of processes that are not ours to wait for.
+//! The path of this program, and facts about processes that are not its children.
 
 use std::fs;
 
 use rustix::process::{Pid, getpid};
 
-/// The program that runs here, also when its file was replaced meanwhile by another version.
+/// The running program, even if its file was replaced by another version.
 pub const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// A process at the moment of reading.
@@ -12,12 +12,12 @@ pub const OWN_PROGRAM: &str = "/proc/self/exe";
 pub struct Process {
     pub parent: i32,
     pub group: i32,
-    /// The process still runs: it is no zombie.
+    /// Whether the process still runs: it is not a zombie.
     pub is_alive: bool,
 }
 
 impl Process {
-    /// Reads a process. `None` if there is no process of this number.
+    /// Reads a process. Returns `None` if there is no process with this number.
     pub fn read(pid: i32) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
@@ -34,8 +34,8 @@ impl Process {
     }
 }
 
-/// Whether this group has a living process, or a dead one that is ours to reap. A dead process whose parent left the
-/// group, and does not reap, does not count. Where `/proc` cannot be read, the group is taken to be alive.
+/// Returns whether this group has a living process, or a dead one that is ours to reap. A dead process whose parent
+/// left the group and does not reap it does not count. If `/proc` cannot be read, the group is assumed to be alive.
 pub fn has_member(group: Pid) -> bool {
     let reaper = getpid().as_raw_pid();
     let Some(members) = members(group) else {
@@ -45,14 +45,14 @@ pub fn has_member(group: Pid) -> bool {
     members.any(|(_, process)| process.is_alive || process.parent == reaper)
 }
 
-/// The living processes of this group, as far as `/proc` shows them.
+/// Returns the living processes of this group, as far as `/proc` shows them.
 pub fn living(group: Pid) -> Vec<i32> {
     let members = members(group).unwrap_or_default().into_iter();
     let living = members.filter(|(_, process)| process.is_alive);
     living.map(|(pid, _)| pid).collect()
 }
 
-/// All processes of this group, with their numbers. `None` where `/proc` cannot be read.
+/// Returns all processes of this group with their numbers, or `None` if `/proc` cannot be read.
 fn members(group: Pid) -> Option<Vec<(i32, Process)>> {
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

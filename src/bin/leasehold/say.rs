@@ -1,8 +1,8 @@
 //! Prints the tool's messages on standard error, without ever waiting for their reader.
 //!
-//! A pager that is not read on, a log driver that hangs: a message written directly would hold up the very process that
-//! has to end a job in time. So messages go through a bounded queue to a thread that prints them; what finds the queue
-//! full is dropped and counted.
+//! A pager that is not scrolled, a log driver that hangs: a message written directly would delay the very process that
+//! has to end a job in time. So messages go through a bounded queue to a thread that prints them; a message is dropped
+//! and counted if the queue is full.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::mailbox::Mailbox;
 
-/// Enough for all messages of one run; it fills up only if the reader does not read.
+/// Enough for all messages of one run; it fills up only if the reader stops reading.
 const QUEUE: usize = 256;
 
 /// How long the tool waits at its end for its last messages to be read.
@@ -23,21 +23,21 @@ const FLUSH: Duration = Duration::from_secs(1);
 static PRINTER: OnceLock<Option<Mailbox<String>>> = OnceLock::new();
 static LOUDNESS: AtomicU8 = AtomicU8::new(Loudness::Normal as u8);
 
-/// The name that the JSON objects are about, if JSON is asked for.
+/// The name that the JSON objects are about, if messages are printed as JSON.
 static JSON_NAME: OnceLock<String> = OnceLock::new();
 
 /// How much is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loudness {
-    /// Only what went wrong: why the tool failed, or ended the job.
+    /// Only errors: why the tool failed, or ended the job.
     Quiet,
-    /// What a person has to know.
+    /// What the user has to know.
     Normal,
     /// Each step.
     Verbose,
 }
 
-/// Sets how much is printed from here on.
+/// Sets how much is printed from now on.
 pub fn set_loudness(loudness: Loudness) {
     LOUDNESS.store(loudness as u8, Ordering::Relaxed);
 }
@@ -47,22 +47,22 @@ pub fn as_json(name: &str) {
     let _ = JSON_NAME.set(name.into());
 }
 
-/// Whether messages are for people, and not only failures.
+/// Returns whether messages are for people, and more than errors are printed.
 pub fn is_for_people() -> bool {
     JSON_NAME.get().is_none() && LOUDNESS.load(Ordering::Relaxed) >= Loudness::Normal as u8
 }
 
-/// Prints why the tool ends without having done its work, from this loudness on.
+/// Prints why the tool failed, at this loudness and above.
 pub fn failure(loudness: Loudness, message: impl Display) {
     line(loudness, "failed", message);
 }
 
-/// Prints what went wrong, at every loudness.
+/// Prints an error, at every loudness.
 pub fn fault(event: &'static str, message: impl Display) {
     line(Loudness::Quiet, event, message);
 }
 
-/// Prints what a person has to know. The event is its name for programs.
+/// Prints what the user has to know. The event is its name for programs.
 pub fn note(event: &'static str, message: impl Display) {
     line(Loudness::Normal, event, message);
 }
@@ -72,7 +72,7 @@ pub fn detail(event: &'static str, message: impl Display) {
     line(Loudness::Verbose, event, message);
 }
 
-/// Prints text as it is, such as a line of a log.
+/// Prints a text without changes, such as a line of a log.
 pub fn raw(text: String) {
     if let Some(printer) = PRINTER.get_or_init(start) {
         printer.send(text);
@@ -96,7 +96,7 @@ pub fn flush() {
 
 fn line(loudness: Loudness, event: &'static str, message: impl Display) {
     let json = JSON_NAME.get();
-    // Programs get every event: they pick by name.
+    // Programs get every event and select by name.
     if json.is_none() && loudness as u8 > LOUDNESS.load(Ordering::Relaxed) {
         return;
     }
@@ -116,7 +116,7 @@ fn line(loudness: Loudness, event: &'static str, message: impl Display) {
 fn start() -> Option<Mailbox<String>> {
     let mut is_prepared = false;
     let print = move |text: String| {
-        // While the job has the terminal we are in the background, where `stty tostop` would stop the tool for printing.
+        // While the job has the terminal the tool is in the background, where `stty tostop` would stop it for printing.
         if !std::mem::replace(&mut is_prepared, true) {
             let mut quiet = SigSet::empty();
             quiet.add(Signal::SIGTTOU);

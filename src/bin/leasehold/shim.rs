@@ -1,6 +1,6 @@
 //! The last step before the command: the job's process sets what only it can set for itself, and becomes the command.
 //!
-//! It then stops itself, so that the command begins only when the tool knows which group it would have to end.
+//! It then stops itself, so that the command begins only when the tool knows which group it would have to kill.
 //!
 //! If the guardian is killed, the kernel kills the command too. That holds for this one process only, and only if its
 //! parent was alive when it was set, so it is set here, in the process itself, and the parent is checked afterwards.
@@ -20,8 +20,8 @@ use crate::exit::Exit;
 /// The hidden first argument.
 pub const ARGUMENT: &str = "__shim";
 
-/// How the shim is told which signals the command is to find blocked: those that the tool found so, since the guardian
-/// itself blocks all.
+/// Returns the argument that tells the shim which signals the command has to find blocked: those that were blocked for
+/// the tool, because the guardian itself blocks all.
 pub fn mask_argument(blocked: &SigSet) -> String {
     let numbers = blocked.iter().map(|signal| (signal as i32).to_string());
     numbers.collect::<Vec<_>>().join(",")
@@ -42,12 +42,12 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> Exit {
     if mask_of(&mask.to_string_lossy()).thread_set_mask().is_err() {
         return Exit::Internal;
     }
-    // Until the guardian has told the tool of us and made room in the foreground.
+    // Until the guardian has told the tool of this process and put it in the foreground.
     if kill_process(getpid(), Signal::STOP).is_err() {
         return Exit::Internal;
     }
     let error = Command::new(&program).args(arguments).exec();
-    // This is the command's standard error, so its reader sees why there is no output.
+    // Standard error is the command's, so its reader sees why there is no output.
     eprintln!("leasehold: cannot run {}: {error}", program.display());
     match error.kind() {
         ErrorKind::NotFound => Exit::NotFound,

@@ -13,10 +13,10 @@ use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::{Choice, first_contact};
 
-/// How long the store may take to answer once it was reached.
+/// How long the store may take to answer after the first contact.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// One lease as it is shown. Fields are added, never renamed.
+/// One lease as it is printed. Fields are added, never renamed.
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
@@ -43,7 +43,7 @@ pub fn main(
             })
             .await?;
         let contact = arguments.store.connect_timeout;
-        // A long list takes many requests.
+        // A long list needs many requests.
         let limit = contact.max(LIMIT);
         let leases: Vec<Held> = match &name {
             Some(name) => first_contact(contact, client.store().inspect(name, contact))
@@ -83,16 +83,16 @@ fn text(location: &str, hazards: &[Hazard], leases: &[Held]) -> String {
     text
 }
 
-/// Prints. A reader that closed the pipe early is no error.
+/// Prints the text. It is not an error if the reader closed the pipe early.
 fn print(text: &str) {
     if let Err(error) = std::io::stdout().write_all(text.as_bytes()) {
         say::detail("unread", format_args!("output was not read: {error}"));
     }
 }
 
-/// The facts about a holder, in the one form in which the tool prints them.
+/// Returns the facts about a holder, in the one form in which the tool prints them.
 pub fn facts(held: &Held) -> String {
-    // Written by a stranger: no escape sequence may reach the terminal.
+    // Another client wrote it: no escape sequence may reach the terminal.
     let host = held.info.host.escape_debug();
     let mut text = format!("host={host} pid={}", held.info.pid);
     if let Some(label) = &held.info.label {
@@ -128,7 +128,7 @@ impl From<Held> for Row {
     }
 }
 
-/// A time as RFC 3339. `None` before 1970 and after 9999, which no clock in order shows.
+/// Formats a time as in RFC 3339. Returns `None` before 1970 and after 9999.
 fn rfc3339(time: SystemTime) -> Option<String> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let sane = since < Duration::from_secs(253_402_300_800);

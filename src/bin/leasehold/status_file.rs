@@ -1,8 +1,8 @@
 //! The file in which a job, and every process that it starts, can read the state of its lease.
 //!
-//! It names the deadline on the lease's own clock and the boot to which that clock belongs, so a reader needs neither the
-//! store nor a living tool. It is replaced as a whole at each change, is readable by its owner only, and goes with the
-//! job. It is written by a thread of its own: a disk that hangs must not hold up the end of a job.
+//! It has the deadline on the lease's own clock and the boot to which that clock belongs, so a reader needs neither the
+//! store nor a running tool. It is replaced as a whole at each change, is readable by its owner only, and is removed
+//! with the job. A thread of its own writes it, so that a disk that hangs does not delay the end of a job.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -17,28 +17,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::mailbox::Mailbox;
 
-/// The variable that names it to the job.
+/// The variable that gives the job its path.
 pub const VARIABLE: &str = "LEASEHOLD_STATUS_FILE";
 
-/// How long the first write may take, and the removal.
+/// How long the first write and the removal may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The content of the file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Status {
-    /// Of this format. A later one may add fields.
+    /// The version of this format. A later version may add fields.
     pub version: u32,
     pub name: String,
     pub token: u64,
     pub holder: String,
     pub ttl_ms: u64,
     pub state: State,
-    /// The last moment of the lease, as it stands now, on `clock`.
+    /// The last moment of the lease, as far as it is confirmed, on `clock`.
     pub deadline_ms: u64,
     pub clock: String,
-    /// The clock starts anew with each boot.
+    /// The clock starts again with each boot.
     pub boot_id: String,
-    /// The tool's process.
+    /// The process of the tool.
     pub pid: u32,
 }
 
@@ -47,13 +47,13 @@ pub struct Status {
 #[serde(rename_all = "snake_case")]
 pub enum State {
     Held,
-    /// Renewals are missing, but it still holds.
+    /// Renewals are missing, but the lease is still held.
     AtRisk,
     Lost,
 }
 
 impl fmt::Display for State {
-    /// As the file spells it.
+    /// Formats the state as the file spells it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Held => "held",
@@ -77,7 +77,7 @@ impl Status {
         let clock: &dyn Clock = match &*self.clock {
             "CLOCK_BOOTTIME" => &Boottime,
             "CLOCK_MONOTONIC" => &Monotonic,
-            other => return Err(format!("its clock is not known here: {other:?}")),
+            other => return Err(format!("its clock is unknown: {other:?}")),
         };
         if boot_id().unwrap_or_default() != self.boot_id {
             return Err("it belongs to another boot of this machine".into());
@@ -92,18 +92,18 @@ impl Status {
         Ok(())
     }
 
-    /// The same with another deadline, rounded down: a lease must not seem to last longer than it does.
+    /// Returns the status with another deadline, rounded down: a lease must not seem to last longer than it does.
     pub fn until(mut self, deadline: Instant) -> Self {
         self.deadline_ms = deadline.as_nanos() / 1_000_000;
         self
     }
 }
 
-/// The writing end.
+/// The writing side of the file.
 #[derive(Debug)]
 pub struct StatusFile {
     path: PathBuf,
-    /// Holds the newest only: it has all that an older one had.
+    /// Has room for one change only: the newest, which includes all older ones.
     mailbox: Mailbox<Change>,
 }
 
@@ -129,7 +129,7 @@ impl StatusFile {
         Ok(Self { path, mailbox })
     }
 
-    /// The path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -146,19 +146,19 @@ impl StatusFile {
     }
 }
 
-/// Makes a change of the file.
+/// Carries out a change of the file.
 fn make(path: &Path, change: Change) {
     match change {
         Change::Create(status, written) => {
             let _ = written.send(write(path, &status));
         }
-        // An error has no reader: the job's own check fails once the deadline in the file has passed.
+        // The error is ignored: the job's own check fails once the deadline in the file has passed.
         Change::Update(status) => drop(write(path, &status)),
         Change::Remove => drop(fs::remove_file(path)),
     }
 }
 
-/// A folder of this user's own, in memory where there is one.
+/// Returns a folder of this user's own, in memory if there is one.
 fn folder() -> io::Result<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let shared = rustix::process::geteuid().is_root().then(|| "/run".into());
@@ -212,7 +212,7 @@ fn write(path: &Path, status: &Status) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// The identity of this boot.
+/// Returns the identity of this boot.
 pub fn boot_id() -> io::Result<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(text.trim().into())

@@ -1,4 +1,4 @@
-//! Chooses the store that the tool talks to, connects to it, and hides the secrets of its URL.
+//! Chooses the store that the tool uses, connects to it, and hides the secrets of its URL.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::args::StoreOptions;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 
-/// The variable that names the store where `--store` does not.
+/// The variable that names the store if `--store` does not.
 pub const VARIABLE: &str = "LEASEHOLD_STORE";
 
 /// The variable that names a file with the store's URL in it.
 const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
 
-/// The pause before a store that did not answer is asked again.
+/// The pause before a store that did not answer is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The chosen store.
@@ -26,13 +26,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub enum Choice {
     /// Named by an option, a variable or a configuration file.
     Url(String),
-    /// No store was named: the embedded file at its usual place.
+    /// No store was named: the embedded file at its default path.
     Default,
 }
 
 impl Choice {
-    /// Chooses by option, else by variable, else by configuration file, else the embedded file. Not left to clap, for
-    /// which a variable and an option would contradict each other.
+    /// Chooses by option, else by variable, else by configuration file, else the embedded file. This is not left to
+    /// clap, which would report a variable and an option as a conflict.
     pub fn of(arguments: &StoreOptions, configured: Option<StoreSetting>) -> Result<Self, Failure> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(url) = &arguments.url {
@@ -57,11 +57,11 @@ impl Choice {
         }
     }
 
-    /// A URL, unless it names a store in memory, which excludes no other process.
+    /// Checks a URL: a store in memory is refused, because it excludes no other process.
     fn shared(url: String) -> Result<Self, Failure> {
         if url.starts_with("memory:") {
             return Err(Failure::usage(format!(
-                "store URL {url:?} refused: no other process would see its leases; expected redis://, rediss://, redis+unix:, postgres:// or sqlite:PATH"
+                "store URL {url:?} refused: no other process would see its leases; expected redis://, rediss://, redis+unix:, postgres://, zookeeper:// or sqlite:PATH"
             )));
         }
         Ok(Self::Url(url))
@@ -89,7 +89,15 @@ impl Choice {
         })
     }
 
-    /// Whether the URL holds a password, so that a job must not inherit it.
+    /// Returns the store for messages, without secrets.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Url(url) => shown(url),
+            Self::Default => "the embedded file of this user".into(),
+        }
+    }
+
+    /// Returns whether the URL has a password, so that a job must not inherit it.
     pub fn is_secret(url: &str) -> bool {
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -108,7 +116,7 @@ fn read(path: &Path) -> Result<Choice, Failure> {
     Choice::shared(text.trim().into())
 }
 
-/// Limits the time of a first answer: nothing has begun yet, and the caller of the tool waits.
+/// Limits the time of the first answer: nothing has begun, and the user waits.
 pub async fn first_contact<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, Error>>,
@@ -126,8 +134,8 @@ pub async fn first_contact<T>(
 }
 
 /// Asks until the store has answered, if only with an error: a store that is silent now may answer in a moment. The
-/// request changes nothing, so it can be retried, which spares the command's own requests a retry. It asks about the
-/// command's own name, because the user may lack the permission for others.
+/// request changes nothing, so it can be retried, and the command's own requests need no retry. It asks about the
+/// command's own name, because the user may lack the permission for other names.
 async fn reach(store: &dyn Store, name: Option<&Name>, limit: Duration) {
     let ask = async || match name {
         Some(name) => store.inspect(name, limit).await.map(drop),
@@ -140,14 +148,15 @@ async fn reach(store: &dyn Store, name: Option<&Name>, limit: Duration) {
     }
 }
 
-/// The URL without its secrets, for messages.
+/// Returns the URL without its secrets, for messages.
 fn shown(url: &str) -> String {
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), url),
     };
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // The last one: an unescaped @ may stand in a password. Where the scheme was forgotten, a password may stand there too.
+    // At the last one: a password may contain an unescaped @. If the scheme was forgotten, this part may have a
+    // password too.
     let place = match place.rsplit_once('@') {
         Some((_, host)) if !url.starts_with("sqlite:") => format!("***@{host}"),
         _ => place.into(),

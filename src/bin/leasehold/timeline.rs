@@ -1,4 +1,4 @@
-//! When a job is to be ended: the pure arithmetic and the one decision behind the guardian.
+//! Computes and decides when a job is ended: the pure core of the guardian.
 //!
 //! ```text
 //! S                     S + ttl/2        T                 K      D
@@ -6,9 +6,9 @@
 //! last confirmed renewal left          TERM             KILL    deadline
 //! ```
 //!
-//! `K = D - min(250 ms, ttl/20)` leaves the kernel time to end a killed group, `T = K - kill_after` leaves the job time
-//! to end itself. Each renewal moves D, and K with it; TERM, once sent, is not taken back. This module knows no clock:
-//! `now` is always an argument.
+//! `K = D - min(250 ms, ttl/20)` leaves the kernel time to end a killed group, and `T = K - kill_after` leaves the job
+//! time to end itself. Each renewal moves D, and K with it; TERM, once sent, is not taken back. This module reads no
+//! clock: `now` is always an argument.
 
 use std::time::Duration;
 
@@ -35,15 +35,15 @@ pub struct Distances {
 pub enum Cause {
     /// No renewal was confirmed in time.
     Deadline,
-    /// The store refused the renewal: the lease is another holder's, or gone.
+    /// The store refused the renewal: another holder has the lease, or it is gone.
     Refused,
     /// An operator evicted this holder; the name stays taken for the rest of its ttl.
     Evicted,
-    /// The lease ended for a reason of the client's own, such as `--max-hold`, with time left.
+    /// The client ended the lease, as with `--max-hold`, with time left.
     LeaseEnded,
     /// The tool is gone, so the lease is no longer renewed.
     ToolGone,
-    /// The same in a run within a run: it may be the outer job that was killed, which leaves no time.
+    /// The tool of a run within a run is gone: perhaps the outer job was killed, which leaves no time.
     NestedToolGone,
     /// The command ended by itself and left processes in its group.
     CommandEnded,
@@ -54,7 +54,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The cause as messages and reports word it.
+    /// Returns the cause as it is worded in messages and reports.
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::Deadline => "no renewal was confirmed in time",
@@ -69,18 +69,18 @@ impl Cause {
     }
 }
 
-/// What to do now.
+/// What the guardian must do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing before this moment.
+    /// Do nothing before this moment.
     Wait(Instant),
     /// Ask the group to end, for this cause.
     Term(Cause),
-    /// End the group.
+    /// Kill the group.
     Kill,
 }
 
-/// Where one job is on the timeline.
+/// The position of one job on the timeline.
 #[derive(Debug)]
 pub struct Timeline {
     distances: Distances,
@@ -92,14 +92,14 @@ pub struct Timeline {
 #[derive(Debug, Clone, Copy)]
 struct Stop {
     cause: Cause,
-    /// KILL is due then, or at K if that is sooner.
+    /// KILL is due at this moment, or at K if that is sooner.
     kill_by: Instant,
     is_sent: bool,
 }
 
 impl Distances {
-    /// Checks that an undisturbed job is left alone until at least half of the ttl has passed without a renewal, so that
-    /// a renewal that is merely late does not end it.
+    /// Checks that the job is not ended before at least half of the ttl has passed without a renewal, so that a renewal
+    /// that is merely late does not end it.
     pub fn new(timing: &Timing, kill_after: Option<Duration>) -> Result<Self, String> {
         let ttl = timing.ttl();
         let kill_after = kill_after.unwrap_or((ttl / 3).min(Duration::from_secs(10)));
@@ -117,22 +117,22 @@ impl Distances {
         Ok(distances)
     }
 
-    /// When the group must be killed so that it is gone at the deadline.
+    /// Returns when the group must be killed so that it is gone at the deadline.
     pub fn kill_at(&self, deadline: Instant) -> Instant {
         deadline.before(self.slack())
     }
 
-    /// When the group is asked to end.
+    /// Returns when the group is asked to end.
     pub fn term_at(&self, deadline: Instant) -> Instant {
         self.kill_at(deadline).before(self.kill_after)
     }
 
-    /// The time between TERM and KILL.
+    /// Returns the time between TERM and KILL.
     pub const fn kill_after(&self) -> Duration {
         self.kill_after
     }
 
-    /// The longest outage of the store that the job survives, counted from the worst moment for it to begin.
+    /// Returns the longest outage of the store that the job survives, if it begins at the worst moment.
     pub fn outage(&self, timing: &Timing) -> Duration {
         (self.ttl * 2 / 3)
             .saturating_sub(self.kill_after)
@@ -140,14 +140,14 @@ impl Distances {
             .saturating_sub(self.slack())
     }
 
-    /// The time that the kernel gets to end a killed group.
+    /// Returns the time that the kernel gets to end a killed group.
     fn slack(&self) -> Duration {
         (self.ttl / 20).min(Duration::from_millis(250))
     }
 }
 
 impl Timeline {
-    /// The timeline of a job whose lease was last confirmed until `deadline`.
+    /// Makes the timeline of a job whose lease is confirmed until `deadline`.
     pub const fn new(distances: Distances, deadline: Instant) -> Self {
         Self {
             distances,
@@ -157,12 +157,12 @@ impl Timeline {
         }
     }
 
-    /// Moves the deadline: a renewal was confirmed.
+    /// Moves the deadline after a confirmed renewal.
     pub fn renewed(&mut self, deadline: Instant) {
         self.deadline = self.deadline.max(deadline);
     }
 
-    /// Begins to end the job. The first cause stands; a later one can only bring KILL forward.
+    /// Begins to end the job. The first cause is kept; a later one can only bring KILL forward.
     pub fn stop(&mut self, cause: Cause, now: Instant) {
         let kill_by = now.after(self.grace(cause));
         match &mut self.stop {
@@ -177,12 +177,12 @@ impl Timeline {
         }
     }
 
-    /// Whether the end of the job has begun or is due.
+    /// Returns whether the end of the job has begun or is due.
     pub fn is_over(&self, now: Instant) -> bool {
         self.stop.is_some() || now >= self.distances.term_at(self.deadline)
     }
 
-    /// The cause for which the job is being ended, if it is.
+    /// Returns the cause for which the job is being ended, if it is.
     pub fn cause(&self) -> Option<Cause> {
         self.stop.map(|stop| stop.cause)
     }
@@ -211,11 +211,11 @@ impl Timeline {
         Step::Wait(kill_at)
     }
 
-    /// How long the job has after TERM, if K does not come first.
+    /// Returns how long the job has after TERM, if K does not come first.
     fn grace(&self, cause: Cause) -> Duration {
         let kill_after = self.distances.kill_after;
         match cause {
-            // K alone decides, and moves on if the store answers again; the added ttl bounds a job that ignores TERM.
+            // Only K decides, and it moves if the store answers again; the added ttl limits a job that ignores TERM.
             Cause::Deadline => kill_after + self.distances.ttl,
             Cause::Refused => kill_after.min(REFUSED_GRACE),
             Cause::NestedToolGone => Duration::ZERO,
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_cause_stands_and_a_later_one_only_hurries() {
+    fn the_first_cause_is_kept_and_a_later_one_only_brings_kill_forward() {
         let mut timeline = timeline();
         timeline.stop(Cause::CommandEnded, at(1_000));
         assert_eq!(timeline.step(at(1_000)), Step::Term(Cause::CommandEnded));

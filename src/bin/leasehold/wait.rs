@@ -12,13 +12,13 @@ use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::{Choice, first_contact};
 
-/// How long the store may take to answer once it was reached.
+/// How long the store may take to answer after the first contact.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The least time that the store gets to answer where the limit of the wait leaves less.
+/// The least time that the store gets to answer if less is left of the wait.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
 
-/// The pause between two requests, since a holder may release at any moment.
+/// The pause between two requests, because a holder may release at any moment.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Waits until no holder has the name, or until the limit of the wait.
@@ -59,7 +59,7 @@ pub fn main(
     })
 }
 
-/// Returns who has the name now. During an outage the last known holder is taken to be the holder still.
+/// Returns the current holder of the name. During an outage the last known holder is assumed to have it still.
 async fn look_again(store: &dyn Store, last: Held, limit: Duration) -> Result<Option<Held>, Error> {
     match store.inspect(&last.name, limit).await {
         Err(error) if error.is_transient() => {

@@ -1,4 +1,4 @@
-//! What is left of writes that are cut short, unheard, or beside others.
+//! Writes that are cut off, whose replies are lost, or that run beside others.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ pub(super) async fn the_fence_survives_a_restart(bench: &Bench) {
     bench.written(&resource, &successor, "successor").await;
 }
 
-/// However early a write is cut off, what it wrote is never there without its raise.
+/// However early a write is cut off, its value is never there without its raise.
 pub(super) async fn a_write_cut_short_keeps_its_raise(bench: &Bench) {
     for polls in 1..=12 {
         let resource = bench.resource(polls);
@@ -45,7 +45,7 @@ pub(super) async fn an_unknown_answer_is_resolved_by_reading_back(bench: &Bench)
         bench.raised(&resource, &older).await;
         let write = bench.guard.write(&resource, Some(&older), "unknown");
         let _unheard = Cut::after(polls, write).await;
-        // From this answer on the unheard write can no longer land: what is read now is what became of it.
+        // After this reply the lost write can no longer land: what is read now is its outcome.
         bench.raised(&resource, &successor).await;
         let settled = bench.guard.read(&resource).await;
         assert!(
@@ -60,14 +60,14 @@ pub(super) async fn an_unknown_answer_is_resolved_by_reading_back(bench: &Bench)
                 "after the raise"
             );
         }
-        // The successor's own unheard write is simply repeated.
+        // If the reply to the successor's own write is lost, it repeats the write.
         let write = bench.guard.write(&resource, Some(&successor), "mine");
         let _unheard = Cut::after(polls, write).await;
         bench.written(&resource, &successor, "mine").await;
     }
 }
 
-/// However far a write has come, a raise either waits for it or bars it: nothing lands between the successor's first
+/// However far a write has come, a raise either waits for it or bars it: no write lands between the successor's first
 /// read and its own write.
 pub(super) async fn a_raise_beside_a_slow_write_loses_nothing(bench: &Bench) {
     for polls in 1..=12 {
@@ -169,7 +169,7 @@ pub(super) async fn contended_raises_end_at_the_highest(bench: &Bench) {
     assert_eq!(bench.guard.row(&resource).await, Some(bench.pass(16, 16)));
 }
 
-/// A future that is given up after so many polls, as if its caller had been dropped there.
+/// A future that is dropped after this many polls, as if its caller had been dropped there.
 struct Cut<F> {
     future: F,
     polls: u32,

@@ -1,7 +1,7 @@
 //! The contract of a fence as tests. The author of a guard puts a [`Guarded`] around it and calls [`check`].
 //!
-//! The checks run against the real storage, under resources and names that no other run uses, and hold every answer and
-//! the stored row after it to [`judge`]. Each panics with its own name and what it saw.
+//! The checks run against the real storage, with resources and names that no other run uses. They compare every answer,
+//! and the stored row after it, with [`judge`]. Each check panics with its own name and what it saw.
 
 mod at_once;
 mod one_by_one;
@@ -18,9 +18,9 @@ use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::token::Token;
 
-/// A guard on its real storage, with one register of text behind it for each resource.
+/// A guard on its real storage, with one text value behind it for each resource: the register.
 ///
-/// A guard whose functions take a [`Pass`] gets the refusal of a missing one from [`Pass::required`], as its users do.
+/// If the functions of a guard take a [`Pass`], a missing pass is refused by [`Pass::required`], as its users do it.
 pub trait Guarded: fmt::Debug + Send + Sync + 'static {
     /// Raises the fence and writes nothing.
     fn raise<'a>(
@@ -43,7 +43,7 @@ pub trait Guarded: fmt::Debug + Send + Sync + 'static {
     /// Reads the fence's row.
     fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>>;
 
-    /// Forgets whatever is only in this process, as if it had been killed and started again.
+    /// Forgets what is only in this process, as if it had been killed and started again.
     fn restart(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
@@ -80,7 +80,7 @@ const CHECKS: &[(&str, Check)] = checks![
 /// Runs every check against this guard, one after the other.
 ///
 /// # Panics
-/// Where the guard breaks the contract, with the name of the check.
+/// If the guard breaks the contract, with the name of the check.
 pub async fn check(guard: Arc<dyn Guarded>) {
     let run = Uuid::new_v4().simple().to_string();
     for (name, check) in CHECKS {
@@ -96,7 +96,7 @@ pub async fn check(guard: Arc<dyn Guarded>) {
     }
 }
 
-/// A guard, and the resources that belong to one check.
+/// A guard, and the resources of one check.
 struct Bench {
     guard: Arc<dyn Guarded>,
     prefix: String,
@@ -115,7 +115,7 @@ impl Bench {
         format!("{}/{rest}", self.prefix)
     }
 
-    /// A pass of this check's lease name; `claim` tells holders apart, each in a process of its own.
+    /// Returns a pass for the lease name of this check; each `claim` is another holder, in a process of its own.
     fn pass(&self, claim: u64, token: u64) -> Pass {
         self.pass_for("lease é", claim, token)
     }
@@ -125,7 +125,7 @@ impl Bench {
         Pass::new(
             Name::new(self.resource(name)).expect("a valid name"),
             Holder::new(client, claim),
-            // As high as real ones, so that a number kept as a double or in 32 bits is found out.
+            // As high as real tokens, so that a number kept as a double or in 32 bits is detected.
             Token::new((1 << 53) - 1_000 + token).expect("a valid token"),
         )
     }
@@ -156,7 +156,8 @@ impl Bench {
         assert_eq!(self.guard.row(resource).await.as_ref(), Some(pass));
     }
 
-    /// Both steps under this pass are refused so, and change neither register nor row.
+    /// Asserts that both steps under this pass are refused with this refusal, and change neither the register nor the
+    /// row.
     async fn refused(&self, resource: &str, pass: &Pass, refusal: &Refusal) {
         let before = self.seen(resource).await;
         for step in [Step::Raise, Step::Write] {
@@ -181,7 +182,7 @@ impl Bench {
         )
     }
 
-    /// Takes the steps one by one; each answer, the register and the row have to be the rule's.
+    /// Takes the steps one by one; each answer, the register and the row must be those of the rule.
     async fn history(&self, resource: &str, steps: &[(Step, &Pass)]) {
         let (mut row, mut register) = (None::<Pass>, None::<String>);
         for (index, (step, pass)) in steps.iter().enumerate() {
@@ -211,7 +212,7 @@ impl Bench {
         }
     }
 
-    /// Passes in every relation that the rule knows.
+    /// Returns passes in every relation that the rule distinguishes.
     fn relations(&self) -> Vec<Pass> {
         vec![
             self.pass(1, 1),

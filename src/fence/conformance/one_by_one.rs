@@ -1,4 +1,4 @@
-//! What each step answers and leaves behind, taken one after the other.
+//! The answers and effects of steps that are taken one after the other.
 
 use super::{Bench, Step};
 use crate::fence::Refusal;

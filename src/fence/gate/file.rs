@@ -5,8 +5,8 @@
 //! {"resource":"device/7","pass":{"name":"nightly","holder":"...","token":41}}
 //! ```
 //!
-//! A last line without its end was being written when the power failed; it was never acknowledged, and is cut off. Any
-//! other broken line is damage, and the file is refused: to forget a row is to let a stale holder write.
+//! A last line without its end was being written when the power failed; it was never acknowledged, and is removed. Any
+//! other broken line is damage, and the file is refused: if a row were forgotten, a stale holder could write.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,8 +25,8 @@ use crate::telemetry;
 
 const HEAD: &str = "leasehold gate 1\n";
 
-/// Lines that were overtaken, beyond one for each row, before the file is written anew: so that it is written anew
-/// seldom, and never holds much more than its rows.
+/// How many outdated lines, beyond one for each row, are kept before the file is rewritten: so it is rewritten rarely,
+/// and never holds much more than its rows.
 const OVERTAKEN: usize = 1_024;
 
 /// A file in which a gate keeps its rows.
@@ -42,16 +42,16 @@ struct State {
     rows: HashMap<String, Pass>,
     lines: usize,
     rewrite_at: usize,
-    /// After a failure the contents of the disk are unknown; only reading it again tells.
+    /// After a failed write the contents of the disk are unknown; only reading the file again tells.
     has_failed: bool,
-    /// Locked for as long as the file is ours. Beside the file, because the file itself is replaced.
+    /// Locked while the gate is open. It is beside the file, because the file itself is replaced.
     lock: fs::File,
 }
 
 impl Drop for State {
-    /// Said, not left to the closing: a process that is being started holds a copy of the descriptor until its exec.
+    /// An explicit unlock, because a process that is being started has a copy of the descriptor until its exec.
     fn drop(&mut self) {
-        // Where it fails, the closing still gives it up.
+        // If this fails, closing the file still unlocks it.
         let _ = self.lock.unlock();
     }
 }
@@ -66,10 +66,11 @@ impl File {
     /// Opens the file, or makes it.
     ///
     /// # Errors
-    /// `Misconfigured` for a file that is damaged, or that another process has; `Unavailable` where it cannot be read.
+    /// `Misconfigured` for a file that is damaged, or that another process has open; `Unavailable` if it cannot be
+    /// read.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// Dropping the future leaves nothing behind.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
         let opened = path.clone();
@@ -115,7 +116,7 @@ impl State {
             .map_err(unavailable)?;
         let text = fs::read(&path).map_err(unavailable)?;
         let (rows, lines, end) = read(&path, &text)?;
-        // What was never finished goes, and a new file gets its head.
+        // An unfinished line is removed, and a new file gets its first line.
         file.set_len(end as u64).map_err(unavailable)?;
         if end == 0 {
             file.write_all(HEAD.as_bytes()).map_err(unavailable)?;
@@ -166,7 +167,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes the rows, and nothing else, to a new file that takes the old one's place.
+    /// Writes the rows, and nothing else, to a new file that replaces the old one.
     fn rewrite(&mut self) -> io::Result<()> {
         let new = beside(&self.path, "new");
         let mut text = HEAD.as_bytes().to_vec();
@@ -178,7 +179,7 @@ impl State {
         let file = OpenOptions::new().append(true).open(&new)?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
-        // From here on the new file is the file, whatever becomes of the folder: both hold every row.
+        // From here on the new file is used, even if syncing the folder fails: both files have every row.
         self.file = file;
         self.lines = self.rows.len();
         sync_folder(&self.path)
@@ -189,7 +190,7 @@ impl State {
     }
 }
 
-/// The rows, how many lines they take, and where the last finished line ends.
+/// Returns the rows, how many lines they take, and where the last finished line ends.
 fn read(path: &Path, text: &[u8]) -> Result<(HashMap<String, Pass>, usize, usize), Error> {
     let end = text.iter().rposition(|byte| *byte == b'\n');
     let end = end.map_or(0, |last| last + 1);
@@ -237,7 +238,7 @@ fn lock(path: &Path) -> Result<fs::File, Error> {
         Ok(()) => Ok(lock),
         Err(fs::TryLockError::WouldBlock) => Err(Error::new(
             ErrorKind::Misconfigured,
-            format!("open failed: another gate has this file path={path:?}"),
+            format!("open failed: another gate has opened this file path={path:?}"),
         )),
         Err(fs::TryLockError::Error(error)) => Err(failed("open", &beside, error)),
     }
@@ -250,7 +251,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// A new name is on the disk only once its folder is.
+/// A new file name is durable only after its folder is synced.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path
         .parent()

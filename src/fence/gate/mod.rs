@@ -1,8 +1,8 @@
 //! A durable gate: the fence for a service that has no database to compare in.
 //!
 //! A handler enters the gate with the pass that came with its request, and writes while it is inside. Entries under one
-//! pass run side by side; a newer pass waits until those of the older have left, is made durable, and only then lets
-//! its first entry in.
+//! pass run side by side. A newer pass waits until all entries under the older pass have ended, is made durable, and
+//! only then gets its first entry.
 //!
 //! ```
 //! # use leasehold::{Holder, Name, Token, fence::Pass};
@@ -21,20 +21,22 @@
 //! ```
 //!
 //! # Guarantees
-//! 1. A pass is durable before the first entry under it: no restart forgets one that has written.
-//! 2. No entry under an older pass is open while one under a newer pass is.
-//! 3. Resources do not wait for each other, except for the journal's own write.
+//! 1. A pass is durable before the first entry under it: after a restart the gate still knows every pass that has
+//!    written.
+//! 2. While an entry under a newer pass is open, no entry under an older pass is.
+//! 3. Resources do not wait for each other, except for the write of the journal itself.
 //!
 //! # Assumptions
 //! All writes to the resource go through this one gate, and what a handler starts ends before its [`Entry`] does. The
-//! disk keeps what it said it had written. Resources are a limited set: the row of one that was raised is kept for ever.
+//! disk keeps what it reported as written. Resources are a limited set: the row of a raised resource is kept for ever.
 //!
 //! # Errors
-//! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`] where an older entry did not leave in time;
-//! `Unavailable` where the journal cannot be written: then nothing was let in.
+//! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`] if an older entry did not end in time;
+//! `Unavailable` if the journal cannot be written: then nothing was admitted.
 //!
 //! # Cancel safety
-//! Dropped while it waits, an entry is given up. A raise whose journal was being written is finished all the same.
+//! Dropping the future of [`enter`](Gate::enter) while it waits gives up the entry. A raise whose journal is being
+//! written is still finished.
 
 mod file;
 
@@ -48,17 +50,18 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio::time::timeout;
 
 pub use self::file::File;
-use super::{Admission, Bearer, Blocked, Pass, checked_resource, judge, refused};
+use super::{Admission, Bearer, Blocked, Pass, checked, checked_resource, judge, refuse};
 use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
+use crate::telemetry::{FenceCheck, FenceKind};
 
-/// How long a raise waits for older entries to leave, where the user says nothing: as long as in Postgres.
+/// How long a raise waits for older entries to end by default: as long as in Postgres.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The row of one resource, locked for reading by its entries and for writing by a raise.
 type Row = Arc<RwLock<Option<Pass>>>;
 
-/// The rows of all resources. Those that were raised stay; a row without a pass stays while a task uses it.
+/// The rows of all resources. Rows of raised resources are kept; a row without a pass is kept while a task uses it.
 type Rows = Arc<Mutex<HashMap<String, Row>>>;
 
 /// A row in use.
@@ -68,7 +71,7 @@ struct InUse {
     row: Row,
 }
 
-/// A fence around many resources of one service. The [module](self) says what it promises. Clones are one gate.
+/// A fence for many resources of one service. The [module](self) has its guarantees. All clones are the same gate.
 #[derive(Clone)]
 pub struct Gate {
     journal: Arc<dyn Journal>,
@@ -76,41 +79,44 @@ pub struct Gate {
     patience: Duration,
 }
 
-/// Where a gate keeps its rows.
+/// The durable storage for a gate's rows.
 pub trait Journal: fmt::Debug + Send + Sync + 'static {
-    /// Everything that was kept, as resource and pass, in the order in which it was kept.
+    /// Returns every pass that was kept, with its resource, in the order in which they were kept.
     fn load(&self) -> BoxFuture<'_, Result<Vec<(String, Pass)>, Error>>;
 
-    /// Keeps the row of a resource, in place of an older one. It answers only once the row would survive a loss of power.
+    /// Keeps the row of a resource, in place of an older row. It completes only when the row would survive a loss of
+    /// power.
     fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> BoxFuture<'a, Result<(), Error>>;
 }
 
-/// A write that has been let in. While it lives no newer pass is. A task that has one must not enter the same resource again:
-/// a raise that waits in between would block both.
+/// A write that was admitted. While it lives no newer pass is admitted. A task that has an entry must not enter the
+/// same resource again: a raise that waits in between would block both.
 #[must_use = "the write is over when this is dropped"]
 pub struct Entry {
     row: OwnedRwLockReadGuard<Option<Pass>>,
 }
 
 impl Gate {
-    /// A gate whose rows are kept in this file, which is made if it is not there. One process at a time has it.
+    /// Opens a gate whose rows are kept in this file, which is made if it is missing. Only one process at a time can
+    /// open it.
     ///
     /// # Errors
-    /// `Misconfigured` for a file that is damaged, or that another process has; `Unavailable` where it cannot be read.
+    /// `Misconfigured` for a file that is damaged, or that another process has open; `Unavailable` if it cannot be
+    /// read.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// Dropping the future leaves nothing behind.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         Self::with_journal(File::open(path).await?).await
     }
 
-    /// A gate whose rows are kept where the user likes.
+    /// Opens a gate whose rows are kept in a journal of the caller's.
     ///
     /// # Errors
-    /// What the journal says to being read.
+    /// The errors of [`Journal::load`].
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// Dropping the future leaves nothing behind.
     pub async fn with_journal(journal: impl Journal) -> Result<Self, Error> {
         let mut rows = HashMap::<String, Pass>::new();
         for (resource, pass) in journal.load().await? {
@@ -127,63 +133,74 @@ impl Gate {
         })
     }
 
-    /// The same gate with another limit for a raise that waits for older entries to leave; 2 s where none is given.
+    /// Sets how long a raise waits for older entries to end (default: 2 s).
     #[must_use = "returns the gate with its limit"]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Lets a write in if the bearer's pass is good, and raises the fence to it first.
+    /// Admits a write if the bearer's pass is not superseded, and raises the fence to it first.
     ///
     /// # Errors
-    /// As the [module](self) says; `Lost` where a lease knows itself that its time is up.
+    /// See the [module](self). `Lost` if the lease's own deadline has passed.
     ///
     /// # Cancel safety
-    /// As the [module](self) says.
+    /// See the [module](self).
     pub async fn enter(&self, resource: &str, bearer: &dyn Bearer) -> Result<Entry, Error> {
         checked_resource(resource)?;
         let pass = bearer.pass()?;
+        let check = FenceCheck::begin(FenceKind::Gate);
+        let entered = self.enter_with(resource, bearer, &pass).await;
+        checked(check, &pass, entered)
+    }
+
+    async fn enter_with(
+        &self,
+        resource: &str,
+        bearer: &dyn Bearer,
+        pass: &Pass,
+    ) -> Result<Entry, Error> {
         let used = InUse::of(&self.rows, resource);
         let reading = self.wait(resource, used.row.clone().read_owned()).await?;
-        let admission = match judge(reading.as_ref(), &pass) {
+        let admission = match judge(reading.as_ref(), pass) {
             Ok(Admission::Again) => return Ok(Entry { row: reading }),
             admission => admission,
         };
         drop(reading);
-        admission.map_err(|refusal| refused(bearer, resource, &pass, refusal))?;
+        admission.map_err(|refusal| refuse(bearer, resource, pass, refusal))?;
         let writing = self.wait(resource, used.row.clone().write_owned()).await?;
-        // Others may have come in between.
-        match judge(writing.as_ref(), &pass) {
+        // Other tasks may have raised the row in between.
+        match judge(writing.as_ref(), pass) {
             Ok(Admission::Again) => Ok(Entry {
                 row: writing.downgrade(),
             }),
-            Ok(Admission::Raise) => self.keep(used, pass, writing).await,
-            Err(refusal) => Err(refused(bearer, resource, &pass, refusal)),
+            Ok(Admission::Raise) => self.keep(used, pass.clone(), writing).await,
+            Err(refusal) => Err(refuse(bearer, resource, pass, refusal)),
         }
     }
 
-    /// Raises the fence, so that no older pass is let in from here on. Call it before the first read.
+    /// Raises the fence, so that no older pass is admitted from then on. Call it before the first read.
     ///
     /// # Errors
-    /// As [`enter`](Self::enter).
+    /// The same as those of [`enter`](Self::enter).
     ///
     /// # Cancel safety
-    /// As [`enter`](Self::enter).
+    /// The same as for [`enter`](Self::enter).
     pub async fn raise(&self, resource: &str, bearer: &dyn Bearer) -> Result<(), Error> {
         self.enter(resource, bearer).await.map(drop)
     }
 
-    /// The pass that the gate knows of this resource, if any.
+    /// Returns the pass that the gate has for this resource, if any.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// Dropping the future leaves nothing behind.
     pub async fn row(&self, resource: &str) -> Option<Pass> {
         let row = self.rows().get(resource).cloned()?;
         row.read().await.clone()
     }
 
-    /// In a task of its own, so that no dropped future leaves the journal ahead of the memory.
+    /// In a task of its own, so that a dropped future cannot leave the journal ahead of the memory.
     async fn keep(
         &self,
         used: InUse,
@@ -192,7 +209,7 @@ impl Gate {
     ) -> Result<Entry, Error> {
         let journal = self.journal.clone();
         let keeping = tokio::spawn(async move {
-            // Taken over, so that it is let go before the row is left.
+            // Moved in, so that the lock is released before the row is.
             let mut row = row;
             journal.keep(&used.resource, &pass).await?;
             *row = Some(pass);
@@ -233,12 +250,13 @@ impl InUse {
 }
 
 impl Drop for InUse {
-    /// A resource that was never raised leaves nothing behind, or clients that invent resources would fill the memory.
+    /// A resource that was never raised leaves nothing behind; otherwise clients that invent resources would fill the
+    /// memory.
     fn drop(&mut self) {
         let mut known = locked(&self.rows);
-        // Let go of under the lock, so that of two who leave at once the second finds itself the last.
+        // Dropped under the lock, so that of two entries that end at once the second finds that it is the last.
         let row = std::mem::take(&mut self.row);
-        // One is ours, the other the map's; a lock on it would be a third.
+        // One reference is ours, the other is the map's; a lock on the row would be a third.
         let is_last = Arc::strong_count(&row) == 2;
         if is_last && row.try_read().is_ok_and(|row| row.is_none()) {
             known.remove(&self.resource);
@@ -261,7 +279,7 @@ impl fmt::Debug for Gate {
 }
 
 impl Entry {
-    /// Under which pass.
+    /// Returns the pass under which this entry was admitted.
     pub fn pass(&self) -> &Pass {
         self.row.as_ref().expect("an entry is under a pass")
     }

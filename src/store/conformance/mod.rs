@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use self::bench::{Asking, Bench};
 use super::{
-    Answer, ErrorKind, Eviction, Failed, HeldState, Lane, MAX_BATCH, Name, Outcome, Release,
+    Answer, ErrorKind, Eviction, Facts, Failed, HeldState, Lane, MAX_BATCH, Name, Outcome, Release,
     Renewal, Sent, Store, Token,
 };
 use crate::future::BoxFuture;
@@ -72,12 +72,32 @@ const LAST: &[(&str, Check)] = checks![a_closed_store_says_so];
 
 /// Runs every check against this store, one after the other. It is closed afterwards.
 ///
+/// The checks of queues and of notices are those that the [facts](Store::facts) ask for: a store that promises them must
+/// have them, and a store that does not must not seem to.
+///
 /// # Panics
 /// Where the store breaks the contract.
 pub async fn check(store: Arc<dyn Store>) {
+    let facts = store.facts();
+    check_as(store, facts).await;
+}
+
+/// As [`check`], for a store that can give notices and whose set-up does not let it, as behind a transaction pooler: it
+/// must give no subscription then.
+///
+/// # Panics
+/// As [`check`].
+pub async fn check_without_notices(store: Arc<dyn Store>) {
+    let mut facts = store.facts();
+    facts.has_notices = false;
+    check_as(store, facts).await;
+}
+
+async fn check_as(store: Arc<dyn Store>, facts: Facts) {
     let run = Uuid::new_v4().simple().to_string();
-    let checks = CHECKS.iter().chain(waiting::CHECKS).chain(LAST);
-    for (name, check) in checks {
+    let waiting = waiting::checks(facts);
+    let all = [CHECKS, &waiting, LAST].concat();
+    for (name, check) in all {
         let bench = Bench {
             store: store.clone(),
             prefix: format!("{run}/{name}"),

@@ -1,28 +1,69 @@
-//! Hints, and clients that wait in line. A store without the one or the other has nothing to check here.
+//! Hints, and clients that wait in turn. The facts of a store say which of these it has; a store without them must not
+//! behave as if it had them.
 
 use super::{Asking, Bench, Check, LIMIT, LONG, SHORT};
 use crate::store::{
-    Claim, Eviction, HeldState, Holder, Notice, Notices, Outcome, Queued, Release, Topic,
+    Claim, Eviction, Facts, HeldState, Holder, Notice, Notices, Outcome, Queued, Release, Topic,
 };
 
-pub(super) const CHECKS: &[(&str, Check)] = checks![
-    a_freed_name_is_hinted_to_those_who_follow_it,
-    a_name_that_is_kept_for_a_while_is_hinted,
-    clients_in_line_are_served_in_the_order_in_which_they_joined,
-    nobody_overtakes_a_client_in_line,
+/// The checks for a store with these facts.
+pub(super) fn checks(facts: Facts) -> Vec<(&'static str, Check)> {
+    let of_queues = if facts.has_queue { QUEUE } else { NO_QUEUE };
+    let of_notices = if facts.has_notices {
+        NOTICES
+    } else {
+        NO_NOTICES
+    };
+    let has_both = facts.has_queue && facts.has_notices;
+    let of_both = if has_both { QUEUE_AND_NOTICES } else { &[] };
+    [of_notices, of_queues, of_both].concat()
+}
+
+const NO_QUEUE: &[(&str, Check)] = checks![a_store_without_a_queue_gives_no_place];
+
+const NO_NOTICES: &[(&str, Check)] = checks![a_store_without_notices_gives_no_subscription];
+
+const NOTICES: &[(&str, Check)] = checks![a_freed_name_is_hinted_to_those_who_follow_it];
+
+const QUEUE: &[(&str, Check)] = checks![
+    clients_in_the_queue_are_served_in_the_order_in_which_they_joined,
+    no_claim_overtakes_a_client_in_the_queue,
     an_offer_is_no_lease_and_is_accepted_once,
     a_look_tells_how_many_clients_wait,
     an_offer_is_shown_and_can_be_evicted,
-    an_offer_that_lapses_goes_to_the_next_in_line,
-    who_leaves_the_line_passes_its_turn_on,
-    a_client_with_more_waiters_joins_the_line_again,
-    a_client_in_line_is_told_of_its_turn,
+    an_offer_that_lapses_goes_to_the_next_client,
+    a_client_that_leaves_the_queue_passes_its_turn_on,
+    a_client_with_more_waiters_joins_the_queue_again,
 ];
 
+const QUEUE_AND_NOTICES: &[(&str, Check)] = checks![
+    a_name_that_is_kept_for_a_while_is_hinted,
+    a_client_in_the_queue_is_told_of_its_turn,
+];
+
+async fn a_store_without_a_queue_gives_no_place(bench: &Bench) {
+    bench.granted(&bench.claim("a", LONG)).await;
+    let queued = in_queue(bench, 0);
+    for _ in 0..2 {
+        assert_eq!(bench.held(&queued).await.ahead, None, "the facts say so");
+    }
+    let held = bench.inspect(&queued.name).await.expect("it is taken");
+    assert_eq!(held.waiting, None, "the facts say so");
+}
+
+async fn a_store_without_notices_gives_no_subscription(bench: &Bench) {
+    let notices = bench.store.notices().await.expect("answered");
+    assert!(notices.is_none(), "the facts say so: {notices:?}");
+}
+
+/// A subscription of a store whose facts promise one.
+async fn subscription(bench: &Bench) -> Box<dyn Notices> {
+    let notices = bench.store.notices().await.expect("answered");
+    notices.expect("the facts promise notices")
+}
+
 async fn a_freed_name_is_hinted_to_those_who_follow_it(bench: &Bench) {
-    let Some(notices) = bench.store.notices().await.expect("answered") else {
-        return;
-    };
+    let notices = subscription(bench).await;
     let (first, other) = (bench.claim("a", LONG), bench.claim("b", LONG));
     bench.granted(&first).await;
     bench.granted(&other).await;
@@ -39,12 +80,8 @@ async fn a_freed_name_is_hinted_to_those_who_follow_it(bench: &Bench) {
 }
 
 async fn a_name_that_is_kept_for_a_while_is_hinted(bench: &Bench) {
-    let Some(notices) = bench.store.notices().await.expect("answered") else {
-        return;
-    };
-    let Some((first, [next])) = line(bench).await else {
-        return;
-    };
+    let notices = subscription(bench).await;
+    let (first, [next]) = queue(bench).await;
     let (name, client) = (&first.name, next.holder.client());
     notices.follow(&Topic::Freed(name.clone()));
     hint(&*notices, Notice::Freed(name.clone())).await;
@@ -76,8 +113,8 @@ async fn hint(notices: &dyn Notices, expected: Notice) {
     assert_eq!(next_hint(notices).await, expected);
 }
 
-/// A claim of a client of its own that stands in line, with so many further waiters.
-fn in_line(bench: &Bench, more: u32) -> Asking {
+/// A claim of a client of its own that waits in turn, with so many further waiters.
+fn in_queue(bench: &Bench, more: u32) -> Asking {
     let mut claim = bench.claim("a", LONG);
     claim.ask.queued = Some(Queued::new(more));
     claim
@@ -96,49 +133,42 @@ fn again(claim: &Asking) -> Asking {
     }
 }
 
-/// A holder of the name and so many clients in line for it. `None`: this store has no lines.
-async fn line<const N: usize>(bench: &Bench) -> Option<(Asking, [Asking; N])> {
+/// A holder of the name and so many clients in the queue for it.
+async fn queue<const N: usize>(bench: &Bench) -> (Asking, [Asking; N]) {
     let first = bench.claim("a", LONG);
     bench.granted(&first).await;
-    let line = std::array::from_fn(|_| in_line(bench, 0));
-    for (place, claim) in line.iter().enumerate() {
+    let queue = std::array::from_fn(|_| in_queue(bench, 0));
+    for (place, claim) in queue.iter().enumerate() {
         let held = bench.held(claim).await;
-        held.ahead?;
-        assert_eq!(held.ahead, Some(place));
+        assert_eq!(held.ahead, Some(place), "the facts promise a queue");
     }
-    Some((first, line))
+    (first, queue)
 }
 
-async fn clients_in_line_are_served_in_the_order_in_which_they_joined(bench: &Bench) {
-    let Some((mut last, line)) = line::<4>(bench).await else {
-        return;
-    };
-    for claim in &line {
+async fn clients_in_the_queue_are_served_in_the_order_in_which_they_joined(bench: &Bench) {
+    let (mut last, clients) = queue::<4>(bench).await;
+    for claim in &clients {
         assert_eq!(bench.release(&last).await, Release::Released);
         bench.granted(claim).await;
         last = claim.clone();
     }
 }
 
-async fn nobody_overtakes_a_client_in_line(bench: &Bench) {
-    let Some((first, [ahead, behind])) = line(bench).await else {
-        return;
-    };
+async fn no_claim_overtakes_a_client_in_the_queue(bench: &Bench) {
+    let (first, [ahead, behind]) = queue(bench).await;
     assert_eq!(bench.release(&first).await, Release::Released);
     for _ in 0..3 {
         let held = bench.held(&bench.claim("a", LONG)).await;
         let remaining = held.remaining.expect("an offer has an end");
         assert!(remaining <= Queued::OFFER, "{remaining:?}");
-        assert_eq!(held.ahead, None, "a try does not join the line");
+        assert_eq!(held.ahead, None, "a try does not join the queue");
         bench.held(&behind).await;
     }
     bench.granted(&ahead).await;
 }
 
 async fn an_offer_is_no_lease_and_is_accepted_once(bench: &Bench) {
-    let Some((first, [next])) = line(bench).await else {
-        return;
-    };
+    let (first, [next]) = queue(bench).await;
     assert_eq!(bench.release(&first).await, Release::Released);
     assert!(matches!(
         bench.renew(&[&next]).await[..],
@@ -152,9 +182,7 @@ async fn an_offer_is_no_lease_and_is_accepted_once(bench: &Bench) {
 }
 
 async fn a_look_tells_how_many_clients_wait(bench: &Bench) {
-    let Some((first, [next, _])) = line(bench).await else {
-        return;
-    };
+    let (first, [next, _]) = queue(bench).await;
     let name = &first.name;
     let waiting = async || {
         let looked = bench.inspect(name).await.expect("it is taken").waiting;
@@ -171,14 +199,12 @@ async fn a_look_tells_how_many_clients_wait(bench: &Bench) {
 }
 
 async fn an_offer_is_shown_and_can_be_evicted(bench: &Bench) {
-    let Some((first, [next])) = line(bench).await else {
-        return;
-    };
+    let (first, [next]) = queue(bench).await;
     assert_eq!(bench.release(&first).await, Release::Released);
     let name = &first.name;
     let shown = bench.store.inspect(name, LIMIT).await.expect("answered");
     let shown = shown.expect("the name is taken");
-    assert_eq!((shown.by, shown.token), (None, None), "by nobody yet");
+    assert_eq!((shown.by, shown.token), (None, None), "by no holder");
     assert_eq!(shown.state, HeldState::Offered);
     let told = bench.held(&bench.claim("a", LONG)).await;
     assert_eq!(told.state, HeldState::Offered);
@@ -191,29 +217,25 @@ async fn an_offer_is_shown_and_can_be_evicted(bench: &Bench) {
             .any(|held| held.name == *name)
     );
     let evict = async |how| bench.store.evict(name, how, LIMIT).await.expect("answered");
-    assert!(!evict(Eviction::Marked).await, "there is nobody to mark");
+    assert!(!evict(Eviction::Marked).await, "there is no holder to mark");
     assert!(evict(Eviction::Now).await);
-    // The one that had the offer was the only one in line.
+    // The client that had the offer was the only one in the queue.
     bench.granted(&bench.claim("a", LONG)).await;
     bench.held(&next).await;
 }
 
-async fn an_offer_that_lapses_goes_to_the_next_in_line(bench: &Bench) {
-    let Some((first, [dead, next])) = line(bench).await else {
-        return;
-    };
+async fn an_offer_that_lapses_goes_to_the_next_client(bench: &Bench) {
+    let (first, [dead, next]) = queue(bench).await;
     assert_eq!(bench.release(&first).await, Release::Released);
     bench.pass(Queued::OFFER + SHORT).await;
     bench.granted(&next).await;
-    // It is out of the line: when it comes back it is the last one.
-    assert_eq!(bench.held(&in_line(bench, 0)).await.ahead, Some(0));
+    // It is out of the queue: when it comes back it is the last one.
+    assert_eq!(bench.held(&in_queue(bench, 0)).await.ahead, Some(0));
     assert_eq!(bench.held(&dead).await.ahead, Some(1));
 }
 
-async fn who_leaves_the_line_passes_its_turn_on(bench: &Bench) {
-    let Some((first, [one, two, three])) = line(bench).await else {
-        return;
-    };
+async fn a_client_that_leaves_the_queue_passes_its_turn_on(bench: &Bench) {
+    let (first, [one, two, three]) = queue(bench).await;
     let leave = async |claim: &Asking| {
         let client = claim.holder.client();
         let left = bench.store.leave(&claim.name, client, LIMIT).await;
@@ -225,15 +247,13 @@ async fn who_leaves_the_line_passes_its_turn_on(bench: &Bench) {
     leave(&one).await;
     leave(&one).await;
     bench.granted(&three).await;
-    // A holder that leaves the line keeps its lease.
+    // A holder that leaves the queue keeps its lease.
     leave(&three).await;
     bench.held(&bench.claim("a", LONG)).await;
 }
 
-async fn a_client_with_more_waiters_joins_the_line_again(bench: &Bench) {
-    let Some((first, [one, two])) = line(bench).await else {
-        return;
-    };
+async fn a_client_with_more_waiters_joins_the_queue_again(bench: &Bench) {
+    let (first, [one, two]) = queue(bench).await;
     assert_eq!(bench.release(&first).await, Release::Released);
     let mut one = one;
     one.ask.queued = Some(Queued::new(7));
@@ -247,13 +267,9 @@ async fn a_client_with_more_waiters_joins_the_line_again(bench: &Bench) {
     bench.granted(&second).await;
 }
 
-async fn a_client_in_line_is_told_of_its_turn(bench: &Bench) {
-    let Some((first, [one, two])) = line(bench).await else {
-        return;
-    };
-    let Some(notices) = bench.store.notices().await.expect("answered") else {
-        return;
-    };
+async fn a_client_in_the_queue_is_told_of_its_turn(bench: &Bench) {
+    let (first, [one, two]) = queue(bench).await;
+    let notices = subscription(bench).await;
     let name = &first.name;
     for claim in [&one, &two] {
         notices.follow(&Topic::Turn(name.clone(), claim.holder.client()));

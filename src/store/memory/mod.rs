@@ -1,6 +1,6 @@
-//! The reference store: one map behind one mutex. For tests, for examples, and for reading.
+//! The reference store: one map behind one mutex, for tests, for examples, and to read.
 //!
-//! Clones share their leases, so two clients of one process can contend. Nothing outlives the process.
+//! Clones share their leases, so two clients of one process can contend. Leases end with the process.
 
 mod queue;
 mod subscriber;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use self::queue::{Availability, Notified, Queue};
+use self::queue::{Availability, Notified, Queue, offered};
 use self::subscriber::{Subscriber, Subscription};
 use super::{
     Answer, Ask, Claim, Clock, Error, ErrorKind, Eviction, Facts, Failed, Grant, Hazard, Held,
@@ -29,13 +29,13 @@ pub struct Memory {
     is_closed: AtomicBool,
 }
 
-/// Rows that have run out stay until a client asks for their name; they are never shown.
+/// Rows that have expired stay until a client claims their name; they are never shown.
 #[derive(Debug, Default)]
 struct State {
     rows: BTreeMap<Name, Row>,
     last: Option<Token>,
     queues: BTreeMap<Name, Queue>,
-    /// Who is told of freed names, for as long as they listen.
+    /// The subscribers to notices, for as long as they exist.
     listeners: Vec<Weak<Subscriber>>,
 }
 
@@ -51,21 +51,21 @@ struct Row {
 
 #[derive(Debug, PartialEq, Eq)]
 enum RowState {
-    /// Exits: Evicted (by an operator), Kept (released with `keep_for`), gone (released, run out).
+    /// Exits: Evicted (by an operator), Kept (released with `keep_for`), gone (released, expired).
     Live,
-    /// Renewal is refused as evicted. Exits: gone (released, run out).
+    /// Renewals are refused as evicted. Exits: gone (released, expired).
     Evicted,
-    /// Held by no client, but not free so far. Exits: gone (run out).
+    /// No client holds it, but it is not free. Exits: gone (expired).
     Kept,
 }
 
 impl Memory {
-    /// An empty store on the machine's clock.
+    /// Makes an empty store on the machine's clock.
     pub fn new() -> Self {
         Self::with_clock(Arc::new(Monotonic))
     }
 
-    /// An empty store on a clock of the caller's.
+    /// Makes an empty store on a clock of the caller's.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self {
             state: Arc::default(),
@@ -81,7 +81,7 @@ impl Memory {
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The state, in which this name's row is there only if it has not run out.
+    /// Returns the state. It has this name's row only if the row has not expired.
     fn state_for(&self, name: &Name) -> Result<MutexGuard<'_, State>, Error> {
         let mut state = self.state()?;
         let now = self.clock.now();
@@ -205,7 +205,7 @@ impl Memory {
 }
 
 impl State {
-    /// Who has this name, if its time is not over; without a holder if it is kept for a client in the queue.
+    /// Returns who has this name, if its time is not over; without a holder if it is kept for a client in the queue.
     fn taken(&self, name: &Name, now: Instant) -> Option<Held> {
         let queue = self.queues.get(name);
         let row = self.rows.get(name).filter(|row| row.ends_at > now);
@@ -217,7 +217,8 @@ impl State {
         Some(held)
     }
 
-    /// The client that keeps this claim from a free name because it is before it in the queue.
+    /// Returns the facts about a free name that this claim cannot have, because another client is before it in the
+    /// queue.
     fn in_the_way(&mut self, claim: &Claim, ask: Ask, now: Instant) -> Option<Held> {
         let client = ask.queued.map(|_| claim.holder.client());
         let queue = self.queues.get_mut(&claim.name)?;
@@ -228,7 +229,7 @@ impl State {
         Some(offered(&claim.name, remaining))
     }
 
-    /// Says no, and gives the claim its place in the queue if it wants one.
+    /// Refuses a claim, and gives it a place in the queue if it asks for one.
     fn refuse(&mut self, claim: &Claim, ask: Ask, mut held: Held, now: Instant) -> Answer {
         if ask.queued.is_some() {
             let queue = self.queues.entry(claim.name.clone()).or_default();
@@ -237,7 +238,7 @@ impl State {
         Answer::Held(Box::new(held))
     }
 
-    /// A claim was granted: its client's place in the queue is used up, and it joins again if it has more waiters.
+    /// Removes the client of a granted claim from the queue; if more of its callers wait, it joins the end again.
     fn leave_and_rejoin(&mut self, claim: &Claim, ask: Ask, now: Instant) {
         let Some(queued) = ask.queued else {
             return;
@@ -253,7 +254,7 @@ impl State {
         }
     }
 
-    /// The name was freed: the first in the queue gets an offer; without a queue everybody gets a hint.
+    /// Passes on a freed name: the first client in the queue gets an offer; without a queue all subscribers get a hint.
     fn pass_on(&mut self, name: &Name, now: Instant) {
         let queue = self.queues.get_mut(name);
         match queue.and_then(|queue| queue.pass_on(now)) {
@@ -279,7 +280,8 @@ impl State {
         }
     }
 
-    /// The name was released and is kept for a while: a client that looks now learns for how long.
+    /// Tells waiting clients that the name was released and is kept for a while, so that they check again after that
+    /// time.
     fn tell_of_keeping(&mut self, name: &Name, rest: Duration) {
         if let Some(head) = self.queues.get(name).and_then(Queue::head) {
             let topic = Topic::Turn(name.clone(), head);
@@ -319,16 +321,8 @@ impl Row {
     }
 }
 
-/// A name that is kept for a client in line.
-fn offered(name: &Name, remaining: Duration) -> Held {
-    let mut held = Held::new(name.clone());
-    held.remaining = Some(remaining);
-    held.state = HeldState::Offered;
-    held
-}
-
 impl Clone for Memory {
-    /// Another handle on the same leases; closing one leaves the others open.
+    /// Returns another handle on the same leases; closing one handle leaves the others open.
     fn clone(&self) -> Self {
         Self {
             state: self.state.clone(),
@@ -346,7 +340,7 @@ impl Default for Memory {
 
 impl Store for Memory {
     fn facts(&self) -> Facts {
-        Facts::new("memory").with_queue()
+        Facts::new("memory").with_queue().with_notices()
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

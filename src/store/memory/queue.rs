@@ -1,15 +1,15 @@
-//! Clients that wait in the queue for one name. Pure: `now` is an argument, and whom to tell is an answer.
+//! The clients that wait for one name in turn. Pure: `now` is an argument, and the clients to notify are returned.
 //!
-//! An offer keeps a freed name for one client for a short while. It is no lease: there is no holder and no token, and only
-//! a claim of that client turns it into one.
+//! An offer keeps a freed name for one client for a short time. It is not a lease: it has no holder and no token, and
+//! only a claim of that client turns it into a lease.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::holder::ClientId;
-
-use crate::clock::Instant;
-use crate::store::Queued;
+use crate::name::Name;
+use crate::store::{Held, HeldState, Queued};
+use crate::term::Instant;
 
 /// The queue of one name.
 #[derive(Debug, Default)]
@@ -30,21 +30,21 @@ struct Offer {
     ends_at: Instant,
 }
 
-/// Who is to be told after an offer.
+/// The clients to notify after an offer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Notified {
-    /// Whose turn it is.
+    /// The client whose turn it is.
     pub(super) first: ClientId,
-    /// Who is next.
+    /// The next client.
     pub(super) behind: Option<ClientId>,
 }
 
 /// Whether a claim may have a name that no holder has.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Availability {
-    /// It may.
+    /// It may have it.
     Free,
-    /// The name is kept for another client for so long; whom to tell, if that is new.
+    /// The name is kept for another client for this long; with the clients to notify, if the offer is new.
     Offered(Duration, Option<Notified>),
 }
 
@@ -53,7 +53,7 @@ impl Queue {
         self.clients.is_empty() && self.offer.is_none()
     }
 
-    /// Judges a claim for a name that no holder has.
+    /// Decides whether a claim may have a name that no holder has.
     pub(super) fn judge(&mut self, client: Option<ClientId>, now: Instant) -> Availability {
         if let Some(offer) = self.offer.filter(|offer| now < offer.ends_at) {
             return if client == Some(offer.client) {
@@ -71,7 +71,7 @@ impl Queue {
         }
     }
 
-    /// Offers the name, which was just freed, to the first client that is alive. `None`: there is none.
+    /// Offers a freed name to the first client that is alive. Returns `None` if there is none.
     pub(super) fn pass_on(&mut self, now: Instant) -> Option<Notified> {
         let first = self.first_live(now)?;
         self.clients.pop_front();
@@ -83,8 +83,8 @@ impl Queue {
         Some(Notified { first, behind })
     }
 
-    /// Puts a client at the end, unless it is in the queue, and lets it count as alive. Answers how many live ones are
-    /// before it.
+    /// Puts a client at the end, unless it is in the queue, and lets it count as alive. Returns how many live clients
+    /// are before it.
     pub(super) fn join(&mut self, client: ClientId, now: Instant) -> usize {
         let alive_until = now.after(Queued::PATIENCE);
         let place = self.place(client).unwrap_or_else(|| {
@@ -99,24 +99,24 @@ impl Queue {
         before.filter(|waiting| waiting.alive_until > now).count()
     }
 
-    /// Who is first, alive or not.
+    /// Returns the first client, alive or not.
     pub(super) fn head(&self) -> Option<ClientId> {
         self.clients.front().map(|waiting| waiting.client)
     }
 
-    /// How many that are alive wait.
+    /// Returns how many live clients wait.
     pub(super) fn waiting(&self, now: Instant) -> usize {
         let is_alive = |waiting: &&Waiting| waiting.alive_until > now;
         self.clients.iter().filter(is_alive).count()
     }
 
-    /// For how long yet the name is kept for a client.
+    /// Returns for how long the name is still kept for a client.
     pub(super) fn offered_for(&self, now: Instant) -> Option<Duration> {
         let offer = self.offer.filter(|offer| now < offer.ends_at);
         offer.map(|offer| offer.ends_at.since(now))
     }
 
-    /// Takes a client out of the queue. Answers whether the name was kept for it.
+    /// Takes a client out of the queue. Returns whether the name was kept for it.
     pub(super) fn leave(&mut self, client: ClientId) -> bool {
         self.clients.retain(|waiting| waiting.client != client);
         let was_offered = self.offer.is_some_and(|offer| offer.client == client);
@@ -126,7 +126,7 @@ impl Queue {
         was_offered
     }
 
-    /// The first client that is alive. Drops the dead before it; who let an offer run out counts as dead.
+    /// Returns the first client that is alive. Drops dead clients before it; a client that let an offer expire is dead.
     fn first_live(&mut self, now: Instant) -> Option<ClientId> {
         if let Some(lapsed) = self.offer.take() {
             self.leave(lapsed.client);
@@ -142,6 +142,14 @@ impl Queue {
         let mut clients = self.clients.iter();
         clients.position(|waiting| waiting.client == client)
     }
+}
+
+/// Describes a name that is kept for a client in the queue.
+pub(super) fn offered(name: &Name, remaining: Duration) -> Held {
+    let mut held = Held::new(name.clone());
+    held.remaining = Some(remaining);
+    held.state = HeldState::Offered;
+    held
 }
 
 #[cfg(test)]
@@ -160,12 +168,12 @@ mod tests {
         let mut queue = Queue::default();
         assert_eq!(queue.join(A, at(0)), 0);
         assert_eq!(queue.join(B, at(0)), 1);
-        assert_eq!(queue.join(A, at(0)), 0, "it stands where it stood");
+        assert_eq!(queue.join(A, at(0)), 0, "it keeps its place");
         queue
     }
 
     #[test]
-    fn a_freed_name_is_kept_for_the_first_in_line() {
+    fn a_freed_name_is_kept_for_the_first_client() {
         let mut queue = queue();
         let told = queue.pass_on(at(1)).expect("a client waits");
         assert_eq!((told.first, told.behind), (A, Some(B)));
@@ -189,10 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn nobody_overtakes_a_live_client_and_the_dead_are_dropped() {
+    fn no_client_overtakes_a_live_one_and_the_dead_are_dropped() {
         let mut queue = queue();
         queue.join(B, at(5));
-        // A lost its patience at 9, B has it until 14.
+        // The patience for A ends at 9, that for B at 14.
         let verdict = queue.judge(None, at(10));
         let told = Notified {
             first: B,

@@ -1,4 +1,4 @@
-//! Who listens for which hints.
+//! The subscribers to notices, and the hints that they have not read.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::future::BoxFuture;
 use crate::store::{Notice, Notices, Topic};
 
-/// What one listener follows and has not taken yet.
+/// What a subscriber follows, and the hints that it has not read.
 #[derive(Debug, Default)]
 pub(super) struct Subscriber {
     topics: Mutex<Topics>,
@@ -18,11 +18,11 @@ pub(super) struct Subscriber {
 #[derive(Debug, Default)]
 struct Topics {
     followed: BTreeSet<Topic>,
-    /// At most once each: two hints tell no more than one.
+    /// Each hint at most once: two equal hints say no more than one.
     heard: VecDeque<Notice>,
 }
 
-/// The listener's end.
+/// The reading side of a subscriber.
 #[derive(Debug)]
 pub(super) struct Subscription(pub(super) Arc<Subscriber>);
 
@@ -31,7 +31,7 @@ impl Subscriber {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a hint about this topic, if it is followed.
+    /// Stores a hint about this topic, if the subscriber follows it.
     pub(super) fn hear(&self, topic: &Topic, notice: Notice) {
         let mut topics = self.topics();
         if topics.followed.contains(topic) && !topics.heard.contains(&notice) {

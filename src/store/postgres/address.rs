@@ -1,6 +1,7 @@
-//! Where the servers are: a URL, checked once, and shown without its secrets ever after.
+//! The addresses of the servers: a URL, checked once, and shown without its secrets from then on.
 //!
-//! The driver reads URLs too, but refuses `schema` and `sslmode=verify-full`, and repeats what it refuses.
+//! The driver parses URLs too, but refuses `schema` and `sslmode=verify-full`, and repeats in its errors what it
+//! refuses.
 
 use std::fmt;
 use std::path::Path;
@@ -14,15 +15,15 @@ use super::schema::Schema;
 use super::tls::{self, Tls};
 use crate::error::Error;
 
-/// When a silent connection is asked for a sign of life, so that no router on the way forgets it.
+/// After how long without traffic the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-/// How often it is asked again.
+/// How often it is probed again.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long the kernel waits for what it sent to be acknowledged before it gives the connection up.
+/// How long the kernel waits for an acknowledgement before it closes the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
-/// Where servers listen unless told otherwise.
+/// The port of a server unless the URL names one.
 const PORT: u16 = 5432;
-/// What may stand after the question mark.
+/// The parameters that may follow the question mark.
 const PARAMETERS: &[&str] = &[
     "user", "password", "host", "port", "schema", "sslmode", "ca", "notices", "lanes",
 ];
@@ -33,13 +34,13 @@ pub(super) struct Address {
     config: Config,
     tls: Tls,
     pub(super) schema: Schema,
-    /// Whether waiting clients may listen.
+    /// Whether waiting clients may use notices.
     pub(super) has_notices: bool,
     pub(super) lanes: Option<usize>,
     shown: String,
 }
 
-/// A URL taken apart, everything decoded.
+/// The parts of a URL, decoded.
 #[derive(Default)]
 struct UrlParts {
     user: Option<String>,
@@ -50,10 +51,10 @@ struct UrlParts {
 }
 
 impl Address {
-    /// Reads a URL. A file with certificates, if one is named, is read now.
+    /// Parses a URL. If it names a file with certificates, the file is read now.
     ///
     /// # Errors
-    /// `Invalid`; the message has no part of the URL that could be a secret.
+    /// `Invalid`; the message contains no part of the URL that could be a secret.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
         let parts = UrlParts::read(url)?;
         let parameter = |key: &str| {
@@ -64,19 +65,19 @@ impl Address {
         let has_notices = match parameter("notices") {
             None | Some("on") => true,
             Some("off") => false,
-            Some(_) => return Err(refused("its notices are neither on nor off")),
+            Some(_) => return Err(refused("its notices parameter is neither on nor off")),
         };
         let lanes = match parameter("lanes").map(usize::from_str) {
             None => None,
             Some(Ok(lanes)) if lanes > 0 => Some(lanes),
-            Some(_) => return Err(refused("its lanes are no number above 0")),
+            Some(_) => return Err(refused("its lanes parameter is not a number above 0")),
         };
         let mut config = parts.config();
         let mode = ssl_mode(parameter("sslmode"), &parts.hosts)?;
         config.ssl_mode(mode);
         let tls = match (mode, parameter("ca")) {
             (SslMode::Disable, Some(_)) => {
-                return Err(refused("it names a file of certificates, but not TLS"));
+                return Err(refused("it names a certificate file, but does not use TLS"));
             }
             (SslMode::Disable, None) => Tls::none(),
             (_, ca) => tls::trusting(ca.map(Path::new))?,
@@ -91,7 +92,7 @@ impl Address {
         })
     }
 
-    /// The same servers, with tables in another schema.
+    /// Returns the same servers, with tables in another schema.
     pub(super) fn in_schema(mut self, schema: Schema) -> Self {
         let (place, _) = self.shown.rsplit_once('=').unwrap_or_default();
         self.shown = format!("{place}={schema}");
@@ -99,10 +100,10 @@ impl Address {
         self
     }
 
-    /// For opening connections.
+    /// Returns the settings for opening connections.
     pub(super) fn config(&self, connect_timeout: Duration) -> Config {
         let mut config = self.config.clone();
-        // For each host; the caller's own limit is for all of them.
+        // This limit holds for each host; the caller's own limit holds for all of them.
         config.connect_timeout(connect_timeout);
         config
     }
@@ -111,7 +112,7 @@ impl Address {
         self.tls.clone()
     }
 
-    /// Whether another server may be able to write where one is not.
+    /// Returns whether another server may take writes if one does not.
     pub(super) fn has_several_hosts(&self) -> bool {
         self.config.get_hosts().len() > 1
     }
@@ -134,7 +135,7 @@ impl UrlParts {
         let rest = url
             .strip_prefix("postgres://")
             .or_else(|| url.strip_prefix("postgresql://"))
-            .ok_or_else(|| refused("it is not a URL of Postgres"))?;
+            .ok_or_else(|| refused("it is not a Postgres URL"))?;
         if rest.contains('#') {
             return Err(refused("it has a part after '#'"));
         }
@@ -156,10 +157,10 @@ impl UrlParts {
         parts.database = non_empty(decode(database)?);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            // A wrong name is not repeated: it may be half of a password with a '?' in it.
+            // A wrong parameter name is not repeated: it may be half of a password that contains a '?'.
             if !PARAMETERS.contains(&key) || parts.has(key) {
                 return Err(refused(&format!(
-                    "it has a parameter twice, or one other than {PARAMETERS:?}"
+                    "it has a parameter twice, or a parameter other than {PARAMETERS:?}"
                 )));
             }
             parts.parameters.push((key.into(), decode(value)?));
@@ -174,7 +175,7 @@ impl UrlParts {
             parts.hosts.push(read_host(host, port)?);
         }
         if is_twice || parts.hosts.iter().any(|(host, _)| host.is_empty()) {
-            return Err(refused("it names no host, or names it twice"));
+            return Err(refused("it names no host, or names one twice"));
         }
         Ok(parts)
     }
@@ -259,7 +260,7 @@ fn read_host(text: &str, port: u16) -> Result<(String, u16), Error> {
 
 fn read_port(text: &str) -> Result<u16, Error> {
     let port = text.parse().ok().filter(|port| *port > 0);
-    port.ok_or_else(|| refused("its port is no number from 1 to 65535"))
+    port.ok_or_else(|| refused("its port is not a number from 1 to 65535"))
 }
 
 fn is_socket(host: &str) -> bool {
@@ -273,13 +274,13 @@ fn is_of_this_machine(host: &str) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
-/// TLS is on or off; where it is on, the server's certificate is always checked. There is no mode that falls back to none.
+/// TLS is on or off. If it is on, the server's certificate is always checked; no mode falls back to an unchecked one.
 fn ssl_mode(asked: Option<&str>, hosts: &[(String, u16)]) -> Result<SslMode, Error> {
     let has_socket = hosts.iter().any(|(host, _)| is_socket(host));
     match asked {
         Some("disable") => Ok(SslMode::Disable),
         Some("require" | "verify-full") if has_socket => {
-            Err(refused("it asks for TLS on a socket of this machine"))
+            Err(refused("it uses TLS on a socket of this machine"))
         }
         Some("require" | "verify-full") => Ok(SslMode::Require),
         Some(_) => Err(refused(
@@ -292,7 +293,7 @@ fn ssl_mode(asked: Option<&str>, hosts: &[(String, u16)]) -> Result<SslMode, Err
         {
             Ok(SslMode::Disable)
         }
-        None if has_socket => Err(refused("it mixes sockets and hosts without saying sslmode")),
+        None if has_socket => Err(refused("it mixes sockets and hosts without an sslmode")),
         None => Ok(SslMode::Require),
     }
 }
@@ -301,7 +302,7 @@ fn non_empty(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// Reads `%XX`.
+/// Decodes `%XX`.
 fn decode(text: &str) -> Result<String, Error> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -315,7 +316,7 @@ fn decode(text: &str) -> Result<String, Error> {
         let value = value.and_then(|value| u8::try_from(value).ok());
         bytes.push(value.ok_or_else(|| refused("it has a '%' without two hexadecimal digits"))?);
     }
-    String::from_utf8(bytes).map_err(|_| refused("it has bytes that are no UTF-8"))
+    String::from_utf8(bytes).map_err(|_| refused("it has bytes that are not UTF-8"))
 }
 
 fn refused(why: &str) -> Error {

@@ -1,4 +1,4 @@
-//! The settings of a store, checked all at once.
+//! The settings of a Postgres store, checked all at once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,16 +9,17 @@ use super::address::Address;
 use super::lanes::Lanes;
 use super::schema::Schema;
 use crate::error::Error;
+use crate::store::connect_timeout;
 
-/// How many connections may carry requests: with a flush of a millisecond, some 650 grants a second.
+/// How many connections may carry requests: with a disk flush of one millisecond, some 650 grants a second.
 const LANES: usize = 4;
 /// How long a handshake may take: a few round trips around the globe, and a slow server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a row outlives its lease. Within it the server's clock may be set back without any token falling; each name
-/// costs some 280 bytes for so long.
+/// How long a row is kept after its lease ended. Within this time the server's clock may be set back without any token
+/// falling; each name takes some 280 bytes for that long.
 const TOKEN_MEMORY: Duration = Duration::from_secs(60 * 60);
 
-/// Makes a [`Postgres`]. Begun by [`Postgres::builder`].
+/// Builds a [`Postgres`] store. [`Postgres::builder`] makes one.
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     url: String,
@@ -41,59 +42,58 @@ impl Builder {
         }
     }
 
-    /// Sets the schema that has the tables, by default the URL's `schema` parameter, and else `leasehold`. Leases in
-    /// different schemas have nothing to do with each other.
+    /// Sets the schema that has the tables (default: the URL's `schema` parameter, or else `leasehold`). Leases in
+    /// different schemas are unrelated.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = Some(schema.into());
         self
     }
 
-    /// Sets for how long the server remembers a name's last token after its lease ended, by default one hour, and never
-    /// for less than the longest ttl. Within that time the server's clock may be set back without a token falling.
+    /// Sets how long the server remembers a name's last token after its lease ended (default: one hour). The server
+    /// remembers it at least for the longest ttl. Within that time the server's clock may be set back without a token
+    /// falling.
     pub fn token_memory(mut self, token_memory: Duration) -> Self {
         self.token_memory = token_memory;
         self
     }
 
-    /// Sets how many connections requests may use at most, by default the URL's `lanes` parameter, and else 4. A second
-    /// one is opened only when the first is busy; unused ones are closed after ten seconds. The watchdog and waiting
-    /// clients have one each beside them.
+    /// Sets the greatest number of connections for requests (default: the URL's `lanes` parameter, or else 4). A second
+    /// connection is opened only when the first is busy; unused ones are closed after ten seconds. The watchdog and the
+    /// waiting clients each have one more.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = Some(lanes);
         self
     }
 
-    /// Sets how long making a connection may take, by default two seconds.
+    /// Sets how long making a connection may take (default: 2 s, at most 20 s).
     pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
         self.connect_timeout = connect_timeout;
         self
     }
 
-    /// Sets whether waiting clients listen for freed names, by default true. Without notices they look again by time only.
+    /// Sets whether waiting clients listen for freed names (default: true). Without notices they only check again after
+    /// some time.
     pub fn notices(mut self, notices: bool) -> Self {
         self.notices = notices;
         self
     }
 
-    /// Checks everything and makes the store. Connects to nothing.
+    /// Checks all settings and makes the store, without I/O.
     ///
     /// # Errors
-    /// `Invalid`, with the setting that cannot be.
+    /// `Invalid`, with the setting that is refused.
     pub fn build(self) -> Result<Postgres, Error> {
         let mut address = Address::parse(&self.url)?;
         if let Some(schema) = &self.schema {
             address = address.in_schema(Schema::new(schema)?);
         }
-        for (what, value) in [
-            ("token_memory", self.token_memory),
-            ("connect_timeout", self.connect_timeout),
-        ] {
-            if value < Duration::from_millis(1) {
-                return Err(Error::invalid(format!(
-                    "{what} refused: expected at least one millisecond {what}={value:?}"
-                )));
-            }
+        if self.token_memory < Duration::from_millis(1) {
+            return Err(Error::invalid(format!(
+                "token_memory refused: expected at least one millisecond token_memory={:?}",
+                self.token_memory
+            )));
         }
+        connect_timeout::check(self.connect_timeout)?;
         let lanes = self.lanes.or(address.lanes).unwrap_or(LANES);
         if lanes == 0 {
             return Err(Error::invalid("lanes refused: expected at least 1 lanes=0"));
@@ -114,7 +114,7 @@ impl Builder {
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL has the password.
+        // The URL contains the password.
         f.debug_struct("Builder")
             .field("schema", &self.schema)
             .field("token_memory", &self.token_memory)

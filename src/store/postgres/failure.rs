@@ -1,7 +1,7 @@
-//! Why a request failed, and what a caller is told to do about it: the one place where the two are matched.
+//! The failures of requests, and the kinds of errors that they become: the one place where the two are matched.
 //!
-//! Nothing here ever holds a URL, so no password can reach a message or a source. Of what the server says only the code
-//! and the message are kept: its details can have the rows of others.
+//! No value here contains a URL, so no password can reach a message or a source. Of a server's error only the code and
+//! the message are kept, because its details can contain other clients' rows.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,70 +15,70 @@ use crate::store::Sent;
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Failure {
-    /// This store was closed by its owner.
+    /// The store was closed by its owner.
     #[error("closed")]
     Closed,
-    /// No connection within the limit. Nothing was sent.
+    /// No connection was made within the limit. Nothing was sent.
     #[error("no connection in time")]
     NotReached,
-    /// No answer within the limit. The request may have been carried out.
+    /// No reply arrived within the limit. The request may have been carried out.
     #[error("no answer in time")]
     Silent,
-    /// The connection could not be made, or was found closed before the request left.
+    /// The connection could not be made, or was already closed before the request was sent.
     #[error("{0}")]
     Unsent(Cause),
     /// The connection broke. The request may have been carried out.
     #[error("{0}")]
     Broken(Cause),
-    /// The runtime on which the connection was being made is gone.
+    /// The runtime on which the connection was being made has ended.
     #[error("the runtime that was connecting ended")]
     Abandoned,
     /// The thread that drives connections could not be started. Nothing was sent.
-    #[error("no thread for the connection")]
+    #[error("the thread that drives the connections did not start")]
     NoThread,
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused {
         code: Code,
         text: String,
-        /// Whether it came instead of a connection.
+        /// Whether the error came instead of a connection.
         is_unsent: bool,
-        /// Whether another server of the URL may do better.
+        /// Whether another server of the URL may carry the request out.
         has_others: bool,
         is_fatal: bool,
     },
     /// The server stopped waiting for its standby, and committed without it.
     #[error("the server committed without its synchronous standby")]
     Unreplicated,
-    /// The server answered something that no function of ours answers.
+    /// The server sent a reply that none of our functions sends.
     #[error("unexpected reply {0}")]
     Odd(String),
-    /// An argument is out of its limits.
+    /// An argument is outside its limits.
     #[error("argument refused {0}")]
     Argument(String),
-    /// The name's token is at the end of the numbers.
+    /// The name has no tokens left.
     #[error("no tokens are left {0}")]
     Exhausted(String),
 }
 
-/// What broke a connection, or kept it from being made.
+/// The error that broke a connection, or kept it from being made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cause {
     text: String,
     kind: ErrorKind,
 }
 
-/// A SQLSTATE.
+/// An SQLSTATE code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Code(String);
 
-/// The row of `lineage` is gone.
+/// The row of `lineage` is missing.
 const NO_LINEAGE: &str = "LH001";
-/// What makes the tables, for those who lack them.
+/// The command that makes the tables, for messages.
 const INIT: &str = "run `leasehold init --store URL`";
 
 impl Failure {
-    /// The error for whoever called `operation`; `facts` are `key=value`.
+    /// Makes the error for the caller of `operation`; `facts` are `key=value`.
     pub(super) fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
         let kind = self.kind();
         match &self {
@@ -97,7 +97,7 @@ impl Failure {
         }
     }
 
-    /// How far the request came.
+    /// Returns how far the request came.
     pub(super) fn sent(&self) -> Sent {
         match self {
             Self::Closed | Self::NotReached | Self::Unsent(_) => Sent::Never,
@@ -114,7 +114,7 @@ impl Failure {
         }
     }
 
-    /// What is wrong, and what to do where that is known.
+    /// Returns what is wrong, and how to fix it if that is known.
     fn outcome(&self) -> String {
         let advice = match self {
             Self::Refused { code, .. } => code.advice(),
@@ -123,24 +123,24 @@ impl Failure {
         let what = match self.kind() {
             ErrorKind::Unavailable => "store unavailable",
             ErrorKind::TimedOut => "store did not answer in time",
-            ErrorKind::Denied => "store denies it",
+            ErrorKind::Denied => "authentication failed or a permission is missing",
             ErrorKind::Closed => "store is closed",
             _ => "store cannot do its work",
         };
         advice.map_or_else(|| what.into(), |advice| format!("{what}: {advice}"))
     }
 
-    /// Whether the connection is of no more use.
+    /// Returns whether the connection is unusable.
     pub(super) fn is_broken(&self) -> bool {
         match self {
             Self::Unsent(_) | Self::Broken(_) | Self::Unreplicated => true,
-            // A server that turned into a standby stays one.
+            // A server that has become a standby stays one.
             Self::Refused { code, is_fatal, .. } => *is_fatal || code.is("25006"),
             _ => false,
         }
     }
 
-    /// Whether there was no connection for it.
+    /// Returns whether there was no connection for the request.
     pub(super) fn is_unconnected(&self) -> bool {
         match self {
             Self::Unsent(_) => true,
@@ -149,13 +149,13 @@ impl Failure {
         }
     }
 
-    /// Whether it certainly was not carried out, and is as good as new if it is sent again.
+    /// Returns whether the request certainly was not carried out, so that it can be sent again.
     pub(super) fn is_to_be_repeated(&self) -> bool {
         match self {
             Self::Refused { code, text, .. } => {
                 code.is("40001")
                     || code.is("40P01")
-                    // A plan of before a column was added.
+                    // The plan was made before a column was added.
                     || code.is("0A000") && text.contains("cached plan")
             }
             _ => false,
@@ -176,7 +176,7 @@ impl Failure {
         }
     }
 
-    /// A connection could not be made.
+    /// Makes the failure of a connection that could not be made.
     pub(super) fn unmade(error: &tokio_postgres::Error, has_others: bool) -> Self {
         match error.as_db_error() {
             Some(refusal) => Self::refused(refusal, true, has_others),
@@ -184,7 +184,7 @@ impl Failure {
         }
     }
 
-    /// A request failed. `is_unsent` where the connection was found closed before it left.
+    /// Makes the failure of a request. `is_unsent` if the connection was already closed before the request was sent.
     pub(super) fn of_request(
         error: &tokio_postgres::Error,
         is_unsent: bool,
@@ -225,24 +225,25 @@ impl Code {
         match (self.0.get(..2).unwrap_or_default(), self.0.as_str()) {
             ("28", _) | (_, "42501") => ErrorKind::Denied,
             (_, "25006") if has_others => ErrorKind::Unavailable,
-            // Out of memory, of connections; shut down, starting up, dropped as idle; gone.
+            // Out of memory or of connections; shut down, starting up, closed as idle, or gone.
             (_, "53200" | "53300" | "53400" | "57P01" | "57P02" | "57P03" | "57P05") => {
                 ErrorKind::Unavailable
             }
-            // A pooler's word for a server that is gone, and for a protocol that it does not speak.
+            // A pooler reports with it that a server is gone, or that it does not support the protocol.
             (_, "08P01") => ErrorKind::Misconfigured,
             ("08", _) => ErrorKind::Unavailable,
             (_, "55P03" | "57014") => ErrorKind::TimedOut,
-            // They were repeated up to the limit.
+            // They were retried up to the limit.
             (_, "40001" | "40P01" | "0A000") => ErrorKind::Unavailable,
             _ => ErrorKind::Misconfigured,
         }
     }
 
-    /// Whether the statement was undone, or never begun. A code that a pooler could send is not among them.
+    /// Returns whether the statement was rolled back, or never started. Codes that a pooler can send are not among
+    /// them.
     fn proves_nothing_was_done(&self) -> bool {
         match self.0.get(..2).unwrap_or_default() {
-            // A feature, data, a constraint, a missing function or right.
+            // A missing feature, bad data, a constraint, a missing function or permission.
             "0A" | "22" | "23" | "42" => true,
             _ => ["25006", "40001", "40P01", "53100", "55P03", NO_LINEAGE].contains(&&*self.0),
         }
@@ -256,7 +257,7 @@ impl Code {
             }
             "25006" => Some("the server is a standby, or read-only".into()),
             "55P03" => Some("another transaction keeps the row locked".into()),
-            "26000" | "42P05" => Some("a pooler is in between that mixes sessions up".into()),
+            "26000" | "42P05" => Some("a pooler between client and server mixes sessions".into()),
             "53100" => Some("the disk is full".into()),
             "22021" | "22P05" => Some("the database's encoding is not UTF8".into()),
             _ => None,
@@ -282,12 +283,12 @@ impl Cause {
             cause = error.source();
         }
         let kind = match io_kind {
-            // Of several servers none took writes.
+            // None of several servers accepted writes.
             Some(io::ErrorKind::PermissionDenied) if text.contains("does not allow writes") => {
                 ErrorKind::Unavailable
             }
             Some(io::ErrorKind::PermissionDenied) => ErrorKind::Denied,
-            // How a refused certificate arrives.
+            // A refused certificate is reported in this way.
             Some(io::ErrorKind::InvalidData) => ErrorKind::Misconfigured,
             Some(_) => ErrorKind::Unavailable,
             None if error.is_closed() || text.starts_with("timeout") => ErrorKind::Unavailable,

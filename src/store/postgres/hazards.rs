@@ -1,4 +1,4 @@
-//! What in the server's set-up weakens the promises.
+//! Faults in the server's set-up that weaken the promises.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::clock::{Boottime, Clock, wall_clock_us};
 use crate::error::ErrorKind;
 use crate::store::{Hazard, MemberState, Severity};
 
-/// Everything that is looked at, in one row. What the role may not see is NULL, and said so where it matters.
+/// Everything that is checked, in one row. A value that the role may not read is NULL, and is reported if it matters.
 const LOOK: &str = "
 SELECT
     pg_is_in_recovery() AS is_standby,
@@ -40,20 +40,20 @@ SELECT
     (SELECT t.n_live_tup FROM pg_stat_user_tables t WHERE t.relid = to_regclass($1)) AS live,
     (SELECT t.n_dead_tup FROM pg_stat_user_tables t WHERE t.relid = to_regclass($1)) AS dead
 ";
-/// How old a snapshot may be. Until it ends no dead row is cleaned up: each renewal leaves some 200 bytes.
+/// How old a snapshot may be. Until it ends no dead row is removed: each renewal leaves some 200 bytes.
 const OLD_SNAPSHOT_S: i64 = 60;
 /// How many connections should be left for others.
 const SPARE_CONNECTIONS: i64 = 10;
 /// How full the queue of notices may be.
 const FULL_NOTICES_PERCENT: i64 = 10;
-/// How far the server's clock and ours may be apart.
+/// How far the server's clock and ours may differ.
 const APART_US: u64 = 1_000_000;
-/// What a live lease takes with its share of free room; more than four times as much is bloat.
+/// The size of a live lease with its share of free space; more than four times as much is bloat.
 const BYTES_A_LEASE: i64 = 400;
-/// Below that size bloat is no matter.
+/// Below this size bloat does not matter.
 const SMALL: i64 = 1 << 20;
 
-/// What was found. `None`: it is not to be seen.
+/// The set-up as it was found. A value that the role may not read is left out.
 #[derive(Debug, Default)]
 struct Findings {
     is_standby: bool,
@@ -63,7 +63,7 @@ struct Findings {
     tells_origin: bool,
 }
 
-/// The settings that are read as text.
+/// The values that are read as text.
 const SETTINGS: &[&str] = &[
     "synchronous_commit",
     "fsync",
@@ -73,7 +73,7 @@ const SETTINGS: &[&str] = &[
     "autovacuum",
     "synchronous_standbys",
 ];
-/// What is read as a number.
+/// The values that are read as numbers.
 const NUMBERS: &[&str] = &[
     "max_connections",
     "connections",
@@ -107,28 +107,38 @@ impl Postgres {
 }
 
 impl Postgres {
-    /// Whether the server takes part.
-    pub(super) async fn see(&self, limit: Duration) -> Result<MemberState, Failure> {
+    /// Whether the server takes part, and its version.
+    pub(super) async fn see(
+        &self,
+        limit: Duration,
+    ) -> Result<(MemberState, Option<String>), Failure> {
         let until = Boottime.now().after(limit);
         let schema = self.address.schema.quoted();
-        let look = format!("SELECT {schema}.left_1(g.quiet_until) AS left FROM {schema}.lineage g");
+        let look = format!(
+            "SELECT {schema}.left_1(g.quiet_until) AS left, current_setting('server_version') AS version
+            FROM {schema}.lineage g"
+        );
         match self.call(&look, &[], until).await {
             Ok(rows) => {
                 let left = rows
                     .first()
                     .and_then(|row| row.try_get::<_, Option<i64>>("left").ok());
                 let left = left.flatten().and_then(|left| u64::try_from(left).ok());
-                Ok(match left.filter(|left| *left > 0) {
+                let state = match left.filter(|left| *left > 0) {
                     Some(left) => MemberState::Away {
                         remaining: Duration::from_micros(left),
                     },
                     None => MemberState::Up,
-                })
+                };
+                let version = rows
+                    .first()
+                    .and_then(|row| row.try_get::<_, String>("version").ok());
+                Ok((state, version.map(|version| format!("Postgres {version}"))))
             }
             Err(failure)
                 if matches!(failure.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut) =>
             {
-                Ok(MemberState::Down)
+                Ok((MemberState::Down, None))
             }
             Err(failure) => Err(failure),
         }
@@ -168,7 +178,7 @@ impl Findings {
 fn judge(facts: &Findings, wall_clock_us: u64) -> Vec<Hazard> {
     let mut hazards = durability(facts);
     hazards.extend(failover(facts));
-    hazards.extend(room(facts));
+    hazards.extend(space(facts));
     hazards.extend(connections(facts));
     let clock_us = u64::try_from(facts.number("clock_us")).unwrap_or_default();
     let apart = clock_us.abs_diff(wall_clock_us);
@@ -192,7 +202,7 @@ fn judge(facts: &Findings, wall_clock_us: u64) -> Vec<Hazard> {
     hazards
 }
 
-/// What a crash would cost.
+/// Checks what a crash would cost.
 fn durability(facts: &Findings) -> Vec<Hazard> {
     let settings = &facts.settings;
     let setting = |name: &str| settings.get(name).cloned().unwrap_or_default();
@@ -202,7 +212,7 @@ fn durability(facts: &Findings) -> Vec<Hazard> {
             "postgres-synchronous-commit-off",
             Severity::Warning,
             "synchronous_commit is off".into(),
-            "grants switch it on for themselves, what else this role writes may be lost in a crash",
+            "each grant turns it on for itself, but other writes of this role may be lost in a crash",
             "ALTER ROLE ... SET synchronous_commit = on",
         ),
         (
@@ -215,14 +225,14 @@ fn durability(facts: &Findings) -> Vec<Hazard> {
                 setting("full_page_writes")
             ),
             "a crash of the machine can lose every lease and damage the tables",
-            "Switch both on",
+            "Turn both on",
         ),
         (
             facts.is_unlogged,
             "postgres-unlogged",
             Severity::Warning,
             "the tables are UNLOGGED".into(),
-            "a crash frees every name at once; only the fence protects",
+            "a crash frees every name at once, and only a fence protects",
             "ALTER TABLE ... SET LOGGED",
         ),
         (
@@ -232,7 +242,7 @@ fn durability(facts: &Findings) -> Vec<Hazard> {
             "postgres-encoding",
             Severity::Warning,
             format!("the database's encoding is {}", setting("encoding")),
-            "names that it cannot hold are refused",
+            "names with other characters are refused",
             "Use a database with ENCODING UTF8",
         ),
         (
@@ -242,13 +252,13 @@ fn durability(facts: &Findings) -> Vec<Hazard> {
             "postgres-isolation",
             Severity::Warning,
             format!("the default isolation is {}", setting("isolation")),
-            "contended claims fail with 40001 and are repeated",
+            "contended claims fail with 40001 and are retried",
             "ALTER ROLE ... SET default_transaction_isolation = 'read committed'",
         ),
     ])
 }
 
-/// What a failover would cost.
+/// Checks what a failover would cost.
 fn failover(facts: &Findings) -> Vec<Hazard> {
     let settings = &facts.settings;
     let is_synchronous = settings
@@ -281,21 +291,21 @@ fn failover(facts: &Findings) -> Vec<Hazard> {
                 facts.number("standbys")
             ),
             "after a promotion nothing is granted for the longest ttl, because the standby may have missed grants",
-            "Set synchronous_standby_names, or accept it",
+            "Set synchronous_standby_names, or accept this",
         ),
         (
             !facts.tells_origin && !facts.is_standby,
             "postgres-no-timeline",
             Severity::Warning,
-            "the server does not tell its timeline".into(),
-            "a promoted standby that missed grants is not found out: two holders are possible, only the fence protects",
+            "the server does not show its timeline".into(),
+            "a promoted standby that missed grants is not detected: two holders are possible, and only a fence protects",
             "Allow pg_control_system() and pg_walfile_name() to this role and run `leasehold init` again",
         ),
     ])
 }
 
-/// What fills up.
-fn room(facts: &Findings) -> Vec<Hazard> {
+/// Checks what fills up.
+fn space(facts: &Findings) -> Vec<Hazard> {
     let number = |what| facts.number(what);
     let snapshot = number("oldest_snapshot_s").max(number("oldest_prepared_s"));
     let live = number("live").max(1);
@@ -307,7 +317,7 @@ fn room(facts: &Findings) -> Vec<Hazard> {
             Severity::Warning,
             format!("a transaction has been open for {snapshot} s"),
             "until it ends each renewal leaves some 200 bytes, and busy names become slow",
-            "End it; look at pg_stat_activity and pg_prepared_xacts",
+            "End it; see pg_stat_activity and pg_prepared_xacts",
         ),
         (
             number("idle_slots") > 0,
@@ -326,7 +336,7 @@ fn room(facts: &Findings) -> Vec<Hazard> {
             Severity::Warning,
             "autovacuum is off".into(),
             "the tables grow with every renewal",
-            "Switch it on",
+            "Turn it on",
         ),
         (
             number("dead") > 10_000.max(2 * live),
@@ -338,7 +348,7 @@ fn room(facts: &Findings) -> Vec<Hazard> {
                 number("live")
             ),
             "grants and renewals become slow",
-            "Look for an old transaction, or for what holds autovacuum back",
+            "Look for an old transaction, or for what blocks autovacuum",
         ),
         (
             is_bloated,
@@ -349,13 +359,13 @@ fn room(facts: &Findings) -> Vec<Hazard> {
                 number("bytes"),
                 number("live")
             ),
-            "its room is used again, but sweeps read all of it",
-            "VACUUM FULL it in a quiet hour; renewals wait meanwhile",
+            "its free space is used again, but sweeps read all of it",
+            "Run VACUUM FULL on it when traffic is low; renewals wait meanwhile",
         ),
     ])
 }
 
-/// What keeps clients out.
+/// Checks what keeps clients from connecting.
 fn connections(facts: &Findings) -> Vec<Hazard> {
     let number = |what| facts.number(what);
     let spare = number("max_connections") - number("connections");
@@ -369,8 +379,8 @@ fn connections(facts: &Findings) -> Vec<Hazard> {
                 "{spare} connections are left of {}",
                 number("max_connections")
             ),
-            "a client that has to connect again may not get in, and its leases run out",
-            "Raise max_connections, or put a pooler in between",
+            "a client that reconnects may be refused, and its leases expire",
+            "Raise max_connections, or use a pooler",
         ),
         (
             number("notices_percent") > FULL_NOTICES_PERCENT,
@@ -380,7 +390,7 @@ fn connections(facts: &Findings) -> Vec<Hazard> {
                 "the queue of notices is {} % full",
                 number("notices_percent")
             ),
-            "when it is full waiting clients look by time only",
+            "when it is full, waiting clients only check again after some time",
             "Find the session that listens and stays in one transaction",
         ),
         (
@@ -388,13 +398,13 @@ fn connections(facts: &Findings) -> Vec<Hazard> {
             "postgres-idle-session-timeout",
             Severity::Critical,
             format!("idle_session_timeout is {idle} s"),
-            "the watchdog's connection is cut between two renewals",
+            "the watchdog's connection is closed between two renewals",
             "ALTER ROLE ... SET idle_session_timeout = 0",
         ),
     ])
 }
 
-/// Whether it is there, its name and severity, what was found, what that endangers, and the fix.
+/// Whether the hazard exists, its name and severity, what was found, what it endangers, and the fix.
 type Check = (
     bool,
     &'static str,
@@ -417,7 +427,7 @@ fn found<const N: usize>(checks: [Check; N]) -> Vec<Hazard> {
 mod tests {
     use super::*;
 
-    /// A server with nothing to be said against it.
+    /// The findings of a server without hazards.
     fn sound() -> Findings {
         let settings = [
             ("synchronous_commit", "on"),

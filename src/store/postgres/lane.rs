@@ -1,14 +1,15 @@
-//! One connection that many requests share, replaced when it breaks or falls silent.
+//! One connection that many requests share, replaced when it breaks or its server stops answering.
 //!
 //! ```text
 //!   Down --(request)--> Connecting --(made)--> Up --(broken, silent past a limit, idle)--> Down
 //! ```
 //!
-//! A connection is made by a task of its own, so that a caller with little time left, or one that goes away, does not
-//! end the attempt that others wait for. The connections that callers share are made and driven on the store's own thread,
-//! so that they serve callers on every runtime. Nothing is set on the session and no statement is prepared by name, so that a
-//! pooler may give every statement to another server connection. A request is never cancelled: that turns a wait for a
-//! synchronous standby into a success that no standby has. The connection is given up instead.
+//! A connection is made by a task of its own, so that a caller with little time left, or one whose future is dropped,
+//! does not end the attempt that others wait for. The connections that callers share are made and driven on the store's
+//! own thread, so that they serve callers on every runtime. Nothing is set on the session and no statement is prepared
+//! by name, so that a pooler may give every statement to another server connection. A request is never cancelled,
+//! because a cancel turns a wait for a synchronous standby into a success that no standby has. The connection is given
+//! up instead.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -30,21 +31,23 @@ use super::address::Address;
 use super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::driver::Driver;
+use crate::telemetry::ConnectionGauge;
 
-/// How long a connection that is given up may take to say goodbye.
+/// How long a connection that is given up may take to close.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// A connection shared by all requests.
 pub(super) struct Lane {
     address: Arc<Address>,
-    /// The thread on which connections are made and driven; `None`: the runtime of whoever asks first, which belongs to the
-    /// thread for which the lane was made.
+    /// The thread on which connections are made and driven. `None`: the runtime of the first caller, which belongs to
+    /// the thread for which the lane was made.
     driver: Option<Arc<Driver>>,
     connect_timeout: Duration,
     /// After how long without a request the connection is closed.
     idle_after: Option<Duration>,
     state: Arc<Mutex<State>>,
-    /// When a silent connection was last given up.
+    gauge: Arc<ConnectionGauge>,
+    /// When a connection was last given up because its server was silent.
     replaced_at: Mutex<Option<Instant>>,
 }
 
@@ -74,20 +77,20 @@ struct Backend {
     marks: Arc<BackendMarks>,
     in_flight: AtomicUsize,
     has_others: bool,
-    /// Dropped with the link, which ends the task that drives the connection.
+    /// Dropped with this value, which ends the task that drives the connection.
     _end: oneshot::Sender<()>,
 }
 
-/// What a link and the task that drives its connection share.
+/// The state that a backend shares with the task that drives its connection.
 #[derive(Default)]
 struct BackendMarks {
-    /// The server gave up waiting for its standby: what it answers from now on may not be on one.
+    /// Whether the server stopped waiting for its standby: later replies may not be on a standby.
     is_unreplicated: AtomicBool,
     /// When a request was last sent, in nanoseconds of the lease clock.
     used_at: AtomicU64,
 }
 
-/// Counts a request for as long as somebody waits for it.
+/// Counts a request for as long as a caller waits for it.
 struct InFlight<'a>(&'a AtomicUsize);
 
 impl Lane {
@@ -96,8 +99,10 @@ impl Lane {
         driver: Option<Arc<Driver>>,
         connect_timeout: Duration,
         idle_after: Option<Duration>,
+        gauge: Arc<ConnectionGauge>,
     ) -> Self {
         Self {
+            gauge,
             address,
             driver,
             connect_timeout,
@@ -115,12 +120,12 @@ impl Lane {
 
     /// Sends one statement and awaits its answer.
     ///
-    /// A connection on which the answer fails to come in time is replaced, but only once in `replace_every`: so a slow
-    /// server is not buried in handshakes. A connection that was found closed before the statement left is replaced at
-    /// once, and the statement sent on the new one.
+    /// If no answer comes in time the connection is replaced, but only once in `replace_every`, so that a slow server
+    /// is not flooded with handshakes. A connection that was already closed before the statement was sent is replaced
+    /// at once, and the statement is sent on the new one.
     ///
     /// # Cancel safety
-    /// The statement may or may not have been carried out.
+    /// Dropping the future leaves the outcome unknown.
     pub(super) async fn request(
         &self,
         call: Query<'_>,
@@ -144,7 +149,7 @@ impl Lane {
         outcome
     }
 
-    /// How many requests are under way; `None` without a connection.
+    /// Returns how many requests are under way; `None` without a connection.
     pub(super) fn load(&self) -> Option<usize> {
         match &*self.state() {
             State::Up(link) => Some(link.in_flight.load(Ordering::Relaxed)),
@@ -153,8 +158,9 @@ impl Lane {
         }
     }
 
-    /// Ends the connection; requests fail from now on.
+    /// Closes the connection; requests fail from then on.
     pub(super) fn close(&self) {
+        self.gauge.closed();
         *self.state() = State::Closed;
     }
 
@@ -163,7 +169,7 @@ impl Lane {
     }
 
     async fn link(&self, until: Instant) -> Result<Arc<Backend>, Failure> {
-        // Twice, because the first attempt may have been begun by others, on a runtime that is gone.
+        // Twice, because the first attempt may have been started by others, on a runtime that has ended.
         for _ in 0..2 {
             let attempt = match &mut *self.state() {
                 State::Closed => return Err(Failure::Closed),
@@ -185,19 +191,25 @@ impl Lane {
         Err(Failure::Abandoned)
     }
 
-    /// Begins to connect, in a task that writes the outcome down whether or not anybody still waits for it.
+    /// Starts to connect, in a task that stores the outcome even if no caller waits for it any more.
     fn begin(&self) -> Result<Attempt, Failure> {
         let (address, limit) = (self.address.clone(), self.connect_timeout);
         let (state, idle_after) = (self.state.clone(), self.idle_after);
+        let gauge = self.gauge.clone();
         let connecting = async move {
-            let made =
-                match timeout(limit, Backend::make(&address, limit, idle_after, &state)).await {
-                    Ok(made) => made,
-                    Err(_) => Err(Failure::NotReached),
-                };
+            let made = match timeout(
+                limit,
+                Backend::make(&address, limit, idle_after, &state, &gauge),
+            )
+            .await
+            {
+                Ok(made) => made,
+                Err(_) => Err(Failure::NotReached),
+            };
             let mut state = lock(&state);
-            // Closed stays closed.
+            // A closed lane stays closed.
             if matches!(*state, State::Connecting(_)) {
+                gauge.connecting_ended(made.is_ok());
                 *state = made.clone().map_or(State::Down, State::Up);
             }
             made
@@ -218,7 +230,7 @@ impl Lane {
         }
     }
 
-    /// Gives a silent link up, unless the one before it was given up just now.
+    /// Gives up a silent connection, unless the one before it was given up just now.
     fn replace_link(&self, link: &Arc<Backend>, replace_every: Duration) {
         let now = Boottime.now();
         let mut replaced_at = lock(&self.replaced_at);
@@ -227,11 +239,12 @@ impl Lane {
         }
     }
 
-    /// Gives this link up, unless another has taken its place already. Answers whether it did.
+    /// Gives up this connection, unless it was replaced already. Returns whether it did.
     fn drop_link(&self, link: &Arc<Backend>) -> bool {
         let mut state = self.state();
         let is_current = matches!(&*state, State::Up(current) if Arc::ptr_eq(current, link));
         if is_current {
+            self.gauge.lost();
             *state = State::Down;
         }
         is_current
@@ -262,6 +275,7 @@ impl Backend {
         connect_timeout: Duration,
         idle_after: Option<Duration>,
         state: &Arc<Mutex<State>>,
+        gauge: &Arc<ConnectionGauge>,
     ) -> Result<Arc<Self>, Failure> {
         let has_others = address.has_several_hosts();
         let made = address.config(connect_timeout).connect(address.tls()).await;
@@ -281,6 +295,7 @@ impl Backend {
             marks: marks.clone(),
             link: Arc::downgrade(&link),
             state: state.clone(),
+            gauge: gauge.clone(),
         });
         tokio::spawn(drive(connection, marks, ended, idle));
         Ok(link)
@@ -291,7 +306,7 @@ impl Backend {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let _counted = InFlight(&self.in_flight);
         let mut answer = pin!(self.client.query_typed(call.statement, call.arguments));
-        // Only a connection that was closed already fails without waiting for anything: then nothing was sent.
+        // Only a connection that was already closed fails without waiting for anything: then nothing was sent.
         let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
         let (answer, is_unsent) = match at_once {
             Poll::Ready(answer) => (answer, true),
@@ -327,16 +342,17 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// What closes a connection that nobody uses.
+/// Closes a connection that is not used.
 struct Idle {
     after: Duration,
     marks: Arc<BackendMarks>,
     link: Weak<Backend>,
     state: Arc<Mutex<State>>,
+    gauge: Arc<ConnectionGauge>,
 }
 
 impl Idle {
-    /// Returns once the link has been given up.
+    /// Returns once the connection has been given up.
     async fn run(self) {
         loop {
             let rest = self.after.saturating_sub(self.marks.unused_for());
@@ -356,13 +372,14 @@ impl Idle {
             return false;
         }
         if matches!(&*state, State::Up(current) if Arc::ptr_eq(current, &link)) {
+            self.gauge.closed();
             *state = State::Down;
         }
         true
     }
 }
 
-/// Does the connection's work until it breaks, or until its link is gone and it has said goodbye.
+/// Drives the connection until it breaks, or until its `Backend` is dropped and it was closed in order.
 async fn drive<S, T>(
     mut connection: Connection<S, T>,
     marks: Arc<BackendMarks>,
@@ -396,7 +413,7 @@ async fn drive<S, T>(
     tokio::select! {
         () = &mut run => {}
         () = given_up => {
-            // What is still to come is nobody's any more.
+            // No caller waits for the rest.
             let _ = timeout(GOODBYE, run).await;
         }
     }

@@ -1,5 +1,5 @@
-//! The connections of a store. A server connection does one statement at a time, its flush included, so a single one would
-//! cap grants at one a flush; a further one is opened when all are busy.
+//! The connections of a store. A server connection carries out one statement at a time, including its disk flush, so a
+//! single one would allow one grant for each flush; another one is opened when all are busy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,48 +11,52 @@ use super::failure::Failure;
 use super::lane::{Lane, Query, left};
 use crate::clock::Instant;
 use crate::driver::Driver;
+use crate::telemetry::LaneUse;
 
-/// How many requests each connection has under way before another is opened.
+/// How many requests each connection carries before another is opened.
 const BUSY: usize = 8;
-/// After how long an unused connection is closed: they are dear to the server.
+/// After how long an unused connection is closed, because each costs the server a process.
 const IDLE: Duration = Duration::from_secs(10);
-/// How long to wait before a request that lost to another transaction is sent again, at most.
+/// The longest pause before a request that conflicted with another transaction is sent again.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Some connections to the same servers.
+/// Several connections to the same servers.
 #[derive(Debug)]
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
 }
 
 impl Lanes {
-    /// For requests: so many connections at most, none of them longer than it is used.
+    /// Connections for requests: at most `count` of them, each closed when it is no longer used.
     pub(super) fn new(address: &Arc<Address>, count: usize, connect_timeout: Duration) -> Self {
         let driver = Arc::<Driver>::default();
         let lane = |_| {
             let driver = Some(driver.clone());
-            Lane::new(address.clone(), driver, connect_timeout, Some(IDLE))
+            let gauge = super::counts().connection(Some(LaneUse::Requests));
+            Lane::new(address.clone(), driver, connect_timeout, Some(IDLE), gauge)
         };
         Self {
             lanes: (0..count).map(lane).collect(),
         }
     }
 
-    /// One connection, made now, on the calling runtime, and kept.
+    /// Makes one connection now, on the calling runtime, and keeps it.
     pub(super) async fn connected(
         address: &Arc<Address>,
         connect_timeout: Duration,
+        purpose: Option<LaneUse>,
     ) -> Result<Self, Failure> {
-        let lane = Lane::new(address.clone(), None, connect_timeout, None);
+        let gauge = super::counts().connection(purpose);
+        let lane = Lane::new(address.clone(), None, connect_timeout, None, gauge);
         lane.connect().await?;
         Ok(Self { lanes: vec![lane] })
     }
 
-    /// Sends one statement and awaits its answer; again, within the limit, where the server says that another transaction
-    /// was in the way and nothing was done.
+    /// Sends one statement and awaits its answer. Retries it within the limit if the server reports that it conflicted
+    /// with another transaction and nothing was done.
     ///
     /// # Cancel safety
-    /// As [`Lane::request`].
+    /// The same as for [`Lane::request`].
     pub(super) async fn request(
         &self,
         call: Query<'_>,
@@ -62,7 +66,7 @@ impl Lanes {
         loop {
             let lane = self.lane();
             let mut outcome = lane.request(call, until, replace_every).await;
-            // The server may refuse a further connection where the first one works.
+            // The server may refuse another connection while the first one works.
             if matches!(&outcome, Err(failure) if failure.is_unconnected()) && !self.is_first(lane)
             {
                 outcome = self.lanes[0].request(call, until, replace_every).await;
@@ -88,7 +92,7 @@ impl Lanes {
         std::ptr::eq(lane, &self.lanes[0])
     }
 
-    /// The emptiest that is open; a further one where all are busy.
+    /// Returns the open connection with the fewest requests; another one if all are busy.
     fn lane(&self) -> &Lane {
         let open = self
             .lanes

@@ -1,8 +1,8 @@
-//! Leases in a Postgres database: for teams whose data is there already.
+//! Leases in a Postgres database, for teams that already have one.
 //!
 //! Every operation is one call of a function in the database, on a few connections that all requests share. Tables and
-//! functions are made once, by `leasehold init --store URL` or by [`Setup`]; `README.md` beside this file describes them,
-//! for clients in other languages as well. Lease and fence can live in one database.
+//! functions are made once, by `leasehold init --store URL` or by [`Setup`]; `README.md` beside this file describes
+//! them, for clients in other languages as well. Lease and fence can live in one database.
 //!
 //! ```no_run
 //! # #[tokio::main]
@@ -15,19 +15,19 @@
 //! ```
 //!
 //! # URLs
-//! `postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST2...][/DATABASE][?PARAMETERS]`, or `postgresql://`; special characters are
-//! written as `%XX`. The parameters:
+//! `postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST2...][/DATABASE][?PARAMETERS]`, or `postgresql://`. Special
+//! characters are written as `%XX`. The parameters:
 //!
 //! | parameter | meaning |
 //! |---|---|
-//! | `schema` | the schema that has the tables, by default `leasehold`: a name space of its own |
-//! | `sslmode` | `disable`, `require` or `verify-full`. The last two mean the same: the certificate's chain and name are always checked. By default `disable` on this machine, and `require` elsewhere |
-//! | `ca` | a PEM file whose certificates are believed instead of the web's usual roots |
-//! | `host`, `port`, `user`, `password` | as in the front; a host that begins with `/` is the folder of a socket |
-//! | `notices` | `off`: waiting clients look again by time only |
-//! | `lanes` | how many connections requests may use at most, by default 4 |
+//! | `schema` | the schema that has the tables (default: `leasehold`), a name space of its own |
+//! | `sslmode` | `disable`, `require` or `verify-full`. The last two mean the same: the certificate's chain and name are always checked. Default: `disable` on this machine, and `require` elsewhere |
+//! | `ca` | a PEM file whose certificates are trusted instead of the usual web roots |
+//! | `host`, `port`, `user`, `password` | as before the question mark; a host that begins with `/` is the folder of a socket |
+//! | `notices` | `off`: waiting clients only check again after some time |
+//! | `lanes` | the greatest number of connections for requests (default: 4) |
 //!
-//! Of several hosts the first that takes writes is used.
+//! Of several hosts, the first one that accepts writes is used.
 //!
 //! # What it promises in which fault
 //!
@@ -39,21 +39,22 @@
 //! | a lagging standby is promoted; recovery to a point in time; a dump restored into another server | kept by the clock | kept: for the longest ttl nothing is granted | kept |
 //! | the disk is restored from a snapshot without a recovery | kept by the clock | only the fence protects | kept |
 //! | two primaries at once | by each one's clock | only the fence protects | kept |
-//! | `synchronous_commit = off` for the role or the server | kept: it is switched on for each grant | kept | kept |
+//! | `synchronous_commit = off` for the role or the server | kept: each grant turns it on for itself | kept | kept |
 //! | tables made UNLOGGED, and a crash | kept by the clock | only the fence protects | kept |
 //! | another transaction locks the row or the table | kept | kept: the holder is cancelled by its own deadline | kept |
 //!
-//! Rows of names that nobody uses any more are swept away by later grants, an hour after their lease ended; where nothing
-//! is granted any more the last rows stay.
+//! Later grants remove the rows of names that are no longer used, an hour after their lease ended. If there are no
+//! later grants the last rows stay.
 //!
 //! # Poolers
-//! PgBouncer and its like may be in between, in transaction mode as well: nothing is set on the session and no statement
-//! is prepared by name. Notices do not pass a transaction pooler; that is found out, and waiting clients look by time.
-//! Keep the pooler's own waiting time (`query_wait_timeout`) under a third of the ttl.
+//! PgBouncer and similar poolers may be between client and server, also in transaction mode: nothing is set on the
+//! session and no statement is prepared by name. Notices do not pass a transaction pooler; the client detects that, and
+//! waiting clients only check again after some time. Keep the pooler's own waiting time (`query_wait_timeout`) below a
+//! third of the ttl.
 //!
 //! # What it leaves to others
-//! A request that lost to another transaction is repeated within its limit; nothing else is repeated. What weakens the
-//! promises in the server's set-up is told by [`hazards`](Store::hazards).
+//! A request that conflicted with another transaction is retried within its limit; nothing else is retried.
+//! [`hazards`](Store::hazards) reports what weakens the promises in the server's set-up.
 
 mod address;
 mod builder;
@@ -90,13 +91,16 @@ use super::{
 use crate::clock::Boottime;
 use crate::future::BoxFuture;
 use crate::holder::ClientId;
+use crate::telemetry::{LaneUse, StoreCounts};
 
-/// How often a silent connection is replaced, for requests that know of no ttl.
+/// The label of this kind of store in metrics.
+const KIND: &str = "postgres";
+/// How often a silent connection is replaced, for requests without a ttl.
 const REPLACE_EVERY: Duration = Duration::from_millis(500);
 
 /// A store in a Postgres database.
 ///
-/// Made without I/O: the first request connects, on the runtime it runs on.
+/// It is made without I/O: the first request connects.
 pub struct Postgres {
     address: Arc<Address>,
     statements: Arc<Statements>,
@@ -108,15 +112,15 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// The store at this URL, with everything else at its default.
+    /// Makes the store at this URL, with the default settings.
     ///
     /// # Errors
-    /// `Invalid` for a URL that cannot be used. The message has no secrets.
+    /// `Invalid` for a URL that cannot be used. The message contains no secrets.
     pub fn open(url: &str) -> Result<Self, Error> {
         Self::builder(url).build()
     }
 
-    /// The store at this URL, with settings to come.
+    /// Returns a builder for the store at this URL.
     pub fn builder(url: &str) -> Builder {
         Builder::from_url(url)
     }
@@ -128,17 +132,18 @@ impl Postgres {
         )
     }
 
-    /// As `error`, for what concerns no single name.
+    /// The same as `error`, for an operation that concerns no single name.
     fn error_of_all(&self, failure: Failure, operation: &str) -> Error {
         failure.during(operation, format_args!("store={}", self.address))
     }
 
-    /// The same store on a connection of its own.
-    async fn beside(&self) -> Result<Arc<dyn Store>, Error> {
+    /// Returns the same store on a connection of its own.
+    async fn beside(&self, lane: Lane) -> Result<Arc<dyn Store>, Error> {
         let lanes = if self.lanes.is_closed() {
             Err(Failure::Closed)
         } else {
-            Lanes::connected(&self.address, self.connect_timeout).await
+            let purpose = (lane == Lane::Watchdog).then_some(LaneUse::Watchdog);
+            Lanes::connected(&self.address, self.connect_timeout, purpose).await
         };
         let lanes = lanes.map_err(|failure| self.error_of_all(failure, "connect"))?;
         Ok(Arc::new(Self {
@@ -184,8 +189,8 @@ impl fmt::Debug for Postgres {
 
 impl Store for Postgres {
     fn facts(&self) -> Facts {
-        // The longest ttl is the server's to say; it refuses longer ones.
-        Facts::new("postgres").with_queue()
+        // The server knows the longest ttl, and refuses longer ones.
+        Facts::new(KIND).with_queue().with_notices()
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -291,15 +296,16 @@ impl Store for Postgres {
 
     fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
         Box::pin(async move {
-            let state = self.see(limit).await;
-            let state =
-                state.map_err(|failure| self.error_of_all(failure, "look at the server"))?;
-            Ok(vec![Member::new(self.location(), state)])
+            let seen = self.see(limit).await;
+            let (state, version) =
+                seen.map_err(|failure| self.error_of_all(failure, "check the server"))?;
+            let member = Member::new(self.location(), state);
+            Ok(vec![member.with_version(version)])
         })
     }
 
-    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        Box::pin(self.beside())
+    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+        Box::pin(self.beside(lane))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -307,17 +313,22 @@ impl Store for Postgres {
     }
 }
 
-/// The store at a URL whose scheme is ours.
+/// Where this kind of store is counted.
+fn counts() -> &'static StoreCounts {
+    StoreCounts::of(KIND)
+}
+
+/// Opens the store at a URL whose scheme is ours.
 pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
     Ok(Arc::new(Postgres::open(url)?))
 }
 
-/// Whole milliseconds, rounded up: the server must keep a lease for no less than its holder counts on.
+/// Converts to whole milliseconds, rounded up: the server must keep a lease for at least as long as its holder expects.
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// How often a silent connection is replaced: once in ttl/10, however many requests fail on it.
+/// Returns how often a silent connection is replaced: once in ttl/10, however many requests fail on it.
 fn replace_every(ttl: Duration) -> Duration {
     ttl / 10
 }

@@ -1,13 +1,13 @@
-//! Hints that names were freed: one subscription for all names, on a connection of its own, while somebody waits.
+//! Hints that names were freed: one subscription for all names, on a connection of its own, while clients wait.
 //!
 //! ```text
 //!   follow, unfollow --(changes, notify)--> listener task --(bounded queue)--> next
 //! ```
 //!
-//! A release tells only where the name's row says that somebody awaits it. So the listener marks each name before it
-//! listens, and again every few seconds: mark, listen, then look. It connects again by itself, follows what was followed,
-//! and then says `Reconnected`. When the queue is full hints are dropped, and the next one read is `Reconnected` as well,
-//! which asks for the same: look at every name.
+//! A release sends a notice only if the name's row says that a client waits for it. So the listener marks each name
+//! before it listens, and again every few seconds: it marks, listens, then checks. It reconnects by itself, subscribes
+//! again to all topics, and then gives `Reconnected`. When the queue is full, hints are dropped, and the next one read
+//! is `Reconnected` as well, because it asks for the same: check every name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -33,35 +33,36 @@ use crate::future::BoxFuture;
 use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::{Notice, Notices, Topic};
+use crate::telemetry::{ConnectionGauge, LaneUse};
 
-/// How many hints wait to be read. More are as good as a reconnect: whoever is so far behind looks at every name.
+/// How many hints may wait to be read. With more, a reconnect is as good: a reader so far behind checks every name.
 const QUEUE: usize = 1_024;
-/// How many messages of the server wait to be read.
+/// How many messages of the server may wait to be read.
 const HEARD: usize = 1_024;
 /// How many names one statement marks.
 const AT_ONCE: usize = 256;
-/// How often names are marked again, and the connection is asked whether it lives. A mark lasts for three times as long.
+/// How often names are marked again, and the connection is probed. A mark lasts for three times as long.
 const PULSE: Duration = Duration::from_secs(5);
-/// How long the connection's own notice may take. A transaction pooler swallows LISTEN without a word.
+/// How long the connection's own notice may take. A transaction pooler drops LISTEN without an error.
 const OWN_NOTICE: Duration = Duration::from_secs(2);
-/// For how long the connection is kept though nobody waits.
+/// How long the connection is kept while no client waits.
 const UNUSED: Duration = Duration::from_secs(30);
-/// The first pause before connecting again; each further one is twice as long.
+/// The first pause before a new connection; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause before connecting again. Waiters look by time meanwhile.
+/// The longest pause before a new connection. Meanwhile waiting clients check again after some time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The subscription of a client. Ends when it is dropped.
+/// The subscription of a client. The listener ends when this is dropped.
 pub(super) struct Subscription {
     shared: Arc<Shared>,
     queue: tokio::sync::Mutex<mpsc::Receiver<Notice>>,
     listener: AbortHandle,
 }
 
-/// What a subscription and its listener share.
+/// The state that a subscription and its listener share.
 #[derive(Default)]
 struct Shared {
-    /// What is to be followed, or no longer, since the listener last looked.
+    /// The topics to follow, or to stop following, since the listener last read them.
     changes: Mutex<HashMap<Topic, bool>>,
     changed: Notify,
     has_overflowed: AtomicBool,
@@ -71,19 +72,20 @@ struct Shared {
 struct Listener {
     address: Arc<Address>,
     statements: Arc<Statements>,
-    /// For everything but listening.
+    /// For all requests but listening.
     lanes: Arc<Lanes>,
-    /// For each single thing that it asks of the server.
+    /// The limit of each single request to the server.
     limit: Duration,
     shared: Arc<Shared>,
     queue: mpsc::Sender<Notice>,
     followed: BTreeSet<Topic>,
-    /// The names of the topics, and their channels.
+    /// The names of the topics, with their channels.
     channels: BTreeMap<Name, String>,
+    gauge: Arc<ConnectionGauge>,
 }
 
-/// A connection that listens. Its driver ends with it.
-struct Ear {
+/// A connection that listens. The task that drives it ends with it.
+struct ListeningConnection {
     client: Client,
     heard: mpsc::Receiver<String>,
 }
@@ -109,14 +111,16 @@ pub(super) async fn subscribe(
         queue: sender,
         followed: BTreeSet::new(),
         channels: BTreeMap::new(),
+        gauge: super::counts().connection(Some(LaneUse::Notices)),
     };
-    let Some(ear) = listener.connect().await? else {
+    let Some(connection) = listener.connect().await? else {
         return Ok(None);
     };
+    listener.gauge.made();
     Ok(Some(Subscription {
         shared,
         queue: tokio::sync::Mutex::new(receiver),
-        listener: tokio::spawn(listener.run(ear)).abort_handle(),
+        listener: tokio::spawn(listener.run(connection)).abort_handle(),
     }))
 }
 
@@ -134,7 +138,7 @@ impl Subscription {
         }
         match queue.recv().await {
             Some(notice) => notice,
-            // The listener's runtime is gone. Waiters look by time.
+            // The listener's runtime has ended. Waiting clients check again after some time.
             None => std::future::pending().await,
         }
     }
@@ -175,36 +179,40 @@ impl Shared {
 }
 
 impl Listener {
-    async fn run(mut self, mut ear: Ear) {
+    async fn run(mut self, mut connection: ListeningConnection) {
         loop {
-            if self.listen(&mut ear).await.is_ok() {
-                // Nobody waits any more: the connection is closed until somebody does.
-                drop(ear);
+            if self.listen(&mut connection).await.is_ok() {
+                // No client waits any more: the connection is closed until one does.
+                drop(connection);
+                self.gauge.closed();
                 while self.shared.changes().is_empty() {
                     self.shared.changed.notified().await;
                 }
-                ear = self.reconnect().await;
+                connection = self.reconnect().await;
+                self.gauge.made();
             } else {
-                ear = self.reconnect().await;
+                self.gauge.lost();
+                connection = self.reconnect().await;
+                self.gauge.made();
                 self.tell(Notice::Reconnected);
             }
         }
     }
 
-    /// Hands on what it hears until the connection is of no more use, or nobody has waited for a while.
-    async fn listen(&mut self, ear: &mut Ear) -> Result<(), Failure> {
+    /// Passes hints on until the connection is unusable, or no client has waited for a while.
+    async fn listen(&mut self, connection: &mut ListeningConnection) -> Result<(), Failure> {
         let mut pulse = interval(PULSE);
         pulse.tick().await;
         let mut unused = Duration::ZERO;
         loop {
             tokio::select! {
-                message = ear.heard.recv() => {
+                message = connection.heard.recv() => {
                     let message = message.ok_or(Failure::Silent)?;
                     self.hear(&message);
                 }
-                () = self.shared.changed.notified() => self.adjust(&ear.client).await?,
+                () = self.shared.changed.notified() => self.adjust(&connection.client).await?,
                 _ = pulse.tick() => {
-                    self.within_limit(ear.client.simple_query("")).await?;
+                    self.within_limit(connection.client.simple_query("")).await?;
                     let names: Vec<_> = self.channels.keys().cloned().collect();
                     self.mark(&names).await?;
                     unused = if names.is_empty() { unused + PULSE } else { Duration::ZERO };
@@ -216,7 +224,7 @@ impl Listener {
         }
     }
 
-    /// Follows and leaves names as asked for.
+    /// Follows and stops following names as asked.
     async fn adjust(&mut self, client: &Client) -> Result<(), Failure> {
         let changes = std::mem::take(&mut *self.shared.changes());
         let mut new = Vec::new();
@@ -242,7 +250,7 @@ impl Listener {
         }
         let names: BTreeSet<_> = new.iter().map(|topic| topic.name().clone()).collect();
         self.follow(client, names).await?;
-        // Each was perhaps freed after its waiter looked and before the server told us.
+        // Each name may have been freed after its client checked and before the server listened for it.
         new.into_iter()
             .for_each(|topic| self.tell(topic.first_hint()));
         Ok(())
@@ -252,7 +260,7 @@ impl Listener {
     async fn follow(&mut self, client: &Client, names: BTreeSet<Name>) -> Result<(), Failure> {
         let names: Vec<_> = names.into_iter().collect();
         let channels = self.mark(&names).await?;
-        // Hexadecimal digits, which need no quotes.
+        // The channels are hexadecimal digits, which need no quotes.
         let listen: Vec<_> = channels
             .iter()
             .map(|channel| format!("LISTEN {channel}"))
@@ -265,7 +273,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Asks to be told of these names. Answers their channels.
+    /// Subscribes to notices of these names. Returns their channels.
     async fn mark(&self, names: &[Name]) -> Result<Vec<String>, Failure> {
         let mut channels = Vec::with_capacity(names.len());
         for part in names.chunks(AT_ONCE) {
@@ -290,14 +298,14 @@ impl Listener {
     }
 
     /// Connects, and waits for a notice that it sends itself.
-    async fn connect(&self) -> Result<Option<Ear>, Failure> {
+    async fn connect(&self) -> Result<Option<ListeningConnection>, Failure> {
         let has_others = self.address.has_several_hosts();
         let config = self.address.config(self.limit);
         let made = timeout(self.limit, config.connect(self.address.tls())).await;
         let made = made.map_err(|_| Failure::NotReached)?;
         let (client, mut connection) = made.map_err(|error| Failure::unmade(&error, has_others))?;
         let (sender, mut heard) = mpsc::channel(HEARD);
-        // Ends with the client, or when nobody reads any more.
+        // The task ends with the client, or when its receiver is dropped.
         tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
             {
@@ -324,24 +332,24 @@ impl Listener {
         }
         self.within_limit(client.batch_execute(&format!("UNLISTEN {own}")))
             .await?;
-        Ok(Some(Ear { client, heard }))
+        Ok(Some(ListeningConnection { client, heard }))
     }
 
-    /// Connects and follows what was followed, however long it takes.
-    async fn reconnect(&mut self) -> Ear {
+    /// Connects and subscribes again to all topics, however long it takes.
+    async fn reconnect(&mut self) -> ListeningConnection {
         let mut pause = FIRST_PAUSE;
         loop {
-            if let Ok(Some(ear)) = self.connect().await {
+            if let Ok(Some(connection)) = self.connect().await {
                 let names = self
                     .followed
                     .iter()
                     .map(|topic| topic.name().clone())
                     .collect();
-                if self.follow(&ear.client, names).await.is_ok() {
-                    return ear;
+                if self.follow(&connection.client, names).await.is_ok() {
+                    return connection;
                 }
             }
-            // Half of it by chance: clients that lost one server together do not come back together.
+            // Half of the pause is random, so that clients that lost one server together do not all return together.
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -364,7 +372,7 @@ impl Listener {
     }
 }
 
-/// Whom a message of `tell_1` is for, and what it says.
+/// Parses a message of `tell_1`: which topic it is for, and the hint.
 fn read(message: &str) -> Option<(Topic, Notice)> {
     let (kind, rest) = message.split_once(' ')?;
     if kind == "f" {

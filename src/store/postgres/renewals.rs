@@ -1,4 +1,4 @@
-//! Batches of renewals: one statement each, which passes over what another transaction has locked.
+//! Renewals in batches: one statement each, which skips rows that another transaction has locked.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::clock::{Boottime, Clock, Instant};
 use crate::error::{Error, ErrorKind};
 use crate::store::{Outcome, Renewal, Renewed};
 
-/// How long to wait before what was locked is asked for again: a claim or a mark of ours holds the row no longer than that.
+/// The pause before a locked row is tried again: a claim or a mark of ours holds its lock no longer than that.
 const AGAIN: Duration = Duration::from_millis(10);
-/// How often that is done. What is locked for longer is a stranger's.
+/// How often it is tried again. A row that is locked for longer is locked by another program.
 const TRIES: usize = 3;
 
 impl Postgres {

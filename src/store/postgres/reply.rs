@@ -1,4 +1,4 @@
-//! What the functions answer, read into the words of the store. Anything else is an odd reply, never a guess.
+//! Parses the replies of the functions. A reply of any other form is an error; nothing is guessed.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,16 +10,16 @@ use crate::name::Name;
 use crate::store::{Answer, Grant, Held, HeldState, Release};
 use crate::token::Token;
 
-/// What a batch of renewals came to.
+/// The reply to a batch of renewals.
 #[derive(Debug)]
 pub(super) struct RenewedBatch {
     /// The server's clock, since 1970.
     pub(super) server_time: Duration,
-    /// One for each renewal, in order.
+    /// One letter for each renewal, in order.
     pub(super) marks: Vec<Letter>,
 }
 
-/// What became of one renewal of a batch.
+/// The outcome of one renewal of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Letter {
     Renewed,
@@ -29,7 +29,7 @@ pub(super) enum Letter {
     Locked,
 }
 
-/// The answer of `acquire_1`, and whether to tell somebody.
+/// Parses the reply of `acquire_1`, and whether notices must be sent.
 pub(super) fn acquired(rows: &[Row], name: &Name) -> Result<(Answer, bool), Failure> {
     let row = only(rows)?;
     let detail = || Ok::<_, Failure>(get::<Option<String>>(row, "detail")?.unwrap_or_default());
@@ -51,7 +51,7 @@ pub(super) fn acquired(rows: &[Row], name: &Name) -> Result<(Answer, bool), Fail
     Ok((answer, get(row, "tell")?))
 }
 
-/// The answer of `renew_1` to `count` renewals.
+/// Parses the reply of `renew_1` to `count` renewals.
 pub(super) fn renewed(rows: &[Row], count: usize) -> Result<RenewedBatch, Failure> {
     let row = only(rows)?;
     let letters: &str = get(row, "letters")?;
@@ -73,7 +73,7 @@ pub(super) fn renewed(rows: &[Row], count: usize) -> Result<RenewedBatch, Failur
     }
 }
 
-/// The answer of `release_1`, and whether to tell somebody.
+/// Parses the reply of `release_1`, and whether notices must be sent.
 pub(super) fn released(rows: &[Row]) -> Result<(Release, bool), Failure> {
     let row = only(rows)?;
     let release = match get(row, "outcome")? {
@@ -84,12 +84,12 @@ pub(super) fn released(rows: &[Row]) -> Result<(Release, bool), Failure> {
     Ok((release, get(row, "tell")?))
 }
 
-/// The answer of `leave_1`: whether to tell somebody.
+/// Parses the reply of `leave_1`: whether notices must be sent.
 pub(super) fn left(rows: &[Row]) -> Result<bool, Failure> {
     get(only(rows)?, "tell")
 }
 
-/// The answer of `evict_1`: whether anybody had it, and whether to tell somebody.
+/// Parses the reply of `evict_1`: whether any holder had the name, and whether notices must be sent.
 pub(super) fn evicted(rows: &[Row]) -> Result<(bool, bool), Failure> {
     let row = only(rows)?;
     let was_held = match get(row, "outcome")? {
@@ -100,7 +100,7 @@ pub(super) fn evicted(rows: &[Row]) -> Result<(bool, bool), Failure> {
     Ok((was_held, get(row, "tell")?))
 }
 
-/// The answer of `inspect_1`.
+/// Parses the reply of `inspect_1`.
 pub(super) fn inspected(rows: &[Row], name: &Name) -> Result<Option<Held>, Failure> {
     match rows {
         [] => Ok(None),
@@ -108,7 +108,7 @@ pub(super) fn inspected(rows: &[Row], name: &Name) -> Result<Option<Held>, Failu
     }
 }
 
-/// The answer of `list_1`.
+/// Parses the reply of `list_1`.
 pub(super) fn listed(rows: &[Row]) -> Result<Vec<Held>, Failure> {
     let read = |row| {
         let name = Name::new(get::<&str>(row, "name")?).map_err(|_| odd(row))?;
@@ -117,7 +117,7 @@ pub(super) fn listed(rows: &[Row]) -> Result<Vec<Held>, Failure> {
     rows.iter().map(read).collect()
 }
 
-/// The answer of `await_1` to `count` names: their channels.
+/// Parses the reply of `await_1` to `count` names: their channels.
 pub(super) fn channels(rows: &[Row], count: usize) -> Result<Vec<String>, Failure> {
     let row = only(rows)?;
     let channels: Vec<String> = get(row, "await_1")?;
@@ -128,14 +128,14 @@ pub(super) fn channels(rows: &[Row], count: usize) -> Result<Vec<String>, Failur
     }
 }
 
-/// What others are told. What cannot be read is left out.
+/// Parses the facts about a taken name. A value that cannot be parsed is left out.
 fn held(row: &Row, name: Name) -> Result<Held, Failure> {
     let state = match get(row, "state")? {
         0_i16 => HeldState::Leased,
         2 => HeldState::Kept,
         3 => HeldState::Offered,
         5 => HeldState::KeepOut,
-        // A state of a later version is taken, and renewable by nobody.
+        // A state of a later version is taken, and no holder can renew it.
         _ => HeldState::Evicted,
     };
     let left: Option<i64> = get(row, "left_us")?;
@@ -144,7 +144,7 @@ fn held(row: &Row, name: Name) -> Result<Held, Failure> {
         .and_then(|left| u64::try_from(left).ok())
         .map(Duration::from_micros);
     held.state = state;
-    // Only `inspect_1` and `list_1` count them.
+    // Only `inspect_1` and `list_1` count the waiting clients.
     let waiting: Option<i64> = row.try_get("waiting").unwrap_or_default();
     held.waiting = waiting.and_then(|waiting| usize::try_from(waiting).ok());
     if matches!(state, HeldState::Offered | HeldState::KeepOut) {

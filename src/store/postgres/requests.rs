@@ -1,4 +1,4 @@
-//! One call of a function for each operation, and the notices that follow some of them.
+//! The calls of the functions, one for each operation, and the notices that follow some of them.
 
 use std::time::Duration;
 
@@ -134,8 +134,8 @@ impl Postgres {
         Ok(was_held)
     }
 
-    /// Sends the notices of a name that somebody waits for: never in the transaction that freed it, whose commit it would
-    /// serialize with all others of the server. One that is lost costs the waiting client a look by time.
+    /// Sends the notices of a name that clients wait for: never in the transaction that freed it, whose commit it would
+    /// serialize with all others of the server. If a notice is lost, the waiting client checks again after some time.
     async fn tell(&self, name: &Name, until: Instant) {
         let until = until.min(Boottime.now().after(REPLACE_EVERY));
         let names = vec![name.as_str()];

@@ -1,4 +1,4 @@
-//! The schema: a name space of its own for leases, and the statements that call its functions.
+//! The schema, a name space of its own for leases, and the statements that call its functions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// Tables and functions, with the schema's name and the longest ttl left open.
+/// The SQL of the tables and functions, with placeholders for the schema's name and the longest ttl.
 const SQL: &str = include_str!("schema_1.sql");
-/// The longest name that Postgres does not cut off.
+/// The longest name that Postgres does not truncate.
 const MAX_BYTES: usize = 63;
 
 /// The name of a schema, unquoted.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Schema(Arc<str>);
 
-/// What is sent for each operation.
+/// The statement of each operation.
 #[derive(Debug)]
 pub(super) struct Statements {
     pub(super) acquire: String,
@@ -34,9 +34,9 @@ impl Schema {
     pub(super) const DEFAULT: &str = "leasehold";
 
     /// # Errors
-    /// `Invalid` for a name that Postgres would not keep as it is.
+    /// `Invalid` for a name that Postgres would change.
     pub(super) fn new(name: &str) -> Result<Self, Error> {
-        // The last three would end the quotes around a function, or be taken for a place to fill in.
+        // The last three would end the quotes around a function, or be taken for a placeholder.
         let is_odd = |c: char| c.is_control() || "${}".contains(c);
         let is_kept = (1..=MAX_BYTES).contains(&name.len()) && !name.chars().any(is_odd);
         if is_kept && !name.starts_with("pg_") {
@@ -49,12 +49,12 @@ impl Schema {
         )))
     }
 
-    /// As an identifier.
+    /// Returns the name as a quoted identifier.
     pub(super) fn quoted(&self) -> String {
         format!("\"{}\"", self.0.replace('"', "\"\""))
     }
 
-    /// What makes the tables and functions. Without a longest ttl, one that is there stays.
+    /// Returns the SQL that makes the tables and functions. Without a longest ttl, an earlier setting stays.
     pub(super) fn sql(&self, max_ttl: Option<Duration>, default: Duration) -> String {
         let text = format!("'{}'", self.0.replace('\'', "''"));
         let millis = |ttl: Duration| ttl.as_millis().to_string();

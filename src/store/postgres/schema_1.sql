@@ -1,54 +1,54 @@
 -- Leases in Postgres: the tables, and the functions that are the protocol. README.md beside this file describes it.
 --
--- `leasehold init --store URL` sends this, or prints it with `--print`. Sent again it repairs what is missing and changes
--- nothing else; only a `--max-ttl` that is named is written anew.
+-- `leasehold init --store URL` sends this file, or prints it with `--print`. Sent again it repairs what is missing and
+-- changes nothing else; only a `--max-ttl` that is given is written again.
 --
--- Rules of the functions. Each was seen to break a promise where it was not kept.
---   1  Only clock_timestamp() tells the time: now() is from before the lock was waited for, and older still where a
+-- Rules of the functions. Each was seen to break a promise when it was not kept.
+--   1  Only clock_timestamp() tells the time: now() is from before the wait for the lock, and older still if a
 --      transaction was open already.
 --   2  The clock is read after the lock is held.
---   3  `excluded` was computed before the lock was waited for: an end of a lease is computed anew.
---   4  What is decided while the row's lock is waited for depends on that row alone (has_queue, awaited_until): another
---      table is seen as it was before.
---   5  Who joins the queue writes the lease's row, so that a release that waits for it sees the queue.
+--   3  `excluded` was computed before the wait for the lock: the end of a lease is computed again.
+--   4  A decision made while waiting for the row's lock depends on that row alone (has_queue, awaited_until): other
+--      tables are seen as they were before.
+--   5  A client that joins the queue writes the lease's row, so that a release that waits for it sees the queue.
 --   6  Locks are taken in one order: the lease, then its queue; several leases by name.
 --   7  A wait for a lock ends after a second, by a clause of the function. Nothing is set on the session.
---   8  Where synchronous_commit is off, it is switched on for this transaction: what is answered must survive a crash.
+--   8  If synchronous_commit is off, it is turned on for this transaction: what is answered must survive a crash.
 --   9  No EXCEPTION block on a common path: each is a subtransaction.
 
 BEGIN;
 
--- One at a time: CREATE ... IF NOT EXISTS fails for whoever comes second.
+-- One run at a time: of two that run at once, CREATE ... IF NOT EXISTS fails in the second.
 SELECT pg_advisory_xact_lock(7810773120193241);
 
 DO $init$
 BEGIN
-  -- CREATE SCHEMA IF NOT EXISTS asks for the right to create one also where it is there.
+  -- CREATE SCHEMA IF NOT EXISTS needs the permission to create one even if it exists.
   IF NOT EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = {schema_text}) THEN
     CREATE SCHEMA {schema};
   END IF;
 END
 $init$;
 
--- One row a name. It stays after a release, because it carries the token. No index but the key: one on the deadline would
--- end HOT updates.
+-- One row for each name. It stays after a release, because it has the token. There is no index but the key: one on the
+-- deadline would prevent HOT updates.
 CREATE TABLE IF NOT EXISTS {schema}.lease (
   -- "C": no upgrade of a locale library breaks the index, and a prefix is a range.
   name text COLLATE "C" PRIMARY KEY,
-  -- The last one granted; 0 for none.
+  -- The last token that was granted; 0 for none.
   token bigint NOT NULL CHECK (token BETWEEN 0 AND 9007199254740991),
   -- 0 live, 1 evicted, 2 kept after its release, 3 offered, 4 free.
   state smallint NOT NULL,
-  -- Or the client of an offer; empty where free.
+  -- The holder, or the client of an offer; empty if free.
   holder text COLLATE "C" NOT NULL,
   ttl_ms bigint NOT NULL,
   since timestamptz NOT NULL,
   ends_at timestamptz NOT NULL,
   -- JSON as text: jsonb refuses \u0000 and costs more.
   info text NOT NULL,
-  -- The queue may have rows of this name.
+  -- Whether the queue may have rows of this name.
   has_queue boolean NOT NULL DEFAULT false,
-  -- Until then somebody wants to be told when the name is freed.
+  -- Until when a client wants a notice when the name is freed.
   awaited_until timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 
@@ -62,23 +62,23 @@ CREATE TABLE IF NOT EXISTS {schema}.queue (
   UNIQUE (name, client)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 
--- One row: where these tables live, and until when nothing is granted since they came to live elsewhere.
+-- One row: where these tables are, and until when nothing is granted after they were moved.
 CREATE TABLE IF NOT EXISTS {schema}.lineage (
   one int PRIMARY KEY CHECK (one = 1),
-  -- What origin_1() said last; NULL where the server does not tell.
+  -- The last result of origin_1(); NULL if the server does not show it.
   origin text,
   max_ttl_ms bigint NOT NULL CHECK (max_ttl_ms > 0),
   quiet_until timestamptz NOT NULL DEFAULT '-infinity',
   tidied_at timestamptz NOT NULL DEFAULT '-infinity'
 );
 
--- What tells this server, and this life of it, from the one that a standby, a backup or a dump was taken from: a promotion
--- and a recovery to a point in time begin a new timeline, another server has another identifier.
+-- Identifies this server and its timeline, to tell it from the one that a standby, a backup or a dump was taken from: a
+-- promotion and a recovery to a point in time begin a new timeline, and another server has another identifier.
 CREATE OR REPLACE FUNCTION {schema}.origin_1() RETURNS text
 LANGUAGE sql
 AS $$
   SELECT CASE
-    -- What has no timeline of its own writes nothing anyway.
+    -- A standby has no timeline of its own, but writes nothing anyway.
     WHEN pg_is_in_recovery() THEN 'standby'
     ELSE c.system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
   END
@@ -99,8 +99,8 @@ AS $$
   END
 $$;
 
--- Passes on a name that nobody has any more: an offer to the first in the queue, or free. The caller holds the row's lock.
--- Answers whether to tell somebody.
+-- Passes on a name that no holder has any more: offers it to the first client in the queue, or frees it. The caller
+-- holds the row's lock. Returns whether notices must be sent.
 CREATE OR REPLACE FUNCTION {schema}.pass_on_1(p_name text, p_offer_ms bigint, p_now timestamptz) RETURNS boolean
 LANGUAGE plpgsql
 AS $$
@@ -116,7 +116,8 @@ BEGIN
   WHERE q.name = p_name AND q.alive_until > p_now
   ORDER BY q.place
   LIMIT 1;
-  -- With the dead before it. One that shows a sign of life just now finds itself gone, and joins again.
+  -- And the dead clients before it. A client that shows a sign of life at this moment finds that it is gone, and joins
+  -- again.
   DELETE FROM {schema}.queue q
   WHERE q.name = p_name AND (v_place IS NULL OR q.place <= v_place);
   SELECT g.quiet_until
@@ -126,7 +127,7 @@ BEGIN
   SET state = CASE WHEN v_place IS NULL THEN 4 ELSE 3 END,
     holder = coalesce(v_client, ''),
     info = '{}',
-    -- An offer that nobody can accept must not run out.
+    -- An offer that no client can accept must not expire.
     ends_at = CASE WHEN v_place IS NULL THEN p_now
       ELSE greatest(p_now, v_quiet) + p_offer_ms * interval '1 millisecond' END,
     has_queue = EXISTS (SELECT FROM {schema}.queue q WHERE q.name = p_name)
@@ -137,7 +138,7 @@ BEGIN
 END
 $$;
 
--- Puts a client at the end of the queue, unless it is in it, and lets it count as alive. Answers its place. The caller
+-- Puts a client at the end of the queue, unless it is in it, and lets it count as alive. Returns its place. The caller
 -- holds the row's lock.
 CREATE OR REPLACE FUNCTION {schema}.join_1(p_name text, p_client text, p_patience_ms bigint) RETURNS bigint
 LANGUAGE plpgsql
@@ -159,7 +160,7 @@ BEGIN
 END
 $$;
 
--- How many that are alive have a place before this one; how many there are at all, where it is NULL.
+-- How many living clients have a place before this one; with NULL, how many living clients there are.
 CREATE OR REPLACE FUNCTION {schema}.ahead_1(p_name text, p_place bigint) RETURNS bigint
 LANGUAGE sql
 AS $$
@@ -214,7 +215,7 @@ BEGIN
   WHERE l.name = p_name
   FOR UPDATE;
   IF NOT FOUND THEN
-    -- Swept away between the two statements: to be sent again.
+    -- The row was removed between the two statements: the client has to send the claim again.
     RAISE EXCEPTION 'the row of this name was deleted meanwhile'
     USING ERRCODE = 'serialization_failure';
   END IF;
@@ -254,7 +255,7 @@ BEGIN
       RETURN;
     END IF;
     IF v_row.has_queue THEN
-      -- Its own place, and the dead.
+      -- Its own place, and those of dead clients.
       DELETE FROM {schema}.queue q
       WHERE q.name = p_name AND (q.client = p_client OR q.alive_until <= v_now);
     END IF;
@@ -301,16 +302,16 @@ BEGIN
 END
 $$;
 
--- Takes a name, or says who has it.
+-- Takes a name, or returns its holder.
 --
 -- p_floor        the token is above it; 0 for none
--- p_client       of a claim that waits in the queue; NULL for one that does not. With it:
--- p_more         how many more of its waiters there are: with any, a grant puts it at the end of the queue again
--- p_patience_ms  for how long it counts as alive
--- p_offer_ms     for how long a freed name is kept for the first in the queue; for every claim
+-- p_client       of a claim with a place in the queue; NULL for others. With it:
+-- p_more         how many more of its callers wait: if there are any, a grant puts it at the end of the queue again
+-- p_patience_ms  how long it counts as alive
+-- p_offer_ms     how long a freed name is kept for the first client in the queue; for every claim
 --
--- outcome  'granted'  token; to the holder that asks again as well, with the full ttl anew
---          'held'     the facts of the row, and `ahead` to one in the queue; state 5: nobody is granted anything yet
+-- outcome  'granted'  token; also when the holder asks again, with the full ttl again
+--          'held'     the facts of the row, and `ahead` for a client in the queue; state 5: nothing is granted for now
 --          'invalid'  `detail` names the argument, `since_us` is the server's clock; nothing was changed
 --          'broken'   no tokens are left; nothing was changed
 -- tell     whether to call tell_1 with this name
@@ -355,7 +356,7 @@ BEGIN
   END IF;
   detail := CASE
     WHEN p_ttl_ms NOT BETWEEN 1 AND v_lineage.max_ttl_ms THEN format('ttl_ms=%s max_ttl_ms=%s', p_ttl_ms, v_lineage.max_ttl_ms)
-    -- More than a day ahead is taken for a mistake, because it would stay.
+    -- A floor more than a day ahead is taken for a mistake, because its effect would be permanent.
     WHEN p_floor NOT BETWEEN 0 AND v_us + 86400000000 THEN format('floor=%s clock_us=%s', p_floor, v_us)
   END;
   IF detail IS NOT NULL THEN
@@ -376,7 +377,8 @@ BEGIN
     FROM {schema}.lineage g;
   END IF;
 
-  -- Mostly nobody waits, and one statement decides. It writes nothing where another has the name. No row: see below.
+  -- Usually no client waits, and one statement decides. It writes nothing if another holder has the name. No row: see
+  -- below.
   IF p_client IS NULL AND v_lineage.quiet_until <= clock_timestamp() THEN
     WITH held AS (
       SELECT l.*
@@ -415,7 +417,7 @@ BEGIN
     END IF;
   END IF;
 
-  -- Who waits in the queue of a name that another has writes its own place only: so the holder's renewals meet no lock.
+  -- A client in the queue of a name that is held writes only its own place: so the holder's renewals wait for no lock.
   SELECT 'held', l.token, l.state, l.holder, l.info, {schema}.micros_1(l.since), {schema}.left_1(l.ends_at)
   INTO outcome, token, state, holder, info, since_us, left_us
   FROM {schema}.lease l
@@ -447,11 +449,11 @@ BEGIN
 END
 $$;
 
--- Extends each lease of a batch to its full ttl, if its holder still has it. Never creates one.
+-- Extends each lease of a batch to its full ttl, if its holder still has it. Never creates a lease.
 --
--- A row that a stranger has locked is passed over, so that it does not spoil its batch.
+-- A row that another program has locked is skipped, so that it does not delay its batch.
 --
--- letters    one for each, in the order of the arguments: y renewed, n refused, e evicted, x not known, ask again
+-- letters    one for each, in the order of the arguments: y renewed, n refused, e evicted, x unknown, ask again
 -- server_us  the server's clock
 CREATE OR REPLACE FUNCTION {schema}.renew_1(
   p_names text[],
@@ -462,11 +464,11 @@ CREATE OR REPLACE FUNCTION {schema}.renew_1(
 )
 LANGUAGE plpgsql
 SET lock_timeout = '1s'
--- By the key, also while the table is thought to be small.
+-- By the key, even while the planner takes the table for small.
 SET enable_seqscan = off
 AS $$
 BEGIN
-  -- Rule 8: a renewal that a crash takes back frees the name under its holder.
+  -- Rule 8: a renewal that a crash takes back frees a name that its holder still has.
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
@@ -494,7 +496,7 @@ BEGIN
       WHEN d.i IS NOT NULL THEN 'y'
       WHEN m.ends_at <= clock_timestamp() THEN 'n'
       WHEN m.state = 1 THEN 'e'
-      -- Named twice.
+      -- The name is in the batch twice.
       WHEN m.i IS NOT NULL THEN 'x'
       WHEN EXISTS (
         SELECT
@@ -511,7 +513,7 @@ BEGIN
 END
 $$;
 
--- Frees a name if this holder has it, at once or (p_keep_ms above 0) after a time in which nobody can renew it.
+-- Frees a name if this holder has it, at once or (p_keep_ms above 0) after a time in which no holder can renew it.
 --
 -- outcome  'released', or 'not_held': nothing was changed
 -- tell     whether to call tell_1 with this name
@@ -533,7 +535,7 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
   IF p_keep_ms > 0 THEN
-    -- An evicted holder has no time to give: an operator wants the name free.
+    -- An evicted holder cannot keep the name: an operator wants it free.
     UPDATE {schema}.lease l
     SET state = 2,
       ends_at = clock_timestamp() + p_keep_ms * interval '1 millisecond'
@@ -547,7 +549,7 @@ BEGIN
       RETURN;
     END IF;
   END IF;
-  -- Mostly nobody waits in the queue, which the row itself knows: rule 4.
+  -- Usually no client waits in the queue, and the row itself says so: rule 4.
   UPDATE {schema}.lease l
   SET state = 4,
     holder = '',
@@ -583,7 +585,7 @@ BEGIN
 END
 $$;
 
--- Takes a client out of the queue of a name, and passes on what was kept for it. Repeated, it is harmless.
+-- Takes a client out of the queue of a name, and passes on an offer that it has. It is idempotent.
 --
 -- tell  whether to call tell_1 with this name
 CREATE OR REPLACE FUNCTION {schema}.leave_1(
@@ -616,7 +618,7 @@ BEGIN
 END
 $$;
 
--- Ends a holder's right by order of an operator. p_how is 'marked': the holder hears it at its next renewal, and the name
+-- Evicts the holder of a name, for an operator. p_how is 'marked': the holder is told at its next renewal, and the name
 -- stays taken for the rest of its ttl; or 'now': the name is free at once.
 --
 -- outcome  'evicted', or 'not_held': nothing was changed
@@ -661,7 +663,7 @@ BEGIN
 END
 $$;
 
--- Who has the names that begin so, in their order.
+-- Returns the holders of all names with this prefix, in name order.
 CREATE OR REPLACE FUNCTION {schema}.list_1(
   p_prefix text,
   OUT name text,
@@ -685,7 +687,7 @@ AS $$
   ORDER BY l.name
 $$;
 
--- Who has this name: one row, or none.
+-- Returns the holder of this name: one row, or none.
 CREATE OR REPLACE FUNCTION {schema}.inspect_1(
   p_name text,
   OUT token bigint,
@@ -706,13 +708,13 @@ AS $$
     AND l.ends_at > clock_timestamp()
 $$;
 
--- The channel on which a name's notices are sent. Names are longer than the identifiers that LISTEN takes.
+-- Returns the channel of a name's notices. Names are longer than the identifiers that LISTEN takes.
 CREATE OR REPLACE FUNCTION {schema}.channel_1(p_name text) RETURNS text
 LANGUAGE sql IMMUTABLE
 AS $$ SELECT 'lh_' || left(md5({schema_text} || '.' || p_name), 16) $$;
 
--- Asks to be told of these names for 15 s. Answers their channels, in the order of the names. Who listens to a channel
--- before it looks at the name misses nothing.
+-- Subscribes to notices of these names for 15 s. Returns their channels, in the order of the names. A client that
+-- listens to a channel before it checks the name misses nothing.
 CREATE OR REPLACE FUNCTION {schema}.await_1(p_names text[]) RETURNS text[]
 LANGUAGE plpgsql
 SET lock_timeout = '1s'
@@ -727,7 +729,7 @@ BEGIN
   ORDER BY u.name COLLATE "C"
   ON CONFLICT ON CONSTRAINT lease_pkey DO UPDATE
   SET awaited_until = clock_timestamp() + interval '15 s'
-  -- Others may await it too.
+  -- Other clients may wait for it too.
   WHERE l.awaited_until < clock_timestamp() + interval '10 s';
   RETURN ARRAY(
     SELECT {schema}.channel_1(u.name)
@@ -737,19 +739,19 @@ BEGIN
 END
 $$;
 
--- Sends the notices of these names, as they stand now. Never in the transaction that freed them: a commit with NOTIFY
--- holds a lock of the whole server through its flush, and fails where the queue of notices is full.
+-- Sends the notices of these names, as they are now. Never in the transaction that freed them: a commit with NOTIFY
+-- holds a lock of the whole server through its flush, and fails if the queue of notices is full.
 --
 -- Notices  'f NAME'            freed, or kept for a while
 --          't CLIENT NAME'     it is this client's turn
---          'n CLIENT MS NAME'  this client is next, in so many ms
+--          'n CLIENT MS NAME'  this client is next, in this many ms
 CREATE OR REPLACE FUNCTION {schema}.tell_1(p_names text[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
   v_row record;
 BEGIN
-  -- A lost notice costs a look by time.
+  -- If a notice is lost, its client checks again after some time.
   PERFORM set_config('synchronous_commit', 'off', true);
   FOR v_row IN
     SELECT l.name, {schema}.channel_1(l.name) AS channel, l.holder, first.client AS next_client,
@@ -777,8 +779,8 @@ BEGIN
 END
 $$;
 
--- Sweeps away what has been over for so long, at most 1,000 rows. To be called now and then after a grant; does nothing
--- if anybody did in the last minute. Answers how many rows went.
+-- Removes rows that have been over for this long, at most 1,000. To be called now and then after a grant; has no effect
+-- if a client did it in the last minute. Returns how many rows were removed.
 CREATE OR REPLACE FUNCTION {schema}.tidy_1(p_memory_ms bigint) RETURNS bigint
 LANGUAGE plpgsql
 SET lock_timeout = '1s'
@@ -799,7 +801,7 @@ BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   UPDATE {schema}.lineage g
   SET tidied_at = clock_timestamp();
-  -- Queues whose clients are all dead, of names that nobody has asked for since.
+  -- Queues whose clients are all dead, of names that no client has claimed since.
   v_names := ARRAY(
     SELECT l.name
     FROM {schema}.lease l
@@ -819,7 +821,7 @@ BEGIN
     WHERE NOT l.has_queue
       AND l.ends_at < v_before
       AND l.awaited_until < v_before
-      -- One that a floor or a wrong clock has lifted is remembered until the clock has passed it.
+      -- A token that a floor or a wrong clock has lifted is remembered until the clock has passed it.
       AND l.token < {schema}.micros_1(clock_timestamp())
     LIMIT 1000
     FOR UPDATE SKIP LOCKED
@@ -843,7 +845,7 @@ BEGIN
   SET origin = {schema}.origin_1()
   WHERE g.origin IS NULL;
 EXCEPTION WHEN OTHERS THEN
-  -- A server that does not tell it. `leasehold doctor` says what that costs.
+  -- A server that does not show it. `leasehold status` reports what that costs.
   NULL;
 END
 $init$;

@@ -1,5 +1,5 @@
-//! Making the tables and functions, once, by hand: no store does it by itself. Applications seldom may, and a database that
-//! was meant by mistake must not get them.
+//! Makes the tables and functions, once and only when asked to: no store makes them by itself. Applications rarely have
+//! the permission, and a database that was named by mistake must not get them.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::address::Address;
 use super::failure::Failure;
 use crate::error::Error;
 
-/// The longest ttl unless another is set: for so long nothing is granted after a failover.
+/// The default of the longest ttl: after a failover nothing is granted for this long.
 const MAX_TTL: Duration = Duration::from_secs(10 * 60);
 
-/// Makes the schema with its tables and functions, or prints the SQL for whoever may.
+/// Makes the schema with its tables and functions, or returns the SQL for a database administrator to run.
 ///
-/// Run again it repairs what is missing and changes nothing else. Several may run at once.
+/// Both are idempotent: a second run repairs what is missing and changes nothing else. Several may run at once.
 #[must_use = "a setup does nothing until `run` is called"]
 pub struct Setup {
     address: Address,
@@ -23,10 +23,10 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// For the database and the schema of this URL.
+    /// Begins a setup for the database and the schema of this URL.
     ///
     /// # Errors
-    /// `Invalid` for a URL that cannot be used. The message has no secrets.
+    /// `Invalid` for a URL that cannot be used. The message contains no secrets.
     pub fn new(url: &str) -> Result<Self, Error> {
         Ok(Self {
             address: Address::parse(url)?,
@@ -34,7 +34,7 @@ impl Setup {
         })
     }
 
-    /// Sets the longest ttl that the store grants, by default ten minutes; without it, one that was set before stays.
+    /// Sets the longest ttl that the store grants (default: an earlier setting, or ten minutes).
     ///
     /// After a failover to a standby that may have missed grants, nothing is granted for this long. It must not be set
     /// lower while leases with a longer ttl are held.
@@ -51,19 +51,20 @@ impl Setup {
         Ok(self)
     }
 
-    /// What would be sent, for `psql`.
+    /// Returns the SQL that would be sent, for `psql`.
     pub fn sql(&self) -> String {
         self.address.schema.sql(self.max_ttl, MAX_TTL)
     }
 
-    /// Makes what is missing, in one transaction. Needs the right to create a schema in the database, or to own it.
+    /// Makes what is missing, in one transaction. It needs the permission to create a schema in the database, or to own
+    /// it.
     ///
     /// # Errors
-    /// As a store's requests. After an error nothing was changed; after one that says that the answer did not come in
-    /// time, perhaps everything: run it again.
+    /// The errors of a store's requests. After an error nothing was changed. If it timed out the outcome is unknown:
+    /// run it again.
     ///
     /// # Cancel safety
-    /// As after an answer that did not come in time.
+    /// Dropping the future leaves the outcome unknown: run it again.
     pub async fn run(&self, limit: Duration) -> Result<(), Error> {
         let made = timeout(limit, self.send(limit)).await;
         let made = made.unwrap_or(Err(Failure::Silent));
@@ -97,7 +98,7 @@ pub(in crate::store) async fn init_postgres(
     setup(url, max_ttl)?.run(limit).await
 }
 
-/// What makes them.
+/// Returns the SQL that makes them.
 pub(in crate::store) fn postgres_sql(
     url: &str,
     max_ttl: Option<Duration>,

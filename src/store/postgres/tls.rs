@@ -1,4 +1,4 @@
-//! TLS for connections. The server's chain and name are always checked.
+//! TLS for connections. The server's certificate chain and name are always checked.
 
 use std::io;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokio_rustls::{TlsConnector, client};
 
 use crate::error::Error;
 
-/// How connections are encrypted; not at all where it holds nothing.
+/// How connections are encrypted; `None` inside means not at all.
 #[derive(Clone)]
 pub(super) struct Tls(Option<Arc<ClientConfig>>);
 
@@ -34,7 +34,7 @@ impl Tls {
     }
 }
 
-/// TLS that believes the web's usual roots, or the certificates of this file alone.
+/// Returns TLS settings that trust the usual web roots, or the certificates of this file alone.
 ///
 /// # Errors
 /// `Invalid` for a file without certificates.
@@ -48,19 +48,19 @@ pub(super) fn trusting(ca: Option<&Path>) -> Result<Tls, Error> {
             let certificates = CertificateDer::pem_file_iter(path)
                 .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>());
             let certificates = certificates.map_err(|error| {
-                failed("its file of certificates cannot be read").with_source(error.to_string())
+                failed("the certificate file cannot be read").with_source(error.to_string())
             })?;
             if certificates.is_empty() {
-                return Err(failed("its file has no certificate in PEM form"));
+                return Err(failed("the file has no certificate in PEM form"));
             }
             for certificate in certificates {
                 roots.add(certificate).map_err(|error| {
-                    failed("its certificates cannot be used").with_source(error)
+                    failed("the certificates cannot be used").with_source(error)
                 })?;
             }
         }
     }
-    // Named, because a program may have chosen another cryptography for itself, or none.
+    // Named here, because the program may have chosen another provider, or none.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -79,7 +79,7 @@ where
     type Error = InvalidDnsNameError;
 
     fn make_tls_connect(&mut self, host: &str) -> Result<ToHost, InvalidDnsNameError> {
-        // A socket has no name, and no TLS either.
+        // A socket has no name, and uses no TLS.
         let host = if host.is_empty() || self.0.is_none() {
             "localhost"
         } else {
@@ -116,7 +116,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     fn channel_binding(&self) -> ChannelBinding {
-        // It guards against a server that shows another's certificate, which the check of the name does as well.
+        // It guards against a server that shows another server's certificate, and so does the check of the name.
         ChannelBinding::none()
     }
 }

@@ -1,4 +1,4 @@
-//! What is done now and then: old rows are swept away, and a pooler that keeps notices back is told of once.
+//! Tasks that run now and then: old rows are removed, and a pooler that drops notices is reported once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,12 +13,12 @@ use super::schema::Statements;
 use super::{REPLACE_EVERY, millis};
 use crate::clock::{Boottime, Clock, Instant};
 
-/// How often this client sweeps. The server does it no more often either, however many clients ask.
+/// How often this client removes old rows. The server does it no more often, however many clients ask.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// How long a sweep may take: it reads the whole table.
+/// How long the removal may take: it reads the whole table.
 const SWEEP_LIMIT: Duration = Duration::from_secs(10);
 
-/// What a store and its connections beside share.
+/// The state that a store shares with its connections for the watchdog and the waiting clients.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     swept_at: Mutex<Option<Instant>>,
@@ -26,7 +26,7 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Sweeps if it is time, without holding the grant up.
+    /// Removes old rows if it is time, without delaying the grant.
     pub(super) fn after_grant(
         &self,
         lanes: &Arc<Lanes>,
@@ -44,12 +44,12 @@ impl Upkeep {
             };
             let until = Boottime.now().after(SWEEP_LIMIT);
             if let Err(failure) = lanes.request(call, until, REPLACE_EVERY).await {
-                tracing::debug!(%failure, "old rows not swept away");
+                tracing::debug!(%failure, "old rows were not removed");
             }
         });
     }
 
-    /// From the first grant on: where every process takes one lease only, one of them has to sweep.
+    /// It is time after the first grant, too: where every process acquires one lease only, one of them must do it.
     fn is_time(&self) -> bool {
         let now = Boottime.now();
         let mut swept_at = self.swept_at.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ impl Upkeep {
         if !self.has_told_of_pooler.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 store = %address,
-                "notices do not arrive, as behind a transaction pooler; waiting clients look by time only"
+                "notices do not arrive, as behind a transaction pooler; waiting clients only check again after some time"
             );
         }
     }

@@ -1,14 +1,14 @@
--- Takes a name, or says who has it. Where clients wait in line, only the first of them gets it.
+-- Takes a name, or returns its holder. If clients wait in the queue, only the first of them gets the name.
 --
 -- KEYS   1 lease   2 mark of the name's slot   3 queue   4 alive
--- ARGV   1 holder   2 ttl in ms   3 floor under the token, 0 for none   4 info, a JSON object of one member or more
---        and from those who wait in line:
---        5 client   6 patience in ms: for how long the client counts as alive   7 how many more of its waiters there are:
---        with any, it joins the line again behind the others   8 ms for which the name is offered to the first in line
+-- ARGV   1 holder   2 ttl in ms   3 floor under the token, 0 for none   4 info, a JSON object with at least one member
+--        and from clients that wait in the queue:
+--        5 client   6 patience in ms: how long the client counts as alive   7 how many more of its callers wait: if there
+--        are any, it joins the end of the queue again   8 ms for which the name is offered to the first client in the queue
 --        9 publish command
--- Reply  'granted <token>'               to the holder that asks again as well: its token, and the full ttl anew
---        {'held', ms left, value}        the lease as it stands, '' if there is none; -1 ms left: it has no expiry
---        {'queued', ms left, value, clients before it}        the same to one that waits in line
+-- Reply  'granted <token>'               also when the holder asks again: its token, and the full ttl again
+--        {'held', ms left, value}        the value of the lease, '' if there is none; -1 ms left: it has no expiry
+--        {'queued', ms left, value, clients before it}        the same to a client in the queue
 --        {'invalid', argument, value, server's microseconds}      nothing was changed
 --        {'broken', 'mark', value}                                 nothing was changed
 
@@ -17,7 +17,7 @@ local holder, ttl, floor, info = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local client, patience, more = ARGV[5], ARGV[6], ARGV[7]
 local offer_ms, publish = ARGV[8] or '2000', ARGV[9] or 'PUBLISH'
 
--- Everything is looked at before the first write, and numbers as text.
+-- All arguments are checked before the first write, and numbers as text.
 if #ttl > 15 or not find(ttl, '^[1-9]%d*$') then return {'invalid', 'ttl', ttl, '0'} end
 if not find(floor, '^%d+$') then return {'invalid', 'floor', floor, '0'} end
 if #holder ~= 49 or sub(holder, 33, 33) ~= '-' or find(holder, ' ', 1, true) then return {'invalid', 'holder', holder, '0'} end
@@ -29,7 +29,7 @@ if client then
   if #offer_ms > 9 or not find(offer_ms, '^[1-9]%d*$') then return {'invalid', 'offer', offer_ms, '0'} end
 end
 
--- Mostly there is nothing: one look at all three keys says so.
+-- Usually none of the three keys exists: one command finds that out.
 local is_plain = call('EXISTS', lease, queue, alive) == 0
 local value = not is_plain and call('GET', lease)
 if value then
@@ -45,44 +45,44 @@ local is_offered = client and value == 'offer ' .. client
 -- Redis 6.2 may be set to refuse writes after TIME without this; later servers ignore it.
 redis.replicate_commands()
 local time = call('TIME')
--- Put together as text: formatting numbers costs a tenth of a grant.
+-- Joined as text: formatting numbers costs a tenth of a grant.
 local since = time[1] .. sub('000000', #time[2] + 1) .. time[2]
 local now = tonumber(since)
-local line
+local waiting
 
 if not is_plain and not is_offered then
-  line = line_of(lease, queue, alive, math.floor(now / 1000), offer_ms, publish)
+  waiting = queue_of(lease, queue, alive, math.floor(now / 1000), offer_ms, publish)
   local first = false
   if not value then
-    first = line.first()
-    if first and first ~= client then line.offer(first) end
+    first = waiting.first()
+    if first and first ~= client then waiting.offer(first) end
   end
   if first ~= nil and (not first or first ~= client) then
-    -- Not there at all: more of the dead are to be dropped, and the next to ask goes on at once.
+    -- No key at all: more dead clients are to be dropped, and the next claim goes on at once.
     local left = call('PTTL', lease)
     if left == -2 then left = 0 end
     value = call('GET', lease) or ''
     if not client then return {'held', left, value} end
-    line.join(client, patience)
-    -- The dead are not before it: who is next looks as soon as the holder's time is over.
-    line.head()
+    waiting.join(client, patience)
+    -- Dead clients do not count before it: the next client checks as soon as the holder's time is over.
+    waiting.head()
     return {'queued', left, value, call('ZRANK', queue, client)}
   end
 end
 
 local token, height = since, now
 if floor ~= '0' then
-  -- More than a day ahead is taken for a mistake, because it would stay.
+  -- A floor more than a day ahead is taken for a mistake, because its effect would be permanent.
   if tonumber(floor) > now + 86400000000 then return {'invalid', 'floor', floor, since} end
   if tonumber(floor) >= now then
     height = floor + 1
-    -- tostring would write 1.79e+15.
+    -- tostring would give 1.79e+15.
     token = string.format('%.0f', height)
   end
 end
 if height > 9007199254740989 then return {'broken', 'mark', since} end
 -- The mark is the first write, and one that a full server refuses: then nothing is half done. It is nearly always below
--- the clock, so it is replaced in one command, and put right where it was not.
+-- the clock, so it is replaced in one command, and corrected if it was not.
 local last = call('SET', mark, token, 'GET')
 if last then
   local above = find(last, '^%d+$') and last + 1 or math.huge
@@ -95,13 +95,13 @@ if last then
     call('SET', mark, token)
   end
 end
-if client and (is_offered or line or tonumber(more) > 0) then
-  line = line or line_of(lease, queue, alive, math.floor(now / 1000), offer_ms, publish)
-  line.leave(client)
-  line.close_offer(client)
+if client and (is_offered or waiting or tonumber(more) > 0) then
+  waiting = waiting or queue_of(lease, queue, alive, math.floor(now / 1000), offer_ms, publish)
+  waiting.leave(client)
+  waiting.close_offer(client)
 end
 if token ~= since then info = '{"since":' .. since .. ',' .. sub(info, 2) end
--- One write makes the lease and its end, and takes the place of an offer that is accepted.
+-- One write sets the lease and its expiry, and replaces an offer that is accepted.
 call('SET', lease, holder .. ' ' .. token .. ' ' .. info, 'PX', ttl)
-if client and tonumber(more) > 0 then line.join(client, patience) end
+if client and tonumber(more) > 0 then waiting.join(client, patience) end
 return 'granted ' .. token

@@ -1,4 +1,4 @@
-//! Where the server is: a URL, checked once, and shown without its secrets ever after.
+//! The address of the server: a URL, checked once, and shown without its secrets from then on.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::failure::Failure;
 use super::tls::Files;
 use crate::error::Error;
 
-/// How many requests may wait for their turn on the connection. A caller beyond them waits, within its limit.
+/// How many requests may wait for their turn on the connection. Further callers wait within their limits.
 const WAITING: usize = 512;
-/// When a silent connection is asked for a sign of life, so that no router on the way forgets it.
+/// After how long without traffic the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-/// How often it is asked again.
+/// How often it is probed again.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long the kernel waits for what it sent to be acknowledged before it gives the connection up.
+/// How long the kernel waits for an acknowledgement before it closes the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
 /// A server's address and the credentials for it.
@@ -32,15 +32,15 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Reads a URL, and the certificate files that it names: so a file that cannot be used is found here.
+    /// Parses a URL, and reads the certificate files that it names, so that a file that cannot be used is found here.
     ///
     /// # Errors
-    /// `Invalid`; the message has no part of the URL that could be a secret.
+    /// `Invalid`; the message contains no part of the URL that could be a secret.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
         let (scheme, files, info) = read(url)?;
         files.read(info.clone())?;
         let shown = show(&scheme, &info);
-        // What `CLIENT LIST` shows to the operator of the server.
+        // The name that `CLIENT LIST` shows to the operator of the server.
         let named = info.redis_settings().clone();
         let named = named.set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
         let info = info.set_redis_settings(named);
@@ -51,7 +51,7 @@ impl Address {
         })
     }
 
-    /// For opening connections, without the certificates of files.
+    /// Returns the settings for opening connections, without the certificates of files.
     pub(super) fn info(&self) -> ConnectionInfo {
         self.info.clone()
     }
@@ -60,7 +60,7 @@ impl Address {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
 
-    /// For opening one connection, with the certificates as they are now.
+    /// Returns a client for opening one connection, with the certificates as they are now.
     pub(super) async fn client(&self) -> Result<Client, Failure> {
         if self.is_tls() {
             install_crypto();
@@ -86,7 +86,7 @@ impl Address {
     }
 }
 
-/// A connection that waits for answers as long as we say: each request brings its own limit.
+/// The settings of a connection whose requests each bring a limit of their own.
 pub(super) fn config(limit: Duration) -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(Some(limit))
@@ -106,9 +106,9 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The scheme, the certificate files, and the rest.
+/// Returns the scheme, the certificate files, and the rest.
 fn read(url: &str) -> Result<(String, Files, ConnectionInfo), Error> {
-    let parsed = parse_redis_url(url).ok_or_else(|| refused("it is not a URL of Redis"))?;
+    let parsed = parse_redis_url(url).ok_or_else(|| refused("it is not a Redis URL"))?;
     let scheme = parsed.scheme().to_owned();
     let known: &[&str] = match &*scheme {
         "redis" | "valkey" => &[],
@@ -116,7 +116,7 @@ fn read(url: &str) -> Result<(String, Files, ConnectionInfo), Error> {
         "redis+unix" | "valkey+unix" => &["db", "user", "pass"],
         _ => return Err(refused("its scheme is unknown")),
     };
-    // A wrong name is not repeated: it may be half of a password with a '?' in it.
+    // A wrong parameter name is not repeated: it may be half of a password that contains a '?'.
     if parsed.query_pairs().any(|(key, _)| !known.contains(&&*key)) {
         return Err(refused(&format!("it has a parameter other than {known:?}")));
     }
@@ -145,11 +145,11 @@ fn refused(why: &str) -> Error {
     ))
 }
 
-/// rustls panics without a process-wide choice of cryptography. One that the program made already stays; so this is left
-/// until the first connection.
+/// rustls panics without a process-wide choice of cryptography. A choice that the program made stays; so this is done
+/// as late as the first connection.
 fn install_crypto() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Fails only where another thread has chosen meanwhile.
+        // This fails only if another thread has made the choice meanwhile.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }

@@ -1,4 +1,4 @@
-//! The settings of a store, checked all at once.
+//! The settings of a Redis store, checked all at once.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,13 +11,15 @@ use super::keys::Keys;
 use super::lane::{Connector, Lane, Sharing};
 use super::scripts::Server;
 use crate::error::Error;
+use crate::store::connect_timeout;
+use crate::telemetry::LaneUse;
 
-/// How many connections the pool may have. Requests share one; the rest is room to replace it.
+/// How many connections the pool may have. Requests share one; the others allow for its replacement.
 const POOL_SIZE: usize = 4;
 /// How long a handshake may take: three round trips around the globe, and a slow server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Makes a [`Redis`]. Begun by [`Redis::builder`] or [`Redis::from_pool`].
+/// Builds a [`Redis`] store. [`Redis::builder`] and [`Redis::from_pool`] make one.
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     source: Source,
@@ -26,7 +28,7 @@ pub struct Builder {
     connect_timeout: Duration,
 }
 
-/// Where connections come from.
+/// The source of the connections.
 enum Source {
     Url(String),
     /// A pool of the caller's, and the URL of its server for subscriptions.
@@ -51,7 +53,7 @@ impl Builder {
         }
     }
 
-    /// The URL of the server behind the pool, so that waiters can be told when a name is freed.
+    /// Sets the URL of the server behind the pool, so that waiting clients can subscribe to notices.
     pub fn notices_from(mut self, url: &str) -> Self {
         let url = url.into();
         self.source = match self.source {
@@ -61,37 +63,33 @@ impl Builder {
         self
     }
 
-    /// What all keys begin with, by default `leasehold`. The rules for names hold.
+    /// Sets what all keys begin with (default: `leasehold`). The rules for names hold.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How many connections the store's own pool may have, by default 4. Has no effect on a pool of the caller's, and none with
-    /// TLS, where each connection is made by itself because its certificates are read for it.
+    /// Sets how many connections the store's own pool may have (default: 4). It has no effect on a pool of the
+    /// caller's, and none with TLS, where every connection is made outside a pool because its certificates are read for
+    /// it.
     pub fn pool_size(mut self, pool_size: usize) -> Self {
         self.pool_size = pool_size;
         self
     }
 
-    /// How long making a connection may take, by default two seconds.
+    /// Sets how long making a connection may take (default: 2 s, at most 20 s).
     pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
         self.connect_timeout = connect_timeout;
         self
     }
 
-    /// Checks everything and makes the store. Connects to nothing.
+    /// Checks all settings and makes the store, without I/O.
     ///
     /// # Errors
-    /// `Invalid`, with the setting that cannot be.
+    /// `Invalid`, with the setting that is refused.
     pub fn build(self) -> Result<Redis, Error> {
         let keys = Keys::new(&self.prefix)?;
-        if self.connect_timeout < Duration::from_millis(1) {
-            return Err(Error::invalid(format!(
-                "connect_timeout refused: expected at least one millisecond connect_timeout={:?}",
-                self.connect_timeout
-            )));
-        }
+        connect_timeout::check(self.connect_timeout)?;
         if self.pool_size == 0 {
             return Err(Error::invalid(
                 "pool_size refused: expected at least 1 pool_size=0",
@@ -118,6 +116,7 @@ impl Builder {
             Sharing::Shared,
             keys.node().into(),
             self.connect_timeout,
+            super::counts().connection(Some(LaneUse::Requests)),
         );
         Ok(Redis {
             server: Server::new(lane),
@@ -131,7 +130,7 @@ impl Builder {
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL has the password.
+        // The URL contains the password.
         f.debug_struct("Builder")
             .field("prefix", &self.prefix)
             .field("pool_size", &self.pool_size)

@@ -1,9 +1,9 @@
--- Ends a holder's right by order of an operator.
+-- Evicts the holder of a name, for an operator.
 --
 -- KEYS   1 lease   2 queue   3 alive
--- ARGV   1 'marked': the holder hears it at its next renewal and the name stays taken for the rest of its ttl, or
+-- ARGV   1 'marked': the holder is told at its next renewal and the name stays taken for the rest of its ttl, or
 --          'now': the name is free at once   2 publish command: PUBLISH or SPUBLISH
---        3 ms for which the name is offered to the first in line
+--        3 ms for which the name is offered to the first client in the queue
 -- Reply  'evicted'
 --        'not_held'                               nothing was changed
 --        {'invalid', argument, value}             nothing was changed
@@ -20,13 +20,13 @@ if not is_lease(value) then return redis.error_reply(FOREIGN) end
 if how == 'now' then
   local now = now_ms()
   call('DEL', lease)
-  line_of(lease, queue, alive, now, offer_ms, publish).pass_on()
+  queue_of(lease, queue, alive, now, offer_ms, publish).pass_on()
   return 'evicted'
 end
 if find(value, '^evicted ') then return 'evicted' end
--- Released already and only kept for a while, or offered.
+-- It was released already and is only kept for a while, or it is offered.
 if not find(value, '^%x+%-') then return 'not_held' end
--- A full server accepts this one, and after it the next.
+-- A full server accepts this command, and then also the next one.
 call('ZREM', queue, '')
 call('SET', lease, 'evicted ' .. value, 'KEEPTTL')
 return 'evicted'

@@ -1,6 +1,6 @@
-//! Why a request failed, and what a caller is told to do about it: the one place where the two are matched.
+//! The failures of requests, and the kinds of errors that they become: the one place where the two are matched.
 //!
-//! Nothing here ever holds a URL, so no password can reach a message or a source.
+//! No value here contains a URL, so no password can reach a message or a source.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -17,28 +17,32 @@ use crate::store::Sent;
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Failure {
-    /// This store was closed by its owner.
+    /// The store was closed by its owner.
     #[error("closed")]
     Closed,
-    /// No answer within the limit. The request may have been carried out.
+    /// No reply arrived within the limit. The request may have been carried out.
     #[error("no answer in time")]
     Silent,
-    /// The connection was found closed before the request left.
+    /// The connection was already closed when the request should have been sent. The connection's own thread may have
+    /// sent it all the same, and lost the connection before this was seen.
     #[error("{0}")]
-    Unsent(RedisError),
-    /// What had to come before the request failed, so the request never left: no connection was made.
+    FoundClosed(RedisError),
+    /// No new connection was made for a request whose connection was already closed.
+    #[error("{0}")]
+    NotSentAgain(Box<Failure>),
+    /// A step before the request failed, so the request was never sent: no connection was made.
     #[error("{0}")]
     NotReached(Box<Failure>),
     /// The connection could not be made, or broke. The request may have been carried out.
     #[error("{0}")]
     Broken(RedisError),
-    /// The runtime on which the connection was being made is gone.
+    /// The runtime on which the connection was being made has ended.
     #[error("the runtime that was connecting ended")]
     Abandoned,
-    /// The thread that drives the connections did not start.
-    #[error("the thread of its connections did not start: {0}")]
+    /// The thread that drives the connections could not be started.
+    #[error("the thread that drives the connections did not start: {0}")]
     NoThread(Arc<io::Error>),
-    /// A certificate file cannot be used. It could when the store was made, so it is being replaced.
+    /// A certificate file cannot be used. It could when the store was made, so the file is probably being replaced.
     #[error("{0}")]
     Certificates(String),
     /// The server belongs to a quorum.
@@ -51,27 +55,27 @@ pub(super) enum Failure {
     /// before, so the address will lead to a master again.
     #[error("{code} {text}")]
     Demoted { code: String, text: String },
-    /// The server answered something that no script of ours answers.
+    /// The server sent a reply that none of our scripts sends.
     #[error("unexpected reply {0}")]
     Odd(String),
-    /// A script found an argument out of its limits. The clock is told where the limit depends on it.
+    /// A script refused an argument. The server's clock is given if the limit depends on it.
     #[error("argument refused {argument}={value:?} clock_us={clock}")]
     Argument {
         argument: String,
         value: String,
         clock: String,
     },
-    /// The mark of the highest token is no number, or near the end of the numbers.
-    #[error("the token mark is unusable or at its end mark={0:?}")]
+    /// The mark of the highest token is not a number, or the tokens are used up.
+    #[error("the token mark is not a number or has reached its limit mark={0:?}")]
     Mark(String),
 }
 
 impl Failure {
-    /// The error for the caller of `operation`; `facts` are `key=value`.
+    /// Makes the error for the caller of `operation`; `facts` are `key=value`.
     pub(super) fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
         let kind = self.kind();
         match self {
-            Self::NotReached(why) => why.during(operation, facts),
+            Self::NotReached(why) | Self::NotSentAgain(why) => why.during(operation, facts),
             Self::Argument {
                 argument,
                 value,
@@ -90,8 +94,7 @@ impl Failure {
                 Error::new(kind, message)
             }
             Self::Mark(value) => {
-                let why =
-                    "the mark of the highest token is no number, or at the end of the numbers";
+                let why = "the mark of the highest token is not a number, or no tokens are left below 2^53";
                 Error::new(
                     kind,
                     format!("{operation} refused: {why} mark={value:?} {facts}"),
@@ -109,30 +112,37 @@ impl Failure {
         Self::NoThread(Arc::new(error))
     }
 
-    /// Whether the request may have been carried out all the same. Only what proves the contrary says no.
+    /// Returns whether the request may have been carried out all the same. Only a proof of the contrary gives another
+    /// answer.
     pub(super) fn sent(&self) -> Sent {
         match self {
-            Self::Closed | Self::Unsent(_) | Self::NotReached(_) => Sent::Never,
+            Self::Closed | Self::NotReached(_) => Sent::Never,
             Self::Abandoned | Self::NoThread(_) | Self::Certificates(_) => Sent::Never,
             Self::Member => Sent::Never,
             Self::Argument { .. } | Self::Mark(_) | Self::Demoted { .. } => Sent::Answered,
             failure if failure.is_no_script() || failure.is_of_replica() => Sent::Answered,
+            Self::FoundClosed(_) | Self::NotSentAgain(_) => Sent::Perhaps,
             Self::Refused { .. } | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
         }
     }
 
-    /// The same failure of what came before a request.
+    /// Makes this the failure of a step before the request.
     pub(super) fn before_the_request(self) -> Self {
         Self::NotReached(Box::new(self))
     }
 
-    /// Whether the connection is of no more use.
-    pub(super) fn is_broken(&self) -> bool {
-        matches!(self, Self::Unsent(_) | Self::Broken(_))
+    /// Makes this the failure of a step before a request was sent again.
+    pub(super) fn before_another_try(self) -> Self {
+        Self::NotSentAgain(Box::new(self))
     }
 
-    /// The same failure at an address that has carried out writes: there a replica is a server that was demoted, and its
-    /// successor will come.
+    /// Returns whether the connection is unusable.
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(self, Self::FoundClosed(_) | Self::Broken(_))
+    }
+
+    /// Makes this the failure at an address that has carried out writes: there a replica is a server that was demoted,
+    /// and a new master will come.
     pub(super) fn after_a_write(self) -> Self {
         match self {
             Self::Refused { code, text } if is_of_replica(&code, &text) => {
@@ -142,22 +152,22 @@ impl Failure {
         }
     }
 
-    /// Whether the server at the other end of this connection is a replica, which has carried nothing out.
+    /// Returns whether the server of this connection is a replica, which has carried nothing out.
     pub(super) fn is_of_replica(&self) -> bool {
         matches!(self, Self::Refused { code, text } if is_of_replica(code, text))
     }
 
-    /// Whether the server is up but serves no client for the moment.
+    /// Returns whether the server is running but serves no client at the moment.
     pub(super) fn is_of_busy_server(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "LOADING" || code == "BUSY")
     }
 
-    /// Whether the server has forgotten our scripts, as after a restart or a failover.
+    /// Returns whether the server lacks our scripts, as after a restart or a failover.
     pub(super) fn is_no_script(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "NOSCRIPT")
     }
 
-    /// Whether a batch was refused because of one of its keys, so that its other keys may pass without it.
+    /// Returns whether a batch was refused because of one of its keys, so that its other keys may succeed without it.
     pub(super) fn is_of_one_key(&self) -> bool {
         match self {
             // "no permissions to access a key", but not "no permissions to run the 'evalsha' command".
@@ -170,13 +180,13 @@ impl Failure {
 
     pub(super) fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotReached(why) => why.kind(),
+            Self::NotReached(why) | Self::NotSentAgain(why) => why.kind(),
             Self::Closed => ErrorKind::Closed,
             Self::Silent => ErrorKind::TimedOut,
             Self::Abandoned | Self::NoThread(_) | Self::Certificates(_) | Self::Demoted { .. } => {
                 ErrorKind::Unavailable
             }
-            Self::Unsent(error) | Self::Broken(error) => kind_of_connection(error),
+            Self::FoundClosed(error) | Self::Broken(error) => kind_of_connection(error),
             Self::Refused { code, text } => kind_of_refusal(code, text),
             Self::Argument { .. } => ErrorKind::Invalid,
             Self::Odd(_) | Self::Mark(_) | Self::Member => ErrorKind::Misconfigured,
@@ -188,7 +198,7 @@ fn outcome(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Unavailable => "store unavailable",
         ErrorKind::TimedOut => "store did not answer in time",
-        ErrorKind::Denied => "store denies it",
+        ErrorKind::Denied => "authentication failed or a permission is missing",
         ErrorKind::Closed => "store is closed",
         _ => "store cannot do its work",
     }
@@ -199,7 +209,7 @@ fn kind_of_connection(error: &RedisError) -> ErrorKind {
         redis::ErrorKind::AuthenticationFailed => ErrorKind::Denied,
         redis::ErrorKind::Io => match kind_of_io(error) {
             Some(io::ErrorKind::PermissionDenied) => ErrorKind::Denied,
-            // How a refused certificate arrives.
+            // A refused certificate is reported in this way.
             Some(io::ErrorKind::InvalidData) => ErrorKind::Misconfigured,
             _ => ErrorKind::Unavailable,
         },
@@ -207,7 +217,7 @@ fn kind_of_connection(error: &RedisError) -> ErrorKind {
     }
 }
 
-/// What the operating system said. The crate keeps it behind an `Arc`.
+/// Returns the kind of an error of the operating system, which the crate keeps behind an `Arc`.
 fn kind_of_io(error: &RedisError) -> Option<io::ErrorKind> {
     let shared = error
         .source()?
@@ -223,7 +233,7 @@ fn kind_of_refusal(code: &str, text: &str) -> ErrorKind {
     match redis_codes::meaning(code, text) {
         Some(Meaning::Passing) => ErrorKind::Unavailable,
         Some(Meaning::Denied) => ErrorKind::Denied,
-        // A URL that names a replica or one node of a cluster, and whatever else an operator has to change.
+        // A URL that names a replica or one node of a cluster, and everything else that an operator has to change.
         Some(Meaning::Replica | Meaning::Elsewhere | Meaning::Unusable) | None => {
             ErrorKind::Misconfigured
         }
@@ -314,6 +324,17 @@ mod tests {
         assert_eq!(Failure::Odd(String::new()).sent(), Sent::Perhaps);
         assert_eq!(Failure::Silent.sent(), Sent::Perhaps);
         assert_eq!(Failure::Silent.before_the_request().sent(), Sent::Never);
+    }
+
+    #[test]
+    fn a_connection_that_was_found_closed_does_not_prove_that_nothing_left() {
+        let closed = RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(Failure::FoundClosed(closed).sent(), Sent::Perhaps);
+        for failure in [Failure::Closed, Failure::Silent, Failure::Member] {
+            let kind = failure.kind();
+            let failure = failure.before_another_try();
+            assert_eq!((failure.sent(), failure.kind()), (Sent::Perhaps, kind));
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What in a server's set-up weakens the promises.
+//! Faults in a server's set-up that weaken the promises.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::clock;
 use crate::error::ErrorKind;
 use crate::store::{Hazard, MemberState, Severity};
 
-/// How far the server's clock may be from ours before it is worth a word: tokens of a server that takes over later
+/// How far the server's clock may be from ours before it is reported: the tokens of a server that takes over later
 /// follow its clock.
 const CLOCK_APART: Duration = Duration::from_secs(1);
 
-/// What the server says of itself. `None` where it refuses.
+/// What the server reports about itself. `None` if the server refuses the command.
 #[derive(Default)]
 struct ServerFacts {
     info: Option<HashMap<String, String>>,
@@ -35,7 +35,7 @@ impl ServerFacts {
     }
 }
 
-/// Asks the server and judges what it says.
+/// Asks the server about its set-up and judges the answers.
 pub(super) async fn look(lane: &Lane, budget: Budget) -> Result<Vec<Hazard>, Failure> {
     let facts = ServerFacts {
         info: allowed(ask(lane, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
@@ -46,15 +46,27 @@ pub(super) async fn look(lane: &Lane, budget: Budget) -> Result<Vec<Hazard>, Fai
     Ok(judge(&facts, clock::wall_clock_us()))
 }
 
-/// Whether the server answers.
-pub(super) async fn see(lane: &Lane, budget: Budget) -> Result<MemberState, Failure> {
-    match ask(lane, budget, &["PING"]).await {
-        Ok(_) => Ok(MemberState::Up),
-        Err(failure) => match failure.kind() {
-            ErrorKind::Unavailable | ErrorKind::TimedOut => Ok(MemberState::Down),
+/// Returns whether the server answers, and its version if it shows it.
+pub(super) async fn see(
+    lane: &Lane,
+    budget: Budget,
+) -> Result<(MemberState, Option<String>), Failure> {
+    if let Err(failure) = ask(lane, budget, &["PING"]).await {
+        return match failure.kind() {
+            ErrorKind::Unavailable | ErrorKind::TimedOut => Ok((MemberState::Down, None)),
             _ => Err(failure),
-        },
+        };
     }
+    let told = ask(lane, budget, &["INFO", "server"]).await;
+    let told = told.map(|reply| version(&lines(&reply))).ok();
+    Ok((MemberState::Up, told.flatten()))
+}
+
+/// Returns the server's name and version. Valkey shows the version of Redis beside its own.
+fn version(info: &HashMap<String, String>) -> Option<String> {
+    let [valkey, redis] = ["valkey_version", "redis_version"].map(|key| info.get(key));
+    let valkey = valkey.map(|version| format!("Valkey {version}"));
+    valkey.or_else(|| redis.map(|version| format!("Redis {version}")))
 }
 
 fn judge(facts: &ServerFacts, now_us: u64) -> Vec<Hazard> {
@@ -66,7 +78,7 @@ fn judge(facts: &ServerFacts, now_us: u64) -> Vec<Hazard> {
     hazards
 }
 
-/// What the server does not let us see.
+/// Returns hazards for what the server does not let us check.
 fn unchecked(facts: &ServerFacts) -> Vec<Hazard> {
     let state = facts.info.is_none().then(|| {
         Hazard::new(
@@ -74,7 +86,7 @@ fn unchecked(facts: &ServerFacts) -> Vec<Hazard> {
             Severity::Unknown,
             "INFO is refused",
             "the server's state cannot be checked",
-            "Grant `+info`, or look by hand",
+            "Grant `+info`, or check the server by hand",
         )
     });
     let settings = facts.save.is_none().then(|| {
@@ -83,7 +95,7 @@ fn unchecked(facts: &ServerFacts) -> Vec<Hazard> {
             Severity::Unknown,
             "CONFIG is refused",
             "the server's settings cannot be checked",
-            "Grant `+config|get`, or look by hand at save and min-replicas-to-write",
+            "Grant `+config|get`, or check save and min-replicas-to-write by hand",
         )
     });
     state.into_iter().chain(settings).collect()
@@ -95,7 +107,7 @@ fn of_role(facts: &ServerFacts) -> Vec<Hazard> {
             "redis-replica",
             Severity::Critical,
             "this server is a replica",
-            "it takes no leases",
+            "it grants no leases",
             "Use the address of its master",
         )
     });
@@ -104,7 +116,7 @@ fn of_role(facts: &ServerFacts) -> Vec<Hazard> {
             "redis-cluster-node",
             Severity::Critical,
             "this server is a node of a cluster",
-            "names whose slots lie on other nodes fail",
+            "names whose slots are on other nodes cannot be leased",
             "Use a single server",
         )
     });
@@ -131,7 +143,7 @@ fn of_memory_and_disk(facts: &ServerFacts) -> Vec<Hazard> {
             ),
             _ => (
                 "only snapshots are written to disk",
-                "a restart frees leases granted since the last one",
+                "a restart frees leases granted since the last snapshot",
             ),
         };
         let fix = "Set appendonly yes";
@@ -151,7 +163,7 @@ fn of_replicas(facts: &ServerFacts) -> Vec<Hazard> {
         Hazard::new(
             "redis-asynchronous-replicas",
             Severity::Warning,
-            "grants are not known to a replica when they are answered",
+            "grants are answered before a replica has them",
             "a failover can grant a held name again",
             "Set min-replicas-to-write to 1, and guard storage with a fence",
         )
@@ -204,7 +216,7 @@ async fn setting(lane: &Lane, budget: Budget, name: &str) -> Result<Option<Strin
     }))
 }
 
-/// A server that refuses a command, or that does not know it, still answers the others.
+/// A server that refuses one command, or does not know it, still answers the others.
 fn allowed(reply: Result<Value, Failure>) -> Result<Option<Value>, Failure> {
     match reply {
         Ok(value) => Ok(Some(value)),
@@ -249,7 +261,7 @@ fn text(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// A server with nothing to be said against it, and these lines of INFO.
+    /// The facts of a server without hazards, with these lines of INFO.
     fn facts(info: &str) -> ServerFacts {
         let sound = "role:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
         ServerFacts {
@@ -271,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn each_weakness_is_told_with_its_mend() {
+    fn each_hazard_is_reported_with_its_fix() {
         for (line, word) in [
             ("role:slave", "replica"),
             ("redis_mode:cluster", "cluster"),

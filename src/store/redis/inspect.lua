@@ -1,12 +1,12 @@
--- Who has these names. Changes nothing.
+-- Returns the holders of these names. Changes nothing.
 --
 -- KEYS   lease and queue of each name, at most 128 names
 -- ARGV   none
 -- Reply  an answer for each name, in order:
---          {'held', ms left, value, clients in the queue}        the lease as it stands; -1 ms left: it has no expiry;
+--          {'held', ms left, value, clients in the queue}        the value of the lease; -1 ms left: it has no expiry;
 --                          -1 clients: the queue cannot be read
 --          'free'
---          {'failed', message}             the key is somebody else's
+--          {'failed', message}             the key belongs to another program
 --        an error MASTERDOWN for all of them: this server is a replica that has lost its master
 
 local answers = {}

@@ -1,7 +1,7 @@
-//! What the keys and channels are called, and how a name is read back out of a key.
+//! The names of keys and channels, and how a lease's name is read back from a key.
 //!
-//! The braces are the hash tag of Redis Cluster: everything of one name lies in one slot, and so does the mark that it
-//! shares with the slot's other names. Names and prefixes have no braces of their own, so no two names share a lease.
+//! The braces are the hash tag of Redis Cluster: all keys of one name are in one slot, and so is the mark that it
+//! shares with the slot's other names. Names and prefixes contain no braces, so no two names share a lease.
 
 use deadpool_redis::redis::{RedisWrite, ToRedisArgs};
 
@@ -16,7 +16,7 @@ pub(super) struct Keys {
     prefix: Box<str>,
 }
 
-/// The key of a lease, as a word of a request.
+/// The key of a lease, as an argument of a request.
 #[derive(Debug)]
 pub(super) struct LeaseWord<'a> {
     prefix: &'a str,
@@ -33,12 +33,12 @@ impl Keys {
         })
     }
 
-    /// The string that is the lease.
+    /// Returns the key of the lease, a string.
     pub(super) fn lease(&self, name: &Name) -> String {
         self.join(name.as_str(), "}")
     }
 
-    /// The same as [`lease`](Self::lease), written straight into a request: a batch needs a great many.
+    /// The same as [`lease`](Self::lease), written directly into a request: a batch needs many of them.
     pub(super) fn lease_word<'a>(&'a self, name: &'a Name) -> LeaseWord<'a> {
         LeaseWord {
             prefix: &self.prefix,
@@ -46,43 +46,43 @@ impl Keys {
         }
     }
 
-    /// The string that remembers the highest token of all names in the slot of this one.
+    /// Returns the key of the highest token of all names in the slot of this one, a string.
     pub(super) fn mark(&self, name: &Name) -> String {
         let tag = slot::tag_of(slot::slot_of(name.as_str()));
         self.join(&tag.to_string(), "}:mark")
     }
 
-    /// What a member of a quorum keeps about itself. No single server has it.
+    /// Returns the key of what a member of a quorum keeps about itself. A single server has no such key.
     pub(super) fn node(&self) -> String {
         format!("{}:node", self.prefix)
     }
 
-    /// The sorted set of the clients that wait in line.
+    /// Returns the key of the queue of waiting clients, a sorted set.
     pub(super) fn queue(&self, name: &Name) -> String {
         self.join(name.as_str(), "}:queue")
     }
 
-    /// The hash that says until when each of them counts as alive.
+    /// Returns the key of the times until which these clients count as alive, a hash.
     pub(super) fn alive(&self, name: &Name) -> String {
         self.join(name.as_str(), "}:alive")
     }
 
-    /// The channel on which a client is told that it is its turn.
+    /// Returns the channel on which a client is told that it is its turn.
     pub(super) fn turn_channel(&self, name: &Name, client: ClientId) -> String {
         self.join(name.as_str(), &format!("}}:turn:{client}"))
     }
 
-    /// The channel on which a release is told.
+    /// Returns the channel on which releases are published.
     pub(super) fn channel(&self, name: &Name) -> String {
         self.join(name.as_str(), "}:freed")
     }
 
-    /// A channel that belongs to no name, since a name is never empty, but to the same rights.
-    pub(super) fn channel_of_nobody(&self) -> String {
+    /// Returns a channel that belongs to no name, since a name is never empty, but needs the same permission.
+    pub(super) fn probe_channel(&self) -> String {
         self.join("", "}:freed")
     }
 
-    /// The pattern of all leases whose names begin so, for SCAN.
+    /// Returns the SCAN pattern of all leases whose names have this prefix.
     pub(super) fn pattern(&self, begin: &str) -> String {
         let mut pattern = String::new();
         escape(&self.prefix, &mut pattern);
@@ -92,17 +92,17 @@ impl Keys {
         pattern
     }
 
-    /// The name of a lease's key; `None` for keys of another kind.
+    /// Returns the name of a lease's key; `None` for other keys.
     pub(super) fn name_of_lease(&self, key: &str) -> Option<Name> {
         self.name_before(key, "}")
     }
 
-    /// The name of a channel; `None` for channels of another kind.
+    /// Returns the name of a channel; `None` for other channels.
     pub(super) fn name_of_channel(&self, channel: &str) -> Option<Name> {
         self.name_before(channel, "}:freed")
     }
 
-    /// The name of a channel of turns; `None` for channels of another kind.
+    /// Returns the name of a channel of turns; `None` for other channels.
     pub(super) fn name_of_turn_channel(&self, channel: &str) -> Option<Name> {
         let (_, client) = channel.rsplit_once(":turn:")?;
         self.name_before(channel, &format!("}}:turn:{client}"))
@@ -124,7 +124,7 @@ impl ToRedisArgs for LeaseWord<'_> {
     }
 }
 
-/// Takes the meaning from the characters that SCAN's patterns give one.
+/// Escapes the characters that have a meaning in SCAN's patterns.
 fn escape(text: &str, pattern: &mut String) {
     for character in text.chars() {
         if matches!(character, '*' | '?' | '[' | ']' | '^' | '-' | '\\') {
@@ -162,7 +162,7 @@ mod tests {
     fn the_mark_of_a_name_lies_in_its_slot() {
         assert_eq!(keys().mark(&name("billing")), "leasehold:{43473}:mark");
         assert_eq!(slot::slot_of("43473"), slot::slot_of("billing"));
-        // The name that is the tag itself.
+        // The name that equals the tag.
         assert_eq!(keys().mark(&name("43473")), "leasehold:{43473}:mark");
     }
 

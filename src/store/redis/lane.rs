@@ -1,13 +1,13 @@
-//! One multiplexed connection that all requests share, replaced when it breaks or falls silent.
+//! One multiplexed connection that all requests share, replaced when it breaks or its server stops answering.
 //!
 //! ```text
 //!   Down --(request)--> Connecting --(made)--> Up --(broken, silent past a limit, or to a replica)--> Down
 //! ```
 //!
-//! A connection is made by a task of its own, so that a caller with little time left, or one that goes away, does not
-//! end the attempt that others wait for. The connection that callers share is made and driven on the store's own thread, so
-//! that it serves callers on every runtime; the lane beside the pool belongs to the thread that made it. The crate itself never gives up a connection whose server has fallen silent;
-//! a lane does.
+//! A connection is made by a task of its own, so that a caller with little time left, or one whose future is dropped,
+//! does not end the attempt that others wait for. The connection that callers share is made and driven on the store's
+//! own thread, so that it serves callers on every runtime; the lane beside the pool belongs to the thread that made it.
+//! The redis crate itself never gives up a connection whose server has stopped answering; a lane does.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -29,42 +29,45 @@ use super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::driver::Driver;
 use crate::future::shielded;
+use crate::telemetry::ConnectionGauge;
 
-/// For how long requests must have waited in vain before the connection is to blame, and not a limit that is shorter than
-/// the way to the server. A tenth of the ttl if that is less, so that a renewal has another connection in time.
+/// How long requests must have waited without an answer before the connection is held responsible, and not a limit that
+/// is shorter than the round trip. A tenth of the ttl if that is less, so that a renewal gets another connection in
+/// time.
 const LEAST_SILENCE: Duration = Duration::from_millis(250);
 
 /// A connection shared by all requests.
 pub(super) struct Lane {
     source: Connector,
     sharing: Sharing,
-    /// The key that only a member of a quorum has.
+    /// The key that exists only on a member of a quorum.
     node: Arc<str>,
     driver: Arc<Driver>,
     connect_timeout: Duration,
     state: Arc<Mutex<State>>,
-    /// When a connection was last given up whose server was silent, or a replica.
+    gauge: Arc<ConnectionGauge>,
+    /// When a connection was last given up because its server was silent or a replica.
     replaced_at: Mutex<Option<Instant>>,
-    /// Whether a write was ever carried out at this address. Shared by all lanes to it.
+    /// Whether a write was ever carried out at this address. All lanes to it share this.
     has_written: Arc<AtomicBool>,
 }
 
-/// What makes the connections.
+/// Where connections come from.
 #[derive(Clone)]
 pub(super) enum Connector {
     Pool(Pool),
-    /// Each is made by itself, because its certificates are read for it.
+    /// Every connection is made separately, because its certificates are read for it.
     Address(Box<Address>),
 }
 
-/// Whom a lane's connections serve.
+/// Which callers use the connections of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sharing {
-    /// All callers: made and driven on the store's own thread. Taken from the pool if there is one, counted by it, and never
-    /// given back: what a lane drops is broken or in use by others.
+    /// All callers: the connections are made and driven on the store's own thread. If there is a pool, they are taken
+    /// from it, counted by it, and never returned: a connection that a lane drops is broken or used by others.
     Shared,
-    /// One thread, on whose runtime they are made and driven. Made beside the pool, so that no user of the pool can keep
-    /// them from us.
+    /// One thread, on whose runtime the connections are made and driven. They are made beside the pool, so that no
+    /// other user of the pool can take them all.
     Own,
 }
 
@@ -90,13 +93,13 @@ pub(super) struct Budget {
 /// One connection.
 struct Link {
     connection: MultiplexedConnection,
-    /// When the first request was sent that waited in vain, if none was answered since.
+    /// When the first request was sent that is still unanswered, if none was answered since.
     silent_since: Mutex<Option<Instant>>,
-    /// Keeps the pool's count of connections true.
+    /// Keeps the pool's count of connections correct.
     _slot: Option<PoolSlot>,
 }
 
-/// A connection's place in the pool, given up when it is dropped.
+/// A connection's place in the pool, which is freed when this is dropped.
 struct PoolSlot(Option<Connection>);
 
 impl Lane {
@@ -105,8 +108,10 @@ impl Lane {
         sharing: Sharing,
         node: Arc<str>,
         connect_timeout: Duration,
+        gauge: Arc<ConnectionGauge>,
     ) -> Self {
         Self {
+            gauge,
             source,
             sharing,
             node,
@@ -118,8 +123,8 @@ impl Lane {
         }
     }
 
-    /// The same address over another connection.
-    pub(super) fn another(&self, sharing: Sharing) -> Self {
+    /// Returns a lane to the same address over another connection.
+    pub(super) fn another(&self, sharing: Sharing, gauge: Arc<ConnectionGauge>) -> Self {
         Self {
             has_written: self.has_written.clone(),
             driver: self.driver.clone(),
@@ -128,6 +133,7 @@ impl Lane {
                 sharing,
                 self.node.clone(),
                 self.connect_timeout,
+                gauge,
             )
         }
     }
@@ -139,14 +145,15 @@ impl Lane {
 
     /// Sends one command and awaits its answer.
     ///
-    /// A connection on which the answer fails to come in time is replaced, but only once in `replace_every`: so a slow
-    /// server is not buried in handshakes. A connection to a replica is replaced as often, because after a planned failover
-    /// the same address leads to another server while connections to the old one stay. A connection that was found closed
-    /// before the command left is replaced at once. In these two cases nothing was carried out, and the command is sent
-    /// once more on the new connection.
+    /// If no answer comes in time the connection is replaced, but only once in `replace_every`, so that a slow server
+    /// is not flooded with handshakes. A connection to a replica is replaced as often, because after a planned failover
+    /// the same address leads to another server while connections to the old one stay open. A connection that was
+    /// already closed when the command should have been sent is replaced at once. In these two cases the command is sent
+    /// once more, on the new connection: a replica has carried nothing out, and a command that was sent on a connection
+    /// just before it closed is one that may be sent twice.
     ///
     /// # Cancel safety
-    /// The command may or may not have been carried out.
+    /// Dropping the future leaves the outcome unknown.
     pub(super) async fn request(
         &self,
         command: &Cmd,
@@ -155,17 +162,18 @@ impl Lane {
     ) -> Result<Value, Failure> {
         let mut link = self.link_for_request(budget).await?;
         let mut outcome = link.send(command, budget).await;
-        let is_left = match &outcome {
-            Err(Failure::Unsent(_)) => {
+        match &outcome {
+            Err(Failure::FoundClosed(_)) => {
                 self.drop_link(&link);
-                true
+                let another = self.link(budget).await;
+                link = another.map_err(Failure::before_another_try)?;
+                outcome = link.send(command, budget).await;
             }
-            Err(failure) if failure.is_of_replica() => self.replace_link(&link, replace_every),
-            _ => false,
-        };
-        if is_left {
-            link = self.link_for_request(budget).await?;
-            outcome = link.send(command, budget).await;
+            Err(failure) if failure.is_of_replica() && self.replace_link(&link, replace_every) => {
+                link = self.link_for_request(budget).await?;
+                outcome = link.send(command, budget).await;
+            }
+            _ => {}
         }
         match &outcome {
             Err(Failure::Silent) if link.is_silent_for(LEAST_SILENCE.min(replace_every)) => {
@@ -182,16 +190,17 @@ impl Lane {
         })
     }
 
-    /// Notes that the server at this address has carried out a write: so the address leads to a master, as a rule.
+    /// Notes that the server at this address has carried out a write, so the address normally leads to a master.
     pub(super) fn note_write(&self) {
-        // Loaded first: a shared cache line is not to be written with every request.
+        // Loaded first: a shared cache line should not be written with every request.
         if !self.has_written.load(Ordering::Relaxed) {
             self.has_written.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Ends the connection; requests fail from now on.
+    /// Closes the connection; requests fail from then on.
     pub(super) fn close(&self) {
+        self.gauge.closed();
         *self.state() = State::Closed;
     }
 
@@ -205,7 +214,7 @@ impl Lane {
     }
 
     async fn link(&self, budget: Budget) -> Result<Arc<Link>, Failure> {
-        // Twice, because the first attempt may have been begun by others, on a runtime that is gone.
+        // Twice, because the first attempt may have been started by others, on a runtime that has ended.
         for _ in 0..2 {
             let attempt = match &mut *self.state() {
                 State::Closed => return Err(Failure::Closed),
@@ -227,10 +236,11 @@ impl Lane {
         Err(Failure::Abandoned)
     }
 
-    /// Begins to connect, in a task that writes the outcome down whether or not anybody still waits for it.
+    /// Starts to connect, in a task that stores the outcome even if no caller waits for it any more.
     fn begin(&self) -> Result<Attempt, Failure> {
         let (source, sharing, limit) = (self.source.clone(), self.sharing, self.connect_timeout);
         let (state, node) = (self.state.clone(), self.node.clone());
+        let gauge = self.gauge.clone();
         let connecting = async move {
             let making = async {
                 let link = Link::make(&source, sharing, limit).await?;
@@ -242,8 +252,9 @@ impl Lane {
                 Err(_) => Err(Failure::Silent),
             };
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            // Closed stays closed.
+            // A closed lane stays closed.
             if matches!(*state, State::Connecting(_)) {
+                gauge.connecting_ended(made.is_ok());
                 *state = made.clone().map_or(State::Down, State::Up);
             }
             made
@@ -264,8 +275,8 @@ impl Lane {
         }
     }
 
-    /// Gives up a link whose server is silent or a replica, unless the one before it was given up just now. Answers
-    /// whether the next request has another link.
+    /// Gives up a link whose server is silent or a replica, unless the link before it was given up just now. Returns
+    /// whether the next request gets another link.
     fn replace_link(&self, link: &Arc<Link>, replace_every: Duration) -> bool {
         let now = Boottime.now();
         let mut replaced_at = self.replaced_at();
@@ -280,10 +291,11 @@ impl Lane {
         true
     }
 
-    /// Gives this link up, unless another has taken its place already.
+    /// Gives up this link, unless it was replaced already.
     fn drop_link(&self, link: &Arc<Link>) {
         let mut state = self.state();
         if state.is_up_with(link) {
+            self.gauge.lost();
             *state = State::Down;
         }
     }
@@ -354,15 +366,15 @@ impl Link {
         })
     }
 
-    /// Fails on a member of a quorum: what was granted there past the quorum, its other clients would not know of.
+    /// Fails on a member of a quorum: the quorum's other clients would not know of leases granted without it.
     async fn refuse_member(&self, node: &str, limit: Duration) -> Result<(), Failure> {
         let mut look = Cmd::new();
         look.arg("EXISTS").arg(node);
         match self.send(&look, Budget::new(limit)).await {
             Ok(Value::Int(0)) => Ok(()),
             Ok(_) => Err(Failure::Member),
-            // One who may not look, and a node of a cluster, is told by the requests what is wrong. A server that could
-            // answer later is asked later.
+            // If the check is not permitted, or the server is a node of a cluster, the requests themselves report what
+            // is wrong. A server that may be able to answer later is asked later.
             Err(failure @ Failure::Refused { .. }) if !failure.is_of_busy_server() => Ok(()),
             Err(failure) => Err(failure),
         }
@@ -371,11 +383,12 @@ impl Link {
     async fn send(&self, command: &Cmd, budget: Budget) -> Result<Value, Failure> {
         let mut connection = self.connection.clone();
         let mut answer = pin!(shielded(connection.req_packed_command(command)));
-        // Only a connection that was closed already fails without waiting for anything: then nothing was sent.
+        // Only a connection that was closed already fails without waiting for anything. Its task runs on another thread, so
+        // in rare cases it closed after it had sent this.
         let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
         let answer = match at_once {
             Poll::Ready(Err(error)) if error.is_connection_dropped() => {
-                return Err(Failure::Unsent(error));
+                return Err(Failure::FoundClosed(error));
             }
             Poll::Ready(answer) => answer,
             Poll::Pending => {
@@ -404,13 +417,13 @@ impl Link {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a request of this moment has waited in vain.
+    /// Notes that a request sent at this moment is unanswered.
     fn note_silence(&self, sent_at: Instant) {
         let mut since = self.silent_since();
         *since = Some(since.map_or(sent_at, |since| since.min(sent_at)));
     }
 
-    /// Whether nothing was answered for so long, although requests were sent.
+    /// Returns whether no request was answered for this long, although some were sent.
     fn is_silent_for(&self, least: Duration) -> bool {
         let since = *self.silent_since();
         since.is_some_and(|since| Boottime.now().since(since) >= least)

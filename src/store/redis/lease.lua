@@ -1,14 +1,14 @@
--- How a lease stands in its key. Sent in front of the scripts that read one.
+-- The value of a lease's key. Sent in front of the scripts that read one.
 --
 -- The value is one string, written together with its expiry:
---   '<holder> <token> <info>'            held. A holder has 49 bytes, so a prefix of the value tells whose the lease is
---   'evicted <holder> <token> <info>'    held, but not renewed any more
+--   '<holder> <token> <info>'            held. A holder has 49 bytes, so a prefix of the value identifies the holder
+--   'evicted <holder> <token> <info>'    held, but not renewable any more
 --   'kept <token> <info>'                released; the name stays taken for the rest of the time to live
 --   'offer <client>'                     kept free for a claim of that client; no token, no holder
 -- A value of any other form, or a key of another type, belongs to another program: it is left alone, and the answer is
 -- WRONGTYPE.
 
--- Nothing here is a local of this part that a function takes along: each would cost every call a tenth of a microsecond.
+-- No function captures a local of this part as an upvalue: each would cost every call a tenth of a microsecond.
 
 local function is_lease(value)
   local find = string.find

@@ -1,7 +1,7 @@
--- Takes a client out of the line, and passes an offer that it has on to the next. Repeated, it is harmless.
+-- Takes a client out of the queue, and passes an offer that it has on to the next client. It is idempotent.
 --
 -- KEYS   1 lease   2 queue   3 alive
--- ARGV   1 client   2 publish command: PUBLISH or SPUBLISH   3 ms for which the name is offered to the first in line
+-- ARGV   1 client   2 publish command: PUBLISH or SPUBLISH   3 ms for which the name is offered to the first in the queue
 -- Reply  'left'
 --        {'invalid', argument, value}             nothing was changed
 
@@ -10,11 +10,11 @@ local client, publish, offer_ms = ARGV[1], ARGV[2], ARGV[3]
 if not find(client, '^%x+$') then return {'invalid', 'client', client} end
 if #offer_ms > 9 or not find(offer_ms, '^[1-9]%d*$') then return {'invalid', 'offer', offer_ms} end
 
-local line = line_of(lease, queue, alive, now_ms(), offer_ms, publish)
-line.leave(client)
+local waiting = queue_of(lease, queue, alive, now_ms(), offer_ms, publish)
+waiting.leave(client)
 if call('GET', lease) == 'offer ' .. client then
-  line.close_offer(client)
+  waiting.close_offer(client)
   call('DEL', lease)
-  line.pass_on()
+  waiting.pass_on()
 end
 return 'left'

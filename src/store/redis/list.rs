@@ -1,4 +1,4 @@
-//! Looking at leases without touching them: some by their names, or all that begin so.
+//! Reads leases without changing them: by their names, or all with a prefix.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use super::{REPLACE_EVERY, Redis, reply};
 use crate::name::Name;
 use crate::store::Held;
 
-/// How many leases one call looks at; reading a whole lease costs the server more than a renewal.
+/// How many leases one call reads; reading a whole lease costs the server more than a renewal.
 const BATCH: usize = 128;
-/// How many keys the server goes through per page: about 0.3 ms of its time.
+/// How many keys the server scans for one page: about 0.3 ms of its time.
 const PAGE: usize = 1_000;
 
 impl Redis {
-    /// Reads the whole database, page by page, since Redis knows no other way.
+    /// Reads the whole database, page by page, because Redis has no other way.
     pub(super) async fn try_list(
         &self,
         prefix: &str,
@@ -26,7 +26,7 @@ impl Redis {
     ) -> Result<Vec<Held>, Failure> {
         let budget = Budget::new(limit);
         let pattern = self.keys.pattern(prefix);
-        // SCAN may name a key twice.
+        // SCAN may return a key twice.
         let mut names = BTreeSet::new();
         let mut cursor = 0;
         loop {
@@ -49,13 +49,13 @@ impl Redis {
         let mut list = Vec::new();
         for batch in names.chunks(BATCH) {
             let seen = self.inspect_all(batch, budget).await?;
-            // One that has become another program's key meanwhile is no lease.
+            // A key that was replaced by another program's meanwhile is not a lease.
             list.extend(seen.into_iter().filter_map(|held| held.ok().flatten()));
         }
         Ok(list)
     }
 
-    /// One direct read of each name, at most [`BATCH`].
+    /// Reads each of these names directly, at most [`BATCH`].
     pub(super) async fn inspect_all(
         &self,
         names: &[Name],

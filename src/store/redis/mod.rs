@@ -1,7 +1,7 @@
-//! Leases on one Redis or Valkey server: what people scale to.
+//! Leases on one Redis or Valkey server, for many machines.
 //!
-//! Every operation is one script call on one connection that all requests share. The layout of the keys, the scripts and
-//! their rules are described in `README.md` beside this file, for clients in other languages as well.
+//! Every operation is one script call on one connection that all requests share. The layout of the keys, the scripts
+//! and their rules are described in `README.md` beside this file, for clients in other languages as well.
 //!
 //! ```no_run
 //! # #[tokio::main]
@@ -16,32 +16,33 @@
 //! ```
 //!
 //! # URLs
-//! `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `rediss://` for TLS, and `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`
-//! for a socket. Special characters are written as `%XX`.
+//! `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `rediss://` for TLS, and
+//! `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]` for a socket. Special characters are written as `%XX`.
 //!
 //! # TLS
-//! The server's certificate is checked against the web's usual roots, or with `?ca=FILE` against the certificates of that
-//! PEM file alone; the roots of the operating system are not read, give their file as `ca`. `?cert=FILE&key=FILE` has the
-//! client show a certificate; its key must not be encrypted. All three files are read again for each connection, so a
-//! certificate that is replaced in time needs no restart. A file that cannot be read then is `Unavailable`.
+//! The server's certificate is checked against the usual web roots, or with `?ca=FILE` against the certificates in that
+//! PEM file alone. The roots of the operating system are not read; give their file as `ca`. `?cert=FILE&key=FILE` sets
+//! a client certificate; its key must not be encrypted. All three files are read again for each connection, so a
+//! certificate that is replaced in time needs no restart. If a file cannot be read then, the request fails with
+//! `Unavailable`.
 //!
 //! rustls needs one choice of cryptography for the whole process. If the program has made none when the store first
-//! connects, the store installs `ring`. A program that chooses another does so before
+//! connects, the store installs `ring`. A program that wants another one installs it before that
 //! (`CryptoProvider::install_default`), because the choice cannot be changed.
 //!
-//! # What it promises beside the contract
-//! A server that went down and came back is found again by the next request. A connection on which an answer is overdue
-//! is replaced. No password is shown anywhere, errors and their sources included.
+//! # What it promises beyond the contract
+//! After a server was down, the next request connects to it again. A connection whose answer is overdue is replaced. No
+//! password appears in any output, including errors and their sources.
 //!
-//! A connection to a server that has become a replica (`READONLY`, `MASTERDOWN`) is replaced, and the request sent again:
-//! so a failover behind one address, by a virtual IP, a proxy or DNS, is followed although no side closes the old
-//! connections. Until the address leads to a master again requests fail with `Unavailable`: renewals are retried, and
-//! waiting clients wait. A store that has written nothing at this address fails with `Misconfigured` instead, because
-//! then the URL probably names a replica.
+//! A connection to a server that has become a replica (`READONLY`, `MASTERDOWN`) is replaced, and the request is sent
+//! again. So the store follows a failover behind one address, by a virtual IP, a proxy or DNS, although neither side
+//! closes the old connections. Until the address leads to a master again, requests fail with `Unavailable`: renewals
+//! are retried, and waiting clients wait. A store that has not written at this address yet fails with `Misconfigured`
+//! instead, because then the URL probably names a replica.
 //!
 //! # What it leaves to others
-//! It repeats nothing by itself, because the caller must know how often it asked. What a failover or a flush costs is
-//! told by [`hazards`](Store::hazards).
+//! It retries nothing by itself, because the caller must know how many requests were sent. [`hazards`](Store::hazards)
+//! reports what a failover or a flush can break.
 
 mod address;
 mod builder;
@@ -78,50 +79,56 @@ use super::{
     Name, Notices, Queued, Release, Renewal, Renewed, Store, Token,
 };
 use crate::clock::Boottime;
+use crate::telemetry::{LaneUse, StoreCounts};
 
-/// The command by which a release is told. Sharded channels would ask for another.
+/// The label of this kind of store in metrics.
+const KIND: &str = "redis";
+/// The command that publishes a release. Sharded channels would need another one.
 const PUBLISH: &str = "PUBLISH";
-/// How often a silent connection is replaced, for requests that know of no ttl.
+/// How often a silent connection is replaced, for requests without a ttl.
 const REPLACE_EVERY: Duration = Duration::from_millis(500);
-/// The same for requests of long leases: a tenth of an hour would keep them from a new master for six minutes.
+/// The longest pause between two replacements, for requests of long leases: a tenth of an hour would keep them from a
+/// new master for six minutes.
 const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 
 /// A store on one Redis or Valkey server.
 ///
-/// Made without I/O: the first request connects, on a thread of the store's own that also drives the connection. So one
-/// store serves callers on several runtimes, whichever of them stands still or ends.
+/// It is made without I/O: the first request connects, on a thread of the store's own that also drives the connection.
+/// So one store serves callers on several runtimes, even if one of them is blocked or ends.
 pub struct Redis {
     server: Server,
     keys: Keys,
     connect_timeout: Duration,
-    /// The pool that ends with this store.
+    /// The pool that is closed with this store.
     own_pool: Option<Pool>,
-    /// For subscriptions, which a pool cannot give.
+    /// For subscriptions, which cannot come from a pool.
     address: Option<Address>,
 }
 
 impl Redis {
-    /// The store at this URL, with everything else at its default.
+    /// Makes the store at this URL, with the default settings.
     ///
     /// # Errors
-    /// `Invalid` for a URL that cannot be used. The message has no secrets.
+    /// `Invalid` for a URL that cannot be used. The message contains no secrets.
     pub fn open(url: &str) -> Result<Self, Error> {
         Self::builder(url).build()
     }
 
-    /// The store at this URL, with settings to come.
+    /// Returns a builder for the store at this URL.
     pub fn builder(url: &str) -> Builder {
         Builder::from_url(url)
     }
 
-    /// The store behind a pool of the caller's, with settings to come.
+    /// Returns a builder for a store behind a pool of the caller's.
     ///
     /// The store keeps one connection of the pool for itself as long as it lives, and makes another beside the pool for
-    /// the watchdog. A connection that the pool had already made is driven by the runtime on which it was made. The pool's settings for connections hold: switch its response time-out off or leave it well above
-    /// the requests' limits, and set TCP_NODELAY.
+    /// the watchdog. A connection that the pool had already made is driven by the runtime on which it was made. The
+    /// pool's settings for connections hold: turn its response time-out off or keep it well above the requests' limits,
+    /// and set TCP_NODELAY.
     ///
     /// A pool does not tell where its server is, and a subscription cannot come from it. So **without
-    /// [`notices_from`](Builder::notices_from) waiters look again by time only**, and errors do not name the server.
+    /// [`notices_from`](Builder::notices_from) waiting clients only check again after some time**, and errors do not
+    /// name the server.
     pub fn from_pool(pool: Pool) -> Builder {
         Builder::from_pool(pool)
     }
@@ -133,7 +140,7 @@ impl Redis {
         )
     }
 
-    /// As `error`, for what concerns no single name.
+    /// The same as `error`, for an operation that concerns no single name.
     fn error_of_all(&self, failure: Failure, operation: &str) -> Error {
         failure.during(operation, format_args!("store={}", self.place()))
     }
@@ -173,7 +180,7 @@ impl Redis {
         let budget = Budget::new(limit);
         let reply = self.server.run(&call, budget, replace_every(claim.ttl));
         let answer = reply::acquired(&reply.await?, &claim.name)?;
-        // A place in line is a write too.
+        // Joining the queue is a write too.
         let is_written = match &answer {
             Answer::Granted(_) => true,
             Answer::Held(held) => held.ahead.is_some(),
@@ -184,8 +191,8 @@ impl Redis {
         Ok(answer)
     }
 
-    /// The keys of the scripts that free a name.
-    fn line_keys(&self, name: &Name) -> [String; 3] {
+    /// Returns the keys of the scripts that free a name.
+    fn queue_keys(&self, name: &Name) -> [String; 3] {
         let keys = &self.keys;
         [keys.lease(name), keys.queue(name), keys.alive(name)]
     }
@@ -197,7 +204,7 @@ impl Redis {
         keep_for: Option<Duration>,
         limit: Duration,
     ) -> Result<Release, Failure> {
-        let mut call = SCRIPTS.release.call(self.line_keys(name));
+        let mut call = SCRIPTS.release.call(self.queue_keys(name));
         call.arg(holder.to_string())
             .arg(keep_for.map_or(0, millis))
             .arg(PUBLISH)
@@ -212,7 +219,7 @@ impl Redis {
         how: Eviction,
         limit: Duration,
     ) -> Result<bool, Failure> {
-        let mut call = SCRIPTS.evict.call(self.line_keys(name));
+        let mut call = SCRIPTS.evict.call(self.queue_keys(name));
         call.arg(match how {
             Eviction::Marked => "marked",
             Eviction::Now => "now",
@@ -229,7 +236,7 @@ impl Redis {
         client: ClientId,
         limit: Duration,
     ) -> Result<(), Failure> {
-        let mut call = SCRIPTS.leave.call(self.line_keys(name));
+        let mut call = SCRIPTS.leave.call(self.queue_keys(name));
         call.arg(client.to_string())
             .arg(PUBLISH)
             .arg(millis(Queued::OFFER));
@@ -237,12 +244,13 @@ impl Redis {
         reply::left(&reply.await?)
     }
 
-    /// The same store on a connection of its own, beside the pool.
-    async fn beside(&self) -> Result<Arc<dyn Store>, Error> {
+    /// Returns the same store on a connection of its own, beside the pool.
+    async fn beside(&self, lane: Lane) -> Result<Arc<dyn Store>, Error> {
         if self.server.lane.is_closed() {
             return Err(self.error_of_all(Failure::Closed, "connect"));
         }
-        let lane = self.server.lane.another(Sharing::Own);
+        let gauge = counts().connection((lane == Lane::Watchdog).then_some(LaneUse::Watchdog));
+        let lane = self.server.lane.another(Sharing::Own, gauge);
         let connected = lane.connect().await;
         connected.map_err(|failure| self.error_of_all(failure, "connect"))?;
         Ok(Arc::new(Self {
@@ -267,7 +275,7 @@ impl fmt::Debug for Redis {
 
 impl Store for Redis {
     fn facts(&self) -> Facts {
-        Facts::new("redis").with_queue()
+        Facts::new(KIND).with_queue().with_notices()
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -322,7 +330,7 @@ impl Store for Redis {
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let left = self.try_leave(name, client, limit).await;
-            left.map_err(|failure| self.error(failure, "leave the line", name))
+            left.map_err(|failure| self.error(failure, "leave the queue", name))
         })
     }
 
@@ -388,14 +396,17 @@ impl Store for Redis {
         Box::pin(async move {
             let seen = hazards::see(&self.server.lane, Budget::new(limit)).await;
             match seen {
-                Ok(state) => Ok(vec![Member::new(self.location(), state)]),
-                Err(failure) => Err(self.error_of_all(failure, "look at the server")),
+                Ok((state, version)) => {
+                    let member = Member::new(self.location(), state);
+                    Ok(vec![member.with_version(version)])
+                }
+                Err(failure) => Err(self.error_of_all(failure, "check the server")),
             }
         })
     }
 
-    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        Box::pin(self.beside())
+    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+        Box::pin(self.beside(lane))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -408,18 +419,23 @@ impl Store for Redis {
     }
 }
 
-/// The store at a URL whose scheme is one of ours.
+/// Where this kind of store is counted.
+fn counts() -> &'static StoreCounts {
+    StoreCounts::of(KIND)
+}
+
+/// Opens the store at a URL whose scheme is one of ours.
 pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
     Ok(Arc::new(Redis::open(url)?))
 }
 
-/// Whole milliseconds, rounded up: the server must keep a lease for no less than its holder counts on.
+/// Converts to whole milliseconds, rounded up: the server must keep a lease for at least as long as its holder expects.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// How often a connection to a silent server or to a replica is replaced: once in ttl/10, however many requests fail on
-/// it, and not less often than for leases of the default ttl.
+/// Returns how often a connection to a silent server or to a replica is replaced: once in ttl/10, however many requests
+/// fail on it, and at least as often as for leases of the default ttl.
 fn replace_every(ttl: Duration) -> Duration {
     (ttl / 10).min(REPLACE_AT_LEAST_EVERY)
 }

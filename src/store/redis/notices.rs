@@ -4,8 +4,9 @@
 //!   follow, unfollow --(changes, notify)--> listener task --(bounded queue)--> next
 //! ```
 //!
-//! The listener connects again by itself, follows what was followed, and then says `Reconnected`. When the queue is full
-//! hints are dropped, and the next one read is `Reconnected` as well, which asks for the same: look at every name.
+//! The listener reconnects by itself, subscribes again to all topics, and then gives `Reconnected`. When the queue is
+//! full, hints are dropped, and the next one read is `Reconnected` as well, because it asks for the same: check every
+//! name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -25,29 +26,30 @@ use super::failure::Failure;
 use super::keys::Keys;
 use crate::future::BoxFuture;
 use crate::store::{Notice, Notices, Topic};
+use crate::telemetry::{ConnectionGauge, LaneUse};
 
-/// How many hints wait to be read. More are as good as a reconnect: a reader so far behind looks at every name.
+/// How many hints may wait to be read. With more, a reconnect is as good: a reader so far behind checks every name.
 const QUEUE: usize = 1_024;
 /// How many channels one command names, so that a reconnect with many names does not block the server.
 const AT_ONCE: usize = 256;
-/// How long the connection may be silent before it is asked whether it lives.
+/// How long the connection may be silent before it is probed.
 const PULSE: Duration = Duration::from_secs(10);
-/// The first pause before connecting again; each further one is twice as long.
+/// The first pause before a new connection; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause before connecting again. Waiters look by time meanwhile.
+/// The longest pause before a new connection. Meanwhile waiting clients check again after some time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The subscription of a client. Ends when it is dropped.
+/// The subscription of a client. The listener ends when this is dropped.
 pub(super) struct Subscription {
     shared: Arc<Shared>,
     queue: tokio::sync::Mutex<mpsc::Receiver<Notice>>,
     task: AbortHandle,
 }
 
-/// What a subscription and its listener share.
+/// The state that a subscription and its listener share.
 #[derive(Default)]
 struct Shared {
-    /// What is to be followed, or no longer, since the listener last looked.
+    /// The topics to follow, or to stop following, since the listener last read them.
     changes: Mutex<HashMap<Topic, bool>>,
     changed: Notify,
     has_overflowed: AtomicBool,
@@ -57,11 +59,12 @@ struct Shared {
 struct SubscriptionTask {
     address: Address,
     keys: Keys,
-    /// For each single thing that it asks of the server.
+    /// The limit of each single request to the server.
     limit: Duration,
     shared: Arc<Shared>,
     queue: mpsc::Sender<Notice>,
     followed: BTreeSet<Topic>,
+    gauge: Arc<ConnectionGauge>,
 }
 
 /// A connection that listens.
@@ -73,7 +76,7 @@ struct Connection {
 /// Connects and begins to listen, on the calling runtime.
 ///
 /// # Errors
-/// `Denied` if this user may not subscribe: then one can wait without.
+/// `Denied` if this user may not subscribe: then a client can wait without notices.
 pub(super) async fn subscribe(
     address: &Address,
     keys: &Keys,
@@ -88,8 +91,10 @@ pub(super) async fn subscribe(
         shared: shared.clone(),
         queue: sender,
         followed: BTreeSet::new(),
+        gauge: super::counts().connection(Some(LaneUse::Notices)),
     };
     let connection = task.connect().await?;
+    task.gauge.made();
     Ok(Subscription {
         shared,
         queue: tokio::sync::Mutex::new(receiver),
@@ -111,7 +116,7 @@ impl Subscription {
         }
         match queue.recv().await {
             Some(notice) => notice,
-            // The listener's runtime is gone. Waiters look by time.
+            // The listener's runtime has ended. Waiting clients check again after some time.
             None => std::future::pending().await,
         }
     }
@@ -155,12 +160,14 @@ impl SubscriptionTask {
     async fn run(mut self, mut connection: Connection) {
         loop {
             self.listen(&mut connection).await;
+            self.gauge.lost();
             connection = self.reconnect().await;
+            self.gauge.made();
             self.tell(Notice::Reconnected);
         }
     }
 
-    /// Hands on what it hears until the connection is of no more use.
+    /// Passes hints on until the connection is unusable.
     async fn listen(&mut self, connection: &mut Connection) {
         loop {
             let is_well = tokio::select! {
@@ -176,7 +183,7 @@ impl SubscriptionTask {
                 () = self.shared.changed.notified() => self.adjust(&mut connection.sink).await.is_ok(),
                 () = sleep(PULSE) => {
                     let pulse = timeout(self.limit, connection.sink.ping::<()>()).await;
-                    // An answer that is no pong is a sign of life too.
+                    // An answer other than a pong is a sign of life too.
                     pulse.is_ok_and(|pong| !pong.is_err_and(|error| error.is_unrecoverable_error()))
                 }
             };
@@ -186,7 +193,7 @@ impl SubscriptionTask {
         }
     }
 
-    /// Follows and leaves names as asked for.
+    /// Follows and stops following topics as asked.
     async fn adjust(&mut self, sink: &mut PubSubSink) -> Result<(), Failure> {
         let changes = std::mem::take(&mut *self.shared.changes());
         let (mut new, mut old) = (Vec::new(), Vec::new());
@@ -201,17 +208,17 @@ impl SubscriptionTask {
             self.within_limit(sink.unsubscribe(channels)).await?;
         }
         self.follow(sink, &new).await?;
-        // Each was perhaps freed after its waiter looked and before the server listened for it.
+        // Each name may have been freed after its client checked and before the server listened for it.
         new.iter().for_each(|topic| self.tell(topic.first_hint()));
         Ok(())
     }
 
-    /// A name that this user may not follow is left to those who look by time.
+    /// If this user may not follow a name, its clients check again after some time instead.
     async fn follow(&self, sink: &mut PubSubSink, topics: &[Topic]) -> Result<(), Failure> {
         let channels: Vec<_> = topics.iter().map(|topic| self.channel(topic)).collect();
         for channels in channels.chunks(AT_ONCE) {
             match self.within_limit(sink.subscribe(channels)).await {
-                // Refused for one of them, perhaps.
+                // It may be refused because of one of them.
                 Err(Failure::Refused { .. }) => {
                     for channel in channels {
                         match self.within_limit(sink.subscribe(channel)).await {
@@ -246,7 +253,7 @@ impl SubscriptionTask {
         }
     }
 
-    /// Connects, and asks for a channel that no client uses, to learn now whether this user may subscribe.
+    /// Connects, and subscribes to a channel that no client uses, to find out now whether this user may subscribe.
     async fn connect(&self) -> Result<Connection, Failure> {
         let client = match timeout(self.limit, self.address.client()).await {
             Ok(client) => client?,
@@ -254,12 +261,12 @@ impl SubscriptionTask {
         };
         let connection = self.within_limit(client.get_async_pubsub()).await?;
         let (mut sink, stream) = connection.split();
-        let channel = self.keys.channel_of_nobody();
+        let channel = self.keys.probe_channel();
         self.within_limit(sink.subscribe(channel)).await?;
         Ok(Connection { sink, stream })
     }
 
-    /// Connects and follows what was followed, however long it takes.
+    /// Connects and subscribes again to all topics, however long it takes.
     async fn reconnect(&mut self) -> Connection {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -269,7 +276,7 @@ impl SubscriptionTask {
                     return connection;
                 }
             }
-            // Half of it by chance: clients that lost one server together do not come back together.
+            // Half of the pause is random, so that clients that lost one server together do not all return together.
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

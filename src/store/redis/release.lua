@@ -1,13 +1,13 @@
--- Frees a name if this holder has it, at once or after a time in which nobody can renew it.
+-- Frees a name if this holder has it, at once or after a time in which no holder can renew it.
 --
 -- KEYS   1 lease   2 queue   3 alive
 -- ARGV   1 holder   2 ms for which the name stays taken, 0 for none   3 publish command: PUBLISH or SPUBLISH
---        4 ms for which the name is offered to the first in line
+--        4 ms for which the name is offered to the first client in the queue
 -- Reply  'released'
 --        'not_held'                               nothing was changed
 --        {'invalid', argument, value}             nothing was changed
 --
--- Begins with a command that a full server accepts: after it the server accepts the others too.
+-- The first write is one that a full server accepts: after it the server accepts the others too.
 
 local lease, queue, alive = KEYS[1], KEYS[2], KEYS[3]
 local holder, keep, publish, offer_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -22,24 +22,24 @@ if call('GETRANGE', lease, '0', '48') ~= holder then
   is_evicted = value and sub(value, 1, 57) == 'evicted ' .. holder
   if not is_evicted then return 'not_held' end
 end
--- One that was evicted keeps nothing: the operator's word is the last.
+-- An evicted holder cannot keep the name: the operator's decision wins.
 if tonumber(keep) > 0 and not is_evicted then
   local value = call('GET', lease)
   keep = string.format('%.0f', keep)
   call('PEXPIRE', lease, keep)
   call('SET', lease, 'kept ' .. sub(value, 51), 'PX', keep)
-  -- Whoever looks now learns when it will be free.
-  line_of(lease, queue, alive, 0, offer_ms, publish).warn(keep)
+  -- The client that checks now learns when the name will be free.
+  queue_of(lease, queue, alive, 0, offer_ms, publish).warn(keep)
   redis.pcall(publish, lease .. ':freed', '0')
   return 'released'
 end
 if call('EXISTS', queue) == 1 then
   local now = now_ms()
   call('DEL', lease)
-  line_of(lease, queue, alive, now, offer_ms, publish).pass_on()
+  queue_of(lease, queue, alive, now, offer_ms, publish).pass_on()
   return 'released'
 end
 call('DEL', lease)
--- A user without rights to the channel has released all the same.
+-- If the user lacks the permission for the channel, the release has succeeded all the same.
 redis.pcall(publish, lease .. ':freed', '0')
 return 'released'

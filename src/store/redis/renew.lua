@@ -1,4 +1,4 @@
--- Extends each lease of a batch to its full ttl, if its holder still has it. Never creates one.
+-- Extends each lease of a batch to its full ttl, if its holder still has it. Never creates a lease.
 --
 -- KEYS   leases, at most 256
 -- ARGV   holder and ttl in ms for each key, in the order of the keys
@@ -8,23 +8,23 @@
 --        {'invalid', 'arguments', count}      nothing was changed
 --        an error READONLY or MASTERDOWN for the whole batch: this server is a replica, nothing was changed
 --
--- Only commands that a full server accepts. One bad key fails alone, hence pcall. TIME comes last, because Redis 6.2 may
--- be set to refuse writes after it.
+-- Only commands that a full server accepts. One bad key fails alone, hence pcall. TIME comes last, because Redis 6.2
+-- may be set to refuse writes after it.
 
 local count = #KEYS
 if #ARGV ~= 2 * count then return {'invalid', 'arguments', tostring(#ARGV)} end
 local pcall = redis.pcall
 
--- The refusal of a replica. It concerns the server, not the key: the caller has to ask another server.
+-- The error of a replica. It concerns the server, not the key: the caller has to ask another server.
 local function of_replica(failure)
   return string.match(failure, 'READONLY.*') or string.match(failure, 'MASTERDOWN.*')
 end
 
 local outcomes, errors = {}, {}
--- The last ttl that was found in order: mostly a batch has only one.
+-- The last ttl that was checked: most batches have only one.
 local checked
 
--- What to answer to one who does not have the lease, and why if it failed.
+-- Returns the outcome for a lease that this holder does not have, and the error if it failed.
 local function refuse(lease, holder)
   local value = pcall('GET', lease)
   if type(value) == 'table' then return 'x', value.err end
@@ -32,8 +32,8 @@ local function refuse(lease, holder)
     if not is_lease(value) then return 'x', FOREIGN end
     if sub(value, 1, 57) == 'evicted ' .. holder then return 'e' end
   end
-  -- A replica may not have heard of this lease. It refuses even a write that changes nothing, as this one does: a master
-  -- finds no hash there.
+  -- A replica may not have received this lease. It refuses even a write that changes nothing, as this one does: on a
+  -- master the key is not a hash.
   local proof = pcall('HDEL', lease, holder)
   if type(proof) == 'table' and of_replica(proof.err) then return 'x', proof.err end
   return 'n'

@@ -1,4 +1,4 @@
-//! Renewals in batches: one script call extends many leases, and one bad lease does not spoil the others.
+//! Renewals in batches: one script call extends many leases, and one bad lease does not affect the others.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Redis {
         renewed
     }
 
-    /// Sends the batch. If it is refused because of one of its keys, sends its halves, and theirs. Returns the parts in
+    /// Sends the batch. If it is refused because of one of its keys, sends its halves, and so on. Returns the parts in
     /// the order of the renewals.
     async fn renew_parts(
         &self,
@@ -45,7 +45,7 @@ impl Redis {
         if !renewals.is_empty() {
             waiting.push(0..renewals.len());
         }
-        // The last in is the first out, and the left half goes in last: so the parts stay in order.
+        // The last range pushed is popped first, and the left half is pushed last: so the parts stay in order.
         while let Some(range) = waiting.pop() {
             let outcome = self.renew_batch(&renewals[range.clone()], budget).await;
             match outcome {

@@ -1,4 +1,4 @@
-//! What the scripts answer, read into the words of the store. Anything else is an odd reply, never a guess.
+//! Parses the replies of the scripts. A reply of any other form is an error; nothing is guessed.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::name::Name;
 use crate::store::{Answer, Grant, Held, Release};
 use crate::token::Token;
 
-/// What a batch of renewals came to.
+/// The reply to a batch of renewals.
 #[derive(Debug)]
 pub(super) struct RenewReply {
     /// The server's clock, since 1970.
     pub(super) server_time: Duration,
-    /// One for each renewal, in order.
+    /// One mark for each renewal, in order.
     pub(super) marks: Vec<Mark>,
 }
 
-/// What became of one renewal of a batch.
+/// The outcome of one renewal of a batch.
 #[derive(Debug)]
 pub(super) enum Mark {
     Renewed,
@@ -28,7 +28,7 @@ pub(super) enum Mark {
     Failed(Failure),
 }
 
-/// The answer of `acquire.lua`.
+/// Parses the reply of `acquire.lua`.
 pub(super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
     match tagged(reply)? {
         (granted, []) => {
@@ -48,7 +48,7 @@ pub(super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
     }
 }
 
-/// The answer of `renew.lua` to `count` renewals.
+/// Parses the reply of `renew.lua` to `count` renewals.
 pub(super) fn renewed(reply: &Value, count: usize) -> Result<RenewReply, Failure> {
     let ("renewed", [seconds, micros, letters, errors]) = tagged(reply)? else {
         return Err(refusal(reply));
@@ -72,7 +72,7 @@ pub(super) fn renewed(reply: &Value, count: usize) -> Result<RenewReply, Failure
     Ok(RenewReply { server_time, marks })
 }
 
-/// The answer of `release.lua`.
+/// Parses the reply of `release.lua`.
 pub(super) fn released(reply: &Value) -> Result<Release, Failure> {
     match tagged(reply)? {
         ("released", []) => Ok(Release::Released),
@@ -81,7 +81,7 @@ pub(super) fn released(reply: &Value) -> Result<Release, Failure> {
     }
 }
 
-/// The answer of `leave.lua`.
+/// Parses the reply of `leave.lua`.
 pub(super) fn left(reply: &Value) -> Result<(), Failure> {
     match tagged(reply)? {
         ("left", []) => Ok(()),
@@ -89,7 +89,7 @@ pub(super) fn left(reply: &Value) -> Result<(), Failure> {
     }
 }
 
-/// The answer of `evict.lua`: whether anybody had it.
+/// Parses the reply of `evict.lua`: whether any holder had the name.
 pub(super) fn evicted(reply: &Value) -> Result<bool, Failure> {
     match tagged(reply)? {
         ("evicted", []) => Ok(true),
@@ -98,7 +98,7 @@ pub(super) fn evicted(reply: &Value) -> Result<bool, Failure> {
     }
 }
 
-/// The answer of `inspect.lua`: for each name, whether it is held, or what is wrong with its key.
+/// Parses the reply of `inspect.lua`: for each name, whether it is held, or what is wrong with its key.
 pub(super) fn inspected(
     reply: &Value,
     names: &[Name],
@@ -110,7 +110,7 @@ pub(super) fn inspected(
     let read = |(answer, name): (&Value, &Name)| match tagged(answer)? {
         ("held", [left, value, Value::Int(waiting)]) => {
             let mut held = held(name, left, value)?;
-            // Below 0 the queue could not be read.
+            // A number below 0 means that the queue could not be read.
             held.waiting = usize::try_from(*waiting).ok();
             Ok(Ok(Some(held)))
         }
@@ -121,17 +121,17 @@ pub(super) fn inspected(
     answers.iter().zip(names).map(read).collect()
 }
 
-/// A page of SCAN: where to go on, and the keys.
+/// Parses a page of SCAN: the cursor of the next page, and the keys.
 pub(super) fn scanned(reply: &Value) -> Result<(u64, Vec<&str>), Failure> {
     let [cursor, keys] = items(reply)? else {
         return Err(odd(reply));
     };
-    // A key that is not text is none of ours.
+    // A key that is not text is not one of ours.
     let keys = items(keys)?.iter().filter_map(|key| text(key).ok());
     Ok((number(cursor)?, keys.collect()))
 }
 
-/// What a reply is that says neither yes nor no.
+/// Returns the failure in a reply that is neither a grant nor a refusal.
 fn refusal(reply: &Value) -> Failure {
     let read = || -> Result<Failure, Failure> {
         Ok(match tagged(reply)? {
@@ -149,7 +149,7 @@ fn refusal(reply: &Value) -> Failure {
 
 fn held(name: &Name, left: &Value, value: &Value) -> Result<Held, Failure> {
     let mut held = Held::new(name.clone());
-    // Below 0 is Redis' word for a key without an expiry.
+    // A number below 0 means that the key has no expiry.
     held.remaining = match left {
         Value::Int(ms) => u64::try_from(*ms).ok().map(Duration::from_millis),
         _ => return Err(odd(left)),
@@ -161,7 +161,7 @@ fn held(name: &Name, left: &Value, value: &Value) -> Result<Held, Failure> {
     Ok(held)
 }
 
-/// An error that a script caught and handed on as text. Redis 6.2 leaves the dash of the protocol on it.
+/// Parses an error that a script caught and returned as text. Redis 6.2 leaves the dash of the protocol on it.
 fn inner_error(message: &Value) -> Result<Failure, Failure> {
     let message = text(message)?;
     let message = message.strip_prefix('-').unwrap_or(message);
@@ -176,7 +176,7 @@ fn inner_error(message: &Value) -> Result<Failure, Failure> {
     })
 }
 
-/// The tag and what comes with it. A tag that comes alone is no array, which would cost the server more.
+/// Returns the tag and the elements after it. A reply of a tag alone is not an array, which would cost the server more.
 fn tagged(reply: &Value) -> Result<(&str, &[Value]), Failure> {
     match reply {
         Value::Array(items) => match items.as_slice() {
@@ -206,7 +206,7 @@ fn number(value: &Value) -> Result<u64, Failure> {
     text(value)?.parse().map_err(|_| odd(value))
 }
 
-/// Cut short: it may be anything.
+/// The reply is cut short in the message, because it may be anything.
 fn odd(value: &Value) -> Failure {
     let shown = format!("{value:?}");
     Failure::Odd(shown.chars().take(200).collect())

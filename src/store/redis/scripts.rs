@@ -1,7 +1,7 @@
-//! The scripts, and how they come to the server: called by their hash, and loaded when the server does not know it.
+//! The scripts, and how they are called: by their hash, and loaded when the server does not have them.
 //!
-//! They are never sent with EVAL: later servers drop what came that way after 500 others. A call that finds them missing
-//! loads them all, once for everybody who waits.
+//! They are never sent with EVAL: newer servers drop scripts that came with it after 500 others. A call that finds them
+//! missing loads them all, once for all callers that wait.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ pub(super) struct Scripts {
     pub(super) leave: Script,
 }
 
-/// The script in this file with the parts that it needs in front of it.
+/// Joins the script in this file with the parts that it needs in front of it.
 macro_rules! script {
     ($($part:literal),+) => {
         Script::new(concat!($(include_str!($part)),+))
@@ -40,17 +40,18 @@ macro_rules! script {
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: script!("lease.lua", "line.lua", "acquire.lua"),
+    acquire: script!("lease.lua", "queue.lua", "acquire.lua"),
     renew: script!("lease.lua", "renew.lua"),
-    release: script!("lease.lua", "line.lua", "release.lua"),
-    evict: script!("lease.lua", "line.lua", "evict.lua"),
+    release: script!("lease.lua", "queue.lua", "release.lua"),
+    evict: script!("lease.lua", "queue.lua", "evict.lua"),
     inspect: script!("lease.lua", "inspect.lua"),
-    leave: script!("lease.lua", "line.lua", "leave.lua"),
+    leave: script!("lease.lua", "queue.lua", "leave.lua"),
 });
 
-/// Room for the arguments of a call: what a claim in line has, or a holder and a ttl for each key.
+/// The usual number of arguments of a call: those of a claim with a place in the queue, or a holder and a ttl for each
+/// key.
 const ARGUMENTS: usize = 9;
-/// Room for one word of a call with its length: a holder has 49 bytes, a key mostly less, a number far less.
+/// The usual size of one argument with its length: a holder has 49 bytes, a key mostly less, a number far less.
 const WORD_BYTES: usize = 64;
 
 impl Script {
@@ -59,7 +60,7 @@ impl Script {
         Self { source, hash }
     }
 
-    /// A call of this script on these keys, to which the arguments are to be added.
+    /// Begins a call of this script on these keys, without its arguments.
     pub(super) fn call<K: ToRedisArgs>(
         &self,
         keys: impl IntoIterator<Item = K, IntoIter: ExactSizeIterator>,
@@ -89,7 +90,7 @@ impl Scripts {
     }
 }
 
-/// A server with our scripts, over one lane.
+/// The scripts on a server, reached over one lane.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) lane: Lane,
@@ -107,8 +108,8 @@ impl Server {
         }
     }
 
-    /// Calls a script. If the server does not know it, loads all of them and calls it again: the first call was refused
-    /// whole, so this is no second attempt.
+    /// Calls a script. If the server does not have it, loads all of them and calls it again: the first call was refused
+    /// as a whole, so this does not count as a second attempt.
     pub(super) async fn run(
         &self,
         call: &Cmd,
@@ -125,7 +126,7 @@ impl Server {
         self.lane.request(call, budget, replace_every).await
     }
 
-    /// Loads the scripts, unless another call has done so since they had been loaded `seen` times.
+    /// Loads the scripts, unless another call did so after they had been loaded `seen` times.
     async fn load(
         &self,
         seen: u64,

@@ -1,25 +1,25 @@
-//! The hash slots of Redis Cluster, and for each a tag that lies in it.
+//! The hash slots of Redis Cluster, and for each slot a tag that is in it.
 //!
-//! Every name of a slot shares one mark of the highest token, so the mark's key must lie in that slot, whatever the
-//! name: its tag is the least whole number whose decimal text has the slot. Clients in other languages find the same.
+//! All names of a slot share one mark of the highest token, so the mark's key must be in that slot, whatever the name:
+//! its tag is the least whole number whose decimal text has the slot. Clients in other languages find the same tags.
 
 use std::sync::LazyLock;
 
-/// How many slots there are.
+/// The number of slots.
 const SLOTS: u16 = 16_384;
 
-/// The slot of this tag, which is what stands between the braces of a key.
+/// Returns the slot of this tag, the text between the braces of a key.
 pub(super) fn slot_of(tag: &str) -> u16 {
     crc16(tag.as_bytes()) % SLOTS
 }
 
-/// The tag by which the mark of this slot is called.
+/// Returns the tag in the key of this slot's mark.
 pub(super) fn tag_of(slot: u16) -> u32 {
     static TAGS: LazyLock<Box<[u32]>> = LazyLock::new(tags);
     TAGS[usize::from(slot)]
 }
 
-/// The tags of all slots. The last one found is 109757, after about a millisecond.
+/// Finds the tags of all slots. The last one found is 109757, after about a millisecond.
 fn tags() -> Box<[u32]> {
     let mut tags = vec![None; usize::from(SLOTS)];
     let mut missing = SLOTS;
@@ -36,7 +36,7 @@ fn tags() -> Box<[u32]> {
     tags.into_iter().flatten().collect()
 }
 
-/// The next number's decimal digits: writing each anew would take most of the time.
+/// Counts decimal digits up by one: formatting each number would take most of the time.
 fn count_up(digits: &mut Vec<u8>) {
     for digit in digits.iter_mut().rev() {
         if *digit < b'9' {
@@ -48,7 +48,7 @@ fn count_up(digits: &mut Vec<u8>) {
     digits.insert(0, b'1');
 }
 
-/// CRC-16/XMODEM, as the cluster's specification asks for.
+/// CRC-16/XMODEM, as the specification of the cluster requires.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         let [high, low] = crc.to_be_bytes();
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_cluster() {
-        // What CLUSTER KEYSLOT answers.
+        // The answer of CLUSTER KEYSLOT.
         assert_eq!(slot_of("billing"), 12_682);
         assert_eq!(slot_of("a"), 15_495);
         assert_eq!(slot_of("é"), 10_180);

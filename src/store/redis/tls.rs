@@ -1,5 +1,5 @@
-//! The certificates of a connection: whom it believes, and whom it says to be. They are files, read anew for each
-//! connection, because those who issue them replace them while we run.
+//! The certificates of a connection: those that it trusts, and the one that it shows. They are files, read again for
+//! each connection, because they are replaced while the process runs.
 
 use std::fmt;
 use std::fs;
@@ -9,7 +9,7 @@ use deadpool_redis::redis::{Client, ClientTlsConfig, ConnectionInfo, TlsCertific
 
 use crate::error::Error;
 
-/// Where the certificates are. Nothing named: the web's usual roots, and no certificate of the client's.
+/// The paths of the certificates. Without any: the usual web roots, and no client certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Files {
     ca: Option<PathBuf>,
@@ -18,10 +18,10 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// The parameters by which a URL names them.
+    /// The URL parameters that name them.
     pub(super) const PARAMETERS: [&str; 3] = ["ca", "cert", "key"];
 
-    /// Those that a URL names. `Err` says what is wrong.
+    /// Returns the files that a URL names. `Err` says what is wrong.
     pub(super) fn named(find: impl Fn(&str) -> Option<String>) -> Result<Self, &'static str> {
         let [ca, certificate, key] = Self::PARAMETERS.map(|name| find(name).map(PathBuf::from));
         let client = match (certificate, key) {
@@ -36,10 +36,10 @@ impl Files {
         *self == Self::default()
     }
 
-    /// Reads the files, for one connection to this server. May block.
+    /// Reads the files, for one connection to this server. It may block.
     ///
     /// # Errors
-    /// `Invalid`, with the file that cannot be used; never with what is in it.
+    /// `Invalid`, with the file that cannot be used; never with its content.
     pub(super) fn read(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Error> {
         if self.is_empty() {
             return Ok(info);
@@ -61,7 +61,7 @@ impl Files {
         };
         let client = Client::build_with_tls(info, certificates).map_err(|error| {
             Error::invalid(format!(
-                "store URL refused: its certificates cannot be used {self}"
+                "store URL refused: the certificates cannot be used {self}"
             ))
             .with_source(error)
         })?;
@@ -83,12 +83,12 @@ impl fmt::Display for Files {
     }
 }
 
-/// A file that has an item of this kind in PEM form.
+/// Reads a file that has an item of this kind in PEM form.
 fn pem(parameter: &str, path: &Path, item: &str) -> Result<Vec<u8>, Error> {
     let failed =
         |why: &str| Error::invalid(format!("store URL refused: {why} {parameter}={path:?}"));
     let bytes = fs::read(path)
-        .map_err(|error| failed("its file of certificates cannot be read").with_source(error))?;
+        .map_err(|error| failed("the certificate file cannot be read").with_source(error))?;
     let has = |text: &str| {
         bytes
             .windows(text.len())
@@ -96,13 +96,13 @@ fn pem(parameter: &str, path: &Path, item: &str) -> Result<Vec<u8>, Error> {
     };
     if has("BEGIN ENCRYPTED PRIVATE KEY") || has("Proc-Type: 4,ENCRYPTED") {
         return Err(failed(
-            "its key is encrypted; expected one without a passphrase",
+            "the key is encrypted; expected a key without a passphrase",
         ));
     }
-    // A key says its algorithm before this, or not.
+    // A PEM key may have the name of its algorithm before this.
     if !has(&format!("{item}-----")) {
         let item = item.to_lowercase();
-        return Err(failed(&format!("its file has no {item} in PEM form")));
+        return Err(failed(&format!("the file has no {item} in PEM form")));
     }
     Ok(bytes)
 }

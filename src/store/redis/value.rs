@@ -1,4 +1,4 @@
-//! Reads the value of a lease's key, in the forms that `lease.lua` lists.
+//! Parses the value of a lease's key, in the forms that `lease.lua` lists.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,23 +7,23 @@ use serde::Deserialize;
 use crate::holder::Holder;
 use crate::store::{Held, HeldState, Info};
 
-/// What the holder says of itself, and what the script added.
+/// What the holder tells about itself, and what the script added.
 #[derive(Deserialize, Default)]
 struct StoredInfo {
-    /// The server's clock at the grant in microseconds, where the token is not that itself.
+    /// The server's clock at the grant in microseconds, if the token is not the same number.
     since: Option<u64>,
     #[serde(flatten)]
     info: Info,
 }
 
-/// Writes down what the value tells. What cannot be read stays unknown: the name is taken all the same.
+/// Fills in what the value says. What cannot be parsed stays unknown: the name is taken all the same.
 pub(super) fn read(value: &str, held: &mut Held) {
     let (state, lease) = match value.split_once(' ') {
         Some(("offer", _)) => (HeldState::Offered, None),
         Some(("kept", lease)) => (HeldState::Kept, Some(lease)),
         Some(("evicted", lease)) => (HeldState::Evicted, Some(read_holder(lease, held))),
         Some(_) => (HeldState::Leased, Some(read_holder(value, held))),
-        // There is no lease while a claim still drops dead clients out of the queue before the one whose turn it is.
+        // There is no lease while a claim still drops dead clients from the queue ahead of the client whose turn it is.
         None if value.is_empty() => (HeldState::Offered, None),
         None => (HeldState::Leased, None),
     };
@@ -39,7 +39,7 @@ pub(super) fn read(value: &str, held: &mut Held) {
     held.info = told.info;
 }
 
-/// Takes the holder off the front.
+/// Takes the holder off the front of the value.
 fn read_holder<'a>(lease: &'a str, held: &mut Held) -> &'a str {
     let (holder, rest) = lease.split_once(' ').unwrap_or((lease, ""));
     held.by = holder.parse::<Holder>().ok();

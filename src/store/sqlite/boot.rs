@@ -62,7 +62,7 @@ fn own_offset_ns() -> Result<i64, Failure> {
             ));
         }
     };
-    // The file tells the offsets that children get. Between unshare and fork they are not yet our own.
+    // The file tells the offsets that children get. Between unshare and fork they are not this process's own.
     let (own, of_children) = (
         fs::read_link("/proc/self/ns/time").ok(),
         fs::read_link("/proc/self/ns/time_for_children").ok(),

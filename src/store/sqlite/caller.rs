@@ -1,10 +1,10 @@
-//! Who waits for a request: until when, and whether still.
+//! The caller of a request: until when it waits, and whether it still does.
 
 use std::time::Duration;
 
 use crate::clock::{Clock, Instant, Monotonic};
 
-/// For whom the thread of the store works.
+/// The caller for which the store's thread works.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
     until: Instant,
@@ -16,7 +16,7 @@ impl<'a> Caller<'a> {
         Self { until, is_gone }
     }
 
-    /// One that does not go before its time is over, for what is not to be left half done.
+    /// The same caller, as if it never gave up before its time: for work that must not be left half done.
     pub(super) fn staying(self) -> Caller<'static> {
         Caller::new(self.until, &|| false)
     }
@@ -26,12 +26,12 @@ impl<'a> Caller<'a> {
         (self.is_gone)()
     }
 
-    /// Whether it waits.
+    /// Whether the caller still waits.
     pub(super) fn waits(self) -> bool {
         self.waits_for(Duration::ZERO)
     }
 
-    /// Whether it waits and, as far as is known, will after this time.
+    /// Whether the caller still waits and will, as far as is known, after this time.
     pub(super) fn waits_for(self, time: Duration) -> bool {
         Monotonic.now().after(time) < self.until && !self.is_gone()
     }

@@ -1,13 +1,11 @@
-//! What the file, as it stands, has to tell those who follow names and turns. Changes nothing.
+//! The hints that the file, as it is now, has for those that follow names and turns. Changes nothing.
 
 use std::collections::BTreeSet;
 
-use rusqlite::Connection;
-
-use super::boot::Boot;
 use super::failure::Failure;
-use super::queue::{Queue, stored_client};
+use super::queue::stored_client;
 use super::row::{Row, RowState};
+use super::tx::Tx;
 use crate::clock::Instant;
 use crate::name::Name;
 use crate::store::{Notice, Topic};
@@ -20,52 +18,51 @@ pub(super) struct Snapshot {
     kept: BTreeSet<Kept>,
 }
 
-/// A name that was kept after its release, and until when. Nothing is written at that moment, so a waiting client has to hear of
-/// it before, and once is enough.
+/// A name that was kept after its release, and until when. Nothing is written at that moment, so a waiting client has to
+/// hear of it before, and once is enough.
 type Kept = (Name, Instant);
 
 /// One look.
 struct Changes<'a> {
-    db: &'a Connection,
-    boot: &'a Boot,
-    now: Instant,
+    tx: &'a Tx<'a>,
     before: &'a BTreeSet<Kept>,
     kept: BTreeSet<Kept>,
 }
 
-/// Looks at the file and, if it changed since the look before, answers what these topics are to be told.
-pub(super) fn since(
-    before: Option<&Snapshot>,
-    db: &Connection,
-    boot: &Boot,
-    topics: &BTreeSet<Topic>,
-) -> Result<(Snapshot, Vec<Notice>), Failure> {
-    let version = db.query_row("PRAGMA data_version", (), |row| row.get(0))?;
-    let Some(before) = before.filter(|before| before.version != version) else {
-        let kept = before.map_or_else(BTreeSet::new, |before| before.kept.clone());
-        return Ok((Snapshot { version, kept }, Vec::new()));
-    };
-    let mut look = Changes {
-        db,
-        boot,
-        now: boot.now(),
-        before: &before.kept,
-        kept: BTreeSet::new(),
-    };
-    let mut hints = Vec::new();
-    for topic in topics {
-        hints.extend(look.hint(topic)?);
+impl Tx<'_> {
+    /// Looks at the file. Returns what it looks like and, if it changed since the look before, the hints for these topics.
+    pub(super) fn changes_since(
+        &self,
+        before: Option<&Snapshot>,
+        topics: &BTreeSet<Topic>,
+    ) -> Result<(Snapshot, Vec<Notice>), Failure> {
+        let version = self
+            .db
+            .query_row("PRAGMA data_version", (), |row| row.get(0))?;
+        let Some(before) = before.filter(|before| before.version != version) else {
+            let kept = before.map_or_else(BTreeSet::new, |before| before.kept.clone());
+            return Ok((Snapshot { version, kept }, Vec::new()));
+        };
+        let mut look = Changes {
+            tx: self,
+            before: &before.kept,
+            kept: BTreeSet::new(),
+        };
+        let mut hints = Vec::new();
+        for topic in topics {
+            hints.extend(look.hint(topic)?);
+        }
+        // A client whose turn it is hears of it before those that still have to wait.
+        hints.sort_by_key(|hint| matches!(hint, Notice::Next(..)));
+        let kept = look.kept;
+        Ok((Snapshot { version, kept }, hints))
     }
-    // Whose turn it is hears it before those who have yet to wait.
-    hints.sort_by_key(|hint| matches!(hint, Notice::Next(..)));
-    let kept = look.kept;
-    Ok((Snapshot { version, kept }, hints))
 }
 
 impl Changes<'_> {
     fn hint(&mut self, topic: &Topic) -> Result<Option<Notice>, Failure> {
         let name = topic.name();
-        let row = Row::counting(self.db, self.boot, name, self.now)?;
+        let row = self.tx.counting_row(name)?;
         if let Topic::Turn(_, client) = topic {
             return self.turn(name, row, &stored_client(*client));
         }
@@ -83,18 +80,17 @@ impl Changes<'_> {
         !is_known
     }
 
-    /// What a client in line is told.
+    /// The hint for a client in the queue.
     fn turn(&self, name: &Name, row: Option<Row>, client: &str) -> Result<Option<Notice>, Failure> {
         let notice = match row {
             None => Notice::Turn(name.clone()),
             Some(row) if row.is_offered_to(client) => return Ok(Some(Notice::Turn(name.clone()))),
-            Some(row) => match row.unheld(self.boot, self.now) {
+            Some(row) => match row.unheld(self.tx) {
                 Some(remaining) => Notice::Next(name.clone(), remaining),
                 None => return Ok(None),
             },
         };
-        let queue = Queue::new(self.db, self.boot, name, self.now);
-        let is_first = queue.first_live()?.as_deref() == Some(client);
+        let is_first = self.tx.queue(name).first_live()?.as_deref() == Some(client);
         Ok(is_first.then_some(notice))
     }
 }

@@ -15,9 +15,11 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use super::boot::Boot;
 use super::caller::Caller;
 use super::failure::Failure;
 use super::identity::{Identity, Logs, examine};
+use super::tx::Tx;
 
 /// Marks the file as ours: "lsho".
 pub(super) const APPLICATION_ID: i32 = 0x6c73_686f;
@@ -30,17 +32,18 @@ const SCHEMAS: [&str; 3] = [
 /// The schema that this code reads and writes.
 pub(super) const SCHEMA_VERSION: i32 = 3;
 
-/// Room for every statement that a claim or a release may need: who has to prepare one again takes twice the time.
+/// Enough for every statement that a claim or a release may need: a statement that is prepared again takes twice the time.
 const STATEMENTS: usize = 32;
 
 /// How long to wait before trying a busy file again: some transactions of others fit into the least, and the most is
-/// short beside any renewal's budget. It does not grow, or who has waited longest would look most seldom.
+/// short beside any renewal's budget. It does not grow, or the caller that has waited longest would look most seldom.
 const BUSY_WAIT_US: std::ops::RangeInclusive<u64> = 50..=1_000;
 
 /// An open file of leases.
 #[derive(Debug)]
 pub(super) struct Database {
     db: Connection,
+    boot: Boot,
     path: PathBuf,
     identity: Identity,
     /// Known once SQLite has made them.
@@ -54,7 +57,7 @@ pub(super) struct Reserve(#[expect(dead_code, reason = "held for its blocks")] f
 
 impl Database {
     /// Opens it, and makes it first if it is not there.
-    pub(super) fn open(path: &Path, caller: Caller<'_>) -> Result<Self, Failure> {
+    pub(super) fn open(path: &Path, boot: Boot, caller: Caller<'_>) -> Result<Self, Failure> {
         if !path
             .try_exists()
             .map_err(|source| Failure::io("look at the file", source))?
@@ -70,6 +73,7 @@ impl Database {
         }
         let mut file = Self {
             db,
+            boot,
             path: path.into(),
             identity,
             logs: None,
@@ -79,44 +83,48 @@ impl Database {
         Ok(file)
     }
 
+    /// The boot that opened it.
+    pub(super) fn boot(&self) -> &Boot {
+        &self.boot
+    }
+
     /// Reads a consistent state; waits for nothing but a recovery of the log.
     pub(super) fn read<T>(
         &mut self,
         caller: Caller<'_>,
-        work: impl Fn(&Connection) -> Result<T, Failure>,
+        work: impl Fn(&Tx<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.check_identity()?;
-        patiently(caller, || work(&self.db))
+        patiently(caller, || work(&Tx::begin(&self.db, &self.boot)))
     }
 
     /// One short transaction. It takes the only writer's place first, so that nothing it read can change under it.
     pub(super) fn write<T>(
         &mut self,
         caller: Caller<'_>,
-        work: impl Fn(&Connection) -> Result<T, Failure>,
+        work: impl Fn(&Tx<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.check_identity()?;
         patiently(caller, || {
             let transaction = self
                 .db
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
-            // The caller may have given up and taken the request back already, over another
-            // connection. No other process writes now, so
-            // a caller that still waits takes it back after us.
+            // The caller may have given up and taken the request back already, over another connection. No other process
+            // writes now, so a caller that still waits takes it back after us.
             if caller.is_gone() {
                 return Err(Failure::Late);
             }
-            let answer = work(&transaction)?;
+            let answer = work(&Tx::begin(&transaction, &self.boot))?;
             transaction.commit()?;
             Ok(answer)
         })
     }
 
-    /// The same for what must go on while the disk is full: moving the log into the file lets its room be used again.
+    /// The same for what must go on while the disk is full: once the log was moved into the file, its blocks are used again.
     pub(super) fn write_though_full<T>(
         &mut self,
         caller: Caller<'_>,
-        work: impl Fn(&Connection) -> Result<T, Failure>,
+        work: impl Fn(&Tx<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         match self.write(caller, &work) {
             Err(failure) if failure.is_full() => {
@@ -131,7 +139,7 @@ impl Database {
     pub(super) fn write_synced<T>(
         &mut self,
         caller: Caller<'_>,
-        work: impl Fn(&Connection) -> Result<T, Failure>,
+        work: impl Fn(&Tx<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.db.execute_batch("PRAGMA synchronous = FULL")?;
         let answer = self.write_though_full(caller, work);
@@ -195,7 +203,7 @@ pub(super) fn create_folder(path: &Path) -> Result<(), Failure> {
         .map_err(|source| Failure::io("create the folder of the file", source))
 }
 
-/// Puts an empty file at this path, for this user only. A process that comes second finds the first one's.
+/// Puts an empty file at this path, for this user only. A process that comes second finds the file of the first.
 fn create(path: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::io("create the file", source);
     let (fresh, file) = create_beside(path)?;
@@ -268,8 +276,9 @@ fn use_log(db: &Connection) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes what the file lacks. Who has an older schema open works on with it: nothing that it knows changes.
-fn complete_schema(db: &Connection) -> Result<(), Failure> {
+/// Makes what the file lacks. A process that has an older schema open works on with it: nothing that it knows changes.
+fn complete_schema(tx: &Tx<'_>) -> Result<(), Failure> {
+    let db = tx.db;
     // Another process may have done it since we looked.
     let found = schema_of(db)?;
     for (version, schema) in (1..).zip(SCHEMAS) {
@@ -287,7 +296,7 @@ fn empty_log(db: &Connection) -> Result<(), Failure> {
     Ok(db.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()))?)
 }
 
-/// Tries again, with a wait of random length between, for as long as others are in the way and the caller waits.
+/// Tries again after waits of random length, as long as others keep the file busy and the caller waits.
 fn patiently<T>(
     caller: Caller<'_>,
     mut attempt: impl FnMut() -> Result<T, Failure>,
@@ -320,16 +329,19 @@ mod tests {
     use crate::clock::{Clock, Monotonic};
 
     #[test]
-    fn nothing_is_written_for_who_has_gone_by_the_time_nobody_else_writes() {
+    fn nothing_is_written_for_a_caller_that_is_gone_when_its_turn_to_write_comes() {
         let folder = tempfile::tempdir().expect("a folder");
         let until = Monotonic.now().after(Duration::from_secs(5));
         let (here, gone) = (Caller::new(until, &|| false), Caller::new(until, &|| true));
+        let boot = Boot::read().expect("a boot id");
         let mut file =
-            Database::open(&folder.path().join("leases.sqlite"), here).expect("it opens");
-        let change = |db: &Connection| Ok(db.execute("UPDATE counter SET token = 7", ())?);
+            Database::open(&folder.path().join("leases.sqlite"), boot, here).expect("it opens");
+        let change = |tx: &Tx<'_>| Ok(tx.db.execute("UPDATE counter SET token = 7", ())?);
         assert!(matches!(file.write(gone, change), Err(Failure::Late)));
-        let token = |db: &Connection| -> Result<i64, Failure> {
-            Ok(db.query_row("SELECT token FROM counter", (), |row| row.get(0))?)
+        let token = |tx: &Tx<'_>| -> Result<i64, Failure> {
+            Ok(tx
+                .db
+                .query_row("SELECT token FROM counter", (), |row| row.get(0))?)
         };
         assert_eq!(file.read(here, token).expect("it reads"), 0);
         assert_eq!(file.write(here, change).expect("it writes"), 1);

@@ -1,4 +1,4 @@
-//! What can go wrong with the file, and the one place where it becomes an [`Error`].
+//! The failures of the file, and the one place where each becomes an [`Error`].
 
 use std::io;
 use std::path::Path;
@@ -83,7 +83,7 @@ impl Failure {
         )
     }
 
-    /// Whether the disk has no room.
+    /// Whether the disk is full.
     pub(super) fn is_full(&self) -> bool {
         let extended = match self {
             Self::Sqlite(error) => error.sqlite_error().map(|error| error.extended_code),
@@ -99,7 +99,7 @@ impl Failure {
     pub(super) fn sent(&self) -> Sent {
         match self {
             Self::Closed => Sent::Never,
-            Self::Refused(_) | Self::Busy | Self::Shared { .. } => Sent::Answered,
+            Self::Refused(_) | Self::Busy | Self::Replaced | Self::Shared { .. } => Sent::Answered,
             failure if failure.is_busy() || failure.is_full() => Sent::Answered,
             _ => Sent::Perhaps,
         }
@@ -173,5 +173,15 @@ fn explain(error: &rusqlite::Error) -> &'static str {
         Some(ErrorCode::CannotOpen) => "the file, or the log beside it, cannot be opened",
         Some(ErrorCode::SystemIoFailure) => "reading or writing the file failed",
         _ => "SQLite refused",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_on_a_file_that_was_replaced_is_not_in_doubt() {
+        assert_eq!(Failure::Replaced.sent(), Sent::Answered);
     }
 }

@@ -1,17 +1,16 @@
-//! Room kept in the file, so that a full disk refuses new leases and leaves those that live alone.
+//! Free pages kept in the file, so that a full disk refuses new leases and leaves the existing ones alone.
 //!
-//! A renewal needs none of its own: once the log has been moved into the file, its blocks are written again. But it can be
-//! moved only if the file has a block for each of its pages. So pages are given to the file before a lease needs them,
-//! and the claim that finds no more is the one that is refused. It must leave the log as it is: pages in the log that the
+//! A renewal needs no page of its own: once the log has been moved into the file, its blocks are written again. But the log
+//! can be moved only if the file has a block for each of its pages. So the file gets pages before a lease needs them, and
+//! the claim that finds none left is the one that is refused. It must leave the log as it is: pages in the log that the
 //! file cannot take would keep all others there too, and in the end refuse the renewals.
-
-use rusqlite::Connection;
 
 use super::caller::Caller;
 use super::database::Database;
 use super::failure::Failure;
+use super::tx::Tx;
 
-/// Free pages below which the file grows first: a claim adds a lease and a place in line at most, and each splits at most
+/// Free pages below which the file grows first: a claim adds a lease and a place in the queue at most, and each splits at most
 /// a few pages in each of three trees.
 const LEAST_PAGES: i64 = 24;
 
@@ -22,11 +21,13 @@ const STEP_BYTES: i64 = 48 * 4_096;
 /// logged when they are emptied.
 const RESERVE_BYTES: usize = 64 * 4_096;
 
-/// Whether a new lease fits without more of the disk.
-pub(super) fn is_enough(db: &Connection) -> Result<bool, Failure> {
-    let mut free = db.prepare_cached("PRAGMA freelist_count")?;
-    let free: i64 = free.query_row((), |row| row.get(0))?;
-    Ok(free >= LEAST_PAGES)
+impl Tx<'_> {
+    /// Whether a new lease fits without more of the disk.
+    pub(super) fn has_headroom(&self) -> Result<bool, Failure> {
+        let mut free = self.db.prepare_cached("PRAGMA freelist_count")?;
+        let free: i64 = free.query_row((), |row| row.get(0))?;
+        Ok(free >= LEAST_PAGES)
+    }
 }
 
 /// Makes the file longer. Its new pages must be written in full before they are free: a hole would have no blocks.
@@ -42,14 +43,14 @@ pub(super) fn make(file: &mut Database, caller: Caller<'_>) -> Result<(), Failur
     grown.and(freed)
 }
 
-fn fill(db: &Connection) -> Result<(), Failure> {
+fn fill(tx: &Tx<'_>) -> Result<(), Failure> {
     let sql = "INSERT OR REPLACE INTO room
         VALUES (1, zeroblob(?1))";
-    db.execute(sql, [STEP_BYTES])?;
+    tx.db.execute(sql, [STEP_BYTES])?;
     Ok(())
 }
 
-fn empty(db: &Connection) -> Result<(), Failure> {
-    db.execute("DELETE FROM room", ())?;
+fn empty(tx: &Tx<'_>) -> Result<(), Failure> {
+    tx.db.execute("DELETE FROM room", ())?;
     Ok(())
 }

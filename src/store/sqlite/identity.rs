@@ -1,4 +1,4 @@
-//! What tells the file and the log beside it from any other.
+//! The identity of the file and of the log beside it.
 //!
 //! The locks and the write-ahead log lie beside the path, in `-shm` and `-wal`. Two processes that see the same file but
 //! not the same log grant the same name twice, and neither hears of the other. So a file that can have two logs is refused
@@ -125,7 +125,7 @@ fn unseen(source: io::Error) -> Failure {
     Failure::io("look at the file", source)
 }
 
-/// What was there and is not any more.
+/// The failure of a file or log that was there and is gone.
 fn gone(source: io::Error) -> Failure {
     match source.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Failure::Replaced,

@@ -3,18 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rusqlite::Connection;
-
-use super::boot::Boot;
 use super::caller::Caller;
-use super::changes::{self, Snapshot};
-use super::claim::{self, Claimed};
+use super::changes::Snapshot;
+use super::claim::Claimed;
 use super::database::Database;
 use super::failure::Failure;
-use super::queue::{Queue, stored_client};
-use super::row::{self, Row, RowState, Validity};
+use super::queue::stored_client;
+use super::row::{Row, RowState, Validity};
+use super::tx::Tx;
 use super::{headroom, sweep};
-use crate::clock::Instant;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::{Answer, Ask, Claim, Eviction, Held, Notice, Outcome, Release, Renewal, Topic};
@@ -23,15 +20,14 @@ use crate::store::{Answer, Ask, Claim, Eviction, Held, Notice, Outcome, Release,
 #[derive(Debug)]
 pub(super) struct Leases {
     file: Database,
-    boot: Boot,
 }
 
 impl Leases {
     /// Takes over a freshly opened file: what other boots left in it is watched from now.
-    pub(super) fn new(mut file: Database, boot: Boot, caller: Caller<'_>) -> Result<Self, Failure> {
-        sweep::watch_all(&mut file, &boot, caller)?;
-        sweep::sweep_foreign_queues(&mut file, &boot, caller)?;
-        Ok(Self { file, boot })
+    pub(super) fn new(mut file: Database, caller: Caller<'_>) -> Result<Self, Failure> {
+        sweep::watch_all(&mut file, caller)?;
+        sweep::sweep_foreign_queues(&mut file, caller)?;
+        Ok(Self { file })
     }
 
     pub(super) fn acquire(
@@ -40,12 +36,10 @@ impl Leases {
         ask: Ask,
         caller: Caller<'_>,
     ) -> Result<Answer, Failure> {
-        // Those who wait only read, so they are not in the way of the holder's renewals. Who stands in line writes every
-        // few seconds that it is alive.
+        // Clients that wait in any order only read, so they do not delay the holder's renewals. A client in the queue
+        // writes every few seconds that it is alive.
         if ask.queued.is_none()
-            && let Some(held) = self.file.read(caller, |db| {
-                claim::held_by_other(db, &self.boot, claim, ask)
-            })?
+            && let Some(held) = self.file.read(caller, |tx| tx.held_by_other(claim, ask))?
         {
             return Ok(Answer::Held(Box::new(held)));
         }
@@ -53,15 +47,15 @@ impl Leases {
             Err(failure) if failure.is_full() => failure,
             answer => return answer,
         };
-        let held = self.file.read(caller, |db| {
-            claim::held_without_room(db, &self.boot, claim, ask)
-        })?;
+        let held = self
+            .file
+            .read(caller, |tx| tx.held_without_headroom(claim, ask))?;
         held.map_or(Err(failure), |held| Ok(Answer::Held(Box::new(held))))
     }
 
     fn take(&mut self, claim: &Claim, ask: Ask, caller: Caller<'_>) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and a number are JSON");
-        let take = |db: &Connection| claim::take(db, &self.boot, claim, ask, &info);
+        let take = |tx: &Tx<'_>| tx.take(claim, ask, &info);
         let mut has_to_last = false;
         while caller.waits() {
             let claimed = if has_to_last {
@@ -72,9 +66,9 @@ impl Leases {
             match claimed {
                 Claimed::Answered(answer) => return Ok(answer),
                 Claimed::Unsynced => has_to_last = true,
-                Claimed::NoRoom => headroom::make(&mut self.file, caller)?,
+                Claimed::NoHeadroom => headroom::make(&mut self.file, caller)?,
                 Claimed::Shared(writer) => {
-                    let ours = self.boot.id().into();
+                    let ours = self.file.boot().id().into();
                     return Err(Failure::Shared { writer, ours });
                 }
             }
@@ -88,11 +82,8 @@ impl Leases {
         batch: &[Renewal],
         caller: Caller<'_>,
     ) -> Result<Vec<Outcome>, Failure> {
-        let renewed = self.file.write_though_full(caller, |db| {
-            let now = self.boot.now();
-            let each = batch.iter();
-            each.map(|renewal| extend(db, &self.boot, now, renewal))
-                .collect()
+        let renewed = self.file.write_though_full(caller, |tx| {
+            batch.iter().map(|renewal| tx.extend(renewal)).collect()
         });
         match renewed {
             // A process that opens the path now sees nothing of these leases: they are over, as after a flush.
@@ -108,24 +99,23 @@ impl Leases {
         keep_for: Option<Duration>,
         caller: Caller<'_>,
     ) -> Result<Release, Failure> {
-        self.file.write_though_full(caller, |db| {
-            let now = self.boot.now();
-            let row = Row::counting(db, &self.boot, name, now)?;
+        self.file.write_though_full(caller, |tx| {
+            let row = tx.counting_row(name)?;
             let row = row.filter(|row| row.holder == holder.to_string());
             match (row.map(|row| row.standing), keep_for) {
                 (None | Some(RowState::Kept | RowState::Offered), _) => {
                     return Ok(Release::NotHeld);
                 }
                 (Some(RowState::Live), Some(rest)) => {
-                    row::write_term(db, &self.boot, name, now, rest, RowState::Kept)?;
+                    tx.write_term(name, rest, RowState::Kept)?;
                 }
-                _ => pass_on(db, &self.boot, name, now)?,
+                _ => tx.pass_on(name)?,
             }
             Ok(Release::Released)
         })
     }
 
-    /// Takes a client out of the line, and passes on what was kept for it.
+    /// Removes a client from the queue, and passes on what was kept for it.
     pub(super) fn leave(
         &mut self,
         name: &Name,
@@ -133,11 +123,10 @@ impl Leases {
         caller: Caller<'_>,
     ) -> Result<(), Failure> {
         let client = stored_client(client);
-        self.file.write_though_full(caller, |db| {
-            let now = self.boot.now();
-            Queue::new(db, &self.boot, name, now).leave(&client)?;
-            match Row::counting(db, &self.boot, name, now)? {
-                Some(row) if row.is_offered_to(&client) => pass_on(db, &self.boot, name, now),
+        self.file.write_though_full(caller, |tx| {
+            tx.queue(name).leave(&client)?;
+            match tx.counting_row(name)? {
+                Some(row) if row.is_offered_to(&client) => tx.pass_on(name),
                 _ => Ok(()),
             }
         })
@@ -148,18 +137,16 @@ impl Leases {
         name: &Name,
         caller: Caller<'_>,
     ) -> Result<Option<Held>, Failure> {
-        self.file.read(caller, |db| {
-            let row = Row::find(db, name)?;
-            let now = self.boot.now();
-            row.map_or(Ok(None), |row| shown(db, &row, &self.boot, now))
+        self.file.read(caller, |tx| {
+            let row = tx.row(name)?;
+            row.map_or(Ok(None), |row| tx.shown(&row))
         })
     }
 
     pub(super) fn list(&mut self, prefix: &str, caller: Caller<'_>) -> Result<Vec<Held>, Failure> {
-        self.file.read(caller, |db| {
-            let rows = Row::beginning(db, prefix)?;
-            let now = self.boot.now();
-            let shown = rows.iter().map(|row| shown(db, row, &self.boot, now));
+        self.file.read(caller, |tx| {
+            let rows = tx.rows_with_prefix(prefix)?;
+            let shown = rows.iter().map(|row| tx.shown(row));
             shown.filter_map(Result::transpose).collect()
         })
     }
@@ -170,21 +157,20 @@ impl Leases {
         how: Eviction,
         caller: Caller<'_>,
     ) -> Result<bool, Failure> {
-        self.file.write_though_full(caller, |db| {
-            let now = self.boot.now();
-            let Some(row) = Row::counting(db, &self.boot, name, now)? else {
+        self.file.write_though_full(caller, |tx| {
+            let Some(row) = tx.counting_row(name)? else {
                 return Ok(false);
             };
             match (how, row.standing) {
-                (Eviction::Now, _) => pass_on(db, &self.boot, name, now)?,
+                (Eviction::Now, _) => tx.pass_on(name)?,
                 (Eviction::Marked, RowState::Kept | RowState::Offered) => return Ok(false),
-                (Eviction::Marked, _) => row::mark_evicted(db, name)?,
+                (Eviction::Marked, _) => tx.mark_evicted(name)?,
             }
             Ok(true)
         })
     }
 
-    /// What the file looks like now and, if it changed since the look before, what these topics are to be told.
+    /// What the file looks like now and, if it changed since the look before, the hints for these topics.
     pub(super) fn hints_since(
         &mut self,
         before: Option<&Snapshot>,
@@ -192,53 +178,49 @@ impl Leases {
         caller: Caller<'_>,
     ) -> Result<(Snapshot, Vec<Notice>), Failure> {
         self.file
-            .read(caller, |db| changes::since(before, db, &self.boot, topics))
+            .read(caller, |tx| tx.changes_since(before, topics))
     }
 
     /// How many leases other boots have written.
     pub(super) fn count_foreign(&mut self, caller: Caller<'_>) -> Result<i64, Failure> {
-        self.file
-            .read(caller, |db| sweep::count_foreign(db, &self.boot))
+        self.file.read(caller, |tx| tx.count_foreign())
     }
 }
 
-fn extend(
-    db: &Connection,
-    boot: &Boot,
-    now: Instant,
-    renewal: &Renewal,
-) -> Result<Outcome, Failure> {
-    let row = Row::counting(db, boot, &renewal.name, now)?;
-    let row = row.filter(|row| row.holder == renewal.holder.to_string());
-    match row.map(|row| row.standing) {
-        None | Some(RowState::Kept | RowState::Offered) => Ok(Outcome::Refused),
-        Some(RowState::Evicted) => Ok(Outcome::Evicted),
-        Some(RowState::Live) => {
-            row::write_term(db, boot, &renewal.name, now, renewal.ttl, RowState::Live)?;
-            Ok(Outcome::Renewed)
+impl Tx<'_> {
+    fn extend(&self, renewal: &Renewal) -> Result<Outcome, Failure> {
+        let row = self.counting_row(&renewal.name)?;
+        let row = row.filter(|row| row.holder == renewal.holder.to_string());
+        match row.map(|row| row.standing) {
+            None | Some(RowState::Kept | RowState::Offered) => Ok(Outcome::Refused),
+            Some(RowState::Evicted) => Ok(Outcome::Evicted),
+            Some(RowState::Live) => {
+                self.write_term(&renewal.name, renewal.ttl, RowState::Live)?;
+                Ok(Outcome::Renewed)
+            }
         }
     }
-}
 
-/// The name was freed: it is kept for the first in line, if there is one.
-fn pass_on(db: &Connection, boot: &Boot, name: &Name, now: Instant) -> Result<(), Failure> {
-    let queue = Queue::new(db, boot, name, now);
-    match queue.first_live()? {
-        Some(first) => queue.offer(&first),
-        None => row::delete(db, name),
+    /// The name was freed: it is kept for the first client of the queue, if there is one.
+    fn pass_on(&self, name: &Name) -> Result<(), Failure> {
+        let queue = self.queue(name);
+        match queue.first_live()? {
+            Some(first) => queue.offer(&first),
+            None => self.delete(name),
+        }
     }
-}
 
-/// What `status` shows of a row. Who only looks does not begin a watch; without one there is no end to tell.
-fn shown(db: &Connection, row: &Row, boot: &Boot, now: Instant) -> Result<Option<Held>, Failure> {
-    let remaining = match row.judge(boot, now) {
-        Validity::Void => return Ok(None),
-        Validity::Taken(remaining) => Some(remaining),
-        Validity::Unwatched | Validity::Shared => None,
-    };
-    let name = row.name()?;
-    let waiting = Queue::new(db, boot, &name, now).waiting()?;
-    let mut held = row.held(name, remaining);
-    held.waiting = Some(waiting);
-    Ok(Some(held))
+    /// What `status` shows of a row. A mere look begins no watch; without one no end is known.
+    fn shown(&self, row: &Row) -> Result<Option<Held>, Failure> {
+        let remaining = match self.judge(row) {
+            Validity::Void => return Ok(None),
+            Validity::Taken(remaining) => Some(remaining),
+            Validity::Unwatched | Validity::Shared => None,
+        };
+        let name = row.name()?;
+        let waiting = self.queue(&name).waiting()?;
+        let mut held = row.held(name, remaining);
+        held.waiting = Some(waiting);
+        Ok(Some(held))
+    }
 }

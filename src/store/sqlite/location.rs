@@ -1,4 +1,4 @@
-//! Where the leases are kept if no path is given, and which places are not safe.
+//! The default path of the file, and the file systems on which it is not safe.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
-use super::boot::Boot;
 use super::failure::Failure;
+use super::tx::Tx;
 use crate::clock;
 use crate::token::Token;
 
@@ -23,41 +23,39 @@ struct Marks {
     mark: Option<Token>,
 }
 
-/// The next token of the file. `None` asks for the same again in a transaction whose commit is synced.
-pub(super) fn next_token(
-    db: &Connection,
-    boot: &Boot,
-    floor: Option<Token>,
-) -> Result<Option<Token>, Failure> {
-    let Marks { last, mark } = Marks::find(db, boot)?;
-    let token = Token::mint(last, floor, clock::wall_clock_us())?;
-    if Some(token) > mark {
-        if !is_synced(db)? {
-            return Ok(None);
+impl Tx<'_> {
+    /// The next token of the file. `None` asks for the same again in a transaction whose commit is synced.
+    pub(super) fn next_token(&self, floor: Option<Token>) -> Result<Option<Token>, Failure> {
+        let Marks { last, mark } = self.marks()?;
+        let token = Token::mint(last, floor, clock::wall_clock_us())?;
+        if Some(token) > mark {
+            if !is_synced(self.db)? {
+                return Ok(None);
+            }
+            let lifted = lifted(token);
+            self.db
+                .prepare_cached("UPDATE mark SET token = ?1, boot = ?2 WHERE one = 1")?
+                .execute(params![as_stored(lifted), self.boot.id()])?;
         }
-        let lifted = lifted(token);
-        db.prepare_cached("UPDATE mark SET token = ?1, boot = ?2 WHERE one = 1")?
-            .execute(params![as_stored(lifted), boot.id()])?;
+        self.db
+            .prepare_cached("UPDATE counter SET token = ?1 WHERE one = 1")?
+            .execute([as_stored(token)])?;
+        Ok(Some(token))
     }
-    db.prepare_cached("UPDATE counter SET token = ?1 WHERE one = 1")?
-        .execute([as_stored(token)])?;
-    Ok(Some(token))
-}
 
-impl Marks {
-    fn find(db: &Connection, boot: &Boot) -> Result<Self, Failure> {
-        let mut find = db.prepare_cached(
+    fn marks(&self) -> Result<Marks, Failure> {
+        let mut find = self.db.prepare_cached(
             "SELECT counter.token, mark.token, mark.boot = ?1
             FROM counter, mark",
         )?;
-        let found = find.query_row([boot.id()], |row| {
+        let found = find.query_row([self.boot.id()], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get::<_, bool>(2)?))
         });
         let (last, mark, is_ours) = found?;
         let (last, mark) = (read(last)?, read(mark)?);
-        // Of an earlier boot some grants may be gone.
+        // Some grants of an earlier boot may be gone.
         let last = if is_ours { last } else { last.max(mark) };
-        Ok(Self { last, mark })
+        Ok(Marks { last, mark })
     }
 }
 

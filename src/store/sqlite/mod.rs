@@ -1,42 +1,45 @@
 //! The embedded store: one SQLite file, several processes of one machine.
 //!
-//! It needs no server. All processes that open the same file contend for the same names; two files have nothing to do with each
-//! other, so look at [`location`](Store::location) where an exclusion seems not to hold. By default the file is the
-//! user's own.
+//! It needs no server. All processes that open the same file contend for the same names. Two files are unrelated, so
+//! check [`location`](Store::location) if two jobs seem not to exclude each other. The default file belongs to the
+//! user.
 //!
-//! **Keep the file on a local disk.** On a network file system (NFS, SMB) the write-ahead log loses data and two machines
-//! are granted the same name. [`hazards`](Store::hazards) says so where it can see it.
+//! **Keep the file on a local disk.** On a network file system (NFS, SMB) the write-ahead log loses data, and two
+//! machines are granted the same name. [`hazards`](Store::hazards) reports such a file system if it can detect it.
 //!
 //! # Guarantees
-//! 1. Those of [the contract](super), among all processes of one kernel: containers, time namespaces and another boot id
-//!    included.
-//! 2. Leases are timed by `CLOCK_MONOTONIC`, which stands still while the machine sleeps: every rival sleeps with us.
-//! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl. So after a
-//!    reboot names are free one ttl after the file was opened first, and a lease that lives is never taken.
-//! 4. A kill at any moment leaves the file whole, and a power cut costs at most the last grants. Tokens rise all the same,
-//!    also on a machine whose clock begins in 1970 again: for that one grant in ten seconds is synced to the disk.
-//! 5. Renewals, releases and waits go on while the disk is full; who begins to wait then has no place in line.
-//! 6. A freed name is noticed by those who wait within some ten milliseconds, from the file's change counter, and so is a
-//!    client's turn.
-//! 7. The line is in the file as well. Another boot id costs its clients their places, and nothing else.
+//! 1. Those of [the contract](super), among all processes of one kernel: containers, time namespaces and another boot
+//!    id included.
+//! 2. Leases are timed by `CLOCK_MONOTONIC`, which stops while the machine is suspended: every rival is suspended too.
+//! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl. So after
+//!    a reboot names are free one ttl after the file was opened first, and a lease that lives is never taken.
+//! 4. A kill at any moment leaves the file whole, and a power cut costs at most the last grants. Tokens rise all the
+//!    same, also on a machine whose clock starts in 1970 again: for that, one grant in ten seconds is synced to the
+//!    disk.
+//! 5. Renewals, releases and waits go on while the disk is full; a client that begins to wait then has no place in the
+//!    queue.
+//! 6. A waiting client notices a freed name within some ten milliseconds, from the file's change counter, and its turn
+//!    likewise.
+//! 7. The queue of a name is in the file as well. Another boot id costs its clients their places, and nothing else.
 //!
 //! # Containers
-//! Mount the **folder** that holds the file, never the file alone: the write-ahead log and the locks lie beside the file,
-//! and a file that is mounted by itself would have a log of its own on each side. Opening one is refused, where the kernel
-//! tells (Linux 5.8). The same holds for a log that is deleted under its users: they are granted nothing more, and a
-//! renewal is refused, so each holder learns of it within a third of its ttl.
+//! Mount the **folder** of the file, never the file alone: the write-ahead log and the locks are beside the file, and a
+//! file that is itself a mount point would have a log of its own on each side. Such a file is refused if the kernel can
+//! tell (Linux 5.8). If the log is deleted while it is in use, nothing more is granted, and renewals are refused, so
+//! each holder is told within a third of its ttl.
 //!
 //! # Assumptions
-//! One kernel writes the file, no program but leasehold opens it, and no second copy of the SQLite library in this process
-//! does: closing its descriptor would drop our locks. A process that is stopped in the midst of its transaction blocks
-//! all others until it goes on; their calls end by their limits.
+//! One kernel writes the file, no program but leasehold opens it, and no second copy of the SQLite library in this
+//! process does: closing its descriptor would drop our locks. A process that is stopped inside its transaction blocks
+//! all others until it is resumed; their calls time out meanwhile.
 //!
 //! # Errors
-//! `Misconfigured` for a file that is damaged, foreign, newer, replaced, mounted by itself, read-only or full, and for one
-//! that two kernels share; `Denied` without the rights; `TimedOut` where others kept the file busy up to the limit.
+//! `Misconfigured` for a file that is damaged, foreign, newer, replaced, mounted by itself, read-only or full, and for
+//! one that two kernels share; `Denied` without the permissions; `TimedOut` if others kept the file busy up to the
+//! limit.
 //!
-//! A file of an older leasehold is brought up to date when it is opened. From then on an older one refuses it as newer;
-//! where it has the file open already it works on, but knows of no line.
+//! A file of an older version of leasehold is migrated when it is opened. From then on an older version refuses it as
+//! newer; if it has the file open already it continues to work, but ignores the queue.
 //!
 //! ```text
 //! caller --- job, bounded queue ---> thread --- one short transaction ---> file
@@ -59,6 +62,7 @@ mod queue;
 mod row;
 mod sweep;
 mod thread;
+mod tx;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,7 +83,7 @@ use super::{
 use crate::clock::Monotonic;
 use crate::future::BoxFuture;
 
-/// How long opening may wait for others: as long as it takes a few of them to make the file at the same time.
+/// How long opening may wait for others: long enough for several that make the file at the same time.
 const OPENING: Duration = Duration::from_secs(5);
 
 /// A store in one file.
@@ -91,14 +95,14 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the leases in this file, and makes it, readable by this user only, if it is not there. Its folder has to be.
+    /// Opens the leases in this file. If it is missing, it is made, readable by this user only; its folder must exist.
     ///
     /// # Errors
-    /// `Misconfigured` for a file that is not leasehold's, and for a place that cannot hold one: it is left untouched.
-    /// `Denied` without the rights; `TimedOut` where others keep the file busy.
+    /// `Misconfigured` for a file that is not leasehold's, and for a path that cannot have one: it is left untouched.
+    /// `Denied` without the permissions; `TimedOut` if others keep the file busy.
     ///
     /// # Cancel safety
-    /// Dropping it closes the file again.
+    /// Dropping the future closes the file again.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_in(path.as_ref(), |_| Ok(())).await
     }
@@ -106,24 +110,25 @@ impl Sqlite {
     /// Opens the leases at the [default path](Self::default_path), and makes its folder, for this user only.
     ///
     /// # Errors
-    /// As [`open`](Self::open) and [`default_path`](Self::default_path).
+    /// The same as those of [`open`](Self::open) and [`default_path`](Self::default_path).
     ///
     /// # Cancel safety
-    /// As [`open`](Self::open).
+    /// The same as for [`open`](Self::open).
     pub async fn open_default() -> Result<Self, Error> {
         Self::open_in(&Self::default_path()?, database::create_folder).await
     }
 
-    /// Where leases are kept if no path is given: `leasehold/leases.sqlite` in `$XDG_STATE_HOME` or `~/.local/state`, and for
-    /// root in `/var/lib`. It is per user and per file system: a container or `sudo` may see another.
+    /// Returns the path of the leases if none is given: `leasehold/leases.sqlite` in `$XDG_STATE_HOME` or
+    /// `~/.local/state`, and for root in `/var/lib`. It depends on the user and the file system: in a container, or
+    /// under `sudo`, it may be another file.
     ///
     /// # Errors
-    /// `Misconfigured` where the environment names no home.
+    /// `Misconfigured` if the environment names no home.
     pub fn default_path() -> Result<PathBuf, Error> {
         location::default_path().map_err(|failure| failure.into_error("open", Path::new("unknown")))
     }
 
-    /// Opens it after something was done about its folder.
+    /// Opens it after its folder was prepared.
     async fn open_in(
         path: &Path,
         prepare: fn(&Path) -> Result<(), Failure>,
@@ -146,14 +151,14 @@ impl Sqlite {
             let (path, boot) = (path.clone(), boot.clone());
             move |caller: Caller<'_>| {
                 prepare(&path)?;
-                Leases::new(Database::open(&path, caller)?, boot, caller)
+                Leases::new(Database::open(&path, boot, caller)?, caller)
             }
         };
         let thread = Thread::start(open, OPENING).await?;
         Ok(Self { path, boot, thread })
     }
 
-    /// The same file, opened once more.
+    /// Opens the same file once more.
     async fn another(&self) -> Result<Self, Error> {
         let opened = if self.thread.is_closed() {
             Err(Failure::Closed)
@@ -185,15 +190,17 @@ impl Sqlite {
         })
     }
 
-    /// The file, if it answers within the limit.
+    /// Returns the file as the one member, and whether it answers within the limit.
     async fn look_for_file(&self, limit: Duration) -> Result<Vec<Member>, Error> {
         let work = |leases: &mut Leases, caller: Caller<'_>| leases.count_foreign(caller);
-        let state = match self.ask("look at the file", limit, work).await {
+        let state = match self.ask("check the file", limit, work).await {
             Ok(_) => MemberState::Up,
             Err(error) if error.is_transient() => MemberState::Down,
             Err(error) => return Err(error),
         };
-        Ok(vec![Member::new(self.location(), state)])
+        let version = format!("SQLite {}", rusqlite::version());
+        let member = Member::new(self.location(), state);
+        Ok(vec![member.with_version(Some(version))])
     }
 
     async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Error> {
@@ -239,7 +246,7 @@ pub(super) async fn open_url(rest: &str) -> Result<Arc<dyn Store>, Error> {
 
 impl Store for Sqlite {
     fn facts(&self) -> Facts {
-        Facts::new("sqlite").with_queue()
+        Facts::new("sqlite").with_queue().with_notices()
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -334,7 +341,7 @@ impl Store for Sqlite {
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), Error>> {
         let name = name.clone();
-        Box::pin(self.ask("leave the line", limit, move |leases, caller| {
+        Box::pin(self.ask("leave the queue", limit, move |leases, caller| {
             leases.leave(&name, client, caller)
         }))
     }

@@ -1,13 +1,13 @@
 //! Hints that names were freed, or are a client's turn: the file's change counter, looked at every ten
 //! milliseconds while a client waits.
 //!
-//! SQLite announces no change, but `PRAGMA data_version` shows one to a reader that asks, from shared memory and without a lock:
-//! some ten microseconds a look, so a client that waits costs about a thousandth of a core and one that does not costs
-//! nothing. A watch on the log file (inotify) would wake faster, but too early: the log is written before the change can
+//! SQLite announces no change, but `PRAGMA data_version` shows one to a reader, from shared memory and without a lock. A
+//! look takes some ten microseconds, so a client that waits costs about a thousandth of a core, and one that does not
+//! costs nothing. A watch on the log file (inotify) would wake faster, but too early: the log is written before the change can
 //! be seen. Only when the counter has moved are the names looked up. Those that are free or newly kept for a while are
-//! hinted; to a client in line, those that are offered to it or free for it, and those for which it is next.
+//! hinted; to a client of the queue, those that are offered to it or free for it, and those for which it is next.
 //!
-//! The connection is the subscription's own and never writes, so that the counter moves for everybody else's changes,
+//! The connection is the subscription's own and never writes, so that the counter moves for the changes of all others,
 //! those of this client included.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -45,7 +45,7 @@ pub(super) struct Subscription {
 struct Topics {
     /// Shared with the look that is under way.
     followed: Arc<BTreeSet<Topic>>,
-    /// To be hinted once because they were just followed.
+    /// Topics that were just followed, and get their first hint.
     fresh: BTreeSet<Topic>,
 }
 

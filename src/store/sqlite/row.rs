@@ -6,10 +6,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use rusqlite::{Connection, OptionalExtension, Row as Record, params};
+use rusqlite::{OptionalExtension, params};
 
 use super::boot::Boot;
 use super::failure::Failure;
+use super::tx::Tx;
 use crate::clock::Instant;
 use crate::name::Name;
 use crate::store::{Held, HeldState};
@@ -51,17 +52,17 @@ struct Watch {
     renewals: i64,
 }
 
-/// What a holder may still do with a lease that counts.
+/// In which way a row that counts takes its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowState {
     /// Exits: Evicted (by an operator), Kept (released with `keep_for`), gone (released, run out).
     Live = 0,
     /// Renewal is refused as evicted. Exits: gone (released, run out).
     Evicted = 1,
-    /// Held by no client, but not free so far. Exits: gone (run out).
+    /// Held by no client, and not free until it has run out. Exits: gone (run out).
     Kept = 2,
-    /// No lease: kept for the client in the holder's place. Exits: Live (its claim), Offered (to the next: it left the
-    /// line, or an operator wants it so), gone (run out, or no client is next).
+    /// No lease: kept for the client in the holder's column. Exits: Live (its claim), Offered (to the next: it left the
+    /// queue, or an operator evicted it), gone (run out, or no client is next).
     Offered = 3,
 }
 
@@ -70,47 +71,17 @@ pub(super) enum RowState {
 pub(super) enum Validity {
     /// It has run out, or was watched for long enough.
     Void,
-    /// It counts for this long yet, unless it is renewed.
+    /// It counts for this much longer, unless it is renewed.
     Taken(Duration),
-    /// Another boot wrote it, and this boot does not watch it yet.
+    /// Another boot wrote it, and this boot has not begun to watch it.
     Unwatched,
-    /// Another boot renewed it under our eyes: two kernels share the file.
+    /// Another boot renewed it while this boot watched it: two kernels share the file.
     Shared,
 }
 
 impl Row {
-    /// The row of this name, whether it counts or not.
-    pub(super) fn find(db: &Connection, name: &Name) -> Result<Option<Self>, Failure> {
-        let mut statement = db.prepare_cached(select!("WHERE name = ?1"))?;
-        let found = statement.query_row([name.as_str()], Self::from_record);
-        Ok(found.optional()?)
-    }
-
-    /// The row of this name if it still counts.
-    pub(super) fn counting(
-        db: &Connection,
-        boot: &Boot,
-        name: &Name,
-        now: Instant,
-    ) -> Result<Option<Self>, Failure> {
-        let row = Self::find(db, name)?;
-        Ok(row.filter(|row| row.judge(boot, now) != Validity::Void))
-    }
-
-    /// The rows whose names begin so, in the order of their bytes.
-    pub(super) fn beginning(db: &Connection, prefix: &str) -> Result<Vec<Self>, Failure> {
-        let mut statement = db.prepare_cached(select!("WHERE name >= ?1 ORDER BY name"))?;
-        let rows = statement.query_map([prefix], Self::from_record)?;
-        // No LIKE or GLOB: names may hold their signs, and LIKE takes `a` for `A`.
-        let begins_so = |row: &rusqlite::Result<Self>| match row {
-            Ok(row) => row.name.starts_with(prefix),
-            Err(_) => true,
-        };
-        Ok(rows.take_while(begins_so).collect::<Result<_, _>>()?)
-    }
-
-    /// Whether it still counts, in the eyes of this boot.
-    pub(super) fn judge(&self, boot: &Boot, now: Instant) -> Validity {
+    /// Whether it counts at this moment, as this boot sees it.
+    fn judge(&self, boot: &Boot, now: Instant) -> Validity {
         if self.boot == boot.id() {
             return taken_until(self.ends_at, now);
         }
@@ -132,8 +103,8 @@ impl Row {
     }
 
     /// How long the name still cannot be granted although no client holds it: kept after its release, or for a client.
-    pub(super) fn unheld(&self, boot: &Boot, now: Instant) -> Option<Duration> {
-        match (self.standing, self.judge(boot, now)) {
+    pub(super) fn unheld(&self, tx: &Tx<'_>) -> Option<Duration> {
+        match (self.standing, tx.judge(self)) {
             (RowState::Kept | RowState::Offered, Validity::Taken(remaining)) => Some(remaining),
             _ => None,
         }
@@ -187,7 +158,7 @@ impl Row {
         Name::new(&self.name).map_err(|_| Failure::Damaged("a name breaks the rules of names"))
     }
 
-    fn from_record(record: &Record<'_>) -> rusqlite::Result<Self> {
+    fn from_record(record: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         let watch = match record.get(10)? {
             None => None,
             Some(by) => Some(Watch {
@@ -236,73 +207,101 @@ pub(super) struct Fresh<'a> {
     pub(super) ttl: Duration,
 }
 
-/// Begins a term in the place of whatever row the name had, and without its watch.
-pub(super) fn put(
-    db: &Connection,
-    boot: &Boot,
-    now: Instant,
-    fresh: &Fresh<'_>,
-) -> Result<(), Failure> {
-    let mut insert = db.prepare_cached(
-        "INSERT OR REPLACE INTO lease (
-            name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
-        )
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)",
-    )?;
-    insert.execute(params![
-        fresh.name.as_str(),
-        fresh.holder,
-        fresh.token,
-        fresh.info,
-        fresh.since_us,
-        fresh.standing as i64,
-        boot.id(),
-        stored(now.after(fresh.ttl)),
-        stored(Instant::ZERO.after(fresh.ttl)),
-    ])?;
-    Ok(())
-}
+impl Tx<'_> {
+    /// The row of this name, whether it counts or not.
+    pub(super) fn row(&self, name: &Name) -> Result<Option<Row>, Failure> {
+        let mut statement = self.db.prepare_cached(select!("WHERE name = ?1"))?;
+        let found = statement.query_row([name.as_str()], Row::from_record);
+        Ok(found.optional()?)
+    }
 
-/// The holder's sign of life: a full term from now, by this boot's clock. A watch by another boot stays, and sees it.
-pub(super) fn write_term(
-    db: &Connection,
-    boot: &Boot,
-    name: &Name,
-    now: Instant,
-    ttl: Duration,
-    standing: RowState,
-) -> Result<(), Failure> {
-    let mut update = db.prepare_cached(
-        "UPDATE lease
-        SET standing = ?2, boot = ?3, ends_at_ns = ?4, ttl_ns = ?5, renewals = renewals + 1
-        WHERE name = ?1",
-    )?;
-    update.execute(params![
-        name.as_str(),
-        standing as i64,
-        boot.id(),
-        stored(now.after(ttl)),
-        stored(Instant::ZERO.after(ttl)),
-    ])?;
-    Ok(())
-}
+    /// The row of this name if it still counts.
+    pub(super) fn counting_row(&self, name: &Name) -> Result<Option<Row>, Failure> {
+        let row = self.row(name)?;
+        Ok(row.filter(|row| self.judge(row) != Validity::Void))
+    }
 
-/// Not a sign of life of the holder's: a watch runs on.
-pub(super) fn mark_evicted(db: &Connection, name: &Name) -> Result<(), Failure> {
-    let mut update = db.prepare_cached(
-        "UPDATE lease
-        SET standing = ?2
-        WHERE name = ?1",
-    )?;
-    update.execute(params![name.as_str(), RowState::Evicted as i64])?;
-    Ok(())
-}
+    /// The rows of all names with this prefix, in the order of their bytes.
+    pub(super) fn rows_with_prefix(&self, prefix: &str) -> Result<Vec<Row>, Failure> {
+        let mut statement = self
+            .db
+            .prepare_cached(select!("WHERE name >= ?1 ORDER BY name"))?;
+        let rows = statement.query_map([prefix], Row::from_record)?;
+        // No LIKE or GLOB: names may contain their wildcards, and LIKE takes `a` for `A`.
+        let has_prefix = |row: &rusqlite::Result<Row>| match row {
+            Ok(row) => row.name.starts_with(prefix),
+            Err(_) => true,
+        };
+        Ok(rows.take_while(has_prefix).collect::<Result<_, _>>()?)
+    }
 
-/// Frees the name.
-pub(super) fn delete(db: &Connection, name: &Name) -> Result<(), Failure> {
-    db.prepare_cached("DELETE FROM lease WHERE name = ?1")?
-        .execute([name.as_str()])?;
-    Ok(())
+    /// Whether a row counts now, as this boot sees it.
+    pub(super) fn judge(&self, row: &Row) -> Validity {
+        row.judge(self.boot, self.now)
+    }
+
+    /// Begins a term in place of whatever row the name had, and without its watch.
+    pub(super) fn put(&self, fresh: &Fresh<'_>) -> Result<(), Failure> {
+        let mut insert = self.db.prepare_cached(
+            "INSERT OR REPLACE INTO lease (
+                name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
+            )
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)",
+        )?;
+        insert.execute(params![
+            fresh.name.as_str(),
+            fresh.holder,
+            fresh.token,
+            fresh.info,
+            fresh.since_us,
+            fresh.standing as i64,
+            self.boot.id(),
+            stored(self.now.after(fresh.ttl)),
+            stored(Instant::ZERO.after(fresh.ttl)),
+        ])?;
+        Ok(())
+    }
+
+    /// The holder's sign of life: a full term from now, by this boot's clock. A watch by another boot stays, and sees it.
+    pub(super) fn write_term(
+        &self,
+        name: &Name,
+        ttl: Duration,
+        standing: RowState,
+    ) -> Result<(), Failure> {
+        let mut update = self.db.prepare_cached(
+            "UPDATE lease
+            SET standing = ?2, boot = ?3, ends_at_ns = ?4, ttl_ns = ?5, renewals = renewals + 1
+            WHERE name = ?1",
+        )?;
+        update.execute(params![
+            name.as_str(),
+            standing as i64,
+            self.boot.id(),
+            stored(self.now.after(ttl)),
+            stored(Instant::ZERO.after(ttl)),
+        ])?;
+        Ok(())
+    }
+
+    /// Marks a lease as evicted. It is no sign of life of the holder, so a watch runs on.
+    pub(super) fn mark_evicted(&self, name: &Name) -> Result<(), Failure> {
+        let mut update = self.db.prepare_cached(
+            "UPDATE lease
+            SET standing = ?2
+            WHERE name = ?1",
+        )?;
+        update.execute(params![name.as_str(), RowState::Evicted as i64])?;
+        Ok(())
+    }
+
+    /// Frees the name.
+    pub(super) fn delete(&self, name: &Name) -> Result<(), Failure> {
+        self.db
+            .prepare_cached("DELETE FROM lease WHERE name = ?1")?
+            .execute([name.as_str()])?;
+        Ok(())
+    }
 }
 
 fn taken_until(end: Instant, now: Instant) -> Validity {
@@ -386,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_renewed_under_watch_gives_two_kernels_away() {
+    fn a_row_renewed_under_watch_shows_that_two_kernels_share_the_file() {
         let ours = Boot::new("ours".into(), 0);
         let row = row("theirs", Some(("ours", 500, 6)));
         assert_eq!(row.judge(&ours, at(1)), Validity::Shared);

@@ -33,7 +33,7 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// Starts it, and answers when the leases are open.
+    /// Starts the thread. Returns once the leases are open.
     pub(super) async fn start(
         open: impl FnOnce(Caller<'_>) -> Result<Leases, Failure> + Send + 'static,
         limit: Duration,
@@ -65,10 +65,10 @@ impl Thread {
         })
     }
 
-    /// Has the thread do this, and ends at the limit whatever the thread does.
+    /// Runs this work on the thread. Returns at the limit, whatever the thread does.
     ///
     /// # Cancel safety
-    /// What the thread has not begun is not begun, and what waits for its place to write is not carried out.
+    /// Work that the thread has not begun is not begun, and work that waits to write is not carried out.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -106,7 +106,7 @@ impl Thread {
         self.jobs().is_none()
     }
 
-    /// Takes no more requests, and returns when those before are done and the file is closed.
+    /// Takes no more requests. Returns once the earlier ones are done and the file is closed.
     pub(super) async fn close(&self) {
         drop(self.jobs().take());
         // A disk that hangs may keep the thread; no caller has to wait for that.
@@ -141,11 +141,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("leases.sqlite");
         let open = move |caller: Caller<'_>| {
-            Leases::new(
-                Database::open(&file, caller)?,
-                Boot::new("b".into(), 0),
-                caller,
-            )
+            let boot = Boot::new("b".into(), 0);
+            Leases::new(Database::open(&file, boot, caller)?, caller)
         };
         let thread = Thread::start(open, CLOSING).await.expect("it opens");
         let (disk, hung) = std::sync::mpsc::sync_channel::<()>(0);

@@ -1,133 +1,156 @@
-//! The way in and the way out of the schedule: from the claim to the grant, and from the guard's end to the release.
+//! How a lease enters and leaves the schedule: from its claim to the grant, and from the end of its guard to the release.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bounds, Departure, Entry, Hold, Key, Leave, Limits, Phase, Schedule};
+use super::shard::Shard;
+use super::slot::{Bounds, Holding, Leased, Leave, Phase, Slot};
+use super::{Departure, LeaseId, Limits, MustWake, Schedule, Useless};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
-use crate::store::limit;
+use crate::store::gives_up_after;
 use crate::term::{Instant, Timing};
 use crate::watchdog::doubtful::Doubt;
 use crate::watchdog::signal::Signal;
 
 impl Schedule {
-    /// Takes a claim in before it is sent. `None` when the schedule is closing.
+    /// Takes a claim in before it is sent; `shard` is the store's number of the part that keeps the name. `None` when the
+    /// schedule is closing.
     pub fn enroll(
         &mut self,
-        name: Name,
-        holder: Holder,
+        (name, holder): (Name, Holder),
+        shard: u32,
         timing: Timing,
         limits: Limits,
         signal: Arc<Signal>,
-    ) -> Option<Key> {
+    ) -> Option<LeaseId> {
+        if self.is_closing {
+            return None;
+        }
         let (timing, limits) = (self.planted.timing(timing), self.planted.limits(limits));
-        (!self.is_closing).then(|| {
-            self.entries.insert(Entry {
+        let bounds = (limits != Limits::default()).then(|| {
+            let hold_until = Instant::FAR_FUTURE;
+            Box::new(Bounds { limits, hold_until })
+        });
+        let shard = self.index_of(self.planted.shard(shard));
+        let index = self.shards[shard].slots.insert(Slot {
+            lease: Leased {
                 name,
                 holder,
                 timing,
-                bounds: (limits != Limits::default()).then(|| {
-                    let hold_until = Instant::FAR_FUTURE;
-                    Box::new(Bounds { limits, hold_until })
-                }),
+                bounds,
                 signal,
-                last_sent: Instant::ZERO,
-                unanswered_until: Instant::ZERO,
-                phase: Phase::Claiming { is_granted: false },
-            })
+            },
+            last_sent: Instant::ZERO,
+            unanswered_until: Instant::ZERO,
+            phase: Phase::Claiming { is_granted: false },
+        });
+        Some(LeaseId::new(index, shard))
+    }
+
+    /// Where the leases of this shard are. Shards are few, and most stores have one.
+    fn index_of(&mut self, number: u32) -> usize {
+        let known = self.shards.iter().position(|shard| shard.number == number);
+        known.unwrap_or_else(|| {
+            self.shards.push(Shard::new(number));
+            self.shards.len() - 1
         })
     }
 
     /// Notes that an attempt of the claim is leaving. Give the answer back to [`claim_answered`](Self::claim_answered);
     /// an attempt for which that does not happen stays in doubt.
-    pub fn claim_sent(&mut self, key: Key, now: Instant) -> Option<Instant> {
-        let entry = &mut self.entries[key];
-        entry.last_sent = now;
-        let before = entry.unanswered_until();
-        entry.unanswered_until = now.after(entry.timing.ttl());
+    pub fn claim_sent(&mut self, id: LeaseId, now: Instant) -> Option<Instant> {
+        let slot = self.slot_mut(id);
+        slot.last_sent = now;
+        let before = slot.unanswered_until();
+        slot.unanswered_until = now.after(slot.lease.timing.ttl());
         before
     }
 
     /// Notes that the last attempt of the claim was answered; `before` is what its sending gave.
-    pub fn claim_answered(&mut self, key: Key, before: Option<Instant>) {
-        self.entries[key].unanswered_until = before.unwrap_or(Instant::ZERO);
+    pub fn claim_answered(&mut self, id: LeaseId, before: Option<Instant>) {
+        self.slot_mut(id).unanswered_until = before.unwrap_or(Instant::ZERO);
     }
 
-    /// Begins to renew a lease that was granted to the attempt that left at `sent_at`. Answers whether the loop has to be woken.
+    /// Begins to renew a lease that was granted to the attempt that left at `sent_at`.
     ///
     /// # Errors
-    /// The reason, where it was lost before it was held: the client is shutting down. `Late`, where too little is left of its
-    /// term: the claim goes on, and is released should it be given up.
-    pub fn hold(&mut self, key: Key, sent_at: Instant, now: Instant) -> Result<bool, LossReason> {
-        let entry = &mut self.entries[key];
-        if let Phase::Lost(reason) = entry.phase {
-            return Err(reason);
+    /// Why the grant is of no use. A late one leaves the claim as it is, to be released should it be given up.
+    pub fn hold(
+        &mut self,
+        id: LeaseId,
+        sent_at: Instant,
+        now: Instant,
+    ) -> Result<MustWake, Useless> {
+        let shard = &mut self.shards[id.shard()];
+        let slot = &mut shard.slots[id.index()];
+        if matches!(slot.phase, Phase::Lost(_)) {
+            return Err(Useless::Ended);
         }
         // The server may have granted it before its clock stepped.
-        let gained = self.server.gained_since(sent_at).unwrap_or_default();
-        let term = entry.timing.term(sent_at.before(gained));
+        let gained = shard.server.gained_since(sent_at).unwrap_or_default();
+        let lease = &mut slot.lease;
+        let term = lease.timing.term(sent_at.before(gained));
         if !self.planted.is_fresh(term.is_fresh(now)) {
-            entry.phase = Phase::Claiming { is_granted: true };
-            return Err(LossReason::Late);
+            self.transition(id, Phase::Claiming { is_granted: true });
+            return Err(Useless::Late);
         }
-        entry.signal.extend(term.deadline())?;
+        if lease.signal.extend(term.deadline()).is_err() {
+            return Err(Useless::Ended);
+        }
         // The work begins here: the wait for the name was no lack of progress.
-        entry.signal.note_progress(sent_at);
-        if let Some(bounds) = &mut entry.bounds {
+        lease.signal.note_progress(sent_at);
+        if let Some(bounds) = &mut lease.bounds {
             let most = bounds.limits.max_hold.unwrap_or(Duration::MAX);
             bounds.hold_until = sent_at.after(most);
         }
-        let mut hold = Hold {
+        let mut holding = Holding {
             deadline: term.deadline(),
             ends_at: Instant::ZERO,
             renew_at: term.renew_at(true, self.random.u16(..)),
             attempt: None,
         };
-        hold.renew_at = (self.planted).renew_at(hold.renew_at, &entry.timing, &mut self.random);
-        hold.ends_at = hold.end(entry.bounds.as_deref(), &entry.signal);
-        let armed = hold.ends_at.min(hold.renew_at);
-        self.ends.insert((hold.ends_at, key));
-        self.renewals.insert((hold.renew_at, key));
-        self.timings.add(&entry.timing);
-        entry.phase = Phase::Held(hold);
+        holding.renew_at =
+            (self.planted).renew_at(holding.renew_at, &lease.timing, &mut self.random);
+        holding.ends_at = holding.end(lease);
+        let armed = holding.ends_at.min(holding.renew_at);
+        self.transition(id, Phase::Held(holding));
         Ok(self.must_wake(armed))
     }
 
-    /// The guard is gone: its release is left to the loop. Answers whether the loop has to be woken.
-    pub fn leave(&mut self, key: Key, now: Instant, keep_for: Option<Duration>) -> bool {
-        if !self.end_enrollment(key, keep_for) {
+    /// Ends an enrollment whose guard is gone, and leaves the release to the loop.
+    pub fn leave(&mut self, id: LeaseId, now: Instant, keep_for: Option<Duration>) -> MustWake {
+        if !self.end_enrollment(id, keep_for) {
             return self.must_wake(Instant::FAR_FUTURE);
         }
-        self.release_at(key, now);
+        self.release_at(id, now);
         self.must_wake(now)
     }
 
-    /// The guard releases by itself: what it is to send and to report to [`settle_release`](Self::settle_release), unless
-    /// there is nothing to release. Should the report not come in time, the loop takes over. Also answers whether the loop
-    /// has to be woken.
+    /// Ends an enrollment whose guard sends the release itself. Returns what it is to send and to report to
+    /// [`settle_release`](Self::settle_release), or `None` if there is nothing to release. If the report does not come in
+    /// time, the loop sends the release.
     pub fn withdraw(
         &mut self,
-        key: Key,
+        id: LeaseId,
         now: Instant,
         keep_for: Option<Duration>,
-    ) -> (Option<Departure>, bool) {
-        if !self.end_enrollment(key, keep_for) {
+    ) -> (Option<Departure>, MustWake) {
+        if !self.end_enrollment(id, keep_for) {
             return (None, self.must_wake(Instant::FAR_FUTURE));
         }
-        let departure = self.depart(key);
-        let takes_over_at = now.after(limit::at_most(departure.limit));
-        self.release_at(key, takes_over_at);
+        let departure = self.depart(id);
+        let takes_over_at = now.after(gives_up_after(departure.limit));
+        self.release_at(id, takes_over_at);
         (Some(departure), self.must_wake(takes_over_at))
     }
 
-    /// Takes an entry out of the renewals. Answers whether something is left to release; if not, it is gone.
-    fn end_enrollment(&mut self, key: Key, keep_for: Option<Duration>) -> bool {
-        self.disarm(key);
-        let entry = &mut self.entries[key];
-        let unanswered_until = self.planted.unanswered_until(entry.unanswered_until());
-        let is_in_store = match &entry.phase {
+    /// Takes a lease out of the renewals. Returns whether something is left to release; if not, the lease is forgotten.
+    fn end_enrollment(&mut self, id: LeaseId, keep_for: Option<Duration>) -> bool {
+        let slot = self.slot(id);
+        let unanswered_until = self.planted.unanswered_until(slot.unanswered_until());
+        let is_in_store = match &slot.phase {
             Phase::Claiming { is_granted: false } | Phase::Lost(LossReason::Refused) => {
                 unanswered_until.is_some()
             }
@@ -135,23 +158,26 @@ impl Schedule {
             Phase::Leaving(_) => unreachable!("an enrollment ends once"),
         };
         if !is_in_store {
-            self.entries.remove(key);
+            self.forget(id);
             return false;
         }
-        let keep_for = keep_for.filter(|_| matches!(entry.phase, Phase::Held(_)));
-        entry.phase = Phase::Leaving(Box::new(Leave {
-            doubt: Doubt::new(entry.last_sent, entry.timing.ttl(), unanswered_until),
+        let keep_for = keep_for.filter(|_| matches!(slot.phase, Phase::Held(_)));
+        let leave = Leave {
+            doubt: Doubt::new(slot.last_sent, slot.lease.timing.ttl(), unanswered_until),
             keep_for,
             release_at: Instant::FAR_FUTURE,
             attempt: None,
-        }));
+        };
+        self.transition(id, Phase::Leaving(Box::new(leave)));
         true
     }
 
-    pub(super) fn release_at(&mut self, key: Key, at: Instant) {
-        if let Phase::Leaving(leave) = &mut self.entries[key].phase {
+    /// Has the loop release a lease that is leaving, at this moment.
+    pub(super) fn release_at(&mut self, id: LeaseId, at: Instant) {
+        let shard = &mut self.shards[id.shard()];
+        if let Phase::Leaving(leave) = &mut shard.slots[id.index()].phase {
             leave.release_at = at;
-            self.releases.insert((at, key));
+            shard.queues.arm_release(id, at);
         }
     }
 }

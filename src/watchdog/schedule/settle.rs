@@ -1,15 +1,17 @@
-//! What came back: outcomes of renewals and answers to releases.
+//! How the answers of the store change the schedule: outcomes of renewals, and answers to releases.
 
 use std::collections::HashSet;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Batch, Key, Loss, Phase, Schedule};
+use super::shard::Shard;
+use super::slot::{Leave, Phase};
+use super::{Batch, LeaseId, Loss, MustWake, Schedule, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::{Outcome, Renewed};
+use crate::telemetry::{self, LeaseLabel};
 use crate::term::Instant;
 use crate::watchdog::server_time::{Finding, Reading};
 use crate::watchdog::signal::Signal;
@@ -19,10 +21,12 @@ use crate::watchdog::signal::Signal;
 pub struct Settled {
     /// Leases that the store refused to renew.
     pub losses: Vec<Loss>,
-    /// Leases that were renewed while somebody may wait for that.
+    /// Leases that were renewed, and whose renewal a task may wait for.
     pub wakes: Vec<Awaited>,
     /// How many were renewed.
     pub renewed: u64,
+    /// Which, if the log shows each.
+    pub(crate) named: Vec<LeaseLabel>,
     /// How many got no answer.
     pub unknown: u64,
     /// Why the first of them got none.
@@ -42,12 +46,12 @@ pub enum Jump {
     Backward,
 }
 
-/// A lease whose renewal somebody may wait for.
+/// A lease whose renewal a task may wait for.
 #[derive(Debug)]
 pub struct Awaited {
     /// What is held.
     pub name: Name,
-    /// Through which they are woken.
+    /// Wakes them.
     pub signal: Arc<Signal>,
 }
 
@@ -55,6 +59,8 @@ impl Schedule {
     /// Takes the reply to a batch in. Leases that a short reply leaves out got no answer.
     pub fn settle(&mut self, batch: &Batch, mut reply: Renewed, now: Instant) -> Settled {
         let mut settled = Settled::default();
+        let in_flight = &mut self.shards[batch.shard].batches_in_flight;
+        *in_flight = in_flight.saturating_sub(1);
         reply.outcomes.resize_with(batch.tickets.len(), || {
             Outcome::Unknown(Error::new(
                 ErrorKind::TimedOut,
@@ -63,40 +69,42 @@ impl Schedule {
         });
         self.planted.distort(&mut reply.outcomes);
         let sent_at = match reply.server_time {
-            Some(server) => self.heed(batch, &reply.outcomes, server, now, &mut settled),
+            Some(server) => {
+                self.take_server_time(batch, &reply.outcomes, server, now, &mut settled)
+            }
             None => batch.sent_at,
         };
         let sent_at = self.planted.counted_from(sent_at, now);
         // All are looked at before any is changed. They lie all over the memory: reads of them overlap, while each change
         // would wait for its own.
         let tickets = batch.tickets.iter();
-        let standings: Vec<_> = tickets.map(|ticket| self.standing(*ticket)).collect();
-        let answers = batch.tickets.iter().zip(standings).zip(reply.outcomes);
-        for ((&(key, _), standing), outcome) in answers {
-            let Some(standing) = standing else {
-                self.answered_late(key, &outcome, sent_at);
+        let deadlines: Vec<_> = tickets.map(|ticket| self.deadline_of(*ticket)).collect();
+        let answers = batch.tickets.iter().zip(deadlines).zip(reply.outcomes);
+        for ((&Ticket { id, .. }, deadline), outcome) in answers {
+            let Some(deadline) = deadline else {
+                self.answered_late(id, &outcome, sent_at);
                 continue;
             };
             match outcome {
-                Outcome::Renewed => match standing {
-                    Ok(_) => self.renewed(key, sent_at, now, &mut settled),
-                    Err(reason) => settled.losses.extend(self.lose(key, reason)),
+                Outcome::Renewed => match deadline {
+                    Ok(_) => self.renewed(id, sent_at, now, &mut settled),
+                    Err(reason) => settled.losses.extend(self.lose(id, reason)),
                 },
-                Outcome::Refused => settled.losses.extend(self.lose(key, LossReason::Refused)),
-                Outcome::Evicted => settled.losses.extend(self.lose(key, LossReason::Evicted)),
+                Outcome::Refused => settled.losses.extend(self.lose(id, LossReason::Refused)),
+                Outcome::Evicted => settled.losses.extend(self.lose(id, LossReason::Evicted)),
                 Outcome::Unknown(error) => {
                     settled.unknown += 1;
                     settled.first_error.get_or_insert(error);
-                    self.renew_again(key, batch.sent_at, now);
+                    self.renew_again(id, batch.sent_at, now);
                 }
             }
         }
         settled
     }
 
-    /// Takes what the server's clock gained on ours off the deadlines, before what this reply confirms is counted. Answers
-    /// from when that is counted.
-    fn heed(
+    /// Takes what the server's clock gained on ours off the deadlines, before what this reply confirms is counted. Returns
+    /// the moment from which that is counted.
+    fn take_server_time(
         &mut self,
         batch: &Batch,
         outcomes: &[Outcome],
@@ -109,14 +117,15 @@ impl Schedule {
             seen_at: now,
             server,
         };
+        let shard = &mut self.shards[batch.shard];
         // By all that a step would harm, and not by what happens to be in this batch.
-        let tolerance = self.timings.least_margin();
-        let memory = self.timings.longest_ttl();
-        match self.server.read(reading, tolerance, memory) {
+        let tolerance = shard.timings.least_margin();
+        let memory = shard.timings.longest_ttl();
+        match shard.server.read(reading, tolerance, memory) {
             Finding::Alike => {}
             Finding::Forward(by) => {
                 let renewed = self.confirmed_by(batch, outcomes);
-                self.shorten(by, &renewed);
+                self.shards[batch.shard].shorten(by, &renewed);
                 settled.step = Some((Jump::Forward, by));
             }
             Finding::Backward(by) => settled.step = Some((Jump::Backward, by)),
@@ -126,7 +135,7 @@ impl Schedule {
     }
 
     /// The leases that this reply confirms: by the new time, if it tells of one.
-    fn confirmed_by(&self, batch: &Batch, outcomes: &[Outcome]) -> HashSet<Key> {
+    fn confirmed_by(&self, batch: &Batch, outcomes: &[Outcome]) -> HashSet<LeaseId> {
         let confirmed = batch
             .tickets
             .iter()
@@ -134,115 +143,98 @@ impl Schedule {
             .filter(|(ticket, outcome)| {
                 matches!(outcome, Outcome::Renewed) && self.is_waiting_for(**ticket)
             });
-        confirmed.map(|(ticket, _)| ticket.0).collect()
+        confirmed.map(|(ticket, _)| ticket.id).collect()
     }
 
-    /// Moves every deadline but these, and every renewal that is still to be sent, forward in time.
-    fn shorten(&mut self, by: Duration, but: &HashSet<Key>) {
-        let held = self.ends.iter().map(|(_, key)| *key);
-        let held: Vec<Key> = held.filter(|key| !but.contains(key)).collect();
-        for key in held {
-            let entry = &mut self.entries[key];
-            let Phase::Held(hold) = &mut entry.phase else {
-                unreachable!("only what is held stands in `ends`");
-            };
-            let is_due = self.due.remove(&(hold.deadline, key));
-            self.ends.remove(&(hold.ends_at, key));
-            hold.deadline = hold.deadline.before(by);
-            hold.ends_at = hold.end(entry.bounds.as_deref(), &entry.signal);
-            self.ends.insert((hold.ends_at, key));
-            if is_due {
-                self.due.insert((hold.deadline, key));
-            }
-            if self.renewals.remove(&(hold.renew_at, key)) {
-                hold.renew_at = hold.renew_at.before(by);
-                self.renewals.insert((hold.renew_at, key));
-            }
-            // A loss that was found first stands.
-            let _ = entry.signal.extend(hold.deadline);
-        }
-    }
-
-    /// What the lease says of itself, if it still waits for this attempt.
-    fn standing(&self, ticket: (Key, u64)) -> Option<Result<Instant, LossReason>> {
+    /// The deadline of the lease, or why it ended, if it still waits for this attempt.
+    fn deadline_of(&self, ticket: Ticket) -> Option<Result<Instant, LossReason>> {
         self.is_waiting_for(ticket)
-            .then(|| self.entries[ticket.0].signal.deadline())
+            .then(|| self.slot(ticket.id).lease.signal.deadline())
     }
 
-    fn is_waiting_for(&self, (key, attempt): (Key, u64)) -> bool {
-        let entry = self.entries.get(key);
-        match entry.map(|entry| &entry.phase) {
-            Some(Phase::Held(hold)) => hold.attempt == NonZeroU64::new(attempt),
-            Some(Phase::Leaving(leave)) => leave.attempt == Some(attempt),
-            _ => false,
-        }
+    fn is_waiting_for(&self, Ticket { id, attempt }: Ticket) -> bool {
+        let slot = self.shards[id.shard()].slots.get(id.index());
+        slot.is_some_and(|slot| slot.is_waiting_for(attempt))
     }
 
-    fn renewed(&mut self, key: Key, sent_at: Instant, now: Instant, settled: &mut Settled) {
-        let entry = &mut self.entries[key];
-        let term = entry.timing.term(sent_at);
-        let Phase::Held(hold) = &mut entry.phase else {
-            unreachable!("it waits for this attempt");
-        };
-        hold.attempt = None;
+    fn renewed(&mut self, id: LeaseId, sent_at: Instant, now: Instant, settled: &mut Settled) {
+        let Shard {
+            slots,
+            queues,
+            failing,
+            ..
+        } = &mut self.shards[id.shard()];
+        let (holding, lease) = slots[id.index()].holding_mut();
+        let term = lease.timing.term(sent_at);
+        holding.attempt = None;
         // A reply that comes after the end, or after a `check()` saw the deadline pass, revives nothing. The end that is
         // armed may be older than the last sign of progress.
-        if now >= hold.end(entry.bounds.as_deref(), &entry.signal) {
-            let reason = hold.reason(entry.bounds.as_deref(), now);
-            settled.losses.extend(self.lose(key, reason));
+        if now >= holding.end(lease) {
+            let reason = holding.reason(lease, now);
+            settled.losses.extend(self.lose(id, reason));
             return;
         }
-        if let Err(reason) = entry.signal.extend(term.deadline()) {
-            settled.losses.extend(self.lose(key, reason));
+        if let Err(reason) = lease.signal.extend(term.deadline()) {
+            settled.losses.extend(self.lose(id, reason));
             return;
         }
-        let left = hold.deadline.since(now).as_secs_f64() / entry.timing.ttl().as_secs_f64();
+        let left = holding.deadline.since(now).as_secs_f64() / lease.timing.ttl().as_secs_f64();
         settled.least_left = Some(settled.least_left.map_or(left, |least| least.min(left)));
         settled.renewed += 1;
-        if entry.signal.has_waiters() {
+        failing.remove(&id);
+        if telemetry::tells_each_renewal() {
+            let label = LeaseLabel::new(lease.name.clone(), lease.signal.granted());
+            settled.named.push(label);
+        }
+        if lease.signal.has_waiters() {
             settled.wakes.push(Awaited {
-                name: entry.name.clone(),
-                signal: entry.signal.clone(),
+                name: lease.name.clone(),
+                signal: lease.signal.clone(),
             });
         }
-        hold.deadline = term.deadline();
-        hold.renew_at = term.renew_at(false, self.random.u16(..));
-        hold.renew_at = (self.planted).renew_at(hold.renew_at, &entry.timing, &mut self.random);
-        self.renewals.insert((hold.renew_at, key));
-        let end = hold.end(entry.bounds.as_deref(), &entry.signal);
+        holding.deadline = term.deadline();
+        holding.renew_at = term.renew_at(false, self.random.u16(..));
+        holding.renew_at =
+            (self.planted).renew_at(holding.renew_at, &lease.timing, &mut self.random);
+        queues.arm_renewal(id, holding);
+        let end = holding.end(lease);
         // What is armed too early is looked at again when it comes due. While it is far off, the next renewal comes first.
-        let is_far = hold.ends_at <= end && hold.ends_at.since(now) > entry.timing.ttl() / 2;
+        let is_far = holding.ends_at <= end && holding.ends_at.since(now) > lease.timing.ttl() / 2;
         if !is_far {
-            self.ends.remove(&(hold.ends_at, key));
-            hold.ends_at = end;
-            self.ends.insert((end, key));
+            queues.move_end(id, holding, end);
         }
     }
 
     /// Arms another attempt, a little after the last one left, so that a store that refuses at once is not hammered.
-    fn renew_again(&mut self, key: Key, sent_at: Instant, now: Instant) {
-        let entry = &mut self.entries[key];
-        if let Phase::Held(hold) = &mut entry.phase {
-            let pause = (entry.timing.ttl() / 50).max(Duration::from_millis(10));
-            hold.attempt = None;
-            hold.renew_at = sent_at.after(pause).max(now);
-            self.renewals.insert((hold.renew_at, key));
+    fn renew_again(&mut self, id: LeaseId, sent_at: Instant, now: Instant) {
+        let Shard {
+            slots,
+            queues,
+            failing,
+            ..
+        } = &mut self.shards[id.shard()];
+        let slot = &mut slots[id.index()];
+        if let Phase::Held(holding) = &mut slot.phase {
+            let pause = (slot.lease.timing.ttl() / 50).max(Duration::from_millis(10));
+            holding.attempt = None;
+            holding.renew_at = sent_at.after(pause).max(now);
+            queues.arm_renewal(id, holding);
+            *failing.entry(id).or_default() += 1;
         }
     }
 
-    /// Takes the answer to a release in: `is_clear` if the store said what it did. Answers whether the loop has to be woken.
-    pub fn settle_release(&mut self, ticket: (Key, u64), is_clear: bool, now: Instant) -> bool {
-        if !self.is_waiting_for(ticket) {
-            return false;
-        }
-        let key = ticket.0;
-        let entry = &mut self.entries[key];
-        let ttl = entry.timing.ttl();
-        let Phase::Leaving(leave) = &mut entry.phase else {
-            return false;
+    /// Notes that a release of the loop's was answered or given up: there is room for another.
+    pub fn release_landed(&mut self, id: LeaseId) {
+        let in_flight = &mut self.shards[id.shard()].releases_in_flight;
+        *in_flight = in_flight.saturating_sub(1);
+    }
+
+    /// Takes the answer to a release in: `is_clear` if the store said what it did.
+    pub fn settle_release(&mut self, ticket: Ticket, is_clear: bool, now: Instant) -> MustWake {
+        let id = ticket.id;
+        let Some((leave, ttl)) = self.take_leave(ticket) else {
+            return MustWake(false);
         };
-        self.releases.remove(&(leave.release_at, key));
-        leave.attempt = None;
         let next = if is_clear {
             leave.keep_for = None;
             leave.doubt.answered(now, ttl)
@@ -251,27 +243,58 @@ impl Schedule {
         };
         match next {
             Some(at) => {
-                self.release_at(key, at);
+                self.release_at(id, at);
                 self.must_wake(at)
             }
             None => {
-                self.entries.remove(key);
+                self.forget(id);
                 self.must_wake(Instant::FAR_FUTURE)
             }
         }
     }
-    /// Has the loop send a release anew that its caller gave up: perhaps it never left. Answers whether the loop has to be
-    /// woken.
-    pub fn take_over(&mut self, ticket: (Key, u64), now: Instant) -> bool {
-        if !self.is_waiting_for(ticket) {
-            return false;
+
+    /// Has the loop send a release that its caller gave up, because it may never have been sent.
+    pub fn take_over(&mut self, ticket: Ticket, now: Instant) -> MustWake {
+        if self.take_leave(ticket).is_none() {
+            return MustWake(false);
         }
-        let key = ticket.0;
-        if let Phase::Leaving(leave) = &mut self.entries[key].phase {
-            self.releases.remove(&(leave.release_at, key));
-            leave.attempt = None;
-        }
-        self.release_at(key, now);
+        self.release_at(ticket.id, now);
         self.must_wake(now)
+    }
+
+    /// The lease that still waits for the answer to this release, which it waits for no longer, and its ttl.
+    fn take_leave(&mut self, ticket: Ticket) -> Option<(&mut Leave, Duration)> {
+        if !self.is_waiting_for(ticket) {
+            return None;
+        }
+        let Shard { slots, queues, .. } = &mut self.shards[ticket.id.shard()];
+        let slot = &mut slots[ticket.id.index()];
+        let Phase::Leaving(leave) = &mut slot.phase else {
+            return None;
+        };
+        queues.disarm_release(ticket.id, leave.release_at);
+        leave.attempt = None;
+        Some((leave, slot.lease.timing.ttl()))
+    }
+}
+
+impl Shard {
+    /// Moves every deadline but these, and every renewal that is still to be sent, forward in time.
+    fn shorten(&mut self, by: Duration, but: &HashSet<LeaseId>) {
+        let held: Vec<LeaseId> = self
+            .queues
+            .by_end()
+            .filter(|id| !but.contains(id))
+            .collect();
+        for id in held {
+            let (holding, lease) = self.slots[id.index()].holding_mut();
+            self.queues.rearm(id, holding, |holding| {
+                holding.deadline = holding.deadline.before(by);
+                holding.renew_at = holding.renew_at.before(by);
+                holding.ends_at = holding.end(lease);
+            });
+            // A loss that was found first stands.
+            let _ = lease.signal.extend(holding.deadline);
+        }
     }
 }

@@ -8,12 +8,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::holder::ClientId;
-
 use super::*;
 use crate::error::{Error, ErrorKind};
+use crate::holder::{ClientId, Holder};
+use crate::name::Name;
 use crate::store::{Outcome, Renewed};
-use crate::term::Term;
+use crate::term::{Term, Timing};
+use crate::watchdog::signal::Signal;
 
 const TTL: Duration = Duration::from_secs(30);
 const START: Instant = Instant::from_nanos(1_000_000_000_000);
@@ -46,28 +47,33 @@ impl Bench {
         }
     }
 
-    fn enroll(&mut self, now: Instant, limits: Limits) -> (Key, Arc<Signal>) {
+    fn held_count(&self) -> usize {
+        let shards = self.schedule.shards.iter();
+        shards.map(|shard| shard.queues.by_end().count()).sum()
+    }
+
+    fn enroll(&mut self, now: Instant, limits: Limits) -> (LeaseId, Arc<Signal>) {
         self.claims += 1;
         let name = Name::new(format!("n{}", self.claims)).expect("valid");
         let holder = Holder::new(ClientId::from_u128(1), self.claims);
         let signal = Arc::new(Signal::new(now));
-        let key = self
+        let id = self
             .schedule
-            .enroll(name, holder, self.timing, limits, signal.clone())
+            .enroll((name, holder), 0, self.timing, limits, signal.clone())
             .expect("not closing");
-        (key, signal)
+        (id, signal)
     }
 
     /// A lease whose claim left at `sent_at` and was granted.
-    fn hold(&mut self, sent_at: Instant, limits: Limits) -> (Key, Arc<Signal>) {
-        let (key, signal) = self.enroll(sent_at, limits);
-        let before = self.schedule.claim_sent(key, sent_at);
-        self.schedule.claim_answered(key, before);
-        self.schedule.hold(key, sent_at, sent_at).expect("held");
-        (key, signal)
+    fn hold(&mut self, sent_at: Instant, limits: Limits) -> (LeaseId, Arc<Signal>) {
+        let (id, signal) = self.enroll(sent_at, limits);
+        let before = self.schedule.claim_sent(id, sent_at);
+        self.schedule.claim_answered(id, before);
+        let _ = self.schedule.hold(id, sent_at, sent_at).expect("held");
+        (id, signal)
     }
 
-    fn held(&mut self, sent_at: Instant) -> (Key, Arc<Signal>) {
+    fn held(&mut self, sent_at: Instant) -> (LeaseId, Arc<Signal>) {
         self.hold(sent_at, Limits::default())
     }
 
@@ -76,9 +82,21 @@ impl Bench {
     }
 
     /// A turn with all the room that the loop ever gives.
-    fn turn(&mut self, now: Instant) -> Turn {
-        self.schedule
-            .turn(now, BATCHES_IN_FLIGHT, RELEASES_IN_FLIGHT)
+    fn turn(&mut self, now: Instant) -> Work {
+        self.turn_with(now, BATCHES_IN_FLIGHT, RELEASES_IN_FLIGHT)
+    }
+
+    /// A turn with so much room, whatever is in flight.
+    fn turn_with(&mut self, now: Instant, batches: usize, releases: usize) -> Work {
+        self.make_room(batches, releases);
+        self.schedule.turn(now)
+    }
+
+    fn make_room(&mut self, batches: usize, releases: usize) {
+        for shard in &mut self.schedule.shards {
+            shard.batches_in_flight = BATCHES_IN_FLIGHT - batches;
+            shard.releases_in_flight = RELEASES_IN_FLIGHT - releases;
+        }
     }
 
     /// The one batch that is due.
@@ -93,8 +111,14 @@ impl Bench {
         self.schedule.settle(batch, Renewed::new(outcomes), now)
     }
 
+    /// When the renewals are planned, in order.
+    fn planned(&self) -> Vec<Instant> {
+        self.schedule.shards[0].queues.planned().collect()
+    }
+
     fn next(&mut self) -> Instant {
-        self.schedule.sleep(BATCHES_IN_FLIGHT, RELEASES_IN_FLIGHT)
+        self.make_room(BATCHES_IN_FLIGHT, RELEASES_IN_FLIGHT);
+        self.schedule.sleep()
     }
 }
 
@@ -120,12 +144,12 @@ fn progress_within(within: Duration) -> Limits {
 #[test]
 fn the_time_without_progress_begins_with_the_hold_and_not_with_the_wait_for_it() {
     let mut bench = Bench::new();
-    let (key, _signal) = bench.enroll(START, progress_within(ms(5_000)));
-    let before = bench.schedule.claim_sent(key, at(60_000));
-    bench.schedule.claim_answered(key, before);
-    bench
+    let (id, _signal) = bench.enroll(START, progress_within(ms(5_000)));
+    let before = bench.schedule.claim_sent(id, at(60_000));
+    bench.schedule.claim_answered(id, before);
+    let _ = bench
         .schedule
-        .hold(key, at(60_000), at(60_000))
+        .hold(id, at(60_000), at(60_000))
         .expect("held");
     assert!(bench.turn(at(60_010)).losses.is_empty());
     assert_eq!(
@@ -186,7 +210,7 @@ fn renewals_are_planned_within_their_windows() {
     }
     let term = bench.term(START);
     let (first, later) = (term.renewal_window(true), term.renewal_window(false));
-    let planned: Vec<Instant> = bench.schedule.renewals.iter().map(|(at, _)| *at).collect();
+    let planned = bench.planned();
     assert!(planned.iter().all(|at| first.contains(at)));
     let spread = planned[499].since(planned[0]);
     assert!(
@@ -203,14 +227,9 @@ fn renewals_are_planned_within_their_windows() {
             .schedule
             .settle(&batch, Renewed::new(outcomes), at(10));
     }
-    assert_eq!(bench.schedule.renewals.len(), 500);
-    assert!(
-        bench
-            .schedule
-            .renewals
-            .iter()
-            .all(|(at, _)| later.contains(at))
-    );
+    let planned = bench.planned();
+    assert_eq!(planned.len(), 500);
+    assert!(planned.iter().all(|at| later.contains(at)));
 }
 
 #[test]
@@ -237,13 +256,13 @@ fn a_reply_to_an_older_attempt_changes_nothing() {
 #[test]
 fn a_reply_to_a_former_lease_does_not_touch_the_one_in_its_place() {
     let mut bench = Bench::new();
-    let (key, _signal) = bench.held(START);
+    let (id, _signal) = bench.held(START);
     let old = bench.batch(at(10_000));
-    let (departure, _) = bench.schedule.withdraw(key, at(10_001), None);
+    let (departure, _) = bench.schedule.withdraw(id, at(10_001), None);
     let ticket = departure.expect("something to release").ticket;
-    bench.schedule.settle_release(ticket, true, at(10_002));
+    let _ = bench.schedule.settle_release(ticket, true, at(10_002));
     let (reused, signal) = bench.held(at(10_003));
-    assert_eq!(reused, key, "the place is used again");
+    assert_eq!(reused, id, "the place is used again");
     let before = signal.deadline();
     bench.settle(&old, || Outcome::Refused, at(10_004));
     assert_eq!(signal.deadline(), before);
@@ -396,11 +415,11 @@ fn a_grant_that_was_asked_for_before_a_step_was_seen_ends_earlier() {
     let first = bench.batch(START);
     bench.schedule.settle(&first, reply(0), at(1));
     let second = bench.batch(at(10_000));
-    let (key, signal) = bench.enroll(START, Limits::default());
-    bench.schedule.claim_sent(key, at(10_000));
+    let (id, signal) = bench.enroll(START, Limits::default());
+    bench.schedule.claim_sent(id, at(10_000));
     bench.schedule.settle(&second, reply(14_000), at(10_001));
     let (sent_at, now) = (at(10_000), at(10_002));
-    bench.schedule.hold(key, sent_at, now).expect("held");
+    let _ = bench.schedule.hold(id, sent_at, now).expect("held");
     let promised = bench.term(sent_at).deadline();
     let taken_off = promised.since(signal.deadline().expect("held"));
     assert!(
@@ -413,13 +432,16 @@ fn a_grant_that_was_asked_for_before_a_step_was_seen_ends_earlier() {
 fn the_loop_is_woken_only_for_what_is_earlier_than_its_sleep() {
     let mut bench = Bench::new();
     let (first, _) = bench.enroll(START, Limits::default());
-    assert_eq!(bench.schedule.hold(first, START, START), Ok(true));
+    assert_eq!(bench.schedule.hold(first, START, START), Ok(MustWake(true)));
     let next = bench.next();
     let (second, _) = bench.enroll(START, Limits::default());
-    assert_eq!(bench.schedule.hold(second, at(20_000), START), Ok(false));
+    assert_eq!(
+        bench.schedule.hold(second, at(20_000), START),
+        Ok(MustWake(false))
+    );
     assert_eq!(bench.next(), next);
     assert!(
-        bench.schedule.leave(second, at(1), None),
+        bench.schedule.leave(second, at(1), None).0,
         "its release is due at once"
     );
 }

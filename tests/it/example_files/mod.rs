@@ -7,6 +7,7 @@ mod container;
 mod cron;
 mod kubernetes;
 mod page;
+mod prometheus;
 mod systemd;
 
 use std::fs;

@@ -9,3 +9,4 @@
 mod postgres;
 mod redis;
 mod simulator;
+mod zookeeper;

@@ -67,9 +67,9 @@ impl Service {
     /// As a client of the fence's: shows its pass, and hears the answer.
     async fn write(&self, pass: &Pass) -> Result<(), Error> {
         let mut headers = HeaderMap::new();
-        let shown = fence::show(&mut headers, pass)?;
+        let shown = fence::insert_pass(&mut headers, pass)?;
         let answer = self.send("PUT", &headers).await;
-        fence::heard(
+        fence::check_response(
             pass,
             "/devices/7",
             &shown,
@@ -133,7 +133,7 @@ async fn write(
 }
 
 fn shown(pass: &Pass) -> HeaderMap {
-    HeaderMap::from_iter([(fence::HEADER, fence::format(pass))])
+    HeaderMap::from_iter([(fence::HEADER, fence::header_value(pass))])
 }
 
 #[tokio::test]
@@ -274,7 +274,7 @@ impl Registers {
         // Whoever shows nothing hears of it all the same.
         let nobody = pass(0, 1);
         let shown = shown.unwrap_or(&nobody);
-        fence::heard(
+        fence::check_response(
             shown,
             resource,
             shown,

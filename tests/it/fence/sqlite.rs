@@ -203,7 +203,10 @@ fn a_read_before_the_raise_is_found_out_when_it_is_outdated() {
         .raise(&transaction, &pass(2, 2))
         .expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
-    assert!(error.to_string().contains("raise first"), "{error}");
+    assert!(
+        error.to_string().contains("raise the fence first"),
+        "{error}"
+    );
 }
 
 #[test]

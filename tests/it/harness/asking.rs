@@ -1,4 +1,4 @@
-//! Short words for asking a store, where the answer is not what the test is about.
+//! Short functions that send requests to a store, for tests whose subject is not the reply.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use leasehold::store::{Answer, Ask, Claim, Grant, Held, Info, Outcome, Release, Renewal, Store};
 use leasehold::{ClientId, Error, Holder, Name, Token};
 
-/// Long enough that no busy machine lets it run out within a test.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
-/// The limit of a request that is to be answered.
+/// Long enough that no lease expires within a test on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// The limit of a request that should be answered.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
 /// A claim, and what its next attempt carries.
@@ -34,7 +34,7 @@ impl Deref for Asking {
     }
 }
 
-/// A claim of a holder of its own.
+/// Makes a claim with a holder of its own.
 pub(crate) fn claim(name: &str, ttl: Duration) -> Asking {
     let name = Name::new(name).expect("a valid name");
     let holder = Holder::draw(ClientId::draw()).expect("random bits");
@@ -45,7 +45,7 @@ pub(crate) fn claim(name: &str, ttl: Duration) -> Asking {
     }
 }
 
-/// What one attempt of this claim comes to, whether or not it may have been carried out.
+/// Sends one attempt of this claim and returns its outcome, whether or not it may have been carried out.
 pub(crate) async fn asked(
     store: &dyn Store,
     claim: &Asking,
@@ -55,7 +55,7 @@ pub(crate) async fn asked(
     answer.map_err(|failed| failed.error)
 }
 
-/// The token of a claim that must be granted.
+/// Returns the token of a claim that must be granted.
 pub(crate) async fn granted(store: &dyn Store, claim: &Asking) -> Token {
     match store.acquire(claim, claim.ask, LIMIT).await {
         Ok(Answer::Granted(Grant { token, .. })) => token,
@@ -63,7 +63,7 @@ pub(crate) async fn granted(store: &dyn Store, claim: &Asking) -> Token {
     }
 }
 
-/// The holder before a claim that must not be granted.
+/// Returns the facts about the holder from a claim that must not be granted.
 pub(crate) async fn held(store: &dyn Store, claim: &Asking) -> Held {
     match store.acquire(claim, claim.ask, LIMIT).await {
         Ok(Answer::Held(held)) => *held,
@@ -71,30 +71,30 @@ pub(crate) async fn held(store: &dyn Store, claim: &Asking) -> Held {
     }
 }
 
-/// What asks for an extension of this claim's lease.
+/// Returns the renewal of this claim's lease.
 pub(crate) fn renewal(claim: &Asking) -> Renewal {
     Renewal::new(claim.name.clone(), claim.holder, claim.ttl)
 }
 
-/// What became of the renewal of this claim's lease alone.
+/// Renews this claim's lease alone and returns the outcome.
 pub(crate) async fn renewed(store: &dyn Store, claim: &Asking) -> Outcome {
     let mut outcomes = store.renew(&[renewal(claim)], LIMIT).await.outcomes;
     assert_eq!(outcomes.len(), 1, "one renewal, {outcomes:?}");
     outcomes.remove(0)
 }
 
-/// The answer to a release that must be answered.
+/// Releases a lease and returns the answer, which must come.
 pub(crate) async fn released(store: &dyn Store, claim: &Asking) -> Release {
     let released = store.release(&claim.name, claim.holder, None, LIMIT);
     released.await.expect("the store answers a release")
 }
 
-/// Everything that an error can say, with what caused it.
+/// Returns the text of an error with all its sources.
 pub(crate) fn chain(error: &Error) -> String {
     format!("{error:#} {error:?}")
 }
 
-/// A token of a name that is taken and freed again.
+/// Takes a name and frees it again, and returns the token.
 pub(crate) async fn next_token(store: &dyn Store, name: &str) -> Token {
     let claim = claim(name, LONG);
     let token = granted(store, &claim).await;

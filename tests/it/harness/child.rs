@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Ends on drop. Should the test process itself be killed, a guard sees the end of its pipe and kills the server.
+/// It ends on drop. If the test process itself is killed, a guard sees the end of its pipe and kills the server.
 ///
 /// The kernel's own signal for this (PDEATHSIG) is sent when the starting *thread* ends, and each test has its own.
 #[derive(Debug)]
@@ -15,10 +15,10 @@ pub(crate) struct GuardedChild {
 }
 
 impl GuardedChild {
-    /// Starts it. `install` is the line that the reader needs where the program is missing.
+    /// Starts the server. `install` is the command that installs the program if it is missing.
     pub(crate) fn spawn(mut command: Command, install: &str) -> Self {
         let program = command.get_program().to_string_lossy().into_owned();
-        // Its own group, so that the terminal's ctrl-c reaches the test first and the test ends it.
+        // In a group of its own, so that the terminal's ctrl-c reaches the test first and the test ends the server.
         let child = command.process_group(0).spawn().unwrap_or_else(|error| {
             panic!("cannot start {program}: {error}; to install it: {install}")
         });
@@ -32,17 +32,17 @@ impl GuardedChild {
         Self { child, guard }
     }
 
-    /// How it ended, if it has.
+    /// Returns how it ended, if it has.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("it is our child")
     }
 
-    /// Stops it where it stands; its sockets stay open.
+    /// Stops it at once; its sockets stay open.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -54,7 +54,7 @@ impl GuardedChild {
 
 impl Drop for GuardedChild {
     fn drop(&mut self) {
-        // The guard first: once the server is reaped, its pid may be somebody else's.
+        // The guard first: once the server is reaped, its pid may belong to another process.
         for child in [&mut self.guard, &mut self.child] {
             let _ = child.kill();
             let _ = child.wait();

@@ -1,9 +1,10 @@
-//! What the tests stand on: real servers as child processes, and a network that fails on order.
+//! The set-up of the tests: real servers as child processes, and a network and a store that fail when told to.
 
 pub(crate) mod alone;
 pub(crate) mod asking;
 pub(crate) mod child;
-pub(crate) mod forward;
+pub(crate) mod faulty_store;
+pub(crate) mod leases;
 pub(crate) mod pgbouncer;
 pub(crate) mod postgres_server;
 pub(crate) mod preload;
@@ -14,3 +15,4 @@ pub(crate) mod resp;
 pub(crate) mod server_clock;
 pub(crate) mod tls;
 pub(crate) mod wait;
+pub(crate) mod zookeeper_server;

@@ -1,4 +1,4 @@
-//! PgBouncer in transaction mode before a server of the tests' own.
+//! PgBouncer in transaction mode in front of a server for the tests alone.
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use super::postgres_server::{Database, as_user, unprivileged_user};
 use super::wait::until;
 
-/// What to type where it is missing.
+/// The command that installs it.
 const INSTALL: &str = "apt-get install -y pgbouncer";
 
-/// Where Debian keeps it.
+/// Its path on Debian.
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
 /// Runs it and ends it at the end of this pipe, however the test process ends.
@@ -36,7 +36,7 @@ pub(crate) struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Every transaction gets one of so many server connections.
+    /// Starts a pooler in which all transactions share this many server connections.
     pub(crate) async fn before(database: &Database, connections: usize) -> Self {
         assert!(
             Path::new(PROGRAM).exists(),
@@ -51,7 +51,7 @@ impl PgBouncer {
     async fn start(database: &Database, connections: usize, port: u16) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let config = folder.path().join("pgbouncer.ini");
-        // With `any` everybody is the user in the database's line.
+        // With `any` every client becomes the user in the database's line.
         let settings = format!(
             "[databases]
             * = user=postgres host={folder}

@@ -1,7 +1,7 @@
-//! Postgres servers of the tests' own, on unix sockets in temporary folders.
+//! Postgres servers for the tests alone, on unix sockets in temporary folders.
 //!
-//! It takes seconds to set one up, so most tests of one run share it and have a database each. Those that stop, crash or
-//! promote a server have their own.
+//! Setting up a server takes seconds, so most tests of one run share a server and have a database each. Tests that
+//! stop, crash or promote a server have their own.
 
 use std::fs;
 use std::io::Write;
@@ -19,17 +19,17 @@ use tokio_postgres::{Client, Config, NoTls};
 use super::tls::Certificate;
 use super::wait::until;
 
-/// What to type where the server is missing.
+/// The command that installs the server.
 const INSTALL: &str = "apt-get install -y postgresql-15";
 
-/// Where Debian keeps the programs, which are not on the path.
+/// The path of the programs on Debian, which are not in `PATH`.
 const PROGRAMS: &str = "/usr/lib/postgresql";
 
-/// The port in the name of the socket, and where it listens if it does.
+/// The port in the name of the socket, and the TCP port if the server has one.
 const PORT: u16 = 5432;
 
-/// Runs the server, sends it signals and starts it again on order, and ends it at the end of this pipe, however the test
-/// process ends. `QUIT` and not `KILL`: the server then gives back its shared memory.
+/// Runs the server, sends it signals and starts it again when told to, and ends it at the end of this pipe, however the
+/// test process ends. It sends `QUIT` and not `KILL`, so that the server frees its shared memory.
 const GUARD: &str = r#"
     folder=$1; shift
     "$@" >>"$folder/log" 2>&1 &
@@ -58,7 +58,7 @@ pub(crate) struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// A fresh database on the server of this run.
+    /// Returns a new database on the server of this run.
     pub(crate) async fn database() -> Database {
         let shared = || Self::start(&["fsync=off", "max_connections=100"]);
         let server = SHARED.get_or_init(shared).await;
@@ -76,14 +76,14 @@ impl PostgresServer {
         }
     }
 
-    /// A server of the test's own, with these settings.
+    /// Starts a server for one test, with these settings.
     pub(crate) async fn start(settings: &[&str]) -> Self {
         let (folder, data) = new_folder();
         initialize(&data);
         Self::run(folder, &data, PORT, settings).await
     }
 
-    /// The same behind TLS on a port of this machine; nobody gets in without.
+    /// Starts the same behind TLS on a port of this machine; it accepts no connection without TLS.
     pub(crate) async fn start_behind_tls(certificate: &Certificate) -> Self {
         let (folder, data) = new_folder();
         initialize(&data);
@@ -106,12 +106,12 @@ impl PostgresServer {
         Self::run(folder, &data, port, &settings).await
     }
 
-    /// Where it listens.
+    /// Returns its port.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// A standby of this server, streaming from now on.
+    /// Starts a standby of this server, which streams from then on.
     pub(crate) async fn standby(&self, settings: &[&str]) -> Self {
         let (folder, data) = new_folder();
         let copied = as_user(&programs().join("pg_basebackup"))
@@ -158,7 +158,7 @@ impl PostgresServer {
         server
     }
 
-    /// Sends the server a signal after which it ends: `INT` stops it, `QUIT` crashes it.
+    /// Sends the server a signal that ends it: `INT` stops it, `QUIT` crashes it.
     pub(crate) async fn end(&self, signal: &str) {
         self.order(signal);
         until("the end of Postgres", async || {
@@ -183,7 +183,7 @@ impl PostgresServer {
         assert!(promoted.expect("answered").get::<_, bool>(0), "promoted");
     }
 
-    /// A database of this name, which is there.
+    /// Returns an existing database with this name.
     pub(crate) fn database_named(&self, name: &str) -> Database {
         Database {
             folder: self.folder.clone(),
@@ -227,7 +227,7 @@ async fn connect(
         .dbname(database)
         .connect(NoTls)
         .await?;
-    // Ends with the client.
+    // The task ends with the client.
     tokio::spawn(connection);
     Ok(client)
 }
@@ -241,22 +241,22 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// A fresh connection.
+    /// Opens a new connection.
     pub(crate) async fn connect(&self) -> Client {
         self.connect_as("postgres").await.expect("it answers")
     }
 
-    /// The same as another role.
+    /// Opens a new connection as another role.
     pub(crate) async fn connect_as(&self, user: &str) -> Result<Client, tokio_postgres::Error> {
         connect(&self.folder, self.port, &self.name, user).await
     }
 
-    /// Where it is, for processes that connect by themselves.
+    /// Returns its URL, for processes that connect by themselves.
     pub(crate) fn url(&self) -> String {
         self.url_as("postgres")
     }
 
-    /// The same for another role.
+    /// Returns the same for another role.
     pub(crate) fn url_as(&self, user: &str) -> String {
         let folder = self.folder.display();
         format!("postgresql:///{}?user={user}&host={folder}", self.name)
@@ -266,12 +266,12 @@ impl Database {
         &self.name
     }
 
-    /// The folder of the server's socket.
+    /// Returns the folder of the server's socket.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The server's socket.
+    /// Returns the path of the server's socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join(format!(".s.PGSQL.{}", self.port))
     }
@@ -287,7 +287,7 @@ fn initialize(data: &Path) {
     assert!(made.status.success(), "initdb failed: {made:?}");
 }
 
-/// A folder for a server, and one in it for its data.
+/// Makes a folder for a server, and one in it for its data.
 fn new_folder() -> (PathBuf, PathBuf) {
     let folder = TempDir::new().expect("a temporary folder").keep();
     if let Some((uid, gid)) = unprivileged_user() {
@@ -297,7 +297,7 @@ fn new_folder() -> (PathBuf, PathBuf) {
     (folder, data)
 }
 
-/// The newest programs that are installed.
+/// Returns the newest installed programs.
 pub(crate) fn programs() -> PathBuf {
     let versions = fs::read_dir(PROGRAMS).into_iter().flatten().flatten();
     let mut found: Vec<_> = versions
@@ -310,7 +310,7 @@ pub(crate) fn programs() -> PathBuf {
     })
 }
 
-/// Postgres refuses to run as root: then its own user runs it, as numbers.
+/// Returns the user that runs the server, by number, because Postgres refuses to run as root.
 pub(crate) fn unprivileged_user() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -324,7 +324,7 @@ pub(crate) fn unprivileged_user() -> Option<(u32, u32)> {
     Some((number(2).expect("a uid"), number(0).expect("a gid")))
 }
 
-/// The program as that user.
+/// Returns the command for this program as that user.
 pub(crate) fn as_user(program: &Path) -> Command {
     let Some((uid, gid)) = unprivileged_user() else {
         return Command::new(program);

@@ -1,14 +1,14 @@
-//! Libraries in C that are loaded before all others, to put something between a program and the C library.
+//! Libraries in C that are loaded before all others, to replace functions of the C library.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Compiles one, for `LD_PRELOAD`. Once for each run of the tests is enough.
+/// Compiles a library, for `LD_PRELOAD`. Once for each run of the tests is enough.
 pub(crate) fn compiled(name: &str, source: &[u8]) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.so"));
-    // Moved into place, so that two runs at once never load half a library.
+    // It is moved into place, so that of two runs at once none loads half a library.
     let fresh = target.with_extension(std::process::id().to_string());
     let mut compiler = Command::new("cc")
         .args([

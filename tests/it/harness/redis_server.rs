@@ -1,6 +1,6 @@
-//! A Redis or Valkey server of the test's own, on a unix socket in a temporary folder.
+//! A Redis or Valkey server for one test, on a unix socket in a temporary folder.
 //!
-//! The machine's `redis-server` is used, or the program that `LEASEHOLD_TEST_REDIS_SERVER` names.
+//! It runs the machine's `redis-server`, or the program that `LEASEHOLD_TEST_REDIS_SERVER` names.
 
 use std::ffi::OsString;
 use std::net::TcpListener;
@@ -18,41 +18,50 @@ use super::proxy::Proxy;
 use super::server_clock::ServerClock;
 use super::wait::until;
 
-/// What to type where the server is missing.
+/// The command that installs the server.
 const INSTALL: &str = "apt-get install -y redis-server";
 
 /// How long an administrator's command may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How a server is started.
+/// The settings with which a server is started.
 #[derive(Debug, Default)]
 pub(crate) struct Setup {
     arguments: Vec<String>,
     has_port: bool,
+    is_cluster_member: bool,
     has_clock: bool,
     password: Option<String>,
 }
 
 impl Setup {
-    /// With this line of configuration, as it is written on the command line: `["--maxmemory", "2mb"]`.
+    /// Adds this line of configuration, as it is written on the command line: `["--maxmemory", "2mb"]`.
     pub(crate) fn with<const N: usize>(mut self, arguments: [&str; N]) -> Self {
         self.arguments.extend(arguments.map(Into::into));
         self
     }
 
-    /// Also on a free loopback port.
+    /// Lets it listen on a free loopback port, too.
     pub(crate) fn with_port(mut self) -> Self {
         self.has_port = true;
         self
     }
 
-    /// Under a wall clock that the test can move.
+    /// Makes it a member of a cluster, on a free loopback port, with the port 10,000 above it for the other members.
+    pub(crate) fn with_cluster_bus(mut self) -> Self {
+        self.is_cluster_member = true;
+        self.with_port()
+            .with(["--cluster-enabled", "yes"])
+            .with(["--cluster-require-full-coverage", "no"])
+    }
+
+    /// Starts it under a wall clock that the test can move.
     pub(crate) fn with_clock(mut self) -> Self {
         self.has_clock = true;
         self
     }
 
-    /// Asking for this password.
+    /// Makes it require this password.
     pub(crate) fn with_password(mut self, password: &str) -> Self {
         self.password = Some(password.into());
         self.with(["--requirepass", password])
@@ -64,7 +73,10 @@ impl Setup {
         let clock = self
             .has_clock
             .then(|| ServerClock::in_folder(folder.path()));
-        let port = self.has_port.then(free_port);
+        let port = self.has_port.then(|| match self.is_cluster_member {
+            true => free_port_with_bus(),
+            false => free_port(),
+        });
         let mut server = RedisServer {
             process: None,
             port,
@@ -77,16 +89,26 @@ impl Setup {
     }
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
     listener.local_addr().expect("it is bound").port()
 }
 
-/// A running server. Ends on drop.
+/// Returns a port that was free a moment ago, as was the port 10,000 above it.
+fn free_port_with_bus() -> u16 {
+    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let has_bus = |port: &u16| port.checked_add(10_000).is_some_and(is_free);
+    (0..1_000)
+        .map(|_| free_port())
+        .find(has_bus)
+        .expect("loopback has two free ports")
+}
+
+/// A running server. It ends on drop.
 #[derive(Debug)]
 pub(crate) struct RedisServer {
-    // Before the folder, so that it ends before its folder goes.
+    // Before the folder, so that the server ends before its folder is removed.
     process: Option<GuardedChild>,
     port: Option<u16>,
     clock: Option<ServerClock>,
@@ -95,37 +117,37 @@ pub(crate) struct RedisServer {
 }
 
 impl RedisServer {
-    /// A plain one.
+    /// Starts a server with the default settings.
     pub(crate) async fn start() -> Self {
         Setup::default().start().await
     }
 
-    /// For the store: without a password, which belongs to the test.
+    /// Returns the URL for the store, without the password, which the test adds.
     pub(crate) fn url(&self) -> String {
         format!("redis+unix://{}", self.socket().display())
     }
 
-    /// Where it listens.
+    /// Returns the path of its socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }
 
-    /// Its folder, with its snapshot in `dump.rdb`.
+    /// Returns its folder, with its snapshot in `dump.rdb`.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Its loopback port.
+    /// Returns its loopback port.
     pub(crate) fn port(&self) -> u16 {
         self.port.expect("it was set up with a port")
     }
 
-    /// Moves its wall clock, by a second or more, and returns once it goes by it.
+    /// Moves its wall clock, by a second or more, and returns once the server uses the new time.
     pub(crate) async fn step_clock(&self, by_ms: i64) {
         let goal = self.time_ms().await + by_ms;
         let clock = self.clock.as_ref().expect("it was set up with a clock");
         clock.step(by_ms);
-        // Valkey 9 looks at its clock only every 100 ms.
+        // Valkey 9 reads its clock only every 100 ms.
         until("the stepped clock", async || {
             let off = self.time_ms().await - goal;
             (off.abs() < by_ms.abs() / 2).then_some(())
@@ -133,24 +155,24 @@ impl RedisServer {
         .await;
     }
 
-    /// What its wall clock shows.
+    /// Returns the time of its wall clock.
     pub(crate) async fn time_ms(&self) -> i64 {
         let (seconds, micros): (i64, i64) = self.told("TIME").await;
         seconds * 1_000 + micros / 1_000
     }
 
-    /// A network of the test's own before this server.
+    /// Returns a network for one test in front of this server.
     pub(crate) async fn proxy(&self) -> Proxy {
         Proxy::before(&self.socket()).await
     }
 
-    /// A fresh connection of the administrator's.
+    /// Opens a new connection of the administrator.
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let mut url = self.url();
         if let Some(password) = &self.setup.password {
             url = format!("{url}?pass={password}");
         }
-        // The crate's half a second is less than a busy machine takes for a command.
+        // The crate's default of half a second is too short on a busy machine.
         let patient = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
@@ -173,7 +195,7 @@ impl RedisServer {
         answer.unwrap_or_else(|error| panic!("{line:?} failed: {error}"))
     }
 
-    /// Fails if any key is left that does not run out by itself, other than the marks of the highest tokens.
+    /// Asserts that all keys have an expiry, except the marks of the highest tokens.
     pub(crate) async fn assert_all_keys_run_out(&self) {
         let keys = self.keys().await.into_iter();
         for key in keys.filter(|key| !key.ends_with("}:mark")) {
@@ -183,12 +205,12 @@ impl RedisServer {
                 .query_async(&mut connection)
                 .await
                 .expect("PTTL is answered");
-            // -2: it ran out since the scan.
+            // -2: it expired since the scan.
             assert!(left >= 0 || left == -2, "{key} never runs out: PTTL {left}");
         }
     }
 
-    /// All its keys, in order.
+    /// Returns all its keys, in order.
     pub(crate) async fn keys(&self) -> Vec<String> {
         let mut keys = Vec::new();
         let mut cursor = 0_u64;
@@ -205,7 +227,7 @@ impl RedisServer {
         }
     }
 
-    /// All that it knows, but for how long yet.
+    /// Returns all its data, without the expiries.
     pub(crate) async fn contents(&self) -> Vec<(String, Vec<u8>)> {
         let mut connection = self.connect().await.expect("it is up");
         let mut contents = Vec::new();
@@ -220,41 +242,41 @@ impl RedisServer {
         contents
     }
 
-    /// Stops it where it stands.
+    /// Stops it at once.
     pub(crate) fn pause(&self) {
         self.process.as_ref().expect("it runs").pause();
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub(crate) fn resume(&self) {
         self.process.as_ref().expect("it runs").resume();
     }
 
-    /// `kill -9`.
+    /// Sends `kill -9`.
     pub(crate) fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Starts it once more in its folder, from the snapshot that is there, and returns once it answers.
+    /// Starts it again in its folder, from the snapshot that is there, and returns once it answers.
     pub(crate) async fn start_again(&mut self) {
         self.launch();
         self.answering().await;
     }
 
-    /// `kill -9`, and a new start with nothing in it.
+    /// Sends `kill -9`, and starts it again without data.
     pub(crate) async fn restart_empty(&mut self) {
         self.kill();
         let _ = fs::remove_file(self.folder.path().join("dump.rdb"));
         self.start_again().await;
     }
 
-    /// A snapshot of all that it knows.
+    /// Returns a snapshot of all its data.
     pub(crate) async fn snapshot(&self) -> Vec<u8> {
         let () = self.told("SAVE").await;
         fs::read(self.folder.path().join("dump.rdb")).expect("SAVE wrote it")
     }
 
-    /// `kill -9`, and a new start from this snapshot.
+    /// Sends `kill -9`, and starts it again from this snapshot.
     pub(crate) async fn restart_from(&mut self, snapshot: &[u8]) {
         self.kill();
         let file = self.folder.path().join("dump.rdb");
@@ -262,7 +284,7 @@ impl RedisServer {
         self.start_again().await;
     }
 
-    /// Makes it a replica, and returns once it has everything.
+    /// Makes it a replica, and returns once it has all data.
     pub(crate) async fn follow(&self, master: &Self) {
         let () = self
             .told(&format!("REPLICAOF 127.0.0.1 {}", master.port()))
@@ -293,7 +315,7 @@ impl RedisServer {
             .arg("--dir")
             .arg(self.folder.path())
             .args(["--save", "", "--appendonly", "no"])
-            // A replica is to have its data at once, not after the usual five seconds.
+            // A replica should have its data at once, not after the usual five seconds.
             .args(["--repl-diskless-sync-delay", "0"])
             .args(&self.setup.arguments)
             .stdin(Stdio::null())
@@ -314,7 +336,7 @@ impl RedisServer {
         .await;
     }
 
-    /// What it says of itself.
+    /// Returns its log.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }

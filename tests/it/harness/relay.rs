@@ -1,4 +1,4 @@
-//! A network between client and server that knows nothing of what they say: it passes bytes on, or does not.
+//! A network between client and server that does not parse what they send: it passes bytes on, or does not.
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +7,22 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What passes.
+/// What the network passes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passing {
     /// Everything.
     All,
-    /// What the client says; it hears nothing any more.
+    /// What the client sends; the client receives nothing any more.
     Requests,
-    /// Nothing, and nobody is told.
+    /// Nothing, and neither side is told.
     Nothing,
+}
+
+/// Where a server listens.
+#[derive(Debug, Clone)]
+enum Server {
+    Socket(PathBuf),
+    Port(u16),
 }
 
 /// The network. Ends with all its connections on drop.
@@ -28,18 +35,22 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// A network in order, before the server on this socket.
+    /// Makes a network without faults in front of the server on this socket.
     pub(crate) async fn before(server: &Path) -> Self {
+        Self::to(Server::Socket(server.to_owned())).await
+    }
+
+    /// A network in order, before the server on this port of this machine.
+    pub(crate) async fn before_port(port: u16) -> Self {
+        Self::to(Server::Port(port)).await
+    }
+
+    async fn to(server: Server) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await;
         let listener = listener.expect("loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let (passing, cuts) = (watch::Sender::new(Passing::All), watch::Sender::new(0));
-        let accepting = tokio::spawn(accept(
-            listener,
-            server.to_owned(),
-            passing.clone(),
-            cuts.clone(),
-        ));
+        let accepting = tokio::spawn(accept(listener, server, passing.clone(), cuts.clone()));
         Self {
             port,
             passing,
@@ -52,12 +63,12 @@ impl Relay {
         self.port
     }
 
-    /// From now on only this passes, on connections to come as well.
+    /// From now on passes on only this, also on later connections.
     pub(crate) fn pass(&self, passing: Passing) {
         self.passing.send_replace(passing);
     }
 
-    /// Ends the connections that there are.
+    /// Ends the existing connections.
     pub(crate) fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
@@ -72,7 +83,7 @@ impl Drop for Relay {
 
 async fn accept(
     listener: TcpListener,
-    server: PathBuf,
+    server: Server,
     passing: watch::Sender<Passing>,
     cuts: watch::Sender<usize>,
 ) {
@@ -88,12 +99,27 @@ async fn accept(
     }
 }
 
-async fn relay(client: TcpStream, server: &Path, passing: watch::Sender<Passing>) {
-    let Ok(server) = UnixStream::connect(server).await else {
-        return;
-    };
+async fn relay(client: TcpStream, server: &Server, passing: watch::Sender<Passing>) {
+    match server {
+        Server::Socket(path) => {
+            if let Ok(server) = UnixStream::connect(path).await {
+                pass(client, server.into_split(), passing).await;
+            }
+        }
+        Server::Port(port) => {
+            if let Ok(server) = TcpStream::connect(("127.0.0.1", *port)).await {
+                pass(client, server.into_split(), passing).await;
+            }
+        }
+    }
+}
+
+async fn pass(
+    client: TcpStream,
+    (from_server, to_server): (impl AsyncReadExt + Unpin, impl AsyncWriteExt + Unpin),
+    passing: watch::Sender<Passing>,
+) {
     let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
     let requests = passing.subscribe();
     let replies = passing.subscribe();
     tokio::select! {

@@ -1,6 +1,6 @@
-//! Just enough of the servers' protocol to see where a request or a reply ends.
+//! A parser for as much of the servers' protocol as shows where a request or a reply ends.
 
-/// The length of the first whole value, or `None` while some of it is missing.
+/// Returns the length of the first whole value, or `None` while a part of it is missing.
 pub(crate) fn whole(bytes: &[u8]) -> Option<usize> {
     let (head, start) = line(bytes)?;
     match head.first()? {
@@ -14,7 +14,7 @@ pub(crate) fn whole(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The words of a whole request: the command and its arguments.
+/// Returns the words of a whole request: the command and its arguments.
 pub(crate) fn words(request: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
     let Some((_, mut at)) = line(request) else {
@@ -29,7 +29,7 @@ pub(crate) fn words(request: &[u8]) -> Vec<String> {
     words
 }
 
-/// Whether the server says this by itself, rather than in answer to a request.
+/// Returns whether the server sends this on its own, and not as a reply.
 pub(crate) fn is_pushed(reply: &[u8]) -> bool {
     reply.starts_with(b">")
         || [
@@ -50,7 +50,7 @@ fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
     Some((&bytes[..end], end + 2))
 }
 
-/// The number after the type's sign; `None` for the -1 of something absent.
+/// Parses the number after the type's sign; `None` for the -1 of an absent value.
 fn text(head: &[u8]) -> Option<usize> {
     std::str::from_utf8(&head[1..]).ok()?.parse().ok()
 }

@@ -18,7 +18,7 @@ pub(crate) struct ServerClock {
 }
 
 impl ServerClock {
-    /// A true clock, kept in this folder.
+    /// Makes a clock without an offset, kept in this folder.
     pub(crate) fn in_folder(folder: &Path) -> Self {
         let clock = Self {
             file: folder.join("clock"),
@@ -46,14 +46,14 @@ impl ServerClock {
         file.write_all(&us.to_ne_bytes()).expect("eight bytes fit");
     }
 
-    /// Makes this program run by the clock.
+    /// Makes this program use the clock.
     pub(crate) fn rule(&self, command: &mut Command) {
         let [library, clock] = self.variables();
         command.env("LD_PRELOAD", library);
         command.env("LEASEHOLD_TEST_CLOCK", clock);
     }
 
-    /// What `LD_PRELOAD` and `LEASEHOLD_TEST_CLOCK` are for a program that runs by the clock.
+    /// Returns the values of `LD_PRELOAD` and `LEASEHOLD_TEST_CLOCK` for a program that uses the clock.
     pub(crate) fn variables(&self) -> [&Path; 2] {
         static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
         let source = include_bytes!("server_clock.c");

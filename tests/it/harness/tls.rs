@@ -1,4 +1,4 @@
-//! A server that speaks TLS alone.
+//! A server that accepts only TLS.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,14 +10,14 @@ use tempfile::TempDir;
 
 use super::redis_server::{RedisServer, Setup};
 
-/// A running server, with a certificate that vouches for itself alone. Ends on drop.
+/// A running server with a self-signed certificate. It ends on drop.
 pub(crate) struct TlsServer {
     pub(crate) port: u16,
     _server: RedisServer,
     certificate: Certificate,
 }
 
-/// A certificate for `localhost` that vouches for itself alone, with its key.
+/// A self-signed certificate for `localhost`, with its key.
 pub(crate) struct Certificate {
     folder: TempDir,
 }
@@ -37,7 +37,7 @@ impl Certificate {
         self.folder.path().join("key.pem")
     }
 
-    /// Gives both to the user that a server runs as.
+    /// Gives both files to the user that a server runs as.
     pub(crate) fn give_to(&self, user: (u32, u32)) {
         for path in [self.folder.path(), &self.path(), &self.key()] {
             chown(path, Some(user.0), Some(user.1)).expect("root gives it away");
@@ -52,7 +52,7 @@ impl TlsServer {
         Self::asking_for_certificates(false).await
     }
 
-    /// One that talks only to clients that show its own certificate.
+    /// Starts a server that accepts only clients that show its own certificate.
     pub(crate) async fn of_known_clients() -> Self {
         Self::asking_for_certificates(true).await
     }
@@ -77,24 +77,24 @@ impl TlsServer {
         }
     }
 
-    /// As a client that trusts the web's roots alone would have it.
+    /// Returns the URL for a client that trusts only the usual web roots.
     pub(crate) fn url(&self) -> String {
         format!("rediss://localhost:{}", self.port)
     }
 
-    /// As a client has it that was given the certificate.
+    /// Returns the URL for a client that was given the certificate.
     pub(crate) fn trusting_url(&self) -> String {
         format!("{}?ca={}", self.url(), self.certificate().display())
     }
 
-    /// As a client has it that shows the certificate of this folder: `certificate.pem` and `key.pem`.
+    /// Returns the URL for a client that shows the certificate in this folder: `certificate.pem` and `key.pem`.
     pub(crate) fn url_showing(&self, folder: &Path) -> String {
         let file = |name: &str| folder.join(name).display().to_string();
         let (certificate, key) = (file("certificate.pem"), file("key.pem"));
         format!("{}&cert={certificate}&key={key}", self.trusting_url())
     }
 
-    /// Puts its own certificate and key there.
+    /// Copies its own certificate and key to this folder.
     pub(crate) fn hand_out(&self, folder: &Path) {
         for file in ["certificate.pem", "key.pem"] {
             fs::copy(self.certificate.folder.path().join(file), folder.join(file))
@@ -107,7 +107,7 @@ impl TlsServer {
     }
 }
 
-/// A certificate for `localhost` that vouches for itself.
+/// Makes a self-signed certificate for `localhost`.
 pub(crate) fn make_certificate(folder: &Path) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])

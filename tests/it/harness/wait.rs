@@ -1,4 +1,4 @@
-//! Waiting for what a test expects, with an end.
+//! Waits with a limit for what a test expects.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use leasehold::{Lease, LossReason};
 /// Long enough for a busy machine; a test that reaches it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Now, by the clock that leases on a server are measured by.
+/// Returns the current moment of the clock that leases on a server are measured by.
 pub(crate) fn now() -> Instant {
     Boottime.now()
 }
@@ -18,7 +18,7 @@ pub(crate) async fn at(moment: Instant) {
     Boottime.sleep_until(moment).await;
 }
 
-/// Looks again every few milliseconds until there is something, and fails with `what` if there never is.
+/// Tries every few milliseconds until there is a result, and fails with `what` if there never is one.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let end = now().after(PATIENCE);
     loop {
@@ -30,7 +30,18 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
     }
 }
 
-/// The loss of this lease, which is to come.
+/// As [`until`], for what is so or is not.
+pub(crate) async fn until_so(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    until(what, async || is_so().await.then_some(())).await;
+}
+
+/// The future's outcome, which must come in time.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    let outcome = tokio::time::timeout(PATIENCE, future).await;
+    outcome.expect("it comes in time")
+}
+
+/// Returns the loss of this lease, which must come.
 pub(crate) async fn lost(lease: &Lease) -> LossReason {
     let lost = tokio::time::timeout(PATIENCE, lease.lost()).await;
     lost.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for the loss of {lease:?}"))

@@ -42,7 +42,7 @@ async fn a_master_and_its_replica_are_told_of() {
     let replica = RedisServer::start().await;
     replica.follow(&master).await;
     let of_replica = hazards(&*open(&replica.url()).await).await;
-    find(&of_replica, "is a replica: it takes no leases");
+    find(&of_replica, "is a replica: it grants no leases");
     let of_master = hazards(&*open(&master.url()).await).await;
     find(&of_master, "min-replicas-to-write");
 }

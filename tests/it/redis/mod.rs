@@ -9,14 +9,15 @@ mod connections;
 mod errors;
 mod failover;
 mod hazards;
-mod holder;
-mod lines;
 mod lost_replies;
+mod moved_slots;
 mod notices;
+mod queue;
 mod rights;
 mod scripts;
 mod taken_back;
 mod tokens;
+mod told_before_a_rival;
 mod wire;
 
 /// The store at a URL that is in order.

@@ -11,7 +11,7 @@ const DESCRIPTION: &str = include_str!("../../../src/store/redis/README.md");
 /// The command that makes the user, as it stands in the description, with a password.
 fn least_rights() -> String {
     let section = DESCRIPTION
-        .split("## The least rights")
+        .split("## The least permissions")
         .nth(1)
         .expect("the section");
     let lines = section

@@ -5,21 +5,16 @@ use std::time::Duration;
 use leasehold::{Attempt, Client, ErrorKind, Token};
 
 use super::wire::{lease, token_at};
+use crate::harness::asking::LONG;
+use crate::harness::leases::{client_at, take};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::wait::until;
 
-/// So long that nothing runs out by itself within a test.
-const LONG: Duration = Duration::from_secs(60);
-
 /// A client whose watchdog runs and whose scripts are loaded.
 async fn client(url: &str, ttl: Duration) -> Client {
-    let builder = Client::builder().store_url(url).ttl(ttl);
-    let client = builder.build().await.expect("a URL in order");
-    match client.try_acquire("warm").await {
-        Ok(Attempt::Acquired(lease)) => lease.release().await,
-        other => panic!("expected a lease, got {other:?}"),
-    };
+    let client = client_at(url, ttl).await;
+    take(&client, "warm").await.release().await;
     client
 }
 

@@ -116,7 +116,7 @@ impl Acquire<'_> {
     pub(super) async fn send(&self, to: &mut MultiplexedConnection, name: &str) -> Answer {
         Script::new(concat!(
             include_str!("../../../src/store/redis/lease.lua"),
-            include_str!("../../../src/store/redis/line.lua"),
+            include_str!("../../../src/store/redis/queue.lua"),
             include_str!("../../../src/store/redis/acquire.lua")
         ))
         .key(lease(name))
@@ -158,7 +158,7 @@ pub(super) async fn release(
 ) -> Answer {
     Script::new(concat!(
         include_str!("../../../src/store/redis/lease.lua"),
-        include_str!("../../../src/store/redis/line.lua"),
+        include_str!("../../../src/store/redis/queue.lua"),
         include_str!("../../../src/store/redis/release.lua")
     ))
     .key(lease(name))
@@ -177,7 +177,7 @@ pub(super) async fn release(
 pub(super) async fn evict(to: &mut MultiplexedConnection, name: &str, how: &str) -> Answer {
     Script::new(concat!(
         include_str!("../../../src/store/redis/lease.lua"),
-        include_str!("../../../src/store/redis/line.lua"),
+        include_str!("../../../src/store/redis/queue.lua"),
         include_str!("../../../src/store/redis/evict.lua")
     ))
     .key(lease(name))

@@ -6,7 +6,7 @@ use leasehold::clock::Instant;
 use leasehold::internals::claiming::{Asked, Claiming, Patience, USELESS_GRANTS, Verdict};
 use leasehold::internals::leaving::Leaving;
 use leasehold::internals::request_limit;
-use leasehold::internals::schedule::Key;
+use leasehold::internals::schedule::LeaseId;
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Answer, Claim, Failed, Grant, Held, Info};
 use leasehold::{Error, ErrorKind, Holder, Name, Token};
@@ -48,6 +48,8 @@ impl Process {
         let bounds = (self.slots[slot].timing, self.slots[slot].limits);
         let seen = self.floors.get(&name).copied();
         let claim = Claim::new(name, drawn, bounds.0.ttl(), Arc::new(Info::default()));
+        let server = stage.server_of(&claim.name);
+        let claim = (claim, u32::try_from(server).expect("servers are few"));
         let is_open = claiming.enroll(&mut self.schedule, claim, bounds, signal.clone(), seen);
         stage.ledger.check(
             Promise::EveryEnrollmentEndsOnce,
@@ -132,11 +134,11 @@ impl Process {
         let ttl = stage.plan.timing.ttl();
         match verdict {
             Verdict::Granted {
-                key,
+                id,
                 token,
                 held_since,
                 ..
-            } => self.granted(stage, slot, key, token, held_since),
+            } => self.granted(stage, slot, id, token, held_since),
             Verdict::Taken(_) if stage.rng.u8(..4) == 0 => self.give_claim_up(stage, slot),
             Verdict::Taken(held) => {
                 let remaining = held.remaining.unwrap_or(ttl);
@@ -189,7 +191,7 @@ impl Process {
         &mut self,
         stage: &mut Stage,
         slot: usize,
-        key: Key,
+        id: LeaseId,
         token: Token,
         granted_at: Instant,
     ) {
@@ -224,7 +226,7 @@ impl Process {
         stage.ledger.check_deadline(stage.now, holder);
         stage.check_freed(&name, holder);
         let enrolled = self.slots[slot].enrolled().clone();
-        let version = self.slots[slot].becomes(Phase::Holding(key, enrolled));
+        let version = self.slots[slot].becomes(Phase::Holding(id, enrolled));
         if let Ok(deadline) = signal.deadline() {
             self.watch_deadline(stage, slot, version, deadline);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::ClientId;
 use leasehold::clock::{Instant, Timing};
-use leasehold::internals::schedule::{EARLY, Limits, Loss, Turn};
+use leasehold::internals::schedule::{EARLY, Limits, Loss, Work};
 use leasehold::internals::signal::Signal;
 use leasehold::{Holder, LossReason, Name, Token};
 
@@ -28,6 +28,7 @@ pub(super) enum Promise {
     NoReleaseWhileTheGuardIsThere,
     NoLeaseForgotten,
     TransientFaultsLoseNothing,
+    AHungServerDelaysNoOther,
     ADoubtfulClaimIsCleaned,
     NothingIsCreatedByARenewal,
     EveryEnrollmentEndsOnce,
@@ -39,7 +40,7 @@ pub(super) enum Promise {
 }
 
 impl Promise {
-    pub(super) const ALL: [Self; 19] = [
+    pub(super) const ALL: [Self; 20] = [
         Self::NoYesWhileTheStoreCouldGrantToAnother,
         Self::NoDeadlinePastItsArithmetic,
         Self::EveryLossToldInTime,
@@ -51,6 +52,7 @@ impl Promise {
         Self::NoReleaseWhileTheGuardIsThere,
         Self::NoLeaseForgotten,
         Self::TransientFaultsLoseNothing,
+        Self::AHungServerDelaysNoOther,
         Self::ADoubtfulClaimIsCleaned,
         Self::NothingIsCreatedByARenewal,
         Self::EveryEnrollmentEndsOnce,
@@ -130,7 +132,7 @@ pub(super) struct Ledger {
     /// client has found the step.
     pub(super) stepped: BTreeMap<Holder, Real>,
     /// Clients whose own clock stepped since they last read the server's: it hides as much of a step of that.
-    pub(super) hiding: BTreeSet<ClientId>,
+    pub(super) hiding: BTreeSet<(ClientId, usize)>,
     /// Whether a client found a step forward.
     pub(super) has_taken_off: bool,
     last_tokens: BTreeMap<Name, Token>,
@@ -270,20 +272,13 @@ impl Ledger {
         }
     }
 
-    pub(super) fn check_turn(
-        &mut self,
-        at: Real,
-        turn: &Turn,
-        batch_room: usize,
-        release_room: usize,
-    ) {
+    pub(super) fn check_turn(&mut self, at: Real, turn: &Work, is_within_room: bool) {
         let is_bounded = turn.losses.len() <= 4_096
-            && turn.batches.len() <= batch_room
+            && is_within_room
             && turn
                 .batches
                 .iter()
-                .all(|batch| (1..=leasehold::store::MAX_BATCH).contains(&batch.renewals.len()))
-            && turn.releases.len() <= release_room;
+                .all(|batch| (1..=leasehold::store::MAX_BATCH).contains(&batch.renewals.len()));
         self.check(Promise::WorkPerTurnIsBounded, at, is_bounded, || {
             format!(
                 "batches={} releases={}",

@@ -13,6 +13,7 @@
 //! the name of what was wrong.
 
 mod claim;
+mod contract;
 mod ledger;
 mod limits;
 mod network;

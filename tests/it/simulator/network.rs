@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::internals::schedule::Departure;
 use leasehold::store::{Release, Renewal};
-use leasehold::{Error, Holder, Name, Token};
+use leasehold::{Error, ErrorKind, Holder, Name, Token};
 
 use super::ledger::Promise;
 use super::stage::{Event, Happening, Stage};
@@ -69,8 +69,11 @@ pub(super) enum Reply {
 }
 
 /// What the core is told of the reply to a release.
-pub(super) fn released(reply: &Reply) -> Option<Result<Release, Error>> {
-    matches!(reply, Reply::Released).then_some(Ok(Release::Released))
+pub(super) fn released(reply: &Reply) -> Result<Release, Error> {
+    match reply {
+        Reply::Released => Ok(Release::Released),
+        _ => Err(Error::new(ErrorKind::TimedOut, "no answer")),
+    }
 }
 
 impl Stage {
@@ -79,7 +82,7 @@ impl Stage {
         let travel = |stage: &mut Self| stage.rng.u64(50_000..1_500_000);
         let (mut there, mut back) = (Some(travel(self)), Some(travel(self)));
         let mut is_failing = false;
-        match self.outage.filter(|(_, until)| self.now < *until) {
+        match self.outage_of(body) {
             Some((Outage::BlackHole, _)) if self.rng.bool() => there = None,
             Some((Outage::BlackHole, _)) => back = None,
             Some((Outage::Failing, _)) => is_failing = true,
@@ -125,6 +128,22 @@ impl Stage {
         }
     }
 
+    /// What is wrong with the servers of this request. One that is for several of them is answered when each has answered,
+    /// and so meets what lasts longest.
+    fn outage_of(&self, body: &Body) -> Option<(Outage, Real)> {
+        let outage = |name: &Name| self.outages[self.server_of(name)];
+        let outages: Vec<_> = match body {
+            Body::Acquire { name, .. } | Body::Release { name, .. } => vec![outage(name)],
+            Body::Renew(renewals) => {
+                let names = renewals.iter().map(|renewal| &renewal.name);
+                names.map(outage).collect()
+            }
+        };
+        let outages = outages.into_iter().flatten();
+        let lasting = outages.filter(|(_, until)| self.now < *until);
+        lasting.max_by_key(|(_, until)| *until)
+    }
+
     /// Carries a request out.
     pub(super) fn arrive(&mut self, request: &Rc<Request>) {
         // A call that fails may have been carried out all the same.
@@ -162,7 +181,9 @@ impl Stage {
             } => self.acquire(name, *holder, *ttl, *floor),
             Body::Renew(renewals) => {
                 let verdicts = renewals.iter().map(|renewal| self.renew(renewal)).collect();
-                let shown = self.store.clock.at(self.now);
+                let first = renewals.first();
+                let server = first.map_or(0, |renewal| self.server_of(&renewal.name));
+                let shown = self.stores[server].clock.at(self.now);
                 Reply::Renewed(verdicts, Duration::from_nanos(shown.as_nanos()), self.now)
             }
             Body::Release {
@@ -180,11 +201,12 @@ impl Stage {
         ttl: Duration,
         floor: Option<Token>,
     ) -> Reply {
-        match self.store.acquire(name, holder, ttl, floor, self.now) {
+        let now = self.now;
+        match self.store_mut(name).acquire(name, holder, ttl, floor, now) {
             Taken::Held(remaining) => Reply::Held(remaining),
             Taken::Again(token) => Reply::Granted(token),
             Taken::Fresh(token) => {
-                let shown_us = self.store.clock.at(self.now).as_nanos() / 1_000;
+                let shown_us = self.store(name).clock.at(self.now).as_nanos() / 1_000;
                 self.ledger
                     .check_token(self.now, name, holder, token, shown_us);
                 self.watch_expiry(name);
@@ -195,8 +217,10 @@ impl Stage {
     }
 
     fn renew(&mut self, renewal: &Renewal) -> Verdict {
-        let was_live = self.store.is_live(&renewal.name, renewal.holder, self.now);
-        let verdict = self.store.renew(renewal, self.now);
+        let now = self.now;
+        let store = self.store_mut(&renewal.name);
+        let was_live = store.is_live(&renewal.name, renewal.holder, now);
+        let verdict = store.renew(renewal, now);
         match verdict {
             Verdict::Renewed => {
                 self.ledger.excused.remove(&renewal.holder);
@@ -229,7 +253,8 @@ impl Stage {
             !has_guard,
             || format!("{name} was released under the guard of {holder}"),
         );
-        if self.store.release(name, holder, keep_for, self.now) {
+        let now = self.now;
+        if self.store_mut(name).release(name, holder, keep_for, now) {
             self.watch_expiry(name);
             self.check_freed(name, holder);
         }

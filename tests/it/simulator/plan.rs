@@ -20,6 +20,8 @@ pub(super) enum Weather {
     Storm,
     /// Anything, and the server's clock steps by more than the margin.
     WildClock,
+    /// One of several servers stands still until the faults end: no lease of another is lost.
+    OneServerHangs,
 }
 
 /// The size of a run.
@@ -55,19 +57,25 @@ pub(super) struct Plan {
     pub(super) odds: Odds,
     /// When the faults and the holding end, and everything has to become clean.
     pub(super) horizon: Real,
-    pub(super) server_rate: f64,
+    /// Of each server.
+    pub(super) server_rates: Vec<f64>,
     pub(super) client_rates: Vec<f64>,
     /// How far the server's clock may step forward within one ttl.
     pub(super) step_within_margin: Duration,
 }
 
 impl Plan {
-    pub(super) fn draw(shape: Shape, bug: Option<Bug>, rng: &mut Rng) -> Self {
+    pub(super) fn draw(shape: Shape, bug: Option<Bug>, seed: u64, rng: &mut Rng) -> Self {
         let weather = match rng.u8(..20) {
             0 => Weather::Calm,
             1..=6 => Weather::Gusts,
             7..=17 => Weather::Storm,
             _ => Weather::WildClock,
+        };
+        let servers = servers(seed);
+        let weather = match servers > 1 && seed.is_multiple_of(4) {
+            true => Weather::OneServerHangs,
+            false => weather,
         };
         let (processes, slots, names) = match shape {
             Shape::Small => {
@@ -76,6 +84,11 @@ impl Plan {
                 (rng.usize(1..=slots.min(3)), slots, names)
             }
             Shape::Large => (1, 2_000, 2_000),
+        };
+        let (processes, slots, names) = match weather {
+            // So many that those of the server that hangs would fill all batches.
+            Weather::OneServerHangs => (1, 16, 16),
+            _ => (processes, slots, names),
         };
         let timing = draw_timing(rng);
         let is_uniform = rng.bool();
@@ -96,7 +109,7 @@ impl Plan {
             timing,
             longer,
             horizon: nanos(timing.ttl().mul_f64(ttls)),
-            server_rate: rate(),
+            server_rates: server_rates(rate(), servers),
             client_rates: (0..processes).map(|_| rate()).collect(),
             step_within_margin: timing.margin().mul_f64(0.4),
             odds: Self::draw_odds(weather, rng),
@@ -104,7 +117,7 @@ impl Plan {
     }
 
     fn draw_odds(weather: Weather, rng: &mut Rng) -> Odds {
-        if matches!(weather, Weather::Calm | Weather::Gusts) {
+        if !matches!(weather, Weather::Storm | Weather::WildClock) {
             return Odds::default();
         }
         let mut odds = |most| if rng.bool() { rng.u32(..most) } else { 0 };
@@ -142,6 +155,21 @@ impl Plan {
         let is_lost = !self.is_fair();
         (ttl.mul_f64(0.4) + request_limit(ttl) * 2) * u32::from(is_lost)
     }
+}
+
+/// How many servers there are. By the seed itself, so that a seed of one server makes the same run as ever.
+fn servers(seed: u64) -> usize {
+    match seed % 5 {
+        1 | 3 => 2,
+        2 => 3,
+        _ => 1,
+    }
+}
+
+/// No two clocks go alike.
+fn server_rates(first: f64, servers: usize) -> Vec<f64> {
+    let rates = [first, 2.0 - first, 1.0];
+    rates[..servers].to_vec()
 }
 
 fn draw_timing(rng: &mut Rng) -> Timing {

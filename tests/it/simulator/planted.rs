@@ -56,5 +56,6 @@ fn broken_by(bug: InCore) -> Promise {
         InCore::TurnSkipsALease => Promise::NoLeaseForgotten,
         InCore::LimitsForgotten => Promise::LimitsOfTheHolderAreKept,
         InCore::HolderReusedAfterFork => Promise::TokensRise,
+        InCore::OneQueueForAllShards => Promise::AHungServerDelaysNoOther,
     }
 }

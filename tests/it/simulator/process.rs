@@ -11,7 +11,7 @@ use leasehold::clock::Instant;
 use leasehold::internals::claiming::Asked;
 use leasehold::internals::leaving::Leaving;
 use leasehold::internals::schedule::{
-    BATCHES_IN_FLIGHT, Batch, Departure, Jump, Loss, RELEASES_IN_FLIGHT, Schedule,
+    BATCHES_IN_FLIGHT, Batch, Departure, Jump, Loss, MustWake, RELEASES_IN_FLIGHT, Schedule, Work,
 };
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Outcome, Renewed};
@@ -19,10 +19,12 @@ use leasehold::{Error, ErrorKind, Holder, LossReason, Name, Token};
 
 use super::ledger::Promise;
 use super::network::{Body, Reply, released};
+use super::plan::Weather;
 use super::planted::Bug;
 use super::slot::Slot;
 use super::stage::{Event, Happening, Stage};
 use super::store::Verdict;
+use super::world::HUNG;
 
 /// How many nanoseconds after somebody woke it the loop turns.
 const WAKES_WITHIN: Range<u64> = 1_000..200_000;
@@ -40,8 +42,8 @@ pub(super) struct Process {
     pub(super) is_shut_down: bool,
     by_signal: HashMap<*const Signal, (usize, Holder)>,
     calls: Vec<Option<Call>>,
-    batches: usize,
-    releases: usize,
+    /// Batches and releases in flight, of each server.
+    in_flight: Vec<(usize, usize)>,
     wake: u32,
 }
 
@@ -80,8 +82,7 @@ impl Process {
             is_shut_down: false,
             by_signal: HashMap::new(),
             calls: Vec::new(),
-            batches: 0,
-            releases: 0,
+            in_flight: vec![(0, 0); stage.stores.len()],
             wake: 0,
         }
     }
@@ -123,13 +124,10 @@ impl Process {
 
     /// One turn of the loop, as the watchdog's task does it.
     fn turn(&mut self, stage: &mut Stage) {
-        let batch_room = BATCHES_IN_FLIGHT.saturating_sub(self.batches);
-        let release_room = RELEASES_IN_FLIGHT.saturating_sub(self.releases);
         let now = stage.shown(self.id);
-        let turn = self.schedule.turn(now, batch_room, release_room);
-        stage
-            .ledger
-            .check_turn(stage.now, &turn, batch_room, release_room);
+        let turn = self.schedule.turn(now);
+        let is_within_room = self.take_off(stage, &turn);
+        stage.ledger.check_turn(stage.now, &turn, is_within_room);
         self.tell(stage, turn.losses);
         for batch in turn.batches {
             self.send_batch(stage, batch);
@@ -137,10 +135,13 @@ impl Process {
         for departure in turn.releases {
             self.send_release(stage, departure);
         }
-        let batch_room = BATCHES_IN_FLIGHT.saturating_sub(self.batches);
-        let release_room = RELEASES_IN_FLIGHT.saturating_sub(self.releases);
-        let next = self.schedule.sleep(batch_room, release_room);
-        stage.note(|| format!("p{} turn now={now:?} next={next:?} batch_room={batch_room} release_room={release_room}", self.id));
+        let next = self.schedule.sleep();
+        stage.note(|| {
+            format!(
+                "p{} turn now={now:?} next={next:?} in_flight={:?}",
+                self.id, self.in_flight
+            )
+        });
         self.wake += 1;
         if next < Instant::FAR_FUTURE {
             // A timer is late by a little, but by less than the loop is armed early.
@@ -151,8 +152,22 @@ impl Process {
         }
     }
 
+    /// Counts what is in flight now. Answers whether there was room for it.
+    fn take_off(&mut self, stage: &Stage, turn: &Work) -> bool {
+        for batch in &turn.batches {
+            self.in_flight[server_of(stage, batch)].0 += 1;
+        }
+        for departure in &turn.releases {
+            self.in_flight[stage.server_of(&departure.name)].1 += 1;
+        }
+        let mut in_flight = self.in_flight.iter();
+        in_flight.all(|(batches, releases)| {
+            *batches <= BATCHES_IN_FLIGHT && *releases <= RELEASES_IN_FLIGHT
+        })
+    }
+
     /// Somebody woke the loop.
-    pub(super) fn wake_if(&mut self, stage: &mut Stage, is_needed: bool) {
+    pub(super) fn wake_if(&mut self, stage: &mut Stage, MustWake(is_needed): MustWake) {
         if is_needed {
             self.wake += 1;
             let after = stage.rng.u64(WAKES_WITHIN);
@@ -168,15 +183,18 @@ impl Process {
             let shown = stage.shown(self.id);
             stage.note(|| format!("p{} lost {holder} {}: {}", self.id, loss.name, loss.reason));
             stage.ledger.check_loss(stage.now, holder, &loss, shown);
-            let is_harmless = !stage.plan.is_fair()
-                || matches!(loss.reason, LossReason::MaxHold | LossReason::NoProgress)
-                || stage.store.poisoned.contains(&loss.name);
-            stage.ledger.check(
-                Promise::TransientFaultsLoseNothing,
-                stage.now,
-                is_harmless,
-                || format!("{} was lost: {}", loss.name, loss.reason),
-            );
+            let by_itself = matches!(loss.reason, LossReason::MaxHold | LossReason::NoProgress);
+            let is_harmless = by_itself
+                || !stage.plan.is_fair()
+                || stage.store(&loss.name).poisoned.contains(&loss.name);
+            let lost = || format!("{} was lost: {}", loss.name, loss.reason);
+            let promise = Promise::TransientFaultsLoseNothing;
+            stage.ledger.check(promise, stage.now, is_harmless, lost);
+            let is_harmless = by_itself
+                || stage.plan.weather != Weather::OneServerHangs
+                || stage.server_of(&loss.name) == HUNG;
+            let promise = Promise::AHungServerDelaysNoOther;
+            stage.ledger.check(promise, stage.now, is_harmless, lost);
             self.unwind(stage, slot);
         }
     }
@@ -189,14 +207,12 @@ impl Process {
             stage.ledger.tried(stage.now, name, holder, shown);
         }
         let limit = batch.limit;
-        self.batches += 1;
         self.call(stage, Call::Renew(batch), &Body::Renew(renewals), limit);
     }
 
     fn send_release(&mut self, stage: &mut Stage, departure: Departure) {
         stage.note(|| format!("p{} releases {departure:?}", self.id));
         let (body, limit) = (Body::release(&departure), departure.limit);
-        self.releases += 1;
         let call = Call::Release(Leaving::of_the_loop(departure));
         self.call(stage, call, &body, limit);
     }
@@ -230,12 +246,13 @@ impl Process {
                 before,
             } => self.claim_replied(stage, (slot, version), asked, before, reply),
             Call::Renew(batch) => {
-                self.batches -= 1;
+                self.in_flight[server_of(stage, &batch)].0 -= 1;
                 self.settle(stage, &batch, reply);
                 self.turn(stage);
             }
             Call::Release(leaving) => {
-                self.releases -= 1;
+                let name = &leaving.departure().name;
+                self.in_flight[stage.server_of(name)].1 -= 1;
                 let now = stage.shown(self.id);
                 // The loop turns after each release that has ended.
                 let _ = leaving.answered(&mut self.schedule, released(reply), now);
@@ -267,9 +284,10 @@ impl Process {
         let mut reply = Renewed::new(verdicts.iter().map(outcome).collect());
         reply.server_time = server_time;
         let settled = self.schedule.settle(batch, reply, now);
-        let is_hidden = server_time.is_some() && stage.ledger.hiding.remove(&self.client);
+        let server = server_of(stage, batch);
+        let is_hidden = server_time.is_some() && stage.ledger.hiding.remove(&(self.client, server));
         if matches!(settled.step, Some((Jump::Forward, _))) && !is_hidden {
-            stage.step_was_found(self.client, read_at);
+            stage.step_was_found(self.client, server, read_at);
         }
         self.tell(stage, settled.losses);
         for holder in confirmed {
@@ -327,8 +345,14 @@ impl Process {
         self.is_shut_down = true;
         let losses = self.schedule.close(LossReason::Shutdown);
         self.tell(stage, losses);
-        self.wake_if(stage, true);
+        self.wake_if(stage, MustWake(true));
     }
+}
+
+/// The server that this batch is for; any, if a planted bug has left nothing in it.
+fn server_of(stage: &Stage, batch: &Batch) -> usize {
+    let first = batch.renewals.first();
+    first.map_or(0, |renewal| stage.server_of(&renewal.name))
 }
 
 fn outcome(verdict: &Verdict) -> Outcome {

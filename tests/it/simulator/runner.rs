@@ -95,8 +95,8 @@ impl Summary {
 }
 
 fn add_all<K: Ord>(counts: &mut BTreeMap<K, u64>, more: BTreeMap<K, u64>) {
-    for (key, count) in more {
-        *counts.entry(key).or_default() += count;
+    for (id, count) in more {
+        *counts.entry(id).or_default() += count;
     }
 }
 

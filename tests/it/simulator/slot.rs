@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::clock::{Instant, Timing};
 use leasehold::internals::claiming::Claiming;
 use leasehold::internals::leaving::{Leaving, leave_to_the_loop};
-use leasehold::internals::schedule::{Key, Limits};
+use leasehold::internals::schedule::{LeaseId, Limits};
 use leasehold::internals::signal::Signal;
 use leasehold::{Holder, LossReason, Name};
 
@@ -30,7 +30,7 @@ pub(super) struct Slot {
 pub(super) enum Phase {
     Idle,
     Claiming(Claiming, Enrolled),
-    Holding(Key, Enrolled),
+    Holding(LeaseId, Enrolled),
     /// Its own release is under way; then the request goes on whose grant it gives back.
     Leaving {
         leaving: Leaving,
@@ -155,17 +155,17 @@ impl Process {
 
     /// Its guard goes: by a release that is waited for, or by being dropped.
     fn leave(&mut self, stage: &mut Stage, slot: usize) {
-        let Phase::Holding(key, enrolled) = &self.slots[slot].phase else {
+        let Phase::Holding(id, enrolled) = &self.slots[slot].phase else {
             return;
         };
-        let (key, enrolled) = (*key, enrolled.clone());
+        let (id, enrolled) = (*id, enrolled.clone());
         let now = stage.shown(self.id);
         let (leaving, exit) = if stage.rng.bool() {
-            (None, leave_to_the_loop(&mut self.schedule, key, now))
+            (None, leave_to_the_loop(&mut self.schedule, id, now))
         } else {
             let ttl = self.slots[slot].timing.ttl();
             let keep_for = (stage.rng.u8(..6) == 0).then_some(ttl / 4);
-            Leaving::begin(&mut self.schedule, key, keep_for, now)
+            Leaving::begin(&mut self.schedule, id, keep_for, now)
         };
         self.tell(stage, exit.loss.into_iter().collect());
         self.gone(stage, slot, &enrolled);

@@ -67,17 +67,22 @@ pub(super) enum Act {
 /// What goes wrong at some moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Disturbance {
-    OutageBegins(Outage, Duration),
+    /// Of one server.
+    OutageBegins(usize, Outage, Duration),
     Pause(usize, Duration),
     Resume(usize),
     Crash(usize),
     Shutdown(usize),
-    RestartEmpty,
+    RestartEmpty(usize),
     EvictNow,
     EvictMarked,
     Poison(Duration),
     Heal,
-    StepServer { forward: bool, by: Duration },
+    StepServer {
+        server: usize,
+        forward: bool,
+        by: Duration,
+    },
     StepClient(usize, Duration),
     EndOfFaults,
 }
@@ -87,31 +92,36 @@ pub(super) struct Stage {
     pub(super) rng: Rng,
     pub(super) plan: Plan,
     pub(super) agenda: Agenda<Event>,
-    pub(super) store: ModelStore,
+    /// The servers: each keeps the names of one shard.
+    pub(super) stores: Vec<ModelStore>,
     pub(super) ledger: Ledger,
     pub(super) clocks: Vec<Drifting>,
     pub(super) names: Vec<Name>,
-    pub(super) outage: Option<(Outage, Real)>,
+    /// Of each server, until when.
+    pub(super) outages: Vec<Option<(Outage, Real)>>,
     is_trace: bool,
 }
 
 impl Stage {
     pub(super) fn new(seed: u64, shape: Shape, bug: Option<Bug>, is_trace: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let plan = Plan::draw(shape, bug, &mut rng);
+        let plan = Plan::draw(shape, bug, seed, &mut rng);
         let clocks = plan.client_rates.iter().enumerate();
         let clocks = clocks.map(|(id, rate)| Drifting::new(BOOT * (1 + id as u64), *rate));
         let names = (0..plan.names).map(|index| Name::new(format!("n{index}")));
-        let mut store = ModelStore::new(Drifting::new(WALL, plan.server_rate), bug);
-        store.ignores_floors = !plan.is_fair() && seed % 4 == 1;
+        let stores = plan.server_rates.iter().map(|rate| {
+            let mut store = ModelStore::new(Drifting::new(WALL, *rate), bug);
+            store.ignores_floors = !plan.is_fair() && seed % 4 == 1;
+            store
+        });
         Self {
             now: 0,
             agenda: Agenda::new(),
-            store,
+            stores: stores.collect(),
             ledger: Ledger::looking_at(bug.map(Bug::breaks)),
             clocks: clocks.collect(),
             names: names.map(|name| name.expect("valid")).collect(),
-            outage: None,
+            outages: vec![None; plan.server_rates.len()],
             is_trace,
             rng,
             plan,
@@ -154,8 +164,32 @@ impl Stage {
         !self.is_ending() && of_a_thousand > 0 && self.rng.u32(..1_000) < of_a_thousand
     }
 
-    pub(super) fn outage_begins(&mut self, outage: Outage, lasts: Duration) {
-        self.outage = Some((outage, self.now + nanos(lasts)));
+    pub(super) fn outage_begins(&mut self, server: usize, outage: Outage, lasts: Duration) {
+        self.outages[server] = Some((outage, self.now + nanos(lasts)));
+    }
+
+    /// The server that keeps this name.
+    pub(super) fn server_of(&self, name: &Name) -> usize {
+        let digits = name.as_str().trim_start_matches('n');
+        let index: usize = digits.parse().expect("names are numbered");
+        index % self.stores.len()
+    }
+
+    pub(super) fn store(&self, name: &Name) -> &ModelStore {
+        &self.stores[self.server_of(name)]
+    }
+
+    pub(super) fn store_mut(&mut self, name: &Name) -> &mut ModelStore {
+        let server = self.server_of(name);
+        &mut self.stores[server]
+    }
+
+    /// One of the servers.
+    pub(super) fn draw_server(&mut self) -> usize {
+        match self.stores.len() {
+            1 => 0,
+            servers => self.rng.usize(..servers),
+        }
     }
 
     /// The store could grant this name to another from now on: then its holder must not be told yes.
@@ -166,7 +200,7 @@ impl Stage {
         let shown = self.shown(guard.process);
         let is_kept = self.ledger.excused.contains(&holder)
             || self.ledger.stepped.contains_key(&holder)
-            || self.store.is_kept_for(name, holder, self.now)
+            || self.store(name).is_kept_for(name, holder, self.now)
             || !self.ledger.says_yes(holder, shown);
         self.ledger.check(
             Promise::NoYesWhileTheStoreCouldGrantToAnother,
@@ -177,21 +211,22 @@ impl Stage {
     }
 
     pub(super) fn watch_expiry(&mut self, name: &Name) {
-        if let Some(row) = self.store.rows.get(name) {
-            let at = self.store.clock.real_at(row.ends_at).max(self.now);
+        let store = self.store(name);
+        if let Some(row) = store.rows.get(name) {
+            let at = store.clock.real_at(row.ends_at).max(self.now);
             self.agenda.add(at, Event::Expire(name.clone()));
         }
     }
 
     /// A row may have run out, or have been renewed since.
     pub(super) fn expire(&mut self, name: &Name) {
-        let Some(row) = self.store.rows.get(name).copied() else {
+        let Some(row) = self.store(name).rows.get(name).copied() else {
             return;
         };
-        if row.ends_at > self.store.clock.at(self.now) {
+        if row.ends_at > self.store(name).clock.at(self.now) {
             self.watch_expiry(name);
         } else {
-            self.store.rows.remove(name);
+            self.store_mut(name).rows.remove(name);
             self.check_freed(name, row.holder);
         }
     }
@@ -200,7 +235,7 @@ impl Stage {
     pub(super) fn watch_cleaning(&mut self, name: &Name, holder: Holder) {
         let is_watched = self.is_ending() || self.plan.is_fair();
         let is_gone = is_watched && self.ledger.gone.contains_key(&holder);
-        let row = self.store.row(name, self.now);
+        let row = self.store(name).row(name, self.now);
         if let Some(row) = row.filter(|row| is_gone && row.holder == holder) {
             let clean = Event::Clean(name.clone(), holder, row.since);
             let after = nanos(self.plan.time_to_clean());
@@ -224,25 +259,24 @@ impl Stage {
         if landed_at > gone.since && !is_in_time {
             return;
         }
-        let row = self.store.row(name, self.now);
+        let row = self.store(name).row(name, self.now);
         let is_same = row.is_some_and(|row| row.since == landed_at);
-        let is_clean = !is_same || !self.store.is_live(name, holder, self.now);
+        let is_clean = !is_same || !self.store(name).is_live(name, holder, self.now);
         self.ledger
             .check(Promise::ADoubtfulClaimIsCleaned, self.now, is_clean, || {
                 format!("{name} is still held by {holder}, whose guard is gone")
             });
     }
 
-    pub(super) fn step_server(&mut self, forward: bool, by: Duration) {
+    pub(super) fn step_server(&mut self, server: usize, forward: bool, by: Duration) {
         let is_wild = forward && by > self.plan.step_within_margin;
         self.ledger.fault(match (is_wild, forward) {
             (true, _) => "wild clock",
             (_, true) => "server clock forward, within the margin",
             (_, false) => "server clock back",
         });
-        self.store.clock.step(self.now, forward, by);
-        let rows: Vec<_> = self
-            .store
+        self.stores[server].clock.step(self.now, forward, by);
+        let rows: Vec<_> = self.stores[server]
             .rows
             .iter()
             .map(|(name, row)| (name.clone(), row.holder))
@@ -255,13 +289,19 @@ impl Stage {
         }
     }
 
-    /// A client has found out, by a reply that was made then, that the server's clock stepped: from now on its leases end
-    /// in time again.
-    pub(super) fn step_was_found(&mut self, client: ClientId, read_at: Real) {
+    /// A client has found out, by a reply that was made then, that the clock of this server stepped: from now on its leases
+    /// there end in time again.
+    pub(super) fn step_was_found(&mut self, client: ClientId, server: usize, read_at: Real) {
         self.ledger.has_taken_off |= self.ledger.faults.contains_key("server clock back");
-        let stepped = &mut self.ledger.stepped;
-        stepped.retain(|holder, at| holder.client() != client || *at > read_at);
-        let names: Vec<_> = self.store.rows.keys().cloned().collect();
+        let mut stepped = std::mem::take(&mut self.ledger.stepped);
+        stepped.retain(|holder, at| {
+            let is_elsewhere = self.stores.len() > 1
+                && (self.ledger.guards.get(holder))
+                    .is_none_or(|guard| self.server_of(&guard.name) != server);
+            holder.client() != client || *at > read_at || is_elsewhere
+        });
+        self.ledger.stepped = stepped;
+        let names: Vec<_> = self.stores[server].rows.keys().cloned().collect();
         for name in names {
             self.check_ends_in_time(&name);
         }
@@ -269,13 +309,13 @@ impl Stage {
 
     /// Whoever holds this by the store is told no before the store's row ends.
     fn check_ends_in_time(&mut self, name: &Name) {
-        let row = self.store.rows[name];
+        let row = self.store(name).rows[name];
         let Some(guard) = self.ledger.guards.get(&row.holder) else {
             return;
         };
         let excused = self.ledger.excused.contains(&row.holder);
         let is_open = excused || self.ledger.stepped.contains_key(&row.holder);
-        let ends_at = self.shown_at(guard.process, self.store.clock.real_at(row.ends_at));
+        let ends_at = self.shown_at(guard.process, self.store(name).clock.real_at(row.ends_at));
         let is_kept = is_open || !guard.signal.deadline().is_ok_and(|until| until > ends_at);
         self.ledger.check(
             Promise::NoYesWhileTheStoreCouldGrantToAnother,
@@ -290,44 +330,43 @@ impl Stage {
         );
     }
 
-    pub(super) fn restart_empty(&mut self) {
+    pub(super) fn restart_empty(&mut self, server: usize) {
         self.ledger.fault("restart empty");
-        let rows = self.store.rows.values();
+        let rows = self.stores[server].rows.values();
         self.ledger.excused.extend(rows.map(|row| row.holder));
-        self.store.restart_empty();
+        self.stores[server].restart_empty();
     }
 
     pub(super) fn evict(&mut self, is_now: bool) {
-        let Some(index) = self.rng.usize(..).checked_rem(self.store.rows.len()) else {
+        let count = self.stores.iter().map(|store| store.rows.len()).sum();
+        let Some(index) = self.rng.usize(..).checked_rem(count) else {
             return;
         };
-        let (name, row) = self.store.rows.iter().nth(index).expect("within the rows");
+        let mut rows = self.stores.iter().flat_map(|store| &store.rows);
+        let (name, row) = rows.nth(index).expect("within the rows");
         let (name, holder) = (name.clone(), row.holder);
         if is_now {
             self.ledger.fault("evicted now");
             self.ledger.excused.insert(holder);
-            self.store.rows.remove(&name);
+            self.store_mut(&name).rows.remove(&name);
         } else {
             self.ledger.fault("evicted marked");
-            self.store.mark_evicted(&name);
+            self.store_mut(&name).mark_evicted(&name);
         }
     }
 
     pub(super) fn poison(&mut self) {
-        self.ledger.fault("poisoned key");
+        self.ledger.fault("poisoned id");
         let index = self.rng.usize(..self.names.len());
-        self.store.poisoned.insert(self.names[index].clone());
+        let name = self.names[index].clone();
+        self.store_mut(&name).poisoned.insert(name);
     }
 
-    /// From now on nothing fails any more, but for the keys that are poisoned.
+    /// From now on nothing fails any more, but for the ids that are poisoned.
     pub(super) fn faults_end(&mut self) {
-        self.outage = None;
-        let rows: Vec<_> = self
-            .store
-            .rows
-            .iter()
-            .map(|(name, row)| (name.clone(), row.holder))
-            .collect();
+        self.outages.fill(None);
+        let rows = self.stores.iter().flat_map(|store| &store.rows);
+        let rows: Vec<_> = rows.map(|(name, row)| (name.clone(), row.holder)).collect();
         for (name, holder) in rows {
             self.watch_cleaning(&name, holder);
         }

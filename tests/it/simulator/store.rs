@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::store::Renewal;
-use leasehold::{Holder, Name, Token};
+use leasehold::store::{HeldState, Renewal};
+use leasehold::{Error, Holder, Name, Token};
 
 use super::planted::Bug;
 use super::time::{Drifting, Real};
@@ -26,14 +26,7 @@ pub(super) struct Row {
     pub(super) ends_at: Instant,
     /// When it was granted.
     pub(super) since: Real,
-    standing: Standing,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    Live,
-    Evicted,
-    Kept,
+    pub(super) state: HeldState,
 }
 
 /// What an acquire brought.
@@ -51,7 +44,7 @@ pub(super) struct ModelStore {
     pub(super) clock: Drifting,
     pub(super) rows: BTreeMap<Name, Row>,
     counters: BTreeMap<Name, Token>,
-    /// Names whose keys make every script fail.
+    /// Names whose ids make every script fail.
     pub(super) poisoned: BTreeSet<Name>,
     /// It mints by its own counters and clock alone: where it forgot both, tokens fall.
     pub(super) ignores_floors: bool,
@@ -70,7 +63,7 @@ impl ModelStore {
         }
     }
 
-    /// The row that holds the name now. What has run out is nobody's.
+    /// The row that holds the name now, if it has not run out.
     pub(super) fn row(&self, name: &Name, now: Real) -> Option<&Row> {
         let shown = self.clock.at(now);
         self.rows.get(name).filter(|row| row.ends_at > shown)
@@ -91,7 +84,7 @@ impl ModelStore {
     ) -> Taken {
         let shown = self.clock.at(now);
         if let Some(row) = self.rows.get_mut(name).filter(|row| row.ends_at > shown) {
-            if row.holder != holder || row.standing != Standing::Live {
+            if row.holder != holder || row.state != HeldState::Leased {
                 return Taken::Held(row.ends_at.since(shown));
             }
             if self.bug != Some(Bug::ReanswerKeepsTheOldEnd) {
@@ -99,19 +92,29 @@ impl ModelStore {
             }
             return Taken::Again(row.token);
         }
-        let floor = floor.filter(|_| !self.ignores_floors);
-        let last = self.counters.get(name).copied();
-        let token = Token::mint(last, floor, shown.as_nanos() / 1_000).expect("tokens are left");
+        let token = self.mint(name, floor, now).expect("tokens are left");
         self.counters.insert(name.clone(), token);
         let row = Row {
             holder,
             token,
             ends_at: shown.after(ttl),
             since: now,
-            standing: Standing::Live,
+            state: HeldState::Leased,
         };
         self.rows.insert(name.clone(), row);
         Taken::Fresh(token)
+    }
+
+    /// The token of a grant that is made now.
+    pub(super) fn mint(
+        &self,
+        name: &Name,
+        floor: Option<Token>,
+        now: Real,
+    ) -> Result<Token, Error> {
+        let floor = floor.filter(|_| !self.ignores_floors);
+        let last = self.counters.get(name).copied();
+        Token::mint(last, floor, self.clock.at(now).as_nanos() / 1_000)
     }
 
     pub(super) fn renew(&mut self, renewal: &Renewal, now: Real) -> Verdict {
@@ -128,24 +131,24 @@ impl ModelStore {
                     token: Token::new(1).expect("valid"),
                     ends_at,
                     since: now,
-                    standing: Standing::Live,
+                    state: HeldState::Leased,
                 };
                 self.rows.insert(renewal.name.clone(), row);
                 Verdict::Renewed
             }
-            Some(row) if row.holder == renewal.holder => match row.standing {
-                Standing::Live => {
+            Some(row) if row.holder == renewal.holder => match row.state {
+                HeldState::Leased => {
                     row.ends_at = ends_at;
                     Verdict::Renewed
                 }
-                Standing::Evicted => Verdict::Evicted,
-                Standing::Kept => Verdict::Refused,
+                HeldState::Evicted => Verdict::Evicted,
+                _ => Verdict::Refused,
             },
             _ => Verdict::Refused,
         }
     }
 
-    /// Frees the name, or keeps it taken for nobody. Answers whether this holder had it.
+    /// Frees the name, or keeps it taken for that long. Returns whether this holder had it.
     pub(super) fn release(
         &mut self,
         name: &Name,
@@ -155,14 +158,15 @@ impl ModelStore {
     ) -> bool {
         let shown = self.clock.at(now);
         let row = self.rows.get_mut(name).filter(|row| row.ends_at > shown);
-        let row = row.filter(|row| row.holder == holder && row.standing != Standing::Kept);
+        let row = row.filter(|row| row.holder == holder && row.state != HeldState::Kept);
         match (row, keep_for) {
             (None, _) => false,
-            (Some(row), Some(rest)) => {
-                (row.standing, row.ends_at) = (Standing::Kept, shown.after(rest));
+            // An evicted holder keeps nothing.
+            (Some(row), Some(rest)) if row.state == HeldState::Leased => {
+                (row.state, row.ends_at) = (HeldState::Kept, shown.after(rest));
                 true
             }
-            (Some(_), None) => {
+            (Some(_), _) => {
                 self.rows.remove(name);
                 true
             }
@@ -171,16 +175,16 @@ impl ModelStore {
 
     pub(super) fn mark_evicted(&mut self, name: &Name) {
         if let Some(row) = self.rows.get_mut(name)
-            && row.standing == Standing::Live
+            && row.state == HeldState::Leased
         {
-            row.standing = Standing::Evicted;
+            row.state = HeldState::Evicted;
         }
     }
 
     /// Whether this holder has it, and not only the rest of a hold that it gave up.
     pub(super) fn is_live(&self, name: &Name, holder: Holder, now: Real) -> bool {
         let row = self.row(name, now);
-        row.is_some_and(|row| row.holder == holder && row.standing != Standing::Kept)
+        row.is_some_and(|row| row.holder == holder && row.state != HeldState::Kept)
     }
 
     /// Everything is gone, the counters too.

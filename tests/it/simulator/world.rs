@@ -13,6 +13,8 @@ use super::time::nanos;
 
 /// So many events are far more than any run needs: beyond, something goes round in circles.
 const MOST_EVENTS: u64 = 5_000_000;
+/// The server that stands still where one does.
+pub(super) const HUNG: usize = 0;
 
 pub(super) struct World {
     stage: Stage,
@@ -80,6 +82,7 @@ impl World {
         match self.stage.plan.weather {
             Weather::Calm => {}
             Weather::Gusts => self.draw_gusts(),
+            Weather::OneServerHangs => self.draw_hang(),
             Weather::Storm | Weather::WildClock => {
                 for _ in 0..self.stage.rng.usize(..8) {
                     let at = self.stage.rng.u64(..horizon);
@@ -98,10 +101,11 @@ impl World {
         while at < self.stage.plan.horizon {
             let lasts = self.stage.within(longest);
             let lasts = std::time::Duration::from_nanos(lasts);
+            let server = self.stage.draw_server();
             let gust = match self.stage.rng.u8(..4) {
-                0 => Disturbance::OutageBegins(Outage::BlackHole, lasts),
-                1 => Disturbance::OutageBegins(Outage::Failing, lasts),
-                2 => Disturbance::OutageBegins(Outage::Hanging, lasts),
+                0 => Disturbance::OutageBegins(server, Outage::BlackHole, lasts),
+                1 => Disturbance::OutageBegins(server, Outage::Failing, lasts),
+                2 => Disturbance::OutageBegins(server, Outage::Hanging, lasts),
                 _ => Disturbance::Pause(self.stage.rng.usize(..self.processes.len()), lasts),
             };
             self.stage.agenda.add(at, Event::Disturb(gust));
@@ -112,18 +116,28 @@ impl World {
         }
     }
 
+    /// One server stands still, from soon on until the faults end.
+    fn draw_hang(&mut self) {
+        let at = self.stage.within(self.stage.plan.timing.ttl() / 2);
+        let lasts = self.stage.plan.horizon - at;
+        let lasts = std::time::Duration::from_nanos(lasts);
+        let hang = Disturbance::OutageBegins(HUNG, Outage::Hanging, lasts);
+        self.stage.agenda.add(at, Event::Disturb(hang));
+    }
+
     fn draw_disturbance(&mut self) -> Disturbance {
         let ttl = self.stage.plan.timing.ttl();
         let lasts = std::time::Duration::from_nanos(self.stage.within(ttl * 3 / 2));
         let process = self.stage.rng.usize(..self.processes.len());
+        let server = self.stage.draw_server();
         match self.stage.rng.u8(..15) {
-            0 | 1 => Disturbance::OutageBegins(Outage::BlackHole, lasts),
-            2 => Disturbance::OutageBegins(Outage::Failing, lasts),
-            3 | 4 => Disturbance::OutageBegins(Outage::Hanging, lasts),
+            0 | 1 => Disturbance::OutageBegins(server, Outage::BlackHole, lasts),
+            2 => Disturbance::OutageBegins(server, Outage::Failing, lasts),
+            3 | 4 => Disturbance::OutageBegins(server, Outage::Hanging, lasts),
             5..=7 => Disturbance::Pause(process, lasts),
             8 => Disturbance::Crash(process),
             9 => Disturbance::Shutdown(process),
-            10 => Disturbance::RestartEmpty,
+            10 => Disturbance::RestartEmpty(server),
             11 => Disturbance::EvictNow,
             12 => Disturbance::EvictMarked,
             13 => Disturbance::Poison(lasts),
@@ -142,7 +156,12 @@ impl World {
                 _ => ttl,
             };
             let by = std::time::Duration::from_nanos(self.stage.within(most));
-            let step = Disturbance::StepServer { forward, by };
+            let server = self.stage.draw_server();
+            let step = Disturbance::StepServer {
+                server,
+                forward,
+                by,
+            };
             self.stage.agenda.add(at, Event::Disturb(step));
             at += nanos(ttl) * 11 / 10 + self.stage.within(ttl);
         }
@@ -169,13 +188,13 @@ impl World {
         self.stage.note(|| format!("{disturbance:?}"));
         let stage = &mut self.stage;
         match disturbance {
-            Disturbance::OutageBegins(outage, lasts) => {
+            Disturbance::OutageBegins(server, outage, lasts) => {
                 stage.ledger.fault(match outage {
                     Outage::BlackHole => "black hole",
                     Outage::Failing => "outage with errors",
                     Outage::Hanging => "server stands still",
                 });
-                stage.outage_begins(outage, lasts);
+                stage.outage_begins(server, outage, lasts);
             }
             Disturbance::Pause(process, lasts) => self.pause(process, lasts),
             Disturbance::Resume(process) => self.processes[process].resume(stage),
@@ -185,15 +204,22 @@ impl World {
                 self.processes[process].shut_down(stage);
             }
             Disturbance::Shutdown(_) => {}
-            Disturbance::RestartEmpty => stage.restart_empty(),
+            Disturbance::RestartEmpty(server) => stage.restart_empty(server),
             Disturbance::EvictNow => stage.evict(true),
             Disturbance::EvictMarked => stage.evict(false),
             Disturbance::Poison(lasts) => {
                 stage.poison();
                 stage.in_nanos(nanos(lasts), Event::Disturb(Disturbance::Heal));
             }
-            Disturbance::Heal => stage.store.poisoned.clear(),
-            Disturbance::StepServer { forward, by } => stage.step_server(forward, by),
+            Disturbance::Heal => {
+                let stores = stage.stores.iter_mut();
+                stores.for_each(|store| store.poisoned.clear());
+            }
+            Disturbance::StepServer {
+                server,
+                forward,
+                by,
+            } => stage.step_server(server, forward, by),
             Disturbance::StepClient(process, by) => {
                 stage.ledger.fault("client clock forward");
                 stage.clocks[process].step(stage.now, true, by);
@@ -226,7 +252,8 @@ impl World {
         stage.ledger.paused(process);
         let client = self.processes[process].client;
         stage.ledger.hurried(client, stage.now);
-        stage.ledger.hiding.insert(client);
+        let servers = 0..stage.stores.len();
+        (stage.ledger.hiding).extend(servers.map(|server| (client, server)));
         let process = &mut self.processes[process];
         let is_running = process.inbox.is_none();
         process.inbox.get_or_insert_default();

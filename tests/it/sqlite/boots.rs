@@ -141,7 +141,7 @@ async fn a_third_boot_begins_its_own_watch() {
 }
 
 #[tokio::test]
-async fn who_looks_is_told_of_leases_of_another_boot_and_that_they_are_a_hazard() {
+async fn leases_of_another_boot_are_shown_and_are_a_hazard() {
     if !places::are_allowed() {
         return;
     }

@@ -63,7 +63,7 @@ async fn while_a_writer_is_stopped_calls_end_by_their_limit_and_go_on_afterwards
 }
 
 #[tokio::test]
-async fn while_a_writer_is_stopped_those_who_wait_are_told_who_holds() {
+async fn while_a_writer_is_stopped_waiting_clients_are_told_of_the_holder() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("leases.sqlite");
     let store = open(&file).await;
@@ -76,7 +76,7 @@ async fn while_a_writer_is_stopped_those_who_wait_are_told_who_holds() {
 }
 
 #[tokio::test]
-async fn a_shell_left_in_a_reading_transaction_holds_nobody_up() {
+async fn a_shell_left_in_a_reading_transaction_delays_no_client() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("leases.sqlite");
     let store = open(&file).await;
@@ -182,20 +182,20 @@ async fn what_was_given_up_while_the_file_was_busy_is_not_carried_out() {
     let (ours, free) = (claim("ours", LONG), claim("free", LONG));
     granted(&store, &ours).await;
     let renewal = [Renewal::new(ours.name.clone(), ours.holder, LONG * 2)];
-    let mut in_line = claim("ours", LONG);
-    in_line.ask.queued = Some(Queued::new(0));
+    let mut in_queue = claim("ours", LONG);
+    in_queue.ask.queued = Some(Queued::new(0));
     let release = store.release(&ours.name, ours.holder, None, LIMIT);
     give_up(&store, &file, asked(&store, &free, LIMIT)).await;
-    give_up(&store, &file, asked(&store, &in_line, LIMIT)).await;
+    give_up(&store, &file, asked(&store, &in_queue, LIMIT)).await;
     give_up(&store, &file, store.renew(&renewal, LIMIT)).await;
     give_up(&store, &file, release).await;
     granted(&store, &claim("free", LONG)).await;
     let found = held(&store, &claim("ours", LONG)).await;
     assert!(found.remaining.is_some_and(|remaining| remaining <= LONG));
-    let in_line: i64 = raw(&file)
+    let in_queue: i64 = raw(&file)
         .query_row("SELECT count(*) FROM line", (), |row| row.get(0))
         .expect("a count");
-    assert_eq!(in_line, 0);
+    assert_eq!(in_queue, 0);
 }
 
 /// Makes a call and gives it up while a writer is stopped, who goes on afterwards.

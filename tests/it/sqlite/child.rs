@@ -147,7 +147,7 @@ async fn serve(file: &Path) {
         match words[..] {
             ["acquire", name, ttl_ms] => say(&acquire(&store, &mut claims, name, ttl_ms).await),
             ["stand", name] => say(&stand(&store, &mut claims, name).await),
-            ["stay", name] => say(&stay(&store, &claims[&in_line(name)]).await),
+            ["stay", name] => say(&stay(&store, &claims[&in_queue(name)]).await),
             ["renew", name] => say(&renew(&store, &claims[name]).await),
             ["release", name] => say(&release(&store, &claims[name]).await),
             ["default"] => say(&open_default().await),
@@ -179,7 +179,6 @@ async fn acquire(
             let remaining = held.remaining.expect("a claim learns how long");
             return format!("held {}", remaining.as_millis());
         }
-        Ok(other) => panic!("unknown answer {other:?}"),
         Err(error) => return format!("error {:?}: {error}", error.kind()),
     };
     claims.insert(name.to_owned(), claim);
@@ -191,12 +190,12 @@ async fn stand(store: &Sqlite, claims: &mut HashMap<String, Asking>, name: &str)
     let mut claim = claim(name, LONG);
     claim.ask.queued = Some(Queued::new(0));
     let answer = stay(store, &claim).await;
-    claims.insert(in_line(name), claim);
+    claims.insert(in_queue(name), claim);
     answer
 }
 
 /// Under which the claim is kept that stands in line for this name.
-fn in_line(name: &str) -> String {
+fn in_queue(name: &str) -> String {
     format!("line for {name}")
 }
 

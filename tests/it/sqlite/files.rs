@@ -326,7 +326,7 @@ async fn a_full_disk_refuses_new_leases_and_still_renews_releases_and_passes_on(
 }
 
 #[tokio::test]
-async fn a_full_disk_throws_nobody_out_of_the_wait() {
+async fn a_full_disk_ends_no_wait() {
     if !places::are_allowed() {
         return;
     }

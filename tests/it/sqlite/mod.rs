@@ -4,27 +4,21 @@ mod boots;
 mod busy;
 mod child;
 mod files;
-mod lines;
 pub(crate) mod places;
 mod power_cut;
 mod processes;
+mod queue;
 mod schemas;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
+use leasehold::store::Store;
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Answer, Ask, Claim, Held, Info, Store};
-use leasehold::{Error, Holder, Name, Token};
+use leasehold::{Error, Name};
 
-use crate::harness::asking::{Asking, asked};
-
-/// The limit of each request: long enough that only a test that means to reaches it.
-const LIMIT: Duration = Duration::from_secs(5);
-/// Long enough that no busy machine lets it run out within a test.
-const LONG: Duration = Duration::from_secs(60);
+use crate::harness::asking::{Asking, LIMIT, LONG, asked, claim, granted, held};
 
 async fn open(path: &Path) -> Sqlite {
     Sqlite::open(path).await.expect("the file opens")
@@ -32,30 +26,6 @@ async fn open(path: &Path) -> Sqlite {
 
 fn name(text: &str) -> Name {
     Name::new(text).expect("a valid name")
-}
-
-/// A claim by a holder of its own.
-fn claim(text: &str, ttl: Duration) -> Asking {
-    let holder = Holder::draw(leasehold::ClientId::draw()).expect("random bits");
-    let info = Info::here(Some("test")).expect("a valid label");
-    Asking {
-        claim: Claim::new(name(text), holder, ttl, Arc::new(info)),
-        ask: Ask::default(),
-    }
-}
-
-async fn granted(store: &dyn Store, claim: &Asking) -> Token {
-    match asked(store, claim, LIMIT).await {
-        Ok(Answer::Granted(grant)) => grant.token,
-        other => panic!("expected a grant of {}, got {other:?}", claim.name),
-    }
-}
-
-async fn held(store: &dyn Store, claim: &Asking) -> Held {
-    match asked(store, claim, LIMIT).await {
-        Ok(Answer::Held(held)) => *held,
-        other => panic!("expected {} to be held, got {other:?}", claim.name),
-    }
 }
 
 async fn refused(path: &Path) -> Error {

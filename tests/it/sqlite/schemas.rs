@@ -69,7 +69,7 @@ fn an_older_file_that_many_processes_open_at_once_is_refused_to_none() {
 
 /// A process of an older leasehold has prepared its statements, and looks at the schema no more.
 #[tokio::test]
-async fn who_has_an_older_file_open_works_on() {
+async fn a_process_that_has_an_older_file_open_works_on() {
     let (_folder, file) = old_file();
     let old = raw(&file);
     let mut renew = old

@@ -13,14 +13,14 @@ const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
 
 /// A shell with job control on a terminal of its own.
-struct Shell {
+pub(super) struct Shell {
     child: Child,
     keys: File,
     screen: Arc<Mutex<String>>,
 }
 
 impl Shell {
-    fn on(place: &Place) -> Self {
+    pub(super) fn on(place: &Place) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).expect("granted");
         unlockpt(&master).expect("unlocked");
@@ -57,12 +57,12 @@ impl Shell {
         shell
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(super) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).expect("pressed");
     }
 
     /// Waits until the screen shows this, and wipes it up to there.
-    fn sees(&self, text: &str) {
+    pub(super) fn sees(&self, text: &str) {
         until(&format!("{text:?} on the screen"), || {
             let mut screen = self.screen.lock().expect("whole");
             let seen = screen.find(text).map(|start| start + text.len());

@@ -1,17 +1,16 @@
 //! Clients that take turns, over a store that counts.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Queued;
 use leasehold::{Attempt, Client, Lease, WaitOrder};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::spy::Spy;
-use super::{client, soon, until};
-
-const LONG: Duration = Duration::from_secs(60);
+use crate::harness::asking::LONG;
+use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::client;
+use crate::harness::wait::{soon, until_so};
 
 /// Waits for "a" in turn, in a task of its own.
 fn waiter(client: &Client) -> JoinHandle<Lease> {
@@ -20,7 +19,7 @@ fn waiter(client: &Client) -> JoinHandle<Lease> {
 }
 
 /// A holder, and so many clients that wait in turn, each before the next.
-async fn line<const N: usize>(store: &Spy) -> (Lease, [(Client, JoinHandle<Lease>); N]) {
+async fn line<const N: usize>(store: &FaultyStore) -> (Lease, [(Client, JoinHandle<Lease>); N]) {
     let holder = client(store).await;
     let lease = holder.request("a").ttl(LONG).acquire().await.unwrap();
     let mut waiters = Vec::new();
@@ -28,7 +27,7 @@ async fn line<const N: usize>(store: &Spy) -> (Lease, [(Client, JoinHandle<Lease
         let client = client(store).await;
         let claims = store.claims();
         let waiter = waiter(&client);
-        until("the client to wait", async || store.claims() >= claims + 2).await;
+        until_so("the client to wait", async || store.claims() >= claims + 2).await;
         waiters.push((client, waiter));
     }
     (lease, waiters.try_into().unwrap())
@@ -36,7 +35,7 @@ async fn line<const N: usize>(store: &Spy) -> (Lease, [(Client, JoinHandle<Lease
 
 #[tokio::test]
 async fn clients_are_served_in_the_order_in_which_they_joined() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let (mut lease, waiters) = line::<5>(&store).await;
     for (_, waiter) in waiters {
         let started = Monotonic.now();
@@ -49,7 +48,7 @@ async fn clients_are_served_in_the_order_in_which_they_joined() {
 
 #[tokio::test]
 async fn every_client_gets_its_share_however_many_wait_in_it() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let served = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = JoinSet::new();
     let mut clients = Vec::new();
@@ -67,7 +66,7 @@ async fn every_client_gets_its_share_however_many_wait_in_it() {
         }
         clients.push(client);
     }
-    until("all clients to stand in line", async || store.claims() >= 7).await;
+    until_so("all clients to stand in line", async || store.claims() >= 7).await;
     let claims = store.claims();
     lease.release().await;
     soon(tasks.join_all()).await;
@@ -84,8 +83,8 @@ async fn every_client_gets_its_share_however_many_wait_in_it() {
 }
 
 #[tokio::test]
-async fn neither_a_try_nor_a_plain_wait_overtakes_a_client_in_line() {
-    let store = Spy::new();
+async fn neither_a_try_nor_a_plain_wait_overtakes_a_queued_client() {
+    let store = FaultyStore::new();
     let (lease, [(_, first)]) = line(&store).await;
     let other = client(&store).await;
     let plain = tokio::spawn({
@@ -100,7 +99,7 @@ async fn neither_a_try_nor_a_plain_wait_overtakes_a_client_in_line() {
             }
         }
     });
-    until("a hundred tries", async || store.claims() > before + 100).await;
+    until_so("a hundred tries", async || store.claims() > before + 100).await;
     lease.release().await;
     let lease = soon(first).await.unwrap();
     assert!(!plain.is_finished() && !hammering.is_finished());
@@ -111,21 +110,21 @@ async fn neither_a_try_nor_a_plain_wait_overtakes_a_client_in_line() {
 }
 
 #[tokio::test]
-async fn who_joins_while_its_client_leaves_the_line_stands_in_it_at_once() {
-    let store = Spy::new();
+async fn a_waiter_that_joins_while_its_client_leaves_the_queue_is_in_it_at_once() {
+    let store = FaultyStore::new();
     let (lease, [(client, gone)]) = line(&store).await;
     store.set_slow_to_leave(true);
     gone.abort();
-    until("its leaving to begin", async || store.leaves_begun() == 1).await;
+    until_so("its leaving to begin", async || store.leaves_begun() == 1).await;
     let answers = store.answers();
     let joined = waiter(&client);
-    until("the client to wait again", async || {
+    until_so("the client to wait again", async || {
         store.answers() > answers
     })
     .await;
     // The client is taken out of the line, and who joined with it.
     store.set_slow_to_leave(false);
-    until("its leaving", async || store.leaves() == 1).await;
+    until_so("its leaving", async || store.leaves() == 1).await;
     let started = Monotonic.now();
     lease.release().await;
     drop(soon(joined).await.unwrap());
@@ -134,11 +133,11 @@ async fn who_joins_while_its_client_leaves_the_line_stands_in_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_client_whose_last_waiter_goes_away_leaves_the_line() {
-    let store = Spy::new();
+async fn a_client_whose_last_waiter_goes_away_leaves_the_queue() {
+    let store = FaultyStore::new();
     let (lease, [(_, gone), (_, second)]) = line(&store).await;
     gone.abort();
-    until("its leaving", async || store.leaves() == 1).await;
+    until_so("its leaving", async || store.leaves() == 1).await;
     let started = Monotonic.now();
     lease.release().await;
     drop(soon(second).await.unwrap());
@@ -148,7 +147,7 @@ async fn a_client_whose_last_waiter_goes_away_leaves_the_line() {
 
 #[tokio::test]
 async fn a_waiter_that_goes_away_at_its_turn_leaves_it_to_the_next_of_its_client() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let (lease, [(client, gone), (_, other)]) = line(&store).await;
     let second = waiter(&client);
     tokio::task::yield_now().await;
@@ -162,8 +161,8 @@ async fn a_waiter_that_goes_away_at_its_turn_leaves_it_to_the_next_of_its_client
 }
 
 #[tokio::test]
-async fn a_shutdown_leaves_the_line() {
-    let store = Spy::new();
+async fn a_shutdown_leaves_the_queue() {
+    let store = FaultyStore::new();
     let (lease, [(gone, _waiter), (_, second)]) = line(&store).await;
     assert!(soon(gone.shutdown(LONG)).await);
     assert_eq!(store.leaves(), 1, "the process may end now");
@@ -175,8 +174,8 @@ async fn a_shutdown_leaves_the_line() {
 }
 
 #[tokio::test]
-async fn a_client_in_line_that_hears_nothing_is_served_all_the_same() {
-    let store = Spy::new();
+async fn a_queued_client_that_hears_nothing_is_served_all_the_same() {
+    let store = FaultyStore::new();
     let (lease, [(_, first)]) = line(&store).await;
     store.set_mute(true);
     lease.release().await;
@@ -184,23 +183,23 @@ async fn a_client_in_line_that_hears_nothing_is_served_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_given_up_before_its_first_answer_leaves_the_line() {
-    let store = Spy::new();
+async fn a_wait_that_is_given_up_before_its_first_answer_leaves_the_queue() {
+    let store = FaultyStore::new();
     let (lease, []) = line(&store).await;
     let gone = client(&store).await;
     store.set_silent(true);
     let given_up = waiter(&gone);
-    until("its claim to be carried out", async || {
+    until_so("its claim to be carried out", async || {
         store.withheld() == 1
     })
     .await;
     given_up.abort();
     store.set_silent(false);
-    until("the line to be left", async || store.leaves() == 1).await;
+    until_so("the line to be left", async || store.leaves() == 1).await;
     let next = client(&store).await;
     let claims = store.claims();
     let waiting = waiter(&next);
-    until("the next to wait", async || store.claims() >= claims + 2).await;
+    until_so("the next to wait", async || store.claims() >= claims + 2).await;
     let started = Monotonic.now();
     lease.release().await;
     drop(soon(waiting).await.unwrap());

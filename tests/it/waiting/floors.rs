@@ -6,8 +6,9 @@ use futures_util::FutureExt as _;
 use leasehold::fence::{Bearer as _, Refusal};
 use leasehold::{Attempt, Client, Lease, Token};
 
-use super::spy::Spy;
-use super::{client, soon, taken, until};
+use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::{client, take};
+use crate::harness::wait::{soon, until_so};
 
 /// A token that storage has seen, an hour ahead of this lease's.
 fn an_hour_ahead(lease: &Lease) -> Token {
@@ -15,10 +16,10 @@ fn an_hour_ahead(lease: &Lease) -> Token {
 }
 
 /// Has the client wait for the name `a`, and returns once it does.
-async fn waiting(store: &Spy, client: &Client) -> tokio::task::JoinHandle<Lease> {
+async fn waiting(store: &FaultyStore, client: &Client) -> tokio::task::JoinHandle<Lease> {
     let (claims, client) = (store.claims(), client.clone());
     let waiter = tokio::spawn(async move { client.acquire("a").await.unwrap() });
-    until("a look", async || store.claims() > claims).await;
+    until_so("a look", async || store.claims() > claims).await;
     waiter
 }
 
@@ -31,9 +32,9 @@ fn see_many_names(client: &Client, seen: Token) {
 
 #[tokio::test]
 async fn a_floor_that_rises_while_a_claim_waits_lifts_its_grant() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let (holder, rival) = (client(&store).await, client(&store).await);
-    let lease = taken(&holder, "a").await;
+    let lease = take(&holder, "a").await;
     let waiter = waiting(&store, &rival).await;
     let seen = an_hour_ahead(&lease);
     rival.raise_floor("a", seen).unwrap();
@@ -43,9 +44,9 @@ async fn a_floor_that_rises_while_a_claim_waits_lifts_its_grant() {
 
 #[tokio::test]
 async fn waiters_behind_a_holder_that_a_fence_refused_are_lifted() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
-    let lease = taken(&client, "a").await;
+    let lease = take(&client, "a").await;
     let waiter = waiting(&store, &client).await;
     let stored = an_hour_ahead(&lease);
     lease.refused(&Refusal::Stale { stored });
@@ -55,21 +56,21 @@ async fn waiters_behind_a_holder_that_a_fence_refused_are_lifted() {
 
 #[tokio::test]
 async fn a_name_that_is_held_keeps_its_floor_however_many_names_are_seen() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
-    let lease = taken(&client, "a").await;
+    let lease = take(&client, "a").await;
     let stored = an_hour_ahead(&lease);
     lease.refused(&Refusal::Stale { stored });
     see_many_names(&client, stored);
     lease.release().await;
-    assert!(taken(&client, "a").await.token() > stored);
+    assert!(take(&client, "a").await.token() > stored);
 }
 
 #[tokio::test]
 async fn a_name_that_is_awaited_keeps_its_floor_however_many_names_are_seen() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let (holder, rival) = (client(&store).await, client(&store).await);
-    let lease = taken(&holder, "a").await;
+    let lease = take(&holder, "a").await;
     let waiter = waiting(&store, &rival).await;
     let seen = an_hour_ahead(&lease);
     rival.raise_floor("a", seen).unwrap();
@@ -80,9 +81,9 @@ async fn a_name_that_is_awaited_keeps_its_floor_however_many_names_are_seen() {
 
 #[tokio::test]
 async fn a_grant_that_a_floor_overtook_on_its_way_is_given_back_and_asked_for_anew() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
-    let seen = an_hour_ahead(&taken(&client, "other").await);
+    let seen = an_hour_ahead(&take(&client, "other").await);
     let claims = store.claims();
     let mut trying = pin!(client.try_acquire("a"));
     assert!(trying.as_mut().now_or_never().is_none());

@@ -5,9 +5,10 @@ use std::time::Duration;
 use leasehold::clock::{Boottime, Clock};
 use leasehold::{Client, ErrorKind, LossReason, ReleaseOutcome};
 
-use super::spy::Spy;
-use super::{PATIENCE, TTL, client, soon, taken, until};
+use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::{TTL, client, take};
 use crate::harness::redis_server::RedisServer;
+use crate::harness::wait::{PATIENCE, soon, until_so};
 
 async fn client_at(url: &str, ttl: Duration) -> Client {
     let builder = Client::builder().store_url(url);
@@ -16,9 +17,9 @@ async fn client_at(url: &str, ttl: Duration) -> Client {
 
 #[tokio::test]
 async fn a_second_shutdown_finds_nothing_left() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
-    let lease = taken(&client, "a").await;
+    let lease = take(&client, "a").await;
     let holder = tokio::spawn(async move { lease.lost().await });
     let (one, other) = tokio::join!(client.shutdown(PATIENCE), client.shutdown(PATIENCE));
     assert!(one && other);
@@ -29,16 +30,16 @@ async fn a_second_shutdown_finds_nothing_left() {
 
 #[tokio::test]
 async fn a_client_that_is_dropped_without_a_shutdown_ends_its_threads() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let (holder, waiting) = (client(&store).await, client(&store).await);
-    let lease = taken(&holder, "a").await;
+    let lease = take(&holder, "a").await;
     let error = waiting.acquire_within("a", TTL / 10).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     drop((holder, waiting));
     lease.check().unwrap();
     drop(lease);
     // Watchdogs and the subscription each have a handle of the store.
-    until("the threads to end", async || store.handles() == 1).await;
+    until_so("the threads to end", async || store.handles() == 1).await;
     assert!(store.held("a").await.is_none());
 }
 
@@ -61,7 +62,7 @@ async fn a_release_and_a_shutdown_are_bounded_while_the_server_is_silent() {
     let took = Boottime.now().since(started);
     assert!(took < ttl / 2, "shutdown took {took:?}");
     proxy.flow();
-    until("the releases", async || {
+    until_so("the releases", async || {
         let keys = server.keys().await;
         keys.iter().all(|key| key.ends_with("}:mark"))
     })
@@ -92,7 +93,7 @@ fn a_lease_on_a_server_outlives_the_runtime_it_was_acquired_on() {
         let second = soon(second.acquire()).await.unwrap();
         assert_eq!(second.release().await, ReleaseOutcome::Released);
         drop(lease);
-        until("the release", async || {
+        until_so("the release", async || {
             let keys = server.keys().await;
             keys.iter().all(|key| key.ends_with("}:mark"))
         })

@@ -9,12 +9,13 @@ use leasehold::{Client, Lease, OutagePolicy, ReleaseOutcome, WaitOrder};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::child::Child;
-use super::{soon, until};
+use crate::harness::asking::LONG;
+use crate::harness::leases::client_at;
 use crate::harness::proxy::{Fault, Proxy, Request};
 use crate::harness::redis_server::RedisServer;
+use crate::harness::wait::{soon, until_so};
 
 const TTL: Duration = Duration::from_secs(2);
-const LONG: Duration = Duration::from_secs(60);
 /// How long a lost notice can cost at most.
 const CAP: Duration = Duration::from_secs(5);
 const QUEUE: &str = "leasehold:{a}:queue";
@@ -22,11 +23,6 @@ const LEASE: &str = "leasehold:{a}";
 
 fn now() -> Instant {
     Boottime.now()
-}
-
-async fn client(url: &str) -> Client {
-    let builder = Client::builder().store_url(url);
-    builder.ttl(TTL).build().await.unwrap()
 }
 
 /// A lease of a minute, whose end nobody waits for.
@@ -45,7 +41,7 @@ fn waiter(client: &Client, order: WaitOrder) -> JoinHandle<Lease> {
 /// Returns once so many clients are told when the name is freed.
 async fn subscribed(server: &RedisServer, clients: usize) {
     let channel = "leasehold:{a}:freed";
-    until("the subscriptions", async || {
+    until_so("the subscriptions", async || {
         let (_, count): (String, usize) = server.told(&format!("PUBSUB NUMSUB {channel}")).await;
         count >= clients
     })
@@ -54,8 +50,8 @@ async fn subscribed(server: &RedisServer, clients: usize) {
 }
 
 /// Returns once so many clients stand in line and are told of their turns.
-async fn in_line(server: &RedisServer, clients: usize) {
-    until("the line", async || {
+async fn in_queue(server: &RedisServer, clients: usize) {
+    until_so("the line", async || {
         let turns: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:turn:*").await;
         let line: usize = server.told(&format!("ZCARD {QUEUE}")).await;
         line == clients && turns.len() >= clients
@@ -67,7 +63,7 @@ async fn in_line(server: &RedisServer, clients: usize) {
 /// Returns once nobody asks any more: all have looked after their subscription.
 async fn scripts_quiet(server: &RedisServer) {
     let mut before = usize::MAX;
-    until("the waiters to sleep", async || {
+    until_so("the waiters to sleep", async || {
         let calls = scripts(server).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         std::mem::replace(&mut before, calls) == calls && scripts(server).await == calls
@@ -91,14 +87,14 @@ fn mentions(request: &Request, part: &str) -> bool {
 
 /// Returns when so many requests have met a fault.
 async fn faulted(proxy: &Proxy, count: usize) {
-    until("the fault", async || proxy.faults().len() >= count).await;
+    until_so("the fault", async || proxy.faults().len() >= count).await;
 }
 
 #[tokio::test]
 async fn a_name_that_is_freed_without_a_notice_is_found_within_the_cap() {
     let server = RedisServer::start().await;
-    let lease = held(&client(&server.url()).await).await;
-    let waiter = waiter(&client(&server.url()).await, WaitOrder::Any);
+    let lease = held(&client_at(&server.url(), TTL).await).await;
+    let waiter = waiter(&client_at(&server.url(), TTL).await, WaitOrder::Any);
     subscribed(&server, 1).await;
     let freed = now();
     let () = server.told(&format!("DEL {LEASE}")).await;
@@ -111,8 +107,8 @@ async fn a_name_that_is_freed_without_a_notice_is_found_within_the_cap() {
 #[tokio::test]
 async fn a_killed_subscriber_comes_back_and_looks_again() {
     let server = RedisServer::start().await;
-    let lease = held(&client(&server.url()).await).await;
-    let waiter = waiter(&client(&server.url()).await, WaitOrder::Any);
+    let lease = held(&client_at(&server.url(), TTL).await).await;
+    let waiter = waiter(&client_at(&server.url(), TTL).await, WaitOrder::Any);
     subscribed(&server, 1).await;
     let killed: usize = server.told("CLIENT KILL TYPE pubsub").await;
     assert_eq!(killed, 1);
@@ -126,10 +122,10 @@ async fn a_killed_subscriber_comes_back_and_looks_again() {
 #[tokio::test]
 async fn two_hundred_waiters_are_served_after_a_restart() {
     let mut server = RedisServer::start().await;
-    let lease = held(&client(&server.url()).await).await;
+    let lease = held(&client_at(&server.url(), TTL).await).await;
     let mut waiters = JoinSet::new();
     for _ in 0..10 {
-        let client = client(&server.url()).await;
+        let client = client_at(&server.url(), TTL).await;
         for _ in 0..20 {
             let waiter = waiter(&client, WaitOrder::Any);
             waiters.spawn(async move { waiter.await.unwrap().release().await });
@@ -148,12 +144,12 @@ async fn two_hundred_waiters_are_served_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_notice_that_comes_twice_releases_nobody() {
+async fn a_notice_that_comes_twice_releases_no_holder() {
     let server = RedisServer::start().await;
-    let lease = held(&client(&server.url()).await).await;
-    let next = client(&server.url()).await;
+    let lease = held(&client_at(&server.url(), TTL).await).await;
+    let next = client_at(&server.url(), TTL).await;
     let waiting = waiter(&next, WaitOrder::Fair);
-    in_line(&server, 1).await;
+    in_queue(&server, 1).await;
     let turns: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:turn:*").await;
     lease.release().await;
     let lease = soon(waiting).await.unwrap();
@@ -165,7 +161,7 @@ async fn a_notice_that_comes_twice_releases_nobody() {
         let () = server.told("PUBLISH leasehold:{a}:freed 0").await;
     }
     // A turn that nobody wants makes the client leave the line, which is answered once it is done.
-    until("the client's leaving", async || {
+    until_so("the client's leaving", async || {
         let keys = server.keys().await;
         !keys.iter().any(|key| key == QUEUE)
     })
@@ -181,9 +177,9 @@ async fn a_notice_that_comes_twice_releases_nobody() {
 async fn a_release_whose_reply_is_lost_frees_once() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
-    let holder = client(&proxy.url()).await;
+    let holder = client_at(&proxy.url(), TTL).await;
     let lease = holder.acquire("a").await.unwrap();
-    let next = client(&server.url()).await;
+    let next = client_at(&server.url(), TTL).await;
     let waiting = waiter(&next, WaitOrder::Any);
     subscribed(&server, 1).await;
     let name = lease.holder().to_string();
@@ -202,7 +198,10 @@ async fn a_release_whose_reply_is_lost_frees_once() {
 async fn a_process_that_is_killed_before_it_hears_of_its_grant_holds_for_one_ttl() {
     let server = RedisServer::start().await;
     // The server is to know the scripts already, or the reply that is lost is that it does not.
-    held(&client(&server.url()).await).await.release().await;
+    held(&client_at(&server.url(), TTL).await)
+        .await
+        .release()
+        .await;
     let proxy = server.proxy().await;
     proxy.once(
         |request| request.is_script() && mentions(request, "{a}"),
@@ -212,12 +211,12 @@ async fn a_process_that_is_killed_before_it_hears_of_its_grant_holds_for_one_ttl
     child.order("acquire a");
     faulted(&proxy, 1).await;
     child.kill();
-    until("the grant", async || {
+    until_so("the grant", async || {
         server.told::<usize>(&format!("EXISTS {LEASE}")).await == 1
     })
     .await;
     let granted = now();
-    let lease = soon(client(&server.url()).await.acquire("a"))
+    let lease = soon(client_at(&server.url(), TTL).await.acquire("a"))
         .await
         .unwrap();
     let took = now().since(granted);
@@ -233,7 +232,7 @@ async fn a_process_that_exits_without_a_release_holds_for_one_ttl() {
     let token: u64 = child.answer().parse().unwrap();
     child.order("exit");
     let gone = now();
-    let lease = soon(client(&server.url()).await.acquire("a"))
+    let lease = soon(client_at(&server.url(), TTL).await.acquire("a"))
         .await
         .unwrap();
     let took = now().since(gone);
@@ -245,16 +244,19 @@ async fn a_process_that_exits_without_a_release_holds_for_one_ttl() {
 #[tokio::test]
 async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
     let server = RedisServer::start().await;
-    let lease = held(&client(&server.url()).await).await;
+    let lease = held(&client_at(&server.url(), TTL).await).await;
     let mut dead = Child::start(&server.url(), TTL);
     dead.order("fair a");
-    in_line(&server, 1).await;
-    let clients = [client(&server.url()).await, client(&server.url()).await];
+    in_queue(&server, 1).await;
+    let clients = [
+        client_at(&server.url(), TTL).await,
+        client_at(&server.url(), TTL).await,
+    ];
     let [next, other] = [
         waiter(&clients[0], WaitOrder::Fair),
         waiter(&clients[1], WaitOrder::Fair),
     ];
-    in_line(&server, 3).await;
+    in_queue(&server, 3).await;
     dead.kill();
     let before = scripts(&server).await;
     let freed = now();
@@ -271,19 +273,19 @@ async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
 #[tokio::test]
 async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later() {
     let server = RedisServer::start().await;
-    let lease = held(&client(&server.url()).await).await;
+    let lease = held(&client_at(&server.url(), TTL).await).await;
     let mut stopped = Child::start(&server.url(), TTL);
     stopped.order("fair a");
-    in_line(&server, 1).await;
-    let next = client(&server.url()).await;
+    in_queue(&server, 1).await;
+    let next = client_at(&server.url(), TTL).await;
     let waiting = waiter(&next, WaitOrder::Fair);
-    in_line(&server, 2).await;
+    in_queue(&server, 2).await;
     stopped.pause();
     lease.release().await;
     let second = soon(waiting).await.unwrap();
     stopped.resume();
     // It wakes with the notice of a turn that is over. Its claim is an ordinary one, and it waits.
-    in_line(&server, 1).await;
+    in_queue(&server, 1).await;
     second.check().unwrap();
     let token = second.token();
     assert_eq!(second.release().await, ReleaseOutcome::Released);
@@ -298,11 +300,11 @@ async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later
 #[tokio::test]
 async fn a_flush_with_twenty_waiting_costs_the_order_and_nothing_else() {
     let server = RedisServer::start().await;
-    let lease = held(&client(&server.url()).await).await;
+    let lease = held(&client_at(&server.url(), TTL).await).await;
     let token = lease.token();
     let mut waiters = JoinSet::new();
     for _ in 0..20 {
-        let client = client(&server.url()).await;
+        let client = client_at(&server.url(), TTL).await;
         waiters.spawn(async move {
             let lease = waiter(&client, WaitOrder::Fair).await.unwrap();
             let token = lease.token();
@@ -310,7 +312,7 @@ async fn a_flush_with_twenty_waiting_costs_the_order_and_nothing_else() {
             token
         });
     }
-    in_line(&server, 20).await;
+    in_queue(&server, 20).await;
     let flushed = now();
     let () = server.told("FLUSHALL").await;
     let mut tokens = soon(waiters.join_all()).await;
@@ -327,7 +329,10 @@ async fn a_flush_with_twenty_waiting_costs_the_order_and_nothing_else() {
 #[tokio::test]
 async fn a_client_has_one_subscription_for_all_names_it_waits_for() {
     let server = RedisServer::start().await;
-    let (holder, waiting) = (client(&server.url()).await, client(&server.url()).await);
+    let (holder, waiting) = (
+        client_at(&server.url(), TTL).await,
+        client_at(&server.url(), TTL).await,
+    );
     let mut leases = Vec::new();
     let mut waiters = JoinSet::new();
     for index in 0..300 {
@@ -336,7 +341,7 @@ async fn a_client_has_one_subscription_for_all_names_it_waits_for() {
         let client = waiting.clone();
         waiters.spawn(async move { drop(client.acquire(name).await.unwrap()) });
     }
-    until("all to listen", async || {
+    until_so("all to listen", async || {
         let channels: Vec<redis::Value> = server.told("PUBSUB CHANNELS leasehold:{n*").await;
         channels.len() == 300
     })

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use leasehold::{Attempt, Client, ErrorKind, LossReason, ReleaseOutcome};
 
-use super::spy::Spy;
-use super::{TTL, client, soon, taken, until};
+use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::{TTL, client, take};
+use crate::harness::wait::{soon, until_so};
 
 async fn is_free(client: &Client, name: &str) -> bool {
     matches!(
@@ -16,7 +17,7 @@ async fn is_free(client: &Client, name: &str) -> bool {
 
 #[tokio::test]
 async fn an_owner_acquires_again_what_it_holds_without_asking_the_store() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let owner = client.owner();
     let first = owner.acquire("a").await.unwrap();
@@ -34,20 +35,20 @@ async fn an_owner_acquires_again_what_it_holds_without_asking_the_store() {
 
 #[tokio::test]
 async fn the_last_hold_that_is_dropped_frees_the_name() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let owner = client(&store).await.owner();
     let first = owner.acquire("a").await.unwrap();
     let second = owner.acquire("a").await.unwrap();
     let token = first.token();
     drop((first, second));
-    until("the release", async || store.held("a").await.is_none()).await;
+    until_so("the release", async || store.held("a").await.is_none()).await;
     let again = owner.acquire("a").await.unwrap();
     assert!(again.token() > token);
 }
 
 #[tokio::test]
 async fn two_owners_of_one_client_are_rivals() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let (one, other) = (client.owner(), client.owner());
     let hold = one.acquire("a").await.unwrap();
@@ -59,10 +60,10 @@ async fn two_owners_of_one_client_are_rivals() {
 
 #[tokio::test]
 async fn two_tasks_of_an_owner_that_wait_share_what_one_of_them_gets() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let owner = client.owner();
-    let lease = taken(&client, "a").await;
+    let lease = take(&client, "a").await;
     let wait = || {
         let owner = owner.clone();
         tokio::spawn(async move { owner.acquire("a").await.unwrap() })
@@ -77,7 +78,7 @@ async fn two_tasks_of_an_owner_that_wait_share_what_one_of_them_gets() {
 
 #[tokio::test]
 async fn a_lost_lease_is_not_acquired_again_until_its_holds_are_gone() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let owner = client.owner();
     let hold = owner.acquire("a").await.unwrap();
@@ -94,7 +95,7 @@ async fn a_lost_lease_is_not_acquired_again_until_its_holds_are_gone() {
 
 #[tokio::test]
 async fn several_names_come_in_byte_order_and_each_once() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let leases = client.acquire_all(["b", "a", "b", "B"]).await.unwrap();
     let names: Vec<_> = leases.iter().map(|lease| lease.name().as_str()).collect();
@@ -106,14 +107,14 @@ async fn several_names_come_in_byte_order_and_each_once() {
 
 #[tokio::test]
 async fn when_one_of_several_names_is_not_to_be_had_none_is_kept() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let (other, client) = (client(&store).await, client(&store).await);
-    let lease = taken(&other, "c").await;
+    let lease = take(&other, "c").await;
     let taking = client.acquire_all_within(["a", "b", "c", "d"], TTL / 4);
     let error = taking.await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     for name in ["a", "b", "d"] {
-        until("the partial grants to go", async || {
+        until_so("the partial grants to go", async || {
             store.held(name).await.is_none()
         })
         .await;
@@ -123,11 +124,11 @@ async fn when_one_of_several_names_is_not_to_be_had_none_is_kept() {
 
 #[tokio::test]
 async fn a_loss_while_the_others_are_waited_for_ends_the_wait() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let (other, client) = (client(&store).await, client(&store).await);
-    let _lease = taken(&other, "b").await;
+    let _lease = take(&other, "b").await;
     let taking = tokio::spawn(async move { client.acquire_all(["a", "b"]).await });
-    until("the first name", async || store.held("a").await.is_some()).await;
+    until_so("the first name", async || store.held("a").await.is_some()).await;
     let name = leasehold::Name::new("a").unwrap();
     let evicting = leasehold::store::Eviction::Now;
     leasehold::store::Store::evict(&store, &name, evicting, TTL)
@@ -139,7 +140,7 @@ async fn a_loss_while_the_others_are_waited_for_ends_the_wait() {
 
 #[tokio::test]
 async fn an_owner_is_refused_a_name_before_one_that_it_holds() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let owner = client(&store).await.owner();
     let _held = owner.acquire_all(["b", "d"]).await.unwrap();
     let claims = store.claims();
@@ -158,7 +159,7 @@ async fn an_owner_is_refused_a_name_before_one_that_it_holds() {
 
 #[tokio::test]
 async fn two_that_take_the_same_names_in_any_order_do_not_wait_for_each_other() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let mut tasks = tokio::task::JoinSet::new();
     for names in [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]] {
         let client = client(&store).await;

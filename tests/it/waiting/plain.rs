@@ -1,36 +1,18 @@
 //! A store that says of itself that it has no queue and keeps no long ttl.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::memory::Memory;
-use leasehold::store::{Facts, Lane, Store};
-use leasehold::{BoxFuture, Client, Error, ErrorKind, ReleaseOutcome, WaitOrder};
+use leasehold::store::Facts;
+use leasehold::{Client, ErrorKind, ReleaseOutcome, WaitOrder};
 
-use crate::harness::forward::forward;
+use crate::harness::faulty_store::FaultyStore;
 
 const MOST: Duration = Duration::from_secs(20);
 
-#[derive(Debug, Clone, Default)]
-struct Plain {
-    memory: Memory,
-}
-
-#[deny(clippy::missing_trait_methods)]
-impl Store for Plain {
-    forward!(memory: clock location shard acquire renew release leave notices inspect list evict members hazards close);
-
-    fn facts(&self) -> Facts {
-        Facts::new("plain").with_max_ttl(MOST)
-    }
-
-    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        self.memory.on_own_connection(lane)
-    }
-}
-
 async fn client(ttl: Duration) -> Client {
-    let builder = Client::builder().store(Plain::default()).ttl(ttl);
+    let facts = Facts::new("plain").with_notices().with_max_ttl(MOST);
+    let store = FaultyStore::new().with_facts(facts);
+    let builder = Client::builder().store(store).ttl(ttl);
     builder.build().await.expect("a client")
 }
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 use leasehold::store::{Eviction, Store};
 use leasehold::{ErrorKind, Lease, LossReason};
 
-use super::spy::Spy;
-use super::{TTL, client, soon, taken, until};
+use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::{TTL, client, take};
+use crate::harness::wait::{soon, until_so};
 
 #[tokio::test]
 async fn work_that_uses_its_lease_can_be_spawned() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let done = Arc::new(AtomicUsize::new(0));
     let tasks: Vec<_> = (0..20)
@@ -41,7 +42,7 @@ async fn work_that_uses_its_lease_can_be_spawned() {
 
 #[tokio::test]
 async fn the_end_of_the_work_counts_though_the_lease_is_lost_after_it() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let work = async |lease: &Lease| {
         let name = lease.name().clone();
@@ -53,7 +54,7 @@ async fn the_end_of_the_work_counts_though_the_lease_is_lost_after_it() {
 
 #[tokio::test]
 async fn work_that_blocks_past_the_loss_keeps_its_value() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let request = client.request("a").max_hold(TTL / 4);
     // Without an await it cannot be dropped.
@@ -63,7 +64,7 @@ async fn work_that_blocks_past_the_loss_keeps_its_value() {
 
 #[tokio::test]
 async fn a_loss_names_its_reason_and_is_no_error_of_the_works() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let request = client.request("a").max_hold(TTL / 4);
     let ended: Result<Result<(), String>, _> = request
@@ -82,9 +83,9 @@ async fn a_loss_names_its_reason_and_is_no_error_of_the_works() {
 
 #[tokio::test]
 async fn work_that_waits_in_vain_never_begins() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let (holder, client) = (client(&store).await, client(&store).await);
-    let _lease = taken(&holder, "a").await;
+    let _lease = take(&holder, "a").await;
     let began = AtomicUsize::new(0);
     let work = async |_: &Lease| began.fetch_add(1, Ordering::SeqCst);
     let waiting = tokio::time::timeout(TTL / 4, client.run("a", work)).await;
@@ -94,7 +95,7 @@ async fn work_that_waits_in_vain_never_begins() {
 
 #[tokio::test]
 async fn a_scope_that_is_dropped_drops_the_work_and_releases() {
-    let store = Spy::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let witness = Arc::new(());
     let held = witness.clone();
@@ -105,5 +106,5 @@ async fn a_scope_that_is_dropped_drops_the_work_and_releases() {
     let working = tokio::time::timeout(TTL / 4, client.run("a", work)).await;
     assert!(working.is_err());
     assert_eq!(Arc::strong_count(&witness), 1);
-    until("the release", async || store.held("a").await.is_none()).await;
+    until_so("the release", async || store.held("a").await.is_none()).await;
 }

@@ -11,9 +11,9 @@ use futures_util::FutureExt as _;
 use leasehold::{Client, ErrorKind};
 
 use super::wakers::Gone;
-use super::{LIMIT, held, renewed};
+use crate::harness::leases::{renewed, take};
 use crate::harness::redis_server::RedisServer;
-use crate::harness::wait::{at, now};
+use crate::harness::wait::{PATIENCE, at, now};
 
 /// A server that is silent, and a client that has not spoken to it yet.
 async fn before_a_silent_server() -> (TcpListener, Client) {
@@ -50,7 +50,7 @@ async fn a_first_contact_that_is_not_polled_holds_up_no_other() {
     let mut idle = pin!(client.acquire("a"));
     assert!(idle.as_mut().now_or_never().is_none());
     proxy.flow();
-    let lease = tokio::time::timeout(LIMIT, held(&client, "b")).await;
+    let lease = tokio::time::timeout(PATIENCE, take(&client, "b")).await;
     lease.expect("it waits for no caller").release().await;
     idle.await.unwrap().release().await;
 }
@@ -66,7 +66,7 @@ async fn a_first_contact_may_take_longer_than_a_request() {
         let client = builder.ttl(Duration::from_secs(2)).build().await.unwrap();
         let acquiring = async {
             match is_try {
-                true => held(&client, "a").await,
+                true => take(&client, "a").await,
                 false => client.acquire("a").await.unwrap(),
             }
         };
@@ -94,12 +94,12 @@ async fn a_waker_that_panics_at_first_contact_harms_no_other_caller() {
     assert!(is_pending);
     let second = tokio::spawn({
         let client = client.clone();
-        async move { held(&client, "b").await }
+        async move { take(&client, "b").await }
     });
     tokio::task::yield_now().await;
     proxy.flow();
-    let lease = tokio::time::timeout(LIMIT, second).await;
+    let lease = tokio::time::timeout(PATIENCE, second).await;
     let lease = lease.expect("it waits for no other").expect("no panic");
     renewed(&lease, 1).await;
-    held(&client, "c").await.check().unwrap();
+    take(&client, "c").await.check().unwrap();
 }

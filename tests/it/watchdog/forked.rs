@@ -6,42 +6,43 @@ use leasehold::internals::pretend_forked;
 use leasehold::store::Store;
 use leasehold::{ErrorKind, ReleaseOutcome};
 
-use super::unruly::Unruly;
-use super::{LIMIT, client, held, renewed};
+use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::{client, renewed, take};
+use crate::harness::wait::PATIENCE;
 
 #[tokio::test]
 async fn an_forked_client_grants_nothing() {
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
-    let lease = held(&client, "a").await;
+    let lease = take(&client, "a").await;
     pretend_forked(&client, true);
     let error = client.try_acquire("b").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     let error = client.acquire("a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
-    assert!(client.shutdown(LIMIT).await);
+    assert!(client.shutdown(PATIENCE).await);
     pretend_forked(&client, false);
     lease.check().unwrap();
 }
 
 #[tokio::test]
 async fn an_forked_lease_is_neither_released_nor_dropped_in_the_store() {
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let (dropped, released) = (
-        held(&client, "dropped").await,
-        held(&client, "released").await,
+        take(&client, "dropped").await,
+        take(&client, "released").await,
     );
     let names = [dropped.name().clone(), released.name().clone()];
     pretend_forked(&client, true);
     drop(dropped);
     assert_eq!(released.release().await, ReleaseOutcome::Unknown);
     pretend_forked(&client, false);
-    let other = held(&client, "other").await;
+    let other = take(&client, "other").await;
     renewed(&other, 2).await;
     for name in names {
         assert!(
-            store.inspect(&name, LIMIT).await.unwrap().is_some(),
+            store.inspect(&name, PATIENCE).await.unwrap().is_some(),
             "{name}"
         );
     }
@@ -49,12 +50,12 @@ async fn an_forked_lease_is_neither_released_nor_dropped_in_the_store() {
 
 #[tokio::test]
 async fn an_forked_client_that_is_dropped_leaves_its_parents_renewals_alone() {
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
-    let lease = held(&client, "a").await;
+    let lease = take(&client, "a").await;
     pretend_forked(&client, true);
     drop(client.clone());
     pretend_forked(&client, false);
     renewed(&lease, 2).await;
-    held(&client, "b").await.check().unwrap();
+    take(&client, "b").await.check().unwrap();
 }

@@ -5,26 +5,26 @@ use std::time::Duration;
 
 use leasehold::{Attempt, ErrorKind, ReleaseOutcome};
 
-use super::unruly::Unruly;
-use super::{client, until_free};
+use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::{client, until_free};
 
 /// So long that a late grant is still in the store for longer than a test takes.
 const LONG: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn a_try_whose_grant_comes_late_is_asked_again_by_its_holder() {
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
-    store.manners.late_grants.store(2, Ordering::SeqCst);
+    store.faults.late_grants.store(2, Ordering::SeqCst);
     // Were a late grant released, and another holder asked for, that one would find the name held.
-    store.manners.hang_next_releases.store(1, Ordering::SeqCst);
+    store.faults.hang_next_releases.store(1, Ordering::SeqCst);
     let attempt = client.request("a").ttl(LONG).try_acquire().await.unwrap();
     let Attempt::Acquired(lease) = attempt else {
         panic!("{attempt:?}");
     };
-    let hung = store.manners.hang_next_releases.swap(0, Ordering::SeqCst);
+    let hung = store.faults.hang_next_releases.swap(0, Ordering::SeqCst);
     assert_eq!(hung, 1, "nothing was released");
-    assert_eq!(store.manners.late_grants.load(Ordering::SeqCst), 0);
+    assert_eq!(store.faults.late_grants.load(Ordering::SeqCst), 0);
     let left = lease.remaining();
     assert!(
         left > LONG / 2,
@@ -35,9 +35,9 @@ async fn a_try_whose_grant_comes_late_is_asked_again_by_its_holder() {
 
 #[tokio::test]
 async fn the_last_late_grant_of_a_try_is_released() {
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
-    store.manners.late_grants.store(3, Ordering::SeqCst);
+    store.faults.late_grants.store(3, Ordering::SeqCst);
     let request = client.request("a").ttl(LONG);
     let error = request.clone().try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -48,10 +48,10 @@ async fn the_last_late_grant_of_a_try_is_released() {
 
 #[tokio::test]
 async fn a_late_grant_is_released_when_it_cannot_be_asked_for_again() {
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
-    store.manners.late_grants.store(1, Ordering::SeqCst);
-    store.manners.claims_left.store(1, Ordering::SeqCst);
+    store.faults.late_grants.store(1, Ordering::SeqCst);
+    store.faults.claims_left.store(1, Ordering::SeqCst);
     let attempt = client.request("a").ttl(LONG).try_acquire().await;
     assert_eq!(attempt.unwrap_err().kind(), ErrorKind::Unavailable);
     until_free(&store, "a").await;

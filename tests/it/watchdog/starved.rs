@@ -14,8 +14,11 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, Share
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::unruly::Unruly;
-use super::{LIMIT, TTL, alone, client, held, runtime};
+use super::runtime;
+use crate::harness::alone::alone;
+use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::{TTL, client, take};
+use crate::harness::wait::PATIENCE;
 
 /// Far more than a cancellation takes on a machine full of other tests, far less than for ever. How late it
 /// really is, the benches measure.
@@ -48,8 +51,8 @@ impl Blocked {
 }
 
 /// Lets every renewal hang from now on.
-fn hang(store: &Unruly) {
-    store.manners.hangs.store(true, Ordering::SeqCst);
+fn hang(store: &FaultyStore) {
+    store.faults.hangs.store(true, Ordering::SeqCst);
 }
 
 /// Waits on this thread, without any runtime, until each of these holders was told, and answers how late after its
@@ -64,8 +67,8 @@ fn told_late_by(leases: &[Lease]) -> Duration {
         while !token.is_cancelled() {
             std::thread::park_timeout(Duration::from_micros(100));
             assert!(
-                Monotonic.now() < deadline.after(LIMIT),
-                "told within {LIMIT:?}"
+                Monotonic.now() < deadline.after(PATIENCE),
+                "told within {PATIENCE:?}"
             );
         }
         Monotonic.now().since(*deadline)
@@ -86,8 +89,8 @@ fn pass(time: Duration) {
 #[test]
 fn a_holder_is_told_in_time_while_every_worker_is_blocked() {
     let runtime = runtime();
-    let store = Unruly::new();
-    let lease = runtime.block_on(async { held(&client(&store).await, "a").await });
+    let store = FaultyStore::new();
+    let lease = runtime.block_on(async { take(&client(&store).await, "a").await });
     let _blocked = Blocked::all_workers(&runtime);
     hang(&store);
     let late = told_late_by(std::slice::from_ref(&lease));
@@ -98,8 +101,8 @@ fn a_holder_is_told_in_time_while_every_worker_is_blocked() {
 #[test]
 fn a_lease_is_renewed_while_every_worker_is_blocked() {
     let runtime = runtime();
-    let store = Unruly::new();
-    let lease = runtime.block_on(async { held(&client(&store).await, "a").await });
+    let store = FaultyStore::new();
+    let lease = runtime.block_on(async { take(&client(&store).await, "a").await });
     let _blocked = Blocked::all_workers(&runtime);
     pass(TTL * 2);
     lease.check().unwrap();
@@ -107,8 +110,8 @@ fn a_lease_is_renewed_while_every_worker_is_blocked() {
 
 #[test]
 fn a_lease_is_renewed_after_the_runtime_that_acquired_it_is_gone() {
-    let store = Unruly::new();
-    let lease = runtime().block_on(async { held(&client(&store).await, "a").await });
+    let store = FaultyStore::new();
+    let lease = runtime().block_on(async { take(&client(&store).await, "a").await });
     pass(TTL * 2);
     lease.check().unwrap();
     hang(&store);
@@ -119,12 +122,12 @@ fn a_lease_is_renewed_after_the_runtime_that_acquired_it_is_gone() {
 /// Takes leases, lets the renewals of all hang, and sees each told in time.
 fn ten_holders_are_told_in_time() {
     let runtime = runtime();
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let leases = runtime.block_on(async {
         let client = client(&store).await;
         let mut leases = Vec::new();
         for index in 0..10 {
-            leases.push(held(&client, &format!("n{index}")).await);
+            leases.push(take(&client, &format!("n{index}")).await);
             tokio::time::sleep(TTL / 60).await;
         }
         leases
@@ -236,11 +239,11 @@ impl Wake for Bomb {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_nobody_else_from_being_told() {
+fn a_waker_that_panics_keeps_no_other_holder_from_being_told() {
     let runtime = runtime();
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = runtime.block_on(client(&store));
-    let leases = runtime.block_on(async { [held(&client, "a").await, held(&client, "b").await] });
+    let leases = runtime.block_on(async { [take(&client, "a").await, take(&client, "b").await] });
     let (armed, woken) = sync_channel(0);
     let bomb = Waker::from(Arc::new(Bomb(Mutex::new(Some(armed)))));
     let mut lost = pin!(leases[0].lost());
@@ -256,8 +259,8 @@ fn a_waker_that_panics_keeps_nobody_else_from_being_told() {
     let late = told_late_by(&leases);
     assert!(late < SOON, "{late:?}");
     assert!(others.iter().all(|token| token.is_cancelled()));
-    woken.recv_timeout(LIMIT).unwrap_err();
+    woken.recv_timeout(PATIENCE).unwrap_err();
     // The watchdog lives on.
-    store.manners.hangs.store(false, Ordering::SeqCst);
-    runtime.block_on(held(&client, "c")).check().unwrap();
+    store.faults.hangs.store(false, Ordering::SeqCst);
+    runtime.block_on(take(&client, "c")).check().unwrap();
 }

@@ -1,26 +1,26 @@
 //! A server whose wall clock steps.
 
-use super::unruly::Unruly;
-use super::{client, held, renewed};
+use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::{client, renewed, take};
 
 #[tokio::test]
 async fn a_step_forward_of_the_servers_clock_is_taken_off_and_loses_nothing_that_can_be_renewed() {
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
-    *store.manners.ahead_ms.lock().unwrap() = Some(1_000_000);
+    *store.faults.ahead_ms.lock().unwrap() = Some(1_000_000);
     // The renewals of the one tell of the step; the other cannot be renewed for a while, so that what is taken off shows.
-    let (teller, shown) = (held(&client, "teller").await, held(&client, "shown").await);
+    let (teller, shown) = (take(&client, "teller").await, take(&client, "shown").await);
     tokio::join!(renewed(&teller, 1), renewed(&shown, 1));
     store
-        .manners
+        .faults
         .poisoned
         .lock()
         .unwrap()
         .insert(shown.name().clone());
     let before = shown.term().expect("held").deadline();
-    *store.manners.ahead_ms.lock().unwrap() = Some(1_000_000 + 150);
+    *store.faults.ahead_ms.lock().unwrap() = Some(1_000_000 + 150);
     renewed(&teller, 1).await;
-    store.manners.poisoned.lock().unwrap().clear();
+    store.faults.poisoned.lock().unwrap().clear();
     let taken_off = before.since(shown.term().expect("held").deadline());
     assert!((150..200).contains(&taken_off.as_millis()), "{taken_off:?}");
     tokio::join!(renewed(&teller, 2), renewed(&shown, 2));
@@ -28,12 +28,12 @@ async fn a_step_forward_of_the_servers_clock_is_taken_off_and_loses_nothing_that
 
 #[tokio::test]
 async fn a_step_back_of_the_servers_clock_shortens_nothing() {
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
-    *store.manners.ahead_ms.lock().unwrap() = Some(1_000_000);
-    let lease = held(&client, "a").await;
+    *store.faults.ahead_ms.lock().unwrap() = Some(1_000_000);
+    let lease = take(&client, "a").await;
     renewed(&lease, 1).await;
-    *store.manners.ahead_ms.lock().unwrap() = Some(0);
+    *store.faults.ahead_ms.lock().unwrap() = Some(0);
     let mut deadline = lease.term().unwrap().deadline();
     for _ in 0..3 {
         let next = lease

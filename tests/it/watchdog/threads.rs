@@ -7,9 +7,11 @@ use leasehold::store::{Eviction, Store};
 use leasehold::{Client, ErrorKind, Lease, LossReason};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::unruly::Unruly;
-use super::{LIMIT, alone, client, held, runtime};
-use crate::harness::wait::{lost, until};
+use super::runtime;
+use crate::harness::alone::alone;
+use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::{client, take};
+use crate::harness::wait::{PATIENCE, lost, until};
 
 /// Lets this process map only so much more memory; a thread needs two megabytes for its stack.
 fn leave_memory(more: Option<u64>) {
@@ -29,7 +31,7 @@ fn without_its_threads_nothing_is_acquired_and_later_it_is() {
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let runtime = builder.enable_all().build().unwrap();
             runtime.block_on(async {
-                let client = client(&Unruly::new()).await;
+                let client = client(&FaultyStore::new()).await;
                 // Room for none of the two threads, and room for one.
                 for megabytes in [1, 3] {
                     leave_memory(Some(megabytes << 20));
@@ -38,7 +40,7 @@ fn without_its_threads_nothing_is_acquired_and_later_it_is() {
                     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
                     assert!(error.to_string().contains("did not start"), "{error}");
                 }
-                held(&client, "a").await.check().unwrap();
+                take(&client, "a").await.check().unwrap();
             });
         },
     );
@@ -46,10 +48,10 @@ fn without_its_threads_nothing_is_acquired_and_later_it_is() {
 
 #[tokio::test]
 async fn a_thread_that_dies_cancels_every_holder_and_takes_no_more_in() {
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
-    let leases = [held(&client, "a").await, held(&client, "b").await];
-    store.manners.clock.is_cracked.store(true, Ordering::SeqCst);
+    let leases = [take(&client, "a").await, take(&client, "b").await];
+    store.faults.clock.is_cracked.store(true, Ordering::SeqCst);
     for lease in &leases {
         assert_eq!(lost(lease).await, LossReason::WatchdogDied);
         assert_eq!(lease.check().unwrap_err().kind(), ErrorKind::Lost);
@@ -63,23 +65,23 @@ async fn a_thread_that_dies_cancels_every_holder_and_takes_no_more_in() {
 
 #[tokio::test]
 async fn a_connection_that_panics_fails_the_acquire_and_not_the_client() {
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     store
-        .manners
+        .faults
         .panic_next_connections
         .store(1, Ordering::SeqCst);
     let error = client.try_acquire("a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
-    held(&client, "a").await.check().unwrap();
+    take(&client, "a").await.check().unwrap();
 }
 
 /// A client and a lease of it that an operator has taken away.
-async fn refused(store: &Unruly) -> (Client, Lease) {
+async fn refused(store: &FaultyStore) -> (Client, Lease) {
     let client = client(store).await;
-    let lease = held(&client, "a").await;
+    let lease = take(&client, "a").await;
     store
-        .evict(lease.name(), Eviction::Now, LIMIT)
+        .evict(lease.name(), Eviction::Now, PATIENCE)
         .await
         .unwrap();
     assert_eq!(lost(&lease).await, LossReason::Refused);
@@ -109,12 +111,12 @@ fn the_thread_ends_after_the_guard_of_a_refused_lease() {
         "watchdog::threads::the_thread_ends_after_the_guard_of_a_refused_lease",
         || {
             runtime().block_on(async {
-                let (client, dropped) = refused(&Unruly::new()).await;
+                let (client, dropped) = refused(&FaultyStore::new()).await;
                 drop(client);
                 until_asleep().await;
                 drop(dropped);
                 until_no_watchdog_lives().await;
-                let (client, released) = refused(&Unruly::new()).await;
+                let (client, released) = refused(&FaultyStore::new()).await;
                 drop(client);
                 until_asleep().await;
                 released.release().await;
@@ -130,11 +132,11 @@ fn the_thread_ends_after_the_last_guard_of_a_client_that_was_shut_down() {
         "watchdog::threads::the_thread_ends_after_the_last_guard_of_a_client_that_was_shut_down",
         || {
             runtime().block_on(async {
-                let (client, refused) = refused(&Unruly::new()).await;
+                let (client, refused) = refused(&FaultyStore::new()).await;
                 assert!(!client.shutdown(Duration::from_millis(50)).await);
                 drop(refused);
                 until_no_watchdog_lives().await;
-                assert!(client.shutdown(LIMIT).await);
+                assert!(client.shutdown(PATIENCE).await);
             });
         },
     );

@@ -9,9 +9,9 @@ use std::task::{Context, Wake, Waker};
 use leasehold::LossReason;
 use leasehold::clock::Instant;
 
-use super::unruly::Unruly;
-use super::{LIMIT, TTL, client, held, renewed};
-use crate::harness::wait::{lost, until};
+use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::{TTL, client, renewed, take};
+use crate::harness::wait::{PATIENCE, lost, until};
 
 /// Panics, as the waker of an event loop that has ended may.
 pub(super) struct Gone;
@@ -33,10 +33,10 @@ impl Wake for Counting {
 
 #[tokio::test]
 async fn a_waker_that_panics_ends_no_lease_but_its_own() {
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let doomed = client.request("doomed").max_hold(TTL).acquire().await;
-    let (doomed, other) = (doomed.unwrap(), held(&client, "other").await);
+    let (doomed, other) = (doomed.unwrap(), take(&client, "other").await);
     let gone = Waker::from(Arc::new(Gone));
     let mut context = Context::from_waker(&gone);
     // One is woken by the first renewal, the other by the loss.
@@ -49,15 +49,15 @@ async fn a_waker_that_panics_ends_no_lease_but_its_own() {
     assert!(ended.as_mut().poll(&mut context).is_pending());
     assert_eq!(lost(&doomed).await, LossReason::MaxHold);
     renewed(&other, 2).await;
-    held(&client, "another").await.check().unwrap();
+    take(&client, "another").await.check().unwrap();
 }
 
 #[tokio::test]
 async fn a_waker_that_panics_at_a_loss_ends_no_lease_but_its_own() {
-    let store = Unruly::new();
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let doomed = client.request("doomed").max_hold(TTL).acquire().await;
-    let (doomed, other) = (doomed.unwrap(), held(&client, "other").await);
+    let (doomed, other) = (doomed.unwrap(), take(&client, "other").await);
     let gone = Waker::from(Arc::new(Gone));
     let mut told = Box::pin(doomed.lost());
     let is_pending = told
@@ -67,16 +67,16 @@ async fn a_waker_that_panics_at_a_loss_ends_no_lease_but_its_own() {
     assert!(is_pending);
     until("the loss", async || doomed.check().err()).await;
     renewed(&other, 2).await;
-    held(&client, "another").await.check().unwrap();
+    take(&client, "another").await.check().unwrap();
 }
 
 #[tokio::test]
-async fn a_renewal_wakes_only_those_who_wait_for_this_lease() {
-    let store = Unruly::new();
+async fn a_renewal_wakes_only_the_tasks_that_wait_for_this_lease() {
+    let store = FaultyStore::new();
     let client = client(&store).await;
     let long = client
         .request("long")
-        .ttl(LIMIT * 2)
+        .ttl(PATIENCE * 2)
         .acquire()
         .await
         .unwrap();
@@ -88,9 +88,9 @@ async fn a_renewal_wakes_only_those_who_wait_for_this_lease() {
         .poll(&mut Context::from_waker(&waker))
         .is_pending();
     assert!(is_pending);
-    let short = held(&client, "short").await;
+    let short = take(&client, "short").await;
     renewed(&short, 2).await;
     short.release().await;
-    drop(held(&client, "dropped").await);
+    drop(take(&client, "dropped").await);
     assert_eq!(count.0.load(Ordering::SeqCst), 0, "nothing of it has moved");
 }

@@ -1,7 +1,8 @@
 //! The job's process group: started, signalled, reaped, counted.
 //!
-//! The guardian is a subreaper, so whatever the job leaves behind becomes its child and is reaped by it. What left the
-//! group (`setsid`, a shell with job control) is not signalled: it left on purpose, so it is only reported.
+//! The guardian is a subreaper, so every process that the job leaves behind becomes its child and is reaped by it. A
+//! process that left the group (`setsid`, a shell with job control) is not signalled: it left on purpose, so it is only
+//! reported.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -42,8 +43,8 @@ pub enum Ended {
 }
 
 impl Group {
-    /// Makes the command's process, the leader of a group of its own, with these signals blocked. It does not run before
-    /// it hears CONT.
+    /// Makes the command's process, the leader of a group of its own, with these signals blocked. It does not run
+    /// before it receives CONT.
     pub fn start(command: Vec<OsString>, stdin: OwnedFd, blocked: &SigSet) -> io::Result<Self> {
         let guardian = getpid();
         set_child_subreaper(Some(guardian))?;
@@ -59,7 +60,7 @@ impl Group {
         let leader = Pid::from_child(&child);
         let stopped = waitpid(Some(leader), WaitOptions::UNTRACED)?;
         if !stopped.is_some_and(|(_, status)| status.stopped()) {
-            return Err(io::Error::other("it ended at once"));
+            return Err(io::Error::other("the process ended at once"));
         }
         Ok(Self {
             leader,
@@ -68,7 +69,7 @@ impl Group {
         })
     }
 
-    /// The command's process, whose number is the group's.
+    /// Returns the command's process, whose number is the group's.
     pub const fn leader(&self) -> Pid {
         self.leader
     }
@@ -107,17 +108,17 @@ impl Group {
         }
     }
 
-    /// Whether no process of the group is left.
+    /// Returns whether no process of the group is left.
     pub fn is_empty(&self) -> bool {
         if !self.is_leader_reaped {
             return false;
         }
         let is_gone = test_kill_process_group(self.leader) == Err(Errno::SRCH);
-        // A dead process whose parent left the group and does not reap would count for as long as that parent lives.
+        // A dead process whose parent left the group and does not reap it would count for as long as that parent lives.
         is_gone || self.is_killed.get() && !process::has_member(self.leader)
     }
 
-    /// The living children that are left once the group is empty: those that left it.
+    /// Returns the living children that are left once the group is empty: those that left the group.
     pub fn strays(&self) -> Vec<i32> {
         let pid = getpid().as_raw_pid();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));

@@ -5,8 +5,9 @@
 //!      <--- events: started, exited, gone, .... ------          <--- ends, as parent and subreaper
 //! ```
 //!
-//! One thread, one `poll`, no runtime, nothing printed: nothing in here can block. Three things wake it: the tool, an
-//! ended child, and a timer on the lease's own clock. What to do is decided by the [timeline](crate::timeline).
+//! It has one thread and one `poll`, no runtime, and prints nothing, so that nothing here can block. Three things wake
+//! it: the tool, an ended child, and a timer on the lease's own clock. The [timeline](crate::timeline) decides what to
+//! do.
 
 mod group;
 mod terminal;
@@ -46,7 +47,7 @@ pub fn main(command: Vec<OsString>) -> Exit {
     }
 }
 
-/// Takes the channel out of the place of standard input, and out of the channel the first instruction with the job's input.
+/// Takes the channel from the place of standard input, and from the channel the first instruction with the job's input.
 fn receive_begin() -> io::Result<(Channel, Begin, OwnedFd)> {
     let channel = Channel::from(rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?);
     to_null(rustix::stdio::dup2_stdin)?;
@@ -66,7 +67,7 @@ struct Guardian {
     timeline: Timeline,
     group: Group,
     terminal: Option<Terminal>,
-    /// The cause to end the job for if the tool is gone.
+    /// The cause for which the job is ended if the tool is gone.
     tool_gone: Cause,
     status_file: Option<PathBuf>,
 }
@@ -79,13 +80,13 @@ impl Guardian {
         stdin: OwnedFd,
         command: Vec<OsString>,
     ) -> io::Result<Self> {
-        // Its file name is that of a link in /proc, which would be its name in a list of processes.
+        // Otherwise its name in a list of processes would be the file name of a link in /proc.
         rustix::thread::set_name(c"leasehold")?;
         let (clock, id): (Box<dyn Clock>, _) = match &*begin.clock {
             "CLOCK_MONOTONIC" => (Box::new(Monotonic), ClockId::CLOCK_MONOTONIC),
             _ => (Box::new(Boottime), ClockId::CLOCK_BOOTTIME),
         };
-        // All of them: a signal meant for the job reaches it through the tool, and the guardian outlives both.
+        // All signals are blocked: a signal for the job reaches it through the tool, and the guardian outlives both.
         let mask = SigSet::all();
         let inherited = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let children = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
@@ -101,7 +102,7 @@ impl Guardian {
         if let Some(terminal) = &terminal {
             terminal.begin(group.leader());
         }
-        // A reader of the job's output then sees its end as soon as the job's own copies are closed.
+        // So a reader of the job's output sees its end as soon as the job's own copies are closed.
         to_null(rustix::stdio::dup2_stdout)?;
         to_null(rustix::stdio::dup2_stderr)?;
         let mut guardian = Self {
@@ -122,8 +123,7 @@ impl Guardian {
         Ok(guardian)
     }
 
-    /// Lets the command begin, unless the lease's time ran out before that: then the command is ended without having
-    /// begun.
+    /// Lets the command begin, unless the lease's time ran out before that: then the command is ended before it begins.
     fn release_to_run(&mut self) {
         // Sent first: if the guardian is killed from here on, the tool knows what to end.
         let pid = self.group.leader().as_raw_pid();
@@ -194,8 +194,8 @@ impl Guardian {
         }
     }
 
-    /// Handles a stopped job. One that wants the terminal gets it if it may; otherwise the tool stops too, so that the
-    /// shell above shows a stopped job.
+    /// Handles a stopped job. A job that needs the terminal gets it if the tool has it; otherwise the tool stops too, so
+    /// that the shell above shows a stopped job.
     fn suspended(&self, signal: i32) {
         let Some(terminal) = &self.terminal else {
             return;

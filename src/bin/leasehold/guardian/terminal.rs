@@ -1,16 +1,16 @@
-//! Who may read the terminal: the tool's own group, or the job's.
+//! Decides which group may read the terminal: the tool's own group, or the job's.
 //!
 //! A job has a group of its own, and a group in the background is stopped when it reads the terminal or changes its
-//! settings. Where both input and output are the terminal the job is put in the foreground from the start. Where only the
-//! input is, as in `leasehold run x -- list | less`, another process in the pipe may be reading the keys, so the job gets the
-//! terminal when it first asks for it.
+//! settings. If both input and output are the terminal the job is put in the foreground from the start. If only
+//! the input is, as in `leasehold run x -- list | less`, another process in the pipe may be reading the keys, so the
+//! job gets the terminal when it first asks for it.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::process::{Pid, getpgid, getppid};
 use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 
-/// The terminal of our session, if it is the job's input.
+/// The terminal of this session, if it is the job's input.
 #[derive(Debug)]
 pub struct Terminal {
     fd: OwnedFd,
@@ -20,7 +20,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// The terminal behind this input.
+    /// Returns the terminal behind this input.
     pub fn of(stdin: &impl AsFd) -> Option<Self> {
         if !isatty(stdin) || tcgetpgrp(stdin).is_err() {
             return None;
@@ -39,9 +39,9 @@ impl Terminal {
         }
     }
 
-    /// Puts the job in the foreground, if the tool is there to make room. `false` if it is not, as after `bg`.
+    /// Puts the job in the foreground, if the tool is there. Returns `false` if it is not, as after `bg`.
     pub fn give(&self, job: Pid) -> bool {
-        // SIGTTOU is blocked in the guardian, so that it may do this from the background.
+        // SIGTTOU is blocked in the guardian, so it may do this from the background.
         self.is_in_front(self.owner) && tcsetpgrp(&self.fd, job).is_ok()
     }
 

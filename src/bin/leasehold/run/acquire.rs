@@ -1,4 +1,4 @@
-//! Acquires the lease: a first contact with a short limit, then the wait, which may be long.
+//! Acquires the lease: a first contact with a short limit, then the wait, which can be long.
 
 use std::time::Duration;
 
@@ -97,13 +97,13 @@ async fn wait(client: &Client, plan: &Plan, began: Instant) -> Result<Lease, Fai
     })
 }
 
-/// Whether the limit ran out while another holder had the name, and not while the store was unavailable.
+/// Returns whether the limit ran out while another holder had the name, and not while the store was unavailable.
 fn is_held(error: &Error) -> bool {
     let source = std::error::Error::source(error);
     source.is_some_and(|source| source.is::<Held>())
 }
 
-/// The time left of the limit, if there is one.
+/// Returns the time left of the limit, if there is one.
 fn left(plan: &Plan, began: Instant) -> Option<Duration> {
     match plan.patience {
         Patience::None => Some(Duration::ZERO),

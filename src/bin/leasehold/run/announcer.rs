@@ -1,4 +1,4 @@
-//! Makes known what happens to a job and its lease: in messages, to the service manager, and in the status file.
+//! Announces what happens to a job and its lease: in messages, to the service manager, and in the status file.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::say;
 use crate::status_file::{self, State, Status, StatusFile};
 use crate::timeline::Cause;
 
-/// The first status of a job.
+/// Returns the first status of a job.
 pub fn first_status(lease: &Lease, term: &Term, plan: &Plan) -> Result<Status, Failure> {
     let boot_id = status_file::boot_id()
         .map_err(|error| Failure::internal("cannot read the boot's identity", &error))?;
@@ -33,7 +33,7 @@ pub fn first_status(lease: &Lease, term: &Term, plan: &Plan) -> Result<Status, F
     Ok(status.until(term.deadline()))
 }
 
-/// The three places where a run is followed.
+/// The three places where a run is announced.
 #[derive(Debug)]
 pub struct Announcer<'a> {
     status: Status,
@@ -54,7 +54,7 @@ impl<'a> Announcer<'a> {
         announcer
     }
 
-    /// The state of the lease, as it was announced last.
+    /// Returns the state of the lease that was announced last.
     pub const fn state(&self) -> State {
         self.status.state
     }
@@ -73,7 +73,7 @@ impl<'a> Announcer<'a> {
         self.show(State::Held, deadline);
     }
 
-    /// Renewals fail; the job is ended after `left`.
+    /// Announces that renewals fail and that the job is ended after `left`.
     pub fn at_risk(&mut self, left: Duration, deadline: Instant) {
         say::note(
             "at_risk",
@@ -114,8 +114,8 @@ impl<'a> Announcer<'a> {
         say::detail("ended", format_args!("the command {end}"));
     }
 
-    /// These processes were killed and are still there. While they are, the name stays taken as long as renewals are
-    /// confirmed, so it is said what for.
+    /// Announces processes that were killed and still exist. While they do, the name stays taken as long as renewals
+    /// are confirmed, and this message says why.
     pub fn stuck(&self, pids: &[i32]) {
         say::note(
             "stuck",
@@ -131,14 +131,14 @@ impl<'a> Announcer<'a> {
             say::note(
                 "left",
                 format_args!(
-                    "{} processes left the job's group and run on without the lease pids={strays:?}",
+                    "{} processes left the job's group and are still running without the lease pids={strays:?}",
                     strays.len()
                 ),
             );
         }
     }
 
-    /// The tool kills the job, because the guardian has not ended it in time.
+    /// Announces that the tool kills the job, because the guardian has not ended it in time.
     pub fn killed(&self) {
         say::fault(
             "killed",
@@ -159,14 +159,14 @@ impl<'a> Announcer<'a> {
         );
     }
 
-    /// Feeds the service manager's watchdog, which gets nothing while renewals are missing.
+    /// Feeds the watchdog of the service manager, but not while renewals are missing.
     pub fn feed(&self) {
         if self.state() == State::Held {
             self.service.feed();
         }
     }
 
-    /// How often the watchdog has to be fed, if there is one.
+    /// Returns how often the watchdog must be fed, if there is one.
     pub const fn feed_every(&self) -> Option<Duration> {
         self.service.feed_every()
     }
@@ -181,7 +181,7 @@ impl<'a> Announcer<'a> {
         self.file.update(self.status.clone());
     }
 
-    /// Without the deadline, which moves too often to be told.
+    /// Sends the state without the deadline, which moves too often.
     fn tell_service(&self) {
         let Status {
             name, token, state, ..

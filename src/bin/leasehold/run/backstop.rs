@@ -1,4 +1,4 @@
-//! Kills the job where the guardian should have ended it by now and has not.
+//! Kills the job if the guardian has not ended it in time.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ pub struct Backstop {
 }
 
 impl Backstop {
-    /// Kills at this instant, unless it is [moved](Self::move_to).
+    /// Makes a backstop that kills at this instant, unless it is [moved](Self::move_to).
     pub const fn new(kill_at: Instant) -> Self {
         Self { kill_at }
     }
 
-    /// The instant of the next kill.
+    /// Returns the instant of the next kill.
     pub const fn kill_at(&self) -> Instant {
         self.kill_at
     }
 
-    /// A renewal was confirmed, so the job has to be gone later.
+    /// Moves the kill after a confirmed renewal.
     pub const fn move_to(&mut self, kill_at: Instant) {
         self.kill_at = kill_at;
     }
 
-    /// Kills the job's group, and again after a pause for as long as the supervisor runs.
+    /// Kills the job's group, and plans the next kill in case the group does not end.
     pub fn kill(&mut self, job: &Job, now: Instant) {
         job.kill();
         self.kill_at = now.after(KILL_AGAIN);

@@ -1,15 +1,15 @@
-//! Stops the tool as the terminal would: its whole group, and only where a shell can resume it.
+//! Stops the tool as the terminal would: its whole group, and only if a shell can resume it.
 
 use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, getsid, kill_process_group};
 
 use crate::process::Process;
 
-/// Stops our group, this process included, until the shell resumes it. `false` if there is no shell that would.
+/// Stops our group, this process included, until the shell resumes it. Returns `false` if there is no such shell.
 pub fn suspend() -> bool {
     can_be_resumed() && kill_process_group(getpgrp(), Signal::STOP).is_ok()
 }
 
-/// Whether there is a shell with job control above our group. Without one the group would stay stopped for ever.
+/// Returns whether a shell with job control is above our group. Without one the group would stay stopped for ever.
 fn can_be_resumed() -> bool {
     let (group, session) = (getpgrp(), getsid(None));
     let mut above = getppid();

@@ -28,7 +28,7 @@ use crate::store;
 #[derive(Debug)]
 pub struct Job {
     channel: AsyncFd<Channel>,
-    /// Known once it has started.
+    /// The job's process group, once it has started.
     group: Option<Pid>,
 }
 
@@ -63,7 +63,7 @@ impl Job {
         })
     }
 
-    /// The guardian's next event; `None` if it is gone. Dropping the future loses no event.
+    /// Returns the guardian's next event; `None` if the guardian is gone. Dropping the future loses no event.
     pub async fn event(&self) -> Option<Event> {
         let receive = |channel: &Channel| match channel.receive() {
             Ok(Received::Nothing) => Err(io::ErrorKind::WouldBlock.into()),
@@ -73,13 +73,13 @@ impl Job {
         event_of(received)
     }
 
-    /// The next event that the guardian has already sent, if any.
+    /// Returns the next event that the guardian has already sent, if any.
     pub fn said(&self) -> Option<Event> {
         event_of(self.channel.get_ref().receive())
     }
 
-    /// Sends the guardian an instruction. Has no effect on a guardian that does not read: it ends the job by itself, or
-    /// the tool does.
+    /// Sends the guardian an instruction. It has no effect if the guardian does not read: then the guardian ends the
+    /// job by itself, or the tool does.
     pub fn tell(&self, instruction: &Instruction) {
         let _ = self.channel.get_ref().send(instruction, None);
     }
@@ -93,12 +93,12 @@ impl Job {
         self.group.is_some()
     }
 
-    /// The living processes of the group.
+    /// Returns the living processes of the group.
     pub fn living(&self) -> Vec<i32> {
         self.group.map(process::living).unwrap_or_default()
     }
 
-    /// Kills the group without the guardian. `false` if nothing was left of it.
+    /// Kills the group without the guardian. Returns `false` if no process of it was left.
     pub fn kill(&self) -> bool {
         self.group.is_some_and(|group| {
             let _ = kill_process_group(group, Signal::KILL);
@@ -116,7 +116,7 @@ fn listen(channel: Channel) -> io::Result<AsyncFd<Channel>> {
     AsyncFd::with_interest(channel, Interest::READABLE)
 }
 
-/// Reaps children that ended: the guardian, and as the first process of a container every orphan.
+/// Reaps children that ended: the guardian, and every orphan if the tool is the first process of a container.
 pub fn reap() {
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
@@ -128,7 +128,8 @@ fn event_of(received: io::Result<Received<Event>>) -> Option<Event> {
     }
 }
 
-/// Sets the variables that describe the lease to the job. Set last, so that a run within a run sees the inner lease.
+/// Sets the variables that describe the lease to the job. They are set last, so that a run within a run sees the inner
+/// lease.
 fn set_environment(command: &mut Command, lease: &Lease, plan: &Plan, status_file: &Path) {
     command
         .env("LEASEHOLD_NAME", lease.name().as_str())

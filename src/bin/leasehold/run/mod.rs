@@ -1,4 +1,4 @@
-//! `leasehold run`: acquires the lease, runs the job under it, releases it.
+//! `leasehold run`: acquires the lease, runs the job under it, and releases it.
 
 mod acquire;
 mod announcer;
@@ -20,6 +20,7 @@ use leasehold::{Lease, ReleaseOutcome};
 use crate::args;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
+use crate::export::JobMetrics;
 use crate::say::{self, Loudness};
 use crate::status_file::StatusFile;
 
@@ -32,7 +33,7 @@ use service::Service;
 use signals::Signals;
 use supervise::Supervisor;
 
-/// How long the release may take. After that the lease runs out by itself.
+/// How long the release may take. After that the lease expires by itself.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs the command under the lease.
@@ -63,11 +64,36 @@ pub fn main(
 
 async fn run(plan: &Plan, reporter: &mut Reporter) -> Result<Exit, Failure> {
     let mut signals = Signals::new()?;
-    let client = acquire::connect(plan, &mut signals).await?;
+    // Before there is a client, so that nothing is missed.
+    let group = plan.group.as_deref();
+    let mut metrics = JobMetrics::start(&plan.metrics, plan.name.as_str(), group)?;
+    let mut watchers = Watchers {
+        reporter,
+        metrics: metrics.as_mut(),
+    };
+    let result = hold(plan, &mut signals, &mut watchers).await;
+    if let Some(metrics) = metrics {
+        metrics.finish(&result);
+    }
+    result
+}
+
+/// What takes note of a run.
+struct Watchers<'a> {
+    reporter: &'a mut Reporter,
+    metrics: Option<&'a mut JobMetrics>,
+}
+
+async fn hold(
+    plan: &Plan,
+    signals: &mut Signals,
+    watchers: &mut Watchers<'_>,
+) -> Result<Exit, Failure> {
+    let client = acquire::connect(plan, signals).await?;
     let service = Service::start();
     service.status(format!("waiting for name={}", plan.name));
-    let result = match acquire::acquire(&client, plan, &mut signals).await {
-        Ok(lease) => under(lease, plan, &mut signals, reporter, &service).await,
+    let result = match acquire::acquire(&client, plan, signals).await {
+        Ok(lease) => under(lease, plan, signals, watchers, &service).await,
         Err(failure) => Err(failure),
     };
     service.stopping();
@@ -81,10 +107,14 @@ async fn under(
     lease: Lease,
     plan: &Plan,
     signals: &mut Signals,
-    reporter: &mut Reporter,
+    watchers: &mut Watchers<'_>,
     service: &Service,
 ) -> Result<Exit, Failure> {
     let acquired = lease.clock().now();
+    if let Some(metrics) = &mut watchers.metrics {
+        metrics.acquired();
+    }
+    let reporter = &mut *watchers.reporter;
     reporter.acquired(lease.token().get(), lease.holder().to_string());
     say::detail(
         "acquired",
@@ -100,6 +130,9 @@ async fn under(
         reporter.ended(&outcome);
         outcome.exit()
     });
+    if let Some(metrics) = &watchers.metrics {
+        metrics.ended();
+    }
     let rest = plan
         .hold_at_least
         .saturating_sub(lease.clock().now().since(acquired));
@@ -107,7 +140,7 @@ async fn under(
     result
 }
 
-/// Releases the lease. The name stays taken for the rest of `--hold-at-least`, without a holder that works.
+/// Releases the lease. The name stays taken for the rest of `--hold-at-least`, without a holder.
 async fn release(lease: Lease, plan: &Plan, rest: Duration) {
     let releasing = async {
         match rest.is_zero() {
@@ -123,7 +156,7 @@ async fn release(lease: Lease, plan: &Plan, rest: Duration) {
         Ok(ReleaseOutcome::Unknown) | Err(_) => say::note(
             "release_unanswered",
             format_args!(
-                "release unanswered: the lease runs out by itself within its ttl name={} ttl={:?}",
+                "release unanswered: the lease expires by itself within its ttl name={} ttl={:?}",
                 plan.name,
                 plan.timing.ttl()
             ),

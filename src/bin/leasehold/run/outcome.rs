@@ -7,16 +7,16 @@ use crate::timeline::Cause;
 /// The end of a job and of the processes that it started.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// How the command ended, and the cause for which it was being ended by then, if any. `None` if its end was not seen.
+    /// How the command ended, and the cause if it was being stopped at that time. `None` if its end was not seen.
     pub end: Option<(End, Option<Cause>)>,
-    /// The tool had to kill the job, because the guardian did not.
+    /// Whether the tool had to kill the job, because the guardian did not.
     pub is_killed_by_tool: bool,
-    /// Processes that left the group and run on.
+    /// Processes that left the group and are still running.
     pub strays: Vec<i32>,
 }
 
 impl Outcome {
-    /// Why the job was ended; `None` if it ended by itself.
+    /// Returns why the job was ended; `None` if it ended by itself.
     pub fn cause(&self) -> Option<Cause> {
         match self.end {
             _ if self.is_killed_by_tool => Some(Cause::Deadline),
@@ -26,7 +26,7 @@ impl Outcome {
         }
     }
 
-    /// The exit of the run.
+    /// Returns the exit of the run.
     pub fn exit(&self) -> Exit {
         match (self.cause(), self.end) {
             (None, Some((End::Code(code), _))) => Exit::Command(code),

@@ -12,6 +12,7 @@ use leasehold::{Name, Token, WaitOrder};
 use crate::args;
 use crate::config::StoreSetting;
 use crate::exit::Failure;
+use crate::export::Places;
 use crate::say::Loudness;
 use crate::store::Choice;
 use crate::timeline::Distances;
@@ -34,6 +35,7 @@ pub struct Plan {
     pub hold_at_least: Duration,
     pub floor: Option<Token>,
     pub report: Option<PathBuf>,
+    pub metrics: Places,
     conflict: args::ConflictOptions,
 }
 
@@ -86,11 +88,16 @@ impl Plan {
             hold_at_least: arguments.hold_at_least.unwrap_or_default(),
             floor,
             report: arguments.report,
+            metrics: Places {
+                file: arguments.metrics_file,
+                address: arguments.metrics,
+            },
             conflict: arguments.conflict,
         })
     }
 
-    /// The failure of a run whose name another holder has. Not printed with `--quiet`: the exit code tells it as well.
+    /// Makes the failure of a run whose name another holder has. It is not printed with `--quiet`: the exit code says
+    /// it.
     pub fn held(&self, why: impl Display) -> Failure {
         Failure {
             loudness: Loudness::Normal,
@@ -98,7 +105,7 @@ impl Plan {
         }
     }
 
-    /// The failure of a run that did not acquire the name within its limit, for any reason.
+    /// Makes the failure of a run that did not acquire the name within its limit, for any reason.
     pub fn not_acquired(&self, why: impl Display) -> Failure {
         let message = format!("not acquired: {why} name={}", self.name);
         Failure {

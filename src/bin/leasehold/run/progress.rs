@@ -1,7 +1,7 @@
-//! Shows a person who waits at a terminal the holder of the name, since when it has the name, and the time left.
+//! Shows a user who waits at a terminal the holder of the name, the start of its lease, and the time left.
 //!
-//! A line of our own and not indicatif: it goes through the one queue that never waits for a terminal, and has no colour that
-//! `NO_COLOR` would have to switch off.
+//! The line is printed here and not by indicatif: it goes through the one queue that never waits for a terminal, and
+//! has no colour that `NO_COLOR` would have to turn off.
 
 use std::convert::Infallible;
 use std::io::IsTerminal;
@@ -20,7 +20,7 @@ const REFRESH: Duration = Duration::from_secs(1);
 /// Goes back to the first column and clears the line.
 const WIPE: &str = "\r\x1b[K";
 
-/// Keeps one line up to date until it is dropped. Prints nothing where standard error is no terminal.
+/// Updates one line until the future is dropped. Prints nothing if standard error is not a terminal.
 pub async fn show(client: &Client, plan: &Plan) -> Infallible {
     if !std::io::stderr().is_terminal() || !say::is_for_people() {
         return std::future::pending().await;
@@ -40,7 +40,7 @@ pub async fn show(client: &Client, plan: &Plan) -> Infallible {
     }
 }
 
-/// The line, which is cleared at the end.
+/// The line on the terminal, which is cleared at the end.
 struct StatusLine;
 
 impl Drop for StatusLine {

@@ -1,4 +1,4 @@
-//! The outcome of a run, for `--report FILE`: who ended it and why, since a job may use any exit code itself.
+//! The outcome of a run, for `--report FILE`: what ended the job and why, because a job may use any exit code itself.
 
 use std::fs;
 use std::io;
@@ -20,9 +20,9 @@ pub struct Report {
     name: String,
     group: Option<String>,
     outcome: &'static str,
-    /// `command`, or `leasehold` where the tool ended the run.
+    /// `command`, or `leasehold` if the tool ended the run.
     decided_by: Option<&'static str>,
-    /// In words, where the tool decided.
+    /// The reason in words, if the tool ended the run.
     why: Option<String>,
     exit_code: Option<u8>,
     command_code: Option<u8>,
@@ -31,11 +31,11 @@ pub struct Report {
     pub holder: Option<String>,
     waited_ms: Option<u64>,
     held_ms: Option<u64>,
-    /// Processes that left the job's group and run on.
+    /// Processes that left the job's group and are still running.
     left_pids: Vec<i32>,
 }
 
-/// A report in the making.
+/// A report that is being written.
 #[derive(Debug)]
 pub struct Reporter {
     path: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Writes that the run has begun, so that a place that cannot be written to is known before the command runs.
+    /// Writes that the run has begun, so that a path that cannot be written is found before the command runs.
     pub fn begin(
         path: Option<PathBuf>,
         name: &str,
@@ -62,7 +62,7 @@ impl Reporter {
             write(path, &report).map_err(|error| {
                 let path = path.display();
                 Failure::usage(format!(
-                    "report {path} refused: {error}; expected a place to write to"
+                    "report {path} refused: {error}; expected a path that can be written"
                 ))
             })?;
         }
@@ -74,7 +74,7 @@ impl Reporter {
         })
     }
 
-    /// The lease was granted.
+    /// Adds the grant of the lease.
     pub fn acquired(&mut self, token: u64, holder: String) {
         let now = Boottime.now();
         self.acquired = Some(now);
@@ -83,7 +83,7 @@ impl Reporter {
         self.report.waited_ms = Some(milliseconds(now.since(self.began)));
     }
 
-    /// The job is gone.
+    /// Adds the end of the job.
     pub fn ended(&mut self, outcome: &Outcome) {
         match outcome.end {
             Some((End::Code(code), _)) => self.report.command_code = Some(code),
@@ -94,7 +94,7 @@ impl Reporter {
         self.report.left_pids.clone_from(&outcome.strays);
     }
 
-    /// The run is over.
+    /// Writes the report at the end of the run.
     pub fn finish(mut self, result: &Result<Exit, Failure>) -> io::Result<()> {
         let Some(path) = self.path.take() else {
             return Ok(());
@@ -129,7 +129,7 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Replaces the file as a whole: a reader sees the old or the new one.
+/// Replaces the file as a whole: a reader sees the old report or the new one.
 fn write(path: &Path, report: &Report) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");

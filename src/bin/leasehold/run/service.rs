@@ -1,9 +1,9 @@
 //! Notifies a service manager, if there is one (`NOTIFY_SOCKET`, as systemd sets it).
 //!
-//! `READY=1` when the lease is held, `STATUS=` with name, token and state, `WATCHDOG=1` only while renewals are confirmed
-//! in time, `STOPPING=1` from when the job ends or is ended. So what depends on the service starts under the lease, and a
-//! tool that cannot keep its lease is restarted. The watchdog is fed from the grant on, which is also where systemd begins
-//! to look for a `Type=notify` service.
+//! It sends `READY=1` when the lease is held, `STATUS=` with name, token and state, `WATCHDOG=1` only while renewals
+//! are confirmed in time, and `STOPPING=1` from when the job ends or is ended. So units that depend on the service
+//! start under the lease, and a tool that cannot keep its lease is restarted. The watchdog is fed from the grant on,
+//! which is also when systemd begins to watch a `Type=notify` service.
 //!
 //! A manager that does not read must not block the loop that has to end a job in time, so notifications go through a
 //! [mailbox](crate::mailbox).
@@ -14,7 +14,8 @@ use sd_notify::NotifyState;
 
 use crate::mailbox::Mailbox;
 
-/// Kept from the job: a job that notified the manager itself would speak for a lease it knows nothing of.
+/// Removed from the job's environment: a job that notified the manager itself would report a lease that it knows
+/// nothing about.
 pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
 /// A few seconds of notifications; it fills up only if the manager does not read.
@@ -42,13 +43,13 @@ enum Word {
 }
 
 impl Service {
-    /// Starts to notify, if there is a service manager.
+    /// Starts the notifications, if there is a service manager.
     pub fn start() -> Self {
-        // A manager that is gone cannot be told so.
+        // The error is ignored: a manager that is gone cannot be told.
         let notify = |word: Word| drop(sd_notify::notify(&[word.state()]));
         let mailbox = std::env::var_os(VARIABLES[0])
             .and_then(|_| Mailbox::start("service", QUEUE, notify).ok());
-        // Half of the time, as the manager itself advises.
+        // Half of the time, as the manager itself recommends.
         let feed_every = sd_notify::watchdog_enabled()
             .filter(|_| mailbox.is_some())
             .map(|limit| (limit / 2).max(LEAST_PAUSE));
@@ -58,12 +59,12 @@ impl Service {
         }
     }
 
-    /// How often the watchdog has to be fed, if there is one.
+    /// Returns how often the watchdog must be fed, if there is one.
     pub const fn feed_every(&self) -> Option<Duration> {
         self.feed_every
     }
 
-    /// The lease is held.
+    /// Reports that the lease is held.
     pub fn ready(&self) {
         self.tell(Word::Ready);
     }
@@ -73,12 +74,12 @@ impl Service {
         self.tell(Word::Status(text));
     }
 
-    /// Renewals are confirmed in time.
+    /// Reports that renewals are confirmed in time.
     pub fn feed(&self) {
         self.tell(Word::Watchdog);
     }
 
-    /// The job is ending.
+    /// Reports that the job is ending.
     pub fn stopping(&self) {
         self.tell(Word::Stopping);
     }

@@ -1,4 +1,4 @@
-//! The signals that a run hands on to its job, or that end its wait.
+//! The signals that a run passes on to its job, and those that end its wait.
 
 use std::io;
 use std::task::Poll;
@@ -9,7 +9,7 @@ use tokio::signal::unix::{self, SignalKind};
 use super::foreground;
 use crate::exit::Failure;
 
-/// Those that reach the job through the tool. TSTP is among them: the tool is stopped only when its job was.
+/// Signals that reach the job through the tool. TSTP is one of them: the tool is stopped only when its job was.
 const FORWARDED: [Signal; 9] = [
     Signal::TERM,
     Signal::INT,
@@ -22,7 +22,7 @@ const FORWARDED: [Signal; 9] = [
     Signal::TSTP,
 ];
 
-/// Those that end the wait for a lease.
+/// Signals that end the wait for a lease.
 const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
 /// The signals sent to this process.
@@ -30,7 +30,7 @@ const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUI
 pub struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Listens from here on. A signal that was ignored when the tool was started (`nohup`) stays ignored, for the job too.
+    /// Starts to listen. A signal that was ignored when the tool was started (`nohup`) stays ignored, for the job too.
     pub fn new() -> Result<Self, Failure> {
         let ignored = ignored().unwrap_or(0);
         let received = FORWARDED
@@ -46,7 +46,7 @@ impl Signals {
             .map_err(|error| Failure::internal("cannot listen for signals", &error))
     }
 
-    /// The next signal. Dropping it loses none.
+    /// Returns the next signal. Dropping the future loses none.
     pub async fn next(&mut self) -> Signal {
         std::future::poll_fn(|context| {
             for (signal, stream) in &mut self.0 {
@@ -59,7 +59,7 @@ impl Signals {
         .await
     }
 
-    /// The next signal that ends a wait. Dropping it loses none of these.
+    /// Returns the next signal that ends a wait. Dropping the future loses none of these.
     pub async fn ending(&mut self) -> Signal {
         loop {
             match self.next().await {
@@ -73,7 +73,7 @@ impl Signals {
     }
 }
 
-/// The signals ignored by this process, one bit each.
+/// Returns the signals ignored by this process, one bit for each.
 fn ignored() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

@@ -1,7 +1,8 @@
-//! While the job runs: renewals go to the guardian, signals to the job, and the state of the lease to those who follow it.
+//! Supervises a running job: sends renewals to the guardian and signals to the job, and announces the state of the
+//! lease.
 //!
-//! The guardian ends the job; this loop only tells it what it cannot know. Where the guardian is gone, or silent when the
-//! job has to be gone, the loop ends the job itself.
+//! The guardian ends the job; this loop only tells it what it cannot know. If the guardian is gone, or silent when the
+//! job must be gone, the loop ends the job itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::exit::{Exit, Failure};
 use crate::status_file::State;
 use crate::timeline::Cause;
 
-/// How long after KILL a process may take to be gone. What takes longer waits in the kernel, for a disk that hangs.
+/// How long after KILL a process may take to be gone. A process that takes longer waits in the kernel for a disk.
 const STUCK: Duration = Duration::from_secs(2);
 
 /// One job under its lease.
@@ -33,17 +34,17 @@ pub struct Supervisor<'a> {
     job: Job,
     announcer: Announcer<'a>,
     clock: Arc<dyn Clock>,
-    /// The last confirmed one.
+    /// The term of the last confirmed renewal.
     term: Term,
     backstop: Backstop,
     feed_at: Option<Instant>,
     runtime_ends_at: Option<Instant>,
-    /// When the job should have been gone for a while, once it is being ended.
+    /// When the job should have been gone for a while, if it is being ended.
     stuck_at: Option<Instant>,
     outcome: Outcome,
 }
 
-/// What there is to do when its instant comes.
+/// What is due at some instant.
 #[derive(Debug, Clone, Copy)]
 enum Due {
     /// Half of the ttl has passed without a renewal.
@@ -54,7 +55,7 @@ enum Due {
     Stuck,
     /// The guardian should have ended the job by now.
     Kill,
-    /// The service manager's watchdog is hungry.
+    /// The watchdog of the service manager must be fed.
     Feed,
 }
 
@@ -82,7 +83,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Supervises the job until nothing is left of it.
+    /// Supervises the job until no process of it is left.
     pub async fn run(mut self, signals: &mut Signals) -> Result<Outcome, Failure> {
         let clock = self.clock.clone();
         let mut children = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())
@@ -108,7 +109,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// The earliest of all that is to be done by itself.
+    /// Returns the earliest of all that is due.
     fn next_due(&self) -> (Instant, Due) {
         let is_held = self.announcer.state() == State::Held;
         let others = [
@@ -125,12 +126,13 @@ impl<'a> Supervisor<'a> {
         )
     }
 
-    /// The job would be ended soon after, so this is earlier than the instant at which the library calls it at risk.
+    /// Returns when the job is at risk: earlier than the library says so for its lease, because the job is ended soon
+    /// after.
     fn at_risk_at(&self) -> Instant {
         self.term.sent_at().after(self.plan.timing.ttl() / 2)
     }
 
-    /// Does what is due. An outcome ends the run.
+    /// Does what is due. If it returns an outcome, the run ends.
     async fn act(&mut self, due: Due) -> Option<Result<Outcome, Failure>> {
         let now = self.clock.now();
         match due {
@@ -170,13 +172,13 @@ impl<'a> Supervisor<'a> {
         self.job.tell(&Instruction::Stop(match reason {
             LossReason::Refused => Cause::Refused,
             LossReason::Evicted => Cause::Evicted,
-            LossReason::Deadline | LossReason::Late => Cause::Deadline,
+            LossReason::Deadline => Cause::Deadline,
             _ => Cause::LeaseEnded,
         }));
         self.announcer.lost(reason, self.term.deadline());
     }
 
-    /// The guardian reported something, or is gone. An outcome ends the run.
+    /// Handles an event of the guardian, or its end. If it returns an outcome, the run ends.
     async fn heard(&mut self, event: Option<Event>) -> Option<Result<Outcome, Failure>> {
         let Some(event) = event else {
             return Some(self.unguarded().await);
@@ -208,23 +210,23 @@ impl<'a> Supervisor<'a> {
         None
     }
 
-    /// The job was stopped from the terminal, so the tool stops too, with everything in a pipe with it. Nothing renews
-    /// the lease then: a job that is stopped for longer than its lease lasts is ended.
+    /// Stops the tool because the job was stopped from the terminal, together with everything in a pipe with it. No
+    /// process renews the lease then: a job that is stopped for longer than its lease lasts is ended.
     fn suspend(&self) {
         if !foreground::suspend() {
             self.job.tell(&Instruction::Signal(Signal::CONT.as_raw()));
         }
     }
 
-    /// The job has to be gone, and the guardian has not said that it is.
+    /// Kills the job if it must be gone and the guardian has not reported that it is.
     async fn kill(&mut self, now: Instant) -> Option<Result<Outcome, Failure>> {
         if let Some(event) = self.job.said() {
             return self.heard(Some(event)).await;
         }
         if self.outcome.end.is_none() && !self.outcome.is_killed_by_tool {
             self.outcome.is_killed_by_tool = true;
-            // A guardian that said it is ending the job ends it at this very moment. One that said nothing is stopped,
-            // or hangs.
+            // A guardian that reported that it is ending the job ends it at this very moment. One that did not is
+            // stopped, or hangs.
             if self.stuck_at.is_none() {
                 self.announcer.killed();
             }
@@ -233,7 +235,7 @@ impl<'a> Supervisor<'a> {
         None
     }
 
-    /// Without its guardian the job is not safe.
+    /// Ends the job because it lost its guardian, without which it is not safe.
     async fn unguarded(&mut self) -> Result<Outcome, Failure> {
         if !self.job.has_started() {
             let message = "the guardian ended before the command was started";

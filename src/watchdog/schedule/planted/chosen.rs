@@ -15,7 +15,7 @@ impl Planted {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::DeadlineFromTheReply,
         Self::NoMargin,
         Self::LateReplyRevives,
@@ -33,6 +33,7 @@ impl Bug {
         Self::TurnSkipsALease,
         Self::LimitsForgotten,
         Self::HolderReusedAfterFork,
+        Self::OneQueueForAllShards,
     ];
 }
 

@@ -9,6 +9,7 @@ mod chosen;
 #[cfg(not(feature = "internals"))]
 mod none;
 
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
 use fastrand::Rng;
@@ -17,13 +18,17 @@ use fastrand::Rng;
 pub use self::chosen::Planted;
 #[cfg(not(feature = "internals"))]
 pub use self::none::Planted;
-use super::{Batch, Departure, Entry, Key, Leave, Limits, Phase, Schedule};
+use super::slot::{Leased, Leave, Phase, Slot};
+use super::{Batch, Departure, LeaseId, Limits, Schedule, Ticket};
 use crate::holder::{ClientId, Holder};
 use crate::reason::LossReason;
 use crate::store::{Outcome, Sent};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
 use crate::watchdog::doubtful::Doubt;
+
+/// The attempt of a release that is sent before its lease was withdrawn.
+const TOO_EARLY: NonZeroU64 = NonZeroU64::MAX;
 
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +59,7 @@ pub enum Bug {
     ReleaseAtLoss,
     /// A renewal is put off by up to a whole ttl.
     JitterPastTheDeadline,
-    /// One key that fails makes its whole batch count as refused.
+    /// One id that fails makes its whole batch count as refused.
     OneErrorFailsItsBatch,
     /// A turn forgets one of the leases that are due.
     TurnSkipsALease,
@@ -62,6 +67,8 @@ pub enum Bug {
     LimitsForgotten,
     /// After a fork both processes draw the same holders.
     HolderReusedAfterFork,
+    /// The leases of all shards share one queue.
+    OneQueueForAllShards,
 }
 
 /// In the claim.
@@ -71,6 +78,13 @@ impl Planted {
         match self.has(Bug::NoMargin) {
             true => Timing::new(timing.ttl(), Some(without)).unwrap_or(timing),
             false => timing,
+        }
+    }
+
+    pub(super) fn shard(self, shard: u32) -> u32 {
+        match self.has(Bug::OneQueueForAllShards) {
+            true => 0,
+            false => shard,
         }
     }
 
@@ -154,7 +168,7 @@ impl Schedule {
     pub(crate) fn holder_of_next(&self, drawn: Holder) -> Holder {
         match self.planted.has(Bug::HolderReusedAfterFork) {
             true => {
-                let nth = (self.attempts << 16) + self.entries.vacant_key() as u64;
+                let nth = (self.attempts << 16) + self.enrolled() as u64;
                 Holder::new(ClientId::from_u128(1), nth)
             }
             false => drawn,
@@ -162,71 +176,69 @@ impl Schedule {
     }
 
     /// The outcome of an attempt that its lease waits for no longer: makes a lease that was lost at its deadline count again.
-    pub(super) fn answered_late(&self, key: Key, outcome: &Outcome, sent_at: Instant) {
+    pub(super) fn answered_late(&self, id: LeaseId, outcome: &Outcome, sent_at: Instant) {
         if self.planted.has(Bug::LateReplyRevives)
             && matches!(outcome, Outcome::Renewed)
-            && let Some(entry) = self.entries.get(key)
-            && matches!(entry.phase, Phase::Lost(LossReason::Deadline))
+            && let Some(slot) = self.shards[id.shard()].slots.get(id.index())
+            && matches!(slot.phase, Phase::Lost(LossReason::Deadline))
         {
-            let deadline = entry.timing.term(sent_at).deadline();
-            let state = &entry.signal.state;
+            let deadline = slot.lease.timing.term(sent_at).deadline();
+            let state = &slot.lease.signal.state;
             state.store(deadline.as_nanos(), Ordering::Release);
         }
     }
 
     /// Has a lease that was just lost released although its guard is there.
-    pub(super) fn release_at_loss(&mut self, key: Key) {
+    pub(super) fn release_at_loss(&mut self, id: LeaseId) {
         if !self.planted.has(Bug::ReleaseAtLoss) {
             return;
         }
-        let Entry {
-            name,
-            holder,
-            timing,
-            signal,
-            last_sent,
-            unanswered_until,
-            ..
-        } = &self.entries[key];
+        let slot = self.slot(id);
         let leave = Leave {
-            doubt: Doubt::new(*last_sent, timing.ttl(), None),
+            doubt: Doubt::new(slot.last_sent, slot.lease.timing.ttl(), None),
             keep_for: None,
             release_at: Instant::FAR_FUTURE,
             attempt: None,
         };
-        let twin = Entry {
-            name: name.clone(),
-            holder: *holder,
-            timing: *timing,
-            bounds: None,
-            signal: signal.clone(),
-            last_sent: *last_sent,
-            unanswered_until: *unanswered_until,
+        let twin = Slot {
+            lease: Leased {
+                name: slot.lease.name.clone(),
+                holder: slot.lease.holder,
+                timing: slot.lease.timing,
+                bounds: None,
+                signal: slot.lease.signal.clone(),
+            },
+            last_sent: slot.last_sent,
+            unanswered_until: slot.unanswered_until,
             phase: Phase::Leaving(Box::new(leave)),
         };
-        let twin = self.entries.insert(twin);
+        let twin = self.shards[id.shard()].slots.insert(twin);
+        let twin = LeaseId::new(twin, id.shard());
         self.release_at(twin, Instant::ZERO);
     }
 
     /// A release of what is renewed until the answer to it.
-    pub(crate) fn depart_too_early(&self, key: Key) -> Option<Departure> {
-        let entry = &self.entries[key];
+    pub(crate) fn depart_too_early(&self, id: LeaseId) -> Option<Departure> {
+        let lease = &self.slot(id).lease;
         self.planted
             .has(Bug::WithdrawAfterRelease)
             .then(|| Departure {
-                ticket: (key, 0),
-                name: entry.name.clone(),
-                holder: entry.holder,
+                ticket: Ticket {
+                    id,
+                    attempt: TOO_EARLY,
+                },
+                name: lease.name.clone(),
+                holder: lease.holder,
                 keep_for: None,
-                limit: term::request_limit(entry.timing.ttl()),
+                limit: term::request_limit(lease.timing.ttl()),
             })
     }
 
     /// Takes what departed too early out of the renewals.
     pub(crate) fn withdraw_too_late(&mut self, departure: &mut Departure, now: Instant) {
         if self.planted.has(Bug::WithdrawAfterRelease)
-            && let (key, 0) = departure.ticket
-            && let (Some(departed), _) = self.withdraw(key, now, None)
+            && departure.ticket.attempt == TOO_EARLY
+            && let (Some(departed), _) = self.withdraw(departure.ticket.id, now, None)
         {
             *departure = departed;
         }

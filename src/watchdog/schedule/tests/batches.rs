@@ -20,7 +20,7 @@ fn a_turn_fills_no_more_batches_than_there_is_room_for() {
         assert!(turn.batches.len() <= BATCHES_IN_FLIGHT);
         for batch in turn.batches {
             assert!((1..=MAX_BATCH).contains(&batch.renewals.len()));
-            seen.extend(batch.tickets.iter().map(|(key, _)| *key));
+            seen.extend(batch.tickets.iter().map(|ticket| ticket.id));
         }
         turns += 1;
         assert!(turns <= 20);
@@ -68,12 +68,12 @@ fn what_falls_due_near_its_deadline_does_not_wait_behind_a_backlog() {
     for _ in 0..3 * MAX_BATCH {
         bench.held(START);
     }
-    bench.schedule.turn(at(10_000), 1, 0);
+    bench.turn_with(at(10_000), 1, 0);
     bench.timing = Timing::new(ms(1_000), None).expect("valid");
     let (urgent, _) = bench.held(at(10_001));
-    let batches = bench.schedule.turn(at(10_400), 1, 0).batches;
-    let keys: Vec<Key> = batches[0].tickets.iter().map(|(key, _)| *key).collect();
-    assert_eq!(keys, [urgent]);
+    let batches = bench.turn_with(at(10_400), 1, 0).batches;
+    let ids: Vec<LeaseId> = batches[0].tickets.iter().map(|ticket| ticket.id).collect();
+    assert_eq!(ids, [urgent]);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn what_ends_soonest_goes_first_however_many_fell_due_before_it() {
     // Ends in 24.6 s; the others fell due before it and end in 29.4 s.
     let (urgent, _) = bench.held(at(5_000));
     let batch = &bench.turn(at(15_000)).batches[0];
-    assert!(batch.tickets.iter().any(|(key, _)| *key == urgent));
+    assert!(batch.tickets.iter().any(|ticket| ticket.id == urgent));
 }
 
 #[test]

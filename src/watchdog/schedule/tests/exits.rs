@@ -11,11 +11,11 @@ fn evicted() -> Outcome {
 }
 
 /// A lease that this outcome of its renewal has ended.
-fn lost_by(bench: &mut Bench, outcome: fn() -> Outcome) -> Key {
-    let (key, _) = bench.held(START);
+fn lost_by(bench: &mut Bench, outcome: fn() -> Outcome) -> LeaseId {
+    let (id, _) = bench.held(START);
     let batch = bench.batch(at(10_000));
     assert_eq!(bench.settle(&batch, outcome, at(10_001)).losses.len(), 1);
-    key
+    id
 }
 
 /// The one release that is due.
@@ -28,27 +28,27 @@ fn departure(bench: &mut Bench, now: Instant) -> Departure {
 #[test]
 fn a_claim_that_was_answered_and_not_granted_leaves_nothing_to_do() {
     let mut bench = Bench::new();
-    let (key, _) = bench.enroll(START, Limits::default());
-    let before = bench.schedule.claim_sent(key, START);
-    bench.schedule.claim_answered(key, before);
-    assert!(!bench.schedule.leave(key, at(1), None));
+    let (id, _) = bench.enroll(START, Limits::default());
+    let before = bench.schedule.claim_sent(id, START);
+    bench.schedule.claim_answered(id, before);
+    assert!(!bench.schedule.leave(id, at(1), None).0);
     assert!(bench.schedule.is_empty());
 }
 
 #[test]
 fn a_claim_with_an_unanswered_attempt_is_released_until_one_ttl_after_it_was_sent() {
     let mut bench = Bench::new();
-    let (key, _) = bench.enroll(START, Limits::default());
-    bench.schedule.claim_sent(key, START);
-    let before = bench.schedule.claim_sent(key, at(1_000));
-    bench.schedule.claim_answered(key, before);
-    bench.schedule.leave(key, at(2_000), None);
+    let (id, _) = bench.enroll(START, Limits::default());
+    bench.schedule.claim_sent(id, START);
+    let before = bench.schedule.claim_sent(id, at(1_000));
+    bench.schedule.claim_answered(id, before);
+    let _ = bench.schedule.leave(id, at(2_000), None);
     let mut sent = Vec::new();
     while !bench.schedule.is_empty() {
         let now = bench.next().max(at(2_000));
         let departure = departure(&mut bench, now);
         sent.push(now);
-        bench.schedule.settle_release(departure.ticket, true, now);
+        let _ = bench.schedule.settle_release(departure.ticket, true, now);
     }
     assert_eq!(sent.first(), Some(&at(2_000)));
     assert_eq!(sent.last(), Some(&START.after(TTL).after(ms(1_000))));
@@ -57,10 +57,10 @@ fn a_claim_with_an_unanswered_attempt_is_released_until_one_ttl_after_it_was_sen
 #[test]
 fn a_lease_that_is_left_is_released_and_never_renewed_again() {
     let mut bench = Bench::new();
-    let (key, _) = bench.held(START);
-    assert!(bench.schedule.leave(key, at(1), None));
+    let (id, _) = bench.held(START);
+    assert!(bench.schedule.leave(id, at(1), None).0);
     let departure = departure(&mut bench, at(1));
-    bench.schedule.settle_release(departure.ticket, true, at(2));
+    let _ = bench.schedule.settle_release(departure.ticket, true, at(2));
     assert!(bench.schedule.is_empty());
     assert_eq!(bench.next(), Instant::FAR_FUTURE);
 }
@@ -68,54 +68,54 @@ fn a_lease_that_is_left_is_released_and_never_renewed_again() {
 #[test]
 fn a_grant_that_comes_too_late_is_not_held_and_is_released() {
     let mut bench = Bench::new();
-    let (key, _) = bench.enroll(START, Limits::default());
-    let before = bench.schedule.claim_sent(key, START);
-    bench.schedule.claim_answered(key, before);
+    let (id, _) = bench.enroll(START, Limits::default());
+    let before = bench.schedule.claim_sent(id, START);
+    bench.schedule.claim_answered(id, before);
     let late = at(22_000);
-    assert_eq!(bench.schedule.hold(key, START, late), Err(LossReason::Late));
-    assert_eq!(bench.schedule.held(), 0);
-    assert!(bench.schedule.leave(key, late, None));
+    assert_eq!(bench.schedule.hold(id, START, late), Err(Useless::Late));
+    assert_eq!(bench.held_count(), 0);
+    assert!(bench.schedule.leave(id, late, None).0);
     departure(&mut bench, late);
 }
 
 #[test]
 fn a_claim_whose_grant_came_too_late_is_held_when_it_is_asked_again() {
     let mut bench = Bench::new();
-    let (key, signal) = bench.enroll(START, Limits::default());
+    let (id, signal) = bench.enroll(START, Limits::default());
     let late = at(22_000);
-    for (sent_at, hold) in [(START, Err(LossReason::Late)), (late, Ok(()))] {
-        let before = bench.schedule.claim_sent(key, sent_at);
-        bench.schedule.claim_answered(key, before);
-        assert_eq!(bench.schedule.hold(key, sent_at, late).map(drop), hold);
+    for (sent_at, hold) in [(START, Err(Useless::Late)), (late, Ok(()))] {
+        let before = bench.schedule.claim_sent(id, sent_at);
+        bench.schedule.claim_answered(id, before);
+        assert_eq!(bench.schedule.hold(id, sent_at, late).map(drop), hold);
     }
-    assert_eq!(bench.schedule.held(), 1);
+    assert_eq!(bench.held_count(), 1);
     assert!(signal.check(late.after(TTL / 2)).is_ok());
 }
 
 #[test]
 fn after_a_refusal_nothing_is_sent() {
     let mut bench = Bench::new();
-    let key = lost_by(&mut bench, refused);
-    assert!(!bench.schedule.leave(key, at(11_000), None));
+    let id = lost_by(&mut bench, refused);
+    assert!(!bench.schedule.leave(id, at(11_000), None).0);
     assert!(bench.schedule.is_empty());
 }
 
 #[test]
 fn after_any_other_loss_the_release_is_sent_when_the_guard_is_gone_and_not_before() {
     let mut bench = Bench::new();
-    let key = lost_by(&mut bench, evicted);
+    let id = lost_by(&mut bench, evicted);
     assert!(bench.turn(at(29_000)).releases.is_empty());
-    assert!(bench.schedule.leave(key, at(29_000), None));
+    assert!(bench.schedule.leave(id, at(29_000), None).0);
     departure(&mut bench, at(29_000));
 }
 
 #[test]
 fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
     let mut bench = Bench::new();
-    let (key, _) = bench.held(START);
-    let (withdrawn, must_wake) = bench.schedule.withdraw(key, at(1), None);
+    let (id, _) = bench.held(START);
+    let (withdrawn, must_wake) = bench.schedule.withdraw(id, at(1), None);
     let withdrawn = withdrawn.expect("something to release");
-    assert!(must_wake);
+    assert!(must_wake.0);
     assert!(bench.turn(at(3_000)).releases.is_empty());
     let departure = departure(&mut bench, at(3_001));
     // The report comes after all: it is no longer waited for.
@@ -123,9 +123,10 @@ fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
         !bench
             .schedule
             .settle_release(withdrawn.ticket, true, at(3_002))
+            .0
     );
     assert!(!bench.schedule.is_empty());
-    bench
+    let _ = bench
         .schedule
         .settle_release(departure.ticket, true, at(3_003));
     assert!(bench.schedule.is_empty());
@@ -134,57 +135,57 @@ fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
 #[test]
 fn a_release_that_the_user_gives_up_is_taken_over_at_once() {
     let mut bench = Bench::new();
-    let (key, _) = bench.held(START);
-    let (withdrawn, _) = bench.schedule.withdraw(key, at(1), Some(ms(500)));
+    let (id, _) = bench.held(START);
+    let (withdrawn, _) = bench.schedule.withdraw(id, at(1), Some(ms(500)));
     let ticket = withdrawn.expect("something to release").ticket;
     bench.next();
-    assert!(bench.schedule.take_over(ticket, at(2)));
+    assert!(bench.schedule.take_over(ticket, at(2)).0);
     let departure = departure(&mut bench, at(2));
     assert_eq!(departure.keep_for, Some(ms(500)));
     // What the user sent counts no more.
-    assert!(!bench.schedule.take_over(ticket, at(3)));
-    bench.schedule.settle_release(ticket, true, at(3));
+    assert!(!bench.schedule.take_over(ticket, at(3)).0);
+    let _ = bench.schedule.settle_release(ticket, true, at(3));
     assert!(!bench.schedule.is_empty());
-    bench.schedule.settle_release(departure.ticket, true, at(4));
+    let _ = bench.schedule.settle_release(departure.ticket, true, at(4));
     assert!(bench.schedule.is_empty());
 }
 
 #[test]
 fn a_release_of_the_users_that_fails_soon_is_repeated_before_it_would_be_taken_over() {
     let mut bench = Bench::new();
-    let (key, _) = bench.held(START);
-    let (withdrawn, _) = bench.schedule.withdraw(key, at(1), None);
+    let (id, _) = bench.held(START);
+    let (withdrawn, _) = bench.schedule.withdraw(id, at(1), None);
     let ticket = withdrawn.expect("something to release").ticket;
     assert_eq!(bench.next(), at(3_001));
     let must_wake = bench.schedule.settle_release(ticket, false, at(2));
-    assert!(must_wake, "the loop is to be woken");
+    assert!(must_wake.0, "the loop is to be woken");
     departure(&mut bench, at(1_002));
 }
 
 #[test]
 fn a_name_is_kept_once_by_a_release_that_was_answered() {
     let mut bench = Bench::new();
-    let (key, _) = bench.enroll(START, Limits::default());
-    bench.schedule.claim_sent(key, START);
-    let before = bench.schedule.claim_sent(key, at(1));
-    bench.schedule.claim_answered(key, before);
-    bench.schedule.hold(key, at(1), at(1)).expect("held");
-    bench.schedule.leave(key, at(2), Some(ms(500)));
+    let (id, _) = bench.enroll(START, Limits::default());
+    bench.schedule.claim_sent(id, START);
+    let before = bench.schedule.claim_sent(id, at(1));
+    bench.schedule.claim_answered(id, before);
+    let _ = bench.schedule.hold(id, at(1), at(1)).expect("held");
+    let _ = bench.schedule.leave(id, at(2), Some(ms(500)));
     let first = departure(&mut bench, at(2));
     assert_eq!(first.keep_for, Some(ms(500)));
-    bench.schedule.settle_release(first.ticket, true, at(3));
+    let _ = bench.schedule.settle_release(first.ticket, true, at(3));
     assert_eq!(departure(&mut bench, at(1_003)).keep_for, None);
 }
 
 #[test]
 fn a_lost_name_is_not_kept() {
     let mut bench = Bench::new();
-    let key = lost_by(&mut bench, evicted);
-    bench.schedule.leave(key, at(11_000), Some(ms(500)));
+    let id = lost_by(&mut bench, evicted);
+    let _ = bench.schedule.leave(id, at(11_000), Some(ms(500)));
     assert_eq!(departure(&mut bench, at(11_000)).keep_for, None);
     let mut bench = Bench::new();
-    let key = lost_by(&mut bench, evicted);
-    let (withdrawn, _) = bench.schedule.withdraw(key, at(11_000), Some(ms(500)));
+    let id = lost_by(&mut bench, evicted);
+    let (withdrawn, _) = bench.schedule.withdraw(id, at(11_000), Some(ms(500)));
     assert_eq!(withdrawn.expect("something to release").keep_for, None);
 }
 
@@ -204,14 +205,14 @@ fn closing_tells_each_holder_once_and_waits_for_the_guards() {
     assert!(bench.schedule.close(LossReason::WatchdogDied).is_empty());
     assert_eq!(
         bench.schedule.hold(claimed, at(1), at(1)).err(),
-        Some(LossReason::Shutdown)
+        Some(Useless::Ended)
     );
-    for key in [held, claimed, lost] {
+    for id in [held, claimed, lost] {
         assert!(!bench.schedule.is_empty());
-        bench.schedule.leave(key, at(10_002), None);
+        let _ = bench.schedule.leave(id, at(10_002), None);
     }
     for departure in bench.turn(at(10_002)).releases {
-        bench
+        let _ = bench
             .schedule
             .settle_release(departure.ticket, true, at(10_003));
     }
@@ -221,31 +222,32 @@ fn closing_tells_each_holder_once_and_waits_for_the_guards() {
 #[test]
 fn the_loop_is_woken_to_see_that_nothing_is_left_and_not_before() {
     let mut bench = Bench::new();
-    let key = lost_by(&mut bench, refused);
+    let id = lost_by(&mut bench, refused);
     bench.next();
-    assert!(!bench.schedule.leave(key, at(11_000), None), "it is open");
-    let keys = [lost_by(&mut bench, refused), lost_by(&mut bench, refused)];
+    assert!(!bench.schedule.leave(id, at(11_000), None).0, "it is open");
+    let ids = [lost_by(&mut bench, refused), lost_by(&mut bench, refused)];
     let (released, _) = bench.held(START);
     bench.schedule.retire();
     let (withdrawn, _) = bench.schedule.withdraw(released, at(11_000), None);
     let ticket = withdrawn.expect("something to release").ticket;
     assert!(!bench.schedule.is_done());
-    bench.schedule.sleep(0, 0);
-    assert!(!bench.schedule.leave(keys[0], at(11_000), None));
-    assert!(!bench.schedule.settle_release(ticket, true, at(11_000)));
-    assert!(bench.schedule.withdraw(keys[1], at(11_000), None).1);
+    bench.make_room(0, 0);
+    bench.schedule.sleep();
+    assert!(!bench.schedule.leave(ids[0], at(11_000), None).0);
+    assert!(!bench.schedule.settle_release(ticket, true, at(11_000)).0);
+    assert!(bench.schedule.withdraw(ids[1], at(11_000), None).1.0);
     assert!(bench.schedule.is_done());
 }
 
 #[test]
 fn the_loop_is_woken_by_the_last_answer_to_a_release() {
     let mut bench = Bench::new();
-    let (key, _) = bench.held(START);
+    let (id, _) = bench.held(START);
     bench.schedule.retire();
-    let (withdrawn, _) = bench.schedule.withdraw(key, at(1), None);
+    let (withdrawn, _) = bench.schedule.withdraw(id, at(1), None);
     let ticket = withdrawn.expect("something to release").ticket;
     bench.next();
-    assert!(bench.schedule.settle_release(ticket, true, at(2)));
+    assert!(bench.schedule.settle_release(ticket, true, at(2)).0);
 }
 
 #[test]
@@ -264,7 +266,7 @@ fn a_closing_schedule_takes_no_claims_in() {
         let timing = bench.timing;
         let enrolled = bench
             .schedule
-            .enroll(name, holder, timing, Limits::default(), signal);
+            .enroll((name, holder), 0, timing, Limits::default(), signal);
         assert_eq!(enrolled, None);
     }
 }
@@ -281,13 +283,13 @@ fn a_retired_schedule_renews_on_what_is_held() {
 #[test]
 fn a_loss_that_a_check_found_is_told_once() {
     let mut bench = Bench::new();
-    let (key, signal) = bench.held(START);
-    assert!(bench.schedule.found(key).is_none());
+    let (id, signal) = bench.held(START);
+    assert!(bench.schedule.found(id).is_none());
     signal.check(START.after(TTL)).expect_err("it has passed");
     assert_eq!(
-        bench.schedule.found(key).map(|loss| loss.reason),
+        bench.schedule.found(id).map(|loss| loss.reason),
         Some(LossReason::Deadline)
     );
-    assert!(bench.schedule.found(key).is_none());
+    assert!(bench.schedule.found(id).is_none());
     assert!(bench.turn(START.after(TTL)).losses.is_empty());
 }

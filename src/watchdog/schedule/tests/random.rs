@@ -35,10 +35,10 @@ fn step() -> impl Strategy<Value = Step> {
 struct Play {
     bench: Bench,
     now: Instant,
-    claims: Vec<(Key, Arc<Signal>)>,
-    guards: Vec<(Key, Arc<Signal>)>,
+    claims: Vec<(LeaseId, Arc<Signal>)>,
+    guards: Vec<(LeaseId, Arc<Signal>)>,
     batches: Vec<Batch>,
-    reports: Vec<(Key, u64)>,
+    reports: Vec<Ticket>,
 }
 
 impl Play {
@@ -60,20 +60,21 @@ impl Play {
             Step::Turn { after_ms } => self.turn(after_ms),
             Step::Settle { outcome } => self.settle(outcome),
             Step::Leave { pick } => {
-                if let Some((key, _)) = self.guard(pick) {
-                    self.bench.schedule.leave(key, self.now, None);
+                if let Some((id, _)) = self.guard(pick) {
+                    let _ = self.bench.schedule.leave(id, self.now, None);
                 }
             }
             Step::Withdraw { pick } => {
-                if let Some((key, _)) = self.guard(pick) {
-                    let (departure, _) = self.bench.schedule.withdraw(key, self.now, None);
+                if let Some((id, _)) = self.guard(pick) {
+                    let (departure, _) = self.bench.schedule.withdraw(id, self.now, None);
                     self.reports
                         .extend(departure.map(|departure| departure.ticket));
                 }
             }
             Step::Report { is_clear } => {
                 if let Some(ticket) = self.reports.pop() {
-                    self.bench
+                    let _ = self
+                        .bench
                         .schedule
                         .settle_release(ticket, is_clear, self.now);
                 }
@@ -93,31 +94,32 @@ impl Play {
             max_hold: Some(ms(60_000)),
             progress_within: is_answered.then_some(ms(9_000)),
         };
-        let (key, signal) = self.bench.enroll(self.now, limits);
-        let before = self.bench.schedule.claim_sent(key, self.now);
+        let (id, signal) = self.bench.enroll(self.now, limits);
+        let before = self.bench.schedule.claim_sent(id, self.now);
         if is_answered {
-            self.bench.schedule.claim_answered(key, before);
+            self.bench.schedule.claim_answered(id, before);
         }
-        self.claims.push((key, signal));
+        self.claims.push((id, signal));
     }
 
     fn hold(&mut self) {
-        if let Some((key, signal)) = self.claims.pop() {
-            self.bench
+        if let Some((id, signal)) = self.claims.pop() {
+            let _ = self
+                .bench
                 .schedule
-                .hold(key, self.now, self.now)
+                .hold(id, self.now, self.now)
                 .expect("it is not closing");
-            self.guards.push((key, signal));
+            self.guards.push((id, signal));
         }
     }
 
     fn turn(&mut self, after_ms: u64) {
         self.now = self.now.after(ms(after_ms));
-        let turn = self.bench.schedule.turn(self.now, 2, 2);
+        let turn = self.bench.turn_with(self.now, 2, 2);
         assert!(turn.batches.len() <= 2 && turn.releases.len() <= 2);
         for batch in &turn.batches {
             for ticket in &batch.tickets {
-                let guard = self.guards.iter().find(|(key, _)| *key == ticket.0);
+                let guard = self.guards.iter().find(|(id, _)| *id == ticket.id);
                 let (_, signal) = guard.expect("only what somebody holds is renewed");
                 assert!(signal.deadline().is_ok(), "and only what is not lost");
             }
@@ -139,7 +141,7 @@ impl Play {
         }
     }
 
-    fn guard(&mut self, pick: usize) -> Option<(Key, Arc<Signal>)> {
+    fn guard(&mut self, pick: usize) -> Option<(LeaseId, Arc<Signal>)> {
         let count = self.claims.len() + self.guards.len();
         let pick = pick.checked_rem(count)?;
         Some(match pick.checked_sub(self.claims.len()) {
@@ -150,18 +152,19 @@ impl Play {
 
     /// Everybody leaves, and every release is answered.
     fn end(&mut self) {
-        while let Some((key, _)) = self.guard(0) {
-            self.bench.schedule.leave(key, self.now, None);
+        while let Some((id, _)) = self.guard(0) {
+            let _ = self.bench.schedule.leave(id, self.now, None);
         }
         let mut turns = 0;
         while !self.bench.schedule.is_empty() {
             for ticket in std::mem::take(&mut self.reports) {
-                self.bench.schedule.settle_release(ticket, true, self.now);
+                let _ = self.bench.schedule.settle_release(ticket, true, self.now);
             }
             if self.bench.schedule.is_empty() {
                 return;
             }
-            self.now = self.bench.schedule.sleep(2, 2).max(self.now);
+            self.bench.make_room(2, 2);
+            self.now = self.bench.schedule.sleep().max(self.now);
             assert!(
                 self.now < Instant::FAR_FUTURE,
                 "something waits for nothing"
@@ -172,41 +175,30 @@ impl Play {
         }
     }
 
-    /// The first invariant of the schedule.
+    /// The invariant of the queues.
     fn check(&self) {
-        let Schedule {
-            entries,
-            ends,
-            renewals,
-            due,
-            releases,
-            timings,
-            ..
-        } = &self.bench.schedule;
-        let (mut held, mut waiting, mut leaving) = (0, 0, 0);
-        for (key, entry) in entries {
-            match &entry.phase {
-                Phase::Held(hold) => {
-                    held += 1;
-                    assert!(ends.contains(&(hold.ends_at, key)));
-                    let places = usize::from(renewals.contains(&(hold.renew_at, key)))
-                        + usize::from(due.contains(&(hold.deadline, key)))
-                        + usize::from(hold.attempt.is_some());
-                    assert_eq!(places, 1, "{hold:?}");
-                    waiting += usize::from(hold.attempt.is_none());
+        for (index, shard) in self.bench.schedule.shards.iter().enumerate() {
+            let (mut held, mut waiting, mut leaving) = (0, 0, 0);
+            for id in shard.ids(index) {
+                match &shard.slots[id.index()].phase {
+                    Phase::Held(holding) => {
+                        let in_flight = usize::from(holding.attempt.is_some());
+                        held += 1;
+                        waiting += 1 - in_flight;
+                        let places = shard.queues.places(id, holding);
+                        assert_eq!(places, (1, 1 - in_flight), "{holding:?}");
+                    }
+                    Phase::Leaving(leave) => {
+                        let is_planned = shard.queues.has_release(id, leave.release_at);
+                        assert!(is_planned || leave.attempt.is_some());
+                        leaving += usize::from(is_planned);
+                    }
+                    Phase::Claiming { .. } | Phase::Lost(_) => {}
                 }
-                Phase::Leaving(leave) => {
-                    let is_planned = releases.contains(&(leave.release_at, key));
-                    assert!(is_planned || leave.attempt.is_some());
-                    leaving += usize::from(is_planned);
-                }
-                Phase::Claiming { .. } | Phase::Lost(_) => {}
             }
+            assert_eq!(shard.queues.lengths(), (held, waiting, leaving));
+            assert_eq!(shard.timings.longest_ttl().is_zero(), held == 0);
         }
-        assert_eq!(ends.len(), held);
-        assert_eq!(timings.longest_ttl().is_zero(), held == 0);
-        assert_eq!(renewals.len() + due.len(), waiting);
-        assert_eq!(releases.len(), leaving);
     }
 }
 

@@ -252,7 +252,7 @@ async fn a_waiting_successor_reads_what_the_paused_holder_committed_or_begins_ag
                 assert_ne!(format!("{isolation:?}"), "ReadCommitted");
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
                 assert!(
-                    error.to_string().contains("repeat the whole transaction"),
+                    error.to_string().contains("retry the whole transaction"),
                     "{error}"
                 );
             }

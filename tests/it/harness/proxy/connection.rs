@@ -1,4 +1,4 @@
-//! One connection through the proxy: who reads, who passes, and what each fault does there.
+//! One connection through the proxy: its readers and writers, and what each fault does to it.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(super) async fn carry(client: TcpStream, road: &Road) {
     }
 }
 
-/// What becomes of one reply.
+/// What happens to one reply.
 enum Fate {
     Pass,
     Drop,
@@ -43,7 +43,8 @@ enum Fate {
     Swallow,
 }
 
-/// Looks at each request. Never returns: what was read is passed even when the client has hung up.
+/// Reads requests and decides about each. Never returns: a request that was read is passed on even if the client has
+/// hung up.
 async fn read_requests(
     mut client: impl AsyncRead + Unpin,
     road: &Road,
@@ -59,7 +60,7 @@ async fn read_requests(
     std::future::pending().await
 }
 
-/// Returns when a fault ends the connection; otherwise the server's hanging up does.
+/// Passes requests on. Returns when a fault ends the connection; otherwise the end of the server's side does.
 async fn pass_requests(
     mut requests: mpsc::Receiver<(Request, Option<Fault>)>,
     road: &Road,
@@ -82,7 +83,7 @@ async fn pass_requests(
         }
         road.flowing().await;
         for fate in planned {
-            // Subscriptions are answered by pushes, which have no fate.
+            // Subscriptions are answered by pushes, for which nothing is decided.
             if !request.words[0].to_uppercase().ends_with("SUBSCRIBE") {
                 let _ = fates.send(fate).await;
             }
@@ -95,7 +96,7 @@ async fn pass_requests(
     std::future::pending().await
 }
 
-/// Returns when the server hangs up, or a fault ends the connection.
+/// Passes replies on. Returns when the server hangs up, or a fault ends the connection.
 async fn pass_replies(
     mut server: impl AsyncRead + Unpin,
     road: &Road,
@@ -119,12 +120,12 @@ async fn pass_replies(
             Fate::Swallow => continue,
         }
         road.flowing().await;
-        // A client that hung up does not end what it asked for.
+        // A client that hung up does not cancel its requests.
         let _ = client.write_all(&reply).await;
     }
 }
 
-/// The next whole request or reply; `None` at the end of the stream.
+/// Reads the next whole request or reply; `None` at the end of the stream.
 async fn read(from: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
     loop {
         if let Some(length) = resp::whole(bytes) {

@@ -1,14 +1,15 @@
-//! A network between client and server that fails on order, or by the dice of a seed.
+//! A network between client and server that fails when told to, or at random from a seed.
 //!
-//! Requests pass one by one, so that a test can say what becomes of *this* request or of its reply:
+//! Requests pass one by one, so that a test can decide what happens to *this* request or to its reply:
 //!
 //! ```text
 //! client --> read_requests --(Request, Fault)--> pass_requests --> server
 //!        <------------------- pass_replies <--(Fate of each)------
 //! ```
 //!
-//! A byte stream cannot lose one message and go on; so what is dropped ends its connection, and what is held silences
-//! its connection for ever. A request that was read is still carried out after the client hung up, as in real networks.
+//! A byte stream cannot lose one message and continue. So a dropped message ends its connection, and a held one
+//! silences its connection for ever. A request that was read is still carried out after the client hung up, as in real
+//! networks.
 
 mod connection;
 
@@ -22,26 +23,26 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::resp;
 
-/// What becomes of one request.
+/// What happens to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The server never sees it; the connection ends.
+    /// The server never receives it; the connection ends.
     DropRequest,
     /// It is carried out; the connection ends instead of the reply.
     DropReply,
-    /// The server never sees it or what follows it, and nobody is told.
+    /// The server never receives it or what follows it, and the client is not told.
     HoldRequest,
-    /// It is carried out; the client never hears of it or of what follows it.
+    /// It is carried out; the client never receives the reply or what follows it.
     HoldReply,
     /// It arrives late, and so does what follows it.
     DelayRequest(Duration),
     /// Its reply arrives late, and so does what follows it.
     DelayReply(Duration),
-    /// It is carried out twice; the client hears the first reply.
+    /// It is carried out twice; the client receives the first reply.
     DoubleRequest,
     /// Its reply arrives twice.
     DoubleReply,
-    /// It is carried out; the client hears this in place of the reply.
+    /// It is carried out; the client receives this text in place of the reply.
     GarbleReply(&'static str),
 }
 
@@ -56,13 +57,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Whether it runs a script that is loaded.
+    /// Returns whether it calls a loaded script.
     pub(crate) fn is_script(&self) -> bool {
         self.words[0].eq_ignore_ascii_case("EVALSHA")
     }
 }
 
-/// Decides over each request.
+/// Decides about each request.
 type Policy = Box<dyn FnMut(&Request) -> Option<Fault> + Send>;
 
 /// The network. Ends with all its connections on drop.
@@ -74,7 +75,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// A network in order, before the server on this socket.
+    /// Makes a network without faults in front of the server on this socket.
     pub(crate) async fn before(server: &Path) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await;
         let listener = listener.expect("loopback has a free port");
@@ -88,59 +89,61 @@ impl Proxy {
         }
     }
 
-    /// New connections go to the server on this socket. Those that exist stay where they are, as behind a virtual address.
+    /// Sends new connections to the server on this socket. Existing ones stay where they are, as behind a virtual
+    /// address.
     pub(crate) fn lead_to(&self, server: &Path) {
         *self.road.server() = server.into();
     }
 
-    /// For the store.
+    /// Returns the URL for the store.
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// From now on, each request is put before this policy.
+    /// From now on this policy decides about each request.
     pub(crate) fn set(&self, policy: impl FnMut(&Request) -> Option<Fault> + Send + 'static) {
         self.road.desk().policy = Box::new(policy);
     }
 
-    /// The next request of which this is true meets this fault.
+    /// The next request for which this is true meets this fault.
     pub(crate) fn once(&self, is_it: impl Fn(&Request) -> bool + Send + 'static, fault: Fault) {
         let mut fault = Some(fault);
         self.set(move |request| fault.take_if(|_| is_it(request)));
     }
 
-    /// From now on requests meet faults by the dice.
+    /// From now on requests meet faults at random.
     pub(crate) fn set_weather(&self, weather: Weather) {
         eprintln!("proxy: {weather:?}");
         self.set(move |request| weather.fault(request));
     }
 
-    /// The faults so far, each with its request's command.
+    /// Returns the faults so far, each with the command of its request.
     pub(crate) fn faults(&self) -> Vec<(String, Fault)> {
         self.road.desk().faults.clone()
     }
 
-    /// How many connections have come.
+    /// Returns how many connections have come.
     pub(crate) fn connections(&self) -> usize {
         self.road.desk().connections
     }
 
-    /// How many requests have come.
+    /// Returns how many requests have come.
     pub(crate) fn requests(&self) -> usize {
         self.road.desk().requests
     }
 
-    /// Nothing passes any more, in either direction, and nobody is told. New connections are taken, and hear nothing.
+    /// Stops all traffic in both directions, without telling either side. New connections are accepted, and receive
+    /// nothing.
     pub(crate) fn stall(&self) {
         self.road.stalled.send_replace(true);
     }
 
-    /// What was stalled passes, in order.
+    /// Passes on what was stopped, in order.
     pub(crate) fn flow(&self) {
         self.road.stalled.send_replace(false);
     }
 
-    /// Ends the connections that there are.
+    /// Ends the existing connections.
     pub(crate) fn cut(&self) {
         self.road.cuts.send_modify(|cuts| *cuts += 1);
     }
@@ -152,18 +155,18 @@ impl Drop for Proxy {
     }
 }
 
-/// Faults by the dice: of 1,000 requests, so many meet each.
+/// Random faults: of 1,000 requests, how many meet each.
 #[derive(Debug, Clone)]
 pub(crate) struct Weather {
     /// The same seed gives the same fault to the same request.
     pub(crate) seed: u64,
-    /// The faults and how often they come.
+    /// The faults and how often they happen.
     pub(crate) per_mille: Vec<(u32, Fault)>,
 }
 
 impl Weather {
     fn fault(&self, request: &Request) -> Option<Fault> {
-        // Drawn for each request from the seed and its number, so that requests do not disturb each other's dice.
+        // Drawn for each request from the seed and its number, so that requests do not change each other's faults.
         let seed = self.seed ^ (request.index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut dice = fastrand::Rng::with_seed(seed).u32(0..1_000);
         for (share, fault) in &self.per_mille {
@@ -176,7 +179,7 @@ impl Weather {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Road {
     server: Mutex<PathBuf>,
     desk: Mutex<Desk>,
@@ -190,7 +193,7 @@ impl std::fmt::Debug for Road {
     }
 }
 
-/// Where each request is looked at.
+/// Where the fault of each request is decided.
 struct Desk {
     policy: Policy,
     connections: usize,
@@ -267,7 +270,7 @@ mod tests {
     use crate::harness::redis_server::RedisServer;
     use crate::harness::wait::{now, until};
 
-    /// Counts up through the proxy, on a connection of its own.
+    /// Increments a counter through the proxy, on a connection of its own.
     async fn count(proxy: &Proxy) -> Result<u64, RedisError> {
         let mut connection = connect(proxy).await;
         redis::cmd("INCR")

@@ -1,0 +1,103 @@
+//! A hundred thousand leases renewed for a while: what they write to the log, and how the table grows.
+
+use std::time::{Duration, Instant};
+
+use leasehold::store::postgres::Postgres;
+use leasehold::{Attempt, Client};
+use tokio::task::JoinSet;
+use tokio_postgres::NoTls;
+
+use super::server::Server;
+use super::yardstick::{figure, seconds};
+
+const LEASES: usize = 100_000;
+const TTL: Duration = Duration::from_secs(30);
+const TASKS: usize = 64;
+
+/// Holds them for so many seconds.
+pub(crate) async fn measure(server: &Server, for_seconds: u64) {
+    let store = Postgres::open(&server.url()).expect("a URL in order");
+    let client = Client::builder().store(store).ttl(TTL).build().await;
+    let client = client.expect("the store opens");
+    let started = Instant::now();
+    let leases = take(&client).await;
+    println!("# {LEASES} leases taken in {:.1} s", seconds(started));
+    let (database, connection) = tokio_postgres::connect(&server.url(), NoTls)
+        .await
+        .expect("it is up");
+    tokio::spawn(connection);
+    let before = Sizes::read(&database).await;
+    tokio::time::sleep(Duration::from_secs(for_seconds)).await;
+    let after = Sizes::read(&database).await;
+    let lost = leases.iter().filter(|lease| lease.check().is_err()).count();
+    let renewals = after.updates - before.updates;
+    for (what, unit, value) in [
+        ("renewals_per_s", "1/s", renewals / for_seconds as f64),
+        (
+            "log_bytes_per_renewal",
+            "bytes",
+            (after.log - before.log) / renewals,
+        ),
+        ("table_bytes_before", "bytes", before.table),
+        ("table_bytes_after", "bytes", after.table),
+        (
+            "hot_percent",
+            "%",
+            100.0 * (after.hot - before.hot) / renewals,
+        ),
+        ("lost", "leases", lost as f64),
+    ] {
+        figure(&format!("postgres_held_100k_{what}"), unit, &[value]);
+    }
+    drop(leases);
+    assert!(client.shutdown(Duration::from_secs(120)).await);
+}
+
+async fn take(client: &Client) -> Vec<leasehold::Lease> {
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let client = client.clone();
+        tasks.spawn(async move {
+            let mut leases = Vec::new();
+            for index in (task..LEASES).step_by(TASKS) {
+                let name = format!("held-{index:011}");
+                match client.try_acquire(&name).await.expect("answered") {
+                    Attempt::Acquired(lease) => leases.push(lease),
+                    other => panic!("{other:?}"),
+                }
+            }
+            leases
+        });
+    }
+    tasks.join_all().await.into_iter().flatten().collect()
+}
+
+/// What the server counts.
+#[derive(Debug)]
+struct Sizes {
+    log: f64,
+    table: f64,
+    updates: f64,
+    hot: f64,
+}
+
+impl Sizes {
+    async fn read(database: &tokio_postgres::Client) -> Self {
+        // The statistics of a connection arrive with a delay of up to ten seconds.
+        let row = database
+            .query_one(
+                "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float8,
+                   pg_total_relation_size(relid)::float8, n_tup_upd::float8, n_tup_hot_upd::float8
+                 FROM pg_stat_user_tables WHERE relid = 'leasehold.lease'::regclass",
+                &[],
+            )
+            .await
+            .expect("answered");
+        Self {
+            log: row.get(0),
+            table: row.get(1),
+            updates: row.get(2),
+            hot: row.get(3),
+        }
+    }
+}

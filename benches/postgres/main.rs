@@ -1,0 +1,139 @@
+//! What a lease in Postgres costs: beside bare statements, beside the two statements of ShedLock's provider for Postgres,
+//! and beside our own store on Redis. And what a hundred thousand renewed leases write.
+//!
+//! ```text
+//! cargo bench --all-features --bench postgres
+//! cargo bench --all-features --bench postgres -- held 600
+//! ```
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a bench measures with the clock that stands still in no suspend it would survive"
+)]
+
+#[path = "../yardstick/alternating.rs"]
+mod alternating;
+mod baseline;
+mod held;
+#[path = "../yardstick/postgres.rs"]
+mod server;
+#[path = "../yardstick/throughput.rs"]
+mod throughput;
+#[path = "../yardstick/mod.rs"]
+#[expect(dead_code, reason = "no bare connection to Redis is needed here")]
+mod yardstick;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use alternating::alternating;
+use baseline::{Bare, Baseline, ShedLock};
+use leasehold::store::postgres::{Postgres, Setup};
+use leasehold::{Attempt, Client};
+use throughput::throughput;
+use yardstick::case;
+
+const RUNS: usize = 7;
+const BLOCKS: usize = 6;
+/// Pairs in one block; ours and the other alternate block by block, so that both meet the same weather.
+const BLOCK: usize = 25;
+const PAIRS_A_TASK: usize = 10;
+/// As many as the store opens at most, unless it is told otherwise.
+const CONNECTIONS: usize = 4;
+
+/// Acquires and releases.
+async fn pair(client: &Client, name: &str) {
+    match client.try_acquire(name).await.expect("the store answers") {
+        Attempt::Acquired(lease) => lease.release().await,
+        other => panic!("{other:?}"),
+    };
+}
+
+async fn one_task(case_name: &str, client: &Client, mut other_pair: impl AsyncFnMut()) {
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        let ours = async || pair(client, "ours").await;
+        runs.push(alternating(BLOCKS, BLOCK, ours, &mut other_pair).await);
+    }
+    case(case_name, "us", &runs);
+}
+
+async fn ours_64(client: &Client) -> f64 {
+    throughput(PAIRS_A_TASK, |index| {
+        let client = client.clone();
+        async move {
+            let name = format!("ours-{index}");
+            for _ in 0..PAIRS_A_TASK {
+                pair(&client, &name).await;
+            }
+        }
+    })
+    .await
+}
+
+async fn sixty_four_tasks<B: Baseline>(server: &server::Server, client: &Client) {
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        connections.push(Arc::new(B::connect(&server.url()).await));
+    }
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        let ours = ours_64(client).await;
+        let other = throughput(PAIRS_A_TASK, |index| {
+            let connection = connections[index % CONNECTIONS].clone();
+            async move {
+                let name = format!("other-{index}");
+                for _ in 0..PAIRS_A_TASK {
+                    connection.pair(&name).await;
+                }
+            }
+        })
+        .await;
+        runs.push((ours, other));
+    }
+    let name = format!("postgres_64_tasks_pairs_per_s_vs_{}", B::NAME);
+    case(&name, "pairs/s", &runs);
+}
+
+async fn against<B: Baseline>(server: &server::Server, client: &Client) {
+    let other = B::connect(&server.url()).await;
+    other.pair("other").await;
+    let name = format!("postgres_1_task_p50_vs_{}", B::NAME);
+    one_task(&name, client, async || other.pair("other").await).await;
+    sixty_four_tasks::<B>(server, client).await;
+}
+
+async fn against_redis(client: &Client) {
+    let server = yardstick::Server::start().await;
+    let redis = Client::open(&server.url()).await.expect("the store opens");
+    pair(&redis, "other").await;
+    one_task("postgres_1_task_p50_vs_redis", client, async || {
+        pair(&redis, "other").await;
+    })
+    .await;
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let held_for = words
+        .iter()
+        .position(|word| word == "held")
+        .map(|at| words.get(at + 1).and_then(|text| text.parse().ok()));
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let server = server::Server::start().await;
+        let setup = Setup::new(&server.url()).expect("a URL in order");
+        setup.run(Duration::from_secs(10)).await.expect("set up");
+        if let Some(for_seconds) = held_for {
+            held::measure(&server, for_seconds.unwrap_or(60)).await;
+            return;
+        }
+        let store = Postgres::open(&server.url()).expect("a URL in order");
+        let client = Client::builder().store(store).build().await;
+        let client = client.expect("the store opens");
+        pair(&client, "ours").await;
+        against::<Bare>(&server, &client).await;
+        against::<ShedLock>(&server, &client).await;
+        against_redis(&client).await;
+    });
+}

@@ -1,0 +1,190 @@
+//! The output of the doctor: one finding for each thing that it checked, as text and as JSON.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+use leasehold::store::{Hazard, Severity};
+use serde::Serialize;
+
+use crate::exit::Exit;
+
+/// The verdict about one thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It is as it should be.
+    Ok,
+    /// A fault, a restart or load can break a promise, or it could not be checked.
+    Warning,
+    /// A promise can break, or something does not work, without any fault.
+    Failure,
+}
+
+/// One thing that was checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The name of this finding: it stays the same from version to version, so that programs can select it.
+    pub id: &'static str,
+    pub verdict: Verdict,
+    /// What was found, with the facts.
+    pub what: Cow<'static, str>,
+    /// What can go wrong because of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endangers: Option<Cow<'static, str>>,
+    /// What to do about it, as a sentence without its full stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<Cow<'static, str>>,
+}
+
+impl Finding {
+    /// Makes a finding about something that is as it should be.
+    pub fn ok(id: &'static str, what: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            id,
+            verdict: Verdict::Ok,
+            what: what.into(),
+            endangers: None,
+            fix: None,
+        }
+    }
+
+    /// Makes a finding about something that is not.
+    pub fn bad(
+        id: &'static str,
+        verdict: Verdict,
+        what: impl Into<Cow<'static, str>>,
+        endangers: impl Into<Cow<'static, str>>,
+        fix: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self {
+            id,
+            verdict,
+            what: what.into(),
+            endangers: Some(endangers.into()),
+            fix: Some(fix.into()),
+        }
+    }
+}
+
+impl From<Hazard> for Finding {
+    fn from(hazard: Hazard) -> Self {
+        let verdict = match hazard.severity {
+            Severity::Critical => Verdict::Failure,
+            _ => Verdict::Warning,
+        };
+        Self::bad(
+            hazard.id,
+            verdict,
+            hazard.what,
+            hazard.endangers,
+            hazard.fix,
+        )
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Failure => "failure",
+        })
+    }
+}
+
+impl fmt::Display for Finding {
+    /// Prints one line. It can contain a server's own text, so control characters are escaped.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = format!("{:<8} {}: {}", self.verdict, self.id, self.what);
+        if let Some(endangers) = &self.endangers {
+            let _ = write!(line, ": {endangers}");
+        }
+        if let Some(fix) = &self.fix {
+            let _ = write!(line, ". {fix}.");
+        }
+        line.chars().try_for_each(|character| {
+            if character.is_control() {
+                write!(f, "{}", character.escape_debug())
+            } else {
+                f.write_char(character)
+            }
+        })
+    }
+}
+
+/// All findings about one store.
+#[derive(Debug, Serialize)]
+pub struct Diagnosis {
+    version: u32,
+    /// The store, without secrets.
+    store: String,
+    failures: usize,
+    warnings: usize,
+    findings: Vec<Finding>,
+}
+
+impl Diagnosis {
+    pub fn new(store: String, findings: Vec<Finding>) -> Self {
+        let count = |verdict| {
+            let of_it = findings.iter().filter(|one| one.verdict == verdict);
+            of_it.count()
+        };
+        Self {
+            version: 1,
+            store,
+            failures: count(Verdict::Failure),
+            warnings: count(Verdict::Warning),
+            findings,
+        }
+    }
+
+    /// Returns the exit code: warnings count only if the caller is strict.
+    pub const fn exit(&self, is_strict: bool) -> Exit {
+        match (self.failures, self.warnings, is_strict) {
+            (1.., _, _) => Exit::Unsound,
+            (0, 1.., true) => Exit::Warned,
+            _ => Exit::Success,
+        }
+    }
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "store: {}", self.store)?;
+        for finding in &self.findings {
+            writeln!(f, "{finding}")?;
+        }
+        writeln!(f, "{} failures, {} warnings", self.failures, self.warnings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn diagnosis(verdicts: &[Verdict]) -> Diagnosis {
+        let finding = |verdict: &Verdict| Finding::bad("x", *verdict, "a", "b", "C");
+        Diagnosis::new("s".into(), verdicts.iter().map(finding).collect())
+    }
+
+    #[test]
+    fn failures_are_2_and_warnings_1_only_if_strict() {
+        use Verdict::{Failure, Ok, Warning};
+        for (verdicts, plain, strict) in [
+            (&[Ok][..], 0, 0),
+            (&[Ok, Warning], 0, 1),
+            (&[Warning, Failure], 2, 2),
+        ] {
+            let diagnosis = diagnosis(verdicts);
+            assert_eq!(diagnosis.exit(false).code(), plain, "{verdicts:?}");
+            assert_eq!(diagnosis.exit(true).code(), strict, "{verdicts:?}");
+        }
+    }
+
+    #[test]
+    fn a_finding_is_one_line_whatever_a_server_says() {
+        let finding = Finding::bad("trial", Verdict::Failure, "ERR \n\x1b[2J", "b", "C");
+        let line = finding.to_string();
+        assert_eq!(line, "failure  trial: ERR \\n\\u{1b}[2J: b. C.");
+    }
+}

@@ -1,0 +1,241 @@
+//! Tries a real store with a scratch name: acquire, renew, release, the notice of a freed name, and turns in the queue.
+//!
+//! The name begins with `leasehold-doctor/` and is released, so nothing stays but what every released name leaves. If
+//! the doctor is killed, its lease expires by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Monotonic};
+use leasehold::store::{
+    Answer, Ask, Claim, Info, Notice, Notices, Outcome, Queued, Release, Renewal, Store, Topic,
+};
+use leasehold::{ClientId, Error, Holder, Name};
+use tokio::time::timeout;
+
+use super::facts::{NoticeOutcome, Trouble, TurnOutcome};
+
+/// How long a scratch lease lasts if the doctor is killed.
+const TTL: Duration = Duration::from_secs(10);
+
+/// The number of round trips: enough for a p99 that is not the worst of them.
+const ROUNDS: usize = 40;
+
+/// After this time a slow store gets no more rounds.
+const ENOUGH: Duration = Duration::from_secs(3);
+
+/// The store, and the name that is tried on it.
+pub struct Trial<'a> {
+    pub store: &'a dyn Store,
+    /// The limit of each request.
+    pub limit: Duration,
+    /// Drawn for this run, so that two doctors do not meet. All probes use one name, because a released name may leave
+    /// a mark of its last token.
+    name: Name,
+    info: Arc<Info>,
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self {
+            kind: Some(error.kind()),
+            message: format!("{error:#}"),
+        }
+    }
+}
+
+impl Trouble {
+    fn wrong(message: impl Into<String>) -> Self {
+        Self {
+            kind: None,
+            message: message.into(),
+        }
+    }
+}
+
+impl<'a> Trial<'a> {
+    pub fn new(store: &'a dyn Store, limit: Duration) -> Result<Self, Error> {
+        Ok(Self {
+            store,
+            limit,
+            name: Name::new(format!("leasehold-doctor/{}", ClientId::draw()))?,
+            info: Arc::new(Info::here(Some("leasehold doctor"))?),
+        })
+    }
+
+    /// Makes a claim for the scratch name, with a client of its own.
+    pub fn claim(&self) -> Result<Claim, Error> {
+        let holder = Holder::draw(ClientId::draw())?;
+        Ok(Claim::new(
+            self.name.clone(),
+            holder,
+            TTL,
+            self.info.clone(),
+        ))
+    }
+
+    /// Returns whether the claim is granted.
+    async fn is_granted(&self, claim: &Claim, ask: Ask) -> Result<bool, Trouble> {
+        match self.store.acquire(claim, ask, self.limit).await {
+            Ok(answer) => Ok(matches!(answer, Answer::Granted(_))),
+            Err(failed) => Err(failed.error.into()),
+        }
+    }
+
+    /// Acquires a name that must be free.
+    pub async fn acquire(&self, claim: &Claim) -> Result<(), Trouble> {
+        match self.store.acquire(claim, Ask::default(), self.limit).await {
+            Ok(Answer::Granted(_)) => Ok(()),
+            Ok(Answer::Held(held)) => Err(Trouble::wrong(format!(
+                "a name that no client ever had was refused state={:?} {held}",
+                held.state
+            ))),
+            Err(failed) => Err(failed.error.into()),
+        }
+    }
+
+    async fn renew(&self, claim: &Claim) -> Result<(), Trouble> {
+        let renewal = Renewal::new(claim.name.clone(), claim.holder, claim.ttl);
+        let mut renewed = self.store.renew(&[renewal], self.limit).await;
+        match renewed.outcomes.pop() {
+            Some(Outcome::Renewed) => Ok(()),
+            Some(Outcome::Unknown(error)) => Err(error.into()),
+            other => Err(Trouble::wrong(format!(
+                "a held lease was not renewed outcome={other:?}"
+            ))),
+        }
+    }
+
+    pub async fn release(&self, claim: &Claim) -> Result<(), Trouble> {
+        let releasing = self
+            .store
+            .release(&claim.name, claim.holder, None, self.limit);
+        match releasing.await? {
+            Release::Released => Ok(()),
+            other => Err(Trouble::wrong(format!(
+                "a held lease was not released outcome={other:?}"
+            ))),
+        }
+    }
+
+    /// Acquires, renews and releases a name repeatedly. Returns how long each round trip took.
+    pub async fn cycles(&self) -> Result<Vec<Duration>, Trouble> {
+        let claim = self.claim()?;
+        let done = self.all_cycles(&claim).await;
+        if done.is_err() {
+            // The lease may have been granted although its reply was lost.
+            let _ = self.release(&claim).await;
+        }
+        done
+    }
+
+    async fn all_cycles(&self, claim: &Claim) -> Result<Vec<Duration>, Trouble> {
+        let mut round_trips = Vec::new();
+        let began = Monotonic.now();
+        for _ in 0..ROUNDS {
+            let times = [
+                timed(self.acquire(claim)).await?,
+                timed(self.renew(claim)).await?,
+                timed(self.release(claim)).await?,
+            ];
+            round_trips.extend(times);
+            if Monotonic.now().since(began) > ENOUGH {
+                break;
+            }
+        }
+        Ok(round_trips)
+    }
+
+    /// Waits for the notice of a name that is freed.
+    pub async fn notice(&self) -> NoticeOutcome {
+        match self.heard().await {
+            Ok(outcome) => outcome,
+            Err(trouble) => NoticeOutcome::Failed(trouble),
+        }
+    }
+
+    async fn heard(&self) -> Result<NoticeOutcome, Trouble> {
+        let Some(notices) = self.store.notices().await? else {
+            return Ok(NoticeOutcome::Absent);
+        };
+        let claim = self.claim()?;
+        self.acquire(&claim).await?;
+        notices.follow(&Topic::Freed(claim.name.clone()));
+        // The first hint says that the store listens.
+        let is_heard = timeout(self.limit, freed(&*notices, &claim.name)).await;
+        let released_at = Monotonic.now();
+        self.release(&claim).await?;
+        if is_heard.is_err() {
+            return Ok(NoticeOutcome::Silent(self.limit));
+        }
+        let told = timeout(self.limit, freed(&*notices, &claim.name)).await;
+        Ok(match told {
+            Ok(()) => NoticeOutcome::Heard(Monotonic.now().since(released_at)),
+            Err(_) => NoticeOutcome::Silent(self.limit),
+        })
+    }
+
+    /// Makes two clients wait for a name in turn, and checks which gets it first.
+    pub async fn turns(&self) -> TurnOutcome {
+        if !self.store.facts().has_queue {
+            return TurnOutcome::Absent;
+        }
+        let claims = [(); 3].map(|()| self.claim());
+        let [Ok(holder), Ok(first), Ok(second)] = claims else {
+            return TurnOutcome::Failed(Trouble::wrong("no random bits for a claim"));
+        };
+        let outcome = self.in_order(&holder, &first, &second).await;
+        for claim in [&holder, &first, &second] {
+            let (name, client) = (&claim.name, claim.holder.client());
+            let _ = self.store.leave(name, client, self.limit).await;
+            let _ = self
+                .store
+                .release(name, claim.holder, None, self.limit)
+                .await;
+        }
+        outcome.unwrap_or_else(TurnOutcome::Failed)
+    }
+
+    async fn in_order(
+        &self,
+        holder: &Claim,
+        first: &Claim,
+        second: &Claim,
+    ) -> Result<TurnOutcome, Trouble> {
+        let queued = Ask::default().with_queued(Some(Queued::new(0)));
+        self.acquire(holder).await?;
+        for waiting in [first, second] {
+            if self.is_granted(waiting, queued).await? {
+                return Err(Trouble::wrong("a held name was granted to a second holder"));
+            }
+        }
+        self.release(holder).await?;
+        // The later client asks first, and has to be refused.
+        if self.is_granted(second, queued).await? {
+            return Ok(TurnOutcome::OutOfOrder);
+        }
+        if !self.is_granted(first, queued).await? {
+            return Ok(TurnOutcome::OutOfOrder);
+        }
+        self.release(first).await?;
+        match self.is_granted(second, queued).await? {
+            true => Ok(TurnOutcome::InOrder),
+            false => Ok(TurnOutcome::OutOfOrder),
+        }
+    }
+}
+
+async fn timed(step: impl Future<Output = Result<(), Trouble>>) -> Result<Duration, Trouble> {
+    let began = Monotonic.now();
+    step.await?;
+    Ok(Monotonic.now().since(began))
+}
+
+/// Waits until a notice says that this name is free.
+async fn freed(notices: &dyn Notices, name: &Name) {
+    loop {
+        if matches!(notices.next().await, Notice::Freed(freed) if freed == *name) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A small HTTP server: four pages, GET only, one request a connection.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::site::Site;
+use crate::exit::Failure;
+
+/// The longest head of a request; a scraper's has some hundred bytes.
+const MAX_HEAD: usize = 8 * 1024;
+
+/// How long a request may take from its first byte to the last of its answer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// How many requests are answered at the same time; more wait.
+const AT_ONCE: usize = 16;
+
+/// How often samples are moved out of the way while nothing reads them.
+const TIDY: Duration = Duration::from_secs(30);
+
+/// An answer before it is written.
+#[derive(Debug, PartialEq, Eq)]
+struct Response {
+    status: &'static str,
+    kind: &'static str,
+    body: String,
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// Binds the address, and serves the site there on a thread of its own for as long as the process lives. Returns the
+/// address, whose port was chosen if none was given.
+pub fn serve(address: SocketAddr, site: Arc<Site>) -> Result<SocketAddr, Failure> {
+    let refused = |error: std::io::Error| {
+        Failure::usage(format!(
+            "metrics address {address} refused: {error}; expected an address of this machine and a free port"
+        ))
+    };
+    let listener = TcpListener::bind(address).map_err(refused)?;
+    let address = listener.local_addr().map_err(refused)?;
+    listener.set_nonblocking(true).map_err(refused)?;
+    std::thread::Builder::new()
+        .name("metrics".into())
+        .spawn(move || crate::block_on(accept(listener, site)))
+        .map_err(|error| Failure::internal("cannot start a thread", &error))?;
+    Ok(address)
+}
+
+async fn accept(listener: TcpListener, site: Arc<Site>) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::internal("cannot serve metrics", &error);
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    loop {
+        let place = places.clone().acquire_owned().await;
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = tokio::time::sleep(TIDY) => {
+                site.tidy();
+                continue;
+            }
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors: some are given back soon.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let site = site.clone();
+        tokio::spawn(async move {
+            // A client that goes away, or is too slow, gets no answer.
+            let _ = timeout(LIMIT, answer(stream, &site)).await;
+            drop(place);
+        });
+    }
+}
+
+async fn answer(mut stream: tokio::net::TcpStream, site: &Site) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    let is_whole = |head: &[u8]| head.windows(4).any(|end| end == b"\r\n\r\n");
+    while !is_whole(&head) && head.len() < MAX_HEAD {
+        let mut bytes = [0; 1024];
+        match stream.read(&mut bytes).await? {
+            0 => return Ok(()),
+            length => head.extend_from_slice(&bytes[..length]),
+        }
+    }
+    let response = if is_whole(&head) {
+        let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        respond(&String::from_utf8_lossy(line), site)
+    } else {
+        Response::plain(
+            "431 Request Header Fields Too Large",
+            "the head is too long\n",
+        )
+    };
+    stream.write_all(response.written().as_bytes()).await?;
+    stream.shutdown().await
+}
+
+/// The answer to the request with this first line.
+fn respond(line: &str, site: &Site) -> Response {
+    let mut words = line.split(' ');
+    let (method, target, version) = (words.next(), words.next(), words.next());
+    let (Some(method), Some(target), Some(true)) = (
+        method,
+        target,
+        version.map(|word| word.starts_with("HTTP/1.")),
+    ) else {
+        return Response::plain("400 Bad Request", "no request of HTTP/1.1\n");
+    };
+    if method != "GET" {
+        return Response::plain("405 Method Not Allowed", "only GET is answered\n");
+    }
+    match target.split('?').next().unwrap_or_default() {
+        "/metrics" => Response {
+            status: "200 OK",
+            kind: METRICS,
+            body: site.metrics(),
+        },
+        "/healthz" => Response::plain("200 OK", "ok\n"),
+        "/readyz" if site.is_ready() => Response::plain("200 OK", "ready\n"),
+        "/readyz" => Response::plain("503 Service Unavailable", "not ready\n"),
+        "/status" => Response {
+            status: "200 OK",
+            kind: JSON,
+            body: site.status() + "\n",
+        },
+        _ => Response::plain(
+            "404 Not Found",
+            "there are /metrics, /healthz, /readyz and /status\n",
+        ),
+    }
+}
+
+impl Response {
+    fn plain(status: &'static str, body: &str) -> Self {
+        Self {
+            status,
+            kind: TEXT,
+            body: body.into(),
+        }
+    }
+
+    fn written(&self) -> String {
+        let Self { status, kind, body } = self;
+        let allow = match status.starts_with("405") {
+            true => "Allow: GET\r\n",
+            false => "",
+        };
+        let length = body.len();
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n{body}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(line: &str) -> &'static str {
+        let site = Site::new(String::new);
+        respond(line, &site)
+            .status
+            .split_once(' ')
+            .expect("a code")
+            .0
+    }
+
+    #[test]
+    fn only_get_of_a_known_page_is_answered() {
+        for (line, expected) in [
+            ("GET /metrics HTTP/1.1", "200"),
+            ("GET /metrics?x=1 HTTP/1.0", "200"),
+            ("GET /healthz HTTP/1.1", "200"),
+            ("GET /readyz HTTP/1.1", "503"),
+            ("GET /status HTTP/1.1", "200"),
+            ("GET / HTTP/1.1", "404"),
+            ("GET /metrics/ HTTP/1.1", "404"),
+            ("POST /metrics HTTP/1.1", "405"),
+            ("HEAD /metrics HTTP/1.1", "405"),
+            ("GET /metrics", "400"),
+            ("GET /metrics HTTP/2", "400"),
+            ("", "400"),
+        ] {
+            assert_eq!(status(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_method_that_is_not_allowed_is_told_which_is() {
+        let site = Site::new(String::new);
+        let written = respond("POST / HTTP/1.1", &site).written();
+        assert!(written.contains("\r\nAllow: GET\r\n"), "{written}");
+        let written = respond("GET /metrics HTTP/1.1", &site).written();
+        assert!(written.contains("version=0.0.4"), "{written}");
+        assert!(!written.contains("Allow"), "{written}");
+    }
+}

@@ -1,0 +1,61 @@
+//! The recorder of this process: what the library and the tool count, as text for Prometheus.
+
+use leasehold::metrics::{MetricKind, buckets, table, update};
+use metrics::{Label, Unit};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::exit::Failure;
+
+/// The recorder. A clone is the same.
+#[derive(Clone)]
+pub struct Recorder(PrometheusHandle);
+
+impl Recorder {
+    /// Installs it for this process, which has one at most.
+    pub fn install() -> Result<Self, Failure> {
+        let failed =
+            |error: &dyn std::fmt::Display| Failure::internal("cannot start metrics", error);
+        let mut builder = PrometheusBuilder::new();
+        for (name, bounds) in buckets() {
+            builder = builder
+                .set_buckets_for_metric(Matcher::Full(name.into()), bounds)
+                .map_err(|error| failed(&error))?;
+        }
+        let recorder = builder.build_recorder();
+        let handle = recorder.handle();
+        metrics::set_global_recorder(recorder).map_err(|error| failed(&error))?;
+        describe();
+        Ok(Self(handle))
+    }
+
+    /// Everything as it is now, in the text format of Prometheus.
+    pub fn text(&self) -> String {
+        update();
+        self.0.render()
+    }
+
+    /// Moves samples out of the way when nothing reads them.
+    pub fn tidy(&self) {
+        self.0.run_upkeep();
+    }
+}
+
+/// Describes the metrics of the tool. Those of the library are described by the library.
+fn describe() {
+    for metric in table().iter().filter(|metric| metric.is_of_tool) {
+        let unit = metric.unit.map(|_| Unit::Seconds);
+        let (name, help) = (metric.name.into(), metric.help.into());
+        metrics::with_recorder(|recorder| match metric.kind {
+            MetricKind::Counter => recorder.describe_counter(name, unit, help),
+            MetricKind::Gauge => recorder.describe_gauge(name, unit, help),
+            MetricKind::Histogram => recorder.describe_histogram(name, unit, help),
+        });
+    }
+}
+
+/// The labels of a job's series.
+pub fn labels_of_job(group: &str, name: &str) -> Vec<Label> {
+    let pairs = [("group", group), ("name", name)];
+    let labels = pairs.map(|(key, value)| Label::new(key, value.to_owned()));
+    labels.to_vec()
+}

@@ -1,0 +1,55 @@
+//! What the pages show.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+
+/// The pages. Whoever serves them reads, and the job or the scan writes.
+pub struct Site {
+    metrics: Box<dyn Fn() -> String + Send + Sync>,
+    tidy: Box<dyn Fn() + Send + Sync>,
+    is_ready: AtomicBool,
+    status: Mutex<Value>,
+}
+
+impl Site {
+    /// A site that is not ready so far, with these metrics.
+    pub fn new(metrics: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        Self {
+            metrics: Box::new(metrics),
+            tidy: Box::new(|| ()),
+            is_ready: AtomicBool::new(false),
+            status: Mutex::new(Value::Null),
+        }
+    }
+
+    /// The same site with this to do from time to time.
+    pub fn with_tidy(self, tidy: impl Fn() + Send + Sync + 'static) -> Self {
+        let tidy = Box::new(tidy);
+        Self { tidy, ..self }
+    }
+
+    /// Sets what `/readyz` and `/status` show.
+    pub fn set(&self, is_ready: bool, status: Value) {
+        self.is_ready.store(is_ready, Ordering::Relaxed);
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    pub fn metrics(&self) -> String {
+        (self.metrics)()
+    }
+
+    pub fn tidy(&self) {
+        (self.tidy)();
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Relaxed)
+    }
+
+    pub fn status(&self) -> String {
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.to_string()
+    }
+}

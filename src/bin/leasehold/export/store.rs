@@ -1,0 +1,199 @@
+//! Scans a whole store for `leasehold export`: its leases, its queues, its hazards and its clock.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use leasehold::clock::{Clock, Monotonic, wall_clock};
+use leasehold::store::{Held, HeldState, Renewal, Store};
+use leasehold::{Client, ClientId, Error, Holder, Name};
+use metrics::gauge;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::site::Site;
+use crate::exit::{Exit, Failure};
+use crate::say;
+
+/// The shortest time between two scans, each of which reads every lease.
+const EVERY: Duration = Duration::from_secs(15);
+
+/// A scan takes one part of so many of the time at most.
+const SHARE: u32 = 50;
+
+/// How long a scan's list may take.
+const LIST_LIMIT: Duration = Duration::from_secs(30);
+
+/// What one scan found.
+#[derive(Debug, PartialEq)]
+struct Found {
+    leases: u32,
+    waiters: u32,
+    /// As unix time.
+    oldest: Option<f64>,
+    hazards: u32,
+    /// How far the server's clock is ahead, in seconds.
+    clock_offset: Option<f64>,
+}
+
+/// Scans until a signal ends it.
+pub async fn watch(client: &Client, site: &Arc<Site>, limit: Duration) -> Result<Exit, Failure> {
+    let failed = |error: std::io::Error| Failure::internal("cannot listen for signals", &error);
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let store = client.store();
+    let kind = store.facts().kind;
+    loop {
+        let began = Monotonic.now();
+        let found = tokio::select! {
+            found = scan(&**store, limit) => found,
+            _ = terminate.recv() => return Ok(Exit::Signal(SignalKind::terminate().as_raw_value())),
+            _ = interrupt.recv() => return Ok(Exit::Signal(SignalKind::interrupt().as_raw_value())),
+        };
+        show(kind, &store.location(), &found, site);
+        let took = Monotonic.now().since(began);
+        let pause = EVERY.max(took.saturating_mul(SHARE));
+        tokio::select! {
+            () = Monotonic.sleep_until(began.after(pause)) => {}
+            _ = terminate.recv() => return Ok(Exit::Signal(SignalKind::terminate().as_raw_value())),
+            _ = interrupt.recv() => return Ok(Exit::Signal(SignalKind::interrupt().as_raw_value())),
+        }
+    }
+}
+
+async fn scan(store: &dyn Store, limit: Duration) -> Result<Found, Error> {
+    let leases = store.list("", LIST_LIMIT).await?;
+    let hazards = store.hazards(limit).await?;
+    let clock_offset = clock_offset(store, limit).await?;
+    Ok(found(&leases, hazards.len(), clock_offset))
+}
+
+fn found(leases: &[Held], hazards: usize, clock_offset: Option<f64>) -> Found {
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let is_held = |held: &&Held| matches!(held.state, HeldState::Leased | HeldState::Evicted);
+    let held = leases.iter().filter(is_held);
+    let oldest = held.clone().filter_map(|held| held.since).min();
+    let oldest = oldest.and_then(|since| since.duration_since(SystemTime::UNIX_EPOCH).ok());
+    Found {
+        leases: number(held.count()),
+        waiters: number(leases.iter().filter_map(|held| held.waiting).sum()),
+        oldest: oldest.map(|since| since.as_secs_f64()),
+        hazards: number(hazards),
+        clock_offset,
+    }
+}
+
+/// Asks for a renewal of a lease that no client has: it is refused and changes nothing, and the reply brings the server's
+/// time. `None` for a store without a clock of its own.
+async fn clock_offset(store: &dyn Store, limit: Duration) -> Result<Option<f64>, Error> {
+    let name = Name::new("leasehold-export/clock")?;
+    let holder = Holder::draw(ClientId::draw())?;
+    let renewal = Renewal::new(name, holder, EVERY);
+    let ours = wall_clock().duration_since(SystemTime::UNIX_EPOCH);
+    let began = Monotonic.now();
+    let renewed = store.renew(&[renewal], limit).await;
+    let half = Monotonic.now().since(began) / 2;
+    let both = renewed.server_time.zip(ours.ok());
+    Ok(both.map(|(server, ours)| server.as_secs_f64() - (ours + half).as_secs_f64()))
+}
+
+/// Sets the gauges and the pages. After a scan that failed the gauges tell nothing, so that no old value looks like a new
+/// one.
+fn show(kind: &'static str, location: &str, found: &Result<Found, Error>, site: &Site) {
+    let of = |value: fn(&Found) -> f64| found.as_ref().map_or(f64::NAN, value);
+    let gauges: [(&'static str, f64); 4] = [
+        (
+            "leasehold_store_leases",
+            of(|found| f64::from(found.leases)),
+        ),
+        (
+            "leasehold_store_waiters",
+            of(|found| f64::from(found.waiters)),
+        ),
+        (
+            "leasehold_store_oldest_lease_timestamp_seconds",
+            of(|found| found.oldest.unwrap_or(f64::NAN)),
+        ),
+        (
+            "leasehold_store_hazards",
+            of(|found| f64::from(found.hazards)),
+        ),
+    ];
+    for (name, value) in gauges {
+        gauge!(name, "store" => kind).set(value);
+    }
+    let offset = found.as_ref().ok().map(|found| found.clock_offset);
+    if let Some(offset) = offset.unwrap_or(Some(f64::NAN)) {
+        gauge!("leasehold_store_clock_offset_seconds", "store" => kind).set(offset);
+    }
+    let error = found.as_ref().err().map(|error| format!("{error:#}"));
+    if let Some(error) = &error {
+        say::note("scan", format_args!("the store was not scanned: {error}"));
+    }
+    let status = json!({
+        "version": 1,
+        "store": location,
+        "leases": found.as_ref().ok().map(|found| found.leases),
+        "waiters": found.as_ref().ok().map(|found| found.waiters),
+        "hazards": found.as_ref().ok().map(|found| found.hazards),
+        "error": error,
+    });
+    site.set(found.is_ok(), status);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offers_and_kept_names_are_no_leases_and_their_queues_count() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let held = |name: &str, state, since: u64| {
+            let mut held = Held::new(Name::new(name).expect("valid"));
+            held.state = state;
+            held.since = Some(at(since));
+            held.waiting = Some(2);
+            held
+        };
+        let leases = [
+            held("a", HeldState::Leased, 200),
+            held("b", HeldState::Evicted, 100),
+            held("c", HeldState::Offered, 50),
+        ];
+        let expected = Found {
+            leases: 2,
+            waiters: 6,
+            oldest: Some(100.0),
+            hazards: 1,
+            clock_offset: None,
+        };
+        assert_eq!(found(&leases, 1, None), expected);
+    }
+
+    #[test]
+    fn after_a_scan_that_failed_the_gauges_tell_nothing_and_the_site_is_not_ready() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let site = Site::new(String::new);
+        let scanned = Found {
+            leases: 7,
+            waiters: 0,
+            oldest: None,
+            hazards: 0,
+            clock_offset: Some(0.5),
+        };
+        let unavailable = || Error::new(leasehold::ErrorKind::Unavailable, "no answer");
+        let text = |found| {
+            metrics::with_local_recorder(&recorder, || show("redis", "place", &found, &site));
+            recorder.handle().render()
+        };
+        let leases = "leasehold_store_leases{store=\"redis\"}";
+        let offset = "leasehold_store_clock_offset_seconds{store=\"redis\"}";
+        let good = text(Ok(scanned));
+        assert!(good.contains(&format!("{leases} 7\n")), "{good}");
+        assert!(good.contains(&format!("{offset} 0.5\n")), "{good}");
+        assert!(site.is_ready());
+        let bad = text(Err(unavailable()));
+        assert!(bad.contains(&format!("{leases} NaN\n")), "{bad}");
+        assert!(bad.contains(&format!("{offset} NaN\n")), "{bad}");
+        assert!(!site.is_ready() && site.status().contains("no answer"));
+    }
+}

@@ -1,0 +1,164 @@
+//! What a key does. Pure.
+
+use leasehold::Name;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::model::{Mode, Model};
+
+/// What the program has to do about a key, beside drawing.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Deed {
+    None,
+    Quit,
+    /// Confirmed by the operator.
+    Evict(Name),
+}
+
+/// Acts on a key.
+pub fn press(model: &mut Model, key: KeyEvent) -> Deed {
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        return match key.code {
+            KeyCode::Char('c' | 'd') => Deed::Quit,
+            _ => Deed::None,
+        };
+    }
+    match model.mode.clone() {
+        Mode::Table => in_table(model, key.code),
+        Mode::Filter => {
+            in_filter(model, key.code);
+            Deed::None
+        }
+        Mode::Confirm(name) => {
+            model.mode = Mode::Table;
+            match key.code {
+                KeyCode::Char('y') => Deed::Evict(name),
+                _ => Deed::None,
+            }
+        }
+    }
+}
+
+fn in_table(model: &mut Model, key: KeyCode) -> Deed {
+    model.message = None;
+    match key {
+        KeyCode::Char('q') => return Deed::Quit,
+        // Out of what is open, the innermost first.
+        KeyCode::Esc if model.has_detail => model.has_detail = false,
+        KeyCode::Esc if !model.filter.is_empty() => model.set_filter(String::new()),
+        KeyCode::Esc => return Deed::Quit,
+        KeyCode::Up | KeyCode::Char('k') => model.up(1),
+        KeyCode::Down | KeyCode::Char('j') => model.down(1),
+        KeyCode::PageUp => model.up(model.page()),
+        KeyCode::PageDown | KeyCode::Char(' ') => model.down(model.page()),
+        KeyCode::Home | KeyCode::Char('g') => model.up(usize::MAX),
+        KeyCode::End | KeyCode::Char('G') => model.down(usize::MAX),
+        KeyCode::Char('s') => model.next_sort(),
+        KeyCode::Char('r') => model.reverse(),
+        KeyCode::Char('/') => model.mode = Mode::Filter,
+        KeyCode::Enter => model.has_detail = !model.has_detail,
+        KeyCode::Char('e') => {
+            if let Some(row) = model.selection() {
+                model.mode = Mode::Confirm(row.held.name.clone());
+            }
+        }
+        _ => {}
+    }
+    Deed::None
+}
+
+fn in_filter(model: &mut Model, key: KeyCode) {
+    let mut filter = model.filter.clone();
+    match key {
+        KeyCode::Enter => model.mode = Mode::Table,
+        KeyCode::Esc => {
+            model.mode = Mode::Table;
+            model.set_filter(String::new());
+        }
+        KeyCode::Backspace => {
+            filter.pop();
+            model.set_filter(filter);
+        }
+        KeyCode::Char(character) => {
+            filter.push(character);
+            model.set_filter(filter);
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::clock::Instant;
+    use leasehold::store::Held;
+
+    use super::*;
+
+    fn model() -> Model {
+        let mut model = Model::new();
+        let leases = ["a", "b", "c"].map(|name| Held::new(Name::new(name).expect("valid")));
+        model.listed(leases.to_vec(), Instant::from_nanos(1));
+        model
+    }
+
+    /// Presses a key for each character; `<` is Escape, `>` Enter, `-` Backspace.
+    fn type_in(model: &mut Model, keys: &str) -> Deed {
+        let mut last = Deed::None;
+        for key in keys.chars() {
+            let code = match key {
+                '<' => KeyCode::Esc,
+                '>' => KeyCode::Enter,
+                '-' => KeyCode::Backspace,
+                other => KeyCode::Char(other),
+            };
+            last = press(model, code.into());
+        }
+        last
+    }
+
+    #[test]
+    fn an_eviction_has_to_be_confirmed() {
+        let b = Name::new("b").expect("valid");
+        assert_eq!(type_in(&mut model(), "jey"), Deed::Evict(b));
+        for refusal in ["jen", "je<", "je>", "jeq", "jee"] {
+            let mut model = model();
+            assert_eq!(type_in(&mut model, refusal), Deed::None, "{refusal}");
+            assert_eq!(model.mode, Mode::Table);
+        }
+        assert_eq!(type_in(&mut Model::new(), "ey"), Deed::None);
+    }
+
+    #[test]
+    fn a_filter_is_typed_edited_kept_and_given_up() {
+        let mut model = model();
+        type_in(&mut model, "/qx-");
+        assert_eq!((model.filter.as_str(), &model.mode), ("q", &Mode::Filter));
+        type_in(&mut model, "-c>");
+        assert_eq!((model.filter.as_str(), &model.mode), ("c", &Mode::Table));
+        assert_eq!(model.counts(), (3, 1));
+        type_in(&mut model, "<");
+        assert_eq!(model.counts(), (3, 3));
+        type_in(&mut model, "/b<");
+        assert_eq!((model.filter.as_str(), &model.mode), ("", &Mode::Table));
+    }
+
+    #[test]
+    fn escape_leaves_the_innermost_first_and_then_the_program() {
+        let mut model = model();
+        assert_eq!(type_in(&mut model, "/a>>"), Deed::None);
+        assert!(model.has_detail);
+        assert_eq!(type_in(&mut model, "<"), Deed::None);
+        assert!(!model.has_detail && !model.filter.is_empty());
+        assert_eq!(type_in(&mut model, "<"), Deed::None);
+        assert_eq!(type_in(&mut model, "<"), Deed::Quit);
+    }
+
+    #[test]
+    fn control_c_quits_from_everywhere() {
+        let key = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        for keys in ["", "/", "e"] {
+            let mut model = model();
+            type_in(&mut model, keys);
+            assert_eq!(press(&mut model, key), Deed::Quit, "{keys}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! `leasehold top`: a live table of a store's leases.
+//!
+//! ```text
+//!   keys --> keys --> model --> view --> terminal          this thread, which never waits for the store
+//!                       ^ |
+//!                  news | | wishes
+//!                       | v
+//!                      scan --> store                      a thread of its own
+//! ```
+
+mod keys;
+mod model;
+mod scan;
+mod view;
+
+use std::io::{self, IsTerminal};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Instant, Monotonic, wall_clock};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use tokio::sync::mpsc::Sender;
+
+use crate::args;
+use crate::config::StoreSetting;
+use crate::exit::{Exit, Failure};
+use crate::store::Choice;
+
+use keys::Deed;
+use model::Model;
+use scan::{News, Wish};
+use view::Scene;
+
+/// How long a key may be waited for before news of the store are drawn.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Wishes that the reader has not read so far. A further one is left out, and made again with the next refresh.
+const WISHES: usize = 16;
+
+/// News that the view has not read so far; the reader waits at more.
+const NEWS: usize = 4;
+
+/// Shows the table until the operator quits.
+pub fn main(
+    arguments: args::TopOptions,
+    configured: Option<StoreSetting>,
+) -> Result<Exit, Failure> {
+    if !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
+        return Err(Failure::usage(
+            "top refused: standard input or output is no terminal; expected one, or `leasehold status`",
+        ));
+    }
+    let choice = Choice::of(&arguments.store, configured)?;
+    let (store, wishes, news) = start(choice, arguments.store.connect_timeout)?;
+    let mut view = View {
+        model: Model::new(),
+        store,
+        has_colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        wishes,
+        news,
+        drawn_at: Instant::ZERO,
+        shown_at: Instant::ZERO,
+    };
+    // Restores the terminal should we panic.
+    let terminal = ratatui::try_init();
+    let shown = terminal.and_then(|mut terminal| view.run(&mut terminal));
+    ratatui::restore();
+    shown.map_err(|error| Failure::internal("cannot use the terminal", &error))
+}
+
+/// Connects, and starts to read the store. Returns where the store is.
+fn start(
+    choice: Choice,
+    limit: Duration,
+) -> Result<(String, Sender<Wish>, Receiver<News>), Failure> {
+    let (wishes, wished) = tokio::sync::mpsc::channel(WISHES);
+    let (told, news) = sync_channel(NEWS);
+    let (connected, connection) = sync_channel(1);
+    let read = move || {
+        let reading = async {
+            let client = choice.connect(None, limit, |builder| builder).await;
+            match client {
+                Ok(client) => {
+                    let _ = connected.send(Ok(client.store().location()));
+                    scan::run(client, wished, told).await;
+                }
+                Err(failure) => {
+                    let _ = connected.send(Err(failure));
+                }
+            }
+            Ok(())
+        };
+        // Without a runtime the connection is dropped, which the view sees.
+        let _ = crate::block_on(reading);
+    };
+    std::thread::Builder::new()
+        .name("scan".into())
+        .spawn(read)
+        .map_err(|error| Failure::internal("cannot start a thread", &error))?;
+    let store = connection
+        .recv()
+        .map_err(|error| Failure::internal("cannot read the store", &error))??;
+    Ok((store, wishes, news))
+}
+
+struct View {
+    model: Model,
+    store: String,
+    has_colours: bool,
+    wishes: Sender<Wish>,
+    news: Receiver<News>,
+    drawn_at: Instant,
+    /// When the reader was last told what is on the screen.
+    shown_at: Instant,
+}
+
+impl View {
+    fn run(&mut self, terminal: &mut DefaultTerminal) -> io::Result<Exit> {
+        let mut is_stale = true;
+        loop {
+            let now = Monotonic.now();
+            if is_stale || now.since(self.drawn_at) >= scan::REFRESH {
+                self.draw(terminal, now)?;
+            }
+            is_stale = event::poll(TICK)?;
+            if is_stale && self.read_key()? == Deed::Quit {
+                return Ok(Exit::Success);
+            }
+            while let Ok(news) = self.news.try_recv() {
+                if let News::Ended(signal) = news {
+                    return Ok(Exit::Signal(signal));
+                }
+                self.take(news);
+                is_stale = true;
+            }
+        }
+    }
+
+    fn draw(&mut self, terminal: &mut DefaultTerminal, now: Instant) -> io::Result<()> {
+        let scene = Scene {
+            store: self.store.clone(),
+            has_colours: self.has_colours,
+            now,
+            wall_clock: wall_clock(),
+        };
+        terminal.draw(|frame| view::draw(frame, &mut self.model, &scene))?;
+        self.drawn_at = now;
+        if now.since(self.shown_at) >= scan::REFRESH / 2 {
+            let rows = self.model.screen();
+            let names = rows.map(|(row, _)| row.held.name.clone()).collect();
+            if self.wishes.try_send(Wish::Show(names)).is_ok() {
+                self.shown_at = now;
+            }
+        }
+        Ok(())
+    }
+
+    /// Acts on an event of the terminal. A change of its size needs no more than a new drawing.
+    fn read_key(&mut self) -> io::Result<Deed> {
+        let Event::Key(key) = event::read()? else {
+            return Ok(Deed::None);
+        };
+        if key.kind == KeyEventKind::Release {
+            return Ok(Deed::None);
+        }
+        let deed = keys::press(&mut self.model, key);
+        if let Deed::Evict(name) = &deed {
+            let wish = Wish::Evict(name.clone());
+            self.model.message = Some(match self.wishes.try_send(wish) {
+                Ok(()) => format!("evicting the holder of {name} ..."),
+                Err(_) => format!("the store is busy: the holder of {name} was not evicted"),
+            });
+        }
+        Ok(deed)
+    }
+
+    fn take(&mut self, news: News) {
+        let now = Monotonic.now();
+        match news {
+            News::Listed(leases) => self.model.listed(leases, now),
+            News::Seen(seen) => {
+                for (name, held) in seen {
+                    self.model.seen(&name, held, now);
+                }
+            }
+            News::Evicted(name, true) => {
+                self.model.message = Some(format!(
+                    "evicted the holder of {name}: it is told at its next renewal"
+                ));
+            }
+            News::Evicted(name, false) => {
+                self.model.message = Some(format!("no holder to evict name={name}"));
+            }
+            News::Ended(_) => {}
+            News::Failed(error) => self.model.fault = Some(format!("{error:#}")),
+        }
+    }
+}

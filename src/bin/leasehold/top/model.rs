@@ -1,0 +1,457 @@
+//! What the live view shows, as plain data: rows, order, filter, selection and rates. Pure: `now` is an argument.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use leasehold::clock::Instant;
+use leasehold::store::Held;
+use leasehold::{Name, Token};
+
+/// The leases of a store, and what the operator looks at.
+#[derive(Debug)]
+pub struct Model {
+    /// In name order.
+    rows: Vec<Row>,
+    /// Places in `rows`: those that pass the filter, in the chosen order.
+    shown: Vec<usize>,
+    /// The place in `shown` that is selected, and the name there: the selection stays with its name.
+    cursor: usize,
+    selected: Option<Name>,
+    /// The place in `shown` of the first row on the screen, and how many rows the screen has.
+    top: usize,
+    page: usize,
+    pub sort: Sort,
+    pub is_reversed: bool,
+    pub filter: String,
+    pub mode: Mode,
+    pub has_detail: bool,
+    listed_at: Option<Instant>,
+    rate: Option<f64>,
+    /// Why the last request failed, until one succeeds.
+    pub fault: Option<String>,
+    /// What became of an eviction.
+    pub message: Option<String>,
+}
+
+/// One lease.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub held: Held,
+    seen_at: Instant,
+    /// The token in the last list, for the rate: a look in between may show a later one.
+    listed_token: Option<Token>,
+    /// It was free when it was last looked at; the next list leaves it out.
+    pub is_free: bool,
+}
+
+/// By what the rows are ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    Name,
+    Left,
+    Held,
+    Waiting,
+    Token,
+    Holder,
+}
+
+/// What the next key is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mode {
+    /// Moving about in the table.
+    Table,
+    /// Typing the filter.
+    Filter,
+    /// Confirming that the holder of this name is evicted.
+    Confirm(Name),
+}
+
+impl Row {
+    fn new(held: Held, seen_at: Instant) -> Self {
+        Self {
+            listed_token: held.token,
+            held,
+            seen_at,
+            is_free: false,
+        }
+    }
+
+    /// The time left unless it is renewed. `None` if the store knows no end.
+    pub fn left(&self, now: Instant) -> Option<Duration> {
+        let left = self.held.remaining?;
+        Some(left.saturating_sub(now.since(self.seen_at)))
+    }
+
+    /// The instant at which it ends, for the order of rows that were seen at different times.
+    fn ends_at(&self) -> Option<Instant> {
+        self.held.remaining.map(|left| self.seen_at.after(left))
+    }
+
+    fn has(&self, needle: &str) -> bool {
+        let info = &self.held.info;
+        let texts = [self.held.name.as_str(), &info.host];
+        let mut texts = texts.into_iter().chain(info.label.as_deref());
+        texts.any(|text| text.to_lowercase().contains(needle))
+    }
+}
+
+impl Sort {
+    /// In the order of the columns' keys.
+    pub const ALL: [Self; 6] = [
+        Self::Name,
+        Self::Left,
+        Self::Held,
+        Self::Waiting,
+        Self::Token,
+        Self::Holder,
+    ];
+
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Left => "left",
+            Self::Held => "held for",
+            Self::Waiting => "waiting",
+            Self::Token => "token",
+            Self::Holder => "holder",
+        }
+    }
+
+    fn next(self) -> Self {
+        let place = Self::ALL.iter().position(|sort| *sort == self);
+        let next = place.map_or(0, |place| place + 1);
+        Self::ALL[next % Self::ALL.len()]
+    }
+
+    /// What is worth a look comes first: the soonest end, the longest hold, the most waiting clients.
+    fn compare(self, a: &Row, b: &Row) -> Ordering {
+        let (held, other) = (&a.held, &b.held);
+        match self {
+            Self::Name => Ordering::Equal,
+            Self::Left => known_first(a.ends_at(), b.ends_at()),
+            Self::Held => known_first(held.since, other.since),
+            Self::Waiting => other.waiting.cmp(&held.waiting),
+            Self::Token => other.token.cmp(&held.token),
+            Self::Holder => {
+                let holder = |held: &Held| (held.info.host.clone(), held.info.pid);
+                holder(held).cmp(&holder(other))
+            }
+        }
+    }
+}
+
+fn known_first<T: Ord>(a: Option<T>, b: Option<T>) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => a.cmp(&b),
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    }
+}
+
+impl Model {
+    pub fn new() -> Self {
+        Self {
+            rows: Vec::new(),
+            shown: Vec::new(),
+            cursor: 0,
+            selected: None,
+            top: 0,
+            page: 1,
+            sort: Sort::Name,
+            is_reversed: false,
+            filter: String::new(),
+            mode: Mode::Table,
+            has_detail: false,
+            listed_at: None,
+            rate: None,
+            fault: None,
+            message: None,
+        }
+    }
+
+    /// Takes a list of all leases, which is in name order.
+    pub fn listed(&mut self, leases: Vec<Held>, now: Instant) {
+        let changed = self.changed(&leases);
+        if let Some(before) = self.listed_at
+            && now > before
+        {
+            self.rate = Some(changed / now.since(before).as_secs_f64());
+        }
+        self.listed_at = Some(now);
+        self.rows = leases.into_iter().map(|held| Row::new(held, now)).collect();
+        self.fault = None;
+        self.arrange();
+    }
+
+    /// How many names have another token than in the list before: at least so many grants were made.
+    fn changed(&self, leases: &[Held]) -> f64 {
+        let tokens = self.rows.iter();
+        let tokens = tokens.map(|row| (&row.held.name, row.listed_token));
+        let tokens: HashMap<_, _> = tokens.collect();
+        let changed = leases
+            .iter()
+            .filter(|held| held.token.is_some() && tokens.get(&held.name) != Some(&held.token));
+        f64::from(u32::try_from(changed.count()).unwrap_or(u32::MAX))
+    }
+
+    /// Takes a look at one name. Its row keeps its place until the next list.
+    pub fn seen(&mut self, name: &Name, held: Option<Held>, now: Instant) {
+        self.fault = None;
+        let place = self.rows.binary_search_by(|row| row.held.name.cmp(name));
+        let Some(row) = place.ok().and_then(|place| self.rows.get_mut(place)) else {
+            return;
+        };
+        match held {
+            Some(held) => {
+                let listed_token = row.listed_token;
+                *row = Row::new(held, now);
+                row.listed_token = listed_token;
+            }
+            None => row.is_free = true,
+        }
+    }
+
+    /// Filters and sorts again, and finds the selected name.
+    fn arrange(&mut self) {
+        let needle = self.filter.to_lowercase();
+        let rows = &self.rows;
+        let passes = |place: &usize| needle.is_empty() || rows[*place].has(&needle);
+        self.shown = (0..rows.len()).filter(passes).collect();
+        let sort = self.sort;
+        // Stable, so that equal rows stay in name order.
+        self.shown
+            .sort_by(|a, b| sort.compare(&rows[*a], &rows[*b]));
+        if self.is_reversed {
+            self.shown.reverse();
+        }
+        let found = self.selected.as_ref().and_then(|selected| {
+            let mut shown = self.shown.iter();
+            shown.position(|place| rows[*place].held.name == *selected)
+        });
+        self.select(found.unwrap_or(self.cursor));
+    }
+
+    /// Selects this place, or the nearest that is there, and brings it onto the screen.
+    fn select(&mut self, place: usize) {
+        self.cursor = place.min(self.shown.len().saturating_sub(1));
+        self.selected = self.selection().map(|row| row.held.name.clone());
+        self.top = self.top.min(self.cursor);
+        self.top = self.top.max((self.cursor + 1).saturating_sub(self.page));
+        // No empty lines below the last row while there are rows above.
+        self.top = self.top.min(self.shown.len().saturating_sub(self.page));
+    }
+
+    /// The rows on the screen, and whether each is selected.
+    pub fn screen(&self) -> impl Iterator<Item = (&Row, bool)> {
+        let places = self.shown.iter().enumerate().skip(self.top).take(self.page);
+        places.map(|(at, place)| (&self.rows[*place], at == self.cursor))
+    }
+
+    /// The row that is selected, if any is shown.
+    pub fn selection(&self) -> Option<&Row> {
+        self.shown.get(self.cursor).map(|place| &self.rows[*place])
+    }
+
+    /// Sets how many rows the screen has.
+    pub fn fit(&mut self, page: usize) {
+        if self.page != page {
+            self.page = page.max(1);
+            self.select(self.cursor);
+        }
+    }
+
+    pub fn up(&mut self, by: usize) {
+        self.select(self.cursor.saturating_sub(by));
+    }
+
+    pub fn down(&mut self, by: usize) {
+        self.select(self.cursor.saturating_add(by));
+    }
+
+    pub const fn page(&self) -> usize {
+        self.page
+    }
+
+    pub fn next_sort(&mut self) {
+        self.sort = self.sort.next();
+        self.arrange();
+    }
+
+    pub fn reverse(&mut self) {
+        self.is_reversed = !self.is_reversed;
+        self.arrange();
+    }
+
+    pub fn set_filter(&mut self, filter: String) {
+        self.filter = filter;
+        self.arrange();
+    }
+
+    /// How many leases there are, and how many of them pass the filter.
+    pub const fn counts(&self) -> (usize, usize) {
+        (self.rows.len(), self.shown.len())
+    }
+
+    /// The clients in all queues.
+    pub fn waiting(&self) -> usize {
+        self.rows.iter().filter_map(|row| row.held.waiting).sum()
+    }
+
+    /// Grants a second, at least: those that two lists show.
+    pub const fn rate(&self) -> Option<f64> {
+        self.rate
+    }
+
+    /// How old the list is.
+    pub fn age(&self, now: Instant) -> Option<Duration> {
+        self.listed_at.map(|at| now.since(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Instant = Instant::from_nanos(3_600_000_000_000);
+
+    fn held(name: &str, token: u64) -> Held {
+        let mut held = Held::new(Name::new(name).expect("valid"));
+        held.token = Some(Token::new(token).expect("valid"));
+        held.remaining = Some(Duration::from_secs(token));
+        held
+    }
+
+    fn model(names: &[&str]) -> Model {
+        let mut model = Model::new();
+        model.fit(3);
+        let leases = names.iter().zip(1..).map(|(name, token)| held(name, token));
+        model.listed(leases.collect(), START);
+        model
+    }
+
+    fn names(model: &Model) -> Vec<String> {
+        let shown = model.screen();
+        shown.map(|(row, _)| row.held.name.to_string()).collect()
+    }
+
+    fn selected(model: &Model) -> &str {
+        model.selection().expect("a row").held.name.as_str()
+    }
+
+    fn later(seconds: u64) -> Instant {
+        START.after(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn the_selection_stays_with_its_name_through_lists_and_sorts() {
+        let mut model = model(&["a", "b", "c", "d"]);
+        model.down(2);
+        assert_eq!(selected(&model), "c");
+        model.listed(vec![held("aa", 9), held("c", 3), held("d", 4)], later(1));
+        assert_eq!(selected(&model), "c");
+        model.reverse();
+        assert_eq!(selected(&model), "c");
+        // Its lease ended: the row that took its place is selected.
+        model.listed(vec![held("a", 1), held("b", 2)], later(2));
+        assert_eq!(selected(&model), "a");
+        model.listed(Vec::new(), later(3));
+        assert!(model.selection().is_none());
+    }
+
+    #[test]
+    fn the_screen_follows_the_selection_and_shows_no_emptiness() {
+        let mut model = model(&["a", "b", "c", "d", "e"]);
+        model.down(3);
+        assert_eq!(names(&model), ["b", "c", "d"]);
+        model.up(1);
+        assert_eq!(names(&model), ["b", "c", "d"]);
+        model.down(usize::MAX);
+        assert_eq!(names(&model), ["c", "d", "e"]);
+        model.listed(vec![held("a", 1), held("b", 2)], later(1));
+        assert_eq!(names(&model), ["a", "b"]);
+        model.up(usize::MAX);
+        assert_eq!(selected(&model), "a");
+    }
+
+    #[test]
+    fn rows_are_sorted_by_what_is_worth_a_look_and_equals_by_name() {
+        let mut model = model(&["a", "b", "c"]);
+        let mut busy = held("c", 3);
+        busy.waiting = Some(2);
+        model.listed(vec![held("a", 1), held("b", 2), busy], later(1));
+        let mut seen = Vec::new();
+        for _ in Sort::ALL {
+            seen.push((model.sort.in_words(), names(&model).concat()));
+            model.next_sort();
+        }
+        let expected = [
+            ("name", "abc"),
+            ("left", "abc"),
+            ("held for", "abc"),
+            ("waiting", "cab"),
+            ("token", "cba"),
+            ("holder", "abc"),
+        ];
+        assert_eq!(seen, expected.map(|(sort, rows)| (sort, rows.into())));
+        assert_eq!(model.sort, Sort::Name);
+    }
+
+    #[test]
+    fn a_filter_looks_at_name_label_and_host_in_any_case() {
+        let mut model = model(&["nightly", "hourly"]);
+        let mut labelled = held("hourly", 2);
+        labelled.info.label = Some("The Report".into());
+        let mut hosted = held("nightly", 1);
+        hosted.info.host = "db-7".into();
+        model.listed(vec![labelled, hosted], later(1));
+        for (filter, expected) in [
+            ("LY", vec!["hourly", "nightly"]),
+            ("report", vec!["hourly"]),
+            ("db-", vec!["nightly"]),
+            ("x", vec![]),
+        ] {
+            model.set_filter(filter.into());
+            assert_eq!(names(&model), expected, "{filter}");
+        }
+    }
+
+    #[test]
+    fn the_rate_counts_tokens_that_changed_between_two_lists() {
+        let mut model = model(&["a", "b", "c"]);
+        assert_eq!(model.rate(), None);
+        // A look in between takes nothing from the rate. One was granted anew, one is new, one ended.
+        model.seen(&held("a", 7).name, Some(held("a", 7)), later(2));
+        model.listed(vec![held("a", 7), held("b", 2), held("d", 4)], later(4));
+        assert_eq!(model.rate(), Some(0.5));
+        model.listed(vec![held("a", 7), held("b", 2), held("d", 4)], later(6));
+        assert_eq!(model.rate(), Some(0.0));
+    }
+
+    #[test]
+    fn a_look_moves_the_end_and_tells_a_free_name() {
+        let mut model = model(&["a"]);
+        let left = |model: &Model, now| model.selection().expect("a row").left(now);
+        assert_eq!(left(&model, later(5)), Some(Duration::ZERO));
+        model.seen(&held("a", 1).name, Some(held("a", 30)), later(5));
+        assert_eq!(left(&model, later(15)), Some(Duration::from_secs(20)));
+        model.seen(&held("a", 1).name, None, later(16));
+        assert!(model.selection().expect("a row").is_free);
+        // One that no list has shown.
+        model.seen(&held("z", 1).name, Some(held("z", 1)), later(16));
+        assert_eq!(model.counts(), (1, 1));
+    }
+
+    #[test]
+    fn ten_thousand_rows_are_filtered_sorted_and_scrolled_through() {
+        let mut model = Model::new();
+        model.fit(40);
+        let leases = (0..10_000).map(|i| held(&format!("job-{i:05}"), i + 1));
+        model.listed(leases.collect(), START);
+        model.down(usize::MAX);
+        assert_eq!(selected(&model), "job-09999");
+        assert_eq!(model.screen().count(), 40);
+        model.set_filter("99".into());
+        assert_eq!(model.counts(), (10_000, 280));
+        assert_eq!(selected(&model), "job-09999");
+    }
+}

@@ -1,0 +1,189 @@
+//! Reads the store for the live view, on a thread of its own, so that no slow answer holds up a key.
+//!
+//! A list reads every lease, so a big store is listed seldom enough that it costs the server less than a hundredth of its
+//! time. Between two lists only the names on the screen are looked at, once a second.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold::clock::{Clock, Instant, Monotonic};
+use leasehold::store::{Eviction, Held, Store};
+use leasehold::{Client, Error, Name};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
+
+/// How often the screen is brought up to date.
+pub const REFRESH: Duration = Duration::from_secs(1);
+
+/// The longest pause between two lists, however long one takes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+/// The share of the server's time that lists may take: one part of so many.
+const SHARE: u32 = 100;
+
+/// How long a list may take, which is many requests.
+const LIST_LIMIT: Duration = Duration::from_secs(30);
+
+/// For a single request.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// How many names are looked at at the same time.
+const AT_ONCE: usize = 16;
+
+/// What the view wants.
+#[derive(Debug)]
+pub enum Wish {
+    /// These names are on the screen.
+    Show(Vec<Name>),
+    Evict(Name),
+}
+
+/// What the view is told.
+#[derive(Debug)]
+pub enum News {
+    Listed(Vec<Held>),
+    Seen(Vec<(Name, Option<Held>)>),
+    /// Whether the name was held.
+    Evicted(Name, bool),
+    Failed(Error),
+    /// The program is to end, by this signal.
+    Ended(i32),
+}
+
+/// The reader's state.
+struct Scan {
+    store: Arc<dyn Store>,
+    news: SyncSender<News>,
+    on_screen: Vec<Name>,
+    list_at: Instant,
+    look_at: Instant,
+    /// The quickest single request so far: what a round trip takes.
+    round_trip: Duration,
+}
+
+/// Reads until the view is gone.
+pub async fn run(client: Client, mut wishes: Receiver<Wish>, news: SyncSender<News>) {
+    let signals = [SignalKind::terminate(), SignalKind::hangup()];
+    let [mut terminate, mut hang_up] = signals.map(|kind| signal(kind).ok());
+    let now = Monotonic.now();
+    let mut scan = Scan {
+        store: client.store().clone(),
+        news,
+        on_screen: Vec::new(),
+        list_at: now,
+        look_at: now,
+        round_trip: Duration::MAX,
+    };
+    let mut is_watched = true;
+    while is_watched {
+        let due = scan.list_at.min(scan.look_at);
+        let told = tokio::select! {
+            wish = wishes.recv() => match wish {
+                Some(wish) => scan.grant(wish).await,
+                None => break,
+            },
+            () = Monotonic.sleep_until(due) => scan.refresh().await,
+            number = caught(&mut terminate, SignalKind::terminate()) => Ok(Some(News::Ended(number))),
+            number = caught(&mut hang_up, SignalKind::hangup()) => Ok(Some(News::Ended(number))),
+        };
+        // A view that is gone reads no news.
+        is_watched = match told.unwrap_or_else(|error| Some(News::Failed(error))) {
+            Some(news) => scan.news.send(news).is_ok(),
+            None => true,
+        };
+    }
+}
+
+impl Scan {
+    async fn grant(&mut self, wish: Wish) -> Result<Option<News>, Error> {
+        match wish {
+            Wish::Show(names) => {
+                self.on_screen = names;
+                Ok(None)
+            }
+            Wish::Evict(name) => {
+                let evicting = self.store.evict(&name, Eviction::Marked, LIMIT);
+                let was_held = evicting.await?;
+                self.look_at = Monotonic.now();
+                Ok(Some(News::Evicted(name, was_held)))
+            }
+        }
+    }
+
+    /// Lists the store if that is due, else looks at what is on the screen.
+    async fn refresh(&mut self) -> Result<Option<News>, Error> {
+        let began = Monotonic.now();
+        self.look_at = began.after(REFRESH);
+        if began < self.list_at {
+            return self.look().await.map(Some);
+        }
+        self.list_at = self.look_at;
+        let leases = self.store.list("", LIST_LIMIT).await?;
+        let ended = Monotonic.now();
+        self.list_at = ended.after(pause(ended.since(began), self.round_trip));
+        self.look_at = ended.after(REFRESH);
+        Ok(Some(News::Listed(leases)))
+    }
+
+    async fn look(&mut self) -> Result<News, Error> {
+        let mut seen = Vec::new();
+        for names in self.on_screen.chunks(AT_ONCE) {
+            let began = Monotonic.now();
+            let looks = names.iter().map(|name| self.store.inspect(name, LIMIT));
+            let found = join_all(looks).await;
+            self.round_trip = self.round_trip.min(Monotonic.now().since(began));
+            for (name, held) in names.iter().zip(found) {
+                seen.push((name.clone(), held?));
+            }
+        }
+        Ok(News::Seen(seen))
+    }
+}
+
+/// Waits for this signal, for which the terminal has to be restored.
+async fn caught(signal: &mut Option<Signal>, kind: SignalKind) -> i32 {
+    if let Some(signal) = signal
+        && signal.recv().await.is_some()
+    {
+        return kind.as_raw_value();
+    }
+    pending().await
+}
+
+/// How long to leave the server alone after a list that took so long. The way there and back costs the server nothing, and
+/// a list makes it twice at least.
+fn pause(took: Duration, round_trip: Duration) -> Duration {
+    let on_the_way = round_trip.saturating_mul(2);
+    let cost = match round_trip {
+        Duration::MAX => took,
+        _ => took.saturating_sub(on_the_way),
+    };
+    (cost * SHARE).clamp(REFRESH, LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_list_costs_the_server_a_hundredth_of_its_time() {
+        for (took, round_trip, expected) in [
+            (ms(1), ms(1), REFRESH),
+            (ms(100), ms(1), ms(9_800)),
+            // A small store, far away.
+            (ms(100), ms(50), REFRESH),
+            (ms(100), Duration::MAX, ms(10_000)),
+            (ms(5_000), ms(1), LONGEST_PAUSE),
+            (ms(2_002), ms(1), ms(200_000)),
+        ] {
+            assert_eq!(pause(took, round_trip), expected, "{took:?} {round_trip:?}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Screens as text.
+
+use leasehold::{Name, Token};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::*;
+
+const NOW: Instant = Instant::from_nanos(3_600_000_000_000);
+
+fn scene() -> Scene {
+    Scene {
+        store: "redis://db/0".into(),
+        has_colours: true,
+        now: NOW,
+        wall_clock: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
+    }
+}
+
+fn held(name: &str, token: u64, held_for: u64, left: u64) -> Held {
+    let mut held = Held::new(Name::new(name).expect("valid"));
+    held.token = Some(Token::new(token).expect("valid"));
+    held.since = Some(scene().wall_clock - Duration::from_secs(held_for));
+    held.remaining = Some(Duration::from_secs(left));
+    held.info.host = "web-1".into();
+    held.info.pid = 4_711;
+    held
+}
+
+/// Leases in each state.
+fn model() -> Model {
+    let mut model = Model::new();
+    let mut nightly = held("nightly", 1_795_334_400_123_456, 3_725, 28);
+    nightly.info.label = Some("the report".into());
+    nightly.waiting = Some(2);
+    let mut evicted = held("billing", 1_795_334_400_000_007, 65, 12);
+    evicted.state = HeldState::Evicted;
+    let mut offered = held("mail/queue", 9, 9, 1);
+    offered.state = HeldState::Offered;
+    offered.info.host = String::new();
+    let ending = held("stuck", 17, 400_000, 2);
+    model.listed(vec![evicted, offered, nightly, ending], NOW);
+    model
+}
+
+/// Draws it on a screen of this size.
+fn drawn(model: &mut Model, scene: &Scene, width: u16, height: u16) -> Terminal<TestBackend> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("no real one");
+    terminal
+        .draw(|frame| draw(frame, model, scene))
+        .expect("in memory");
+    terminal
+}
+
+/// The screen as text, without the spaces at the ends of its lines.
+fn text(model: &mut Model, scene: &Scene, width: u16, height: u16) -> String {
+    let terminal = drawn(model, scene, width, height);
+    let screen = terminal.backend().to_string();
+    let lines = screen.lines().map(|line| line.trim_matches('"').trim_end());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Fails unless the screen is the one in this file.
+fn is_like(screen: &str, expected: &str) {
+    assert!(
+        screen == expected.trim_end_matches('\n'),
+        "drawn:\n{screen}\nexpected:\n{expected}"
+    );
+}
+
+#[test]
+fn each_state_has_a_word_and_the_selection_a_sign() {
+    let screen = text(&mut model(), &scene(), 110, 9);
+    is_like(&screen, include_str!("screens/table.txt"));
+}
+
+#[test]
+fn the_detail_is_that_of_the_selection() {
+    let mut model = model();
+    model.has_detail = true;
+    model.down(2);
+    let screen = text(&mut model, &scene(), 110, 17);
+    is_like(&screen, include_str!("screens/detail.txt"));
+}
+
+#[test]
+fn an_eviction_is_asked_about_over_everything_else() {
+    let mut model = model();
+    model.mode = Mode::Confirm(Name::new("nightly").expect("valid"));
+    let screen = text(&mut model, &scene(), 90, 12);
+    is_like(&screen, include_str!("screens/confirm.txt"));
+}
+
+#[test]
+fn a_filter_is_shown_while_it_is_typed_and_afterwards() {
+    let mut model = model();
+    model.mode = Mode::Filter;
+    model.set_filter("LING".into());
+    let typed = text(&mut model, &scene(), 70, 7);
+    is_like(&typed, include_str!("screens/filter.txt"));
+    model.mode = Mode::Table;
+    assert!(text(&mut model, &scene(), 70, 7).contains("filter: LING  (Esc clears it)"));
+}
+
+#[test]
+fn an_empty_store_and_a_small_screen_are_drawn() {
+    let screen = text(&mut Model::new(), &scene(), 80, 5);
+    is_like(&screen, include_str!("screens/empty.txt"));
+    for (width, height) in [(1, 1), (10, 3), (56, 2), (200, 60)] {
+        for has_detail in [false, true] {
+            let mut model = model();
+            model.has_detail = has_detail;
+            model.mode = Mode::Confirm(Name::new("nightly").expect("valid"));
+            text(&mut model, &scene(), width, height);
+        }
+    }
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_told_and_its_rows_stay() {
+    let mut model = model();
+    model.fault = Some("list failed:\n\x1b[2Jstore unavailable".into());
+    let screen = text(&mut model, &scene(), 110, 9);
+    assert!(
+        screen.contains("! list failed:\\n\\u{1b}[2Jstore unavailable"),
+        "{screen}"
+    );
+    assert!(screen.contains("nightly"));
+}
+
+#[test]
+fn without_colours_the_text_is_the_same() {
+    let with = scene();
+    let without = Scene {
+        has_colours: false,
+        ..scene()
+    };
+    assert_eq!(
+        text(&mut model(), &with, 110, 9),
+        text(&mut model(), &without, 110, 9)
+    );
+    let has_colour = |scene| {
+        let terminal = drawn(&mut model(), scene, 110, 9);
+        let cells = terminal.backend().buffer().content.clone();
+        cells.iter().any(|cell| cell.fg != Color::Reset)
+    };
+    assert!(has_colour(&with));
+    assert!(!has_colour(&without));
+}
+
+#[test]
+fn a_span_is_short() {
+    for (seconds, expected) in [
+        (0, "0.0s"),
+        (9, "9.0s"),
+        (59, "59s"),
+        (61, "1m01s"),
+        (3_599, "59m59s"),
+        (7_260, "2h01m"),
+        (400_000, "4d15h"),
+    ] {
+        assert_eq!(span(Duration::from_secs(seconds)), expected);
+    }
+}

@@ -1,0 +1,21 @@
+//! How a lease ends before its time: released by its holder, or evicted by an operator.
+
+/// The outcome of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// This holder had the name, and the name was released.
+    Released,
+    /// This holder does not have the name. This is final only if no attempt of its claim is unanswered.
+    NotHeld,
+}
+
+/// How an operator takes a name from its holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Eviction {
+    /// The holder is told at its next renewal. The name stays taken for the rest of the ttl, so that no two holders
+    /// overlap.
+    Marked,
+    /// The name is free at once. The holder may continue its work until its next renewal, and only a fence protects.
+    Now,
+}

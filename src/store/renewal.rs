@@ -1,0 +1,61 @@
+//! Renewals, which extend leases in batches, and what the store answers to them.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::holder::Holder;
+use crate::name::Name;
+
+/// One lease to extend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Renewal {
+    /// The name that is held.
+    pub name: Name,
+    /// The identity of its holder.
+    pub holder: Holder,
+    /// How long the store keeps the lease from now.
+    pub ttl: Duration,
+}
+
+impl Renewal {
+    /// Makes a renewal that extends this holder's lease to `ttl` from now.
+    pub const fn new(name: Name, holder: Holder, ttl: Duration) -> Self {
+        Self { name, holder, ttl }
+    }
+}
+
+/// The reply to a batch of renewals.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Renewed {
+    /// One outcome for each renewal of the batch, in its order.
+    pub outcomes: Vec<Outcome>,
+    /// The server's own clock when it answered, since 1970. With it the watchdog tells a step of that clock from the
+    /// passing of time.
+    pub server_time: Option<Duration>,
+}
+
+impl Renewed {
+    /// Makes a reply without the server's time.
+    pub const fn new(outcomes: Vec<Outcome>) -> Self {
+        Self {
+            outcomes,
+            server_time: None,
+        }
+    }
+}
+
+/// The outcome of one renewal.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The lease was extended.
+    Renewed,
+    /// The holder no longer has the name. This is final.
+    Refused,
+    /// An operator evicted the holder. This is final.
+    Evicted,
+    /// The outcome is unknown. Retry until the deadline.
+    Unknown(Error),
+}

@@ -1,0 +1,381 @@
+//! The way from a claim to a grant: look, judge, and one transaction that holds only if nothing changed meanwhile.
+
+use std::time::Duration;
+
+use super::failure::Failure;
+use super::judge::{Claimant, Drops, Judgement, judge};
+use super::lane::{left, within};
+use super::queue::delete_places;
+use super::reading::{NameReading, Signature};
+use super::session::{Change, Mode, Session, Stat};
+use super::{Zookeeper, millis, until};
+use crate::clock::{Boottime, Clock, Instant};
+use crate::name::Name;
+use crate::store::{Answer, Ask, Claim, Grant};
+use crate::token::Token;
+
+/// How old the last stamp may be from which a token is minted: our clock may run faster than the leader's.
+const OLD_STAMP: Duration = Duration::from_secs(60);
+
+/// What is known of a name that is to be granted.
+struct Ground<'a> {
+    /// `None`: it was never granted.
+    name: Option<i32>,
+    last: Option<(Token, i32)>,
+    taken: Option<Change>,
+    places: &'a [String],
+    /// Whether others stand in the queue.
+    has_queue: bool,
+}
+
+impl Zookeeper {
+    pub(super) async fn try_acquire(
+        &self,
+        claim: &Claim,
+        ask: Ask,
+        limit: Duration,
+    ) -> Result<Answer, Failure> {
+        let until = until(limit);
+        let lane = self.lane()?;
+        let _permit = lane.permit(until).await?;
+        let free = self.remembered().take_free(&claim.name);
+        if let Some(free) = free {
+            let ground = Ground {
+                name: Some(free.version),
+                last: Some((free.token, -1)),
+                taken: None,
+                places: &[],
+                has_queue: false,
+            };
+            match self.grant(claim, ask, &ground, until).await {
+                Err(failure) if failure.is_stale() => {}
+                answer => return answer,
+            }
+        }
+        self.look_and_acquire(claim, ask, until).await
+    }
+
+    async fn look_and_acquire(
+        &self,
+        claim: &Claim,
+        ask: Ask,
+        until: Instant,
+    ) -> Result<Answer, Failure> {
+        let mut has_stamp = false;
+        let mut at_least = 0;
+        loop {
+            let step = match self.look(&claim.name, at_least, until).await? {
+                None => self.grant_new(claim, ask, until).await,
+                Some(reading) => {
+                    let step = self.step(claim, ask, &reading, has_stamp, until);
+                    step.await
+                }
+            };
+            match step {
+                Ok(Next::Answer(answer)) => return Ok(answer),
+                Ok(Next::Stamp) => {
+                    self.freshen(until).await?;
+                    has_stamp = true;
+                }
+                Ok(Next::Look(zxid)) => at_least = zxid,
+                Err(failure) if failure.is_stale() => {}
+                Err(failure) => return Err(failure),
+            }
+            if left(until).is_zero() {
+                return Err(Failure::Contended);
+            }
+        }
+    }
+
+    /// Does what is to be done after one look.
+    async fn step(
+        &self,
+        claim: &Claim,
+        ask: Ask,
+        reading: &NameReading,
+        has_stamp: bool,
+        until: Instant,
+    ) -> Result<Next, Failure> {
+        let claimant = Claimant {
+            holder: claim.holder,
+            is_queued: ask.queued.is_some(),
+        };
+        let times = self.times(&claim.name, reading);
+        match judge(reading, claimant, times) {
+            Judgement::Unclear => Ok(Next::Stamp),
+            Judgement::Grant(drops) | Judgement::PassOn(drops) if drops.by_time && !has_stamp => {
+                Ok(Next::Stamp)
+            }
+            Judgement::Extend => {
+                let answer = self.extend(claim, reading, until).await?;
+                Ok(Next::Answer(answer))
+            }
+            Judgement::Grant(drops) => {
+                let ground = self.ground(&claim.name, reading, &drops);
+                let answer = self.grant(claim, ask, &ground, until).await?;
+                Ok(Next::Answer(answer))
+            }
+            Judgement::PassOn(drops) => {
+                let zxid = self.pass_on(&claim.name, reading, &drops, until).await?;
+                Ok(Next::Look(zxid))
+            }
+            Judgement::Held { joins: true, .. } => {
+                let client = claim.holder.client();
+                let zxid = self.join(&claim.name, client, until).await?;
+                Ok(Next::Look(zxid))
+            }
+            Judgement::Held {
+                state,
+                remaining,
+                ahead,
+                ..
+            } => {
+                let mut held = reading.held(&claim.name, state, Some(remaining));
+                held.ahead = ahead;
+                Ok(Next::Answer(Answer::Held(held)))
+            }
+        }
+    }
+
+    fn ground<'a>(&self, name: &Name, reading: &NameReading, drops: &'a Drops) -> Ground<'a> {
+        let last = reading.last.as_ref();
+        Ground {
+            name: Some(reading.version),
+            last: last.map(|last| (last.token, last.version)),
+            taken: self.drop_taken(name, reading, drops),
+            places: &drops.places,
+            has_queue: reading.children.has_others(&drops.places),
+        }
+    }
+
+    /// Removes what ran out at the version that was judged: a renewal in between makes another.
+    pub(super) fn drop_taken(
+        &self,
+        name: &Name,
+        reading: &NameReading,
+        drops: &Drops,
+    ) -> Option<Change> {
+        let taken = reading.taken.as_ref().filter(|_| drops.taken)?;
+        let path = self.shared.tree.taken(name, taken.kind, taken.holder);
+        Some(Change::Delete(path, Some(taken.version)))
+    }
+
+    /// The first grant of a name.
+    async fn grant_new(&self, claim: &Claim, ask: Ask, until: Instant) -> Result<Next, Failure> {
+        let ground = Ground {
+            name: None,
+            last: None,
+            taken: None,
+            places: &[],
+            has_queue: false,
+        };
+        match self.grant(claim, ask, &ground, until).await {
+            Err(Failure::NoNode) => {
+                self.make_folder(&claim.name, until).await?;
+                Ok(Next::Look(0))
+            }
+            answer => {
+                let answer = answer?;
+                self.sweep_now_and_then(&claim.name);
+                Ok(Next::Answer(answer))
+            }
+        }
+    }
+
+    /// Grants the name, if it is as it was read.
+    ///
+    /// The old token's node goes by its path, and another comes: a version alone would hold again once the name was
+    /// removed and made anew.
+    async fn grant(
+        &self,
+        claim: &Claim,
+        ask: Ask,
+        ground: &Ground<'_>,
+        until: Instant,
+    ) -> Result<Answer, Failure> {
+        let session = self.session(until).await?;
+        let last = ground.last.map(|(token, _)| token);
+        let token = self.mint(last, ask.floor, until).await?;
+        let steps = self.steps_of_grant(&session, claim, ground, token);
+        let stats = within(until, async {
+            let done = session.transact(&steps).await;
+            done.map_err(|aborted| aborted.failure)
+        });
+        let stat = stats.await?.into_iter().flatten().next();
+        let stat = stat.ok_or_else(|| Failure::Odd("grant without a stamp".into()))?;
+        self.note_grant(claim, token, stat, ground.has_queue);
+        if let Some(queued) = ask.queued
+            && queued.more > 0
+        {
+            // The next claim does it otherwise.
+            let _ = self.join(&claim.name, claim.holder.client(), until).await;
+        }
+        Ok(Answer::Granted(Grant::new(token)))
+    }
+
+    fn steps_of_grant(
+        &self,
+        session: &Session,
+        claim: &Claim,
+        ground: &Ground<'_>,
+        token: Token,
+    ) -> Vec<Change> {
+        let tree = &self.shared.tree;
+        let name = tree.name(&claim.name);
+        let mut steps = Vec::with_capacity(6);
+        if ground.name.is_none() {
+            steps.push(Change::Create(name.clone(), Vec::new(), Mode::Container));
+        }
+        steps.push(Change::Set(name.clone(), Vec::new(), ground.name));
+        if let Some((last, version)) = ground.last {
+            steps.push(Change::Delete(tree.token(&claim.name, last), Some(version)));
+        }
+        steps.extend(ground.taken.clone());
+        steps.extend(delete_places(&name, ground.places));
+        let signature = Signature {
+            by: claim.holder,
+            info: claim.info.as_ref().clone(),
+        };
+        let signature = serde_json::to_vec(&signature).expect("text and numbers become JSON");
+        let path = tree.token(&claim.name, token);
+        steps.push(Change::Create(path, signature, Mode::Persistent));
+        steps.push(Change::Create(
+            tree.lease(&claim.name, claim.holder),
+            millis(claim.ttl).into_bytes(),
+            mode(session, claim.ttl),
+        ));
+        steps
+    }
+
+    fn note_grant(&self, claim: &Claim, token: Token, stat: Stat, has_queue: bool) {
+        let now = Boottime.now();
+        let version = (!has_queue).then_some(stat.version);
+        let mut remembered = self.remembered();
+        remembered.hear(stat.stamp, now);
+        let granted = (token, version);
+        remembered.granted(&claim.name, claim.holder, claim.ttl, granted, now);
+    }
+
+    /// Sets the full ttl of a lease again, for its own holder.
+    async fn extend(
+        &self,
+        claim: &Claim,
+        reading: &NameReading,
+        until: Instant,
+    ) -> Result<Answer, Failure> {
+        let last = reading.last.as_ref();
+        let last = last.filter(|last| last.by == Some(claim.holder));
+        let Some(last) = last else {
+            return Err(Failure::Odd("lease without its token".into()));
+        };
+        let session = self.session(until).await?;
+        let path = self.shared.tree.lease(&claim.name, claim.holder);
+        let data = millis(claim.ttl);
+        let mut stat = within(until, session.set(&path, data.as_bytes())).await?;
+        if is_strange(&session, stat) {
+            stat = within(until, take_over(&session, &path, claim.ttl)).await?;
+        }
+        let token = last.token;
+        let version = Some(reading.version).filter(|_| reading.children.queue.is_empty());
+        let now = Boottime.now();
+        let mut remembered = self.remembered();
+        remembered.hear(stat.stamp, now);
+        let granted = (token, version);
+        remembered.granted(&claim.name, claim.holder, claim.ttl, granted, now);
+        Ok(Answer::Granted(Grant::new(token)))
+    }
+
+    async fn mint(
+        &self,
+        last: Option<Token>,
+        floor: Option<Token>,
+        until: Instant,
+    ) -> Result<Token, Failure> {
+        let age = self.remembered().clock.age(Boottime.now());
+        if age.is_none_or(|age| age > OLD_STAMP) {
+            self.freshen(until).await?;
+        }
+        let now_us = self.remembered().clock.now_us(Boottime.now());
+        let now_us = now_us.ok_or_else(|| Failure::Odd("no stamp of a leader".into()))?;
+        Token::mint(last, floor, now_us).map_err(Failure::Refused)
+    }
+
+    /// Writes something, for a stamp of the present leader.
+    pub(super) async fn freshen(&self, until: Instant) -> Result<Stat, Failure> {
+        let session = self.session(until).await?;
+        let root = self.shared.tree.root();
+        let stat = match within(until, session.set(root, b"")).await {
+            Err(Failure::NoNode) => {
+                self.make_root(until).await?;
+                within(until, session.set(root, b"")).await
+            }
+            stat => stat,
+        };
+        Ok(self.heard(stat?))
+    }
+
+    async fn make_root(&self, until: Instant) -> Result<(), Failure> {
+        let session = self.session(until).await?;
+        let made = within(until, session.ensure(self.shared.tree.root())).await;
+        made.map_err(|failure| match failure {
+            Failure::NoNode => Failure::Unable(format!(
+                "the chroot is not there chroot={}",
+                self.shared.address.chroot()
+            )),
+            other => other,
+        })
+    }
+
+    async fn make_folder(&self, name: &Name, until: Instant) -> Result<(), Failure> {
+        self.make_root(until).await?;
+        let session = self.session(until).await?;
+        within(until, session.ensure(&self.shared.tree.folder(name))).await
+    }
+
+    pub(super) fn heard(&self, stat: Stat) -> Stat {
+        self.remembered().hear(stat.stamp, Boottime.now());
+        stat
+    }
+}
+
+/// What is to be done next.
+enum Next {
+    Answer(Answer),
+    /// Write something, then look again.
+    Stamp,
+    /// Look again, on a server that has seen this change.
+    Look(i64),
+}
+
+/// A lease ends with its session only if its ttl ends before: the servers hear of a session up to half a tick late, and a
+/// tick is at most half of its time-out.
+pub(super) fn mode(session: &Session, ttl: Duration) -> Mode {
+    if ttl <= session.timeout() * 3 / 4 {
+        Mode::Ephemeral
+    } else {
+        Mode::Persistent
+    }
+}
+
+/// Whether a node would end with a session that is not ours.
+pub(super) fn is_strange(session: &Session, stat: Stat) -> bool {
+    stat.owner != 0 && stat.owner != session.id()
+}
+
+/// Moves a lease into our session, in one step.
+pub(super) async fn take_over(
+    session: &Session,
+    path: &str,
+    ttl: Duration,
+) -> Result<Stat, Failure> {
+    let data = millis(ttl).into_bytes();
+    let steps = [
+        Change::Delete(path.into(), None),
+        Change::Create(path.into(), data.clone(), mode(session, ttl)),
+        Change::Set(path.into(), data, None),
+    ];
+    let stats = session.transact(&steps).await;
+    let stats = stats.map_err(|aborted| aborted.failure)?;
+    let stat = stats.into_iter().flatten().next();
+    stat.ok_or_else(|| Failure::Odd("renewal without a stamp".into()))
+}

@@ -1,0 +1,264 @@
+//! What in the ensemble's set-up weakens the promises, and which of its servers answer.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::failure::Failure;
+use super::lane::within;
+use super::{Zookeeper, until};
+use crate::clock::{Boottime, Clock, wall_clock_us};
+use crate::store::{Hazard, Member, MemberState, Severity};
+
+/// How far the leader's clock and ours may be apart.
+const APART: Duration = Duration::from_secs(1);
+/// How long a write may take: a lease of 3 s is renewed every second.
+const SLOW: Duration = Duration::from_millis(500);
+/// The session's time-out under which the usual ttl of 30 s is not cleaned up after.
+const SHORT: Duration = Duration::from_secs(40);
+/// The part of an epoch's numbers at which an election is near: the leader steps down at the end of 32 bits.
+const NUMBERS_LEFT: i64 = u32::MAX as i64 / 10 * 9;
+
+/// What was found.
+#[derive(Debug)]
+struct SetUp {
+    servers: usize,
+    session: Duration,
+    has_login: bool,
+    wrote_in: Duration,
+    apart: Duration,
+    zxid: i64,
+}
+
+impl Zookeeper {
+    pub(super) async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
+        let until = until(limit);
+        let session = self.session(until).await?;
+        self.freshen(until).await?;
+        let sent_at = Boottime.now();
+        let stat = self.freshen(until).await?;
+        let wrote_in = Boottime.now().since(sent_at);
+        // Not to be seen by everybody: then the URL has to tell.
+        let ensemble = within(until, session.ensemble()).await.unwrap_or_default();
+        let listed = ensemble.lines().filter(|line| line.starts_with("server."));
+        let our_clock = Duration::from_micros(wall_clock_us());
+        Ok(judge(&SetUp {
+            servers: listed.count().max(self.shared.address.servers().len()),
+            session: session.timeout(),
+            has_login: self.shared.address.login().is_some(),
+            wrote_in,
+            apart: our_clock.abs_diff(stat.stamp.since_1970()),
+            zxid: stat.stamp.zxid,
+        }))
+    }
+
+    pub(super) async fn look_at_members(&self, limit: Duration) -> Vec<Member> {
+        let servers = self.shared.address.servers();
+        let looks = servers.iter().map(|server| async move {
+            let answer = timeout(limit, ask(server)).await.unwrap_or_default();
+            let (state, version) = read_answer(&answer);
+            Member::new(server.clone(), state).with_version(version)
+        });
+        join_all(looks).await
+    }
+}
+
+/// What a server says of itself. Nothing, if it does not answer.
+async fn ask(server: &str) -> String {
+    let asked = async {
+        let mut connection = TcpStream::connect(server).await?;
+        connection.write_all(b"srvr").await?;
+        let mut answer = Vec::new();
+        connection.take(64 * 1024).read_to_end(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = asked.await.unwrap_or_default();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Whether the server serves, and which version it is. One that forbids the question at least answers.
+fn read_answer(answer: &str) -> (MemberState, Option<String>) {
+    if answer.is_empty() || answer.contains("not currently serving") {
+        return (MemberState::Down, None);
+    }
+    let mut lines = answer.lines();
+    let version = lines.find_map(|line| line.strip_prefix("Zookeeper version: "));
+    let number = version.and_then(|version| version.split(['-', ',']).next());
+    (
+        MemberState::Up,
+        number.map(|number| format!("ZooKeeper {number}")),
+    )
+}
+
+fn judge(found: &SetUp) -> Vec<Hazard> {
+    let hazards = [
+        alone(found),
+        Some(access(found)),
+        short_session(found),
+        slow_writes(found),
+        clock_apart(found),
+        numbers_run_out(found),
+    ];
+    hazards.into_iter().flatten().collect()
+}
+
+fn alone(found: &SetUp) -> Option<Hazard> {
+    let hazard = || {
+        Hazard::new(
+            "zookeeper-one-server",
+            Severity::Warning,
+            format!(
+                "the ensemble has too few servers to lose one: servers={}",
+                found.servers
+            ),
+            "No lease is granted or renewed while a server is down",
+            "Run an ensemble of three or five servers, and name all of them in the URL",
+        )
+    };
+    (found.servers < 3).then(hazard)
+}
+
+fn access(found: &SetUp) -> Hazard {
+    if found.has_login {
+        Hazard::new(
+            "zookeeper-plaintext-password",
+            Severity::Warning,
+            "the password is sent without encryption",
+            "A machine on the way can read it, and then take or free every name",
+            "Keep servers and clients on a network of their own",
+        )
+    } else {
+        Hazard::new(
+            "zookeeper-open-access",
+            Severity::Warning,
+            "the URL has no user, so the nodes are open to the world",
+            "Every program that reaches the servers can read, take and evict leases",
+            "Put USER:PASSWORD@ into the URL, so that only this user can use the nodes",
+        )
+    }
+}
+
+fn short_session(found: &SetUp) -> Option<Hazard> {
+    let hazard = || {
+        Hazard::new(
+            "zookeeper-short-session",
+            Severity::Warning,
+            format!(
+                "sessions are short: session_ms={}",
+                found.session.as_millis()
+            ),
+            "The nodes of a lease with a ttl above three quarters of it stay behind when its process is killed, until the name is asked for again",
+            "Raise maxSessionTimeout or tickTime on the servers",
+        )
+    };
+    (found.session < SHORT).then(hazard)
+}
+
+fn slow_writes(found: &SetUp) -> Option<Hazard> {
+    let hazard = || {
+        Hazard::new(
+            "zookeeper-slow-writes",
+            Severity::Warning,
+            format!(
+                "a write takes long: write_ms={}",
+                found.wrote_in.as_millis()
+            ),
+            "Leases with a ttl of less than six times that can be lost",
+            "Give the servers a disk of their own for dataLogDir, or raise the ttl",
+        )
+    };
+    (found.wrote_in > SLOW).then(hazard)
+}
+
+fn clock_apart(found: &SetUp) -> Option<Hazard> {
+    let hazard = || {
+        Hazard::new(
+            "zookeeper-clock",
+            Severity::Warning,
+            format!(
+                "the leader's clock is {} ms from ours",
+                found.apart.as_millis()
+            ),
+            "Tokens can fall when the servers lose their data",
+            "Run a time daemon on the servers and on this machine",
+        )
+    };
+    (found.apart > APART).then(hazard)
+}
+
+fn numbers_run_out(found: &SetUp) -> Option<Hazard> {
+    let hazard = || {
+        Hazard::new(
+            "zookeeper-numbers-run-out",
+            Severity::Warning,
+            format!(
+                "the leader's numbers are nearly used up: zxid={:#x}",
+                found.zxid
+            ),
+            "The leader steps down at their end, and nothing is granted during the election",
+            "Restart the leader at a quiet time",
+        )
+    };
+    (found.zxid & i64::from(u32::MAX) > NUMBERS_LEFT).then(hazard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_says_whether_it_serves_and_what_it_is() {
+        let up = "Zookeeper version: 3.8.0-5a02, built on 2022\nMode: leader\n";
+        let (state, version) = read_answer(up);
+        assert_eq!(state, MemberState::Up);
+        assert_eq!(version.as_deref(), Some("ZooKeeper 3.8.0"));
+        let forbidden = "srvr is not executed because it is not in the whitelist.\n";
+        assert_eq!(read_answer(forbidden), (MemberState::Up, None));
+        let electing = "This ZooKeeper instance is not currently serving requests\n";
+        for answer in ["", electing] {
+            assert_eq!(read_answer(answer), (MemberState::Down, None));
+        }
+    }
+
+    fn sound() -> SetUp {
+        SetUp {
+            servers: 3,
+            session: Duration::from_secs(40),
+            has_login: true,
+            wrote_in: Duration::from_millis(5),
+            apart: Duration::ZERO,
+            zxid: (7 << 32) + 1,
+        }
+    }
+
+    fn ids(found: &SetUp) -> Vec<&'static str> {
+        judge(found).iter().map(|hazard| hazard.id).collect()
+    }
+
+    #[test]
+    fn each_weakness_is_found() {
+        assert_eq!(ids(&sound()), ["zookeeper-plaintext-password"]);
+        let weak = SetUp {
+            servers: 1,
+            session: Duration::from_secs(10),
+            has_login: false,
+            wrote_in: Duration::from_secs(1),
+            apart: Duration::from_secs(9),
+            zxid: (7 << 32) + 0xffff_0000,
+        };
+        assert_eq!(
+            ids(&weak),
+            [
+                "zookeeper-one-server",
+                "zookeeper-open-access",
+                "zookeeper-short-session",
+                "zookeeper-slow-writes",
+                "zookeeper-clock",
+                "zookeeper-numbers-run-out"
+            ]
+        );
+    }
+}

@@ -1,0 +1,507 @@
+//! Hints from watches: one task for each followed name.
+//!
+//! ```text
+//!   look at the name --> watch the few nodes whose end matters --> tell what is new --> wait for a watch
+//! ```
+//!
+//! The end of a lease is heard by a *child* watch on its node, which never has children: renewals, which write its data,
+//! do not fire it. In the queue a client watches the two places before its own, and only the first two watch the lease: so
+//! a release wakes few, however many wait.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use super::failure::Failure;
+use super::lane::{Lane, LaneHome, within};
+use super::session::Session;
+use super::tree::{Children, Kind};
+use super::{Shared, until};
+use crate::future::BoxFuture;
+use crate::name::Name;
+use crate::store::{Notice, Notices, Queued, Topic};
+use crate::token::Token;
+
+/// How long one request of a subscription may take.
+const LIMIT: Duration = Duration::from_secs(2);
+/// The pause before a name is looked at again after a failure.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How many hints wait to be taken; with more, all are replaced by one that says so.
+const HINTS: usize = 4096;
+
+/// The listener's end.
+pub(super) struct Subscription(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    lane: Lane,
+    runtime: Handle,
+    names: Mutex<HashMap<Name, FollowedName>>,
+    heard: Mutex<VecDeque<Notice>>,
+    has_heard: Notify,
+    /// The session with which the watches end; 0 before the first.
+    session: AtomicI64,
+}
+
+/// A followed name.
+struct FollowedName {
+    topics: BTreeSet<Topic>,
+    changed: Arc<Notify>,
+    task: AbortHandle,
+}
+
+/// How a name stands for one topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stage {
+    /// Nothing to tell.
+    Quiet,
+    /// It is free since it had this token: with another one it was taken and freed meanwhile.
+    Freed(Option<Token>),
+    /// It was released and is kept for a while; the node that keeps it.
+    Kept(String),
+    /// It is this client's turn; its place.
+    Turn(String),
+    /// It is the turn of the one before this client; that one's place.
+    Next(String),
+}
+
+/// What to tell, and what to watch.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Plan {
+    stages: Vec<(Topic, Stage)>,
+    nodes: BTreeSet<String>,
+    /// The name itself: for what comes.
+    watches_name: bool,
+}
+
+impl Subscription {
+    /// Made on the calling runtime, which keeps the session of its watches alive.
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let runtime = Handle::current();
+        let address = shared.address.clone();
+        let session = address.session();
+        let lane = Lane::new(address, LaneHome::Runtime(runtime.clone()), session);
+        Self(Arc::new(Inner {
+            shared,
+            lane,
+            runtime,
+            names: Mutex::default(),
+            heard: Mutex::default(),
+            has_heard: Notify::new(),
+            session: AtomicI64::new(0),
+        }))
+    }
+
+    /// Makes the session.
+    pub(super) async fn connect(&self) -> Result<(), Failure> {
+        self.0.lane.session(until(LIMIT)).await.map(drop)
+    }
+}
+
+impl Notices for Subscription {
+    fn follow(&self, topic: &Topic) {
+        let mut names = self.0.names();
+        let name = topic.name();
+        let followed = names.entry(name.clone()).or_insert_with(|| {
+            self.0.shared.remembered().follow(name);
+            let changed = Arc::new(Notify::new());
+            let following = follow(self.0.clone(), name.clone(), changed.clone());
+            FollowedName {
+                topics: BTreeSet::new(),
+                changed,
+                task: self.0.runtime.spawn(following).abort_handle(),
+            }
+        });
+        if followed.topics.insert(topic.clone()) {
+            followed.changed.notify_one();
+        }
+    }
+
+    fn unfollow(&self, topic: &Topic) {
+        let mut names = self.0.names();
+        let Some(followed) = names.get_mut(topic.name()) else {
+            return;
+        };
+        followed.topics.remove(topic);
+        if followed.topics.is_empty() {
+            followed.task.abort();
+            names.remove(topic.name());
+            self.0.shared.remembered().unfollow(topic.name());
+        }
+    }
+
+    fn next(&self) -> BoxFuture<'_, Notice> {
+        Box::pin(async move {
+            loop {
+                if let Some(notice) = self.0.heard().pop_front() {
+                    return notice;
+                }
+                self.0.has_heard.notified().await;
+            }
+        })
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        for (name, followed) in self.0.names().drain() {
+            followed.task.abort();
+            self.0.shared.remembered().unfollow(&name);
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription")
+            .field("lane", &self.0.lane)
+            .field("names", &self.0.names().len())
+            .finish_non_exhaustive()
+    }
+}
+
+type Watch = Pin<Box<dyn Future<Output = String> + Send>>;
+
+/// What one task knows of its name.
+#[derive(Default)]
+struct Watching {
+    stages: BTreeMap<Topic, Stage>,
+    watches: FuturesUnordered<Watch>,
+    watched: HashSet<String>,
+    session: i64,
+}
+
+/// Follows one name until it is aborted.
+async fn follow(inner: Arc<Inner>, name: Name, changed: Arc<Notify>) {
+    let mut watching = Watching::default();
+    loop {
+        match inner.look(&name, &mut watching).await {
+            Ok(true) => {}
+            // It changed between look and watch.
+            Ok(false) => continue,
+            Err(failure) => {
+                tracing::debug!(%name, %failure, "name not watched");
+                sleep(PAUSE).await;
+                continue;
+            }
+        }
+        tokio::select! {
+            Some(path) = watching.watches.next() => {
+                watching.watched.remove(&path);
+            }
+            () = changed.notified() => {}
+        }
+    }
+}
+
+impl Inner {
+    /// Looks, watches and tells. Answers whether nothing changed in between.
+    async fn look(&self, name: &Name, watching: &mut Watching) -> Result<bool, Failure> {
+        let until = until(LIMIT);
+        let session = self.lane.session(until).await?;
+        self.adopt(&session, watching);
+        let path = self.shared.tree.name(name);
+        let found = match within(until, session.children(&path)).await {
+            Err(Failure::NoNode) => None,
+            found => Some(found?),
+        };
+        let Some((nodes, stat)) = found else {
+            return self.await_name(name, path, &session, watching).await;
+        };
+        self.shared.remembered().saw(name, stat.zxid);
+        let plan = plan(&Children::read(&nodes), &self.topics(name));
+        for node in &plan.nodes {
+            let path = format!("{path}/{node}");
+            if !watching.watched.contains(&path) {
+                match within(until, session.watch_children(&path)).await {
+                    Ok((_, watch)) => watching.add(path, watch),
+                    Err(Failure::NoNode) => return Ok(false),
+                    Err(failure) => return Err(failure),
+                }
+            }
+        }
+        if plan.watches_name && !watching.watched.contains(&path) {
+            let (now, watch) = within(until, session.watch_children(&path)).await?;
+            watching.add(path.clone(), watch);
+            if now.zxid != stat.zxid {
+                return Ok(false);
+            }
+        }
+        for (topic, stage) in plan.stages {
+            self.tell(&session, &path, topic, stage, watching).await;
+        }
+        Ok(true)
+    }
+
+    /// Waits for the first grant of a name.
+    async fn await_name(
+        &self,
+        name: &Name,
+        path: String,
+        session: &Session,
+        watching: &mut Watching,
+    ) -> Result<bool, Failure> {
+        if !watching.watched.contains(&path) {
+            let (is_there, watch) = within(until(LIMIT), session.watch_presence(&path)).await?;
+            watching.add(path.clone(), watch);
+            if is_there {
+                return Ok(false);
+            }
+        }
+        for topic in self.topics(name) {
+            self.tell(session, &path, topic, Stage::Quiet, watching)
+                .await;
+        }
+        Ok(true)
+    }
+
+    /// Watches of a session that ended are gone with it.
+    fn adopt(&self, session: &Session, watching: &mut Watching) {
+        let id = session.id();
+        if watching.session != id {
+            watching.session = id;
+            watching.watches.clear();
+            watching.watched.clear();
+        }
+        let before = self.session.swap(id, Ordering::Relaxed);
+        if before != 0 && before != id {
+            self.hear(Notice::Reconnected);
+        }
+    }
+
+    /// Tells what is new about a topic.
+    async fn tell(
+        &self,
+        session: &Session,
+        path: &str,
+        topic: Topic,
+        stage: Stage,
+        watching: &mut Watching,
+    ) {
+        let before = watching.stages.insert(topic.clone(), stage.clone());
+        let Some(before) = before else {
+            // The server listens from now on, and it was perhaps freed before.
+            return self.hear(topic.first_hint());
+        };
+        if before == stage {
+            return;
+        }
+        let name = topic.name().clone();
+        match (stage, &topic) {
+            (Stage::Quiet, _) => {}
+            (Stage::Turn(_), _) => self.hear(Notice::Turn(name)),
+            (Stage::Next(_), _) => self.hear(Notice::Next(name, Queued::OFFER)),
+            (Stage::Freed(_), _) | (Stage::Kept(_), Topic::Freed(_)) => {
+                self.hear(Notice::Freed(name));
+            }
+            (Stage::Kept(node), Topic::Turn(..)) => {
+                let kept = within(until(LIMIT), session.data(&format!("{path}/{node}"))).await;
+                let rest = kept.ok().and_then(|(data, _)| {
+                    let ms = std::str::from_utf8(&data).ok()?.parse().ok()?;
+                    Some(Duration::from_millis(ms))
+                });
+                if let Some(rest) = rest {
+                    self.hear(Notice::Next(name, rest));
+                }
+            }
+        }
+    }
+
+    fn topics(&self, name: &Name) -> BTreeSet<Topic> {
+        let names = self.names();
+        names
+            .get(name)
+            .map_or_else(BTreeSet::new, |followed| followed.topics.clone())
+    }
+
+    fn hear(&self, notice: Notice) {
+        let mut heard = self.heard();
+        if heard.len() >= HINTS {
+            heard.clear();
+            heard.push_back(Notice::Reconnected);
+        } else {
+            heard.push_back(notice);
+        }
+        self.has_heard.notify_one();
+    }
+
+    fn heard(&self) -> MutexGuard<'_, VecDeque<Notice>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn names(&self) -> MutexGuard<'_, HashMap<Name, FollowedName>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watching {
+    fn add(&mut self, path: String, watch: impl Future<Output = ()> + Send + 'static) {
+        self.watched.insert(path.clone());
+        self.watches.push(Box::pin(async move {
+            watch.await;
+            path
+        }));
+    }
+}
+
+/// How a name stands for these topics, and what would change it.
+fn plan(children: &Children, topics: &BTreeSet<Topic>) -> Plan {
+    let mut plan = Plan::default();
+    let taken = children
+        .taken
+        .map(|(kind, holder)| (kind, format!("{}-{holder}", letter(kind))));
+    for topic in topics {
+        let stage = match topic {
+            Topic::Freed(_) => {
+                match &taken {
+                    Some((_, node)) => drop(plan.nodes.insert(node.clone())),
+                    None => plan.watches_name = true,
+                }
+                match &taken {
+                    None => Stage::Freed(children.token),
+                    Some((Kind::Kept, node)) => Stage::Kept(node.clone()),
+                    Some(_) => Stage::Quiet,
+                }
+            }
+            Topic::Turn(_, client) => match children.place(*client) {
+                // Its place is still to come.
+                None => {
+                    plan.watches_name = true;
+                    Stage::Quiet
+                }
+                Some(place) => {
+                    watch_before(&mut plan, children, place, taken.as_ref());
+                    let node = |place: usize| children.queue[place].nodes[0].clone();
+                    match (&taken, place) {
+                        (None, 0) => Stage::Turn(node(0)),
+                        (None, 1) => Stage::Next(node(0)),
+                        (Some((Kind::Kept, kept)), 0) => Stage::Kept(kept.clone()),
+                        _ => Stage::Quiet,
+                    }
+                }
+            },
+        };
+        plan.stages.push((topic.clone(), stage));
+    }
+    // The one whose turn it is hears it before the one behind it.
+    plan.stages
+        .sort_by_key(|(_, stage)| matches!(stage, Stage::Next(_)));
+    plan
+}
+
+/// What a client in this place watches: the two before it, and what the name waits for if it is among the first two.
+fn watch_before(
+    plan: &mut Plan,
+    children: &Children,
+    place: usize,
+    taken: Option<&(Kind, String)>,
+) {
+    for before in place.saturating_sub(2)..place {
+        plan.nodes.insert(children.queue[before].nodes[0].clone());
+    }
+    if place <= 1
+        && let Some((_, node)) = taken
+    {
+        plan.nodes.insert(node.clone());
+    }
+    if place == 0 && taken.is_none() {
+        // Ends when the client accepts, or when the offer goes to the next.
+        plan.nodes.insert(children.queue[0].nodes[0].clone());
+    }
+}
+
+const fn letter(kind: Kind) -> char {
+    match kind {
+        Kind::Leased => 'h',
+        Kind::Evicted => 'e',
+        Kind::Kept => 'k',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::holder::{ClientId, Holder};
+
+    fn client(number: u128) -> ClientId {
+        ClientId::from_u128(number)
+    }
+
+    fn place(number: u128) -> String {
+        format!("q-{}-{number:010}", client(number))
+    }
+
+    fn lease() -> String {
+        format!("h-{}", Holder::new(client(99), 1))
+    }
+
+    fn of(nodes: &[String], topic: &Topic) -> (Stage, BTreeSet<String>, bool) {
+        let plan = plan(&Children::read(nodes), &BTreeSet::from([topic.clone()]));
+        let (_, stage) = plan.stages[0].clone();
+        (stage, plan.nodes, plan.watches_name)
+    }
+
+    fn name() -> Name {
+        Name::new("a").expect("a name")
+    }
+
+    #[test]
+    fn in_the_queue_only_few_watch_the_lease() {
+        let mut nodes: Vec<_> = (1..=5).map(place).collect();
+        nodes.push(lease());
+        let watched = |number| of(&nodes, &Topic::Turn(name(), client(number)));
+        let set = |nodes: &[String]| nodes.iter().cloned().collect();
+        assert_eq!(watched(1), (Stage::Quiet, set(&[lease()]), false));
+        assert_eq!(watched(2), (Stage::Quiet, set(&[lease(), place(1)]), false));
+        assert_eq!(
+            watched(4),
+            (Stage::Quiet, set(&[place(2), place(3)]), false)
+        );
+    }
+
+    #[test]
+    fn the_first_hears_of_its_turn_and_the_second_that_it_is_next() {
+        let nodes: Vec<_> = (1..=3).map(place).collect();
+        let stage = |number| of(&nodes, &Topic::Turn(name(), client(number))).0;
+        assert_eq!(stage(1), Stage::Turn(place(1)));
+        assert_eq!(stage(2), Stage::Next(place(1)));
+        assert_eq!(stage(3), Stage::Quiet);
+    }
+
+    #[test]
+    fn the_one_whose_turn_it_is_hears_it_first() {
+        // The first is the one with the greater identity.
+        let nodes = [(2, 0), (1, 1)].map(|(of, count)| format!("q-{}-{count:010}", client(of)));
+        let topics = BTreeSet::from([1, 2].map(|number| Topic::Turn(name(), client(number))));
+        let plan = plan(&Children::read(&nodes), &topics);
+        assert!(matches!(plan.stages[0].1, Stage::Turn(_)), "{plan:?}");
+        assert!(matches!(plan.stages[1].1, Stage::Next(_)), "{plan:?}");
+    }
+
+    #[test]
+    fn a_name_that_was_taken_and_freed_between_two_looks_was_freed() {
+        let freed = |token: &str| of(&[token.into()], &Topic::Freed(name())).0;
+        assert_ne!(freed("t-0000000000000001"), freed("t-0000000000000002"));
+    }
+
+    #[test]
+    fn without_a_place_the_lease_is_watched_while_it_is_there_and_else_the_name() {
+        let topic = Topic::Freed(name());
+        let lease = lease();
+        assert_eq!(
+            of(std::slice::from_ref(&lease), &topic),
+            (Stage::Quiet, BTreeSet::from([lease]), false)
+        );
+        assert_eq!(of(&[], &topic), (Stage::Freed(None), BTreeSet::new(), true));
+    }
+}

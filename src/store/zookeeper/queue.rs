@@ -1,0 +1,103 @@
+//! The queue of a name: places that end with the session of their client.
+
+use std::time::Duration;
+
+use super::failure::Failure;
+use super::judge::{Drops, places_of};
+use super::lane::{left, within};
+use super::reading::NameReading;
+use super::session::{Change, Mode};
+use super::{Zookeeper, until};
+use crate::clock::Instant;
+use crate::holder::ClientId;
+use crate::name::Name;
+
+impl Zookeeper {
+    /// Keeps the name for the next in the queue. Returns the number of the write.
+    pub(super) async fn pass_on(
+        &self,
+        name: &Name,
+        reading: &NameReading,
+        drops: &Drops,
+        until: Instant,
+    ) -> Result<i64, Failure> {
+        let session = self.session(until).await?;
+        let mut steps: Vec<_> = self.drop_taken(name, reading, drops).into_iter().collect();
+        steps.extend(delete_places(&self.shared.tree.name(name), &drops.places));
+        let Some(last) = &reading.last else {
+            // An operator removed it; nothing tells when an offer begins.
+            return Err(Failure::Odd("queue without a token".into()));
+        };
+        let path = self.shared.tree.token(name, last.token);
+        steps.push(Change::Set(path, Vec::new(), Some(last.version)));
+        let stats = within(until, async {
+            let done = session.transact(&steps).await;
+            done.map_err(|aborted| aborted.failure)
+        });
+        let stat = stats.await?.into_iter().flatten().next();
+        Ok(stat.map_or(0, |stat| self.heard(stat).zxid))
+    }
+
+    /// Puts a client at the end of the queue. Returns the number of the write.
+    pub(super) async fn join(
+        &self,
+        name: &Name,
+        client: ClientId,
+        until: Instant,
+    ) -> Result<i64, Failure> {
+        let session = self.shared.queue.session(until).await?;
+        let tree = &self.shared.tree;
+        let steps = [
+            Change::Create(tree.place(name, client), Vec::new(), Mode::Numbered),
+            // So that a client that remembers the name as free looks at it.
+            Change::Set(tree.name(name), Vec::new(), None),
+        ];
+        let stats = within(until, async {
+            let done = session.transact(&steps).await;
+            done.map_err(|aborted| aborted.failure)
+        });
+        let stat = stats.await?.into_iter().flatten().next();
+        Ok(stat.map_or(0, |stat| self.heard(stat).zxid))
+    }
+
+    pub(super) async fn try_leave(
+        &self,
+        name: &Name,
+        client: ClientId,
+        limit: Duration,
+    ) -> Result<(), Failure> {
+        let until = until(limit);
+        loop {
+            let Some(reading) = self.look_freshly(name, until).await? else {
+                return Ok(());
+            };
+            let places = places_of(&reading, client);
+            if places.is_empty() {
+                return Ok(());
+            }
+            let mut steps: Vec<_> = delete_places(&self.shared.tree.name(name), places).collect();
+            if let Some(last) = &reading.last
+                && reading.is_offered()
+                && reading.children.place(client) == Some(0)
+            {
+                let path = self.shared.tree.token(name, last.token);
+                steps.push(Change::Set(path, Vec::new(), Some(last.version)));
+            }
+            let session = self.session(until).await?;
+            let done = within(until, async {
+                let done = session.transact(&steps).await;
+                done.map_err(|aborted| aborted.failure)
+            });
+            match done.await {
+                Err(failure) if failure.is_stale() && !left(until).is_zero() => {}
+                done => return done.map(drop),
+            }
+        }
+    }
+}
+
+pub(super) fn delete_places(name: &str, places: &[String]) -> impl Iterator<Item = Change> {
+    places
+        .iter()
+        .map(move |place| Change::Delete(format!("{name}/{place}"), None))
+}

@@ -1,0 +1,178 @@
+//! How a name is given up by its holder, and taken by an operator.
+
+use std::time::Duration;
+
+use super::failure::Failure;
+use super::judge::shown;
+use super::lane::{left, within};
+use super::reading::NameReading;
+use super::session::{Aborted, Change, Mode};
+use super::stamp::Left;
+use super::tree::Kind;
+use super::{Zookeeper, millis, until};
+use crate::clock::Instant;
+use crate::holder::Holder;
+use crate::name::Name;
+use crate::store::{Eviction, HeldState, Release};
+use crate::token::Token;
+
+impl Zookeeper {
+    pub(super) async fn try_release(
+        &self,
+        name: &Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        limit: Duration,
+    ) -> Result<Release, Failure> {
+        let until = until(limit);
+        let lease = self.remembered().lease(holder);
+        let mut token = lease.map(|lease| lease.token);
+        loop {
+            let last = match token.take() {
+                Some(token) => token,
+                None => match self.last_token(name, until).await? {
+                    Some(token) => token,
+                    None => return Ok(Release::NotHeld),
+                },
+            };
+            match self.free(name, holder, last, keep_for, until).await {
+                Ok(release) => return Ok(release),
+                Err(failure) if failure.is_stale() && !left(until).is_zero() => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    async fn last_token(&self, name: &Name, until: Instant) -> Result<Option<Token>, Failure> {
+        let reading = self.look_freshly(name, until).await?;
+        Ok(reading
+            .and_then(|reading| reading.last)
+            .map(|last| last.token))
+    }
+
+    /// Frees the name, whose last token this is, if this holder has it.
+    async fn free(
+        &self,
+        name: &Name,
+        holder: Holder,
+        last: Token,
+        keep_for: Option<Duration>,
+        until: Instant,
+    ) -> Result<Release, Failure> {
+        let tree = &self.shared.tree;
+        let begin_offer = Change::Set(tree.token(name, last), Vec::new(), None);
+        let leased = Change::Delete(tree.lease(name, holder), None);
+        let kept = keep_for.map(|rest| {
+            let path = tree.taken(name, Kind::Kept, holder);
+            Change::Create(path, millis(rest).into_bytes(), Mode::Persistent)
+        });
+        let is_kept = kept.is_some();
+        let steps = [leased, kept.unwrap_or_else(|| begin_offer.clone())];
+        if self.is_done(&steps, until).await? {
+            if is_kept {
+                self.remembered().forget(holder);
+            } else {
+                self.remembered().released(name, holder);
+            }
+            return Ok(Release::Released);
+        }
+        self.remembered().forget(holder);
+        // Evicted, it keeps nothing.
+        let evicted = Change::Delete(tree.taken(name, Kind::Evicted, holder), None);
+        if self.is_done(&[evicted, begin_offer], until).await? {
+            return Ok(Release::Released);
+        }
+        Ok(Release::NotHeld)
+    }
+
+    /// Does these steps, unless the node of the first is not there.
+    async fn is_done(&self, steps: &[Change], until: Instant) -> Result<bool, Failure> {
+        let session = self.session(until).await?;
+        let done = async {
+            match session.transact(steps).await {
+                Ok(stats) => {
+                    stats.into_iter().flatten().for_each(|stat| {
+                        self.heard(stat);
+                    });
+                    Ok(true)
+                }
+                Err(Aborted {
+                    step: Some(0),
+                    failure: Failure::NoNode,
+                }) => Ok(false),
+                Err(aborted) => Err(aborted.failure),
+            }
+        };
+        within(until, done).await
+    }
+
+    pub(super) async fn try_evict(
+        &self,
+        name: &Name,
+        how: Eviction,
+        limit: Duration,
+    ) -> Result<bool, Failure> {
+        let until = until(limit);
+        loop {
+            let Some(reading) = self.look_freshly(name, until).await? else {
+                return Ok(false);
+            };
+            let times = self.times(name, &reading);
+            if times.taken == Left::Unknown || times.offer == Left::Unknown {
+                self.freshen(until).await?;
+                continue;
+            }
+            let Some((state, remaining)) = shown(&reading, times) else {
+                return Ok(false);
+            };
+            let steps = match (how, state) {
+                (Eviction::Marked, HeldState::Evicted) => return Ok(true),
+                (Eviction::Marked, HeldState::Leased) => {
+                    self.steps_to_mark(name, &reading, remaining.unwrap_or_default())
+                }
+                (Eviction::Marked, _) => return Ok(false),
+                (Eviction::Now, _) => self.steps_to_free(name, &reading),
+            };
+            match self.is_done(&steps, until).await {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(failure) if failure.is_stale() => {}
+                Err(failure) => return Err(failure),
+            }
+            if left(until).is_zero() {
+                return Err(Failure::Contended);
+            }
+        }
+    }
+
+    /// The lease goes at the version that was read: a renewal in between makes what is left another time.
+    fn steps_to_mark(&self, name: &Name, reading: &NameReading, left: Duration) -> Vec<Change> {
+        let tree = &self.shared.tree;
+        let Some(taken) = &reading.taken else {
+            return Vec::new();
+        };
+        let evicted = tree.taken(name, Kind::Evicted, taken.holder);
+        vec![
+            Change::Delete(tree.lease(name, taken.holder), Some(taken.version)),
+            Change::Create(evicted, millis(left).into_bytes(), Mode::Persistent),
+        ]
+    }
+
+    /// Whatever keeps the name goes, and the next in the queue is offered it.
+    fn steps_to_free(&self, name: &Name, reading: &NameReading) -> Vec<Change> {
+        let tree = &self.shared.tree;
+        let mut steps = Vec::new();
+        if let Some(taken) = &reading.taken {
+            let path = tree.taken(name, taken.kind, taken.holder);
+            steps.push(Change::Delete(path, None));
+        } else if let Some(first) = reading.children.queue.first() {
+            let nodes = first.nodes.iter();
+            let paths = nodes.map(|node| format!("{}/{node}", tree.name(name)));
+            steps.extend(paths.map(|path| Change::Delete(path, None)));
+        }
+        if let Some(last) = &reading.last {
+            steps.push(Change::Set(tree.token(name, last.token), Vec::new(), None));
+        }
+        steps
+    }
+}

@@ -1,0 +1,246 @@
+//! What one client remembers of what it saw and did: it saves requests, and where it is wrong a compare at the server
+//! finds out.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::stamp::{LeaderClock, Left, Stamp};
+use crate::clock::Instant;
+use crate::holder::Holder;
+use crate::name::Name;
+use crate::token::Token;
+
+/// How many entries of one kind are kept before those that are over are dropped.
+const ENOUGH: usize = 4096;
+
+/// Shared by all sessions of a client.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    pub(super) clock: LeaderClock,
+    leases: HashMap<Holder, OwnLease>,
+    free: HashMap<Name, Free>,
+    watched: HashMap<(Name, i64), Watched>,
+    followed: HashMap<Name, i64>,
+    /// The longest ttl that was granted here.
+    longest: Duration,
+}
+
+/// A lease of this client's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnLease {
+    pub(super) token: Token,
+    /// The version of its name when it was granted, unless others stood in the queue then: they raise it no more.
+    version: Option<i32>,
+    ttl: Duration,
+    /// When the last confirmed renewal was answered.
+    renewed_at: Instant,
+}
+
+/// A name that this client released and that was not asked for since.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Free {
+    pub(super) token: Token,
+    pub(super) version: i32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Watched {
+    first_seen: Instant,
+    span: Duration,
+}
+
+impl Remembered {
+    pub(super) fn hear(&mut self, stamp: Stamp, now: Instant) {
+        self.clock.hear(stamp, now);
+    }
+
+    /// What is left of a term that began with this stamp.
+    pub(super) fn left(&mut self, name: &Name, began: Stamp, span: Duration, now: Instant) -> Left {
+        let unchanged_for = match self.clock.left(began, span, Duration::ZERO, now) {
+            // Only then it matters, or may matter later.
+            Left::For(left) if left == span => {
+                if self.watched.len() > ENOUGH {
+                    let is_young = |it: &Watched| now.since(it.first_seen) <= it.span * 2;
+                    self.watched.retain(|_, watched| is_young(watched));
+                }
+                let watched = self.watched.entry((name.clone(), began.zxid));
+                let first_seen = now;
+                now.since(watched.or_insert(Watched { first_seen, span }).first_seen)
+            }
+            _ => Duration::ZERO,
+        };
+        self.clock.left(began, span, unchanged_for, now)
+    }
+
+    /// A lease was granted.
+    pub(super) fn granted(
+        &mut self,
+        name: &Name,
+        holder: Holder,
+        ttl: Duration,
+        (token, version): (Token, Option<i32>),
+        now: Instant,
+    ) {
+        if self.leases.len() > ENOUGH && self.leases.len() == self.leases.capacity() {
+            // Those that were given up without a release.
+            let is_young = |it: &OwnLease| now.since(it.renewed_at) <= it.ttl * 2;
+            self.leases.retain(|_, lease| is_young(lease));
+        }
+        self.free.remove(name);
+        self.longest = self.longest.max(ttl);
+        let lease = OwnLease {
+            token,
+            version,
+            ttl,
+            renewed_at: now,
+        };
+        self.leases.insert(holder, lease);
+    }
+
+    pub(super) fn lease(&self, holder: Holder) -> Option<OwnLease> {
+        self.leases.get(&holder).copied()
+    }
+
+    /// A renewal was confirmed.
+    pub(super) fn renewed(&mut self, holder: Holder, ttl: Duration, now: Instant) {
+        if let Some(lease) = self.leases.get_mut(&holder) {
+            lease.ttl = ttl;
+            lease.renewed_at = now;
+        }
+    }
+
+    pub(super) fn forget(&mut self, holder: Holder) {
+        self.leases.remove(&holder);
+    }
+
+    /// A release was answered. The name is free unless another client joined the queue since the grant, which raises its
+    /// version.
+    pub(super) fn released(&mut self, name: &Name, holder: Holder) {
+        if let Some(lease) = self.leases.remove(&holder)
+            && let Some(version) = lease.version
+        {
+            if self.free.len() > ENOUGH {
+                self.free.clear();
+            }
+            let token = lease.token;
+            self.free.insert(name.clone(), Free { token, version });
+        }
+    }
+
+    /// The name, if it was released here; once.
+    pub(super) fn take_free(&mut self, name: &Name) -> Option<Free> {
+        self.free.remove(name)
+    }
+
+    /// From now on it is remembered how far sessions have seen this name.
+    pub(super) fn follow(&mut self, name: &Name) {
+        self.followed.entry(name.clone()).or_default();
+    }
+
+    pub(super) fn unfollow(&mut self, name: &Name) {
+        self.followed.remove(name);
+    }
+
+    /// A session has seen this change of the name.
+    pub(super) fn saw(&mut self, name: &Name, zxid: i64) {
+        if let Some(seen) = self.followed.get_mut(name) {
+            *seen = zxid.max(*seen);
+        }
+    }
+
+    /// The latest change that a session has seen.
+    pub(super) fn seen(&self, name: &Name) -> i64 {
+        self.followed.get(name).copied().unwrap_or_default()
+    }
+
+    /// Whether the stamps of all that is held come from one leader.
+    pub(super) fn is_settled(&self, now: Instant) -> bool {
+        self.clock.is_settled_for(self.longest, now)
+    }
+}
+
+impl OwnLease {
+    /// Whether it ran out, by our own clock: the server began its term before it answered.
+    pub(super) fn has_run_out(&self, now: Instant) -> bool {
+        now.since(self.renewed_at) > self.ttl + Duration::from_millis(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::holder::ClientId;
+
+    const SPAN: Duration = Duration::from_secs(2);
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    fn name() -> Name {
+        Name::new("a").expect("a name")
+    }
+
+    #[test]
+    fn a_term_of_an_earlier_leader_is_counted_from_the_first_look() {
+        let mut remembered = Remembered::default();
+        let zxid = 2 << 32;
+        remembered.hear(Stamp { ms: 5, zxid }, at(0));
+        let old = Stamp {
+            ms: 9_000,
+            zxid: (1 << 32) + 7,
+        };
+        let renewed = Stamp {
+            ms: 9_500,
+            zxid: (1 << 32) + 8,
+        };
+        assert_eq!(
+            remembered.left(&name(), old, SPAN, at(100)),
+            Left::For(SPAN)
+        );
+        assert_eq!(
+            remembered.left(&name(), old, SPAN, at(1_100)),
+            Left::For(SPAN / 2)
+        );
+        // It changed meanwhile: from the beginning.
+        assert_eq!(
+            remembered.left(&name(), renewed, SPAN, at(1_200)),
+            Left::For(SPAN)
+        );
+        assert_eq!(remembered.left(&name(), old, SPAN, at(2_100)), Left::Over);
+    }
+
+    #[test]
+    fn a_name_is_free_only_after_an_answered_release_and_once() {
+        let mut remembered = Remembered::default();
+        let holder = Holder::new(ClientId::from_u128(1), 1);
+        let token = Token::new(7).expect("a token");
+        remembered.granted(&name(), holder, SPAN, (token, Some(3)), at(0));
+        assert!(remembered.take_free(&name()).is_none());
+        remembered.released(&name(), holder);
+        assert_eq!(remembered.take_free(&name()).map(|it| it.version), Some(3));
+        assert!(remembered.take_free(&name()).is_none());
+    }
+
+    #[test]
+    fn a_name_for_which_others_wait_is_not_free_after_its_release() {
+        let mut remembered = Remembered::default();
+        let holder = Holder::new(ClientId::from_u128(1), 1);
+        let token = Token::new(7).expect("a token");
+        remembered.granted(&name(), holder, SPAN, (token, None), at(0));
+        remembered.released(&name(), holder);
+        assert!(remembered.take_free(&name()).is_none());
+    }
+
+    #[test]
+    fn a_lease_has_run_out_one_ttl_after_its_last_renewal() {
+        let mut remembered = Remembered::default();
+        let holder = Holder::new(ClientId::from_u128(1), 1);
+        let token = Token::new(7).expect("a token");
+        remembered.granted(&name(), holder, SPAN, (token, Some(3)), at(0));
+        remembered.renewed(holder, SPAN, at(1_000));
+        let lease = remembered.lease(holder).expect("it is ours");
+        assert!(!lease.has_run_out(at(3_000)));
+        assert!(lease.has_run_out(at(3_002)));
+    }
+}

@@ -1,0 +1,186 @@
+//! The time of the ensemble: what its leader's stamps say about how much of a term is left. Pure.
+//!
+//! Each write is stamped by the leader, with its wall clock and a number that grows from write to write. A stamp that came
+//! back to us is a lower bound of the leader's clock from then on. Stamps of one leader can be compared; the clocks of two
+//! leaders have nothing to do with each other, so what an earlier leader stamped is over only once it was seen unchanged
+//! for its whole time.
+
+use std::time::Duration;
+
+use crate::clock::Instant;
+
+/// The moment of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    /// The leader's wall clock, in milliseconds since 1970.
+    pub(super) ms: u64,
+    /// The number of the write.
+    pub(super) zxid: i64,
+}
+
+/// The leader's clock, as far as its stamps tell.
+#[derive(Debug, Default)]
+pub(super) struct LeaderClock {
+    last: Option<Heard>,
+    /// When the last change of leaders was noticed.
+    changed_at: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    stamp: Stamp,
+    at: Instant,
+}
+
+/// What is left of a term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// At most this long.
+    For(Duration),
+    /// Nothing.
+    Over,
+    /// To be told only after another write of ours: the term was stamped by a leader that we have not heard of.
+    Unknown,
+}
+
+impl Stamp {
+    /// Which leader wrote it.
+    pub(super) const fn epoch(self) -> i64 {
+        self.zxid >> 32
+    }
+
+    /// The clock as a duration since 1970.
+    pub(super) const fn since_1970(self) -> Duration {
+        Duration::from_millis(self.ms)
+    }
+}
+
+impl LeaderClock {
+    /// Takes in a stamp of a write of ours, whose reply came at `now`.
+    pub(super) fn hear(&mut self, stamp: Stamp, now: Instant) {
+        match self.last {
+            Some(last) if last.stamp.zxid >= stamp.zxid => return,
+            Some(last) if last.stamp.epoch() != stamp.epoch() => self.changed_at = Some(now),
+            _ => {}
+        }
+        self.last = Some(Heard { stamp, at: now });
+    }
+
+    /// Whether the same leader wrote for this long, as far as is known.
+    pub(super) fn is_settled_for(&self, span: Duration, now: Instant) -> bool {
+        self.changed_at.is_none_or(|at| now.since(at) >= span)
+    }
+
+    /// How long ago the last stamp was heard.
+    pub(super) fn age(&self, now: Instant) -> Option<Duration> {
+        self.last.map(|last| now.since(last.at))
+    }
+
+    /// A time that the leader's clock has reached, in microseconds since 1970.
+    pub(super) fn now_us(&self, now: Instant) -> Option<u64> {
+        let last = self.last?;
+        let since = last.stamp.since_1970() + now.since(last.at);
+        u64::try_from(since.as_micros()).ok()
+    }
+
+    /// What is left of a term of this length that began with this stamp, and that was seen unchanged for so long.
+    pub(super) fn left(
+        &self,
+        began: Stamp,
+        span: Duration,
+        unchanged_for: Duration,
+        now: Instant,
+    ) -> Left {
+        let Some(last) = self.last else {
+            return Left::Unknown;
+        };
+        if began.epoch() > last.stamp.epoch() {
+            return Left::Unknown;
+        }
+        let left = if began.epoch() == last.stamp.epoch() {
+            let reached = last.stamp.since_1970() + now.since(last.at);
+            // The stamp is cut to whole milliseconds.
+            let end = began.since_1970() + span + Duration::from_millis(1);
+            end.saturating_sub(reached)
+        } else {
+            span.saturating_sub(unchanged_for)
+        };
+        if left.is_zero() {
+            Left::Over
+        } else {
+            Left::For(left.min(span))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Duration = Duration::from_secs(2);
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    fn stamp(ms: u64, epoch: i64, count: i64) -> Stamp {
+        let zxid = (epoch << 32) + count;
+        Stamp { ms, zxid }
+    }
+
+    fn heard(stamps: &[(Stamp, u64)]) -> LeaderClock {
+        let mut clock = LeaderClock::default();
+        for (stamp, ms) in stamps {
+            clock.hear(*stamp, at(*ms));
+        }
+        clock
+    }
+
+    #[test]
+    fn a_term_of_this_leader_ends_by_its_own_clock() {
+        // The leader's clock is a minute ahead of ours.
+        let clock = heard(&[(stamp(60_500, 1, 9), 500)]);
+        let left = |now| clock.left(stamp(60_000, 1, 5), SPAN, Duration::ZERO, at(now));
+        assert_eq!(left(500), Left::For(Duration::from_millis(1_501)));
+        assert_eq!(left(2_000), Left::For(Duration::from_millis(1)));
+        assert_eq!(left(2_001), Left::Over);
+    }
+
+    #[test]
+    fn a_term_of_an_earlier_leader_ends_once_it_was_seen_unchanged_for_its_time() {
+        // The next leader's clock is an hour ahead.
+        let clock = heard(&[(stamp(60_500, 1, 9), 500), (stamp(3_660_600, 2, 1), 600)]);
+        let left = |seen| clock.left(stamp(60_000, 1, 5), SPAN, seen, at(9_000));
+        assert_eq!(left(Duration::ZERO), Left::For(SPAN));
+        assert_eq!(left(SPAN / 2), Left::For(SPAN / 2));
+        assert_eq!(left(SPAN), Left::Over);
+    }
+
+    #[test]
+    fn a_term_of_a_later_leader_needs_a_stamp_of_its_own() {
+        let clock = heard(&[(stamp(60_500, 1, 9), 500)]);
+        assert_eq!(
+            clock.left(stamp(1, 2, 5), SPAN, SPAN * 9, at(60_000)),
+            Left::Unknown
+        );
+        assert_eq!(
+            LeaderClock::default().left(stamp(1, 2, 5), SPAN, SPAN * 9, at(9)),
+            Left::Unknown
+        );
+    }
+
+    #[test]
+    fn a_reply_that_was_overtaken_moves_nothing_back() {
+        let clock = heard(&[(stamp(60_500, 1, 9), 500), (stamp(60_400, 1, 8), 900)]);
+        assert_eq!(clock.now_us(at(500)), Some(60_500_000));
+    }
+
+    #[test]
+    fn a_change_of_leaders_is_remembered() {
+        let mut clock = heard(&[(stamp(60_500, 1, 9), 500)]);
+        assert!(clock.is_settled_for(SPAN, at(600)));
+        clock.hear(stamp(1, 2, 1), at(600));
+        assert!(!clock.is_settled_for(SPAN, at(2_599)));
+        assert!(clock.is_settled_for(SPAN, at(2_600)));
+    }
+}

@@ -1,0 +1,286 @@
+//! Where things are kept: the paths of nodes, and what a node's name says. Pure.
+//!
+//! ```text
+//! /<chroot>/<prefix>/<00..ff>/<name>    a container; its version counts grants and joins
+//!     t-<token>             the last grant of this name, whether or not it is held
+//!     h-<holder>            the lease
+//!     e-<holder>            evicted by an operator, and kept for the rest of its time
+//!     k-<holder>            released with a time to keep
+//!     q-<client>-<number>   a place in the queue
+//! ```
+
+use std::fmt::Write as _;
+
+use crate::holder::{ClientId, Holder};
+use crate::name::Name;
+use crate::token::Token;
+
+/// The root of all names, and the paths below it.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    root: String,
+}
+
+/// A child of a name, as its node is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Child {
+    Token(Token),
+    Taken(Kind, Holder),
+    /// The server's number is compared as unsigned, because it goes from 2^31-1 to -2^31 and on.
+    Place(ClientId, u32),
+}
+
+/// In which way a node keeps a name taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Exits: Evicted, Kept, gone (released, run out, its session ended).
+    Leased,
+    /// Exits: gone (released, run out).
+    Evicted,
+    /// Exits: gone (run out, evicted).
+    Kept,
+}
+
+/// One client's place in the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct QueuePlace {
+    pub(super) client: ClientId,
+    /// The names of its nodes, the first one first. A reply that was lost can leave a second.
+    pub(super) nodes: Vec<String>,
+}
+
+/// The children of a name, sorted out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Children {
+    pub(super) token: Option<Token>,
+    pub(super) taken: Option<(Kind, Holder)>,
+    pub(super) queue: Vec<QueuePlace>,
+}
+
+impl Tree {
+    pub(super) fn new(chroot: &str, prefix: &str) -> Self {
+        let root = format!("{chroot}/{}", encode(prefix));
+        Self { root }
+    }
+
+    /// The node above all folders. Its data is empty, and is written for its stamp only.
+    pub(super) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// The folder of a name: one of 256, so that none has too many children for one reply.
+    pub(super) fn folder(&self, name: &Name) -> String {
+        format!("{}/{:02x}", self.root, hash(name.as_str()))
+    }
+
+    pub(super) fn name(&self, name: &Name) -> String {
+        format!("{}/{}", self.folder(name), encode(name.as_str()))
+    }
+
+    pub(super) fn lease(&self, name: &Name, holder: Holder) -> String {
+        self.taken(name, Kind::Leased, holder)
+    }
+
+    pub(super) fn taken(&self, name: &Name, kind: Kind, holder: Holder) -> String {
+        format!("{}/{}-{holder}", self.name(name), kind.letter())
+    }
+
+    pub(super) fn token(&self, name: &Name, token: Token) -> String {
+        format!("{}/t-{:016x}", self.name(name), token.get())
+    }
+
+    /// What the path of a new place begins with; the server adds the number.
+    pub(super) fn place(&self, name: &Name, client: ClientId) -> String {
+        format!("{}/q-{client}-", self.name(name))
+    }
+}
+
+impl Kind {
+    const fn letter(self) -> char {
+        match self {
+            Self::Leased => 'h',
+            Self::Evicted => 'e',
+            Self::Kept => 'k',
+        }
+    }
+}
+
+impl Child {
+    /// What this node is. `None`: another program's.
+    pub(super) fn read(node: &str) -> Option<Self> {
+        let (letter, rest) = node.split_once('-')?;
+        match letter {
+            "t" => {
+                let token = u64::from_str_radix(rest, 16).ok()?;
+                Some(Self::Token(Token::new(token).ok()?))
+            }
+            "h" => Some(Self::Taken(Kind::Leased, rest.parse().ok()?)),
+            "e" => Some(Self::Taken(Kind::Evicted, rest.parse().ok()?)),
+            "k" => Some(Self::Taken(Kind::Kept, rest.parse().ok()?)),
+            "q" => {
+                let (client, number) = rest.split_at_checked(32)?;
+                let client = u128::from_str_radix(client, 16).ok()?;
+                let number: i32 = number.strip_prefix('-')?.parse().ok()?;
+                Some(Self::Place(
+                    ClientId::from_u128(client),
+                    number.cast_unsigned(),
+                ))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Children {
+    pub(super) fn read(nodes: &[String]) -> Self {
+        let mut children = Self::default();
+        let mut places = Vec::new();
+        for node in nodes {
+            match Child::read(node) {
+                Some(Child::Token(token)) => children.token = children.token.max(Some(token)),
+                Some(Child::Taken(kind, holder)) => children.taken = Some((kind, holder)),
+                Some(Child::Place(client, number)) => places.push((number, client, node)),
+                None => {}
+            }
+        }
+        places.sort();
+        for (_, client, node) in places {
+            let mut queue = children.queue.iter_mut();
+            match queue.find(|place| place.client == client) {
+                Some(place) => place.nodes.push(node.clone()),
+                None => children.queue.push(QueuePlace {
+                    client,
+                    nodes: vec![node.clone()],
+                }),
+            }
+        }
+        children
+    }
+
+    /// Whether there are places in the queue beside these.
+    pub(super) fn has_others(&self, places: &[String]) -> bool {
+        let mut nodes = self.queue.iter().flat_map(|place| &place.nodes);
+        nodes.any(|node| !places.contains(node))
+    }
+
+    /// How many clients are before this one.
+    pub(super) fn place(&self, client: ClientId) -> Option<usize> {
+        let mut queue = self.queue.iter();
+        queue.position(|place| place.client == client)
+    }
+}
+
+/// Every byte but those of `[A-Za-z0-9_:-]` as `%XX`: so there is no `/`, no `.` and nothing that the server bars.
+pub(super) fn encode(text: &str) -> String {
+    let mut node = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b':' | b'-' => {
+                node.push(char::from(byte));
+            }
+            _ => write!(node, "%{byte:02X}").expect("a string takes everything"),
+        }
+    }
+    node
+}
+
+/// Reads `%XX`. `None`: not written by [`encode`], or by a hand that wrote something else.
+pub(super) fn decode(node: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(node.len());
+    let mut rest = node.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
+        let value = digit().zip(digit()).map(|(high, low)| high * 16 + low)?;
+        bytes.push(u8::try_from(value).ok()?);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The low byte of FNV-1a with 32 bits.
+fn hash(text: &str) -> u8 {
+    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    hash.to_le_bytes()[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: ClientId = ClientId::from_u128(1);
+    const B: ClientId = ClientId::from_u128(2);
+
+    fn tree() -> Tree {
+        Tree::new("/app", "leases")
+    }
+
+    fn last(path: &str) -> &str {
+        path.rsplit('/').next().expect("a path")
+    }
+
+    #[test]
+    fn the_layout_is_that_of_the_readme() {
+        let name = Name::new("a.b/é").expect("a name");
+        let holder = Holder::new(A, 255);
+        let tree = tree();
+        assert_eq!(tree.root(), "/app/leases");
+        assert_eq!(tree.name(&name), "/app/leases/85/a%2Eb%2F%C3%A9");
+        assert_eq!(
+            last(&tree.lease(&name, holder)),
+            "h-00000000000000000000000000000001-00000000000000ff"
+        );
+        let token = Token::new(255).expect("a token");
+        assert_eq!(last(&tree.token(&name, token)), "t-00000000000000ff");
+        assert_eq!(
+            last(&tree.place(&name, A)),
+            "q-00000000000000000000000000000001-"
+        );
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let name = Name::new("a").expect("a name");
+        let holder = Holder::new(A, 7);
+        let tree = tree();
+        for kind in [Kind::Leased, Kind::Evicted, Kind::Kept] {
+            let path = tree.taken(&name, kind, holder);
+            assert_eq!(Child::read(last(&path)), Some(Child::Taken(kind, holder)));
+        }
+        let place = format!("{}0000000012", tree.place(&name, A));
+        assert_eq!(Child::read(last(&place)), Some(Child::Place(A, 12)));
+        for odd in ["", "t", "t-", "t-x", "h-1", "q-1", "x-1", "q-é", "lock-1"] {
+            assert_eq!(Child::read(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn the_queue_is_in_the_servers_order_past_the_end_of_its_numbers() {
+        let node = |client, number: &str| format!("q-{client}-{number}");
+        let children = Children::read(&[
+            node(B, "-2147483648"),
+            node(A, "2147483647"),
+            "t-00000000000000ff".into(),
+            node(A, "-2147483647"),
+        ]);
+        let clients: Vec<_> = children.queue.iter().map(|place| place.client).collect();
+        assert_eq!(clients, [A, B]);
+        assert_eq!(children.queue[0].nodes.len(), 2, "the second of A");
+        assert_eq!(children.place(B), Some(1));
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_is_a_node_of_its_own(text in "[^\\p{Cc}{}]{1,60}") {
+            let node = encode(&text);
+            prop_assert!(node.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b'.'));
+            prop_assert_eq!(decode(&node), Some(text));
+        }
+    }
+}

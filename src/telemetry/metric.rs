@@ -1,0 +1,118 @@
+//! What is said of one metric, wherever it is said.
+
+use metrics::Unit;
+
+/// A metric of leasehold: what it is called, what it measures, and under which labels.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Metric {
+    /// The name, as an exporter shows it.
+    pub name: &'static str,
+    /// Whether it is a counter, a gauge or a histogram.
+    pub kind: MetricKind,
+    /// The unit of its value, in the plural. `None` for a number of things or a ratio.
+    pub unit: Option<&'static str>,
+    /// What it measures, in one sentence.
+    pub help: &'static str,
+    /// Its labels. Every series of it has all of them.
+    pub labels: &'static [MetricLabel],
+    /// The upper bounds of a histogram's buckets, in rising order. Empty for a counter or a gauge.
+    pub buckets: &'static [f64],
+    /// Whether the command-line tool exports it, and not the library.
+    pub is_of_tool: bool,
+}
+
+/// The type of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricKind {
+    /// A total that only rises.
+    Counter,
+    /// A value that goes up and down.
+    Gauge,
+    /// Samples, counted by bucket.
+    Histogram,
+}
+
+impl MetricKind {
+    /// Returns the word that Prometheus uses for this type.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// A label of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MetricLabel {
+    /// The key.
+    pub name: &'static str,
+    /// Every value that it can have. Empty if the values are the user's, such as groups and names, or depend on the
+    /// store.
+    pub values: &'static [&'static str],
+}
+
+impl MetricLabel {
+    pub(super) const fn new(name: &'static str, values: &'static [&'static str]) -> Self {
+        Self { name, values }
+    }
+}
+
+impl Metric {
+    const fn new(kind: MetricKind, name: &'static str, help: &'static str) -> Self {
+        Self {
+            name,
+            kind,
+            unit: None,
+            help,
+            labels: &[],
+            buckets: &[],
+            is_of_tool: false,
+        }
+    }
+
+    pub(super) const fn counter(name: &'static str, help: &'static str) -> Self {
+        Self::new(MetricKind::Counter, name, help)
+    }
+
+    pub(super) const fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self::new(MetricKind::Gauge, name, help)
+    }
+
+    pub(super) const fn histogram(
+        name: &'static str,
+        help: &'static str,
+        buckets: &'static [f64],
+    ) -> Self {
+        let metric = Self::new(MetricKind::Histogram, name, help);
+        Self { buckets, ..metric }
+    }
+
+    pub(super) const fn in_seconds(self) -> Self {
+        let unit = Some("seconds");
+        Self { unit, ..self }
+    }
+
+    pub(super) const fn by(self, labels: &'static [MetricLabel]) -> Self {
+        Self { labels, ..self }
+    }
+
+    pub(super) const fn of_tool(self) -> Self {
+        let is_of_tool = true;
+        Self { is_of_tool, ..self }
+    }
+
+    /// Tells the recorder what it is.
+    pub(super) fn describe(&self) {
+        let unit = self.unit.map(|_| Unit::Seconds);
+        let (name, help) = (self.name.into(), self.help.into());
+        metrics::with_recorder(|recorder| match self.kind {
+            MetricKind::Counter => recorder.describe_counter(name, unit, help),
+            MetricKind::Gauge => recorder.describe_gauge(name, unit, help),
+            MetricKind::Histogram => recorder.describe_histogram(name, unit, help),
+        });
+    }
+}

@@ -1,0 +1,169 @@
+//! The closed sets of label values: each value is a variant here, so nothing can be counted under another word.
+
+use crate::error::ErrorKind;
+use crate::reason::LossReason;
+
+/// Defines a set of label values in the order in which they are counted.
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $value:ident = $word:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum $name { $($(#[$of])* $value,)+ }
+
+        impl $name {
+            pub(crate) const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
+            pub(crate) const WORDS: [&'static str; Self::ALL.len()] = [$($word),+];
+
+            pub(crate) const fn as_str(self) -> &'static str {
+                Self::WORDS[self as usize]
+            }
+        }
+    };
+}
+
+words! {
+    /// How a call to acquire ended.
+    AcquireOutcome {
+        Acquired = "acquired",
+        /// A try found another holder.
+        Held = "held",
+        /// The caller's limit ran out while another holder had the name.
+        TimedOut = "timed_out",
+        /// The caller dropped the future.
+        Cancelled = "cancelled",
+        /// Trying again does not help: a missing permission, a store that cannot work, a client that was shut down.
+        Refused = "refused",
+        /// The store gave no answer.
+        Failed = "failed",
+    }
+}
+
+words! {
+    /// What made a call to acquire ask the store.
+    Trigger {
+        /// The call began.
+        First = "first",
+        /// A notice came, or the waiter before it left.
+        Notice = "notice",
+        /// The holder's time was over, or it was time to look again.
+        Timer = "timer",
+        /// The request before it failed, or its grant was of no use.
+        Retry = "retry",
+    }
+}
+
+words! {
+    /// How the hold of a lease ended.
+    HoldEnd {
+        Released = "released",
+        Lost = "lost",
+        Dropped = "dropped",
+    }
+}
+
+words! {
+    /// A call to a store.
+    StoreCall {
+        Acquire = "acquire",
+        Renew = "renew",
+        Release = "release",
+        Leave = "leave",
+        Inspect = "inspect",
+        List = "list",
+        Evict = "evict",
+    }
+}
+
+words! {
+    /// What a connection to a store is for.
+    LaneUse {
+        Requests = "requests",
+        Watchdog = "watchdog",
+        Notices = "notices",
+    }
+}
+
+words! {
+    /// Whether a server of a store takes part.
+    Standing {
+        Up = "up",
+        Away = "away",
+        Down = "down",
+    }
+}
+
+words! {
+    /// What became of a notice.
+    NoticeOutcome {
+        /// It woke a waiter.
+        Delivered = "delivered",
+        /// No caller waited for it.
+        Unwanted = "unwanted",
+        /// The subscription was down for a while, so some were missed.
+        Missed = "missed",
+    }
+}
+
+words! {
+    /// Which guard of storage checked a pass.
+    FenceKind {
+        Gate = "gate",
+        Http = "http",
+        Redis = "redis",
+        Rusqlite = "rusqlite",
+        Sqlx = "sqlx",
+        TokioPostgres = "tokio_postgres",
+        /// One that this crate does not know.
+        Other = "other",
+    }
+}
+
+words! {
+    /// What a guard of storage made of a pass.
+    CheckOutcome {
+        Admitted = "admitted",
+        Stale = "stale",
+        Conflict = "conflict",
+        Failed = "failed",
+    }
+}
+
+words! {
+    /// An [`ErrorKind`] as a label.
+    ErrorLabel {
+        Invalid = "invalid",
+        Unavailable = "unavailable",
+        TimedOut = "timed_out",
+        Denied = "denied",
+        Misconfigured = "misconfigured",
+        Lost = "lost",
+        Stale = "stale",
+        Closed = "closed",
+    }
+}
+
+impl From<ErrorKind> for ErrorLabel {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Invalid => Self::Invalid,
+            ErrorKind::Unavailable => Self::Unavailable,
+            ErrorKind::TimedOut => Self::TimedOut,
+            ErrorKind::Denied => Self::Denied,
+            ErrorKind::Misconfigured => Self::Misconfigured,
+            ErrorKind::Lost => Self::Lost,
+            ErrorKind::Stale => Self::Stale,
+            ErrorKind::Closed => Self::Closed,
+        }
+    }
+}
+
+/// The reasons of losses.
+pub(super) const LOSS_REASONS: [&str; LossReason::ALL.len()] = {
+    let mut words = [""; LossReason::ALL.len()];
+    let mut index = 0;
+    while index < words.len() {
+        words[index] = LossReason::ALL[index].as_str();
+        index += 1;
+    }
+    words
+};

@@ -1,0 +1,199 @@
+//! A waiter's place in the queue of its name, and the looks at the store that it makes there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::OutagePolicy;
+use super::listener::Listener;
+use super::shared::Shared;
+use super::waiters::{Action, Found, QueueKey, Ticket};
+use super::wake::{Sleeper, Wake};
+use crate::error::Error;
+use crate::store::Queued;
+use crate::telemetry::Trigger;
+
+/// The pause after a look that failed: a server that comes back is found soon, and one that refuses is not hammered.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+
+/// A waiter's place. Dropping it leaves the queue, and passes on what this waiter was woken for.
+#[derive(Debug)]
+#[must_use = "a place that is dropped is given up"]
+pub(crate) struct Place {
+    shared: Arc<Shared>,
+    key: QueueKey,
+    ticket: Ticket,
+    waiter: Sleeper,
+    outage: OutagePolicy,
+    /// It was granted the name, and is out of the queue.
+    has_left: AtomicBool,
+}
+
+impl Place {
+    /// Joins this queue, as the last waiter.
+    pub(super) fn join(shared: Arc<Shared>, key: QueueKey, outage: OutagePolicy) -> Self {
+        let waiter = Sleeper::default();
+        let ticket = shared.registry().join(&key, waiter.clone());
+        Self {
+            shared,
+            key,
+            ticket,
+            waiter,
+            outage,
+            has_left: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits until this waiter is to look at the store, for all that wait for the name.
+    ///
+    /// # Errors
+    /// The error of a look that another waiter made while this one waited, unless this one waits outages out; `Closed` once
+    /// the client was shut down.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the place as it is; what it was woken for is there at the next call.
+    pub(crate) async fn turn(&self) -> Result<Look<'_>, Error> {
+        let mut trigger = Trigger::Notice;
+        loop {
+            let now = self.shared.clock.now();
+            let step = {
+                let mut registry = self.shared.registry();
+                registry.step(&self.key, self.ticket, self.outage, now)
+            };
+            match step? {
+                Action::Look => return Ok(Look::new(self, true, trigger)),
+                Action::Wait => {
+                    self.waiter.woken().await;
+                    trigger = Trigger::Notice;
+                }
+                Action::Sleep(until) => tokio::select! {
+                    () = self.waiter.woken() => trigger = Trigger::Notice,
+                    () = self.shared.clock.nap_until(until) => trigger = Trigger::Timer,
+                },
+            }
+        }
+    }
+
+    /// Listens for hints that the name was freed.
+    fn listen(&self) {
+        self.shared.registry().follow(&self.key);
+        Listener::start(&self.shared);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if *self.has_left.get_mut() || self.shared.home.is_forked() {
+            return;
+        }
+        let (wake, has_leaving) = {
+            let mut registry = self.shared.registry();
+            let wake = registry.leave(&self.key, self.ticket);
+            (wake, registry.has_leaving())
+        };
+        wake.now();
+        if has_leaving {
+            Listener::start(&self.shared);
+            self.shared.leaving.notify_one();
+        }
+    }
+}
+
+/// One look at the store. Ends with [`found`](Self::found) or [`granted`](Self::granted); a look that is dropped untold is
+/// due again.
+#[derive(Debug)]
+#[must_use = "a look that is dropped is made again"]
+pub(crate) struct Look<'a> {
+    place: &'a Place,
+    /// It is made for all waiters of the name. Otherwise its waiter makes it for itself, at the limit of its wait.
+    is_in_turn: bool,
+    trigger: Trigger,
+    /// The position in the store's queue that the look asks for.
+    queued: Option<Queued>,
+    is_told: bool,
+}
+
+impl<'a> Look<'a> {
+    const fn new(place: &'a Place, is_in_turn: bool, trigger: Trigger) -> Self {
+        Self {
+            place,
+            is_in_turn,
+            trigger,
+            queued: None,
+            is_told: false,
+        }
+    }
+
+    /// Begins the last look of a waiter, at the limit of its wait: the first waiter looks before the time that was planned,
+    /// and another one for itself.
+    ///
+    /// # Errors
+    /// What the last look found, if this waiter is not the first: it need not look again then.
+    pub(crate) fn last(place: &'a Place) -> Result<Self, Found> {
+        let mut registry = place.shared.registry();
+        match registry.last_look(&place.key, place.ticket) {
+            (false, Some(found)) => Err(found),
+            (is_first, _) => Ok(Self::new(place, is_first, Trigger::Timer)),
+        }
+    }
+
+    /// What the look was caused by.
+    pub(crate) const fn trigger(&self) -> Trigger {
+        self.trigger
+    }
+
+    /// The position in the store's queue for which the claim of this look is to ask: none where clients do not wait in
+    /// turn. From the moment at which the claim leaves, the client may have that position, whether or not it hears the
+    /// answer.
+    pub(crate) fn queue_position(&mut self) -> Option<Queued> {
+        if self.is_in_turn {
+            self.queued = self.place.shared.registry().queue_position(&self.place.key);
+        }
+        self.queued
+    }
+
+    /// Tells what the look found instead of a grant. Where the name is held, the client listens for it from now on. Where
+    /// the look failed, the waiters fail as well that do not wait outages out.
+    pub(crate) fn found(mut self, found: Found) {
+        self.is_told = true;
+        if !self.is_in_turn {
+            return;
+        }
+        let (is_held, remaining) = match &found {
+            Found::Held(held) => (true, held.remaining),
+            Found::Failed(_) => (false, Some(AFTER_FAILURE)),
+        };
+        let Place { shared, key, .. } = self.place;
+        let now = shared.clock.now();
+        let wakes = shared.registry().found(key, found, remaining, now);
+        wakes.into_iter().for_each(Wake::now);
+        if is_held {
+            self.place.listen();
+        }
+    }
+
+    /// Tells that the look brought a grant for `ttl`. Its waiter leaves the queue.
+    pub(crate) fn granted(mut self, ttl: Duration) {
+        self.is_told = true;
+        let Place { shared, key, .. } = self.place;
+        self.place.has_left.store(true, Ordering::Relaxed);
+        let now = shared.clock.now();
+        let wake = shared
+            .registry()
+            .granted(key, self.place.ticket, self.queued, ttl, now);
+        // The next waiter does not look, and so has to hear of the release. Without waiters there is no queue.
+        if wake.has_waiter() {
+            self.place.listen();
+        }
+        wake.now();
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        let Place { shared, key, .. } = self.place;
+        if !self.is_told && self.is_in_turn && !shared.home.is_forked() {
+            shared.registry().look_again(key, self.place.ticket);
+        }
+    }
+}

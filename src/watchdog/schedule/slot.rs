@@ -1,0 +1,180 @@
+//! One lease in the schedule: what it is, and how far it has come.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{EARLY, Limits};
+use crate::holder::Holder;
+use crate::name::Name;
+use crate::reason::LossReason;
+use crate::term::{Instant, Timing};
+use crate::watchdog::doubtful::Doubt;
+use crate::watchdog::signal::Signal;
+
+/// Where the slot of a lease is, and which shard keeps the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId {
+    index: u32,
+    shard: u32,
+}
+
+impl LeaseId {
+    /// The place of the first lease of all.
+    pub(crate) const FIRST: Self = Self { index: 0, shard: 0 };
+
+    pub(super) fn new(index: usize, shard: usize) -> Self {
+        let narrow = |value: usize| u32::try_from(value).expect("memory ends before 2^32 leases");
+        Self {
+            index: narrow(index),
+            shard: narrow(shard),
+        }
+    }
+
+    pub(super) const fn index(self) -> usize {
+        self.index as usize
+    }
+
+    pub(super) const fn shard(self) -> usize {
+        self.shard as usize
+    }
+}
+
+/// One request for a lease: an answer counts only for the attempt that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    /// The lease.
+    pub id: LeaseId,
+    /// Which of its renewals or releases.
+    pub attempt: NonZeroU64,
+}
+
+/// A lease, from its claim to its last release.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) lease: Leased,
+    /// When the last request that can prolong it was sent.
+    pub(super) last_sent: Instant,
+    /// Until when an attempt of its claim that got no answer can still do something; zero if there is none.
+    pub(super) unanswered_until: Instant,
+    pub(super) phase: Phase,
+}
+
+/// What a slot is about.
+#[derive(Debug)]
+pub(super) struct Leased {
+    pub(super) name: Name,
+    pub(super) holder: Holder,
+    pub(super) timing: Timing,
+    /// Few leases have any.
+    pub(super) bounds: Option<Box<Bounds>>,
+    pub(super) signal: Arc<Signal>,
+}
+
+/// What the holder allows itself, and the end of the longest hold.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    pub(super) limits: Limits,
+    pub(super) hold_until: Instant,
+}
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// The claim is under way. Exits: Held (granted in time), Lost, Leaving (given up, in doubt or granted late), gone (given
+    /// up, answered).
+    Claiming {
+        /// Whether it was granted, but too late to be held.
+        is_granted: bool,
+    },
+    /// Renewed until further notice. Exits: Lost, Leaving (its guard is gone).
+    Held(Holding),
+    /// The holder was told. Exits: Leaving (its guard is gone), gone (its guard is gone, and the store said that the name is
+    /// not ours).
+    Lost(LossReason),
+    /// Not held, but perhaps still in the store. Exits: gone (released, or run out).
+    /// Boxed, since few leave at a time.
+    Leaving(Box<Leave>),
+}
+
+/// When a lease that is held is to be looked at.
+#[derive(Debug)]
+pub(super) struct Holding {
+    pub(super) deadline: Instant,
+    pub(super) ends_at: Instant,
+    pub(super) renew_at: Instant,
+    /// The renewal in flight.
+    pub(super) attempt: Option<NonZeroU64>,
+}
+
+/// A release that is to be sent, or is under way.
+#[derive(Debug)]
+pub(super) struct Leave {
+    pub(super) doubt: Doubt,
+    pub(super) keep_for: Option<Duration>,
+    pub(super) release_at: Instant,
+    /// The release in flight.
+    pub(super) attempt: Option<NonZeroU64>,
+}
+
+impl Slot {
+    /// As a caller may ask: an `Option` of its own would be twice as wide.
+    pub(super) fn unanswered_until(&self) -> Option<Instant> {
+        (self.unanswered_until > Instant::ZERO).then_some(self.unanswered_until)
+    }
+
+    /// The moments of a lease that a queue or a ticket has led to: it is held.
+    pub(super) fn holding(&self) -> &Holding {
+        match &self.phase {
+            Phase::Held(holding) => holding,
+            _ => not_held(),
+        }
+    }
+
+    /// As [`holding`](Self::holding), to be changed, and what the lease is.
+    pub(super) fn holding_mut(&mut self) -> (&mut Holding, &mut Leased) {
+        match &mut self.phase {
+            Phase::Held(holding) => (holding, &mut self.lease),
+            _ => not_held(),
+        }
+    }
+
+    /// Whether an answer to this attempt still counts.
+    pub(super) fn is_waiting_for(&self, attempt: NonZeroU64) -> bool {
+        match &self.phase {
+            Phase::Held(holding) => holding.attempt == Some(attempt),
+            Phase::Leaving(leave) => leave.attempt == Some(attempt),
+            Phase::Claiming { .. } | Phase::Lost(_) => false,
+        }
+    }
+}
+
+fn not_held() -> ! {
+    unreachable!("only a lease that is held is queued for its end or its renewal")
+}
+
+impl Holding {
+    /// When the lease ends unless something happens first.
+    pub(super) fn end(&self, lease: &Leased) -> Instant {
+        let end = self.deadline.before(EARLY);
+        let Some(Bounds { limits, hold_until }) = lease.bounds.as_deref() else {
+            return end;
+        };
+        let within = limits.progress_within;
+        let idle = within.map_or(Instant::FAR_FUTURE, |within| {
+            lease.signal.progress().after(within)
+        });
+        end.min(*hold_until).min(idle)
+    }
+
+    /// Why it ends now.
+    pub(super) fn reason(&self, lease: &Leased, now: Instant) -> LossReason {
+        let bounds = lease.bounds.as_deref();
+        if bounds.is_some_and(|bounds| now >= bounds.hold_until) {
+            LossReason::MaxHold
+        } else if now >= self.deadline.before(EARLY) {
+            LossReason::Deadline
+        } else {
+            LossReason::NoProgress
+        }
+    }
+}

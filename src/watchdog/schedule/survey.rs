@@ -1,0 +1,52 @@
+//! What the gauges tell of a schedule. Read in parts, so that the schedule is not locked for long.
+
+use std::time::Duration;
+
+use super::slot::Phase;
+use super::{LeaseId, Schedule};
+use crate::telemetry::Survey;
+use crate::term::Instant;
+
+/// Leases read under one lock: a few tenths of a millisecond.
+const AT_ONCE: usize = 4_096;
+
+impl Schedule {
+    /// Adds the leases from this place on. Returns where to go on, unless these were the last.
+    pub(in crate::watchdog) fn survey(
+        &self,
+        from: LeaseId,
+        now: Instant,
+        survey: &mut Survey,
+    ) -> Option<LeaseId> {
+        let shard = self.shards.get(from.shard())?;
+        let end = from.index() + AT_ONCE;
+        for index in from.index()..end {
+            let Some(slot) = shard.slots.get(index) else {
+                continue;
+            };
+            if let Phase::Held(holding) = &slot.phase {
+                let id = LeaseId::new(index, from.shard());
+                let failures = shard.failing.get(&id).copied().unwrap_or_default();
+                let (name, timing) = (&slot.lease.name, slot.lease.timing);
+                survey.note_held(name, timing, holding.deadline, failures, now);
+            }
+        }
+        let is_last = end >= shard.slots.capacity();
+        let next = match is_last {
+            true => LeaseId::new(0, from.shard() + 1),
+            false => LeaseId::new(end, from.shard()),
+        };
+        (next.shard() < self.shards.len()).then_some(next)
+    }
+
+    /// Adds the renewals that are due and not sent, and how long ago the loop should have turned.
+    pub(in crate::watchdog) fn survey_loop(&self, now: Instant, survey: &mut Survey) {
+        let overdue = self.shards.iter().map(|shard| shard.queues.overdue(now));
+        survey.note_watchdog(overdue.sum(), self.overdue(now));
+    }
+
+    /// Nothing while the loop sleeps as planned. A turn that is due at once is due since the last one.
+    fn overdue(&self, now: Instant) -> Duration {
+        now.since(self.asleep_until.max(self.turned_at))
+    }
+}

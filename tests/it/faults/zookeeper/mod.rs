@@ -1,0 +1,226 @@
+//! What becomes of leases in ZooKeeper when servers of an ensemble die, stand still, or lose their leader.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use leasehold::clock::Instant;
+use leasehold::store::{Answer, conformance};
+use leasehold::{Client, LossReason, OutagePolicy, WaitOrder};
+
+use crate::harness::asking::{LIMIT, claim};
+use crate::harness::wait::{at, lost, now};
+use crate::harness::zookeeper_server::ZookeeperEnsemble;
+use crate::zookeeper::open;
+
+mod load;
+
+const TICK: Duration = Duration::from_millis(500);
+const TTL: Duration = Duration::from_secs(4);
+
+async fn ensemble() -> ZookeeperEnsemble {
+    ZookeeperEnsemble::start(TICK).await
+}
+
+/// With sessions of which a silent server is given up soon.
+fn quick(url: &str) -> String {
+    format!("{url}?session=8s")
+}
+
+async fn client(url: &str) -> Client {
+    let builder = Client::builder().store_url(url).ttl(TTL);
+    builder.build().await.expect("a client")
+}
+
+#[tokio::test]
+async fn the_contract_is_kept_on_three_servers() {
+    let ensemble = ensemble().await;
+    conformance::check(open(&ensemble.url(""))).await;
+}
+
+/// Takes a name in turns with others until told to stop, and asserts that nobody else has it.
+struct Contest {
+    grants: Arc<AtomicUsize>,
+    losses: Arc<AtomicUsize>,
+    longest_gap: Arc<std::sync::Mutex<(Instant, Duration)>>,
+    stop: tokio::sync::watch::Sender<bool>,
+    tasks: tokio::task::JoinSet<()>,
+}
+
+impl Contest {
+    async fn begin(url: &str, clients: usize, order: WaitOrder) -> Self {
+        let mut contest = Self {
+            grants: Arc::default(),
+            losses: Arc::default(),
+            longest_gap: Arc::new(std::sync::Mutex::new((now(), Duration::ZERO))),
+            stop: tokio::sync::watch::Sender::new(false),
+            tasks: tokio::task::JoinSet::new(),
+        };
+        let holding = Arc::new(tokio::sync::Mutex::new(None));
+        for _ in 0..clients {
+            let client = client(url).await;
+            let holding = holding.clone();
+            let (grants, losses) = (contest.grants.clone(), contest.losses.clone());
+            let (gap, mut stop) = (contest.longest_gap.clone(), contest.stop.subscribe());
+            contest.tasks.spawn(async move {
+                let turns = async {
+                    loop {
+                        let request = client.request("a").order(order);
+                        let request = request.on_outage(OutagePolicy::WaitOut);
+                        let lease = request.acquire().await.expect("outages are waited out");
+                        let mut last = holding.try_lock().expect("one holder at a time");
+                        assert!(*last < Some(lease.token()), "{last:?}");
+                        *last = Some(lease.token());
+                        {
+                            let mut gap = gap.lock().unwrap();
+                            gap.1 = gap.1.max(now().since(gap.0));
+                            gap.0 = now();
+                        }
+                        at(now().after(Duration::from_millis(20))).await;
+                        if lease.check().is_err() {
+                            losses.fetch_add(1, Ordering::Relaxed);
+                        }
+                        drop(last);
+                        let _ = lease.release().await;
+                        grants.fetch_add(1, Ordering::Relaxed);
+                    }
+                };
+                tokio::select! {
+                    () = turns => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+                client.shutdown(LIMIT).await;
+            });
+        }
+        contest
+    }
+
+    fn grants(&self) -> usize {
+        self.grants.load(Ordering::Relaxed)
+    }
+
+    /// Waits until there were so many more grants.
+    async fn advance(&mut self, by: usize) {
+        let goal = self.grants() + by;
+        let end = now().after(Duration::from_secs(60));
+        while self.grants() < goal {
+            assert!(now() < end, "{} of {goal} grants", self.grants());
+            if let Some(ended) = self.tasks.try_join_next() {
+                ended.expect("no holder beside another");
+            }
+            at(now().after(Duration::from_millis(20))).await;
+        }
+    }
+
+    async fn end(mut self, what: &str) -> Duration {
+        self.stop.send_replace(true);
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.expect("no holder beside another");
+        }
+        let (grants, losses) = (self.grants(), self.losses.load(Ordering::Relaxed));
+        let (_, gap) = *self.longest_gap.lock().unwrap();
+        eprintln!("case={what} grants={grants} losses={losses} longest_gap={gap:.1?}");
+        gap
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_is_killed_costs_an_election_and_no_lease() {
+    let ensemble = ensemble().await;
+    let url = ensemble.url("");
+    let holder = client(&url).await;
+    let held = holder.acquire("held").await.expect("it is free");
+    let mut contest = Contest::begin(&quick(&url), 4, WaitOrder::Fair).await;
+    contest.advance(30).await;
+    for _ in 0..2 {
+        let leader = ensemble.leader();
+        leader.kill();
+        contest.advance(20).await;
+        leader.run();
+        ensemble.serving().await;
+        contest.advance(20).await;
+    }
+    contest.end("leader killed").await;
+    held.check().expect("it was renewed through both elections");
+    holder.shutdown(LIMIT).await;
+}
+
+#[tokio::test]
+async fn a_leader_that_stands_still_is_replaced() {
+    let ensemble = ensemble().await;
+    let mut contest = Contest::begin(&quick(&ensemble.url("")), 4, WaitOrder::Fair).await;
+    contest.advance(30).await;
+    let leader = ensemble.leader();
+    leader.pause();
+    at(now().after(Duration::from_secs(4))).await;
+    contest.advance(20).await;
+    leader.resume();
+    contest.advance(20).await;
+    contest.end("leader stopped for 4 s").await;
+}
+
+#[tokio::test]
+async fn a_rolling_restart_loses_nothing() {
+    let ensemble = ensemble().await;
+    let url = ensemble.url("");
+    let holder = client(&url).await;
+    let held = holder.acquire("held").await.expect("it is free");
+    let mut contest = Contest::begin(&quick(&url), 4, WaitOrder::Fair).await;
+    for server in &ensemble.servers {
+        contest.advance(20).await;
+        server.kill();
+        contest.advance(10).await;
+        server.run();
+        ensemble.serving().await;
+    }
+    contest.advance(20).await;
+    contest.end("rolling restart").await;
+    held.check().expect("it was renewed all the time");
+    holder.shutdown(LIMIT).await;
+}
+
+/// Two of three servers stand still: pings may be answered, but no renewal is confirmed.
+#[tokio::test]
+async fn without_a_majority_the_holder_is_told_at_its_deadline_and_nothing_is_granted() {
+    let ensemble = ensemble().await;
+    let holder = client(&ensemble.url("")).await;
+    let lease = holder.acquire("a").await.expect("it is free");
+    let still = &ensemble.servers[..2];
+    still.iter().for_each(|server| server.pause());
+    let paused_at = now();
+    assert_eq!(lost(&lease).await, LossReason::Deadline);
+    let told_after = now().since(paused_at);
+    assert!(told_after <= TTL, "{told_after:?}");
+    let rival = open(&ensemble.url(""));
+    let next = claim("a", TTL);
+    let refused = rival.acquire(&next, next.ask, TTL / 2).await;
+    assert!(!matches!(refused, Ok(Answer::Granted(_))), "{refused:?}");
+    still.iter().for_each(|server| server.resume());
+    let mut granted_after = None;
+    while granted_after.is_none() {
+        let answer = rival.acquire(&next, next.ask, LIMIT).await;
+        if matches!(answer, Ok(Answer::Granted(_))) {
+            granted_after = Some(now().since(paused_at));
+        }
+        assert!(
+            now().since(paused_at) < Duration::from_secs(60),
+            "{answer:?}"
+        );
+    }
+    eprintln!("case=no majority told_after={told_after:.1?} granted_after={granted_after:.1?}");
+    drop(lease);
+    holder.shutdown(LIMIT).await;
+}
+
+/// A hint and the claim that follows it go to different servers.
+#[tokio::test]
+async fn no_hint_is_lost_between_servers() {
+    let ensemble = ensemble().await;
+    for order in [WaitOrder::Fair, WaitOrder::Any] {
+        let mut contest = Contest::begin(&quick(&ensemble.url("")), 6, order).await;
+        contest.advance(250).await;
+        let gap = contest.end(&format!("hand-offs {order:?}")).await;
+        // A lost hint costs a look by time: the ttl, or five seconds.
+        assert!(gap < TTL / 2, "{order:?}: {gap:?}");
+    }
+}

@@ -1,0 +1,11 @@
+//! The metrics that a user's exporter shows: the table, the page in the docs, and each row as it moves.
+//!
+//! A test that moves metrics has a process of its own, because a process has one exporter and its totals are shared.
+
+pub(crate) mod exporter;
+mod fences;
+mod leases;
+mod log;
+mod page;
+mod servers;
+pub(crate) mod text;

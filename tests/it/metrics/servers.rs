@@ -1,0 +1,103 @@
+//! Renewals, failures and connections, on a real server that goes away and comes back.
+
+use std::time::Duration;
+
+use leasehold::{Client, Lease};
+
+use super::exporter::Exporter;
+use crate::harness::alone::alone;
+use crate::harness::redis_server::RedisServer;
+use crate::harness::wait::until;
+
+const LIMIT: Duration = Duration::from_secs(10);
+const TTL: Duration = Duration::from_secs(6);
+
+async fn acquired(client: &Client, name: &str) -> Lease {
+    until("a lease", async || client.acquire(name).await.ok()).await
+}
+
+#[test]
+fn an_outage_of_the_server_is_seen_from_its_first_failed_renewal_to_its_end() {
+    alone(
+        "metrics::servers::an_outage_of_the_server_is_seen_from_its_first_failed_renewal_to_its_end",
+        || {
+            let seen = Exporter::install();
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(outage(seen));
+        },
+    );
+}
+
+async fn outage(seen: Exporter) {
+    let mut server = RedisServer::start().await;
+    let builder = Client::builder().store_url(server.url()).ttl(TTL);
+    let client = builder.build().await.unwrap();
+    let lease = client.acquire("a").await.unwrap();
+    // A waiter, for the sake of its subscription.
+    let waiting = tokio::spawn({
+        let request = client.request("a");
+        let request = request.on_outage(leasehold::OutagePolicy::WaitOut);
+        request.acquire()
+    });
+    healthy(&seen).await;
+    let members = client.store().members(LIMIT).await.unwrap();
+    assert_eq!(members.len(), 1);
+    seen.counts("leasehold_store_members", &["state=\"up\""])
+        .await;
+
+    server.kill();
+    let unknown = ["outcome=\"unknown\""];
+    seen.counts("leasehold_renewals_total", &unknown).await;
+    seen.counts("leasehold_consecutive_renewal_failures", &[])
+        .await;
+    let unavailable = ["op=\"renew\"", "kind=\"unavailable\""];
+    seen.counts("leasehold_store_errors_total", &unavailable)
+        .await;
+    let is_down = |value| value == 0.0;
+    for lane in ["lane=\"watchdog\"", "lane=\"notices\""] {
+        seen.shows("leasehold_store_connected", &[lane], is_down)
+            .await;
+    }
+    seen.counts("leasehold_at_risk_leases", &[]).await;
+    lease.lost().await;
+    let deadline = ["reason=\"deadline\""];
+    seen.counts("leasehold_leases_lost_total", &deadline).await;
+    drop(lease);
+
+    server.start_again().await;
+    let next = waiting.await.unwrap().unwrap();
+    let retried = ["trigger=\"retry\""];
+    seen.counts("leasehold_acquire_attempts_total", &retried)
+        .await;
+    for lane in ["watchdog", "notices", "requests"] {
+        let lane = format!("lane=\"{lane}\"");
+        seen.counts("leasehold_store_connected", &[&lane]).await;
+        seen.counts("leasehold_store_reconnects_total", &[&lane])
+            .await;
+    }
+    let missed = ["outcome=\"missed\""];
+    seen.counts("leasehold_notices_total", &missed).await;
+    next.release().await;
+    acquired(&client, "b").await.release().await;
+}
+
+/// What is to be seen while all is well.
+async fn healthy(seen: &Exporter) {
+    let renewed = ["outcome=\"renewed\""];
+    seen.counts("leasehold_renewals_total", &renewed).await;
+    seen.counts("leasehold_renewal_duration_seconds_count", &[])
+        .await;
+    seen.counts("leasehold_renewal_margin_ratio_count", &[])
+        .await;
+    seen.counts("leasehold_watchdog_batch_size_count", &[])
+        .await;
+    let renew = ["store=\"redis\"", "op=\"renew\""];
+    let requests = "leasehold_store_request_duration_seconds_count";
+    seen.counts(requests, &renew).await;
+    for lane in ["requests", "watchdog", "notices"] {
+        let lane = format!("lane=\"{lane}\"");
+        seen.counts("leasehold_store_connected", &[&lane]).await;
+    }
+    let none = |value| value == 0.0;
+    seen.shows("leasehold_at_risk_leases", &[], none).await;
+}

@@ -1,0 +1,80 @@
+//! The text that an exporter serves, and the tests that move what is in it.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use leasehold::Client;
+use leasehold::metrics::table;
+use leasehold::store::memory::Memory;
+
+use super::exporter::Exporter;
+use crate::harness::alone::alone;
+
+/// Fails with the complaint of `promtool`, if it has one.
+pub(crate) fn check_text(text: &str) {
+    let started = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut promtool = started
+        .expect("promtool is missing: apt-get install -y --no-install-recommends prometheus");
+    let mut input = promtool.stdin.take().unwrap();
+    input.write_all(text.as_bytes()).unwrap();
+    drop(input);
+    let output = promtool.wait_with_output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}\n{text}");
+}
+
+#[test]
+fn promtool_has_no_complaint_about_the_exporters_text() {
+    alone(
+        "metrics::text::promtool_has_no_complaint_about_the_exporters_text",
+        || {
+            let exporter = Exporter::install();
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async {
+                let builder = Client::builder().store(Memory::new());
+                let client = builder.names_in_metrics(5).build().await.unwrap();
+                client.acquire("a").await.unwrap().release().await;
+                let _held = client.acquire("b").await.unwrap();
+                leasehold::metrics::update();
+            });
+            let text = exporter.text();
+            check_text(&text);
+            for kind in ["gauge", "counter", "histogram"] {
+                assert!(text.contains(&format!(" {kind}\n")), "{text}");
+            }
+            assert!(!text.contains(" summary\n"), "{text}");
+            let built = exporter.value("leasehold_build_info", &["version=\""]);
+            assert_eq!(built, Some(1.0));
+        },
+    );
+}
+
+/// The tests in this folder, and those that have to make the watchdog fail. The tests of the tool move its own.
+#[test]
+fn every_metric_of_the_library_is_moved_by_a_test() {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let files = [
+        "metrics/leases.rs",
+        "metrics/servers.rs",
+        "metrics/fences.rs",
+        "metrics/text.rs",
+        "watchdog/seen.rs",
+        "watchdog/counted.rs",
+    ];
+    let texts = files.map(|file| std::fs::read_to_string(home.join(file)).unwrap());
+    let own = table().iter().filter(|metric| !metric.is_of_tool);
+    let unmoved = own.filter(|metric| {
+        let names = ["", "_count"].map(|suffix| format!("\"{}{suffix}", metric.name));
+        !texts
+            .iter()
+            .any(|text| names.iter().any(|name| text.contains(name.as_str())))
+    });
+    let unmoved: Vec<_> = unmoved.map(|metric| metric.name).collect();
+    assert_eq!(unmoved, Vec::<&str>::new(), "no test names these");
+}

@@ -1,0 +1,227 @@
+//! `leasehold doctor` on sound stores, and on set-ups that are broken on purpose.
+
+use serde_json::Value;
+
+use super::{Ended, Place};
+use crate::harness::redis_server::{RedisServer, Setup};
+
+/// What the doctor says of this store.
+struct Diagnosis {
+    code: Option<i32>,
+    json: Value,
+}
+
+impl Diagnosis {
+    fn of(url: &str, options: &[&str]) -> Self {
+        let mut arguments = vec!["doctor", "--json", "--store", url];
+        arguments.extend(options);
+        let place = Place::new();
+        Self::read(&place.start(place.tool(&arguments)).end())
+    }
+
+    fn read(ended: &Ended) -> Self {
+        let json = serde_json::from_str(&ended.stdout);
+        Self {
+            code: ended.code,
+            json: json.unwrap_or_else(|error| panic!("no JSON: {error} {ended:?}")),
+        }
+    }
+
+    /// The verdict of this finding, and all that it says.
+    fn finding(&self, id: &str) -> (String, String) {
+        let findings = self.json["findings"].as_array().expect("a list");
+        let found = findings.iter().find(|finding| finding["id"] == id);
+        let found = found.unwrap_or_else(|| panic!("no {id} in {}", self.json));
+        let verdict = found["verdict"].as_str().expect("a word");
+        (verdict.into(), found.to_string())
+    }
+
+    /// Fails unless this finding has this verdict and these words.
+    fn says(&self, id: &str, verdict: &str, words: &[&str]) {
+        let (found, text) = self.finding(id);
+        assert_eq!(found, verdict, "{text}");
+        for word in words {
+            assert!(text.contains(word), "{id} lacks {word:?}: {text}");
+        }
+        assert_eq!(verdict != "ok", text.contains("\"fix\""), "{text}");
+    }
+}
+
+#[test]
+fn a_sound_file_is_0_and_every_step_was_tried() {
+    let place = Place::new();
+    let url = format!("sqlite:{}", place.store().display());
+    let diagnosis = Diagnosis::of(&url, &[]);
+    assert_eq!(diagnosis.code, Some(0), "{}", diagnosis.json);
+    for id in ["store", "trial", "turns", "file-rights", "file-room"] {
+        diagnosis.says(id, "ok", &[]);
+    }
+    diagnosis.says("store", "ok", &["SQLite 3."]);
+    // What depends on the machine that the tests run on is there, whatever it says.
+    for id in ["notice", "latency", "file-system", "cpu", "timers"] {
+        diagnosis.finding(id);
+    }
+}
+
+#[tokio::test]
+async fn a_sound_server_is_0_and_nothing_stays_but_what_a_released_name_leaves() {
+    let server = Setup::default().with(["--appendonly", "yes"]).start().await;
+    let released = server_after_a_release().await.keys().await;
+    let diagnosis = Diagnosis::of(&server.url(), &[]);
+    assert_eq!(diagnosis.code, Some(0), "{}", diagnosis.json);
+    for id in ["store", "trial", "turns", "clock-offset", "clock-rate"] {
+        diagnosis.says(id, "ok", &[]);
+    }
+    // The names of such keys have the number of a slot in them.
+    let kinds = |keys: Vec<String>| {
+        let kinds = keys.into_iter();
+        kinds.map(|key| key.replace(|c: char| c.is_ascii_digit(), ""))
+    };
+    assert!(kinds(server.keys().await).eq(kinds(released)));
+}
+
+/// A server on which one name was acquired and released.
+async fn server_after_a_release() -> RedisServer {
+    let server = RedisServer::start().await;
+    let place = Place::new();
+    let run = place.tool(&["run", "--store", &server.url(), "x", "--", "true"]);
+    assert_eq!(place.start(run).end().code, Some(0));
+    server
+}
+
+#[tokio::test]
+async fn a_warning_is_0_and_with_strict_1_and_each_finding_is_a_line() {
+    let server = RedisServer::start().await;
+    let place = Place::new();
+    let url = server.url();
+    let plain = place.start(place.tool(&["doctor", "--store", &url])).end();
+    assert_eq!(plain.code, Some(0), "{plain:?}");
+    let line = plain
+        .stdout
+        .lines()
+        .find(|line| line.starts_with("warning  redis-forgets: "));
+    let line = line.unwrap_or_else(|| panic!("{plain:?}"));
+    assert!(line.ends_with(". Set appendonly yes."), "{line}");
+    let strict = place.tool(&["doctor", "--strict", "--store", &url]);
+    assert_eq!(place.start(strict).end().code, Some(1));
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_a_failure() {
+    let setup = Setup::default().with(["--maxmemory-policy", "allkeys-lru"]);
+    let server = setup.start().await;
+    let diagnosis = Diagnosis::of(&server.url(), &[]);
+    assert_eq!(diagnosis.code, Some(2), "{}", diagnosis.json);
+    diagnosis.says(
+        "redis-drops-keys",
+        "failure",
+        &["allkeys-lru", "noeviction"],
+    );
+}
+
+#[tokio::test]
+async fn a_replica_given_as_the_store_is_a_failure() {
+    let master = Setup::default().with_port().start().await;
+    let replica = RedisServer::start().await;
+    replica.follow(&master).await;
+    let diagnosis = Diagnosis::of(&replica.url(), &[]);
+    assert_eq!(diagnosis.code, Some(2), "{}", diagnosis.json);
+    diagnosis.says("redis-replica", "failure", &["master"]);
+    diagnosis.says("trial", "failure", &["READONLY"]);
+}
+
+#[tokio::test]
+async fn a_server_whose_clock_is_two_seconds_off_is_a_warning() {
+    let server = Setup::default().with_clock().start().await;
+    server.step_clock(-2_000).await;
+    let diagnosis = Diagnosis::of(&server.url(), &["--strict"]);
+    assert_eq!(diagnosis.code, Some(1), "{}", diagnosis.json);
+    let words = ["behind this machine", "time daemon"];
+    diagnosis.says("redis-clock-apart", "warning", &words);
+}
+
+#[tokio::test]
+async fn a_user_without_the_channels_is_a_failure_that_names_them() {
+    let server = RedisServer::start().await;
+    let user = "ACL SETUSER deaf on >secret resetchannels ~* +@all";
+    let () = server.told(user).await;
+    let url = format!("{}?user=deaf&pass=secret", server.url());
+    let diagnosis = Diagnosis::of(&url, &[]);
+    assert_eq!(diagnosis.code, Some(2), "{}", diagnosis.json);
+    diagnosis.says("notice", "failure", &["channels", "only check again"]);
+    diagnosis.says("turns", "ok", &[]);
+}
+
+#[tokio::test]
+async fn a_user_without_a_permission_of_the_scripts_is_a_failure() {
+    let server = RedisServer::start().await;
+    let user = "ACL SETUSER weak on >secret allchannels ~* +@all -pexpire";
+    let () = server.told(user).await;
+    let url = format!("{}?user=weak&pass=secret", server.url());
+    let diagnosis = Diagnosis::of(&url, &[]);
+    assert_eq!(diagnosis.code, Some(2), "{}", diagnosis.json);
+    diagnosis.says(
+        "trial",
+        "failure",
+        &["permission is missing", "permissions"],
+    );
+}
+
+// The resolver takes 127.1 for this machine, which the doctor does not know of it.
+#[tokio::test]
+async fn a_password_over_plain_tcp_is_a_warning_that_does_not_show_it() {
+    let setup = Setup::default().with_port().with_password("s3cr3t");
+    let server = setup.start().await;
+    let url = format!("redis://:s3cr3t@127.1:{}", server.port());
+    let diagnosis = Diagnosis::of(&url, &["--strict"]);
+    assert_eq!(diagnosis.code, Some(1), "{}", diagnosis.json);
+    diagnosis.says("link", "warning", &["plain TCP", "rediss://"]);
+    assert!(!diagnosis.json.to_string().contains("s3cr3t"));
+}
+
+#[test]
+fn a_file_in_memory_is_a_warning() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("Linux has shared memory");
+    let url = format!("sqlite:{}", folder.path().join("leases.sqlite").display());
+    let diagnosis = Diagnosis::of(&url, &["--strict"]);
+    assert_eq!(diagnosis.code, Some(1), "{}", diagnosis.json);
+    diagnosis.says("file-system", "warning", &["tmpfs", "reboot"]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_to_is_a_failure() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let folder = place.path("closed");
+    std::fs::create_dir(&folder).expect("made");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o555)).expect("set");
+    let url = format!("sqlite:{}", folder.join("leases.sqlite").display());
+    // Permissions do not bind root.
+    let user = match rustix::process::geteuid().is_root() {
+        true => "unshare --user",
+        false => "env",
+    };
+    let script = format!("exec {user} $TOOL doctor --json --store {url}");
+    let ended = place.start(place.program("sh", &["-c", &script])).end();
+    let diagnosis = Diagnosis::read(&ended);
+    assert_eq!(diagnosis.code, Some(2), "{}", diagnosis.json);
+    diagnosis.says("file-rights", "failure", &["cannot be written", "Grant"]);
+    diagnosis.says("store", "failure", &[]);
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_is_2() {
+    let url = "redis://localhost:1";
+    let diagnosis = Diagnosis::of(url, &["--connect-timeout", "500ms"]);
+    assert_eq!(diagnosis.code, Some(2), "{}", diagnosis.json);
+    diagnosis.says("store", "failure", &["address"]);
+}
+
+#[test]
+fn a_url_that_says_nothing_is_a_bad_argument_and_no_finding() {
+    let place = Place::new();
+    let tool = place.tool(&["doctor", "--store", "nonsense"]);
+    let ended = place.start(tool).end();
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert_eq!(ended.stdout, "");
+}

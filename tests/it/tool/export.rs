@@ -1,0 +1,190 @@
+//! The metrics of a job, in a file and at an address, and those of a whole store.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use rustix::process::Signal;
+
+use super::{HOLDER, Place, Process, until};
+use crate::harness::redis_server::RedisServer;
+use crate::metrics::text::check_text;
+
+/// Sends this request, and returns the whole answer.
+fn asked(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    answer
+}
+
+/// The first line of the answer for this page, and its body.
+fn page(address: &str, path: &str) -> (String, String) {
+    let answer = asked(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let line = head.lines().next().expect("a line");
+    (line.into(), body.into())
+}
+
+/// Where the tool says that it serves metrics.
+fn address(process: &Process) -> String {
+    process.wait_to_say("/metrics");
+    let said = process.said();
+    let (_, rest) = said.split_once("http://").expect("an address");
+    rest.split('/').next().expect("an address").into()
+}
+
+/// The value of the series that begins so.
+fn value(text: &str, start: &str) -> Option<f64> {
+    let mut lines = text.lines();
+    let line = lines.find(|line| line.starts_with(start))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+/// Fails unless the series has this value.
+fn has(text: &str, start: &str, expected: f64) {
+    assert_eq!(value(text, start), Some(expected), "{start} in {text}");
+}
+
+#[test]
+fn the_metrics_file_tells_how_each_run_ended_and_remembers_the_last_success() {
+    let place = Place::new();
+    let run = |script: &str| {
+        let options = ["--metrics-file", "job.prom", "--group", "nightly"];
+        let code = place.run(&options, script).end().code;
+        let text = std::fs::read_to_string(place.path("job.prom")).expect("written");
+        (code, text)
+    };
+    let (code, text) = run("true");
+    assert_eq!(code, Some(0));
+    check_text(&text);
+    let job = "{group=\"nightly\",name=\"x\"";
+    let exits = |reason: &str| format!("leasehold_run_exits_total{job},reason=\"{reason}\"}}");
+    let success = format!("leasehold_run_last_success_timestamp_seconds{job}}}");
+    has(&text, &exits("success"), 1.0);
+    has(&text, &exits("failure"), 0.0);
+    has(&text, &format!("leasehold_run_in_progress{job}}}"), 0.0);
+    has(
+        &text,
+        &format!("leasehold_run_duration_seconds_count{job}}}"),
+        1.0,
+    );
+    has(
+        &text,
+        "leasehold_acquisitions_total{group=\"nightly\",outcome=\"acquired\"}",
+        1.0,
+    );
+    has(
+        &text,
+        "leasehold_releases_total{group=\"nightly\",outcome=\"released\"}",
+        1.0,
+    );
+    let last = value(&text, &success).expect("a success");
+    assert!(last > 1.7e9, "{text}");
+    // A later run that fails goes on counting, and the last success stays.
+    let (code, text) = run("cat job.prom > seen; exit 3");
+    assert_eq!(code, Some(3));
+    check_text(&text);
+    has(&text, &exits("success"), 1.0);
+    has(&text, &exits("failure"), 1.0);
+    has(&text, &success, last);
+    let seen = std::fs::read_to_string(place.path("seen")).expect("written at the start");
+    has(&seen, &success, last);
+    assert!(!place.has("job.prom.new"));
+}
+
+#[test]
+fn a_run_that_was_not_acquired_is_counted_as_held() {
+    let place = Place::new();
+    let _first = place.run(&[], HOLDER);
+    place.mark("first");
+    let ended = place
+        .run(&["-n", "--metrics-file", "job.prom"], "true")
+        .end();
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    let text = std::fs::read_to_string(place.path("job.prom")).expect("written");
+    has(
+        &text,
+        "leasehold_run_exits_total{group=\"default\",name=\"x\",reason=\"held\"}",
+        1.0,
+    );
+    assert_eq!(value(&text, "leasehold_run_last_success"), None);
+}
+
+#[test]
+fn a_place_that_cannot_be_used_is_64_and_nothing_runs() {
+    let place = Place::new();
+    let said = place.fails(&["--metrics-file", "/no/such/folder/a.prom"], 64);
+    assert!(said.stderr.contains("/no/such/folder/a.prom"), "{said:?}");
+    for address in ["nonsense", "192.0.2.1:9464"] {
+        let said = place.fails(&["--metrics", address], 64);
+        assert!(said.stderr.contains(address), "{said:?}");
+    }
+}
+
+#[test]
+fn the_pages_of_a_job_are_there_while_it_runs_and_only_for_get() {
+    let place = Place::new();
+    let mut job = place.run(&["-v", "--metrics", "localhost:0"], HOLDER);
+    let address = address(&job);
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+    place.mark("first");
+    let (line, text) = page(&address, "/metrics");
+    assert_eq!(line, "HTTP/1.1 200 OK");
+    check_text(&text);
+    has(
+        &text,
+        "leasehold_run_in_progress{group=\"default\",name=\"x\"}",
+        1.0,
+    );
+    has(&text, "leasehold_held_leases{group=\"default\"}", 1.0);
+    assert!(
+        text.contains("leasehold_acquire_wait_seconds_bucket"),
+        "{text}"
+    );
+    assert_eq!(page(&address, "/healthz").0, "HTTP/1.1 200 OK");
+    assert_eq!(page(&address, "/readyz").0, "HTTP/1.1 200 OK");
+    let status = page(&address, "/status").1;
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(
+        (&status["name"], &status["state"]),
+        (&"x".into(), &"held".into())
+    );
+    assert!(asked(&address, "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    assert!(page(&address, "/").0.contains(" 404 "));
+    place.let_go();
+    assert_eq!(job.end().code, Some(0));
+    assert!(TcpStream::connect(&address).is_err());
+}
+
+#[tokio::test]
+async fn a_store_is_exported_as_a_whole_and_left_as_it_was() {
+    let server = RedisServer::start().await;
+    let place = Place::new();
+    let url = server.url();
+    let mut first = place.run(&["--store", &url], HOLDER);
+    place.mark("first");
+    let mut second = place.run(&["--store", &url, "--fair"], "true");
+    second.wait_to_say("waiting for");
+    let keys = server.keys().await;
+    let export = place.tool(&["export", "--store", &url, "--listen", ":0"]);
+    let mut export = place.start(export);
+    let address = address(&export);
+    until("the first scan", || {
+        page(&address, "/readyz").0.contains(" 200 ")
+    });
+    let (_, text) = page(&address, "/metrics");
+    check_text(&text);
+    has(&text, "leasehold_store_leases{store=\"redis\"}", 1.0);
+    has(&text, "leasehold_store_waiters{store=\"redis\"}", 1.0);
+    let value = |name: &str| value(&text, &format!("{name}{{store=\"redis\"}}"));
+    let offset = value("leasehold_store_clock_offset_seconds").expect("Redis has a clock");
+    assert!(offset.abs() < 5.0, "{offset}");
+    assert!(value("leasehold_store_oldest_lease_timestamp_seconds") > Some(1.7e9));
+    assert!(value("leasehold_store_hazards") >= Some(1.0));
+    assert_eq!(server.keys().await, keys);
+    export.signal(Signal::TERM);
+    assert_eq!(export.end().code, Some(143));
+    place.let_go();
+    assert_eq!((first.end().code, second.end().code), (Some(0), Some(0)));
+}

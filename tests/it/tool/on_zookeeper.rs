@@ -1,0 +1,43 @@
+//! The tool on a store in ZooKeeper.
+
+use super::Place;
+use crate::harness::zookeeper_server::ZookeeperServer;
+
+#[tokio::test]
+async fn one_of_two_runs_has_the_name_and_the_next_one_follows() {
+    let url = ZookeeperServer::chroot().await;
+    let place = Place::new();
+    let mut first = place.run(
+        &["--store", &url],
+        "echo up > first; while [ ! -e go ]; do sleep 0.01; done",
+    );
+    place.mark("first");
+    let held = place.run(&["--store", &url, "-n"], "true").end();
+    assert_eq!(held.code, Some(75), "{held:?}");
+    let status = place.start(place.tool(&["status", "--store", &url])).end();
+    assert_eq!(status.code, Some(0), "{status:?}");
+    assert!(
+        status.stdout.lines().any(|line| line.starts_with("x ")),
+        "{status:?}"
+    );
+    let mut second = place.run(&["--store", &url, "--fair"], "echo $LEASEHOLD_TOKEN");
+    std::fs::write(place.path("go"), "").expect("written");
+    assert_eq!(first.end().code, Some(0));
+    let second = second.end();
+    assert_eq!(second.code, Some(0), "{second:?}");
+    assert!(second.stdout.trim().parse::<u64>().is_ok(), "{second:?}");
+}
+
+#[tokio::test]
+async fn a_chroot_that_is_not_there_is_78_and_no_password_is_told() {
+    let url = ZookeeperServer::chroot().await;
+    let url = url.replacen("://", "://me:secret@", 1);
+    let place = Place::new();
+    let said = place
+        .fails(&["--store", &format!("{url}/absent")], 78)
+        .stderr;
+    assert!(
+        said.contains("chroot") && !said.contains("secret"),
+        "{said}"
+    );
+}

@@ -1,0 +1,79 @@
+//! `leasehold top` on a real terminal.
+
+use super::terminal::Shell;
+use super::{HOLDER, Place};
+
+/// A holder of this name, whose lease is short.
+fn holder(place: &Place, name: &str) -> super::Process {
+    let arguments = ["run", "--ttl", "3s", "--label", "the first", name];
+    let mut command = place.tool(&arguments);
+    command.args(["--", "sh", "-c", HOLDER]);
+    place.start(command)
+}
+
+// A space where a space was is not drawn again, so one word is looked for at a time.
+#[test]
+fn a_holder_is_seen_filtered_looked_at_and_evicted_and_the_terminal_is_restored() {
+    let place = Place::new();
+    let mut first = holder(&place, "nightly-report");
+    place.mark("first");
+    let mut shell = Shell::on(&place);
+    shell.press("stty rows 24 cols 120; $TOOL top\n");
+    shell.sees("\x1b[?1049h");
+    shell.sees("nightly-report");
+    shell.press("/zzz");
+    shell.sees("filter:");
+    shell.press("\x7f\x7f\x7fnight\r");
+    shell.sees("clears");
+    shell.press("\r");
+    shell.sees("detail");
+    shell.sees("process");
+    shell.press("e");
+    shell.sees("Evict");
+    shell.press("y");
+    // Only the cells that change are sent, so the text that was there hides most words: "evicting the holder".
+    shell.sees("renewal");
+    assert_eq!(first.end().code, Some(79));
+    shell.press("q");
+    shell.sees("\x1b[?1049l");
+    shell.sees("ready> ");
+    shell.press("echo code-$?\n");
+    shell.sees("code-0");
+}
+
+#[test]
+fn a_signal_ends_it_and_the_terminal_is_restored() {
+    let place = Place::new();
+    let mut shell = Shell::on(&place);
+    shell.press("stty rows 24 cols 120; sh -c 'echo $$ > pid; exec $TOOL top'\n");
+    shell.sees("NAME");
+    let pid = place.numbers("pid")[0];
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("a pid"), rustix::process::Signal::TERM)
+        .expect("it lives");
+    shell.sees("\x1b[?1049l");
+    shell.sees("ready> ");
+    shell.press("echo code-$?\n");
+    shell.sees("code-143");
+}
+
+#[test]
+fn without_a_terminal_it_is_a_bad_argument() {
+    let place = Place::new();
+    let ended = place.start(place.tool(&["top"])).end();
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert!(ended.stderr.contains("leasehold status"), "{ended:?}");
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_is_told_before_the_terminal_is_taken() {
+    let place = Place::new();
+    let mut shell = Shell::on(&place);
+    shell.press("$TOOL top --store sqlite:/no/such/folder/leases\n");
+    shell.sees("/no/such/folder");
+    shell.sees("ready> ");
+    shell.press("echo code-$?\n");
+    shell.sees("code-78");
+}

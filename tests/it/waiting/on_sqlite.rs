@@ -1,0 +1,308 @@
+//! Processes that take turns on the embedded store.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold::clock::{Clock, Instant, Monotonic};
+use leasehold::store::Queued;
+use leasehold::{Attempt, Client, Lease, WaitOrder};
+use rusqlite::Connection;
+use rusqlite::types::FromSql;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use super::child::Child;
+use crate::harness::asking::LONG;
+use crate::harness::leases::client_at;
+use crate::harness::wait::{soon, until_so};
+
+const TTL: Duration = Duration::from_secs(2);
+
+/// A file of leases, which ends with its folder.
+struct Bench {
+    folder: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("leases.sqlite")
+    }
+
+    fn url(&self) -> String {
+        format!("sqlite:{}", self.file().display())
+    }
+
+    async fn client(&self) -> Client {
+        client_at(&self.url(), TTL).await
+    }
+
+    /// A lease of a minute, whose end nobody waits for.
+    async fn held(&self) -> (Client, Lease) {
+        let client = self.client().await;
+        let lease = client.request("a").ttl(LONG).acquire().await.unwrap();
+        (client, lease)
+    }
+
+    /// A process that waits in turn, once it stands in line as the last of so many, and listens: it has looked again
+    /// then, and leaves the file alone for a while.
+    async fn in_queue(&self, clients: u32) -> Child {
+        let mut child = Child::start(&self.url(), TTL);
+        child.order("fair a");
+        self.has_listening(clients).await;
+        child
+    }
+
+    /// Returns once so many clients stand in line, and the last of them has looked again.
+    async fn has_listening(&self, clients: u32) {
+        self.has_queue(clients).await;
+        let last_claim = "SELECT max(alive_until_ns) FROM line";
+        let joined: i64 = self.value(last_claim);
+        until_so("its second claim", async || {
+            self.value::<i64>(last_claim) > joined
+        })
+        .await;
+    }
+
+    /// Returns once so many clients stand in line.
+    async fn has_queue(&self, clients: u32) {
+        until_so("the line", async || self.count("line") == clients).await;
+    }
+
+    fn count(&self, table: &str) -> u32 {
+        self.value(&format!("SELECT count(*) FROM {table}"))
+    }
+
+    fn value<T: FromSql>(&self, sql: &str) -> T {
+        let file = Connection::open(self.file()).unwrap();
+        file.query_row(sql, (), |row| row.get(0)).unwrap()
+    }
+}
+
+fn now() -> Instant {
+    Monotonic.now()
+}
+
+/// The token that the child was granted.
+async fn token(mut child: Child) -> (Child, u64) {
+    let answering = tokio::task::spawn_blocking(move || {
+        let token = child.answer().parse().unwrap();
+        (child, token)
+    });
+    soon(answering).await.unwrap()
+}
+
+fn waiter(client: &Client, order: WaitOrder) -> JoinHandle<Lease> {
+    let request = client.request("a").order(order);
+    tokio::spawn(async move { request.acquire().await.unwrap() })
+}
+
+#[tokio::test]
+async fn processes_are_served_in_the_order_in_which_they_joined() {
+    let bench = Bench::new();
+    let (_holder, lease) = bench.held().await;
+    let mut children = Vec::new();
+    for place in 0..6 {
+        children.push(bench.in_queue(place + 1).await);
+    }
+    let mut last = lease.token().get();
+    let freed = now();
+    lease.release().await;
+    for child in children {
+        let (mut child, token) = token(child).await;
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        child.order("release a");
+        assert_eq!(child.answer(), "Released");
+    }
+    let took = now().since(freed);
+    assert!(took < Queued::OFFER, "nobody was passed over: {took:?}");
+    println!("six hand-offs between processes took {took:?}");
+    assert_eq!((bench.count("line"), bench.count("lease")), (0, 0));
+}
+
+#[tokio::test]
+async fn a_process_that_was_killed_in_the_queue_costs_one_offer_at_its_turn() {
+    let bench = Bench::new();
+    let (_holder, lease) = bench.held().await;
+    let mut dead = bench.in_queue(1).await;
+    let next = bench.client().await;
+    let next = waiter(&next, WaitOrder::Fair);
+    bench.has_queue(2).await;
+    dead.kill();
+    let freed = now();
+    lease.release().await;
+    drop(soon(next).await.unwrap());
+    let took = now().since(freed);
+    assert!(took >= Queued::OFFER, "{took:?}");
+    assert!(took < Queued::OFFER + Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_process_that_was_dead_for_longer_than_its_patience_costs_nothing() {
+    let bench = Bench::new();
+    let (_holder, lease) = bench.held().await;
+    let mut dead = bench.in_queue(1).await;
+    dead.kill();
+    let file = Connection::open(bench.file()).unwrap();
+    let over = file.execute("UPDATE line SET alive_until_ns = 1", ());
+    assert_eq!(over, Ok(1));
+    let next = bench.client().await;
+    let next = waiter(&next, WaitOrder::Fair);
+    bench.has_queue(2).await;
+    let freed = now();
+    lease.release().await;
+    drop(soon(next).await.unwrap());
+    let took = now().since(freed);
+    assert!(took < Queued::OFFER, "{took:?}");
+    assert_eq!(bench.count("line"), 0, "the dead are swept");
+}
+
+#[tokio::test]
+async fn a_lease_that_runs_out_goes_to_the_first_client_of_the_queue() {
+    let bench = Bench::new();
+    let mut holder = Child::start(&bench.url(), TTL);
+    holder.order("acquire a");
+    holder.answer();
+    let first = bench.in_queue(1).await;
+    let plain = bench.client().await;
+    let plain = waiter(&plain, WaitOrder::Any);
+    let second = bench.in_queue(2).await;
+    holder.kill();
+    let killed = now();
+    let (mut first, one) = token(first).await;
+    let took = now().since(killed);
+    assert!(took < TTL + Duration::from_secs(1), "{took:?}");
+    assert!(!plain.is_finished());
+    first.order("release a");
+    let (mut second, two) = token(second).await;
+    assert!(!plain.is_finished());
+    second.order("release a");
+    let lease = soon(plain).await.unwrap();
+    assert!(one < two && two < lease.token().get());
+}
+
+/// Nobody was granted anything since they died, so they are in the file yet.
+#[tokio::test]
+async fn a_client_behind_dead_ones_only_is_served_when_the_holders_time_is_over() {
+    let bench = Bench::new();
+    let mut holder = Child::start(&bench.url(), TTL);
+    holder.order("acquire a");
+    holder.answer();
+    let dead = "INSERT INTO line SELECT name, 1, 'dead', boot, 1 FROM lease";
+    let file = Connection::open(bench.file()).unwrap();
+    assert_eq!(file.execute(dead, ()), Ok(1));
+    let next = bench.client().await;
+    let next = waiter(&next, WaitOrder::Fair);
+    bench.has_queue(2).await;
+    holder.kill();
+    let killed = now();
+    drop(soon(next).await.unwrap());
+    let took = now().since(killed);
+    assert!(took < TTL + Duration::from_millis(500), "{took:?}");
+}
+
+/// Nobody writes to the file at that moment.
+#[tokio::test]
+async fn a_name_that_was_kept_for_a_moment_is_taken_when_the_moment_is_over() {
+    let bench = Bench::new();
+    let (_holder, lease) = bench.held().await;
+    let next = bench.client().await;
+    let next = waiter(&next, WaitOrder::Fair);
+    bench.has_listening(1).await;
+    let kept_for = Duration::from_millis(300);
+    let freed = now();
+    lease.release_keeping(kept_for).await;
+    drop(soon(next).await.unwrap());
+    let took = now().since(freed);
+    assert!(took >= kept_for, "{took:?}");
+    assert!(took < kept_for + Duration::from_millis(500), "{took:?}");
+}
+
+#[tokio::test]
+async fn neither_a_try_nor_a_plain_wait_overtakes_a_queued_process() {
+    let bench = Bench::new();
+    let (other, mut lease) = bench.held().await;
+    let waiting = bench.client().await;
+    for _ in 0..5 {
+        let plain = waiter(&waiting, WaitOrder::Any);
+        let child = bench.in_queue(1).await;
+        let hammering = tokio::spawn({
+            let other = other.clone();
+            async move {
+                loop {
+                    if let Attempt::Acquired(lease) = other.try_acquire("a").await.unwrap() {
+                        return lease;
+                    }
+                }
+            }
+        });
+        let before = lease.token();
+        lease.release().await;
+        let (mut child, token) = token(child).await;
+        assert!(!plain.is_finished() && !hammering.is_finished());
+        // Once the line is empty, whoever asks first is served.
+        plain.abort();
+        child.order("release a");
+        lease = soon(hammering).await.unwrap();
+        assert!(before.get() < token && token < lease.token().get());
+    }
+}
+
+#[tokio::test]
+async fn a_process_whose_wait_ends_leaves_the_queue() {
+    let bench = Bench::new();
+    let (_holder, lease) = bench.held().await;
+    let gone = bench.client().await;
+    let waiting = waiter(&gone, WaitOrder::Fair);
+    bench.has_queue(1).await;
+    let next = bench.in_queue(2).await;
+    waiting.abort();
+    bench.has_queue(1).await;
+    let freed = now();
+    lease.release().await;
+    token(next).await;
+    let took = now().since(freed);
+    assert!(took < Queued::OFFER, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_during_its_first_claim_leaves_the_queue_empty() {
+    let bench = Bench::new();
+    let (_holder, _lease) = bench.held().await;
+    let gone = bench.client().await;
+    let writer = Connection::open(bench.file()).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let waiting = gone.request("a").order(WaitOrder::Fair).acquire();
+    let patience = Duration::from_millis(50);
+    assert!(tokio::time::timeout(patience, waiting).await.is_err());
+    writer.execute_batch("ROLLBACK").unwrap();
+    // Its next claim is answered after whatever became of that one.
+    drop(gone.acquire("another").await.unwrap());
+    assert_eq!(bench.count("line"), 0);
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later() {
+    let bench = Bench::new();
+    let (_holder, lease) = bench.held().await;
+    let stopped = bench.in_queue(1).await;
+    let next = bench.client().await;
+    let next = waiter(&next, WaitOrder::Fair);
+    bench.has_queue(2).await;
+    stopped.pause();
+    lease.release().await;
+    let second = soon(next).await.unwrap();
+    stopped.resume();
+    // It wakes with the turn that is over. Its claim is an ordinary one, and it waits.
+    bench.has_queue(1).await;
+    second.check().unwrap();
+    let before = second.token().get();
+    second.release().await;
+    let (_, after) = token(stopped).await;
+    assert!(after > before);
+}

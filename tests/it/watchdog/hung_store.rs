@@ -1,0 +1,196 @@
+//! When a store is asked, and what becomes of a store that hangs, panics, answers too little, or fails for one name.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use leasehold::store::{Eviction, Store};
+use leasehold::{Client, ErrorKind, LossReason, Name, OutagePolicy, ReleaseOutcome};
+use tokio::time::timeout;
+
+use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::{TTL, client, renewed, take, until_free};
+use crate::harness::wait::{PATIENCE, lost};
+
+/// A client whose leases do not run out while a test waits for their release.
+async fn with_long_leases(store: &FaultyStore) -> Client {
+    let builder = Client::builder().store(store.clone()).ttl(PATIENCE * 2);
+    builder.build().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_term_is_counted_from_before_the_store_was_asked() {
+    let store = FaultyStore::new();
+    let client = client(&store).await;
+    let lease = take(&client, "a").await;
+    let granted = lease.term().unwrap();
+    assert!(granted.sent_at() <= *store.faults.asked_at.lock().unwrap());
+    let renewed = lease.renewed_past(granted.deadline()).await.unwrap();
+    assert!(renewed.sent_at() <= *store.faults.asked_at.lock().unwrap());
+}
+
+#[tokio::test]
+async fn a_batch_that_hangs_for_ever_is_given_up_and_sent_again() {
+    let store = FaultyStore::new();
+    let client = client(&store).await;
+    store.faults.hang_next.store(1, Ordering::SeqCst);
+    let first = take(&client, "first").await;
+    let second = take(&client, "second").await;
+    tokio::join!(renewed(&first, 3), renewed(&second, 3));
+    assert_eq!(store.faults.hang_next.load(Ordering::SeqCst), 0);
+    first.check().unwrap();
+    second.check().unwrap();
+}
+
+#[tokio::test]
+async fn batches_that_hang_leave_room_for_a_lease_that_is_taken_meanwhile() {
+    let store = FaultyStore::new();
+    let client = client(&store).await;
+    store.faults.hang_next.store(3, Ordering::SeqCst);
+    let mut leases = Vec::new();
+    for index in 0..6 {
+        leases.push(take(&client, &format!("n{index}")).await);
+    }
+    for lease in &leases {
+        renewed(lease, 2).await;
+    }
+    for lease in leases {
+        assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    }
+}
+
+#[tokio::test]
+async fn a_grant_whose_token_fell_is_refused_and_released() {
+    let store = FaultyStore::new();
+    let client = with_long_leases(&store).await;
+    let before = take(&client, "a").await;
+    let token = before.token();
+    assert_eq!(before.release().await, ReleaseOutcome::Released);
+    store.faults.forgets_tokens.store(true, Ordering::SeqCst);
+    let error = client.try_acquire("a").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    let facts = format!("name=a token=1 seen={token}");
+    assert!(error.to_string().ends_with(&facts), "{error}");
+    until_free(&store, "a").await;
+}
+
+#[tokio::test]
+async fn a_claim_that_hangs_for_ever_is_given_up_and_released() {
+    let store = FaultyStore::new();
+    let client = with_long_leases(&store).await;
+    store.faults.hang_next_claims.store(1, Ordering::SeqCst);
+    let attempt = timeout(PATIENCE, client.try_acquire("a")).await;
+    let error = attempt.expect("it is given up").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    until_free(&store, "a").await;
+}
+
+#[tokio::test]
+async fn a_wait_outlasts_a_claim_that_hangs_for_ever() {
+    let store = FaultyStore::new();
+    let client = client(&store).await;
+    store.faults.hang_next_claims.store(1, Ordering::SeqCst);
+    let request = client.request("a").on_outage(OutagePolicy::WaitOut);
+    let lease = timeout(PATIENCE, request.acquire()).await;
+    lease.expect("asked again").unwrap().check().unwrap();
+}
+
+#[tokio::test]
+async fn a_release_that_hangs_for_ever_is_given_up_and_sent_again() {
+    let store = FaultyStore::new();
+    let client = with_long_leases(&store).await;
+    let lease = take(&client, "a").await;
+    store.faults.hang_next_releases.store(1, Ordering::SeqCst);
+    let ending = timeout(PATIENCE, lease.release()).await;
+    assert_eq!(ending.expect("it is given up"), ReleaseOutcome::Unknown);
+    until_free(&store, "a").await;
+    assert!(client.shutdown(PATIENCE).await, "nothing is left");
+}
+
+#[tokio::test]
+async fn a_release_that_is_dropped_is_sent_by_the_watchdog_at_once() {
+    let store = FaultyStore::new();
+    let client = with_long_leases(&store).await;
+    let lease = take(&client, "a").await;
+    store.faults.hang_next_releases.store(1, Ordering::SeqCst);
+    let dropped = timeout(Duration::from_millis(10), lease.release()).await;
+    dropped.expect_err("it hangs");
+    // A request may take two seconds, and would be taken over after three.
+    let free = timeout(Duration::from_secs(2), until_free(&store, "a")).await;
+    free.expect("it is free soon");
+    assert!(client.shutdown(PATIENCE).await, "nothing is left");
+}
+
+#[tokio::test]
+async fn an_evicted_holder_does_not_keep_the_name() {
+    for how in [Eviction::Marked, Eviction::Now] {
+        let store = FaultyStore::new();
+        let client = client(&store).await;
+        let lease = take(&client, "a").await;
+        let name = lease.name().clone();
+        store.evict(&name, how, PATIENCE).await.unwrap();
+        lost(&lease).await;
+        let ending = lease.release_keeping(PATIENCE * 360).await;
+        assert_eq!(ending, ReleaseOutcome::AlreadyLost, "{how:?}");
+        let taken = store.inspect(&name, PATIENCE).await.unwrap();
+        assert!(taken.is_none(), "{how:?}: {taken:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_release_that_fails_is_sent_again() {
+    let store = FaultyStore::new();
+    let client = with_long_leases(&store).await;
+    let [released, dropped] = [take(&client, "a").await, take(&client, "b").await];
+    store.faults.fail_next_releases.store(1, Ordering::SeqCst);
+    assert_eq!(released.release().await, ReleaseOutcome::Unknown);
+    until_free(&store, "a").await;
+    store.faults.fail_next_releases.store(1, Ordering::SeqCst);
+    drop(dropped);
+    until_free(&store, "b").await;
+}
+
+#[tokio::test]
+async fn a_store_that_answers_too_little_leaves_the_rest_unknown() {
+    let store = FaultyStore::new();
+    let client = client(&store).await;
+    store.faults.answers.store(0, Ordering::SeqCst);
+    let doomed = take(&client, "doomed").await;
+    assert_eq!(lost(&doomed).await, LossReason::Deadline);
+    let kept = take(&client, "kept").await;
+    let term = kept.term().unwrap();
+    tokio::time::sleep(TTL / 2).await;
+    store.faults.answers.store(usize::MAX, Ordering::SeqCst);
+    kept.renewed_past(term.deadline())
+        .await
+        .expect("tried again in time");
+}
+
+#[tokio::test]
+async fn one_name_that_fails_costs_one_lease() {
+    let store = FaultyStore::new();
+    let client = client(&store).await;
+    let mut leases = Vec::new();
+    for index in 0..20 {
+        leases.push(take(&client, &format!("n{index}")).await);
+    }
+    let bad = Name::new("n7").unwrap();
+    store.faults.poisoned.lock().unwrap().insert(bad);
+    assert_eq!(lost(&leases[7]).await, LossReason::Deadline);
+    for (index, lease) in leases.iter().enumerate() {
+        assert_eq!(lease.check().is_ok(), index != 7, "{lease:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_panics_gave_no_answer() {
+    let store = FaultyStore::new();
+    let client = client(&store).await;
+    let lease = take(&client, "a").await;
+    store.faults.panic_next_renewals.store(2, Ordering::SeqCst);
+    renewed(&lease, 2).await;
+    assert_eq!(store.faults.panic_next_renewals.load(Ordering::SeqCst), 0);
+    store.faults.panic_next_releases.store(1, Ordering::SeqCst);
+    drop(lease);
+    until_free(&store, "a").await;
+    assert!(client.shutdown(PATIENCE).await, "nothing is left");
+}

@@ -1,0 +1,39 @@
+//! The store in ZooKeeper, under what servers, sessions and operators do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::store::zookeeper::Zookeeper;
+use leasehold::store::{Store, conformance};
+
+use crate::harness::zookeeper_server::ZookeeperServer;
+
+mod clients;
+mod errors;
+mod notices;
+mod outages;
+mod rules;
+mod sessions;
+mod sweep;
+mod tokens;
+
+/// The store at a URL that is in order.
+pub(crate) fn open(url: &str) -> Arc<dyn Store> {
+    Arc::new(Zookeeper::open(url).expect("a URL in order"))
+}
+
+/// A store in an empty chroot of the server of this run.
+async fn store() -> Arc<dyn Store> {
+    open(&ZookeeperServer::chroot().await)
+}
+
+#[tokio::test]
+async fn the_contract_is_kept_on_a_long_tick() {
+    conformance::check(store().await).await;
+}
+
+#[tokio::test]
+async fn the_contract_is_kept_on_a_short_tick() {
+    let server = ZookeeperServer::start(Duration::from_millis(500)).await;
+    conformance::check(open(&server.url(""))).await;
+}

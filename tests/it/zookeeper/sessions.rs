@@ -1,0 +1,84 @@
+//! Sessions: what ends with them, and whose thread keeps them alive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::store::{Lane, Outcome, Queued};
+
+use super::open;
+use crate::harness::asking::{LONG, claim, granted, held, released, renewed};
+use crate::harness::wait::until;
+use crate::harness::zookeeper_server::ZookeeperServer;
+
+/// The watchdog's thread dies without a word: what it renewed is gone after its session, and the store serves on.
+#[test]
+fn a_session_does_not_outlive_the_thread_of_its_watchdog() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    };
+    let main = runtime();
+    let url = main.block_on(ZookeeperServer::chroot());
+    // 4 s are the least that this server agrees to.
+    let store = open(&format!("{url}?session=4s"));
+    let lease = claim("a", Duration::from_secs(3));
+    std::thread::scope(|scope| {
+        let watchdog = scope.spawn(|| {
+            let runtime = runtime();
+            let watchdog = runtime.block_on(store.on_own_connection(Lane::Watchdog));
+            let watchdog = watchdog.expect("made");
+            runtime.block_on(granted(&*store, &lease));
+            assert!(matches!(
+                runtime.block_on(renewed(&*watchdog, &lease)),
+                Outcome::Renewed
+            ));
+            // Nothing is closed, and no task is left to do so.
+            std::mem::forget(watchdog);
+            runtime.shutdown_background();
+        });
+        watchdog.join().expect("it ends");
+    });
+    main.block_on(async {
+        let next = claim("a", LONG);
+        until("the name", async || {
+            let answer = store.acquire(&next, next.ask, LONG).await.ok()?;
+            matches!(answer, leasehold::store::Answer::Granted(_)).then_some(())
+        })
+        .await;
+    });
+}
+
+#[tokio::test]
+async fn the_places_of_a_client_that_ends_are_gone_with_it() {
+    let url = ZookeeperServer::chroot().await;
+    let (holder, dead, next) = (open(&url), open(&url), open(&url));
+    let first = claim("a", LONG);
+    granted(&*holder, &first).await;
+    let mut gone = claim("a", LONG);
+    gone.ask.queued = Some(Queued::new(0));
+    assert_eq!(held(&*dead, &gone).await.ahead, Some(0));
+    let mut behind = claim("a", LONG);
+    behind.ask.queued = Some(Queued::new(0));
+    assert_eq!(held(&*next, &behind).await.ahead, Some(1));
+    dead.close().await;
+    until("the place", async || {
+        (held(&*next, &behind).await.ahead == Some(0)).then_some(())
+    })
+    .await;
+    released(&*holder, &first).await;
+    granted(&*next, &behind).await;
+}
+
+/// One client, used from a second runtime after the first has ended.
+#[test]
+fn a_store_serves_one_runtime_after_another() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    };
+    let url = runtime().block_on(ZookeeperServer::chroot());
+    let store = Arc::clone(&open(&url));
+    let lease = claim("a", LONG);
+    let token = runtime().block_on(granted(&*store, &lease));
+    assert_eq!(runtime().block_on(granted(&*store, &lease)), token);
+}

@@ -1,0 +1,67 @@
+//! Tokens rise, whatever becomes of the data.
+
+use std::time::Duration;
+
+use leasehold::Token;
+use leasehold::store::Store;
+use leasehold::store::redis::Redis;
+
+use super::{open, store};
+use crate::harness::asking::{LONG, claim, granted, next_token};
+use crate::harness::redis_server::RedisServer;
+use crate::harness::wait::{at, now};
+use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
+
+#[tokio::test]
+async fn tokens_rise_though_an_operator_removed_the_names() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let store = open(&server.url(""));
+    let mut last = next_token(&*store, "a").await;
+    for root in ["/leasehold/2c/a", "/leasehold"] {
+        Wire::connect(&server).delete_all(root);
+        let next = next_token(&*store, "a").await;
+        assert!(next > last, "{next} after {last}");
+        last = next;
+    }
+}
+
+#[tokio::test]
+async fn tokens_rise_though_the_server_lost_its_data() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let before = next_token(&*open(&server.url("")), "a").await;
+    server.kill();
+    server.empty();
+    server.run();
+    server.serving().await;
+    let after = next_token(&*open(&server.url("")), "a").await;
+    assert!(after > before, "{after} after {before}");
+}
+
+#[tokio::test]
+async fn tokens_rise_through_a_move_from_redis_and_back() {
+    let (zookeeper, server) = (store().await, RedisServer::start().await);
+    let redis = Redis::open(&server.url()).expect("a URL in order");
+    let mut last: Option<Token> = None;
+    for _ in 0..3 {
+        for store in [&redis as &dyn Store, &*zookeeper] {
+            let next = next_token(store, "a").await;
+            assert!(Some(next) > last, "{next} after {last:?}");
+            last = Some(next);
+            // The leader's stamps are whole milliseconds, and some old when they arrive.
+            at(now().after(Duration::from_millis(100))).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_floor_ahead_of_the_clock_is_kept_by_the_next_tokens() {
+    let store = store().await;
+    let first = next_token(&*store, "a").await;
+    let floor = Token::new(first.get() + 3_600_000_000).expect("an hour ahead");
+    let lifted = claim("a", LONG).with_floor(floor);
+    let token = granted(&*store, &lifted).await;
+    assert!(token > floor);
+    let released = store.release(&lifted.name, lifted.holder, None, LONG).await;
+    released.expect("answered");
+    assert!(next_token(&*store, "a").await > token);
+}
