@@ -9,6 +9,8 @@ use metrics::{
     with_local_recorder,
 };
 
+use crate::harness::alone::alone;
+
 /// Keeps every metric that was touched, with its group.
 #[derive(Default)]
 struct Touched(Mutex<Vec<(String, Option<String>)>>);
@@ -74,15 +76,22 @@ const COUNTED: [&str; 4] = [
     "leasehold_releases_total",
 ];
 
+/// In a process of its own: a new client touches the gauges of its group only while no other client of that group lives,
+/// and most other tests use the default group.
 #[test]
 fn leases_are_counted_under_the_group_of_their_client() {
-    let named = counted(Some("nightly"));
-    let plain = counted(None);
-    for name in COUNTED {
-        assert!(named.has(name, "nightly"), "{name}");
-        assert!(!named.has(name, "default"), "{name}");
-        assert!(plain.has(name, "default"), "{name}");
-    }
+    alone(
+        "groups::leases_are_counted_under_the_group_of_their_client",
+        || {
+            let named = counted(Some("nightly"));
+            let plain = counted(None);
+            for name in COUNTED {
+                assert!(named.has(name, "nightly"), "{name}");
+                assert!(!named.has(name, "default"), "{name}");
+                assert!(plain.has(name, "default"), "{name}");
+            }
+        },
+    );
 }
 
 #[tokio::test]
