@@ -16,9 +16,10 @@ use tokio::time::timeout;
 
 use self::storage::Storage;
 use self::writer::{Line, Role};
+use crate::harness::child::stop;
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_server::RedisServer;
-use crate::harness::wait::{PATIENCE, until};
+use crate::harness::wait::PATIENCE;
 
 mod storage;
 mod writer;
@@ -66,14 +67,8 @@ impl Writer {
         }
     }
 
-    async fn stop(&self) {
-        self.signal(Signal::STOP);
-        let stat = format!("/proc/{}/stat", self.process.id());
-        until("the process to stand still", async || {
-            let stat = std::fs::read_to_string(&stat).expect("it is our child");
-            stat.contains(") T ").then_some(())
-        })
-        .await;
+    fn stop(&self) {
+        stop(Pid::from_child(&self.process));
     }
 
     fn go_on(&self) {
@@ -138,7 +133,7 @@ async fn round(stopped: &mut Writer, rival: &mut Writer, place: &str) -> [String
         rival.line.say("nowhere").await;
         return [reached, rival.line.hear().await];
     }
-    stopped.stop().await;
+    stopped.stop();
     // Nothing but the write, or what is left before it, happens when it goes on.
     stopped.line.say("on").await;
     rival.line.say("nowhere").await;

@@ -1,9 +1,13 @@
 //! A server as a child process that never outlives the test, however the test ends.
 
+use std::fs::DirEntry;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use super::wait::{PATIENCE, now};
 
 /// It ends on drop. If the test process itself is killed, a guard sees the end of its pipe and kills the server.
 ///
@@ -37,9 +41,9 @@ impl GuardedChild {
         self.child.try_wait().expect("it is our child")
     }
 
-    /// Stops it at once; its sockets stay open.
+    /// Stops it, and returns once it stands still; its sockets stay open.
     pub(crate) fn pause(&self) {
-        self.signal(Signal::STOP);
+        stop(Pid::from_child(&self.child));
     }
 
     /// Resumes it.
@@ -59,5 +63,30 @@ impl Drop for GuardedChild {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+/// Stops a process of ours, and returns once each of its threads stands still: the signal alone lets them go on for a
+/// moment.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test that waits for another process has nothing else to do"
+)]
+pub(crate) fn stop(process: Pid) {
+    kill_process(process, Signal::STOP).expect("it lives");
+    let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
+    let runs = |task: DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat"));
+        // A thread that has ended meanwhile has no state.
+        stat.is_ok_and(|stat| !stat.contains(") T "))
+    };
+    let end = now().after(PATIENCE);
+    while std::fs::read_dir(&tasks)
+        .expect("it lives")
+        .flatten()
+        .any(runs)
+    {
+        assert!(now() < end, "process {process:?} did not stop");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

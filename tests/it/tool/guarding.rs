@@ -6,6 +6,7 @@ use leasehold::clock::{Clock, Monotonic};
 use rustix::process::{Signal, kill_process};
 
 use super::{LOOK_FOR_RIVALS, Place, STUBBORN_FAMILY, is_alive, until};
+use crate::harness::child::stop;
 
 /// Starts a stubborn family under a short lease, does something to its tool, and has a rival look for it.
 fn a_rival_finds_no_process_after(harm: impl FnOnce(&super::Process)) -> (Place, super::Process) {
@@ -123,7 +124,7 @@ fn a_stopped_guardian_does_not_save_the_job() {
     let mut run = place.run(&["--ttl", "2s"], STUBBORN_FAMILY);
     let pids = place.numbers("pids");
     let guardian = run.guardian();
-    kill_process(guardian, Signal::STOP).expect("it lives");
+    stop(guardian);
     super::loss::block(&place, || {
         // Nobody can reap what has ended but the one that is stopped.
         until("the job's end", || pids.iter().all(|pid| is_dead(*pid)));
@@ -170,7 +171,7 @@ fn what_does_not_end_is_named_by_its_pid() {
     let pid = place.numbers("pids")[0];
     place.mark("asked");
     // Nobody says KILL then, which is as good as a process that does not hear it.
-    kill_process(run.guardian(), Signal::STOP).expect("it lives");
+    stop(run.guardian());
     run.wait_to_say("does not end");
     assert!(
         run.said().contains(&format!("pids=[{pid}")),

@@ -3,6 +3,7 @@
 use rustix::process::{Signal, kill_process};
 
 use super::{Place, loss};
+use crate::harness::child::stop;
 
 /// What a quiet run with these options says, which ends with this code.
 fn said(place: &Place, options: &[&str], script: &str, code: i32) -> String {
@@ -83,7 +84,7 @@ fn a_job_that_was_killed_without_its_guardian_is_said() {
     let mut run = place.run(&["-q", "--ttl", "2s"], "echo up > first; exec sleep 20");
     place.mark("first");
     let guardian = run.guardian();
-    kill_process(guardian, Signal::STOP).expect("it lives");
+    stop(guardian);
     loss::block(&place, || run.wait_to_say("has not ended the job in time"));
     kill_process(guardian, Signal::CONT).expect("it lives");
     assert_eq!(run.end().code, Some(79));

@@ -10,6 +10,8 @@ use std::time::Duration;
 use leasehold::{Client, Lease, OutagePolicy, WaitOrder};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::harness::child::stop;
+
 /// Names the server; set only for a child.
 const URL: &str = "LEASEHOLD_TEST_WAITER_URL";
 /// Our lines among those of the test runner.
@@ -66,7 +68,7 @@ impl Child {
 
     /// Stops it where it stands.
     pub(super) fn pause(&self) {
-        self.signal(Signal::STOP);
+        stop(Pid::from_child(&self.process));
     }
 
     /// Lets it go on.
