@@ -83,7 +83,7 @@
 
 mod client;
 pub mod clock;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
 mod driver;
 mod error;
 pub mod fence;

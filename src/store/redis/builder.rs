@@ -8,13 +8,13 @@ use deadpool_redis::{Manager, Pool, Runtime};
 use super::Redis;
 use super::address::{self, Address};
 use super::keys::Keys;
-use super::lane::{Connector, Lane, Sharing};
+use super::lane::Connector;
+use super::runtime_lanes::RuntimeLanes;
 use super::scripts::Server;
 use crate::error::Error;
 use crate::store::connect_timeout;
-use crate::telemetry::LaneUse;
 
-/// How many connections the pool may have. Requests share one; the others allow for its replacement.
+/// How many connections the pool may have. The requests of a runtime share one; the others allow for its replacement.
 const POOL_SIZE: usize = 4;
 /// How long a handshake may take: three round trips around the globe, and a slow server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -69,9 +69,10 @@ impl Builder {
         self
     }
 
-    /// Sets how many connections the store's own pool may have (default: 4). It has no effect on a pool of the
-    /// caller's, and none with TLS, where every connection is made outside a pool because its certificates are read for
-    /// it.
+    /// Sets how many connections the store's own pool may have (default: 4). The requests of each runtime share one, and
+    /// the watchdog and the subscription have theirs beside the pool, so only a program with more runtimes needs more;
+    /// without that, further connections are made beside the pool. It has no effect on a pool of the caller's, and none
+    /// with TLS, where every connection is made outside a pool because its certificates are read for it.
     pub fn pool_size(mut self, pool_size: usize) -> Self {
         self.pool_size = pool_size;
         self
@@ -111,15 +112,9 @@ impl Builder {
                 (Connector::Pool(pool), None, address)
             }
         };
-        let lane = Lane::new(
-            source,
-            Sharing::Shared,
-            keys.node().into(),
-            self.connect_timeout,
-            super::counts().connection(Some(LaneUse::Requests)),
-        );
+        let lanes = RuntimeLanes::new(source, keys.node().into(), self.connect_timeout);
         Ok(Redis {
-            server: Server::new(lane),
+            server: Server::new(lanes),
             keys,
             connect_timeout: self.connect_timeout,
             own_pool,

@@ -23,8 +23,8 @@ pub(super) enum Failure {
     /// No reply arrived within the limit. The request may have been carried out.
     #[error("no answer in time")]
     Silent,
-    /// The connection was already closed when the request should have been sent. The connection's own thread may have
-    /// sent it all the same, and lost the connection before this was seen.
+    /// The connection was already closed when the request should have been sent. The connection's task, on another thread,
+    /// may have sent it all the same, and lost the connection before this was seen.
     #[error("{0}")]
     FoundClosed(RedisError),
     /// No new connection was made for a request whose connection was already closed.
@@ -39,9 +39,6 @@ pub(super) enum Failure {
     /// The runtime on which the connection was being made has ended.
     #[error("the runtime that was connecting ended")]
     Abandoned,
-    /// The thread that drives the connections could not be started.
-    #[error("the thread that drives the connections did not start: {0}")]
-    NoThread(Arc<io::Error>),
     /// A certificate file cannot be used. It could when the store was made, so the file is probably being replaced.
     #[error("{0}")]
     Certificates(String),
@@ -108,16 +105,12 @@ impl Failure {
         }
     }
 
-    pub(super) fn no_thread(error: io::Error) -> Self {
-        Self::NoThread(Arc::new(error))
-    }
-
     /// Returns whether the request may have been carried out all the same. Only a proof of the contrary gives another
     /// answer.
     pub(super) fn sent(&self) -> Sent {
         match self {
             Self::Closed | Self::NotReached(_) => Sent::Never,
-            Self::Abandoned | Self::NoThread(_) | Self::Certificates(_) => Sent::Never,
+            Self::Abandoned | Self::Certificates(_) => Sent::Never,
             Self::Member => Sent::Never,
             Self::Argument { .. } | Self::Mark(_) | Self::Demoted { .. } => Sent::Answered,
             failure if failure.is_no_script() || failure.is_of_replica() => Sent::Answered,
@@ -183,7 +176,7 @@ impl Failure {
             Self::NotReached(why) | Self::NotSentAgain(why) => why.kind(),
             Self::Closed => ErrorKind::Closed,
             Self::Silent => ErrorKind::TimedOut,
-            Self::Abandoned | Self::NoThread(_) | Self::Certificates(_) | Self::Demoted { .. } => {
+            Self::Abandoned | Self::Certificates(_) | Self::Demoted { .. } => {
                 ErrorKind::Unavailable
             }
             Self::FoundClosed(error) | Self::Broken(error) => kind_of_connection(error),

@@ -7,7 +7,8 @@ use deadpool_redis::redis::{Cmd, Value};
 
 use super::REPLACE_EVERY;
 use super::failure::Failure;
-use super::lane::{Budget, Lane};
+use super::lane::Budget;
+use super::runtime_lanes::RuntimeLanes;
 use crate::clock;
 use crate::error::ErrorKind;
 use crate::store::{Hazard, MemberState, Severity};
@@ -36,28 +37,28 @@ impl ServerFacts {
 }
 
 /// Asks the server about its set-up and judges the answers.
-pub(super) async fn look(lane: &Lane, budget: Budget) -> Result<Vec<Hazard>, Failure> {
+pub(super) async fn look(lanes: &RuntimeLanes, budget: Budget) -> Result<Vec<Hazard>, Failure> {
     let facts = ServerFacts {
-        info: allowed(ask(lane, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
-        save: setting(lane, budget, "save").await?,
-        min_replicas: setting(lane, budget, "min-replicas-to-write").await?,
-        clock_us: server_time(&ask(lane, budget, &["TIME"]).await?)?,
+        info: allowed(ask(lanes, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
+        save: setting(lanes, budget, "save").await?,
+        min_replicas: setting(lanes, budget, "min-replicas-to-write").await?,
+        clock_us: server_time(&ask(lanes, budget, &["TIME"]).await?)?,
     };
     Ok(judge(&facts, clock::wall_clock_us()))
 }
 
 /// Returns whether the server answers, and its version if it shows it.
 pub(super) async fn see(
-    lane: &Lane,
+    lanes: &RuntimeLanes,
     budget: Budget,
 ) -> Result<(MemberState, Option<String>), Failure> {
-    if let Err(failure) = ask(lane, budget, &["PING"]).await {
+    if let Err(failure) = ask(lanes, budget, &["PING"]).await {
         return match failure.kind() {
             ErrorKind::Unavailable | ErrorKind::TimedOut => Ok((MemberState::Down, None)),
             _ => Err(failure),
         };
     }
-    let told = ask(lane, budget, &["INFO", "server"]).await;
+    let told = ask(lanes, budget, &["INFO", "server"]).await;
     let told = told.map(|reply| version(&lines(&reply))).ok();
     Ok((MemberState::Up, told.flatten()))
 }
@@ -196,16 +197,20 @@ fn of_clock(facts: &ServerFacts, now_us: u64) -> Option<Hazard> {
     })
 }
 
-async fn ask(lane: &Lane, budget: Budget, words: &[&str]) -> Result<Value, Failure> {
+async fn ask(lanes: &RuntimeLanes, budget: Budget, words: &[&str]) -> Result<Value, Failure> {
     let mut command = Cmd::new();
     words.iter().for_each(|word| {
         command.arg(*word);
     });
-    lane.request(&command, budget, REPLACE_EVERY).await
+    lanes.request(&command, budget, REPLACE_EVERY).await
 }
 
-async fn setting(lane: &Lane, budget: Budget, name: &str) -> Result<Option<String>, Failure> {
-    let reply = allowed(ask(lane, budget, &["CONFIG", "GET", name]).await)?;
+async fn setting(
+    lanes: &RuntimeLanes,
+    budget: Budget,
+    name: &str,
+) -> Result<Option<String>, Failure> {
+    let reply = allowed(ask(lanes, budget, &["CONFIG", "GET", name]).await)?;
     Ok(reply.map(|reply| match reply {
         Value::Array(pair) => pair.get(1).map(text).unwrap_or_default(),
         Value::Map(pairs) => pairs

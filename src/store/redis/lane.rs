@@ -5,9 +5,9 @@
 //! ```
 //!
 //! A connection is made by a task of its own, so that a caller with little time left, or one whose future is dropped,
-//! does not end the attempt that others wait for. The connection that callers share is made and driven on the store's
-//! own thread, so that it serves callers on every runtime; the lane beside the pool belongs to the thread that made it.
-//! The redis crate itself never gives up a connection whose server has stopped answering; a lane does.
+//! does not end the attempt that others wait for. The connection belongs to the runtime of the first caller; so all
+//! callers of a lane are on one runtime. The redis crate itself never gives up a connection whose server has stopped
+//! answering; a lane does.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -17,17 +17,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use deadpool::managed::Manager;
+use deadpool::managed::{Manager, TimeoutType, Timeouts};
 use deadpool_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
 use deadpool_redis::redis::{Cmd, Value};
-use deadpool_redis::{Connection, Pool};
+use deadpool_redis::{Connection, Pool, PoolError};
 use futures_util::future::{FutureExt, Shared};
 use tokio::time::timeout;
 
 use super::address::Address;
 use super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
-use crate::driver::Driver;
 use crate::future::shielded;
 use crate::telemetry::ConnectionGauge;
 
@@ -36,39 +35,36 @@ use crate::telemetry::ConnectionGauge;
 /// time.
 const LEAST_SILENCE: Duration = Duration::from_millis(250);
 
-/// A connection shared by all requests.
+/// A connection shared by all requests of one runtime.
 pub(super) struct Lane {
-    source: Connector,
-    sharing: Sharing,
-    /// The key that exists only on a member of a quorum.
-    node: Arc<str>,
-    driver: Arc<Driver>,
-    connect_timeout: Duration,
+    settings: Settings,
     state: Arc<Mutex<State>>,
     gauge: Arc<ConnectionGauge>,
     /// When a connection was last given up because its server was silent or a replica.
     replaced_at: Mutex<Option<Instant>>,
-    /// Whether a write was ever carried out at this address. All lanes to it share this.
-    has_written: Arc<AtomicBool>,
+}
+
+/// What all lanes to one address have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) source: Connector,
+    /// The key that exists only on a member of a quorum.
+    pub(super) node: Arc<str>,
+    pub(super) connect_timeout: Duration,
+    /// Whether a write was ever carried out at this address.
+    pub(super) has_written: Arc<AtomicBool>,
 }
 
 /// Where connections come from.
 #[derive(Clone)]
 pub(super) enum Connector {
+    /// They are taken from the pool, counted by it, and never returned: a connection that a lane drops is broken or used
+    /// by others. When the pool has none to spare, they are made beside it.
     Pool(Pool),
+    /// They are made as the pool makes them, and not counted by it.
+    BesidePool(Pool),
     /// Every connection is made separately, because its certificates are read for it.
     Address(Box<Address>),
-}
-
-/// Which callers use the connections of a lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sharing {
-    /// All callers: the connections are made and driven on the store's own thread. If there is a pool, they are taken
-    /// from it, counted by it, and never returned: a connection that a lane drops is broken or used by others.
-    Shared,
-    /// One thread, on whose runtime the connections are made and driven. They are made beside the pool, so that no
-    /// other user of the pool can take them all.
-    Own,
 }
 
 enum State {
@@ -103,44 +99,20 @@ struct Link {
 struct PoolSlot(Option<Connection>);
 
 impl Lane {
-    pub(super) fn new(
-        source: Connector,
-        sharing: Sharing,
-        node: Arc<str>,
-        connect_timeout: Duration,
-        gauge: Arc<ConnectionGauge>,
-    ) -> Self {
+    pub(super) fn new(settings: Settings, gauge: Arc<ConnectionGauge>) -> Self {
         Self {
+            settings,
             gauge,
-            source,
-            sharing,
-            node,
-            driver: Arc::default(),
-            connect_timeout,
             state: Arc::new(Mutex::new(State::Down)),
             replaced_at: Mutex::new(None),
-            has_written: Arc::default(),
-        }
-    }
-
-    /// Returns a lane to the same address over another connection.
-    pub(super) fn another(&self, sharing: Sharing, gauge: Arc<ConnectionGauge>) -> Self {
-        Self {
-            has_written: self.has_written.clone(),
-            driver: self.driver.clone(),
-            ..Self::new(
-                self.source.clone(),
-                sharing,
-                self.node.clone(),
-                self.connect_timeout,
-                gauge,
-            )
         }
     }
 
     /// Makes the connection now.
     pub(super) async fn connect(&self) -> Result<(), Failure> {
-        self.link(Budget::new(self.connect_timeout)).await.map(drop)
+        self.link(Budget::new(self.settings.connect_timeout))
+            .await
+            .map(drop)
     }
 
     /// Sends one command and awaits its answer.
@@ -184,18 +156,10 @@ impl Lane {
             }
             _ => {}
         }
-        outcome.map_err(|failure| match self.has_written.load(Ordering::Relaxed) {
+        outcome.map_err(|failure| match self.settings.has_written() {
             true => failure.after_a_write(),
             false => failure,
         })
-    }
-
-    /// Notes that the server at this address has carried out a write, so the address normally leads to a master.
-    pub(super) fn note_write(&self) {
-        // Loaded first: a shared cache line should not be written with every request.
-        if !self.has_written.load(Ordering::Relaxed) {
-            self.has_written.store(true, Ordering::Relaxed);
-        }
     }
 
     /// Closes the connection; requests fail from then on.
@@ -204,7 +168,7 @@ impl Lane {
         *self.state() = State::Closed;
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         matches!(*self.state(), State::Closed)
     }
 
@@ -214,37 +178,36 @@ impl Lane {
     }
 
     async fn link(&self, budget: Budget) -> Result<Arc<Link>, Failure> {
-        // Twice, because the first attempt may have been started by others, on a runtime that has ended.
-        for _ in 0..2 {
-            let attempt = match &mut *self.state() {
-                State::Closed => return Err(Failure::Closed),
-                State::Up(link) => return Ok(link.clone()),
-                State::Connecting(attempt) => attempt.clone(),
-                down @ State::Down => {
-                    let attempt = self.begin()?;
-                    *down = State::Connecting(attempt.clone());
-                    attempt
-                }
-            };
-            match timeout(budget.left(), shielded(attempt.clone())).await {
-                Ok(Err(Failure::Abandoned)) => self.forget(&attempt),
-                Ok(_) if self.is_closed() => return Err(Failure::Closed),
-                Ok(outcome) => return outcome,
-                Err(_) => return Err(Failure::Silent),
+        let attempt = match &mut *self.state() {
+            State::Closed => return Err(Failure::Closed),
+            State::Up(link) => return Ok(link.clone()),
+            State::Connecting(attempt) => attempt.clone(),
+            down @ State::Down => {
+                let attempt = self.begin();
+                *down = State::Connecting(attempt.clone());
+                attempt
             }
+        };
+        let outcome = timeout(budget.left(), shielded(attempt.clone())).await;
+        if let Ok(Err(Failure::Abandoned)) = &outcome {
+            self.forget(&attempt);
         }
-        Err(Failure::Abandoned)
+        match outcome {
+            Ok(_) if self.is_closed() => Err(Failure::Closed),
+            Ok(outcome) => outcome,
+            Err(_) => Err(Failure::Silent),
+        }
     }
 
     /// Starts to connect, in a task that stores the outcome even if no caller waits for it any more.
-    fn begin(&self) -> Result<Attempt, Failure> {
-        let (source, sharing, limit) = (self.source.clone(), self.sharing, self.connect_timeout);
-        let (state, node) = (self.state.clone(), self.node.clone());
+    fn begin(&self) -> Attempt {
+        let (settings, state) = (self.settings.clone(), self.state.clone());
         let gauge = self.gauge.clone();
-        let connecting = async move {
+        let task = tokio::spawn(async move {
+            let limit = settings.connect_timeout;
             let making = async {
-                let link = Link::make(&source, sharing, limit).await?;
-                link.refuse_member(&node, limit).await?;
+                let link = Link::make(&settings.source, limit).await?;
+                link.refuse_member(&settings.node, limit).await?;
                 Ok(link)
             };
             let made = match timeout(limit, making).await {
@@ -258,14 +221,10 @@ impl Lane {
                 *state = made.clone().map_or(State::Down, State::Up);
             }
             made
-        };
-        let task = match self.sharing {
-            Sharing::Shared => self.driver.spawn(connecting).map_err(Failure::no_thread)?,
-            Sharing::Own => tokio::spawn(connecting),
-        };
+        });
         let outcome = async move { task.await.unwrap_or(Err(Failure::Abandoned)) };
         let outcome: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(outcome);
-        Ok(outcome.shared())
+        outcome.shared()
     }
 
     fn forget(&self, attempt: &Attempt) {
@@ -330,9 +289,69 @@ impl fmt::Debug for Lane {
             State::Closed => "closed",
         };
         f.debug_struct("Lane")
-            .field("sharing", &self.sharing)
+            .field("source", &self.settings.source)
             .field("state", &state)
             .finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    /// Notes that the server at this address has carried out a write, so the address normally leads to a master.
+    pub(super) fn note_write(&self) {
+        // Loaded first: a shared cache line should not be written with every request.
+        if !self.has_written() {
+            self.has_written.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn has_written(&self) -> bool {
+        self.has_written.load(Ordering::Relaxed)
+    }
+}
+
+impl Connector {
+    /// The same, without taking from the pool.
+    pub(super) fn beside(&self) -> Self {
+        match self {
+            Self::Pool(pool) | Self::BesidePool(pool) => Self::BesidePool(pool.clone()),
+            Self::Address(address) => Self::Address(address.clone()),
+        }
+    }
+
+    async fn connect(
+        &self,
+        limit: Duration,
+    ) -> Result<(MultiplexedConnection, Option<PoolSlot>), Failure> {
+        let pool = match self {
+            Self::Pool(pool) => pool,
+            Self::BesidePool(pool) => return Ok((pool.manager().create().await?, None)),
+            Self::Address(address) => return Ok((address.connect(limit).await?, None)),
+        };
+        let at_once = Timeouts {
+            wait: Some(Duration::ZERO),
+            ..pool.timeouts()
+        };
+        match pool.timeout_get(&at_once).await {
+            Ok(connection) => {
+                let slot = PoolSlot(Some(connection));
+                let connection = slot.0.as_deref().expect("just put there").clone();
+                Ok((connection, Some(slot)))
+            }
+            Err(PoolError::Timeout(TimeoutType::Wait)) => {
+                Ok((pool.manager().create().await?, None))
+            }
+            Err(failure) => Err(failure.into()),
+        }
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pool(_) => "pool",
+            Self::BesidePool(_) => "beside the pool",
+            Self::Address(_) => "address",
+        })
     }
 }
 
@@ -349,16 +368,8 @@ impl Budget {
 }
 
 impl Link {
-    async fn make(source: &Connector, sharing: Sharing, limit: Duration) -> Result<Self, Failure> {
-        let (connection, slot) = match (source, sharing) {
-            (Connector::Pool(pool), Sharing::Shared) => {
-                let slot = PoolSlot(Some(pool.get().await?));
-                let connection = slot.0.as_deref().expect("just put there").clone();
-                (connection, Some(slot))
-            }
-            (Connector::Pool(pool), Sharing::Own) => (pool.manager().create().await?, None),
-            (Connector::Address(address), _) => (address.connect(limit).await?, None),
-        };
+    async fn make(source: &Connector, limit: Duration) -> Result<Self, Failure> {
+        let (connection, slot) = source.connect(limit).await?;
         Ok(Self {
             connection,
             silent_since: Mutex::default(),
@@ -383,8 +394,8 @@ impl Link {
     async fn send(&self, command: &Cmd, budget: Budget) -> Result<Value, Failure> {
         let mut connection = self.connection.clone();
         let mut answer = pin!(shielded(connection.req_packed_command(command)));
-        // Only a connection that was closed already fails without waiting for anything. Its task runs on another thread, so
-        // in rare cases it closed after it had sent this.
+        // Only a connection that was closed already fails without waiting for anything. Its task may run on another thread,
+        // so in rare cases it closed after it had sent this.
         let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
         let answer = match at_once {
             Poll::Ready(Err(error)) if error.is_connection_dropped() => {

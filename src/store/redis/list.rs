@@ -33,8 +33,8 @@ impl Redis {
             let mut scan = Cmd::new();
             scan.arg("SCAN").arg(cursor).arg("MATCH").arg(&pattern);
             scan.arg("COUNT").arg(PAGE).arg("TYPE").arg("string");
-            let lane = &self.server.lane;
-            let page = lane.request(&scan, budget, REPLACE_EVERY).await?;
+            let lanes = &self.server.lanes;
+            let page = lanes.request(&scan, budget, REPLACE_EVERY).await?;
             let (next, keys) = reply::scanned(&page)?;
             names.extend(
                 keys.into_iter()

@@ -1,6 +1,6 @@
 //! Leases on one Redis or Valkey server, for many machines.
 //!
-//! Every operation is one script call on one connection that all requests share. The layout of the keys, the scripts
+//! Every operation is one script call, on a connection that all requests of a runtime share. The layout of the keys, the scripts
 //! and their rules are described in `README.md` beside this file, for clients in other languages as well.
 //!
 //! ```no_run
@@ -54,6 +54,7 @@ mod list;
 mod notices;
 mod renewals;
 mod reply;
+mod runtime_lanes;
 mod scripts;
 mod slot;
 mod tls;
@@ -72,7 +73,7 @@ use crate::holder::ClientId;
 use self::address::Address;
 use self::failure::Failure;
 use self::keys::Keys;
-use self::lane::{Budget, Sharing};
+use self::lane::Budget;
 use self::scripts::{SCRIPTS, Server};
 use super::{
     Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
@@ -93,8 +94,8 @@ const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 
 /// A store on one Redis or Valkey server.
 ///
-/// It is made without I/O: the first request connects, on a thread of the store's own that also drives the connection.
-/// So one store serves callers on several runtimes, even if one of them is blocked or ends.
+/// It is made without I/O: the first request connects. The requests of each tokio runtime share one connection, so one
+/// store serves callers on several runtimes, even if one of them is blocked or ends.
 pub struct Redis {
     server: Server,
     keys: Keys,
@@ -121,8 +122,9 @@ impl Redis {
 
     /// Returns a builder for a store behind a pool of the caller's.
     ///
-    /// The store keeps one connection of the pool for itself as long as it lives, and makes another beside the pool for
-    /// the watchdog. A connection that the pool had already made is driven by the runtime on which it was made. The
+    /// For each runtime that uses it, the store keeps one connection of the pool for itself, or makes one beside the pool if
+    /// the pool has none to spare; for the watchdog it always makes one beside the pool. A connection that the pool had
+    /// already made is driven by the runtime on which it was made. The
     /// pool's settings for connections hold: turn its response time-out off or keep it well above the requests' limits,
     /// and set TCP_NODELAY.
     ///
@@ -186,7 +188,7 @@ impl Redis {
             Answer::Held(held) => held.ahead.is_some(),
         };
         if is_written {
-            self.server.lane.note_write();
+            self.server.lanes.note_write();
         }
         Ok(answer)
     }
@@ -246,15 +248,15 @@ impl Redis {
 
     /// Returns the same store on a connection of its own, beside the pool.
     async fn beside(&self, lane: Lane) -> Result<Arc<dyn Store>, Error> {
-        if self.server.lane.is_closed() {
+        if self.server.lanes.is_closed() {
             return Err(self.error_of_all(Failure::Closed, "connect"));
         }
-        let gauge = counts().connection((lane == Lane::Watchdog).then_some(LaneUse::Watchdog));
-        let lane = self.server.lane.another(Sharing::Own, gauge);
-        let connected = lane.connect().await;
+        let purpose = (lane == Lane::Watchdog).then_some(LaneUse::Watchdog);
+        let lanes = self.server.lanes.beside(purpose);
+        let connected = lanes.connect().await;
         connected.map_err(|failure| self.error_of_all(failure, "connect"))?;
         Ok(Arc::new(Self {
-            server: Server::new(lane),
+            server: Server::new(lanes),
             keys: self.keys.clone(),
             connect_timeout: self.connect_timeout,
             own_pool: None,
@@ -268,7 +270,7 @@ impl fmt::Debug for Redis {
         f.debug_struct("Redis")
             .field("location", &format_args!("{}", self.place()))
             .field("keys", &self.keys)
-            .field("lane", &self.server.lane)
+            .field("lanes", &self.server.lanes)
             .finish_non_exhaustive()
     }
 }
@@ -339,7 +341,7 @@ impl Store for Redis {
             let Some(address) = &self.address else {
                 return Ok(None);
             };
-            if self.server.lane.is_closed() {
+            if self.server.lanes.is_closed() {
                 return Err(self.error_of_all(Failure::Closed, "subscribe"));
             }
             match notices::subscribe(address, &self.keys, self.connect_timeout).await {
@@ -387,14 +389,14 @@ impl Store for Redis {
 
     fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
         Box::pin(async move {
-            let hazards = hazards::look(&self.server.lane, Budget::new(limit)).await;
+            let hazards = hazards::look(&self.server.lanes, Budget::new(limit)).await;
             hazards.map_err(|failure| self.error_of_all(failure, "inspect the store"))
         })
     }
 
     fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
         Box::pin(async move {
-            let seen = hazards::see(&self.server.lane, Budget::new(limit)).await;
+            let seen = hazards::see(&self.server.lanes, Budget::new(limit)).await;
             match seen {
                 Ok((state, version)) => {
                     let member = Member::new(self.location(), state);
@@ -411,7 +413,7 @@ impl Store for Redis {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.server.lane.close();
+            self.server.lanes.close();
             if let Some(pool) = &self.own_pool {
                 pool.close();
             }

@@ -79,7 +79,7 @@ impl Redis {
         let reply = self.server.run(&call, budget, replace_every).await?;
         let batch = reply::renewed(&reply, count)?;
         if batch.marks.iter().any(|mark| matches!(mark, Mark::Renewed)) {
-            self.server.lane.note_write();
+            self.server.lanes.note_write();
         }
         Ok(batch)
     }

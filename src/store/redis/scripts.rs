@@ -12,7 +12,8 @@ use futures_util::future::try_join_all;
 use tokio::sync::Mutex;
 
 use super::failure::Failure;
-use super::lane::{Budget, Lane};
+use super::lane::Budget;
+use super::runtime_lanes::RuntimeLanes;
 
 /// A script and its hash.
 #[derive(Debug)]
@@ -90,19 +91,19 @@ impl Scripts {
     }
 }
 
-/// The scripts on a server, reached over one lane.
+/// The scripts on a server, reached over these lanes.
 #[derive(Debug)]
 pub(super) struct Server {
-    pub(super) lane: Lane,
-    /// How often the scripts were loaded over this lane.
+    pub(super) lanes: RuntimeLanes,
+    /// How often the scripts were loaded over these lanes.
     loads: AtomicU64,
     turn: Mutex<()>,
 }
 
 impl Server {
-    pub(super) fn new(lane: Lane) -> Self {
+    pub(super) fn new(lanes: RuntimeLanes) -> Self {
         Self {
-            lane,
+            lanes,
             loads: AtomicU64::new(0),
             turn: Mutex::new(()),
         }
@@ -117,13 +118,13 @@ impl Server {
         replace_every: Duration,
     ) -> Result<Value, Failure> {
         let loads = self.loads.load(Ordering::Acquire);
-        let outcome = self.lane.request(call, budget, replace_every).await;
+        let outcome = self.lanes.request(call, budget, replace_every).await;
         if !outcome.as_ref().is_err_and(Failure::is_no_script) {
             return outcome;
         }
         let loaded = self.load(loads, budget, replace_every).await;
         loaded.map_err(Failure::before_the_request)?;
-        self.lane.request(call, budget, replace_every).await
+        self.lanes.request(call, budget, replace_every).await
     }
 
     /// Loads the scripts, unless another call did so after they had been loaded `seen` times.
@@ -142,7 +143,7 @@ impl Server {
         try_join_all(SCRIPTS.each().map(async |script| {
             let mut load = Cmd::new();
             load.arg("SCRIPT").arg("LOAD").arg(script.source);
-            self.lane.request(&load, budget, replace_every).await
+            self.lanes.request(&load, budget, replace_every).await
         }))
         .await?;
         self.loads.fetch_add(1, Ordering::Release);

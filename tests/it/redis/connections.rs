@@ -152,7 +152,7 @@ async fn scripts_that_are_missing_are_loaded_once_for_all_batches() {
 }
 
 #[test]
-fn a_connection_outlives_the_runtime_that_made_it() {
+fn a_store_outlives_the_runtime_of_its_first_caller() {
     let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
     let (first, second) = (runtime(), runtime());
     let server = second.block_on(RedisServer::start());
@@ -204,6 +204,41 @@ fn one_client_serves_two_runtimes_of_which_one_stands_still() {
             });
         }
     }
+}
+
+#[test]
+fn each_runtime_has_a_connection_that_ends_with_it() {
+    let main = runtime_of_one_thread();
+    let server = main.block_on(RedisServer::start());
+    let builder = Redis::builder(&server.url()).pool_size(1);
+    let store = builder.build().expect("a store");
+    let connections = |expected: usize| {
+        main.block_on(until("the connections", async || {
+            let clients: String = server.told("CLIENT LIST").await;
+            // One is that which asks.
+            (clients.lines().count() == expected + 1).then_some(())
+        }));
+    };
+    let use_on = |runtime: &tokio::runtime::Runtime, name: &str| {
+        let one = claim(name, LONG);
+        runtime.block_on(granted(&store, &one));
+    };
+    let others: Vec<_> = (0..3).map(|_| runtime_of_one_thread()).collect();
+    for (index, runtime) in others.iter().enumerate() {
+        use_on(runtime, &format!("n{index}"));
+        use_on(runtime, &format!("m{index}"));
+    }
+    connections(3);
+    drop(others);
+    connections(0);
+    // The place in the pool is free again, and a runtime that follows is not taken for the one before it.
+    use_on(&runtime_of_one_thread(), "o");
+    connections(0);
+    main.block_on(async {
+        granted(&store, &claim("p", LONG)).await;
+        store.close().await;
+    });
+    connections(0);
 }
 
 #[tokio::test]

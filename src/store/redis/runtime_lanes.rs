@@ -1,0 +1,157 @@
+//! One lane for each runtime whose tasks send requests.
+//!
+//! A connection is a task of the runtime on which it was made: while that runtime is blocked, or once it has ended, no
+//! task reads the server's answers. But a client can be used from several runtimes, one after the other or at the same
+//! time. So the callers of each runtime share a lane of their own. A thread that drives one connection for all of them
+//! would wake twice for each request, which doubles the time of a hand-off to a task of a runtime with several threads.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use deadpool_redis::redis::{Cmd, Value};
+use tokio::runtime::{self, Handle};
+use tokio::sync::oneshot;
+
+use super::failure::Failure;
+use super::lane::{Budget, Connector, Lane, Settings};
+use crate::telemetry::LaneUse;
+
+/// The lanes of one store.
+#[derive(Debug)]
+pub(super) struct RuntimeLanes {
+    settings: Settings,
+    purpose: Option<LaneUse>,
+    open: Arc<Mutex<Open>>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    by_runtime: HashMap<runtime::Id, OfRuntime>,
+    is_closed: bool,
+}
+
+/// What a runtime has.
+#[derive(Debug)]
+struct OfRuntime {
+    lane: Arc<Lane>,
+    /// The task that waits for the end of the runtime ends when this is dropped.
+    _stop: oneshot::Sender<()>,
+}
+
+impl RuntimeLanes {
+    /// RuntimeLanes for all callers. Their connections are taken from the pool as long as it has any to spare.
+    pub(super) fn new(source: Connector, node: Arc<str>, connect_timeout: Duration) -> Self {
+        let settings = Settings {
+            source,
+            node,
+            connect_timeout,
+            has_written: Arc::new(AtomicBool::new(false)),
+        };
+        Self::with(settings, Some(LaneUse::Requests))
+    }
+
+    fn with(settings: Settings, purpose: Option<LaneUse>) -> Self {
+        Self {
+            settings,
+            purpose,
+            open: Arc::default(),
+        }
+    }
+
+    /// Returns lanes to the same address whose connections are made beside the pool, so that no other user of the pool can
+    /// take them all.
+    pub(super) fn beside(&self, purpose: Option<LaneUse>) -> Self {
+        let settings = self.settings.clone();
+        let source = settings.source.beside();
+        Self::with(Settings { source, ..settings }, purpose)
+    }
+
+    /// Makes the connection of the calling runtime now.
+    pub(super) async fn connect(&self) -> Result<(), Failure> {
+        self.lane()?.connect().await
+    }
+
+    /// Sends one command and awaits its answer, as [`Lane::request`] does.
+    pub(super) async fn request(
+        &self,
+        command: &Cmd,
+        budget: Budget,
+        replace_every: Duration,
+    ) -> Result<Value, Failure> {
+        let lane = self.lane()?;
+        lane.request(command, budget, replace_every).await
+    }
+
+    /// Notes that the server at this address has carried out a write, so the address normally leads to a master.
+    pub(super) fn note_write(&self) {
+        self.settings.note_write();
+    }
+
+    /// Closes all connections; requests fail from then on.
+    pub(super) fn close(&self) {
+        let open = {
+            let mut open = lock(&self.open);
+            open.is_closed = true;
+            std::mem::take(&mut open.by_runtime)
+        };
+        open.values().for_each(|of_runtime| of_runtime.lane.close());
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        lock(&self.open).is_closed
+    }
+
+    /// The lane of the calling runtime.
+    fn lane(&self) -> Result<Arc<Lane>, Failure> {
+        let runtime = Handle::current();
+        let mut open = lock(&self.open);
+        if open.is_closed {
+            return Err(Failure::Closed);
+        }
+        if let Some(known) = open.by_runtime.get(&runtime.id()) {
+            return Ok(known.lane.clone());
+        }
+        let gauge = super::counts().connection(self.purpose);
+        let lane = Arc::new(Lane::new(self.settings.clone(), gauge));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let end = RuntimeEnd {
+            id: runtime.id(),
+            open: Arc::downgrade(&self.open),
+        };
+        let of_runtime = OfRuntime {
+            lane: lane.clone(),
+            _stop: stop,
+        };
+        open.by_runtime.insert(runtime.id(), of_runtime);
+        // A runtime that is shutting down drops a new task at once, and the end of the runtime takes the lock.
+        drop(open);
+        runtime.spawn(async move {
+            let _end = end;
+            // An error says that the lane was closed, which is what this waits for.
+            let _ = stopped.await;
+        });
+        Ok(lane)
+    }
+}
+
+/// Forgets the lane of a runtime when the runtime ends, and drops this with its tasks. The runtime's id may then be given
+/// to another one.
+struct RuntimeEnd {
+    id: runtime::Id,
+    open: Weak<Mutex<Open>>,
+}
+
+impl Drop for RuntimeEnd {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.upgrade() {
+            // Dropped after the lock is free.
+            let _ended = lock(&open).by_runtime.remove(&self.id);
+        }
+    }
+}
+
+fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
+}
