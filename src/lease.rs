@@ -280,6 +280,10 @@ impl Bearer for Lease {
             self.floor.raise(floor);
         }
     }
+
+    fn group(&self) -> Option<&str> {
+        Some(self.enrollment.reporter().group().as_str())
+    }
 }
 
 impl Drop for Lease {

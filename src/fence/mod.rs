@@ -47,6 +47,12 @@ pub trait Bearer: Send + Sync {
     fn refused(&self, refusal: &Refusal) {
         let _ = refusal;
     }
+
+    /// Returns the group under which the bearer's client is counted in metrics, for the log of a check. A bare pass has
+    /// none.
+    fn group(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl Bearer for Pass {

@@ -176,7 +176,7 @@ impl Fence {
         let pass = bearer.pass()?;
         let check = FenceCheck::begin(FenceKind::Redis);
         let replies = self.step_with(connection, bearer, &pass, commands).await;
-        checked(check, &pass, replies)
+        checked(check, bearer, &pass, replies)
     }
 
     async fn step_with(

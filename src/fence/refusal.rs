@@ -134,6 +134,7 @@ pub fn refused(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refus
 /// Counts the check of a pass, by what became of it.
 pub(super) fn checked<T>(
     check: FenceCheck,
+    bearer: &dyn Bearer,
     shown: &Pass,
     checked: Result<T, Error>,
 ) -> Result<T, Error> {
@@ -141,14 +142,20 @@ pub(super) fn checked<T>(
         Ok(_) => CheckOutcome::Admitted,
         Err(error) => Refusal::of(error).map_or(CheckOutcome::Failed, Refusal::outcome),
     };
-    check.ended(shown.name.as_str(), shown.token.get(), outcome);
+    check.ended(
+        bearer.group(),
+        shown.name.as_str(),
+        shown.token.get(),
+        outcome,
+    );
     checked
 }
 
 /// As [`refused`], for the guards of this crate, which count their checks themselves.
 pub(super) fn refuse(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
     bearer.refused(&refusal);
-    telemetry::write_refused(shown.name.as_str(), shown.token.get(), refusal.reason());
+    let (name, token) = (shown.name.as_str(), shown.token.get());
+    telemetry::write_refused(bearer.group(), name, token, refusal.reason());
     Error::new(
         ErrorKind::Stale,
         format!(

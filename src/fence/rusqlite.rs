@@ -107,7 +107,7 @@ impl Fence {
         let pass = bearer.pass()?;
         let check = FenceCheck::begin(FenceKind::Rusqlite);
         let begun = self.begin_raised(connection, bearer, &pass);
-        checked(check, &pass, begun)
+        checked(check, bearer, &pass, begun)
     }
 
     /// Raises the fence inside a transaction of the caller's. Call it first: what was read before it may be outdated.
@@ -119,7 +119,7 @@ impl Fence {
         let pass = bearer.pass()?;
         let check = FenceCheck::begin(FenceKind::Rusqlite);
         let raised = self.raise_pass(transaction, bearer, &pass);
-        checked(check, &pass, raised)
+        checked(check, bearer, &pass, raised)
     }
 
     /// Returns the pass that storage has, if any. Read it when the result of a commit is unknown.

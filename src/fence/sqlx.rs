@@ -116,7 +116,7 @@ impl Fence {
         let mut transaction = begun.map_err(|error| self.failed("begin", error))?;
         let check = FenceCheck::begin(FenceKind::Sqlx);
         let raised = self.raise_pass(&mut transaction, bearer, &pass).await;
-        checked(check, &pass, raised)?;
+        checked(check, bearer, &pass, raised)?;
         Ok(transaction)
     }
 
@@ -184,7 +184,7 @@ impl Fence {
             self.raise_pass(connection, bearer, &pass).await
         };
         let raised = raised.await;
-        checked(check, &pass, raised)
+        checked(check, bearer, &pass, raised)
     }
 
     async fn raise_pass(

@@ -161,7 +161,7 @@ impl Fence {
     ) -> Result<(), Error> {
         let check = FenceCheck::begin(FenceKind::TokioPostgres);
         let raised = self.raise_after(prologue, transaction, bearer, pass).await;
-        checked(check, pass, raised)
+        checked(check, bearer, pass, raised)
     }
 
     async fn raise_after(

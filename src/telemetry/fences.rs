@@ -31,13 +31,21 @@ impl FenceCheck {
 
     /// Counts the check, and tells the recorder at once: a process that only guards storage has no client, and so no
     /// reporter.
-    pub(crate) fn ended(self, name: &str, token: u64, outcome: CheckOutcome) {
+    pub(crate) fn ended(self, group: Option<&str>, name: &str, token: u64, outcome: CheckOutcome) {
         let took = Monotonic.now().since(self.began_at);
         let fence = self.fence.as_str();
         histogram!(table::FENCE_CHECK_DURATION.name, "fence" => fence).record(took);
         count(self.fence, outcome);
         let outcome = outcome.as_str();
-        tracing::debug!(fence, name, token, outcome, ?took, "fence checked a pass");
+        tracing::debug!(
+            name,
+            token,
+            group,
+            fence,
+            outcome,
+            ?took,
+            "fence checked a pass"
+        );
     }
 }
 

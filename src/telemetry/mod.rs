@@ -214,8 +214,8 @@ pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
 }
 
 /// A fence refused a write.
-pub(crate) fn write_refused(name: &str, token: u64, reason: &'static str) {
-    tracing::warn!(name, token, reason, "a fence refused a write");
+pub(crate) fn write_refused(group: Option<&str>, name: &str, token: u64, reason: &'static str) {
+    tracing::warn!(name, token, group, reason, "a fence refused a write");
 }
 
 /// A write was refused by a guard whose check was not seen.

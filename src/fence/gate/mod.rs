@@ -152,7 +152,7 @@ impl Gate {
         let pass = bearer.pass()?;
         let check = FenceCheck::begin(FenceKind::Gate);
         let entered = self.enter_with(resource, bearer, &pass).await;
-        checked(check, &pass, entered)
+        checked(check, bearer, &pass, entered)
     }
 
     async fn enter_with(

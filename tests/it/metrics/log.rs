@@ -1,13 +1,14 @@
-//! The log: at debug it tells the whole life of a lease, and above debug nothing of a healthy one.
+//! The log: at debug it tells the whole life of a lease, and above debug nothing of a healthy one. Each event has the
+//! fields `name`, `token` and `group`, as far as there is one: a call to acquire has no token before its grant.
 
 use std::io::{Result, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::fence::gate::Gate;
-use leasehold::store::Eviction;
 use leasehold::store::memory::Memory;
-use leasehold::{Client, Name};
+use leasehold::store::{Eviction, Store};
+use leasehold::{Client, Name, Token, WaitOrder};
 use serde_json::Value;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -43,14 +44,28 @@ impl Log {
         log
     }
 
-    /// The fields of each event of this library.
+    /// The fields of each event of this library, and its level.
     fn events(&self) -> Vec<Value> {
         let bytes = self.0.lock().unwrap().clone();
         let text = String::from_utf8(bytes).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
         let is_ours = |event: &Value| event["target"].as_str().unwrap().starts_with("leasehold");
         let ours = lines.filter(is_ours);
-        ours.map(|event: Value| event["fields"].clone()).collect()
+        let fields = ours.map(|mut event: Value| {
+            let mut fields = event["fields"].take();
+            fields["level"] = event["level"].take();
+            fields
+        });
+        fields.collect()
+    }
+
+    /// Waits for the event with this message about a lease, and fails unless it has this level and all fields.
+    async fn tells_all(&self, message: &str, level: &str) -> Value {
+        let event = self.tells("a", message).await;
+        assert_eq!(event["level"], level, "{event}");
+        assert!(event["token"].is_u64(), "{event}");
+        assert_eq!(event["group"], "logged", "{event}");
+        event
     }
 
     /// Waits for an event with this message, about this name.
@@ -73,16 +88,20 @@ fn run(test: &str, level: LevelFilter, body: impl AsyncFnOnce(Log)) {
 
 async fn client(store: &Memory) -> Client {
     let builder = Client::builder().store(store.clone()).group("logged");
-    let (ttl, margin) = (Duration::from_millis(600), Duration::from_millis(60));
-    builder.ttl(ttl).margin(margin).build().await.unwrap()
+    builder.ttl(Duration::from_secs(3)).build().await.unwrap()
 }
 
 /// One client has the name, another waits for it, gets it, has it renewed, writes through a fence, and releases it.
 async fn hand_over(store: &Memory) {
     let [first, second] = [client(store).await, client(store).await];
     let lease = first.acquire("a").await.unwrap();
-    let waiting = tokio::spawn(async move { second.acquire("a").await.unwrap() });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let waiting = second.request("a").order(WaitOrder::Fair).acquire();
+    let waiting = tokio::spawn(async move { waiting.await.unwrap() });
+    let in_queue = async || {
+        let held = store.inspect(lease.name(), LIMIT).await.unwrap();
+        held.filter(|held| held.waiting == Some(1))
+    };
+    until("a waiting client", in_queue).await;
     lease.release().await;
     let lease = waiting.await.unwrap();
     let term = lease.term().unwrap();
@@ -95,50 +114,138 @@ async fn hand_over(store: &Memory) {
 }
 
 #[test]
-fn debug_tells_the_whole_life_of_a_lease() {
+fn an_acquire_that_waits_is_told_from_its_begin_to_its_grant() {
     run(
-        "debug_tells_the_whole_life_of_a_lease",
+        "an_acquire_that_waits_is_told_from_its_begin_to_its_grant",
         LevelFilter::DEBUG,
         async |log| {
             hand_over(&Memory::new()).await;
-            log.tells("a", "lease renewed").await;
-            log.tells("a", "release ended").await;
-            let events = log.events();
-            let of_name = events.iter().filter(|event| event["name"] == "a");
-            let second = of_name
-                .clone()
-                .filter_map(|event| event["token"].as_u64())
-                .max()
-                .unwrap();
-            let of_second = of_name.clone().filter(|event| event["token"] == second);
-            let told: Vec<_> = of_second.map(|event| event["message"].clone()).collect();
-            let place = |message: &str| {
-                let place = told.iter().position(|told| *told == message);
-                place.unwrap_or_else(|| panic!("no {message:?} in {told:?}"))
+            for message in [
+                "acquire begins",
+                "acquire waits: another holder has the name",
+                "acquire ended",
+            ] {
+                let event = log.tells("a", message).await;
+                assert_eq!(event["level"], "DEBUG");
+                assert_eq!(event["group"], "logged", "{event}");
+            }
+            log.tells_all("lease granted", "DEBUG").await;
+        },
+    );
+}
+
+#[test]
+fn a_batch_of_renewals_is_told_and_each_lease_in_it() {
+    run(
+        "a_batch_of_renewals_is_told_and_each_lease_in_it",
+        LevelFilter::DEBUG,
+        async |log| {
+            hand_over(&Memory::new()).await;
+            log.tells_all("lease renewed", "DEBUG").await;
+            let batch = async || {
+                let mut events = log.events().into_iter();
+                events.find(|event| event["message"] == "batch of renewals answered")
             };
+            let batch = until("a batch", batch).await;
+            assert_eq!(batch["level"], "DEBUG");
+            assert_eq!(batch["group"], "logged");
+            assert_eq!(
+                (&batch["leases"], &batch["unknown"]),
+                (&1.into(), &0.into())
+            );
+        },
+    );
+}
+
+#[test]
+fn a_release_is_told_with_its_outcome() {
+    run(
+        "a_release_is_told_with_its_outcome",
+        LevelFilter::DEBUG,
+        async |log| {
+            hand_over(&Memory::new()).await;
+            let ended = log.tells_all("lease ended", "DEBUG").await;
+            assert_eq!(ended["end"], "released");
+            let released = log.tells_all("release ended", "DEBUG").await;
+            assert_eq!(released["outcome"], "released");
+        },
+    );
+}
+
+#[test]
+fn a_check_by_a_fence_is_told_with_the_group_of_the_lease() {
+    run(
+        "a_check_by_a_fence_is_told_with_the_group_of_the_lease",
+        LevelFilter::DEBUG,
+        async |log| {
+            hand_over(&Memory::new()).await;
+            let check = log.tells_all("fence checked a pass", "DEBUG").await;
+            assert_eq!(
+                (&check["fence"], &check["outcome"]),
+                (&"gate".into(), &"admitted".into())
+            );
+        },
+    );
+}
+
+#[test]
+fn a_write_that_a_fence_refuses_is_a_warning() {
+    run(
+        "a_write_that_a_fence_refuses_is_a_warning",
+        LevelFilter::WARN,
+        async |log| {
+            let client = client(&Memory::new()).await;
+            let lease = client.acquire("a").await.unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let gate = Gate::open(folder.path().join("fences")).await.unwrap();
+            let mut newer = lease.pass().unwrap();
+            newer.token = Token::new(newer.token.get() + 1).unwrap();
+            gate.raise("ledger", &newer).await.unwrap();
+            gate.raise("ledger", &lease).await.unwrap_err();
+            let refused = log.tells_all("a fence refused a write", "WARN").await;
+            assert_eq!(refused["token"], lease.token().get());
+            assert_eq!(refused["reason"], "stale");
+        },
+    );
+}
+
+#[test]
+fn debug_tells_the_life_of_a_lease_in_order() {
+    run(
+        "debug_tells_the_life_of_a_lease_in_order",
+        LevelFilter::DEBUG,
+        async |log| {
+            hand_over(&Memory::new()).await;
             let life = [
                 "lease granted",
                 "lease renewed",
                 "fence checked a pass",
                 "release ended",
             ];
+            let whole = async || {
+                let told = of_last_token(log.events());
+                life.iter()
+                    .all(|message| told.contains(&(*message).into()))
+                    .then_some(told)
+            };
+            let told = until("a whole life", whole).await;
+            let place = |message| told.iter().position(|told| told == message);
             assert!(life.map(place).is_sorted(), "{told:?}");
-            place("lease ended");
-            for message in [
-                "acquire begins",
-                "acquire waits: another holder has the name",
-                "acquire ended",
-            ] {
-                assert!(
-                    of_name.clone().any(|event| event["message"] == message),
-                    "no {message:?} in {events:?}"
-                );
-            }
-            for event in of_name.filter(|event| event["message"] != "fence checked a pass") {
-                assert_eq!(event["group"], "logged", "{event}");
-            }
         },
     );
+}
+
+/// The messages about the last lease, in their order.
+fn of_last_token(events: Vec<Value>) -> Vec<String> {
+    let last = events
+        .iter()
+        .filter_map(|event| event["token"].as_u64())
+        .max();
+    let of_last = events
+        .iter()
+        .filter(|event| event["token"].as_u64() == last);
+    let messages = of_last.filter_map(|event| event["message"].as_str());
+    messages.map(Into::into).collect()
 }
 
 #[test]
@@ -165,9 +272,8 @@ fn a_loss_is_a_warning_with_name_token_and_group() {
             let evicted = client.store().evict(&name, Eviction::Marked, LIMIT).await;
             assert!(evicted.unwrap());
             lease.lost().await;
-            let loss = log.tells("a", "lease lost").await;
+            let loss = log.tells_all("lease lost", "WARN").await;
             assert_eq!(loss["token"], lease.token().get());
-            assert_eq!(loss["group"], "logged");
             assert_eq!(loss["reason"], "evicted");
             assert_eq!(log.events().len(), 1);
         },
