@@ -31,9 +31,18 @@ mod sqlite {
     pub(super) const WORD: &str = "";
 }
 
+#[cfg(feature = "zookeeper")]
+mod zookeeper {
+    pub(super) const WORD: &str = "zookeeper";
+}
+#[cfg(not(feature = "zookeeper"))]
+mod zookeeper {
+    pub(super) const WORD: &str = "";
+}
+
 /// The stores that were compiled in, beside that in memory.
 fn features() -> String {
-    let mut words = vec![postgres::WORD, redis::WORD, sqlite::WORD];
+    let mut words = vec![postgres::WORD, redis::WORD, sqlite::WORD, zookeeper::WORD];
     words.retain(|word| !word.is_empty());
     words.join(",")
 }

@@ -15,7 +15,7 @@ mod names;
 mod reporter;
 mod samples;
 #[cfg_attr(
-    not(any(feature = "postgres", feature = "redis")),
+    not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
     expect(
         dead_code,
         reason = "only a store on a server has connections to count"
@@ -40,12 +40,12 @@ pub(crate) use self::fences::FenceCheck;
 pub use self::metric::{Metric, MetricKind, MetricLabel};
 pub(crate) use self::names::allow_names;
 pub(crate) use self::reporter::{Reporter, update};
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) use self::stores::ConnectionGauge;
 pub(crate) use self::stores::StoreCounts;
 pub(crate) use self::survey::{Survey, Surveyed, watch};
 pub(crate) use self::table::ALL;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) use self::words::LaneUse;
 pub(crate) use self::words::{
     AcquireOutcome, CheckOutcome, FenceKind, HoldEnd, NoticeOutcome, Standing, StoreCall, Trigger,

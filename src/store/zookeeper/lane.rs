@@ -22,6 +22,7 @@ use super::failure::Failure;
 use super::session::Session;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::driver::Driver;
+use crate::telemetry::ConnectionGauge;
 
 /// How many claims and releases may be under way at once, so that renewals never queue behind more.
 const IN_FLIGHT: usize = 256;
@@ -35,6 +36,7 @@ pub(super) struct Lane {
     session_timeout: Duration,
     state: Arc<Mutex<State>>,
     permits: Semaphore,
+    gauge: Arc<ConnectionGauge>,
 }
 
 /// Where the session lives.
@@ -60,13 +62,19 @@ enum State {
 type Attempt = Shared<Pin<Box<dyn Future<Output = Result<Arc<Session>, Failure>> + Send>>>;
 
 impl Lane {
-    pub(super) fn new(address: Arc<Address>, home: LaneHome, session_timeout: Duration) -> Self {
+    pub(super) fn new(
+        address: Arc<Address>,
+        home: LaneHome,
+        session_timeout: Duration,
+        gauge: Arc<ConnectionGauge>,
+    ) -> Self {
         Self {
             address,
             home,
             session_timeout,
             state: Arc::new(Mutex::new(State::Down)),
             permits: Semaphore::new(IN_FLIGHT),
+            gauge,
         }
     }
 
@@ -120,6 +128,7 @@ impl Lane {
             // Where its runtime is gone, or the server is, it runs out by itself.
             let _ = timeout(GOODBYE, session.end()).await;
         }
+        self.gauge.closed();
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -152,13 +161,14 @@ impl Lane {
     /// Begins to connect, in a task that writes the outcome down whether or not it is still waited for.
     fn begin(&self) -> Result<Attempt, Failure> {
         let (address, session_timeout) = (self.address.clone(), self.session_timeout);
-        let state = self.state.clone();
+        let (state, gauge) = (self.state.clone(), self.gauge.clone());
         let connecting = async move {
-            let made = Session::connect(&address, session_timeout).await;
+            let made = Session::connect(&address, session_timeout, gauge.clone()).await;
             let made = made.map(Arc::new);
             let mut state = lock(&state);
             // Closed stays closed.
             if matches!(*state, State::Connecting(_)) {
+                gauge.connecting_ended(made.is_ok());
                 *state = made.clone().map_or(State::Down, State::Up);
             }
             made

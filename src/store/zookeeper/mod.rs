@@ -90,7 +90,10 @@ use crate::clock::{Boottime, Instant};
 use crate::driver::Driver;
 use crate::future::BoxFuture;
 use crate::holder::ClientId;
+use crate::telemetry::{LaneUse, StoreCounts};
 
+/// The kind of this store in its facts and in metrics.
+const KIND: &str = "zookeeper";
 /// How long the first session of a thread may take to be made: an election is over by then.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -134,7 +137,10 @@ impl Zookeeper {
     pub fn open(url: &str) -> Result<Self, Error> {
         let address = Arc::new(Address::parse(url)?);
         let home = LaneHome::Driver(Arc::new(Driver::default()));
-        let lane = |timeout| lane::Lane::new(address.clone(), home.clone(), timeout);
+        let lane = |timeout| {
+            let gauge = counts().connection(Some(LaneUse::Requests));
+            lane::Lane::new(address.clone(), home.clone(), timeout, gauge)
+        };
         let own = Arc::new(lane(address.session()));
         Ok(Self {
             shared: Arc::new(Shared {
@@ -201,7 +207,11 @@ impl Zookeeper {
         }
         let address = &self.shared.address;
         let home = LaneHome::Runtime(tokio::runtime::Handle::current());
-        let new = || Arc::new(lane::Lane::new(address.clone(), home, address.session()));
+        let gauge = counts().connection((lane == Lane::Watchdog).then_some(LaneUse::Watchdog));
+        let new = || {
+            let timeout = address.session();
+            Arc::new(lane::Lane::new(address.clone(), home, timeout, gauge))
+        };
         let (own, role) = match lane {
             Lane::Watchdog => {
                 let mut leases = lock(&self.shared.leases);
@@ -286,7 +296,7 @@ impl fmt::Debug for Zookeeper {
 
 impl Store for Zookeeper {
     fn facts(&self) -> Facts {
-        Facts::new("zookeeper").with_queue().with_notices()
+        Facts::new(KIND).with_queue().with_notices()
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -404,6 +414,10 @@ impl Store for Zookeeper {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.end())
     }
+}
+
+fn counts() -> &'static StoreCounts {
+    StoreCounts::of(KIND)
 }
 
 /// The store at a URL whose scheme is ours.

@@ -30,6 +30,7 @@ use super::{Shared, until};
 use crate::future::BoxFuture;
 use crate::name::Name;
 use crate::store::{Notice, Notices, Queued, Topic};
+use crate::telemetry::LaneUse;
 use crate::token::Token;
 
 /// How long one request of a subscription may take.
@@ -90,7 +91,9 @@ impl Subscription {
         let runtime = Handle::current();
         let address = shared.address.clone();
         let session = address.session();
-        let lane = Lane::new(address, LaneHome::Runtime(runtime.clone()), session);
+        let gauge = super::counts().connection(Some(LaneUse::Notices));
+        let home = LaneHome::Runtime(runtime.clone());
+        let lane = Lane::new(address, home, session, gauge);
         Self(Arc::new(Inner {
             shared,
             lane,

@@ -4,6 +4,7 @@
 //! is sent after the next connect. So each request is preceded by a look at [`Session::is_connected`].
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
@@ -13,6 +14,7 @@ use zookeeper_client as zk;
 use super::address::Address;
 use super::failure::Failure;
 use super::stamp::Stamp;
+use crate::telemetry::ConnectionGauge;
 
 /// The bounds of the time in which a silent server is given up for another.
 const SILENT_LEAST: Duration = Duration::from_millis(400);
@@ -72,7 +74,11 @@ pub(super) struct Aborted {
 
 impl Session {
     /// Makes a session on the calling runtime, which keeps it alive from then on.
-    pub(super) async fn connect(address: &Address, timeout: Duration) -> Result<Self, Failure> {
+    pub(super) async fn connect(
+        address: &Address,
+        timeout: Duration,
+        gauge: Arc<ConnectionGauge>,
+    ) -> Result<Self, Failure> {
         let mut connector = zk::Client::connector()
             .with_session_timeout(timeout)
             .with_connection_timeout((timeout / 10).clamp(SILENT_LEAST, SILENT_MOST));
@@ -92,8 +98,10 @@ impl Session {
         })?;
         let is_orphan = CancellationToken::new();
         let guard = is_orphan.clone().drop_guard();
+        let states = client.state_watcher();
         let home = tokio::spawn(async move {
             let _guard = guard;
+            note_states(states, &gauge).await;
             std::future::pending::<()>().await;
         });
         Ok(Self {
@@ -252,6 +260,23 @@ impl Session {
     pub(super) async fn ensemble(&self) -> Result<String, Failure> {
         let (data, _) = self.client.get_config().await.map_err(of)?;
         Ok(String::from_utf8_lossy(&data).into_owned())
+    }
+}
+
+/// Has the metrics tell whether the session is connected, until it is over.
+async fn note_states(mut states: zk::StateWatcher, gauge: &ConnectionGauge) {
+    loop {
+        match states.changed().await {
+            zk::SessionState::SyncConnected => gauge.made(),
+            // We ended it.
+            zk::SessionState::Closed => return,
+            state => {
+                gauge.lost();
+                if state.is_terminated() {
+                    return;
+                }
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A test that moves metrics has a process of its own, because a process has one exporter and its totals are shared.
 
+mod connections;
 pub(crate) mod exporter;
 mod fences;
 mod leases;
