@@ -5,33 +5,48 @@ use std::time::Duration;
 
 use super::{Error, Store};
 
-#[cfg_attr(feature = "sqlite", expect(dead_code, reason = "the store is there"))]
+#[cfg_attr(
+    all(feature = "sqlite", not(test)),
+    expect(dead_code, reason = "the store is there")
+)]
 pub(super) async fn open_sqlite(_: &str) -> Result<Arc<dyn Store>, Error> {
     Err(absent("sqlite"))
 }
 
-#[cfg_attr(feature = "postgres", expect(dead_code, reason = "the store is there"))]
+#[cfg_attr(
+    all(feature = "postgres", not(test)),
+    expect(dead_code, reason = "the store is there")
+)]
 pub(super) fn open_postgres(_: &str) -> Result<Arc<dyn Store>, Error> {
     Err(absent("postgres"))
 }
 
-#[cfg_attr(feature = "postgres", expect(dead_code, reason = "the store is there"))]
+#[cfg_attr(
+    all(feature = "postgres", not(test)),
+    expect(dead_code, reason = "the store is there")
+)]
 pub(super) async fn init_postgres(_: &str, _: Option<Duration>, _: Duration) -> Result<(), Error> {
     Err(absent("postgres"))
 }
 
-#[cfg_attr(feature = "postgres", expect(dead_code, reason = "the store is there"))]
+#[cfg_attr(
+    all(feature = "postgres", not(test)),
+    expect(dead_code, reason = "the store is there")
+)]
 pub(super) fn postgres_sql(_: &str, _: Option<Duration>) -> Result<String, Error> {
     Err(absent("postgres"))
 }
 
-#[cfg_attr(feature = "redis", expect(dead_code, reason = "the store is there"))]
+#[cfg_attr(
+    all(feature = "redis", not(test)),
+    expect(dead_code, reason = "the store is there")
+)]
 pub(super) fn open_redis(_: &str) -> Result<Arc<dyn Store>, Error> {
     Err(absent("redis"))
 }
 
 #[cfg_attr(
-    feature = "zookeeper",
+    all(feature = "zookeeper", not(test)),
     expect(dead_code, reason = "the store is there")
 )]
 pub(super) fn open_zookeeper(_: &str) -> Result<Arc<dyn Store>, Error> {
@@ -42,4 +57,32 @@ fn absent(feature: &str) -> Error {
     Error::invalid(format!(
         "store URL refused: this store is not compiled in; expected the feature {feature:?}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[tokio::test]
+    async fn a_store_that_is_not_compiled_in_names_its_feature() {
+        let limit = Duration::from_secs(1);
+        for (error, feature) in [
+            (open_sqlite("/a").await.err(), "sqlite"),
+            (open_redis("redis://a").err(), "redis"),
+            (open_postgres("postgres://a/b").err(), "postgres"),
+            (
+                init_postgres("postgres://a/b", None, limit).await.err(),
+                "postgres",
+            ),
+            (postgres_sql("postgres://a/b", None).err(), "postgres"),
+            (open_zookeeper("zookeeper://a").err(), "zookeeper"),
+        ] {
+            let error = error.expect("refused");
+            // The tool exits with 64.
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            let feature = format!("expected the feature {feature:?}");
+            assert!(error.to_string().contains(&feature), "{error}");
+        }
+    }
 }

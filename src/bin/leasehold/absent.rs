@@ -2,7 +2,10 @@
 
 use crate::exit::Failure;
 
-#[cfg_attr(feature = "top", expect(dead_code, reason = "the live view is there"))]
+#[cfg_attr(
+    all(feature = "top", not(test)),
+    expect(dead_code, reason = "the live view is there")
+)]
 pub mod top {
     use super::absent;
     use crate::args;
@@ -10,7 +13,7 @@ pub mod top {
     use crate::exit::{Exit, Failure};
 
     pub fn main(_: args::TopOptions, _: Option<StoreSetting>) -> Result<Exit, Failure> {
-        Err(absent("top"))
+        Err(absent("top", "top"))
     }
 }
 
@@ -27,7 +30,7 @@ pub mod export {
     use crate::exit::{Exit, Failure};
 
     pub fn main(_: args::ExportOptions, _: Option<StoreSetting>) -> Result<Exit, Failure> {
-        Err(absent("export"))
+        Err(absent("export", "export"))
     }
 
     /// Where the metrics of a job would go.
@@ -43,9 +46,10 @@ pub mod export {
     impl JobMetrics {
         /// Refuses a place that the user named.
         pub fn start(places: &Places, _: &str, _: Option<&str>) -> Result<Option<Self>, Failure> {
-            match places.file.is_some() || places.address.is_some() {
-                true => Err(absent("export")),
-                false => Ok(None),
+            match (&places.file, &places.address) {
+                (Some(_), _) => Err(absent("--metrics-file", "export")),
+                (None, Some(_)) => Err(absent("--metrics", "export")),
+                (None, None) => Ok(None),
             }
         }
 
@@ -63,8 +67,60 @@ pub mod export {
     }
 }
 
-fn absent(feature: &str) -> Failure {
+fn absent(part: &str, feature: &str) -> Failure {
     Failure::usage(format!(
-        "refused: this build has no such part; expected the feature {feature:?} to be on"
+        "{part} refused: it is not compiled in; expected a build with the feature {feature:?}, which \"full\" has"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Arguments, Command};
+
+    /// Fails unless the user gets exit code 64, what was refused, and the feature to build with.
+    fn refuses(failure: Failure, part: &str, feature: &str) {
+        assert_eq!(failure.exit.code(), 64);
+        let message = failure.to_string();
+        assert!(message.starts_with(part), "{message}");
+        let feature = format!("the feature {feature:?}");
+        assert!(message.contains(&feature), "{message}");
+    }
+
+    fn command(words: &[&str]) -> Command {
+        let words = [&["leasehold"], words].concat();
+        Arguments::try_parse_from(words).expect("known").command
+    }
+
+    #[test]
+    fn a_command_that_is_not_compiled_in_names_its_feature() {
+        let Command::Top(arguments) = command(&["top"]) else {
+            panic!("another command");
+        };
+        let failure = top::main(arguments, None).expect_err("refused");
+        refuses(failure, "top refused", "top");
+        let Command::Export(arguments) = command(&["export"]) else {
+            panic!("another command");
+        };
+        let failure = export::main(arguments, None).expect_err("refused");
+        refuses(failure, "export refused", "export");
+    }
+
+    #[test]
+    fn an_option_that_is_not_compiled_in_names_its_feature_and_no_other_does() {
+        let started = |file: Option<&str>, address: Option<&str>| {
+            let places = export::Places {
+                file: file.map(Into::into),
+                address: address.map(Into::into),
+            };
+            export::JobMetrics::start(&places, "x", None).err()
+        };
+        let failure = started(Some("job.prom"), None).expect("refused");
+        refuses(failure, "--metrics-file refused", "export");
+        let failure = started(None, Some("9464")).expect("refused");
+        refuses(failure, "--metrics refused", "export");
+        assert!(started(None, None).is_none());
+    }
 }

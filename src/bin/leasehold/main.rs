@@ -8,7 +8,7 @@
     reason = "a program exports nothing; pub marks what its other modules use"
 )]
 
-#[cfg(not(all(feature = "export", feature = "top")))]
+#[cfg(any(test, not(all(feature = "export", feature = "top"))))]
 mod absent;
 mod args;
 mod channel;
