@@ -7,6 +7,7 @@ pub(crate) mod exporter;
 mod fences;
 mod leases;
 mod log;
+mod moved;
 mod page;
 mod servers;
 pub(crate) mod text;

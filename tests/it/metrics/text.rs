@@ -1,11 +1,9 @@
-//! The text that an exporter serves, and the tests that move what is in it.
+//! The text that an exporter serves.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use leasehold::Client;
-use leasehold::metrics::table;
 use leasehold::store::memory::Memory;
 
 use super::exporter::Exporter;
@@ -54,28 +52,4 @@ fn promtool_has_no_complaint_about_the_exporters_text() {
             assert_eq!(built, Some(1.0));
         },
     );
-}
-
-/// The tests in this folder, and those that have to make the watchdog fail. The tests of the tool move its own.
-#[test]
-fn every_metric_of_the_library_is_moved_by_a_test() {
-    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
-    let files = [
-        "metrics/leases.rs",
-        "metrics/servers.rs",
-        "metrics/fences.rs",
-        "metrics/text.rs",
-        "watchdog/seen.rs",
-        "watchdog/counted.rs",
-    ];
-    let texts = files.map(|file| std::fs::read_to_string(home.join(file)).unwrap());
-    let own = table().iter().filter(|metric| !metric.is_of_tool);
-    let unmoved = own.filter(|metric| {
-        let names = ["", "_count"].map(|suffix| format!("\"{}{suffix}", metric.name));
-        !texts
-            .iter()
-            .any(|text| names.iter().any(|name| text.contains(name.as_str())))
-    });
-    let unmoved: Vec<_> = unmoved.map(|metric| metric.name).collect();
-    assert_eq!(unmoved, Vec::<&str>::new(), "no test names these");
 }
