@@ -1,5 +1,6 @@
 //! What the project's own tests and benches need from inside. Not for users: it may change at any time.
 
+pub use crate::telemetry::Survey;
 pub use crate::watchdog::claiming;
 pub use crate::watchdog::leaving;
 pub use crate::watchdog::schedule;

@@ -6,7 +6,7 @@
 //! cargo bench --all-features --bench watchdog -- held      # the cases of one part
 //! ```
 //!
-//! The parts are `check`, `cancel`, `schedule`, `renewals`, `bytes`, `held`, and `five-minutes`.
+//! The parts are `check`, `cancel`, `schedule`, `survey`, `renewals`, `bytes`, `held`, and `five-minutes`.
 
 #![expect(
     clippy::disallowed_methods,
@@ -18,6 +18,7 @@ mod held;
 mod renewals;
 mod schedule;
 mod stores;
+mod survey;
 #[path = "../yardstick/mod.rs"]
 mod yardstick;
 
@@ -75,6 +76,9 @@ fn main() {
     }
     if is_wanted("schedule") {
         schedule::measure();
+    }
+    if is_wanted("survey") {
+        survey::measure();
     }
     if is_wanted("renewals") {
         runtime.block_on(renewals::measure());

@@ -40,13 +40,13 @@ pub(crate) fn measure() {
 
 /// A schedule in which a thousand leases, spread among the others, are due again and again, and the others not for
 /// hours.
-struct Bench {
-    schedule: Schedule,
-    now: clock::Instant,
+pub(crate) struct Bench {
+    pub(crate) schedule: Schedule,
+    pub(crate) now: clock::Instant,
 }
 
 impl Bench {
-    fn new(held: u64) -> Self {
+    pub(crate) fn new(held: u64) -> Self {
         let now = clock::Instant::from_nanos(3_600_000_000_000);
         let mut bench = Self {
             schedule: Schedule::new(7),

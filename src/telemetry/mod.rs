@@ -43,7 +43,12 @@ pub(crate) use self::reporter::{Reporter, update};
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) use self::stores::ConnectionGauge;
 pub(crate) use self::stores::StoreCounts;
-pub(crate) use self::survey::{Survey, Surveyed, watch};
+#[cfg_attr(
+    not(feature = "internals"),
+    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
+)]
+pub use self::survey::Survey;
+pub(crate) use self::survey::{Surveyed, watch};
 pub(crate) use self::table::ALL;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) use self::words::LaneUse;

@@ -48,7 +48,11 @@ pub(super) fn register(group: Group) {
 
 /// The state of the clients of one group, added up.
 #[derive(Debug, Default)]
-pub(crate) struct Survey {
+#[cfg_attr(
+    not(feature = "internals"),
+    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
+)]
+pub struct Survey {
     held: usize,
     at_risk: usize,
     /// Seconds from now until the first deadline; below zero once it has passed.

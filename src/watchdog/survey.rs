@@ -1,7 +1,6 @@
 //! What the gauges tell of a client's leases, read by the reporter.
 
 use super::Shared;
-use super::schedule::LeaseId;
 use crate::group::Group;
 use crate::telemetry::{Survey, Surveyed};
 
@@ -11,10 +10,13 @@ impl Surveyed for Shared {
     }
 
     fn survey(&self, survey: &mut Survey) {
-        let mut next = Some(LeaseId::FIRST);
-        while let Some(from) = next {
+        let mut from = None;
+        loop {
             let now = self.clock.now();
-            next = self.schedule().survey(from, now, survey);
+            from = self.schedule().survey(from, now, survey);
+            if from.is_none() {
+                break;
+            }
         }
         let now = self.clock.now();
         self.schedule().survey_loop(now, survey);

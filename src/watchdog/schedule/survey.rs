@@ -11,13 +11,14 @@ use crate::term::Instant;
 const AT_ONCE: usize = 4_096;
 
 impl Schedule {
-    /// Adds the leases from this place on. Returns where to go on, unless these were the last.
-    pub(in crate::watchdog) fn survey(
+    /// Adds the leases from this place on, or from the first. Returns where to go on, unless these were the last.
+    pub fn survey(
         &self,
-        from: LeaseId,
+        from: Option<LeaseId>,
         now: Instant,
         survey: &mut Survey,
     ) -> Option<LeaseId> {
+        let from = from.unwrap_or(LeaseId::FIRST);
         let shard = self.shards.get(from.shard())?;
         let end = from.index() + AT_ONCE;
         for index in from.index()..end {
@@ -40,7 +41,7 @@ impl Schedule {
     }
 
     /// Adds the renewals that are due and not sent, and how long ago the loop should have turned.
-    pub(in crate::watchdog) fn survey_loop(&self, now: Instant, survey: &mut Survey) {
+    pub fn survey_loop(&self, now: Instant, survey: &mut Survey) {
         let overdue = self.shards.iter().map(|shard| shard.queues.overdue(now));
         survey.note_watchdog(overdue.sum(), self.overdue(now));
     }
