@@ -134,8 +134,8 @@ impl Sort {
             Self::Waiting => other.waiting.cmp(&held.waiting),
             Self::Token => other.token.cmp(&held.token),
             Self::Holder => {
-                let holder = |held: &Held| (held.info.host.clone(), held.info.pid);
-                holder(held).cmp(&holder(other))
+                let hosts = held.info.host.cmp(&other.info.host);
+                hosts.then_with(|| held.info.pid.cmp(&other.info.pid))
             }
         }
     }
