@@ -33,6 +33,9 @@ const TASKS: usize = 64;
 /// Longer than the bench: nothing is renewed meanwhile.
 const TTL: Duration = Duration::from_secs(3_600);
 
+/// A key that takes longer to show is printed.
+const AIM: Duration = Duration::from_millis(50);
+
 async fn take(url: &str) -> (Client, Vec<Lease>) {
     let builder = Client::builder().store_url(url).ttl(TTL);
     let client = builder.build().await.expect("the store opens");
@@ -90,6 +93,10 @@ fn press_keys(terminal: &mut Terminal, length: Duration) -> Vec<f64> {
                     terminal.press(keys, |screen| !screen.text(*line).contains(text))
                 }
             };
+            if took > AIM {
+                let head = terminal.look(|screen| screen.text(0));
+                println!("# {keys:?} took {took:.0?}: {head}");
+            }
             taken.push(took.as_secs_f64() * 1e3);
         }
     }
