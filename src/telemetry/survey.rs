@@ -84,9 +84,13 @@ impl Survey {
         }
     }
 
-    /// So many renewals are due and not sent, and the watchdog should have woken so long ago.
-    pub(crate) fn note_watchdog(&mut self, backlog: usize, overdue: Duration) {
-        self.backlog += backlog;
+    /// The renewal of a lease is due and was not sent.
+    pub(crate) fn note_due(&mut self) {
+        self.backlog += 1;
+    }
+
+    /// The watchdog should have woken so long ago.
+    pub(crate) fn note_overdue(&mut self, overdue: Duration) {
         self.overdue = self.overdue.max(overdue);
     }
 

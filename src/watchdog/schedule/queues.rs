@@ -90,12 +90,6 @@ impl Queues {
         first_until(&self.renewals, now).is_some()
     }
 
-    /// How many renewals are due and not sent.
-    pub(super) fn overdue(&self, now: Instant) -> usize {
-        let come = self.renewals.iter().take_while(|(at, _)| *at <= now);
-        self.due.len() + come.count()
-    }
-
     /// Takes out renewals whose moment has come, at most so many. They go on in [`push_due`](Self::push_due).
     pub(super) fn take_renewals(&mut self, now: Instant, most: usize) -> Vec<LeaseId> {
         let next = || {

@@ -30,6 +30,9 @@ impl Schedule {
                 let failures = shard.failing.get(&id).copied().unwrap_or_default();
                 let (name, timing) = (&slot.lease.name, slot.lease.timing);
                 survey.note_held(name, timing, holding.deadline, failures, now);
+                if holding.attempt.is_none() && holding.renew_at <= now {
+                    survey.note_due();
+                }
             }
         }
         let is_last = end >= shard.slots.capacity();
@@ -40,10 +43,9 @@ impl Schedule {
         (next.shard() < self.shards.len()).then_some(next)
     }
 
-    /// Adds the renewals that are due and not sent, and how long ago the loop should have turned.
+    /// Adds how long ago the loop should have turned.
     pub fn survey_loop(&self, now: Instant, survey: &mut Survey) {
-        let overdue = self.shards.iter().map(|shard| shard.queues.overdue(now));
-        survey.note_watchdog(overdue.sum(), self.overdue(now));
+        survey.note_overdue(self.overdue(now));
     }
 
     /// Nothing while the loop sleeps as planned. A turn that is due at once is due since the last one.
