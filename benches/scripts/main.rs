@@ -101,7 +101,7 @@ impl Bench {
     }
 
     fn acquire(&self, name: &str, holder: &str) -> Cmd {
-        let lease = format!("leasehold:{{{name}}}");
+        let lease = lease(name);
         let mut call = cmd("EVALSHA");
         call.arg(&self.acquire).arg(4).arg(&lease);
         match self.layout {
@@ -121,7 +121,7 @@ impl Bench {
     }
 
     fn release(&self, name: &str, holder: &str) -> Cmd {
-        let lease = format!("leasehold:{{{name}}}");
+        let lease = lease(name);
         let mut call = cmd("EVALSHA");
         call.arg(&self.release).arg(3).arg(&lease);
         call.arg(format!("{lease}:queue"))
@@ -133,16 +133,32 @@ impl Bench {
         call
     }
 
-    fn renew(&self, leases: &[(String, String)]) -> Cmd {
+    /// Makes the call that renews these leases, which are held.
+    async fn renew(&mut self, leases: &[(String, String)]) -> Cmd {
         let mut call = cmd("EVALSHA");
         call.arg(&self.renew).arg(leases.len());
         for (name, _) in leases {
-            call.arg(format!("leasehold:{{{name}}}"));
+            call.arg(lease(name));
         }
-        for (_, holder) in leases {
-            call.arg(holder).arg(30_000);
+        for (name, holder) in leases {
+            match self.layout {
+                Layout::Ours => call.arg(self.grant(name).await),
+                Layout::Baseline => call.arg(holder).arg(30_000),
+            };
+        }
+        if self.layout == Layout::Ours {
+            call.arg(30_000);
         }
         call
+    }
+
+    /// Returns what the value of this lease begins with.
+    async fn grant(&mut self, name: &str) -> String {
+        let mut get = cmd("GET");
+        get.arg(lease(name));
+        let value: String = self.ask(&get).await;
+        let info = value.find('{').expect("it is held");
+        value[..info].into()
     }
 
     /// Returns names, each with a holder of its own.
@@ -202,6 +218,10 @@ fn is_tagged(reply: &Value, tag: &str) -> bool {
     }
 }
 
+fn lease(name: &str) -> String {
+    format!("leasehold:{{{name}}}")
+}
+
 /// Returns the mark of a name's slot. Its tag costs the server nothing but its length, so without a cluster any number
 /// of the right size will do.
 fn mark(name: &str) -> String {
@@ -246,12 +266,12 @@ async fn block(bench: &mut Bench, run: usize) -> [f64; 4] {
         let calls = leases.iter().map(|(name, holder)| call(name, holder));
         calls.collect()
     };
-    let (acquires, releases, renewal) = (
+    let (acquires, releases) = (
         calls(&|name, holder| bench.acquire(name, holder)),
         calls(&|name, holder| bench.release(name, holder)),
-        [bench.renew(&leases)],
     );
     let acquire = bench.spent(&acquires, "granted").await;
+    let renewal = [bench.renew(&leases).await];
     let renew = bench.spent(&renewal, "renewed").await / BLOCK as f64;
     let release = bench.spent(&releases, "released").await;
     [acquire + release, acquire, release, renew]

@@ -102,9 +102,9 @@ fn prepare<'a>(script: &'a Script, batch: &[Renewal]) -> ScriptInvocation<'a> {
         call.key(format!("leasehold:{{{}}}", renewal.name));
     }
     for renewal in batch {
-        call.arg(renewal.holder.to_string())
-            .arg(renewal.ttl.as_millis() as u64);
+        call.arg(format!("{} {} ", renewal.holder, renewal.token));
     }
+    call.arg(batch[0].ttl.as_millis() as u64);
     call
 }
 

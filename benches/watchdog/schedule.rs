@@ -9,7 +9,7 @@ use leasehold::clock::{self, Timing};
 use leasehold::internals::schedule::{Limits, Schedule};
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Outcome, Renewed};
-use leasehold::{Holder, Name};
+use leasehold::{Holder, Name, Token};
 
 use super::RUNS;
 use super::yardstick::{case, figure, median, seconds};
@@ -73,7 +73,10 @@ impl Bench {
         let limits = Limits::default();
         let id = (self.schedule).enroll((name, holder), 0, timing, limits, signal);
         let id = id.expect("it is open");
-        let _ = self.schedule.hold(id, self.now, self.now).expect("held");
+        let _ = self
+            .schedule
+            .hold(id, Token::MAX, self.now, self.now)
+            .expect("held");
     }
 
     /// Returns the microseconds of a turn and of settling its renewals.

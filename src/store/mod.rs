@@ -11,7 +11,8 @@
 //! 3. If the holder itself asks again, `acquire` **sets the full ttl again** and returns the token kept in the lease,
 //!    whatever the floor of this attempt. So a repeated request is idempotent, and each reply belongs to the moment at
 //!    which its own attempt was sent.
-//! 4. `renew` compares and extends, and never creates a lease. One bad lease does not affect the others of its batch.
+//! 4. `renew` extends a lease only if both its holder and its token are those of the renewal, and never creates one. One
+//!    bad lease does not affect the others of its batch.
 //! 5. `release` frees a name only if this holder has it. It is idempotent.
 //! 6. Every lease expires by itself, at most one ttl after the store last heard of it.
 //! 7. Waiting is fair: the clients in the queue of a name take turns in the order in which they joined, and no client

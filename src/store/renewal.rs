@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::holder::Holder;
 use crate::name::Name;
+use crate::token::Token;
 
 /// One lease to extend.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,14 +15,22 @@ pub struct Renewal {
     pub name: Name,
     /// The identity of its holder.
     pub holder: Holder,
+    /// The token of its grant. A lease with another token is a later grant to the same holder, which this one does not
+    /// extend.
+    pub token: Token,
     /// How long the store keeps the lease from now.
     pub ttl: Duration,
 }
 
 impl Renewal {
-    /// Makes a renewal that extends this holder's lease to `ttl` from now.
-    pub const fn new(name: Name, holder: Holder, ttl: Duration) -> Self {
-        Self { name, holder, ttl }
+    /// Makes a renewal that extends the lease that was granted to this holder with this token, to `ttl` from now.
+    pub const fn new(name: Name, holder: Holder, token: Token, ttl: Duration) -> Self {
+        Self {
+            name,
+            holder,
+            token,
+            ttl,
+        }
     }
 }
 
@@ -52,7 +61,7 @@ impl Renewed {
 pub enum Outcome {
     /// The lease was extended.
     Renewed,
-    /// The holder no longer has the name. This is final.
+    /// The holder no longer has the name, or has it by a later grant. This is final.
     Refused,
     /// An operator evicted the holder. This is final.
     Evicted,

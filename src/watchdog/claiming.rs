@@ -194,7 +194,7 @@ impl Claiming {
         let (id, first_floor) = (self.enrolled().id, self.enrolled().first_floor);
         let planted = schedule.planted();
         let begins = planted.counted_from(asked.sent_at, now);
-        let must_wake = match schedule.hold(id, begins, now) {
+        let must_wake = match schedule.hold(id, grant.token, begins, now) {
             Ok(must_wake) => must_wake,
             Err(Useless::Late) => {
                 if !self.is_out_of_patience(asked) {

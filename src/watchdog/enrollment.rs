@@ -116,7 +116,6 @@ impl Pending {
                 held_since,
             } => {
                 let signal = self.signal.take().expect("each claim has one");
-                signal.note_grant(token);
                 Ok(Answered::Granted {
                     enrollment: Enrollment {
                         shared: self.shared.clone(),

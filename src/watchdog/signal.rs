@@ -179,15 +179,19 @@ impl Signal {
         self.grant.load(Ordering::Relaxed) & TOLD != 0
     }
 
-    /// Notes the token of the grant, for logs.
+    /// Notes the token of the grant, for renewals and logs.
     pub fn note_grant(&self, token: Token) {
         self.grant.fetch_or(token.get(), Ordering::Relaxed);
     }
 
     /// The token of the grant, once there is one.
+    pub fn token_of_grant(&self) -> Option<Token> {
+        Token::new(self.grant.load(Ordering::Relaxed) & !TOLD).ok()
+    }
+
+    /// The same as a number, for logs.
     pub fn granted(&self) -> Option<u64> {
-        let token = self.grant.load(Ordering::Relaxed) & !TOLD;
-        (token > 0).then_some(token)
+        self.token_of_grant().map(Token::get)
     }
 
     /// Returns a token that is cancelled on loss. Cancelling it cancels no other token.

@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::LIMIT;
@@ -11,17 +12,31 @@ use crate::store::{
     Store, Token,
 };
 
-/// A claim, and what its next attempt carries.
+/// A claim, what its next attempt carries, and the token of its last grant.
 #[derive(Debug, Clone)]
 pub(super) struct Asking {
     pub(super) claim: Claim,
     pub(super) ask: Ask,
+    /// 0 before the first grant.
+    pub(super) token: Arc<AtomicU64>,
 }
 
 impl Asking {
     pub(super) fn with_floor(mut self, floor: Token) -> Self {
         self.ask.floor = Some(floor);
         self
+    }
+
+    /// Returns the renewal of this claim's last grant. Before the first there is nothing that it could extend.
+    pub(super) fn renewal(&self) -> Renewal {
+        let token = self.token.load(Ordering::Relaxed).max(1);
+        let token = Token::new(token).expect("a token");
+        Renewal::new(self.name.clone(), self.holder, token, self.ttl)
+    }
+
+    fn note(&self, token: Token) -> Token {
+        self.token.store(token.get(), Ordering::Relaxed);
+        token
     }
 }
 
@@ -50,6 +65,7 @@ impl Bench {
         Asking {
             claim: Claim::new(self.name(rest), holder, ttl, Arc::new(info)),
             ask: Ask::default(),
+            token: Arc::default(),
         }
     }
 
@@ -60,7 +76,7 @@ impl Bench {
 
     pub(super) async fn granted(&self, claim: &Asking) -> Token {
         match self.ask(claim).await {
-            Answer::Granted(Grant { token }) => token,
+            Answer::Granted(Grant { token }) => claim.note(token),
             Answer::Held(held) => panic!("expected a grant of {}, got {held}", claim.name),
         }
     }
@@ -73,10 +89,7 @@ impl Bench {
     }
 
     pub(super) async fn renew(&self, claims: &[&Asking]) -> Vec<Outcome> {
-        let renewals: Vec<_> = claims
-            .iter()
-            .map(|claim| Renewal::new(claim.name.clone(), claim.holder, claim.ttl))
-            .collect();
+        let renewals: Vec<_> = claims.iter().map(|claim| claim.renewal()).collect();
         self.store.renew(&renewals, LIMIT).await.outcomes
     }
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use self::bench::{Asking, Bench};
 use super::{
     Answer, ErrorKind, Eviction, Facts, Failed, HeldState, Lane, MAX_BATCH, Name, Outcome, Release,
-    Renewal, Sent, Store, Token,
+    Sent, Store, Token,
 };
 use crate::future::BoxFuture;
 
@@ -50,6 +50,7 @@ const CHECKS: &[(&str, Check)] = checks![
     a_renewal_extends,
     a_renewal_never_creates,
     a_renewal_of_another_holder_is_refused,
+    a_renewal_of_another_grant_is_refused,
     a_batch_answers_one_by_one_in_order,
     an_empty_batch_is_answered,
     a_release_frees_once,
@@ -230,6 +231,21 @@ async fn a_renewal_of_another_holder_is_refused(bench: &Bench) {
     assert_eq!(held.by, Some(first.holder));
 }
 
+async fn a_renewal_of_another_grant_is_refused(bench: &Bench) {
+    let claim = bench.claim("a", LONG);
+    let first = bench.granted(&claim).await;
+    let earlier = claim.renewal();
+    let evicted = bench.store.evict(&claim.name, Eviction::Now, LIMIT).await;
+    assert!(evicted.expect("answered"));
+    // As an attempt does that arrives after the lease is gone.
+    assert!(bench.granted(&claim).await > first);
+    let outcomes = bench.store.renew(&[earlier, claim.renewal()], LIMIT).await;
+    assert!(
+        matches!(outcomes.outcomes[..], [Outcome::Refused, Outcome::Renewed]),
+        "{outcomes:?}"
+    );
+}
+
 async fn a_batch_answers_one_by_one_in_order(bench: &Bench) {
     let claims: Vec<_> = (0..MAX_BATCH)
         .map(|index| bench.claim(&index.to_string(), LONG))
@@ -393,8 +409,7 @@ async fn the_watchdogs_connection_sees_the_same_leases(bench: &Bench) {
         .on_own_connection(Lane::Watchdog)
         .await
         .expect("a connection");
-    let renewal = Renewal::new(claim.name.clone(), claim.holder, claim.ttl);
-    let renewed = other.renew(&[renewal], LIMIT).await.outcomes;
+    let renewed = other.renew(&[claim.renewal()], LIMIT).await.outcomes;
     assert!(matches!(renewed[..], [Outcome::Renewed]), "{renewed:?}");
     let released = other.release(&claim.name, claim.holder, None, LIMIT).await;
     assert_eq!(released.expect("answered"), Release::Released);

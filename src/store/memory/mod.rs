@@ -131,7 +131,7 @@ impl Memory {
             return Outcome::Refused;
         };
         match row.standing {
-            _ if row.holder != renewal.holder => Outcome::Refused,
+            _ if (row.holder, row.token) != (renewal.holder, renewal.token) => Outcome::Refused,
             RowState::Kept => Outcome::Refused,
             RowState::Evicted => Outcome::Evicted,
             RowState::Live => {

@@ -11,6 +11,7 @@ use super::{Postgres, millis, replace_every};
 use crate::clock::{Boottime, Clock, Instant};
 use crate::error::{Error, ErrorKind};
 use crate::store::{Outcome, Renewal, Renewed};
+use crate::token::Token;
 
 /// The pause before a locked row is tried again: a claim or a mark of ours holds its lock no longer than that.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -60,6 +61,7 @@ impl Postgres {
             .iter()
             .map(|renewal| renewal.holder.to_string())
             .collect();
+        let tokens: Vec<_> = part.iter().map(|renewal| token(renewal.token)).collect();
         let ttls: Vec<_> = part.iter().map(|renewal| millis(renewal.ttl)).collect();
         let least = part.iter().map(|renewal| renewal.ttl).min();
         let call = Query {
@@ -67,6 +69,7 @@ impl Postgres {
             arguments: &[
                 (&names, Type::TEXT_ARRAY),
                 (&holders, Type::TEXT_ARRAY),
+                (&tokens, Type::INT8_ARRAY),
                 (&ttls, Type::INT8_ARRAY),
             ],
         };
@@ -89,6 +92,10 @@ impl Postgres {
             )),
         }
     }
+}
+
+fn token(token: Token) -> i64 {
+    i64::try_from(token.get()).expect("a token is at most 2^53-1")
 }
 
 fn locked(marks: &[Letter]) -> Vec<usize> {

@@ -73,7 +73,7 @@ impl Schema {
         };
         Statements {
             acquire: call("acquire_1", 9),
-            renew: call("renew_1", 3),
+            renew: call("renew_1", 4),
             release: call("release_1", 4),
             leave: call("leave_1", 3),
             evict: call("evict_1", 3),

@@ -449,7 +449,8 @@ BEGIN
 END
 $$;
 
--- Extends each lease of a batch to its full ttl, if its holder still has it. Never creates a lease.
+-- Extends each lease of a batch to its full ttl, if its holder still has it by the same grant, which the token tells.
+-- Never creates a lease.
 --
 -- A row that another program has locked is skipped, so that it does not delay its batch.
 --
@@ -458,6 +459,7 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.renew_1(
   p_names text[],
   p_holders text[],
+  p_tokens bigint[],
   p_ttls_ms bigint[],
   OUT letters text,
   OUT server_us bigint
@@ -474,11 +476,11 @@ BEGIN
   END IF;
   WITH asked AS (
     SELECT u.*
-    FROM unnest(p_names, p_holders, p_ttls_ms) WITH ORDINALITY AS u (name, holder, ttl_ms, i)
+    FROM unnest(p_names, p_holders, p_tokens, p_ttls_ms) WITH ORDINALITY AS u (name, holder, token, ttl_ms, i)
   ), mine AS MATERIALIZED (
     SELECT l.name, l.state, l.ends_at, a.ttl_ms, a.i
     FROM asked a
-    JOIN {schema}.lease l ON l.name = a.name AND l.holder = a.holder
+    JOIN {schema}.lease l ON l.name = a.name AND l.holder = a.holder AND l.token = a.token
     WHERE l.state IN (0, 1)
     -- Rule 6.
     ORDER BY l.name
@@ -501,7 +503,7 @@ BEGIN
       WHEN EXISTS (
         SELECT
         FROM {schema}.lease l
-        WHERE l.name = a.name AND l.holder = a.holder AND l.state IN (0, 1)
+        WHERE l.name = a.name AND l.holder = a.holder AND l.token = a.token AND l.state IN (0, 1)
       ) THEN 'x'
       ELSE 'n'
     END, '' ORDER BY a.i)

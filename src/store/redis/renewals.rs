@@ -71,10 +71,16 @@ impl Redis {
             .map(|renewal| self.keys.lease_word(&renewal.name));
         let mut call = SCRIPTS.renew.call(keys);
         for renewal in renewals {
-            call.write_arg_fmt(renewal.holder);
-            call.arg(super::millis(renewal.ttl));
+            // What the value of the lease begins with.
+            call.write_arg_fmt(format_args!("{} {} ", renewal.holder, renewal.token));
         }
-        let least_ttl = renewals.iter().map(|renewal| renewal.ttl).min();
+        // Most batches have one ttl, which the server then reads once.
+        let ttls = renewals.iter().map(|renewal| renewal.ttl);
+        let (least_ttl, longest_ttl) = (ttls.clone().min(), ttls.clone().max());
+        let different = if least_ttl == longest_ttl { 1 } else { count };
+        ttls.take(different).for_each(|ttl| {
+            call.arg(super::millis(ttl));
+        });
         let replace_every = super::replace_every(least_ttl.unwrap_or_default());
         let reply = self.server.run(&call, budget, replace_every).await?;
         let batch = reply::renewed(&reply, count)?;

@@ -49,10 +49,10 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     leave: script!("lease.lua", "queue.lua", "leave.lua"),
 });
 
-/// The usual number of arguments of a call: those of a claim with a place in the queue, or a holder and a ttl for each
+/// The usual number of arguments of a call: those of a claim with a place in the queue, or a grant and a ttl for each
 /// key.
 const ARGUMENTS: usize = 9;
-/// The usual size of one argument with its length: a holder has 49 bytes, a key mostly less, a number far less.
+/// The usual size of one argument with its length: a grant has 67 bytes, a key mostly less, a number far less.
 const WORD_BYTES: usize = 64;
 
 impl Script {

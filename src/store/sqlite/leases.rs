@@ -190,7 +190,7 @@ impl Leases {
 impl Tx<'_> {
     fn extend(&self, renewal: &Renewal) -> Result<Outcome, Failure> {
         let row = self.counting_row(&renewal.name)?;
-        let row = row.filter(|row| row.holder == renewal.holder.to_string());
+        let row = row.filter(|row| row.is_granted_to(renewal.holder, renewal.token));
         match row.map(|row| row.standing) {
             None | Some(RowState::Kept | RowState::Offered) => Ok(Outcome::Refused),
             Some(RowState::Evicted) => Ok(Outcome::Evicted),

@@ -12,6 +12,7 @@ use super::boot::Boot;
 use super::failure::Failure;
 use super::tx::Tx;
 use crate::clock::Instant;
+use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::{Held, HeldState};
 use crate::token::Token;
@@ -108,6 +109,11 @@ impl Row {
             (RowState::Kept | RowState::Offered, Validity::Taken(remaining)) => Some(remaining),
             _ => None,
         }
+    }
+
+    /// Whether it is the grant to this holder that has this token.
+    pub(super) fn is_granted_to(&self, holder: Holder, token: Token) -> bool {
+        u64::try_from(self.token) == Ok(token.get()) && self.holder == holder.to_string()
     }
 
     /// Its token.

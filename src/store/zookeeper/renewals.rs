@@ -49,7 +49,7 @@ impl Zookeeper {
             server_time: None,
             until,
         };
-        batch.refuse_what_ran_out().await;
+        batch.refuse_what_is_over().await;
         batch.renew_together().await;
         batch.renew_one_by_one().await;
         let outcomes = batch.outcomes.into_iter();
@@ -81,13 +81,17 @@ impl RenewalBatch<'_> {
         Outcome::Unknown(self.store.error(failure, "renew", name))
     }
 
-    /// What ran out is not renewed, although its node is there: it was shown as free.
-    async fn refuse_what_ran_out(&mut self) {
+    /// What ran out is not renewed, although its node is there: it was shown as free. Nor is a later grant to the same
+    /// holder.
+    async fn refuse_what_is_over(&mut self) {
         let now = Boottime.now();
         let mut strange = Vec::new();
         for (index, renewal) in self.renewals.iter().enumerate() {
             let lease = self.store.remembered().lease(renewal.holder);
             match lease {
+                Some(lease) if lease.token != renewal.token => {
+                    self.outcomes[index] = Some(Outcome::Refused);
+                }
                 Some(lease) if lease.has_run_out(now) => {
                     self.store.remembered().forget(renewal.holder);
                     self.outcomes[index] = Some(Outcome::Refused);
@@ -98,13 +102,22 @@ impl RenewalBatch<'_> {
         }
         let (session, until) = (self.session, self.until);
         let looks = strange.iter().map(|index| {
+            let renewal = &self.renewals[*index];
+            let token = self.store.shared.tree.token(&renewal.name, renewal.token);
             let path = self.path(*index);
-            async move { within(until, session.data(&path)).await }
+            async move {
+                let looks = async { tokio::join!(session.data(&path), session.is_there(&token)) };
+                let (data, is_last) = within(until, async { Ok(looks.await) }).await?;
+                let (data, stat) = data?;
+                Ok((data, stat, is_last?))
+            }
         });
         let looks = join_all(looks).await;
         for (index, look) in strange.into_iter().zip(looks) {
             self.outcomes[index] = match look {
-                Ok((data, stat)) if self.has_run_out(index, &data, stat) => Some(Outcome::Refused),
+                Ok((data, stat, is_last)) if !is_last || self.has_run_out(index, &data, stat) => {
+                    Some(Outcome::Refused)
+                }
                 Ok(_) => None,
                 Err(Failure::NoNode) => Some(self.gone(index).await),
                 Err(failure) => Some(self.unknown(index, failure)),

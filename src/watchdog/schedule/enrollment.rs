@@ -11,6 +11,7 @@ use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::gives_up_after;
 use crate::term::{Instant, Timing};
+use crate::token::Token;
 use crate::watchdog::doubtful::Doubt;
 use crate::watchdog::signal::Signal;
 
@@ -73,13 +74,14 @@ impl Schedule {
         self.slot_mut(id).unanswered_until = before.unwrap_or(Instant::ZERO);
     }
 
-    /// Begins to renew a lease that was granted to the attempt that left at `sent_at`.
+    /// Begins to renew a lease that was granted, with this token, to the attempt that left at `sent_at`.
     ///
     /// # Errors
     /// Why the grant is of no use. A late one leaves the claim as it is, to be released should it be given up.
     pub fn hold(
         &mut self,
         id: LeaseId,
+        token: Token,
         sent_at: Instant,
         now: Instant,
     ) -> Result<MustWake, Useless> {
@@ -99,6 +101,7 @@ impl Schedule {
         if lease.signal.extend(term.deadline()).is_err() {
             return Err(Useless::Ended);
         }
+        lease.signal.note_grant(token);
         // The work begins here: the wait for the name was no lack of progress.
         lease.signal.note_progress(sent_at);
         if let Some(bounds) = &mut lease.bounds {

@@ -14,6 +14,7 @@ use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::{Outcome, Renewed};
 use crate::term::{Term, Timing};
+use crate::token::Token;
 use crate::watchdog::signal::Signal;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -69,8 +70,13 @@ impl Bench {
         let (id, signal) = self.enroll(sent_at, limits);
         let before = self.schedule.claim_sent(id, sent_at);
         self.schedule.claim_answered(id, before);
-        let _ = self.schedule.hold(id, sent_at, sent_at).expect("held");
+        let _ = self.grant(id, sent_at, sent_at).expect("held");
         (id, signal)
+    }
+
+    /// The grant of a claim whose attempt left at `sent_at`.
+    fn grant(&mut self, id: LeaseId, sent_at: Instant, now: Instant) -> Result<MustWake, Useless> {
+        self.schedule.hold(id, Token::MAX, sent_at, now)
     }
 
     fn held(&mut self, sent_at: Instant) -> (LeaseId, Arc<Signal>) {
@@ -147,10 +153,7 @@ fn the_time_without_progress_begins_with_the_hold_and_not_with_the_wait_for_it()
     let (id, _signal) = bench.enroll(START, progress_within(ms(5_000)));
     let before = bench.schedule.claim_sent(id, at(60_000));
     bench.schedule.claim_answered(id, before);
-    let _ = bench
-        .schedule
-        .hold(id, at(60_000), at(60_000))
-        .expect("held");
+    let _ = bench.grant(id, at(60_000), at(60_000)).expect("held");
     assert!(bench.turn(at(60_010)).losses.is_empty());
     assert_eq!(
         reasons(&bench.turn(at(65_000)).losses),
@@ -419,7 +422,7 @@ fn a_grant_that_was_asked_for_before_a_step_was_seen_ends_earlier() {
     bench.schedule.claim_sent(id, at(10_000));
     bench.schedule.settle(&second, reply(14_000), at(10_001));
     let (sent_at, now) = (at(10_000), at(10_002));
-    let _ = bench.schedule.hold(id, sent_at, now).expect("held");
+    let _ = bench.grant(id, sent_at, now).expect("held");
     let promised = bench.term(sent_at).deadline();
     let taken_off = promised.since(signal.deadline().expect("held"));
     assert!(
@@ -432,13 +435,10 @@ fn a_grant_that_was_asked_for_before_a_step_was_seen_ends_earlier() {
 fn the_loop_is_woken_only_for_what_is_earlier_than_its_sleep() {
     let mut bench = Bench::new();
     let (first, _) = bench.enroll(START, Limits::default());
-    assert_eq!(bench.schedule.hold(first, START, START), Ok(MustWake(true)));
+    assert_eq!(bench.grant(first, START, START), Ok(MustWake(true)));
     let next = bench.next();
     let (second, _) = bench.enroll(START, Limits::default());
-    assert_eq!(
-        bench.schedule.hold(second, at(20_000), START),
-        Ok(MustWake(false))
-    );
+    assert_eq!(bench.grant(second, at(20_000), START), Ok(MustWake(false)));
     assert_eq!(bench.next(), next);
     assert!(
         bench.schedule.leave(second, at(1), None).0,

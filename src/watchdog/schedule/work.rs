@@ -153,7 +153,10 @@ impl Schedule {
         holding.attempt = Some(attempt);
         batch.tickets.push(Ticket { id, attempt });
         let (name, ttl) = (lease.name.clone(), lease.timing.ttl());
-        batch.renewals.push(Renewal::new(name, lease.holder, ttl));
+        let token = lease.signal.token_of_grant();
+        let token = token.expect("what is held was granted");
+        let renewal = Renewal::new(name, lease.holder, token, ttl);
+        batch.renewals.push(renewal);
     }
 
     fn take_releases(&mut self, shard: usize, now: Instant) -> Vec<Departure> {

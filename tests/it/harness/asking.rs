@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::store::{Answer, Ask, Claim, Grant, Held, Info, Outcome, Release, Renewal, Store};
@@ -12,17 +13,31 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// The limit of a request that should be answered.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
-/// A claim, and what its next attempt carries.
+/// A claim, what its next attempt carries, and the token of its last grant.
 #[derive(Debug, Clone)]
 pub(crate) struct Asking {
     pub(crate) claim: Claim,
     pub(crate) ask: Ask,
+    /// 0 before the first grant.
+    token: Arc<AtomicU64>,
 }
 
 impl Asking {
     pub(crate) fn with_floor(mut self, floor: Token) -> Self {
         self.ask.floor = Some(floor);
         self
+    }
+
+    /// Returns the renewal of this claim's last grant. Before the first there is nothing that it could extend.
+    pub(crate) fn renewal(&self) -> Renewal {
+        let token = self.token.load(Ordering::Relaxed).max(1);
+        let token = Token::new(token).expect("a token");
+        Renewal::new(self.name.clone(), self.holder, token, self.ttl)
+    }
+
+    fn note(&self, token: Token) -> Token {
+        self.token.store(token.get(), Ordering::Relaxed);
+        token
     }
 }
 
@@ -42,6 +57,7 @@ pub(crate) fn claim(name: &str, ttl: Duration) -> Asking {
     Asking {
         claim: Claim::new(name, holder, ttl, Arc::new(info)),
         ask: Ask::default(),
+        token: Arc::default(),
     }
 }
 
@@ -52,13 +68,16 @@ pub(crate) async fn asked(
     limit: Duration,
 ) -> Result<Answer, Error> {
     let answer = store.acquire(claim, claim.ask, limit).await;
+    if let Ok(Answer::Granted(grant)) = &answer {
+        claim.note(grant.token);
+    }
     answer.map_err(|failed| failed.error)
 }
 
 /// Returns the token of a claim that must be granted.
 pub(crate) async fn granted(store: &dyn Store, claim: &Asking) -> Token {
     match store.acquire(claim, claim.ask, LIMIT).await {
-        Ok(Answer::Granted(Grant { token, .. })) => token,
+        Ok(Answer::Granted(Grant { token, .. })) => claim.note(token),
         other => panic!("expected a grant of {}, got {other:?}", claim.name),
     }
 }
@@ -73,7 +92,7 @@ pub(crate) async fn held(store: &dyn Store, claim: &Asking) -> Held {
 
 /// Returns the renewal of this claim's lease.
 pub(crate) fn renewal(claim: &Asking) -> Renewal {
-    Renewal::new(claim.name.clone(), claim.holder, claim.ttl)
+    claim.renewal()
 }
 
 /// Renews this claim's lease alone and returns the outcome.

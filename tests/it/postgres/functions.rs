@@ -109,13 +109,28 @@ impl Functions {
         })
     }
 
-    /// The letters of a batch of names and holders.
+    /// The letters of a batch of names and holders, under the tokens that the names have.
     pub(crate) async fn renew(&self, batch: &[(&str, &str)]) -> String {
+        let names = batch.iter().map(|(name, _)| *name);
+        let names = names.collect::<Vec<_>>().join("','");
+        let sql = format!(
+            "SELECT coalesce(l.token, 1) FROM unnest(ARRAY['{names}']) WITH ORDINALITY AS u (name, i)
+            LEFT JOIN leasehold.lease l USING (name) ORDER BY u.i"
+        );
+        let rows = self.run(&sql).await.expect("answered");
+        let tokens: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+        self.renew_under(batch, &tokens).await
+    }
+
+    /// The letters of a batch of names and holders, each under its token.
+    pub(crate) async fn renew_under(&self, batch: &[(&str, &str)], tokens: &[i64]) -> String {
         let list = |texts: Vec<&str>| format!("ARRAY['{}']", texts.join("','"));
         let names = list(batch.iter().map(|(name, _)| *name).collect());
         let holders = list(batch.iter().map(|(_, holder)| *holder).collect());
         let ttls = format!("array_fill({LONG}::bigint, ARRAY[{}])", batch.len());
-        let sql = format!("SELECT letters FROM leasehold.renew_1({names}, {holders}, {ttls})");
+        let sql = format!(
+            "SELECT letters FROM leasehold.renew_1({names}, {holders}, ARRAY{tokens:?}::bigint[], {ttls})"
+        );
         self.run(&sql).await.expect("answered")[0].get(0)
     }
 

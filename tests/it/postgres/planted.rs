@@ -49,7 +49,8 @@ pub(crate) const SCENARIOS: &[(&str, Scenario, &[Bug])] = scenarios![
     a_wait_for_a_stranger_ends_by_itself: [("SET lock_timeout = '1s'", "")],
     what_is_answered_is_flushed: [("set_config('synchronous_commit', 'on', true)", "set_config('synchronous_commit', 'off', true)")],
     a_locked_row_spoils_no_other_of_its_batch: [("FOR NO KEY UPDATE OF l SKIP LOCKED", "FOR NO KEY UPDATE OF l")],
-    only_its_holder_renews_a_lease: [("ON l.name = a.name AND l.holder = a.holder\n    WHERE", "ON l.name = a.name\n    WHERE")],
+    only_its_holder_renews_a_lease: [("AND l.holder = a.holder AND l.token", "AND l.token")],
+    a_later_grant_is_not_renewed_under_an_earlier_token: [(" AND l.token = a.token", "")],
     a_lease_is_over_at_its_end: [("m.state = 0 AND m.ends_at > clock_timestamp()", "m.state = 0")],
     a_token_rises_though_the_clock_is_behind: [
         ("SET token = greatest(l.token + 1, v_us, p_floor + 1)", "SET token = greatest(v_us, p_floor + 1)"),

@@ -180,7 +180,7 @@ pub(crate) async fn what_is_answered_is_flushed(pair: &Pair) -> Verdict {
         .expect("set");
     for call in [
         "leasehold.acquire_1('a', 'h', 30000, '{}', 0, NULL, 0, 9000, 2000)",
-        "leasehold.renew_1(ARRAY['a'], ARRAY['h'], ARRAY[30000])",
+        "leasehold.renew_1(ARRAY['a'], ARRAY['h'], ARRAY[1], ARRAY[30000])",
         "leasehold.evict_1('a', 'marked', 2000)",
         "leasehold.release_1('a', 'h', 0, 2000)",
     ] {
@@ -222,6 +222,18 @@ pub(crate) async fn only_its_holder_renews_a_lease(pair: &Pair) -> Verdict {
     pair.one.acquire("a", "h", LONG).await;
     let letters = pair.two.renew(&[("a", "other")]).await;
     expect!(letters == "n", "{letters}");
+    Ok(())
+}
+
+pub(crate) async fn a_later_grant_is_not_renewed_under_an_earlier_token(pair: &Pair) -> Verdict {
+    let first = pair.one.acquire("a", "h", LONG).await;
+    let evict = "SELECT FROM leasehold.evict_1('a', 'now', 2000)";
+    pair.one.run(evict).await.expect("evicted");
+    let second = pair.one.acquire("a", "h", LONG).await;
+    let tokens = [first, second].map(|grant| grant.token.expect("granted"));
+    let letters = pair.two.renew_under(&[("a", "h"), ("a", "h")], &tokens);
+    let letters = letters.await;
+    expect!(letters == "ny", "{letters}");
     Ok(())
 }
 

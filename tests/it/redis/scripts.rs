@@ -3,7 +3,9 @@
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{self, Client, FromRedisValue};
 
-use super::wire::{Acquire, HOLDER, RENEW, RIVAL, Reply, evict, lease, mark, release, renew};
+use super::wire::{
+    Acquire, HOLDER, RENEW, RIVAL, Reply, evict, lease, mark, release, renew, renew_grants,
+};
 use crate::harness::redis_server::{RedisServer, Setup};
 
 /// Times that no script may take.
@@ -397,6 +399,9 @@ async fn nobody_elses_lease_is_touched() {
         assert_eq!(tag, "invalid", "{field:?}");
         let renewed = answered(renew(&mut connection, &[["a", field, "60000"]]).await).text(3);
         assert!(["x", "n"].contains(&&*renewed), "{field:?}: {renewed}");
+        let grant = [["a", field, "60000"].map(String::from)];
+        let renewed = answered(renew_grants(&mut connection, &grant).await).text(3);
+        assert!(["x", "n"].contains(&&*renewed), "{field:?}: {renewed}");
         let released = answered(release(&mut connection, "a", field, "0").await).tag();
         assert!(
             ["invalid", "not_held"].contains(&&*released),
@@ -404,6 +409,57 @@ async fn nobody_elses_lease_is_touched() {
         );
     }
     assert_eq!(server.contents().await, before);
+}
+
+#[tokio::test]
+async fn a_renewal_needs_the_whole_grant() {
+    let (server, mut connection) = start().await;
+    let token = answered(Acquire::default().send(&mut connection, "a").await).token();
+    let before = server.contents().await;
+    let cut = token / 10;
+    for grant in [
+        format!("{HOLDER} {cut} "),
+        format!("{HOLDER} {cut}"),
+        format!("{HOLDER} {token}"),
+        format!("{HOLDER} {} ", token + 1),
+        format!("{HOLDER} "),
+        format!("{RIVAL} {token} "),
+        String::new(),
+    ] {
+        let batch = [["a".into(), grant.clone(), "60000".into()]];
+        let reply = answered(renew_grants(&mut connection, &batch).await);
+        assert_eq!(reply.text(3), "n", "{grant:?}");
+    }
+    assert_eq!(server.contents().await, before);
+    let batch = [["a".into(), format!("{HOLDER} {token} "), "60000".into()]];
+    let reply = answered(renew_grants(&mut connection, &batch).await);
+    assert_eq!(reply.text(3), "y");
+}
+
+#[tokio::test]
+async fn one_ttl_serves_a_batch_and_grants_may_differ_in_length() {
+    let (server, mut connection) = start().await;
+    let script = redis::Script::new(RENEW);
+    let mut call = script.prepare_invoke();
+    for (name, token) in [("a", "7"), ("b", "1234"), ("c", "12"), ("d", "1")] {
+        let value = format!("{HOLDER} {token} {{}}");
+        let mut set = redis::cmd("SET");
+        set.arg(lease(name)).arg(value).arg("PX").arg(9_000);
+        let set = set.query_async::<redis::Value>(&mut connection).await;
+        set.expect("it is set");
+        // The last one names another grant.
+        let token = if name == "d" { "2" } else { token };
+        call.key(lease(name)).arg(format!("{HOLDER} {token} "));
+    }
+    call.arg("60000");
+    let reply: Vec<redis::Value> = call.invoke_async(&mut connection).await.expect("an answer");
+    let letters: String = redis::from_redis_value(reply[3].clone()).expect("letters");
+    assert_eq!(letters, "yyyn");
+    for (name, is_extended) in [("a", true), ("b", true), ("c", true), ("d", false)] {
+        let left: i64 = of(&mut connection, "PTTL", &lease(name)).await;
+        assert_eq!(left > 9_000, is_extended, "{name} {left}");
+    }
+    server.assert_all_keys_run_out().await;
 }
 
 #[tokio::test]

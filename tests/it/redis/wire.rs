@@ -1,7 +1,7 @@
 //! The scripts as another language's client would call them: raw, so that a test can send what our own client never would.
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{RedisError, Script, Value, from_redis_value};
+use deadpool_redis::redis::{AsyncCommands as _, RedisError, Script, Value, from_redis_value};
 
 use crate::harness::redis_server::RedisServer;
 
@@ -139,14 +139,35 @@ pub(super) const RENEW: &str = concat!(
     include_str!("../../../src/store/redis/renew.lua")
 );
 
-/// Calls `renew.lua` with (name, holder, ttl) for each lease.
+/// Calls `renew.lua` with (name, holder, ttl) for each lease, under the token that the lease has.
 pub(super) async fn renew(to: &mut MultiplexedConnection, batch: &[[&str; 3]]) -> Answer {
+    let mut grants = Vec::new();
+    for [name, holder, ttl] in batch {
+        let token = token_in(to, name).await.unwrap_or_else(|| "1".into());
+        grants.push([(*name).into(), format!("{holder} {token} "), (*ttl).into()]);
+    }
+    renew_grants(to, &grants).await
+}
+
+/// Calls `renew.lua` with (name, grant, ttl) for each lease.
+pub(super) async fn renew_grants(to: &mut MultiplexedConnection, batch: &[[String; 3]]) -> Answer {
     let script = Script::new(RENEW);
     let mut call = script.prepare_invoke();
-    for [name, holder, ttl] in batch {
-        call.key(lease(name)).arg(*holder).arg(*ttl);
+    for [name, grant, _] in batch {
+        call.key(lease(name)).arg(grant);
+    }
+    for [_, _, ttl] in batch {
+        call.arg(ttl);
     }
     call.invoke_async::<Value>(to).await.map(Reply::from)
+}
+
+/// The token in the value of a lease, if it has one.
+async fn token_in(to: &mut MultiplexedConnection, name: &str) -> Option<String> {
+    let value: Option<String> = to.get(lease(name)).await.ok()?;
+    let value = value?;
+    let mut words = value.trim_start_matches("evicted ").split(' ');
+    words.nth(1).map(Into::into)
 }
 
 /// Calls `release.lua`.

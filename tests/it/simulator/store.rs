@@ -128,7 +128,7 @@ impl ModelStore {
             None if self.bug == Some(Bug::RenewalCreates) => {
                 let row = Row {
                     holder: renewal.holder,
-                    token: Token::new(1).expect("valid"),
+                    token: renewal.token,
                     ends_at,
                     since: now,
                     state: HeldState::Leased,
@@ -136,14 +136,16 @@ impl ModelStore {
                 self.rows.insert(renewal.name.clone(), row);
                 Verdict::Renewed
             }
-            Some(row) if row.holder == renewal.holder => match row.state {
-                HeldState::Leased => {
-                    row.ends_at = ends_at;
-                    Verdict::Renewed
+            Some(row) if (row.holder, row.token) == (renewal.holder, renewal.token) => {
+                match row.state {
+                    HeldState::Leased => {
+                        row.ends_at = ends_at;
+                        Verdict::Renewed
+                    }
+                    HeldState::Evicted => Verdict::Evicted,
+                    _ => Verdict::Refused,
                 }
-                HeldState::Evicted => Verdict::Evicted,
-                _ => Verdict::Refused,
-            },
+            }
             _ => Verdict::Refused,
         }
     }

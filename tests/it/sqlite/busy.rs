@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Lane, Outcome, Queued, Renewal, Store};
+use leasehold::store::{Lane, Outcome, Queued, Store};
 
 use super::child::Child;
 use super::{LIMIT, LONG, asked, claim, granted, held, integrity, name, open, pass, raw};
@@ -40,7 +40,7 @@ async fn while_a_writer_is_stopped_calls_end_by_their_limit_and_go_on_afterwards
     let store = open(&file).await;
     let ours = claim("ours", LONG);
     granted(&store, &ours).await;
-    let renewal = [Renewal::new(ours.name.clone(), ours.holder, LONG)];
+    let renewal = [ours.renewal()];
     let writer = stopped_writer(&file);
 
     let free = claim("free", LONG);
@@ -181,7 +181,8 @@ async fn what_was_given_up_while_the_file_was_busy_is_not_carried_out() {
     let store = open(&file).await;
     let (ours, free) = (claim("ours", LONG), claim("free", LONG));
     granted(&store, &ours).await;
-    let renewal = [Renewal::new(ours.name.clone(), ours.holder, LONG * 2)];
+    let mut renewal = [ours.renewal()];
+    renewal[0].ttl = LONG * 2;
     let mut in_queue = claim("ours", LONG);
     in_queue.ask.queued = Some(Queued::new(0));
     let release = store.release(&ours.name, ours.holder, None, LIMIT);

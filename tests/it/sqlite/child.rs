@@ -11,7 +11,7 @@ use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Answer, Outcome, Queued, Release, Renewal, Store};
+use leasehold::store::{Answer, Outcome, Queued, Release, Store};
 
 use super::{Asking, LIMIT, LONG, asked, claim, held, open, pass};
 
@@ -211,8 +211,7 @@ async fn stay(store: &Sqlite, claim: &Asking) -> String {
 }
 
 async fn renew(store: &Sqlite, claim: &Asking) -> String {
-    let renewal = Renewal::new(claim.name.clone(), claim.holder, claim.ttl);
-    match &store.renew(&[renewal], LIMIT).await.outcomes[..] {
+    match &store.renew(&[claim.renewal()], LIMIT).await.outcomes[..] {
         [Outcome::Renewed] => "renewed".into(),
         other => format!("{other:?}"),
     }

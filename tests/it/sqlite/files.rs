@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold::store::{Claim, Outcome, Renewal, Store};
+use leasehold::store::{Outcome, Store};
 use tempfile::TempDir;
 
 use super::child::Child;
-use super::{LIMIT, LONG, asked, claim, granted, held, name, open, pass, places, raw, refused};
+use super::{
+    Asking, LIMIT, LONG, asked, claim, granted, held, name, open, pass, places, raw, refused,
+};
 
 fn folder_and_file() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -253,12 +255,11 @@ async fn the_holder_hears_of_a_deleted_log_at_its_next_renewal() {
 }
 
 /// A file from which nothing more can be had: a rival at its path sees nothing of what was held there.
-async fn assert_nothing_is_held(store: &dyn Store, ours: &Claim) {
+async fn assert_nothing_is_held(store: &dyn Store, ours: &Asking) {
     let error = asked(store, &claim("b", LONG), LIMIT).await;
     let error = error.expect_err("replaced");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
-    let renewal = Renewal::new(ours.name.clone(), ours.holder, LONG);
-    let renewed = store.renew(&[renewal], LIMIT).await.outcomes;
+    let renewed = store.renew(&[ours.renewal()], LIMIT).await.outcomes;
     assert!(matches!(renewed[..], [Outcome::Refused]), "{renewed:?}");
 }
 
@@ -488,7 +489,7 @@ async fn a_renewal_that_failed_says_what_caused_it() {
     raw(&file)
         .execute_batch("DROP TABLE lease")
         .expect("the table is dropped");
-    let batch = [Renewal::new(claim.name.clone(), claim.holder, LONG)];
+    let batch = [claim.renewal()];
     let outcome = store.renew(&batch, LIMIT).await.outcomes.pop();
     let Some(Outcome::Unknown(error)) = outcome else {
         panic!("expected an unknown outcome, got {outcome:?}");

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use leasehold::Token;
 use leasehold::clock::{Clock, Monotonic, wall_clock};
 use leasehold::store::{Claim, Renewal};
 
@@ -19,33 +20,33 @@ pub async fn read<T>(
     trial: &Trial<'_>,
     meanwhile: impl Future<Output = T>,
 ) -> (Result<Option<ServerClock>, Trouble>, T) {
-    let claim = match taken(trial).await {
-        Ok(claim) => claim,
+    let (claim, token) = match taken(trial).await {
+        Ok(taken) => taken,
         Err(trouble) => return (Err(trouble), meanwhile.await),
     };
     let began = Monotonic.now();
-    let first = best(trial, &claim).await;
+    let first = best(trial, &claim, token).await;
     let done = meanwhile.await;
     if first.is_some() {
         Monotonic.sleep_until(began.after(APART)).await;
     }
-    let second = best(trial, &claim).await;
+    let second = best(trial, &claim, token).await;
     let released = trial.release(&claim).await;
     let both = first.zip(second);
     let clock = both.map(|(first, second)| ServerClock { first, second });
     (released.map(|()| clock), done)
 }
 
-async fn taken(trial: &Trial<'_>) -> Result<Claim, Trouble> {
+async fn taken(trial: &Trial<'_>) -> Result<(Claim, Token), Trouble> {
     let claim = trial.claim()?;
-    trial.acquire(&claim).await?;
-    Ok(claim)
+    let token = trial.acquire(&claim).await?;
+    Ok((claim, token))
 }
 
-async fn best(trial: &Trial<'_>, claim: &Claim) -> Option<ClockReading> {
+async fn best(trial: &Trial<'_>, claim: &Claim, token: Token) -> Option<ClockReading> {
     let mut best: Option<ClockReading> = None;
     for _ in 0..TRIES {
-        let reading = one(trial, claim).await?;
+        let reading = one(trial, claim, token).await?;
         if best.is_none_or(|best| reading.round_trip < best.round_trip) {
             best = Some(reading);
         }
@@ -53,8 +54,8 @@ async fn best(trial: &Trial<'_>, claim: &Claim) -> Option<ClockReading> {
     best
 }
 
-async fn one(trial: &Trial<'_>, claim: &Claim) -> Option<ClockReading> {
-    let renewal = Renewal::new(claim.name.clone(), claim.holder, claim.ttl);
+async fn one(trial: &Trial<'_>, claim: &Claim, token: Token) -> Option<ClockReading> {
+    let renewal = Renewal::new(claim.name.clone(), claim.holder, token, claim.ttl);
     let ours = wall_clock().duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let began = Monotonic.now();
     let renewed = trial.store.renew(&[renewal], trial.limit).await;

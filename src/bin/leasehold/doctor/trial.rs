@@ -10,7 +10,7 @@ use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::{
     Answer, Ask, Claim, Info, Notice, Notices, Outcome, Queued, Release, Renewal, Store, Topic,
 };
-use leasehold::{ClientId, Error, Holder, Name};
+use leasehold::{ClientId, Error, Holder, Name, Token};
 use tokio::time::timeout;
 
 use super::facts::{NoticeOutcome, Trouble, TurnOutcome};
@@ -82,10 +82,10 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Acquires a name that must be free.
-    pub async fn acquire(&self, claim: &Claim) -> Result<(), Trouble> {
+    /// Acquires a name that must be free. Returns the token of the grant.
+    pub async fn acquire(&self, claim: &Claim) -> Result<Token, Trouble> {
         match self.store.acquire(claim, Ask::default(), self.limit).await {
-            Ok(Answer::Granted(_)) => Ok(()),
+            Ok(Answer::Granted(grant)) => Ok(grant.token),
             Ok(Answer::Held(held)) => Err(Trouble::wrong(format!(
                 "a name that no client ever had was refused state={:?} {held}",
                 held.state
@@ -94,8 +94,8 @@ impl<'a> Trial<'a> {
         }
     }
 
-    async fn renew(&self, claim: &Claim) -> Result<(), Trouble> {
-        let renewal = Renewal::new(claim.name.clone(), claim.holder, claim.ttl);
+    async fn renew(&self, claim: &Claim, token: Token) -> Result<(), Trouble> {
+        let renewal = Renewal::new(claim.name.clone(), claim.holder, token, claim.ttl);
         let mut renewed = self.store.renew(&[renewal], self.limit).await;
         match renewed.outcomes.pop() {
             Some(Outcome::Renewed) => Ok(()),
@@ -133,12 +133,10 @@ impl<'a> Trial<'a> {
         let mut round_trips = Vec::new();
         let began = Monotonic.now();
         for _ in 0..ROUNDS {
-            let times = [
-                timed(self.acquire(claim)).await?,
-                timed(self.renew(claim)).await?,
-                timed(self.release(claim)).await?,
-            ];
-            round_trips.extend(times);
+            let (acquired, token) = timed(self.acquire(claim)).await?;
+            let (renewed, ()) = timed(self.renew(claim, token)).await?;
+            let (released, ()) = timed(self.release(claim)).await?;
+            round_trips.extend([acquired, renewed, released]);
             if Monotonic.now().since(began) > ENOUGH {
                 break;
             }
@@ -225,10 +223,13 @@ impl<'a> Trial<'a> {
     }
 }
 
-async fn timed(step: impl Future<Output = Result<(), Trouble>>) -> Result<Duration, Trouble> {
+/// Also returns how long the step took.
+async fn timed<T>(
+    step: impl Future<Output = Result<T, Trouble>>,
+) -> Result<(Duration, T), Trouble> {
     let began = Monotonic.now();
-    step.await?;
-    Ok(Monotonic.now().since(began))
+    let outcome = step.await?;
+    Ok((Monotonic.now().since(began), outcome))
 }
 
 /// Waits until a notice says that this name is free.

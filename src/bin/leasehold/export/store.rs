@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::clock::{Clock, Monotonic, wall_clock};
 use leasehold::store::{Held, HeldState, Renewal, Store};
-use leasehold::{Client, ClientId, Error, Holder, Name};
+use leasehold::{Client, ClientId, Error, Holder, Name, Token};
 use metrics::gauge;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -87,7 +87,7 @@ fn found(leases: &[Held], hazards: usize, clock_offset: Option<f64>) -> Found {
 async fn clock_offset(store: &dyn Store, limit: Duration) -> Result<Option<f64>, Error> {
     let name = Name::new("leasehold-export/clock")?;
     let holder = Holder::draw(ClientId::draw())?;
-    let renewal = Renewal::new(name, holder, EVERY);
+    let renewal = Renewal::new(name, holder, Token::MAX, EVERY);
     let ours = wall_clock().duration_since(SystemTime::UNIX_EPOCH);
     let began = Monotonic.now();
     let renewed = store.renew(&[renewal], limit).await;

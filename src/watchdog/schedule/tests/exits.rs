@@ -72,7 +72,7 @@ fn a_grant_that_comes_too_late_is_not_held_and_is_released() {
     let before = bench.schedule.claim_sent(id, START);
     bench.schedule.claim_answered(id, before);
     let late = at(22_000);
-    assert_eq!(bench.schedule.hold(id, START, late), Err(Useless::Late));
+    assert_eq!(bench.grant(id, START, late), Err(Useless::Late));
     assert_eq!(bench.held_count(), 0);
     assert!(bench.schedule.leave(id, late, None).0);
     departure(&mut bench, late);
@@ -86,7 +86,7 @@ fn a_claim_whose_grant_came_too_late_is_held_when_it_is_asked_again() {
     for (sent_at, hold) in [(START, Err(Useless::Late)), (late, Ok(()))] {
         let before = bench.schedule.claim_sent(id, sent_at);
         bench.schedule.claim_answered(id, before);
-        assert_eq!(bench.schedule.hold(id, sent_at, late).map(drop), hold);
+        assert_eq!(bench.grant(id, sent_at, late).map(drop), hold);
     }
     assert_eq!(bench.held_count(), 1);
     assert!(signal.check(late.after(TTL / 2)).is_ok());
@@ -169,7 +169,7 @@ fn a_name_is_kept_once_by_a_release_that_was_answered() {
     bench.schedule.claim_sent(id, START);
     let before = bench.schedule.claim_sent(id, at(1));
     bench.schedule.claim_answered(id, before);
-    let _ = bench.schedule.hold(id, at(1), at(1)).expect("held");
+    let _ = bench.grant(id, at(1), at(1)).expect("held");
     let _ = bench.schedule.leave(id, at(2), Some(ms(500)));
     let first = departure(&mut bench, at(2));
     assert_eq!(first.keep_for, Some(ms(500)));
@@ -204,7 +204,7 @@ fn closing_tells_each_holder_once_and_waits_for_the_guards() {
     );
     assert!(bench.schedule.close(LossReason::WatchdogDied).is_empty());
     assert_eq!(
-        bench.schedule.hold(claimed, at(1), at(1)).err(),
+        bench.grant(claimed, at(1), at(1)).err(),
         Some(Useless::Ended)
     );
     for id in [held, claimed, lost] {

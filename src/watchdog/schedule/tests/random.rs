@@ -106,8 +106,7 @@ impl Play {
         if let Some((id, signal)) = self.claims.pop() {
             let _ = self
                 .bench
-                .schedule
-                .hold(id, self.now, self.now)
+                .grant(id, self.now, self.now)
                 .expect("it is not closing");
             self.guards.push((id, signal));
         }
