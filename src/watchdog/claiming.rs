@@ -64,11 +64,11 @@ pub struct Asked {
     pub sent_at: Instant,
     /// What its token has to be above.
     pub floor: Option<Token>,
-    /// Until when an earlier attempt can still do something.
+    /// Until when an earlier attempt may still be carried out.
     before: Option<Instant>,
 }
 
-/// What one attempt brought.
+/// The outcome of one attempt.
 #[derive(Debug)]
 #[must_use = "it says what to do next"]
 pub enum Verdict {
@@ -85,10 +85,10 @@ pub enum Verdict {
     },
     /// Another holder has the name. The claim is still enrolled.
     Taken(Box<Held>),
-    /// There was no answer that says anything of the name. The claim is still enrolled.
+    /// The attempt failed, so the holder of the name is not known. The claim is still enrolled.
     Failed(Error),
-    /// The grant came too late to be of use. The claim is still enrolled: asked again, its holder is granted the same lease
-    /// for a whole ttl, and nothing has to be released before.
+    /// The grant came too late to be of use. The claim is still enrolled: ask again with the same holder, which gets the
+    /// same lease for its full ttl, so that nothing has to be released before.
     AskAgain,
     /// The grant is of no use to this holder. The claim is over: send this release first, then enroll another.
     AskAnew(Option<Leaving>),
@@ -120,8 +120,8 @@ impl Claiming {
         self.enrolled.as_ref().map(|enrolled| &enrolled.claim)
     }
 
-    /// Takes a claim in before it is sent, with the shard that keeps its name; `seen` is the highest token that the client has seen of the name. Returns whether
-    /// it was taken in: a schedule that is closing takes none.
+    /// Enrolls a claim, with the shard of its name, before it is sent; `seen` is the highest token of the name that the
+    /// client has seen. Returns whether it was enrolled: a schedule that is closing takes no claims.
     pub fn enroll(
         &mut self,
         schedule: &mut Schedule,
@@ -153,7 +153,7 @@ impl Claiming {
         }
     }
 
-    /// Takes the answer to an attempt in. Also returns whether the loop has to be woken.
+    /// Takes in the answer to an attempt. Also returns whether the loop has to be woken.
     pub fn answered(
         &mut self,
         schedule: &mut Schedule,
@@ -182,7 +182,7 @@ impl Claiming {
         }
     }
 
-    /// A grant is held if it came in time and is above everything that the client has seen by now.
+    /// Holds the lease if the grant came in time and its token is above every token that the client has seen by now.
     fn granted(
         &mut self,
         schedule: &mut Schedule,
@@ -236,7 +236,7 @@ impl Claiming {
         (granted, must_wake)
     }
 
-    /// Counts a grant of no use, and returns whether it was the last.
+    /// Counts a grant that is of no use. Returns whether the request gives up after it.
     fn is_out_of_patience(&mut self, asked: &Asked) -> bool {
         match &mut self.patience {
             Patience::Grants(left) => {

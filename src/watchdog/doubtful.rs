@@ -11,7 +11,7 @@ use crate::term::Instant;
 /// The releases that one claim without a holder still needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Doubt {
-    /// From then on nothing of the claim can be left that does not run out by itself.
+    /// From this moment on, whatever the claim left in the store expires by itself.
     until: Instant,
     /// Whether an attempt of the claim is unanswered, so that even a clear answer is not the last word.
     is_doubtful: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Doubt {
 }
 
 impl Doubt {
-    /// A claim whose last request was sent at `last_sent`. With `unanswered_until` some attempt may still be carried out.
+    /// A claim whose last request was sent at `last_sent`. Up to `unanswered_until` an attempt may still be carried out.
     pub(crate) fn new(
         last_sent: Instant,
         ttl: Duration,
@@ -34,7 +34,7 @@ impl Doubt {
         }
     }
 
-    /// What a clear answer, `Released` or `NotHeld`, leaves to do: the moment of the next release, or nothing.
+    /// Takes in a clear answer, `Released` or `NotHeld`. Returns when to send the next release, if one is needed.
     pub(crate) fn answered(&mut self, now: Instant, ttl: Duration) -> Option<Instant> {
         if self.is_doubtful {
             self.again(now, ttl)
@@ -43,7 +43,7 @@ impl Doubt {
         }
     }
 
-    /// When to repeat a release that got no answer; nothing once the lease has run out by itself.
+    /// Returns when to repeat a release that got no answer; `None` once the lease has expired by itself.
     pub(crate) fn again(&mut self, now: Instant, ttl: Duration) -> Option<Instant> {
         if now >= self.until {
             return None;
@@ -54,7 +54,7 @@ impl Doubt {
     }
 }
 
-/// 1 s, 2 s, 4 s, but never longer than a third of the ttl: what lands late is gone within that.
+/// 1 s, 2 s, 4 s and so on, at most a third of the ttl: a claim that arrives late keeps the name no longer than that.
 fn pause(tries: u32, ttl: Duration) -> Duration {
     Duration::from_secs(1 << tries.min(10)).min(ttl / 3)
 }

@@ -26,7 +26,7 @@ pub(crate) struct Pending {
     claiming: Claiming,
 }
 
-/// What one attempt brought, with what is to be done about it.
+/// The outcome of one attempt, and what the caller does next.
 #[derive(Debug)]
 pub(crate) enum Answered {
     /// It is held by this enrollment.
@@ -44,7 +44,7 @@ pub(crate) enum Answered {
     AskAnew(Option<Withdrawal>),
     /// Send this release; every grant came too late.
     TooLate(Option<Withdrawal>),
-    /// What was granted, and what was seen before.
+    /// The store granted `token`, which is not above `seen`.
     TokenFell { token: Token, seen: Token },
 }
 
@@ -62,7 +62,7 @@ impl Pending {
         self.claiming.claim()
     }
 
-    /// Takes a claim in before it is sent, with the shard that keeps its name.
+    /// Enrolls a claim, with the shard of its name, before it is sent.
     ///
     /// # Errors
     /// `Closed` when the thread has ended or the client is shutting down.
@@ -84,7 +84,7 @@ impl Pending {
             .ok_or_else(|| self.shared.why_closed())
     }
 
-    /// Notes that an attempt is leaving now.
+    /// Notes that an attempt is sent now.
     pub(crate) fn send(&mut self, seen: Option<Token>) -> Asked {
         let now = self.shared.clock.now();
         self.claiming.sent(&mut self.shared.schedule(), seen, now)
@@ -162,13 +162,14 @@ impl Drop for Pending {
 pub(crate) struct Enrollment {
     shared: Arc<Shared>,
     signal: Arc<Signal>,
-    /// Gone once the enrollment has ended.
+    /// `None` once the enrollment has ended.
     id: Option<LeaseId>,
 }
 
 impl Enrollment {
-    /// Ends the enrollment before the caller sends its release. Also returns whether the lease was held until then.
-    /// `None`: there is nothing to release. The loop sends it should the report not come in time.
+    /// Ends the enrollment before the caller sends its release. Returns the release, or `None` if there is nothing to
+    /// release, and whether the lease was held until then. If the caller does not report the answer in time, the loop sends
+    /// the release.
     pub(crate) fn withdraw(&mut self, keep_for: Option<Duration>) -> (Option<Withdrawal>, bool) {
         let Some(id) = self.id.take() else {
             return (None, false);
@@ -189,7 +190,7 @@ impl Enrollment {
         })
     }
 
-    /// Whether its lease is gone.
+    /// Whether the enrollment has ended.
     pub(crate) const fn has_ended(&self) -> bool {
         self.id.is_none()
     }
@@ -199,12 +200,12 @@ impl Enrollment {
         self.shared.home.is_forked()
     }
 
-    /// Where the lease is counted.
+    /// Counts and logs the events of the lease.
     pub(crate) fn reporter(&self) -> &Reporter {
         &self.shared.reporter
     }
 
-    /// What tells the holder.
+    /// Tells the holder of a loss.
     pub(crate) fn signal(&self) -> &Signal {
         &self.signal
     }
@@ -223,12 +224,12 @@ impl Drop for Enrollment {
     }
 }
 
-/// A release that the caller sends. Dropped before its answer, it is left to the loop.
+/// A release that the caller sends. If it is dropped before the answer, the loop sends the release.
 #[derive(Debug)]
 #[must_use = "without an answer the loop sends the release once more"]
 pub(crate) struct Withdrawal {
     shared: Arc<Shared>,
-    /// Gone once it is answered.
+    /// `None` once it is answered.
     leaving: Option<Leaving>,
 }
 

@@ -45,11 +45,11 @@ impl ReleaseOutcome {
 
 /// A release that is to be sent, or is under way.
 #[derive(Debug)]
-#[must_use = "what is to be sent is to be reported, or to be given up"]
+#[must_use = "a release has to be sent and reported, or given up"]
 pub struct Leaving {
     departure: Departure,
     was_held: bool,
-    /// Whether the loop sends it, which has room for so many.
+    /// Whether the loop sends it and counts it among its releases in flight.
     is_of_the_loop: bool,
 }
 
@@ -59,13 +59,13 @@ pub struct Leaving {
 pub struct Exit {
     /// Whether the lease was held until now.
     pub was_held: bool,
-    /// A loss that no turn has told: it is to be told now, because the guard goes.
+    /// A loss of which the holder was not told so far. It has to be told now, before the guard is gone.
     pub loss: Option<Loss>,
     /// Whether the loop has to be woken.
     pub must_wake: MustWake,
 }
 
-/// The guard is gone: its release is left to the loop.
+/// Ends the enrollment of a guard that was dropped, and leaves its release to the loop.
 pub fn leave_to_the_loop(schedule: &mut Schedule, id: LeaseId, now: Instant) -> Exit {
     let (was_held, loss) = schedule.last_check(id, now);
     Exit {
@@ -76,7 +76,7 @@ pub fn leave_to_the_loop(schedule: &mut Schedule, id: LeaseId, now: Instant) -> 
 }
 
 impl Leaving {
-    /// Ends the enrollment before its release is sent by the caller; nothing, if there is nothing to release.
+    /// Ends the enrollment before the caller sends the release. Returns no release if there is nothing to release.
     pub fn begin(
         schedule: &mut Schedule,
         id: LeaseId,
@@ -110,12 +110,12 @@ impl Leaving {
         }
     }
 
-    /// What is to be sent.
+    /// The request to send.
     pub const fn departure(&self) -> &Departure {
         &self.departure
     }
 
-    /// Takes the answer in. Also returns whether the loop has to be woken.
+    /// Takes in the answer. Also returns whether the loop has to be woken.
     pub fn answered(
         mut self,
         schedule: &mut Schedule,

@@ -71,7 +71,7 @@ pub(crate) struct Shared {
     clock: Arc<dyn Clock>,
     /// Wakes the loop.
     wake: Notify,
-    /// Wakes those who wait for the end of a shutdown.
+    /// Wakes the callers that wait for the end of a shutdown.
     emptied: Notify,
     reporter: Reporter,
     home: Home,
@@ -118,7 +118,7 @@ impl Watchdog {
         Ok(watchdog)
     }
 
-    /// A request, before its first claim is enrolled.
+    /// Begins a request, without a claim.
     pub(crate) fn request(&self, floor: Option<Token>, patience: Patience) -> Pending {
         Pending::new(self.shared.clone(), floor, patience)
     }
@@ -178,8 +178,8 @@ impl Shared {
         }
     }
 
-    /// Changes the schedule. Then wakes the loop if the change says so, and those who wait for the end of a shutdown if this
-    /// was the last lease.
+    /// Changes the schedule. Then wakes the loop if the change asks for it, and the callers that wait for the end of a
+    /// shutdown if this was the last lease.
     fn change<T>(&self, change: impl FnOnce(&mut Schedule) -> (T, MustWake)) -> T {
         let mut schedule = self.schedule();
         let (answer, must_wake) = change(&mut schedule);
@@ -217,21 +217,21 @@ impl Shared {
         }
     }
 
-    /// Wakes those who wait for a renewal of these.
+    /// Wakes the tasks that wait for a renewal of these leases.
     fn tell_renewed(&self, renewed: Vec<Awaited>) {
         for Awaited { name, signal } in renewed {
             self.wake_users(&name, || signal.wake());
         }
     }
 
-    /// Wakes those who wait for the end of a shutdown, if this is the end.
+    /// Wakes the callers that wait for the end of a shutdown, if it has ended.
     fn tell_emptied_if(&self, is_done: bool) {
         if is_done && catch_unwind(AssertUnwindSafe(|| self.emptied.notify_waiters())).is_err() {
             self.reporter.send(Event::WakerPanicked { name: None });
         }
     }
 
-    /// Runs what wakes code of the user's, whatever that code does: this is the thread that all leases live by.
+    /// Wakes tasks of the user. Catches the panic of a waker, which would end the thread that renews all leases.
     fn wake_users(&self, name: &Name, wake: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(wake)).is_err() {
             let name = Some(name.as_str().to_owned());

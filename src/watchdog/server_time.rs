@@ -16,25 +16,25 @@ const DRIFT_PPM: u32 = 500;
 /// One reading of the server's clock: taken by it at some moment between our two.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
-    /// When our request left.
+    /// When our request was sent.
     pub(crate) sent_at: Instant,
-    /// When its reply was here.
+    /// When its reply arrived.
     pub(crate) seen_at: Instant,
     /// What the server's clock showed, since 1970.
     pub(crate) server: Duration,
 }
 
-/// What a reading says of the leases.
+/// What a reading means for the leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// The clocks went alike.
+    /// Both clocks advanced alike.
     Alike,
-    /// The server's gained so much on ours, at the most: what was confirmed before ends that much earlier.
+    /// The server's clock gained at most this much on ours: leases that were confirmed before end that much earlier.
     Forward(Duration),
-    /// It lost so much on ours, at the least: leases end later, which does no harm.
+    /// The server's clock lost at least this much on ours: leases end later, which does no harm.
     Backward(Duration),
-    /// The reading was taken before a step forward that is known already: only what this reply confirms ends that much
-    /// earlier.
+    /// The server answered before a step forward that is already known: only the leases that this reply confirms end that
+    /// much earlier.
     Before(Duration),
 }
 
@@ -63,7 +63,7 @@ struct ClockStep {
 }
 
 impl ServerClock {
-    /// Takes a reading in. Within `tolerance`, and the drift since the last reading, the clocks go alike. Readings further
+    /// Takes in a reading. Within `tolerance`, and the drift since the last reading, the clocks go alike. Readings further
     /// apart than `memory` are not compared: no lease was confirmed before the one and is still held at the other.
     pub(crate) fn read(
         &mut self,
@@ -108,7 +108,7 @@ impl ServerClock {
         Finding::Alike
     }
 
-    /// By how much the server's clock has gained, perhaps, since a request that was sent then.
+    /// How much the server's clock may have gained since a request that was sent at this moment.
     pub(crate) fn gained_since(&self, sent_at: Instant) -> Option<Duration> {
         let step = self.step.filter(|step| sent_at < step.seen_at);
         step.map(|step| step.by)
@@ -125,7 +125,7 @@ impl Offset {
         }
     }
 
-    /// What this reading still allows at a later moment.
+    /// The offsets that are possible at a later moment, given this reading and the drift.
     fn drifted_until(self, later: Instant) -> Self {
         let drift = nanos(later.since(self.seen_at)) * i128::from(DRIFT_PPM) / 1_000_000;
         Self {
@@ -135,7 +135,7 @@ impl Offset {
         }
     }
 
-    /// What both readings allow. If drift has moved them apart, the later one.
+    /// The offsets that both readings allow. If drift has moved them apart, those of the later one.
     fn narrowed(self, later: Self) -> Self {
         let (least, most) = (self.least.max(later.least), self.most.min(later.most));
         let is_both = least <= most;

@@ -5,8 +5,8 @@
 //! 1. A loss is final: once the number names a reason, no renewal changes it.
 //! 2. The first to see the deadline pass writes the loss, the watchdog or a `check()`. So a renewal that is
 //!    confirmed after a `check()` said no cannot make the next one say yes.
-//! 3. What wakes runs code of the user's. So [`Signal::cancel`] and [`Signal::wake`] are called without any lock, and
-//!    their caller catches the panics.
+//! 3. Waking a task runs code of the user. So [`Signal::cancel`] and [`Signal::wake`] are called without any lock, and their
+//!    caller catches the panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
@@ -26,10 +26,10 @@ pub struct Signal {
     pub(super) state: AtomicU64,
     /// When the work last showed progress.
     progress: AtomicU64,
-    /// The token that was asked for first, which is its owner's alone. Most leases have no other: a token for us and one
-    /// below it for the holder would take two thirds of what a lease takes.
+    /// The first token that the holder asked for. Most leases have no other: a token of our own, with a child for the holder,
+    /// would take two thirds of a lease's memory.
     given: OnceLock<CancellationToken>,
-    /// Made when it is needed, in one place of its own, since most leases need none of it.
+    /// Allocated on demand, because most leases need none of it.
     own: OnceLock<Box<Own>>,
     /// The token of the grant, 0 before it; with [`TOLD`] once the holder was told of the loss.
     grant: AtomicU64,
@@ -38,13 +38,13 @@ pub struct Signal {
 /// A bit that no token has.
 const TOLD: u64 = 1 << 63;
 
-/// What a lease has on demand.
+/// The parts of a signal that few leases need.
 #[derive(Debug, Default)]
 struct Own {
     /// Only the watchdog cancels it. Tokens asked for later are its children.
     token: CancellationToken,
-    /// Wakes those who wait for a later deadline. Apart from the token, so that a waker of theirs that panics hides no
-    /// loss.
+    /// Wakes the tasks that wait for a later deadline. Separate from the token, so that a panic of one of their wakers hides
+    /// no loss.
     moved: Notify,
 }
 
@@ -60,7 +60,7 @@ impl Signal {
         }
     }
 
-    /// The deadline as last confirmed, also when it has passed unnoticed.
+    /// Returns the deadline that was confirmed last, even if it has passed and no check has noticed.
     pub fn deadline(&self) -> Result<Instant, LossReason> {
         decode(self.state.load(Ordering::Acquire))
     }
@@ -94,7 +94,7 @@ impl Signal {
         }
     }
 
-    /// Writes the loss; the first reason stands and is the answer.
+    /// Writes the loss. Returns the reason that counts, which is the first one.
     pub fn lose(&self, reason: LossReason) -> LossReason {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
@@ -121,15 +121,15 @@ impl Signal {
     /// Tells the holder. A loss must have been written before.
     ///
     /// # Panics
-    /// If code does that is woken; all tokens are cancelled first.
+    /// If a waker of the user panics. All tokens are cancelled before.
     pub fn cancel(&self) {
         self.grant.fetch_or(TOLD, Ordering::Relaxed);
-        // A caller that makes a token now and does not see that is seen below.
+        // A caller that makes a token now either sees this bit or has its token cancelled below.
         fence(Ordering::SeqCst);
         let given = || self.given.get().map(CancellationToken::cancel);
         let own = || self.own.get().map(|own| own.token.cancel());
         let moved = || self.own.get().map(|own| own.moved.notify_waiters());
-        // Ours after the holder's: who awaits the loss through it finds the holder's token cancelled.
+        // Our own token last: a task that waits for the loss through it then finds the holder's token cancelled.
         let woken = [
             catch_unwind(AssertUnwindSafe(given)),
             catch_unwind(AssertUnwindSafe(own)),
@@ -147,10 +147,10 @@ impl Signal {
         self.own.get().is_some()
     }
 
-    /// Wakes those who wait for a renewal.
+    /// Wakes the tasks that wait for a renewal.
     ///
     /// # Panics
-    /// If code does that is woken.
+    /// If a waker of the user panics.
     pub fn wake(&self) {
         if let Some(own) = self.own.get() {
             own.moved.notify_waiters();

@@ -1,4 +1,4 @@
-//! What the gauges tell of a client's leases, read by the reporter.
+//! Reads a client's leases for the gauges. The reporter calls it.
 
 use super::Shared;
 use crate::group::Group;

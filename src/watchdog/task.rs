@@ -19,7 +19,7 @@ use crate::term::Instant;
 /// Tells the task that started the loop whether it has a connection.
 type Ready = oneshot::Sender<Result<(), Error>>;
 
-/// The thread's whole life.
+/// Runs the thread, from its start to its end.
 pub(super) fn run(shared: &Arc<Shared>, store: &Arc<dyn Store>, ready: Ready) {
     // Runs also when the loop panics: then nothing is renewed, and the holders must be told.
     let _obituary = Obituary(shared);
@@ -67,7 +67,7 @@ async fn live(shared: &Arc<Shared>, store: &Arc<dyn Store>, ready: Ready) {
     }
 }
 
-/// The loop and what it has in flight.
+/// The loop, and the requests that it has in flight.
 struct Keeper {
     shared: Arc<Shared>,
     store: Arc<dyn Store>,
@@ -128,7 +128,7 @@ impl Keeper {
     }
 }
 
-/// Sends one batch and takes its outcomes in.
+/// Sends one batch and takes in its outcomes.
 async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     let renewed = store.renew(&batch.renewals, batch.limit).await;
     let now = shared.clock.now();

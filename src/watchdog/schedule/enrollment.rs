@@ -16,8 +16,8 @@ use crate::watchdog::doubtful::Doubt;
 use crate::watchdog::signal::Signal;
 
 impl Schedule {
-    /// Takes a claim in before it is sent; `shard` is the store's number of the part that keeps the name. `None` when the
-    /// schedule is closing.
+    /// Enrolls a claim before it is sent; `shard` is the store's number of the part that keeps the name. Returns `None` if
+    /// the schedule is closing.
     pub fn enroll(
         &mut self,
         (name, holder): (Name, Holder),
@@ -59,8 +59,8 @@ impl Schedule {
         })
     }
 
-    /// Notes that an attempt of the claim is leaving. Give the answer back to [`claim_answered`](Self::claim_answered);
-    /// an attempt for which that does not happen stays in doubt.
+    /// Notes that an attempt of the claim is sent now. Once it is answered, pass the returned value to
+    /// [`claim_answered`](Self::claim_answered); until then the attempt is in doubt.
     pub fn claim_sent(&mut self, id: LeaseId, now: Instant) -> Option<Instant> {
         let slot = self.slot_mut(id);
         slot.last_sent = now;
@@ -69,7 +69,7 @@ impl Schedule {
         before
     }
 
-    /// Notes that the last attempt of the claim was answered; `before` is what its sending gave.
+    /// Notes that the last attempt of the claim was answered; `before` is what [`claim_sent`](Self::claim_sent) returned.
     pub fn claim_answered(&mut self, id: LeaseId, before: Option<Instant>) {
         self.slot_mut(id).unanswered_until = before.unwrap_or(Instant::ZERO);
     }
@@ -77,7 +77,7 @@ impl Schedule {
     /// Begins to renew a lease that was granted, with this token, to the attempt that left at `sent_at`.
     ///
     /// # Errors
-    /// Why the grant is of no use. A late one leaves the claim as it is, to be released should it be given up.
+    /// Why the grant is of no use. After `Late` the claim is still enrolled: ask again or give it up, which releases it.
     pub fn hold(
         &mut self,
         id: LeaseId,

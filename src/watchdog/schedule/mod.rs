@@ -47,7 +47,7 @@ const STEPS_PER_TURN: usize = 4_096;
 /// How much before its deadline a lease is ended, so that a late timer still ends it in time.
 pub const EARLY: Duration = Duration::from_millis(5);
 
-/// All leases of one client, and what is left of former ones.
+/// All leases of one client: those that are claimed or held, and those that are still to be released.
 #[derive(Debug)]
 pub struct Schedule {
     shards: Vec<Shard>,
@@ -62,7 +62,7 @@ pub struct Schedule {
     planted: Planted,
 }
 
-/// What the holder allows itself.
+/// The limits that the caller set for a lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// The longest hold, from the send of the claim.
@@ -106,8 +106,8 @@ impl Schedule {
         self.asleep_until
     }
 
-    /// Whether the loop has to be woken, now that something was armed for this moment, or something ended: to do it
-    /// before it would wake by itself, or to see that nothing is left to do, ever.
+    /// Whether the loop has to be woken after a change: because `armed` is earlier than its next wake, or because nothing
+    /// is left for it to do and it has to end.
     pub(super) fn must_wake(&self, armed: Instant) -> MustWake {
         MustWake(armed < self.asleep_until || self.is_done())
     }
@@ -130,7 +130,7 @@ impl Schedule {
         self.shards[id.shard()].slots.remove(id.index());
     }
 
-    /// Ends a lease that is held or claimed; nothing if it has ended already.
+    /// Ends a lease that is held or claimed. Returns `None` if it has ended already.
     pub(super) fn lose(&mut self, id: LeaseId, reason: LossReason) -> Option<Loss> {
         let slot = self.slot(id);
         if matches!(slot.phase, Phase::Lost(_) | Phase::Leaving(_)) {
@@ -156,20 +156,20 @@ impl Schedule {
         self.planted
     }
 
-    /// Whether the lease is held now that its guard goes; and the loss that a `check()` found, be it this one, and no turn has
-    /// told yet.
+    /// Checks a lease whose guard is about to go. Returns whether it is held; and its loss, if a `check()`, this one
+    /// included, found it and the holder was not told so far.
     pub(super) fn last_check(&mut self, id: LeaseId, now: Instant) -> (bool, Option<Loss>) {
         let is_held = self.slot(id).lease.signal.check(now).is_ok();
         (is_held, self.found(id))
     }
 
-    /// The loss that a `check()` found and no turn has told yet.
+    /// Takes the loss that a `check()` found, if the holder was not told so far.
     pub fn found(&mut self, id: LeaseId) -> Option<Loss> {
         let reason = self.slot(id).lease.signal.deadline().err()?;
         self.lose(id, reason)
     }
 
-    /// Takes no more claims in, and ends all leases.
+    /// Refuses further claims, and ends all leases.
     pub fn close(&mut self, reason: LossReason) -> Vec<Loss> {
         self.is_closing = true;
         let shards = self.shards.iter().enumerate();
@@ -179,7 +179,7 @@ impl Schedule {
         losses.collect()
     }
 
-    /// Takes no more claims in; what is held is renewed on.
+    /// Refuses further claims. Leases that are held are still renewed.
     pub fn retire(&mut self) {
         self.is_closing = true;
     }

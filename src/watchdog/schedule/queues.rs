@@ -144,7 +144,7 @@ impl Queues {
 }
 
 impl Queues {
-    /// When the next of all this is due, of what there is room for; a renewal that is due already is due at zero.
+    /// When the next entry is due, among those for which there is room. A renewal that is already due counts as due at zero.
     pub(super) fn next(&self, has_batch_room: bool, has_release_room: bool) -> Instant {
         let first = |queue: &Queue, has_room: bool| {
             let first = queue.first().filter(|_| has_room);

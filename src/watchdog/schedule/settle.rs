@@ -25,11 +25,11 @@ pub struct Settled {
     pub wakes: Vec<Awaited>,
     /// How many were renewed.
     pub renewed: u64,
-    /// Which, if the log shows each.
+    /// Those leases, if each of them is logged.
     pub(crate) named: Vec<LeaseLabel>,
     /// How many got no answer.
     pub unknown: u64,
-    /// Why the first of them got none.
+    /// The error of the first of them.
     pub first_error: Option<Error>,
     /// The least share of its ttl that a renewed lease had left.
     pub least_left: Option<f64>,
@@ -51,12 +51,12 @@ pub enum Jump {
 pub struct Awaited {
     /// What is held.
     pub name: Name,
-    /// Wakes them.
+    /// Wakes those tasks.
     pub signal: Arc<Signal>,
 }
 
 impl Schedule {
-    /// Takes the reply to a batch in. Leases that a short reply leaves out got no answer.
+    /// Takes in the reply to a batch. Leases that a short reply leaves out got no answer.
     pub fn settle(&mut self, batch: &Batch, mut reply: Renewed, now: Instant) -> Settled {
         let mut settled = Settled::default();
         let in_flight = &mut self.shards[batch.shard].batches_in_flight;

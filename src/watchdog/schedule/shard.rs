@@ -20,7 +20,7 @@ pub(super) struct Shard {
     pub(super) slots: Slab<Slot>,
     pub(super) queues: Queues,
     pub(super) server: ServerClock,
-    /// Of all that is held.
+    /// The timings of all leases that are held.
     pub(super) timings: Timings,
     /// Held leases whose last renewals got no answer, and how many of them in a row.
     pub(super) failing: HashMap<LeaseId, u32>,
@@ -42,7 +42,7 @@ impl Shard {
         }
     }
 
-    /// All leases of this shard, which is the schedule's so many-th.
+    /// The ids of all leases; `shard` is the index of this shard in the schedule.
     pub(super) fn ids(&self, shard: usize) -> impl Iterator<Item = LeaseId> {
         let slots = self.slots.iter();
         slots.map(move |(index, _)| LeaseId::new(index, shard))

@@ -60,7 +60,7 @@ pub(super) struct Slot {
     pub(super) phase: Phase,
 }
 
-/// What a slot is about.
+/// The lease of a slot.
 #[derive(Debug)]
 pub(super) struct Leased {
     pub(super) name: Name,
@@ -71,7 +71,7 @@ pub(super) struct Leased {
     pub(super) signal: Arc<Signal>,
 }
 
-/// What the holder allows itself, and the end of the longest hold.
+/// The limits of a lease, and the moment at which its longest hold ends.
 #[derive(Debug)]
 pub(super) struct Bounds {
     pub(super) limits: Limits,
@@ -86,7 +86,7 @@ pub(super) enum Phase {
         /// Whether it was granted, but too late to be held.
         is_granted: bool,
     },
-    /// Renewed until further notice. Exits: Lost, Leaving (its guard is gone).
+    /// Held and renewed. Exits: Lost, Leaving (its guard is gone).
     Held(Holding),
     /// The holder was told. Exits: Leaving (its guard is gone), gone (its guard is gone, and the store said that the name is
     /// not ours).
@@ -96,7 +96,7 @@ pub(super) enum Phase {
     Leaving(Box<Leave>),
 }
 
-/// When a lease that is held is to be looked at.
+/// When a lease that is held has to be looked at.
 #[derive(Debug)]
 pub(super) struct Holding {
     pub(super) deadline: Instant,
@@ -117,12 +117,12 @@ pub(super) struct Leave {
 }
 
 impl Slot {
-    /// As a caller may ask: an `Option` of its own would be twice as wide.
+    /// The field, with `None` for zero. An `Option` in the field would take twice the space.
     pub(super) fn unanswered_until(&self) -> Option<Instant> {
         (self.unanswered_until > Instant::ZERO).then_some(self.unanswered_until)
     }
 
-    /// The moments of a lease that a queue or a ticket has led to: it is held.
+    /// The moments of a lease that was found in a queue for ends or renewals, and so is held.
     pub(super) fn holding(&self) -> &Holding {
         match &self.phase {
             Phase::Held(holding) => holding,
@@ -130,7 +130,7 @@ impl Slot {
         }
     }
 
-    /// As [`holding`](Self::holding), to be changed, and what the lease is.
+    /// The same, mutable, and the lease.
     pub(super) fn holding_mut(&mut self) -> (&mut Holding, &mut Leased) {
         match &mut self.phase {
             Phase::Held(holding) => (holding, &mut self.lease),
@@ -138,7 +138,7 @@ impl Slot {
         }
     }
 
-    /// Whether an answer to this attempt still counts.
+    /// Whether the lease still waits for the answer to this attempt.
     pub(super) fn is_waiting_for(&self, attempt: NonZeroU64) -> bool {
         match &self.phase {
             Phase::Held(holding) => holding.attempt == Some(attempt),

@@ -1,4 +1,4 @@
-//! What the gauges tell of a schedule. Read in parts, so that the schedule is not locked for long.
+//! Reads a schedule for the gauges, in parts, so that the schedule is not locked for long.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::term::Instant;
 const AT_ONCE: usize = 4_096;
 
 impl Schedule {
-    /// Adds the leases from this place on, or from the first. Returns where to go on, unless these were the last.
+    /// Adds some leases, from this one on, or from the first. Returns the next one, or `None` after the last.
     pub fn survey(
         &self,
         from: Option<LeaseId>,
@@ -48,7 +48,8 @@ impl Schedule {
         survey.note_overdue(self.overdue(now));
     }
 
-    /// Nothing while the loop sleeps as planned. A turn that is due at once is due since the last one.
+    /// How long the next turn is overdue; zero while the loop sleeps as planned. A turn without a planned moment is due since
+    /// the last one.
     fn overdue(&self, now: Instant) -> Duration {
         now.since(self.asleep_until.max(self.turned_at))
     }

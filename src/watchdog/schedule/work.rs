@@ -71,7 +71,7 @@ pub struct Departure {
 }
 
 impl Schedule {
-    /// What is to be done now. Of renewals and releases, as much as there is room for among those in flight.
+    /// Returns what is to be done now: all losses, and as many batches and releases as there is room for.
     pub fn turn(&mut self, now: Instant) -> Work {
         self.turned_at = now;
         let losses = self.take_losses(now);

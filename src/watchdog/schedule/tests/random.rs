@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What somebody does with the schedule.
+/// One call of the schedule.
 #[derive(Debug, Clone)]
 enum Step {
     Claim { is_answered: bool },
@@ -119,7 +119,7 @@ impl Play {
         for batch in &turn.batches {
             for ticket in &batch.tickets {
                 let guard = self.guards.iter().find(|(id, _)| *id == ticket.id);
-                let (_, signal) = guard.expect("only what somebody holds is renewed");
+                let (_, signal) = guard.expect("only what is held is renewed");
                 assert!(signal.deadline().is_ok(), "and only what is not lost");
             }
         }
@@ -149,7 +149,7 @@ impl Play {
         })
     }
 
-    /// Everybody leaves, and every release is answered.
+    /// All leases are left, and every release is answered.
     fn end(&mut self) {
         while let Some((id, _)) = self.guard(0) {
             let _ = self.bench.schedule.leave(id, self.now, None);
