@@ -31,14 +31,14 @@ impl Hub {
         Place::join(self.shared.clone(), QueueKey { name, order }, outage)
     }
 
-    /// Wakes all waiters to hear that the client was shut down, and ends the subscription.
+    /// Wakes all waiters, which then fail because the client was shut down, and ends the subscription.
     pub(crate) fn close(&self) {
         let wakes = self.shared.registry().close();
         wakes.into_iter().for_each(Wake::now);
         self.shared.closing.notify_one();
     }
 
-    /// Waits, once it was closed, until the client has left the store's queues.
+    /// Waits until the client has left the store's queues. Call it after [`close`](Self::close).
     pub(crate) async fn ended(&self) {
         let has_listened = self.shared.registry().has_listened();
         if has_listened {

@@ -1,4 +1,4 @@
-//! The thread that listens: takes the store's hints in, wakes waiters, and leaves the store's queues when the last waiter
+//! The thread that listens: takes in the store's hints, wakes waiters, and leaves the store's queues when the last waiter
 //! of a name has left.
 
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::telemetry;
 
 /// The pause before another try to subscribe, and before another try to leave a queue.
 const RETRY: Duration = Duration::from_secs(1);
-/// The most tries to leave a queue. After them the client's patience runs out there, which has the same effect later.
+/// The most tries to leave a queue. After them the store drops the client when its patience has run out, which has the same
+/// effect later.
 const LEAVE_TRIES: u32 = 3;
 /// The limit of one such request, and of all that are outstanding when the client ends.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
@@ -40,7 +41,7 @@ impl Listener {
             store: Arc::default(),
         };
         let thread = std::thread::Builder::new().name("leasehold-notices".into());
-        // Without a thread the listener is dropped here, which has the waiters look by time.
+        // If the thread does not start, the listener is dropped here, and the waiters look by time.
         drop(thread.spawn(move || listener.run()));
     }
 
@@ -57,7 +58,7 @@ impl Listener {
                     () = self.live(&mut leaving) => {}
                 }
                 self.leave_all(&mut leaving);
-                // What is not done by then, the client's patience does.
+                // The store drops the client from queues that were not left by then, when its patience has run out.
                 let _ = timeout(LEAVE_LIMIT, leaving.join_all()).await;
                 self.shared.ended.cancel();
                 if let Some(store) = self.store.get() {

@@ -16,7 +16,7 @@ use crate::telemetry::Trigger;
 /// The pause after a look that failed: a server that comes back is found soon, and one that refuses is not hammered.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// A waiter's place. Dropping it leaves the queue, and passes on what this waiter was woken for.
+/// A waiter's place. Dropping it leaves the queue, and passes a wake that came for this waiter on to the next one.
 #[derive(Debug)]
 #[must_use = "a place that is dropped is given up"]
 pub(crate) struct Place {
@@ -25,7 +25,7 @@ pub(crate) struct Place {
     ticket: Ticket,
     waiter: Sleeper,
     outage: OutagePolicy,
-    /// It was granted the name, and is out of the queue.
+    /// This waiter was granted the name and has left the queue.
     has_left: AtomicBool,
 }
 
@@ -44,14 +44,14 @@ impl Place {
         }
     }
 
-    /// Waits until this waiter is to look at the store, for all that wait for the name.
+    /// Waits until it is the turn of this waiter to look at the store, for all waiters of the name.
     ///
     /// # Errors
     /// The error of a look that another waiter made while this one waited, unless this one waits outages out; `Closed` once
     /// the client was shut down.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the place as it is; what it was woken for is there at the next call.
+    /// Dropping the future leaves the place as it is. A wake that came meanwhile counts at the next call.
     pub(crate) async fn turn(&self) -> Result<Look<'_>, Error> {
         let mut trigger = Trigger::Notice;
         loop {
@@ -99,13 +99,13 @@ impl Drop for Place {
     }
 }
 
-/// One look at the store. Ends with [`found`](Self::found) or [`granted`](Self::granted); a look that is dropped untold is
-/// due again.
+/// One look at the store. Ends with [`found`](Self::found) or [`granted`](Self::granted); a look that is dropped before
+/// either is made again.
 #[derive(Debug)]
 #[must_use = "a look that is dropped is made again"]
 pub(crate) struct Look<'a> {
     place: &'a Place,
-    /// It is made for all waiters of the name. Otherwise its waiter makes it for itself, at the limit of its wait.
+    /// Whether it is made for all waiters of the name. Otherwise a waiter makes it for itself, at the limit of its wait.
     is_in_turn: bool,
     trigger: Trigger,
     /// The position in the store's queue that the look asks for.
@@ -181,7 +181,7 @@ impl<'a> Look<'a> {
         let wake = shared
             .registry()
             .granted(key, self.place.ticket, self.queued, ttl, now);
-        // The next waiter does not look, and so has to hear of the release. Without waiters there is no queue.
+        // The next waiter does not look, so only a hint can tell it of the release. Without waiters there is no queue.
         if wake.has_waiter() {
             self.place.listen();
         }

@@ -19,9 +19,10 @@ use crate::term::Instant;
 /// How long an offer has been over when the next client in the store's queue looks.
 const AFTER_OFFER: Duration = Duration::from_millis(5);
 
+/// All waiters of a client, what is followed for them, and the client's positions.
 #[derive(Debug)]
 pub(super) struct Registry {
-    /// Those that have waiters.
+    /// The queues that have waiters.
     queues: HashMap<QueueKey, Waiters>,
     last_ticket: Ticket,
     following: Following,
@@ -55,8 +56,8 @@ impl Registry {
         waiters.expect("a queue stays while a waiter has a place in it")
     }
 
-    /// What this waiter is to do. With `Look` the look has begun. Fails with the error of a look that another waiter made
-    /// while this one waited, unless this one waits outages out.
+    /// Returns what this waiter does next. With `Look`, its look has begun. Fails with the error of a look that another
+    /// waiter made while this one waited, unless this one waits outages out.
     pub(super) fn step(
         &mut self,
         key: &QueueKey,
@@ -136,7 +137,7 @@ impl Registry {
             // A waiter that joined since has no position in the store's queue so far.
             Some(_) => Duration::ZERO,
         };
-        // Without one, a position that the client has for its other waiters stays as it is.
+        // A grant without a position in the queue leaves the position that the client has for its other waiters.
         if queued.is_some() {
             self.positions.granted(&key.name, is_queued);
         }
@@ -145,7 +146,7 @@ impl Registry {
         wake
     }
 
-    /// This waiter leaves. What it was woken for passes on to the next one.
+    /// This waiter leaves. A wake that came for it passes on to the next one.
     pub(super) fn leave(&mut self, key: &QueueKey, ticket: Ticket) -> Wake {
         let wake = self.waiters(key).leave(ticket);
         self.remove_if_empty(key);
@@ -193,13 +194,13 @@ impl Registry {
         self.following.start(notices, self.queues.keys());
     }
 
-    /// Goes on without hints: what was planned by their pace is looked at now. Returns the subscription, which is to be
-    /// dropped outside the mutex, and the waiters to wake.
+    /// From now on there are no hints: looks that were planned at the pace of a store with hints are made now. Returns the
+    /// subscription, which is to be dropped outside the mutex, and the waiters to wake.
     pub(super) fn stop_notices(&mut self) -> (Option<Arc<dyn Notices>>, Vec<Wake>) {
         (self.following.stop(), self.hint_all())
     }
 
-    /// Takes a hint in.
+    /// Takes in a hint.
     pub(super) fn on_notice(&mut self, notice: Notice, now: Instant) -> Vec<Wake> {
         let (name, order, next) = match notice {
             Notice::Reconnected => return self.hint_all(),
@@ -236,7 +237,7 @@ impl Registry {
         self.queues.values_mut().map(Waiters::hint).collect()
     }
 
-    /// Takes no more part. Returns all waiters, which are to hear of it.
+    /// Closes the registry. Returns all waiters, to be woken: each then fails with `Closed`.
     pub(super) fn close(&mut self) -> Vec<Wake> {
         self.is_closed = true;
         self.positions.give_up_all();

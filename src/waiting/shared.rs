@@ -1,4 +1,4 @@
-//! What a client's waiters and the thread that listens for them share.
+//! The state that a client's waiters share with the thread that listens for them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::home::Home;
 use crate::store::Store;
 use crate::telemetry::{NoticeOutcome, StoreCounts};
 
-/// The one mutex of this module, and what lies beside it.
+/// The only mutex of this module, and the values that need none.
 #[derive(Debug)]
 pub(super) struct Shared {
     registry: Mutex<Registry>,
@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) leaving: Notify,
     /// The process whose waiters these are; the child of a fork leaves no queue for them.
     pub(super) home: Home,
-    /// Nothing is left for the thread to tell the store.
+    /// Cancelled once the thread has told the store of every queue that the client leaves.
     pub(super) ended: CancellationToken,
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Waiters {
     waiters: BTreeMap<Ticket, Sleeper>,
     next_look: NextLook,
     found: Option<Found>,
-    /// The last waiter when that was found.
+    /// The last waiter at the time of that look.
     found_for: Ticket,
 }
 
@@ -43,7 +43,7 @@ enum NextLook {
     Due,
     /// Under way. Exits: Planned (the name is held), Due (hinted meanwhile; or given up without an outcome).
     Making { is_hinted: bool },
-    /// To be made then. Exits: Making (its time has come), Due (hinted).
+    /// To be made at this moment. Exits: Making (the moment has come), Due (hinted).
     Planned(Instant),
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Found {
 pub(super) enum Action {
     /// Looks, and tells what it found.
     Look,
-    /// Sleeps until then, or until it is woken.
+    /// Sleeps until this moment, or until it is woken.
     Sleep(Instant),
     /// Sleeps until it is woken: others are before it.
     Wait,
@@ -91,7 +91,7 @@ impl Waiters {
         self.waiters.insert(ticket, waiter);
     }
 
-    /// What this waiter is to do. With `Look` the look has begun.
+    /// Returns what this waiter does next. With `Look`, its look has begun.
     pub(super) fn step(&mut self, ticket: Ticket, now: Instant) -> Action {
         if !self.is_first(ticket) {
             return Action::Wait;
@@ -105,7 +105,7 @@ impl Waiters {
         }
     }
 
-    /// The name was freed, perhaps.
+    /// Takes in a hint that the name may have been freed.
     pub(super) fn hint(&mut self) -> Wake {
         match &mut self.next_look {
             NextLook::Due => Wake::NONE,
@@ -159,7 +159,7 @@ impl Waiters {
             return Wake::NONE;
         }
         self.give_up_look();
-        // Also where no look is due: the next one has to wake up in time now.
+        // Even if no look is due: the next waiter is the one that has to wake at the planned moment now.
         self.wake_first()
     }
 
@@ -168,7 +168,7 @@ impl Waiters {
         self.found.as_ref()
     }
 
-    /// Why the last look failed, if this waiter waited by then: the look was made for it too.
+    /// The error of the last look, if it failed and this waiter was already waiting: the look was made for it too.
     pub(super) fn failure(&self, ticket: Ticket) -> Option<Error> {
         match &self.found {
             Some(Found::Failed(error)) if ticket <= self.found_for => Some(error.clone()),
@@ -185,7 +185,7 @@ impl Waiters {
         is_first
     }
 
-    /// All of them.
+    /// A wake for each waiter.
     pub(super) fn waiters(&self) -> impl Iterator<Item = Wake> {
         self.waiters.values().map(|waiter| Wake::of(Some(waiter)))
     }

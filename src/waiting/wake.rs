@@ -41,8 +41,8 @@ impl Wake {
     /// Wakes the task.
     pub(super) fn now(self) {
         if let Some(Sleeper(waiter)) = self.0 {
-            // A waker is code of the caller's and may panic, which must not end the thread that wakes all waiters. The
-            // panic hook has told of it.
+            // A waker is code of the caller and may panic, which must not end the thread that wakes all waiters. The panic
+            // hook has reported it.
             let _ = catch_unwind(AssertUnwindSafe(|| waiter.notify_one()));
         }
     }
