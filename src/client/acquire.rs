@@ -39,7 +39,7 @@ pub(super) struct Acquiring {
     clock: Arc<dyn Clock>,
 }
 
-/// What one attempt brought.
+/// The outcome of one attempt.
 enum Looked {
     Granted(Lease),
     Held(Box<Held>),
@@ -112,19 +112,19 @@ impl Acquiring {
         term::request_limit(self.timing.ttl())
     }
 
-    /// The request as the watchdog knows it, before its first claim.
+    /// Begins a request at the watchdog, without a claim.
     async fn request(&self, patience: Patience) -> Result<Pending, Error> {
         let watchdog = self.client.watchdog().await?;
         Ok(watchdog.request(self.floor, patience))
     }
 
-    /// As `request`, within what is left of the caller's limit. Without one the start of the watchdog has its own: it takes
-    /// longer than a request, whose limit must fit into a short ttl.
+    /// The same, within the rest of the caller's limit. If the caller set none, only the limit of the watchdog's start holds:
+    /// a start takes longer than a request, whose limit has to fit into a short ttl.
     async fn request_by(&self, patience: Patience, ends_at: Instant) -> Result<Pending, Error> {
         if ends_at == Instant::FAR_FUTURE {
             return self.request(patience).await;
         }
-        // A wait of no time at all still looks once, with time for the answer.
+        // Even a wait of zero makes one look, with time for its answer.
         let ends_at = ends_at.max(self.clock.now().after(LEAST_LIMIT));
         tokio::select! {
             biased;
@@ -224,7 +224,7 @@ impl Acquiring {
         }
     }
 
-    /// Why the wait ends, after what was found last.
+    /// The error of a wait whose limit ran out, from what its last look found.
     fn timed_out(&self, found: Found) -> Error {
         match found {
             Found::Failed(error) => error,
@@ -243,7 +243,7 @@ impl Acquiring {
         Error::new(ErrorKind::TimedOut, message)
     }
 
-    /// One attempt, of a claim that is enrolled first if none is. A grant takes the enrollment along; an attempt without an
+    /// Sends one attempt. If no claim is enrolled, enrolls one first. A grant takes the enrollment over; an attempt without an
     /// answer leaves it in doubt.
     async fn ask(
         &self,

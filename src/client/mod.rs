@@ -231,11 +231,12 @@ impl Client {
             None => true,
         };
         let closing = async {
-            // Before the store is: a process that ends now would keep its place, and cost the others its turn.
+            // Before the store is closed: otherwise this client keeps its places in queues, and each of them costs the
+            // other clients the time of one offer.
             self.inner.hub.ended().await;
             self.inner.store.close().await;
         };
-        // What is left of the limit is the store's; its connections end with it all the same.
+        // The store gets the rest of the limit. If that is too short, its connections end when the store is dropped.
         tokio::select! {
             biased;
             () = closing => {}
@@ -246,7 +247,7 @@ impl Client {
 }
 
 impl Inner {
-    /// Whether this client may still ask for leases.
+    /// Fails if this client may not ask for leases any more.
     fn check_open(&self) -> Result<(), Error> {
         if self.is_forked() {
             return Err(Error::new(

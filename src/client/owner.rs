@@ -87,7 +87,7 @@ impl Owner {
         self.client.store().clock().now().after(limit)
     }
 
-    /// What is held, in order.
+    /// The names that this owner holds, in byte order.
     pub(super) fn held(&self) -> Vec<Name> {
         let names = self.desk.names();
         let held = names.iter().filter(|(_, owned)| owned.is_held());
@@ -148,7 +148,7 @@ impl Deref for Share {
 impl Desk {
     fn names(&self) -> MutexGuard<'_, BTreeMap<Name, OwnedName>> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        // Names are few, and this is the one place where ends are noticed.
+        // An owner has few names, and this is the only place where it notices that leases have ended.
         names.retain(|_, owned| owned.is_held() || Arc::strong_count(&owned.turn) > 1);
         names
     }

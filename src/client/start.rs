@@ -47,13 +47,13 @@ impl Start {
         }
         let outcome = shielded(self.attempt(begin)).await;
         if let Ok(watchdog) = &outcome {
-            // Another caller may have been first to note the same one.
+            // Another caller may have stored the same watchdog before.
             let _ = self.watchdog.set(watchdog.clone());
         }
         outcome
     }
 
-    /// The attempt that is under way, or a new one. One that has failed was that of the callers before.
+    /// The attempt that is under way, or a new one. A failed attempt is not shared with later callers.
     fn attempt<F>(&self, begin: impl FnOnce() -> F) -> Attempt
     where
         F: Future<Output = Result<Watchdog, Error>> + Send + 'static,
