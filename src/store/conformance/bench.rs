@@ -1,4 +1,4 @@
-//! Short words for asking a store that is checked.
+//! Short functions that send requests to the store that is checked.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Bench {
         held.expect("the store answers a look")
     }
 
-    /// In which way the name is taken.
+    /// Returns how the name is taken.
     pub(super) async fn state(&self, name: &Name) -> Option<HeldState> {
         self.inspect(name).await.map(|held| held.state)
     }

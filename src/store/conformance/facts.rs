@@ -1,4 +1,4 @@
-//! What a store tells of itself.
+//! The facts and the members of a store.
 
 use super::{Bench, LIMIT, LONG};
 use crate::store::MemberState;

@@ -68,7 +68,7 @@ const CHECKS: &[(&str, Check)] = checks![
     contended_grants_are_exclusive,
 ];
 
-/// After this one there is nothing to ask any more.
+/// Closes the store, so it comes last.
 const LAST: &[(&str, Check)] = checks![a_closed_store_says_so];
 
 /// Runs every check against this store, one after the other. It is closed afterwards.
@@ -83,8 +83,8 @@ pub async fn check(store: Arc<dyn Store>) {
     check_as(store, facts).await;
 }
 
-/// As [`check`], for a store that can give notices and whose set-up does not let it, as behind a transaction pooler: it
-/// must give no subscription then.
+/// Runs the checks of [`check`] against a store that can give notices, but not in this set-up, for example behind a
+/// transaction pooler: it must return no subscription.
 ///
 /// # Panics
 /// As [`check`].

@@ -16,7 +16,7 @@ impl<'a> Caller<'a> {
         Self { until, is_gone }
     }
 
-    /// The same caller, as if it never gave up before its time: for work that must not be left half done.
+    /// The same caller, but one that waits up to its limit in any case: for work that must not be left half done.
     pub(super) fn staying(self) -> Caller<'static> {
         Caller::new(self.until, &|| false)
     }

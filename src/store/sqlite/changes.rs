@@ -1,4 +1,4 @@
-//! The hints that the file, as it is now, has for those that follow names and turns. Changes nothing.
+//! The hints for a client that follows names and turns, read from the file as it is now. Writes nothing.
 
 use std::collections::BTreeSet;
 

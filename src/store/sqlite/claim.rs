@@ -10,7 +10,7 @@ use super::tx::Tx;
 use crate::clock;
 use crate::store::{Answer, Ask, Claim, Grant, Held, HeldState, Queued};
 
-/// What a claim came to, apart from errors that must not undo the transaction.
+/// The outcome of a claim. What fails without undoing the transaction is an outcome, too.
 pub(super) enum Claimed {
     Answered(Answer),
     /// The file has to grow first.

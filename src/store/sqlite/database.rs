@@ -1,4 +1,4 @@
-//! The file itself: made, recognised, or refused untouched; and transactions on it that end in time.
+//! The file itself: creates it, recognises it or refuses it untouched, and runs transactions on it within a limit.
 //!
 //! This process never opens the file but through SQLite: the kernel drops all of a process's locks on a file when any
 //! one of its descriptors is closed. So it is looked at by its path only ([`identity`](super::identity)), and made under
@@ -23,7 +23,7 @@ use super::tx::Tx;
 
 /// Marks the file as ours: "lsho".
 pub(super) const APPLICATION_ID: i32 = 0x6c73_686f;
-/// What makes each schema of the one before it, and the first of an empty file.
+/// The scripts that make each schema from the one before it, and the first from an empty file.
 const SCHEMAS: [&str; 3] = [
     include_str!("schema.sql"),
     include_str!("line.sql"),
@@ -98,7 +98,7 @@ impl Database {
         patiently(caller, || work(&Tx::begin(&self.db, &self.boot)))
     }
 
-    /// One short transaction. It takes the only writer's place first, so that nothing it read can change under it.
+    /// Runs one short transaction. It takes the write lock first, so that nothing that it has read can change.
     pub(super) fn write<T>(
         &mut self,
         caller: Caller<'_>,
@@ -120,7 +120,8 @@ impl Database {
         })
     }
 
-    /// The same for what must go on while the disk is full: once the log was moved into the file, its blocks are used again.
+    /// The same, for work that must succeed while the disk is full: once the log was moved into the file, its blocks are used
+    /// again.
     pub(super) fn write_though_full<T>(
         &mut self,
         caller: Caller<'_>,
@@ -135,7 +136,7 @@ impl Database {
         }
     }
 
-    /// The same for what must survive a power cut: it is on the disk once this returns.
+    /// The same, for work that must survive a power cut: it is on the disk once this returns.
     pub(super) fn write_synced<T>(
         &mut self,
         caller: Caller<'_>,
@@ -143,7 +144,7 @@ impl Database {
     ) -> Result<T, Failure> {
         self.db.execute_batch("PRAGMA synchronous = FULL")?;
         let answer = self.write_though_full(caller, work);
-        // Should it stay, commits only take longer.
+        // If this fails, commits only take longer.
         let _ = self.db.execute_batch("PRAGMA synchronous = NORMAL");
         answer
     }
@@ -153,7 +154,7 @@ impl Database {
         patiently(caller, || empty_log(&self.db))
     }
 
-    /// Takes so many bytes of the disk until it is dropped. No other process sees it, and it ends with this process.
+    /// Reserves this many bytes of the disk until it is dropped. No other process sees it, and it ends with this process.
     pub(super) fn reserve(&self, bytes: usize) -> Result<Reserve, Failure> {
         let (path, mut reserve) = create_beside(&self.path)?;
         let failed = |source| Failure::io("write beside the file", source);
@@ -163,7 +164,7 @@ impl Database {
     }
 
     fn prepare(&mut self, caller: Caller<'_>) -> Result<(), Failure> {
-        // Ours alone decides how long to wait: SQLite's own wait is not fair.
+        // Only our own code decides how long to wait: SQLite's wait is not fair.
         self.db.busy_timeout(Duration::ZERO)?;
         let has_log = Logs::is_beside(&self.path)?;
         // Until it is known to be ours, not even the log of a crashed owner is moved into the file.
@@ -207,7 +208,7 @@ pub(super) fn create_folder(path: &Path) -> Result<(), Failure> {
 fn create(path: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::io("create the file", source);
     let (fresh, file) = create_beside(path)?;
-    // Before it is the file of leases, and a descriptor of it must not be closed.
+    // Closed before it becomes the file of leases, of which no descriptor may be closed.
     drop(file);
     match renameat_with(CWD, &fresh, CWD, path, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),

@@ -30,7 +30,7 @@ impl Identity {
         Self(found.dev(), found.ino())
     }
 
-    /// Whether it is still this one that lies at this path.
+    /// Checks that the file at this path is still this one.
     pub(super) fn check(self, path: &Path) -> Result<(), Failure> {
         let found = fs::metadata(path).map_err(gone)?;
         if Self::of(&found) == self {
@@ -42,7 +42,7 @@ impl Identity {
 }
 
 impl Logs {
-    /// Those of a file from which SQLite has read.
+    /// Finds the logs of a file from which SQLite has read.
     pub(super) fn beside(path: &Path) -> Result<Self, Failure> {
         let identified = |path: PathBuf| {
             let found = fs::metadata(&path).map_err(gone)?;
@@ -59,7 +59,7 @@ impl Logs {
         fs::exists(beside(path, "-wal")?).map_err(unseen)
     }
 
-    /// Whether they are still the ones that SQLite has open.
+    /// Checks that they are still the ones that SQLite has open.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let [(wal, its), (shm, of_shm)] = [&self.wal, &self.shm];
         its.check(wal)?;
@@ -114,7 +114,7 @@ fn mount_of(path: &Path) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// Where SQLite has it: beside what a symbolic link points at.
+/// The path of a log: SQLite puts it beside the target of a symbolic link.
 fn beside(path: &Path, ending: &str) -> Result<PathBuf, Failure> {
     let mut beside = fs::canonicalize(path).map_err(unseen)?.into_os_string();
     beside.push(ending);

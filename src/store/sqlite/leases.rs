@@ -201,7 +201,7 @@ impl Tx<'_> {
         }
     }
 
-    /// The name was freed: it is kept for the first client of the queue, if there is one.
+    /// Frees the name, or keeps it for the first client of the queue if there is one.
     fn pass_on(&self, name: &Name) -> Result<(), Failure> {
         let queue = self.queue(name);
         match queue.first_live()? {

@@ -13,8 +13,8 @@ use super::tx::Tx;
 use crate::clock;
 use crate::token::Token;
 
-/// How far ahead the mark is lifted. A grant after so long is synced, some milliseconds; and a machine that is up again
-/// sooner mints ahead of its clock for the rest of it.
+/// How far ahead the mark is lifted. One grant in this time is synced, which takes some milliseconds; and a machine that
+/// restarts within this time mints ahead of its clock for the rest of it.
 const LIFT: Duration = Duration::from_secs(10);
 
 /// What a new token is minted from.

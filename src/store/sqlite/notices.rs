@@ -27,7 +27,8 @@ use crate::store::{Notice, Notices, Topic};
 
 /// How often the counter is looked at.
 const PACE: Duration = Duration::from_millis(10);
-/// The share of its time that a subscription with very many names spends on looking them up: one part in so many.
+/// The least pause after a look, in multiples of the time that the look took: a subscription of very many names spends at
+/// most a tenth of its time on looks.
 const IDLE_PARTS: u32 = 9;
 /// The limit of one look, and the pause after one that failed.
 const LIMIT: Duration = Duration::from_secs(1);

@@ -204,7 +204,7 @@ impl RowState {
 /// A row as it is first written.
 pub(super) struct Fresh<'a> {
     pub(super) name: &'a Name,
-    /// Or, of an offer, the client that it is for.
+    /// The holder; in an offer, the client that it is for.
     pub(super) holder: &'a str,
     pub(super) token: i64,
     pub(super) info: &'a str,

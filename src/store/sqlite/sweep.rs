@@ -1,4 +1,4 @@
-//! What keeps the file small: each grant removes a few rows that no longer count. A process that opens the file begins to
+//! Keeps the file small: each grant removes a few rows that no longer count. A process that opens the file begins to
 //! watch the leases that other boots left in it, so that names that no client asks for again end too, and removes the
 //! clients that other boots left in queues.
 

@@ -17,7 +17,7 @@ use crate::clock::{Clock, Monotonic};
 /// work; a caller that finds it full waits for a place, within the limit.
 const QUEUE: usize = 128;
 
-/// How long after its limit a request ends that the thread did not answer, because the disk hangs.
+/// How long after its limit a request gives up if the thread does not answer, because the disk hangs.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// How long a store that is closed waits for its thread.
@@ -88,7 +88,7 @@ impl Thread {
             } else {
                 Err(Failure::Late)
             };
-            // The caller no longer waits: as with a lost reply, the caller repeats or releases.
+            // Fails if the caller has given up. It then repeats or releases, as after a lost reply.
             drop(reply.send(done));
         });
         let answered = async {
