@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_stranger_calls_its_host_breaks_no_line() {
+    fn a_host_name_that_another_client_wrote_is_escaped() {
         let mut held = Held::new(Name::new("a").expect("valid"));
         held.info.host = "evil\n\x1b[2Jhost".into();
         let shown = held.to_string();

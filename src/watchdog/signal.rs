@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_cancels_a_token_cancels_nobody_elses() {
+    fn cancelling_one_token_cancels_no_other() {
         let signal = Signal::new(Instant::ZERO);
         let tokens: Vec<_> = (0..3).map(|_| signal.new_token()).collect();
         for cancelled in 0..3 {

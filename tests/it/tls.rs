@@ -17,7 +17,7 @@ async fn a_server_behind_tls_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_refused() {
+async fn a_certificate_of_an_unknown_authority_is_refused() {
     let server = TlsServer::start().await;
     let store = Redis::open(&server.url()).expect("a URL in order");
     let refused = asked(&store, &claim("a", LONG), LIMIT).await;

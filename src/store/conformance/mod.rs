@@ -61,7 +61,7 @@ const CHECKS: &[(&str, Check)] = checks![
     an_evicted_holder_does_not_keep_the_name,
     an_eviction_now_frees_the_name,
     an_eviction_of_a_free_name_says_so,
-    a_list_has_what_begins_so,
+    a_list_has_all_names_with_the_prefix,
     odd_names_are_kept_apart,
     the_facts_are_told_and_every_member_is_up,
     the_watchdogs_connection_sees_the_same_leases,
@@ -370,7 +370,7 @@ async fn an_eviction_of_a_free_name_says_so(bench: &Bench) {
     }
 }
 
-async fn a_list_has_what_begins_so(bench: &Bench) {
+async fn a_list_has_all_names_with_the_prefix(bench: &Bench) {
     for rest in ["b*", "a", "b?", "c"] {
         bench.granted(&bench.claim(rest, LONG)).await;
     }

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn no_client_overtakes_a_live_one_and_the_dead_are_dropped() {
+    fn no_client_overtakes_a_live_one_and_dead_clients_are_removed() {
         let mut queue = queue();
         queue.join(B, at(5));
         // The patience for A ends at 9, that for B at 14.
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_gives_its_offer_back() {
+    fn a_client_that_leaves_gives_its_offer_back() {
         let mut queue = queue();
         assert!(!queue.leave(B));
         queue.pass_on(at(1)).expect("a client waits");

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_line_is_read() {
+    fn a_place_in_the_queue_is_read() {
         let value = "offer 00000000000000000000000000000007";
         let reply = array([bulk("queued"), Value::Int(7), bulk(value), Value::Int(3)]);
         let Ok(Answer::Held(held)) = acquired(&reply, &name()) else {

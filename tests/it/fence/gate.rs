@@ -155,7 +155,7 @@ async fn the_gate_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn nobody_is_let_in_before_the_raise_is_durable() {
+async fn no_entry_is_admitted_before_the_raise_is_durable() {
     let journal = Held::default();
     let gate = Gate::with_journal(journal.clone()).await.expect("opened");
     let first = pass(1, 1);
@@ -186,7 +186,7 @@ async fn a_raise_that_is_dropped_while_it_is_made_durable_counts() {
 }
 
 #[tokio::test]
-async fn a_journal_that_fails_lets_nobody_in() {
+async fn a_journal_that_fails_admits_no_entry() {
     let journal = Held::default();
     let gate = Gate::with_journal(journal.clone()).await.expect("opened");
     journal.lets("a").close();

@@ -222,7 +222,7 @@ fn a_missing_table_is_named() {
 }
 
 #[test]
-fn a_row_that_somebody_damaged_is_not_taken_for_none() {
+fn a_damaged_row_is_not_taken_for_a_missing_one() {
     let file = File::new();
     let mut connection = file.connect();
     let raised = fence("a")

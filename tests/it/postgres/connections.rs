@@ -37,7 +37,7 @@ async fn a_second_connection_is_opened_only_when_the_first_is_busy() {
 }
 
 #[tokio::test]
-async fn a_connection_that_nobody_uses_is_closed_and_the_next_request_opens_one() {
+async fn an_idle_connection_is_closed_and_the_next_request_opens_one() {
     let (database, store) = store().await;
     next_token(&*store, "a").await;
     let end = now().after(Duration::from_secs(20));

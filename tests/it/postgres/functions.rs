@@ -236,7 +236,7 @@ async fn a_lease_named_twice_in_a_batch_is_never_called_refused() {
 }
 
 #[tokio::test]
-async fn what_is_kept_or_offered_is_nobodys() {
+async fn a_kept_or_offered_name_has_no_holder() {
     let (_database, leases) = Functions::fresh().await;
     leases.acquire("a", "h", LONG).await;
     assert_eq!(leases.release_keeping("a", "h", 500).await.0, "released");
@@ -277,7 +277,7 @@ async fn old_rows_are_swept_away_and_no_others() {
 }
 
 #[tokio::test]
-async fn a_queue_of_the_dead_does_not_keep_its_row_for_ever() {
+async fn a_queue_of_dead_clients_does_not_keep_its_row_for_ever() {
     let (_database, leases) = Functions::fresh().await;
     leases.acquire("a", "h", LONG).await;
     leases.queue("a", "c", 0).await;

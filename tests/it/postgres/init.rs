@@ -97,7 +97,7 @@ async fn a_role_with_the_least_of_rights_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn leases_of_before_a_repair_are_there_after_it() {
+async fn leases_survive_a_repair_of_the_tables() {
     let database = PostgresServer::database().await;
     set_up(&database.url()).await;
     let store = open(&database.url());

@@ -1,4 +1,4 @@
-//! Notices: sent only where somebody waits, and missed by nobody for long.
+//! Notices: sent only where a client waits, and no client misses one for long.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ async fn next(notices: &dyn Notices) -> Notice {
 }
 
 #[tokio::test]
-async fn releases_that_nobody_waits_for_send_nothing() {
+async fn releases_without_a_waiting_client_send_no_notice() {
     let (database, store) = store().await;
     let sent = heard(&database, "a", async {
         for _ in 0..100 {
@@ -88,7 +88,7 @@ async fn a_listener_that_lost_its_connection_says_so_and_listens_again() {
 }
 
 #[tokio::test]
-async fn no_release_is_missed_by_who_begins_to_follow() {
+async fn a_client_that_begins_to_follow_misses_no_release() {
     let (_database, store) = store().await;
     let notices = store
         .notices()
@@ -99,7 +99,7 @@ async fn no_release_is_missed_by_who_begins_to_follow() {
         let claim = claim(&format!("n{round}"), LONG);
         granted(&*store, &claim).await;
         notices.follow(&Topic::Freed(claim.name.clone()));
-        // Its hint comes after it listens; whoever looks then finds the name free, or is told.
+        // Its hint comes after it listens; a client that looks then finds the name free, or gets a notice.
         tokio::join!(released(&*store, &claim), async {
             assert_eq!(next(&*notices).await, Notice::Freed(claim.name.clone()));
         });

@@ -36,17 +36,17 @@ pub(crate) const SCENARIOS: &[(&str, Scenario, &[Bug])] = scenarios![
         ),
         ("SET has_queue = true", "SET has_queue = false"),
     ],
-    who_joins_sees_that_the_name_was_freed: [
+    a_client_that_joins_sees_that_the_name_was_freed: [
         ("v_is_live := v_row.state <> 4 AND v_row.ends_at > v_now;", "v_is_live := true;"),
     ],
-    who_leaves_takes_its_locks_in_the_common_order: [
+    a_client_that_leaves_takes_its_locks_in_the_common_order: [
         (
             "  tell := false;\n  -- Rule 6.",
             "  tell := false;\n  DELETE FROM leasehold.queue q WHERE q.name = p_name AND q.client = p_client;",
         ),
     ],
     several_names_are_locked_in_their_order: [("ORDER BY u.name COLLATE \"C\"", "ORDER BY u.name COLLATE \"C\" DESC")],
-    a_wait_for_a_stranger_ends_by_itself: [("SET lock_timeout = '1s'", "")],
+    a_wait_for_the_lock_of_another_program_ends_by_itself: [("SET lock_timeout = '1s'", "")],
     what_is_answered_is_flushed: [("set_config('synchronous_commit', 'on', true)", "set_config('synchronous_commit', 'off', true)")],
     a_locked_row_spoils_no_other_of_its_batch: [("FOR NO KEY UPDATE OF l SKIP LOCKED", "FOR NO KEY UPDATE OF l")],
     only_its_holder_renews_a_lease: [("AND l.holder = a.holder AND l.token", "AND l.token")],
@@ -61,7 +61,7 @@ pub(crate) const SCENARIOS: &[(&str, Scenario, &[Bug])] = scenarios![
         ("p_client IS NULL AND v_lineage.quiet_until <= clock_timestamp()", "p_client IS NULL"),
         ("IF v_quiet <= v_now AND (v_is_offered", "IF (v_is_offered"),
     ],
-    who_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time: [("greatest(p_now, v_quiet) + p_offer_ms", "p_now + p_offer_ms")],
+    a_client_that_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time: [("greatest(p_now, v_quiet) + p_offer_ms", "p_now + p_offer_ms")],
 ];
 
 /// The outcome of a scenario on functions of its own, with a bug in them or without.

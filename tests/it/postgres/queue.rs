@@ -3,7 +3,7 @@
 use super::functions::{Functions, LONG};
 
 #[tokio::test]
-async fn the_dead_are_passed_over_and_dropped() {
+async fn dead_clients_are_skipped_and_removed_from_the_queue() {
     let (_database, leases) = Functions::fresh().await;
     leases.acquire("a", "h", LONG).await;
     for (place, client) in ["c1", "c2", "c3"].into_iter().enumerate() {
@@ -24,7 +24,7 @@ async fn the_dead_are_passed_over_and_dropped() {
 }
 
 #[tokio::test]
-async fn a_sign_of_life_meets_no_lock_of_the_holders() {
+async fn a_waiting_client_keeps_its_place_while_the_row_of_the_lease_is_locked() {
     let (database, leases) = Functions::fresh().await;
     let holder = Functions::of(&database, "leasehold").await;
     holder.acquire("a", "h", LONG).await;
@@ -37,7 +37,7 @@ async fn a_sign_of_life_meets_no_lock_of_the_holders() {
 }
 
 #[tokio::test]
-async fn a_grant_to_the_last_in_line_frees_the_way_for_all() {
+async fn a_grant_to_the_last_client_of_the_queue_ends_the_queue() {
     let (_database, leases) = Functions::fresh().await;
     leases.acquire("a", "h", LONG).await;
     leases.queue("a", "c", 0).await;
@@ -50,7 +50,7 @@ async fn a_grant_to_the_last_in_line_frees_the_way_for_all() {
 }
 
 #[tokio::test]
-async fn only_who_is_awaited_is_told_of() {
+async fn a_release_sends_a_notice_only_for_a_name_that_a_client_follows() {
     let (_database, leases) = Functions::fresh().await;
     leases.acquire("a", "h", LONG).await;
     assert!(!leases.release("a", "h").await.1);

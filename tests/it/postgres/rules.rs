@@ -108,7 +108,7 @@ pub(crate) async fn a_release_sees_who_joined_while_it_waited(pair: &Pair) -> Ve
 }
 
 /// The other way round: the name was freed while the claim waited for the row.
-pub(crate) async fn who_joins_sees_that_the_name_was_freed(pair: &Pair) -> Verdict {
+pub(crate) async fn a_client_that_joins_sees_that_the_name_was_freed(pair: &Pair) -> Verdict {
     pair.one.acquire("a", "h", LONG).await;
     pair.two.run("BEGIN").await.expect("begun");
     pair.two.release("a", "h").await;
@@ -120,7 +120,9 @@ pub(crate) async fn who_joins_sees_that_the_name_was_freed(pair: &Pair) -> Verdi
     Ok(())
 }
 
-pub(crate) async fn who_leaves_takes_its_locks_in_the_common_order(pair: &Pair) -> Verdict {
+pub(crate) async fn a_client_that_leaves_takes_its_locks_in_the_common_order(
+    pair: &Pair,
+) -> Verdict {
     pair.one.acquire("a", "h", LONG).await;
     pair.one.queue("a", "c", 0).await;
     pair.two.run("BEGIN").await.expect("begun");
@@ -160,7 +162,7 @@ pub(crate) async fn several_names_are_locked_in_their_order(pair: &Pair) -> Verd
     Ok(())
 }
 
-pub(crate) async fn a_wait_for_a_stranger_ends_by_itself(pair: &Pair) -> Verdict {
+pub(crate) async fn a_wait_for_the_lock_of_another_program_ends_by_itself(pair: &Pair) -> Verdict {
     pair.one.acquire("a", "h", LONG).await;
     pair.two.run("BEGIN").await.expect("begun");
     let lock = "SELECT FROM leasehold.lease WHERE name = 'a' FOR UPDATE";
@@ -324,7 +326,7 @@ pub(crate) async fn nothing_is_granted_where_the_tables_came_from_elsewhere(
     Ok(())
 }
 
-pub(crate) async fn who_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time(
+pub(crate) async fn a_client_that_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time(
     pair: &Pair,
 ) -> Verdict {
     pair.one.acquire("a", "h", LONG).await;

@@ -270,7 +270,7 @@ async fn a_store_that_is_closed_while_it_connects_stays_closed() {
 }
 
 #[tokio::test]
-async fn a_silent_server_is_not_buried_in_connections() {
+async fn a_silent_server_gets_only_a_few_new_connections() {
     let server = RedisServer::start().await;
     let store = open(&server.url()).await;
     let one = claim("a", LONG);
@@ -315,7 +315,7 @@ async fn a_connection_is_kept_though_a_limit_is_shorter_than_the_way_to_the_serv
 
 /// As one through a proxy whose server is gone: the kernel's acknowledgements hide it.
 #[tokio::test]
-async fn a_connection_that_never_answers_is_given_up_though_its_callers_are_in_a_hurry() {
+async fn a_connection_that_never_answers_is_replaced_though_all_limits_are_short() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
     let store = open(&proxy.url()).await;
@@ -369,7 +369,7 @@ async fn a_closed_store_gives_no_connections() {
 }
 
 #[tokio::test]
-async fn a_failure_that_nobody_waited_for_is_not_told_to_the_next() {
+async fn a_failure_without_a_waiting_caller_is_not_returned_to_the_next_caller() {
     let mut server = RedisServer::start().await;
     let store = open(&server.url()).await;
     server.kill();

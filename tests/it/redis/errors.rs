@@ -95,7 +95,7 @@ async fn a_server_that_was_restarted_is_found_by_the_next_request() {
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens_is_unavailable() {
+async fn a_port_without_a_listener_is_unavailable() {
     let mut server = Setup::default().with_port().start().await;
     let url = format!("redis://127.0.0.1:{}", server.port());
     server.kill();

@@ -150,7 +150,7 @@ async fn a_demoted_master_is_left_within_seconds_however_long_the_leases_are() {
 }
 
 #[tokio::test]
-async fn who_waits_and_who_holds_last_through_a_failover_that_takes_its_time() {
+async fn waiting_clients_and_holders_survive_a_slow_failover() {
     let (first, second, address) = behind_one_address().await;
     let client = client_at(&address).await;
     let lease = client.acquire("a").await.expect("granted");
@@ -180,7 +180,8 @@ async fn who_waits_and_who_holds_last_through_a_failover_that_takes_its_time() {
 }
 
 #[tokio::test]
-async fn a_replica_at_first_contact_is_misconfigured_and_unavailable_to_who_has_written_here() {
+async fn a_replica_is_misconfigured_at_first_contact_and_unavailable_to_a_client_that_has_written_before()
+ {
     let (first, _second, address) = behind_one_address().await;
     let store = open(&address.url()).await;
     let holder = claim("a", LONG);

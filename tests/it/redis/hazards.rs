@@ -19,14 +19,14 @@ fn find<'a>(hazards: &'a [String], word: &str) -> &'a str {
 }
 
 #[tokio::test]
-async fn a_server_that_keeps_what_it_is_told_has_none() {
+async fn a_durable_server_has_no_hazards() {
     let setup = Setup::default().with(["--appendonly", "yes"]);
     let server = setup.start().await;
     assert_eq!(hazards(&*open(&server.url()).await).await, [""; 0]);
 }
 
 #[tokio::test]
-async fn a_server_that_forgets_is_told_of() {
+async fn a_server_that_can_lose_data_is_reported() {
     let setup = Setup::default()
         .with(["--maxmemory", "100mb"])
         .with(["--maxmemory-policy", "allkeys-lru"]);
@@ -37,7 +37,7 @@ async fn a_server_that_forgets_is_told_of() {
 }
 
 #[tokio::test]
-async fn a_master_and_its_replica_are_told_of() {
+async fn a_replica_and_a_master_that_does_not_wait_for_it_are_reported() {
     let master = Setup::default().with_port().start().await;
     let replica = RedisServer::start().await;
     replica.follow(&master).await;
@@ -48,7 +48,7 @@ async fn a_master_and_its_replica_are_told_of() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_off_is_told_of() {
+async fn a_server_clock_that_is_wrong_is_reported() {
     let server = Setup::default().with_clock().start().await;
     server.step_clock(60_000).await;
     let hazards = hazards(&*open(&server.url()).await).await;
@@ -56,7 +56,7 @@ async fn a_clock_that_is_off_is_told_of() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_checked_is_said() {
+async fn a_check_without_permission_is_reported() {
     let server = RedisServer::start().await;
     let () = server
         .told("ACL SETUSER worker on >secret ~* &* +@all -config -info")

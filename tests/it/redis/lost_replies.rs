@@ -82,7 +82,7 @@ async fn a_renewal_whose_reply_was_lost_can_be_repeated() {
 }
 
 #[tokio::test]
-async fn a_release_whose_reply_was_lost_can_be_repeated_and_frees_nobody_else() {
+async fn a_release_whose_reply_was_lost_can_be_repeated_and_frees_no_other_lease() {
     for loss in LOSSES {
         let (server, proxy, store) = start().await;
         let (first, next) = (claim("a", TTL), claim("a", TTL));
@@ -108,7 +108,7 @@ async fn a_release_whose_reply_was_lost_can_be_repeated_and_frees_nobody_else() 
 }
 
 #[tokio::test]
-async fn a_request_that_arrives_twice_is_as_one() {
+async fn a_request_that_arrives_twice_has_the_effect_of_one() {
     let (server, proxy, store) = start().await;
     let claim = claim("a", TTL);
     proxy.once(Request::is_script, Fault::DoubleRequest);

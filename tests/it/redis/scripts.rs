@@ -201,7 +201,7 @@ async fn the_last_tokens_are_granted_once_each() {
 }
 
 #[tokio::test]
-async fn a_key_of_anothers_making_is_left_as_it_is() {
+async fn a_key_of_another_program_is_left_as_it_is() {
     let (server, mut connection) = start().await;
     let keys = [lease("a"), mark("b")];
     let () = server.told(&format!("SET {} theirs", keys[0])).await;
@@ -369,7 +369,7 @@ async fn the_scripts_run_where_a_server_replicates_them_whole() {
 }
 
 #[tokio::test]
-async fn nobody_elses_lease_is_touched() {
+async fn the_lease_of_another_holder_is_left_alone() {
     let (server, mut connection) = start().await;
     answered(Acquire::default().send(&mut connection, "a").await).token();
     let before = server.contents().await;

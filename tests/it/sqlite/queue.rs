@@ -175,7 +175,7 @@ async fn hinted_as_next(notices: &dyn Notices) -> Duration {
 }
 
 #[tokio::test]
-async fn that_a_name_is_kept_is_hinted_once_and_to_the_first_client_with_its_end() {
+async fn a_kept_name_is_hinted_once_and_its_end_is_told_to_the_first_client() {
     let (_folder, store) = bench().await;
     let (first, next) = (claim("a", LONG), in_queue("a"));
     granted(&store, &first).await;

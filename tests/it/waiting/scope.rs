@@ -82,7 +82,7 @@ async fn a_loss_names_its_reason_and_is_no_error_of_the_works() {
 }
 
 #[tokio::test]
-async fn work_that_waits_in_vain_never_begins() {
+async fn work_never_begins_without_the_lease() {
     let store = FaultyStore::new();
     let (holder, client) = (client(&store).await, client(&store).await);
     let _lease = take(&holder, "a").await;

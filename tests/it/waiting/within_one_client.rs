@@ -119,7 +119,7 @@ async fn waiters_of_one_client_are_served_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test]
-async fn a_waiter_behind_one_that_was_granted_at_once_hears_of_the_release() {
+async fn a_waiter_behind_one_that_was_granted_at_once_is_woken_by_the_release() {
     for order in [WaitOrder::Any, WaitOrder::Fair] {
         let store = FaultyStore::new();
         let client = client(&store).await;

@@ -11,7 +11,7 @@ use crate::harness::leases::{client, renewed, take};
 use crate::harness::wait::PATIENCE;
 
 #[tokio::test]
-async fn an_forked_client_grants_nothing() {
+async fn a_forked_client_grants_nothing() {
     let store = FaultyStore::new();
     let client = client(&store).await;
     let lease = take(&client, "a").await;
@@ -26,7 +26,7 @@ async fn an_forked_client_grants_nothing() {
 }
 
 #[tokio::test]
-async fn an_forked_lease_is_neither_released_nor_dropped_in_the_store() {
+async fn a_forked_lease_is_not_released_in_the_store() {
     let store = FaultyStore::new();
     let client = client(&store).await;
     let (dropped, released) = (
@@ -49,7 +49,7 @@ async fn an_forked_lease_is_neither_released_nor_dropped_in_the_store() {
 }
 
 #[tokio::test]
-async fn an_forked_client_that_is_dropped_leaves_its_parents_renewals_alone() {
+async fn a_forked_client_that_is_dropped_leaves_its_parents_renewals_alone() {
     let store = FaultyStore::new();
     let client = client(&store).await;
     let lease = take(&client, "a").await;

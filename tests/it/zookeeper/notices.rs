@@ -16,7 +16,7 @@ async fn next(notices: &dyn Notices) -> Notice {
 }
 
 #[tokio::test]
-async fn a_renewal_wakes_nobody_and_a_release_does() {
+async fn a_renewal_sends_no_hint_and_a_release_does() {
     let store = store().await;
     let lease = claim("a", LONG);
     granted(&*store, &lease).await;

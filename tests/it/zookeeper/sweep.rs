@@ -1,4 +1,4 @@
-//! Names that nobody uses any more leave nothing behind.
+//! Names that are no longer used leave nothing behind.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn folder(name: &str) -> u32 {
 }
 
 #[tokio::test]
-async fn names_of_before_the_token_memory_are_removed_by_new_ones() {
+async fn grants_remove_names_that_were_idle_for_longer_than_the_token_memory() {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
     let store = open(&server.url("?token_memory=1s"));
     let in_one_folder = |prefix: &'static str, count| {

@@ -203,7 +203,7 @@ impl Play {
 
 proptest! {
     #[test]
-    fn whatever_happens_each_lease_stands_where_it_belongs_and_all_come_to_an_end(
+    fn after_any_steps_each_lease_is_in_the_queues_of_its_phase_and_all_are_released(
         steps in proptest::collection::vec(step(), 1..120),
     ) {
         let mut play = Play::new();

@@ -65,7 +65,7 @@ async fn a_holder_behind_a_black_hole_is_told_before_a_rival_is_granted() {
 }
 
 #[tokio::test]
-async fn a_stranger_that_locks_the_table_costs_the_lease_and_never_overlaps() {
+async fn another_program_that_locks_the_table_costs_the_lease_and_never_overlaps() {
     let server = PostgresServer::start(&["fsync=off"]).await;
     let database = server.database_named("postgres");
     set_up(&database.url()).await;

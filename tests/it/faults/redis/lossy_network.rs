@@ -17,7 +17,7 @@ use crate::redis::open;
 /// In bad weather: many tasks take and free one name. Whoever is granted sees a higher token than all before, and no two
 /// are in at once. What nobody released runs out by itself.
 #[tokio::test]
-async fn in_bad_weather_grants_exclude_each_other_and_tokens_rise() {
+async fn on_a_lossy_network_grants_exclude_each_other_and_tokens_rise() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
     let seed = std::env::var("LEASEHOLD_TEST_SEED")

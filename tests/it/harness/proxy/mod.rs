@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_brings_the_same_weather() {
+    fn the_same_seed_brings_the_same_faults() {
         let weather = |seed| {
             let per_mille = vec![(300, Fault::DropRequest), (300, Fault::DropReply)];
             let weather = Weather { seed, per_mille };
