@@ -8,8 +8,9 @@ use leasehold::store::memory::Memory;
 use leasehold::store::{Eviction, Store};
 use leasehold::{Attempt, ErrorKind, Lease, LeaseState, LossReason, ReleaseOutcome};
 
-use crate::harness::leases::{TTL, client, take, until_free};
-use crate::harness::wait::{PATIENCE, lost};
+use crate::harness::leases::{client, take, until_free};
+use crate::harness::times::{PATIENCE, TTL};
+use crate::harness::wait::lost;
 
 #[tokio::test]
 async fn a_lease_is_renewed_while_its_guard_lives() {

@@ -6,7 +6,8 @@ use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
 use leasehold::store::{Lane, Store, conformance};
 
-use crate::harness::asking::{LIMIT, LONG, asked, claim, granted};
+use crate::harness::asking::{asked, claim, granted};
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::tls::{TlsServer, make_certificate};
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use self::writer::{Line, Role};
 use crate::harness::child::stop;
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_server::RedisServer;
-use crate::harness::wait::PATIENCE;
+use crate::harness::times::PATIENCE;
 
 mod storage;
 mod writer;

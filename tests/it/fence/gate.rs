@@ -16,7 +16,8 @@ use tokio::sync::{RwLock, Semaphore};
 use tokio::time::timeout;
 
 use super::pass;
-use crate::harness::wait::{PATIENCE, until};
+use crate::harness::times::PATIENCE;
+use crate::harness::wait::until;
 
 /// A service with a register for each resource, behind a gate that can be restarted.
 #[derive(Debug)]

@@ -10,8 +10,7 @@ use leasehold::{Client, ErrorKind, Lease, Token};
 use rusqlite::Connection;
 
 use crate::harness::redis_server::Setup;
-
-const LIMIT: Duration = Duration::from_secs(5);
+use crate::harness::times::LIMIT;
 
 /// Storage that outlives whatever happens to the leases.
 fn storage(fence: &Fence) -> Connection {

@@ -8,10 +8,7 @@ use std::time::Duration;
 use leasehold::store::{Answer, Ask, Claim, Grant, Held, Info, Outcome, Release, Renewal, Store};
 use leasehold::{ClientId, Error, Holder, Name, Token};
 
-/// Long enough that no lease expires within a test on a busy machine.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
-/// The limit of a request that should be answered.
-pub(crate) const LIMIT: Duration = Duration::from_secs(5);
+use super::times::{LIMIT, LONG};
 
 /// A claim, what its next attempt carries, and the token of its last grant.
 #[derive(Debug, Clone)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::wait::{PATIENCE, now};
+use super::times::PATIENCE;
+use super::wait::now;
 
 /// It ends on drop. If the test process itself is killed, a guard sees the end of its pipe and kills the server.
 ///

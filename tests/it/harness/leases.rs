@@ -5,12 +5,8 @@ use std::time::Duration;
 use leasehold::store::Store;
 use leasehold::{Attempt, Client, Lease, Name};
 
-use super::wait::{PATIENCE, soon, until};
-
-/// Short, so that a test takes a few of them; long enough for a busy machine.
-pub(crate) const TTL: Duration = Duration::from_millis(600);
-/// The margin of such a lease.
-pub(crate) const MARGIN: Duration = Duration::from_millis(60);
+use super::times::{MARGIN, PATIENCE, TTL};
+use super::wait::{soon, until};
 
 /// A client of this store, with short leases.
 pub(crate) async fn client(store: &(impl Store + Clone)) -> Client {

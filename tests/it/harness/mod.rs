@@ -13,6 +13,7 @@ pub(crate) mod redis_server;
 pub(crate) mod relay;
 pub(crate) mod resp;
 pub(crate) mod server_clock;
+pub(crate) mod times;
 pub(crate) mod tls;
 pub(crate) mod wait;
 pub(crate) mod zookeeper_server;

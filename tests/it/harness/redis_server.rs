@@ -6,7 +6,6 @@ use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 use std::{env, fs};
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
@@ -16,13 +15,11 @@ use tempfile::TempDir;
 use super::child::GuardedChild;
 use super::proxy::Proxy;
 use super::server_clock::ServerClock;
+use super::times::PATIENCE;
 use super::wait::until;
 
 /// The command that installs the server.
 const INSTALL: &str = "apt-get install -y redis-server";
-
-/// How long an administrator's command may take.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The settings with which a server is started.
 #[derive(Debug, Default)]

@@ -5,8 +5,7 @@ use std::time::Duration;
 use leasehold::clock::{Boottime, Clock, Instant};
 use leasehold::{Lease, LossReason};
 
-/// Long enough for a busy machine; a test that reaches it has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+use super::times::PATIENCE;
 
 /// Returns the current moment of the clock that leases on a server are measured by.
 pub(crate) fn now() -> Instant {

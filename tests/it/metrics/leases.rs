@@ -8,8 +8,7 @@ use leasehold::{Attempt, Client, Lease, Name, WaitOrder};
 
 use super::exporter::Exporter;
 use crate::harness::alone::alone;
-
-const LIMIT: Duration = Duration::from_secs(10);
+use crate::harness::times::PATIENCE;
 
 async fn client(store: &Memory, group: &str) -> Client {
     let builder = Client::builder().store(store.clone()).group(group);
@@ -54,7 +53,7 @@ fn each_end_of_a_call_to_acquire_is_counted_once() {
             seen.counts("leasehold_waiters", &["group=\"calls\""]).await;
             lease.release().await;
             waiting.await.unwrap().release().await;
-            client.shutdown(LIMIT).await;
+            client.shutdown(PATIENCE).await;
             client.try_acquire("a").await.unwrap_err();
             leasehold::metrics::update();
             let total = |outcome: &str| {
@@ -131,7 +130,7 @@ fn each_end_of_a_guard_is_counted_once() {
         assert!(!client.shutdown(Duration::ZERO).await);
         lost.lost().await;
         drop(lost);
-        assert!(client.shutdown(LIMIT).await);
+        assert!(client.shutdown(PATIENCE).await);
         for (outcome, count) in [
             ("released", 1.0),
             ("dropped", 1.0),
@@ -220,12 +219,15 @@ fn calls_to_a_store_are_timed_by_what_they_do() {
         let client = client(&Memory::new(), "ops").await;
         let held = held(&client, "a").await;
         let (store, name) = (client.store(), Name::new("a").unwrap());
-        store.inspect(&name, LIMIT).await.unwrap();
-        store.list("", LIMIT).await.unwrap();
+        store.inspect(&name, PATIENCE).await.unwrap();
+        store.list("", PATIENCE).await.unwrap();
         let fair = client.request("a").order(WaitOrder::Fair);
         let waited = tokio::time::timeout(Duration::from_millis(100), fair.acquire()).await;
         waited.unwrap_err();
-        store.evict(&name, Eviction::Marked, LIMIT).await.unwrap();
+        store
+            .evict(&name, Eviction::Marked, PATIENCE)
+            .await
+            .unwrap();
         held.release().await;
         for op in ["acquire", "release", "leave", "inspect", "list", "evict"] {
             let labels = ["store=\"memory\"", &format!("op=\"{op}\"")];

@@ -13,9 +13,8 @@ use serde_json::Value;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::harness::alone::alone;
+use crate::harness::times::PATIENCE;
 use crate::harness::wait::until;
-
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// Keeps what is logged.
 #[derive(Clone, Default)]
@@ -98,7 +97,7 @@ async fn hand_over(store: &Memory) {
     let waiting = second.request("a").order(WaitOrder::Fair).acquire();
     let waiting = tokio::spawn(async move { waiting.await.unwrap() });
     let in_queue = async || {
-        let held = store.inspect(lease.name(), LIMIT).await.unwrap();
+        let held = store.inspect(lease.name(), PATIENCE).await.unwrap();
         held.filter(|held| held.waiting == Some(1))
     };
     until("a waiting client", in_queue).await;
@@ -106,7 +105,10 @@ async fn hand_over(store: &Memory) {
     let lease = waiting.await.unwrap();
     let term = lease.term().unwrap();
     let renewed = lease.renewed_past(term.deadline());
-    tokio::time::timeout(LIMIT, renewed).await.unwrap().unwrap();
+    tokio::time::timeout(PATIENCE, renewed)
+        .await
+        .unwrap()
+        .unwrap();
     let folder = tempfile::tempdir().unwrap();
     let gate = Gate::open(folder.path().join("fences")).await.unwrap();
     gate.raise("ledger", &lease).await.unwrap();
@@ -269,7 +271,10 @@ fn a_loss_is_a_warning_with_name_token_and_group() {
             let client = client(&Memory::new()).await;
             let lease = client.acquire("a").await.unwrap();
             let name = Name::new("a").unwrap();
-            let evicted = client.store().evict(&name, Eviction::Marked, LIMIT).await;
+            let evicted = client
+                .store()
+                .evict(&name, Eviction::Marked, PATIENCE)
+                .await;
             assert!(evicted.unwrap());
             lease.lost().await;
             let loss = log.tells_all("lease lost", "WARN").await;

@@ -7,9 +7,9 @@ use leasehold::{Client, Lease};
 use super::exporter::Exporter;
 use crate::harness::alone::alone;
 use crate::harness::redis_server::RedisServer;
+use crate::harness::times::PATIENCE;
 use crate::harness::wait::until;
 
-const LIMIT: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_secs(6);
 
 async fn acquired(client: &Client, name: &str) -> Lease {
@@ -40,7 +40,7 @@ async fn outage(seen: Exporter) {
         request.acquire()
     });
     healthy(&seen).await;
-    let members = client.store().members(LIMIT).await.unwrap();
+    let members = client.store().members(PATIENCE).await.unwrap();
     assert_eq!(members.len(), 1);
     seen.counts("leasehold_store_members", &["state=\"up\""])
         .await;

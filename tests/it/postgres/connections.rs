@@ -6,8 +6,9 @@ use leasehold::store::postgres::Postgres;
 use leasehold::{Client, ErrorKind};
 
 use super::{open, set_up, store};
-use crate::harness::asking::{LIMIT, LONG, asked, claim, granted, next_token};
+use crate::harness::asking::{asked, claim, granted, next_token};
 use crate::harness::postgres_server::{Database, PostgresServer};
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::tls::Certificate;
 use crate::harness::wait::{now, until};
 

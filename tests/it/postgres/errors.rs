@@ -4,8 +4,9 @@ use leasehold::ErrorKind;
 use leasehold::store::Store;
 
 use super::{database, open, store};
-use crate::harness::asking::{LIMIT, LONG, asked, chain, claim, granted};
+use crate::harness::asking::{asked, chain, claim, granted};
 use crate::harness::postgres_server::PostgresServer;
+use crate::harness::times::{LIMIT, LONG};
 
 async fn refused(store: &dyn Store) -> leasehold::Error {
     let answer = asked(store, &claim("a", LONG), LIMIT).await;

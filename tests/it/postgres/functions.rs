@@ -8,7 +8,7 @@ use super::database;
 use crate::harness::postgres_server::Database;
 
 /// Long enough that no busy machine lets it run out within a test.
-pub(crate) const LONG: u64 = 30_000;
+pub(crate) const LONG_MS: u64 = 30_000;
 
 /// A connection, and the schema whose functions it calls.
 pub(crate) struct Functions {
@@ -69,7 +69,7 @@ impl Functions {
 
     /// A claim of this client, in the queue, with so many more waiters.
     pub(crate) async fn queue(&self, name: &str, client: &str, more: u32) -> Acquired {
-        self.queue_for(name, client, more, LONG).await
+        self.queue_for(name, client, more, LONG_MS).await
     }
 
     /// The same for a lease of this ttl.
@@ -89,7 +89,7 @@ impl Functions {
     /// A claim with a floor.
     pub(crate) async fn acquire_above(&self, name: &str, holder: &str, floor: i64) -> Acquired {
         let rest = format!("{floor}, NULL, 0");
-        let answer = self.ask(name, holder, LONG, &rest).await;
+        let answer = self.ask(name, holder, LONG_MS, &rest).await;
         answer.expect("answered")
     }
 
@@ -127,7 +127,7 @@ impl Functions {
         let list = |texts: Vec<&str>| format!("ARRAY['{}']", texts.join("','"));
         let names = list(batch.iter().map(|(name, _)| *name).collect());
         let holders = list(batch.iter().map(|(_, holder)| *holder).collect());
-        let ttls = format!("array_fill({LONG}::bigint, ARRAY[{}])", batch.len());
+        let ttls = format!("array_fill({LONG_MS}::bigint, ARRAY[{}])", batch.len());
         let sql = format!(
             "SELECT letters FROM leasehold.renew_1({names}, {holders}, ARRAY{tokens:?}::bigint[], {ttls})"
         );
@@ -176,21 +176,21 @@ pub(crate) async fn pass(ms: u64) {
 #[tokio::test]
 async fn a_claim_is_granted_held_and_granted_again() {
     let (_database, leases) = Functions::fresh().await;
-    let first = leases.acquire("a", "h1", LONG).await;
+    let first = leases.acquire("a", "h1", LONG_MS).await;
     assert_eq!(first.outcome, "granted");
-    let again = leases.acquire("a", "h1", LONG).await;
+    let again = leases.acquire("a", "h1", LONG_MS).await;
     assert_eq!(
         (again.outcome.as_str(), again.token),
         ("granted", first.token)
     );
-    let held = leases.acquire("a", "h2", LONG).await;
+    let held = leases.acquire("a", "h2", LONG_MS).await;
     assert_eq!((held.outcome.as_str(), held.state), ("held", Some(0)));
     assert_eq!(held.holder.as_deref(), Some("h1"));
     assert!(held.left_us.expect("it has an end") > 29_000_000);
     assert_eq!(leases.release("a", "h2").await.0, "not_held");
     assert_eq!(leases.release("a", "h1").await.0, "released");
     assert_eq!(leases.release("a", "h1").await.0, "not_held");
-    let next = leases.acquire("a", "h2", LONG).await;
+    let next = leases.acquire("a", "h2", LONG_MS).await;
     assert!(next.token > first.token);
 }
 
@@ -214,7 +214,7 @@ async fn an_argument_out_of_its_limits_changes_nothing() {
 async fn a_batch_is_answered_in_its_order() {
     let (_database, leases) = Functions::fresh().await;
     for name in ["c", "a", "b"] {
-        leases.acquire(name, "h", LONG).await;
+        leases.acquire(name, "h", LONG_MS).await;
     }
     assert_eq!(leases.evict("b", "marked").await, "evicted");
     let batch = [
@@ -230,7 +230,7 @@ async fn a_batch_is_answered_in_its_order() {
 #[tokio::test]
 async fn a_lease_named_twice_in_a_batch_is_never_called_refused() {
     let (_database, leases) = Functions::fresh().await;
-    leases.acquire("a", "h", LONG).await;
+    leases.acquire("a", "h", LONG_MS).await;
     let letters = leases.renew(&[("a", "h"), ("a", "h")]).await;
     assert!(letters.contains('y') && !letters.contains('n'), "{letters}");
 }
@@ -238,21 +238,21 @@ async fn a_lease_named_twice_in_a_batch_is_never_called_refused() {
 #[tokio::test]
 async fn a_kept_or_offered_name_has_no_holder() {
     let (_database, leases) = Functions::fresh().await;
-    leases.acquire("a", "h", LONG).await;
+    leases.acquire("a", "h", LONG_MS).await;
     assert_eq!(leases.release_keeping("a", "h", 500).await.0, "released");
     assert_eq!(leases.renew(&[("a", "h")]).await, "n");
     assert_eq!(leases.release("a", "h").await.0, "not_held");
     assert_eq!(leases.evict("a", "marked").await, "not_held");
-    assert_eq!(leases.acquire("a", "h2", LONG).await.state, Some(2));
+    assert_eq!(leases.acquire("a", "h2", LONG_MS).await.state, Some(2));
     pass(600).await;
-    assert_eq!(leases.acquire("a", "h2", LONG).await.outcome, "granted");
+    assert_eq!(leases.acquire("a", "h2", LONG_MS).await.outcome, "granted");
 }
 
 #[tokio::test]
 async fn old_rows_are_swept_away_and_no_others() {
     let (_database, leases) = Functions::fresh().await;
     for name in ["free", "live", "awaited", "waited", "lifted"] {
-        leases.acquire(name, "h", LONG).await;
+        leases.acquire(name, "h", LONG_MS).await;
     }
     let lift = "UPDATE leasehold.lease SET token = token + 3600000000 WHERE name = 'lifted'";
     leases.run(lift).await.expect("lifted");
@@ -279,7 +279,7 @@ async fn old_rows_are_swept_away_and_no_others() {
 #[tokio::test]
 async fn a_queue_of_dead_clients_does_not_keep_its_row_for_ever() {
     let (_database, leases) = Functions::fresh().await;
-    leases.acquire("a", "h", LONG).await;
+    leases.acquire("a", "h", LONG_MS).await;
     leases.queue("a", "c", 0).await;
     for table in [
         "lease SET ends_at = ends_at",
@@ -298,11 +298,11 @@ async fn a_queue_of_dead_clients_does_not_keep_its_row_for_ever() {
 #[tokio::test]
 async fn a_token_near_the_end_of_the_numbers_is_refused_unharmed() {
     let (_database, leases) = Functions::fresh().await;
-    leases.acquire("a", "h", LONG).await;
+    leases.acquire("a", "h", LONG_MS).await;
     leases.release("a", "h").await;
     let lift = "UPDATE leasehold.lease SET token = 9007199254740989";
     leases.run(lift).await.expect("lifted");
-    let refused = leases.acquire("a", "h", LONG).await;
+    let refused = leases.acquire("a", "h", LONG_MS).await;
     assert_eq!((refused.outcome.as_str(), refused.token), ("broken", None));
     assert_eq!(leases.row("a").await, Some((4, String::new())));
 }

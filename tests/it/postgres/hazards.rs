@@ -3,7 +3,7 @@
 use leasehold::store::Store;
 
 use super::{open, store};
-use crate::harness::asking::LIMIT;
+use crate::harness::times::LIMIT;
 
 #[tokio::test]
 async fn a_server_that_does_not_flush_and_a_table_that_a_crash_empties_are_told() {

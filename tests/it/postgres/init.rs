@@ -7,8 +7,9 @@ use leasehold::store::conformance;
 use leasehold::store::postgres::Setup;
 
 use super::{open, set_up};
-use crate::harness::asking::{LIMIT, LONG, asked, chain, claim, granted, held, released};
+use crate::harness::asking::{asked, chain, claim, granted, held, released};
 use crate::harness::postgres_server::PostgresServer;
+use crate::harness::times::{LIMIT, LONG};
 
 #[tokio::test]
 async fn twelve_at_once_are_safe_and_a_second_time_changes_nothing() {

@@ -9,8 +9,9 @@ use leasehold::store::{Notice, Notices, Topic};
 use tokio_postgres::AsyncMessage;
 
 use super::store;
-use crate::harness::asking::{LIMIT, LONG, claim, granted, next_token, released};
+use crate::harness::asking::{claim, granted, next_token, released};
 use crate::harness::postgres_server::Database;
+use crate::harness::times::{LIMIT, LONG};
 
 /// How many notices of this name's channel are heard while this is done.
 async fn heard(database: &Database, name: &str, what: impl Future<Output = ()>) -> usize {

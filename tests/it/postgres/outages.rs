@@ -6,9 +6,10 @@ use leasehold::ErrorKind;
 use leasehold::store::Outcome;
 
 use super::{database, open, set_up};
-use crate::harness::asking::{LIMIT, LONG, asked, claim, granted, held, next_token, renewed};
+use crate::harness::asking::{asked, claim, granted, held, next_token, renewed};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::relay::{Passing, Relay};
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::now;
 
 #[tokio::test]

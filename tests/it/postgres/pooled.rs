@@ -3,9 +3,10 @@
 use leasehold::store::conformance;
 
 use super::{open, set_up};
-use crate::harness::asking::{LONG, claim, granted, renewed};
+use crate::harness::asking::{claim, granted, renewed};
 use crate::harness::pgbouncer::PgBouncer;
 use crate::harness::postgres_server::PostgresServer;
+use crate::harness::times::LONG;
 
 #[tokio::test]
 async fn a_transaction_pooler_keeps_the_contract_and_its_silence_about_notices_is_found_out() {

@@ -5,14 +5,15 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::store::Outcome;
 
-use super::functions::{Functions, LONG};
+use super::functions::{Functions, LONG_MS};
 use super::store;
-use crate::harness::asking::{self, LIMIT, claim, granted, renewal};
+use crate::harness::asking::{self, claim, granted, renewal};
+use crate::harness::times::{LIMIT, LONG};
 
 #[tokio::test]
 async fn a_locked_lease_is_unknown_and_the_others_are_renewed() {
     let (database, store) = store().await;
-    let claims = ["a", "b", "c"].map(|name| claim(name, asking::LONG));
+    let claims = ["a", "b", "c"].map(|name| claim(name, LONG));
     for claim in &claims {
         granted(&*store, claim).await;
     }
@@ -38,7 +39,7 @@ async fn a_locked_lease_is_unknown_and_the_others_are_renewed() {
 #[tokio::test]
 async fn a_lease_that_is_locked_for_a_moment_is_renewed_all_the_same() {
     let (database, store) = store().await;
-    let claim = claim("a", asking::LONG);
+    let claim = claim("a", LONG);
     granted(&*store, &claim).await;
     let stranger = database.connect().await;
     stranger
@@ -57,7 +58,7 @@ async fn overlapping_batches_in_opposite_orders_do_not_deadlock() {
     let (database, leases) = Functions::fresh().await;
     let names: Vec<_> = (0..100).map(|index| format!("n{index}")).collect();
     for name in &names {
-        leases.acquire(name, "h", LONG).await;
+        leases.acquire(name, "h", LONG_MS).await;
     }
     let other = Functions::of(&database, "leasehold").await;
     let forwards: Vec<_> = names.iter().map(|name| (name.as_str(), "h")).collect();
@@ -76,11 +77,11 @@ async fn overlapping_batches_in_opposite_orders_do_not_deadlock() {
 #[tokio::test]
 async fn rows_are_found_by_their_key_in_a_table_that_grew() {
     let (_database, leases) = Functions::fresh().await;
-    leases.acquire("n1", "h", LONG).await;
+    leases.acquire("n1", "h", LONG_MS).await;
     // Often enough for the plan to be kept.
     for _ in 0..10 {
         leases.renew(&[("n1", "h"), ("n2", "h")]).await;
-        leases.acquire("n1", "other", LONG).await;
+        leases.acquire("n1", "other", LONG_MS).await;
     }
     let fill =
         "INSERT INTO leasehold.lease (name, token, state, holder, ttl_ms, since, ends_at, info)
@@ -90,7 +91,7 @@ async fn rows_are_found_by_their_key_in_a_table_that_grew() {
     let before = scans(&leases).await;
     for _ in 0..10 {
         assert_eq!(leases.renew(&[("n1", "h"), ("n7000", "h")]).await, "yy");
-        leases.acquire("n9000", "other", LONG).await;
+        leases.acquire("n9000", "other", LONG_MS).await;
     }
     assert_eq!(scans(&leases).await, before, "the whole table was read");
 }

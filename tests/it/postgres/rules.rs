@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::functions::{Functions, LONG, pass};
+use super::functions::{Functions, LONG_MS, pass};
 use crate::harness::postgres_server::Database;
 
 /// What was seen, where it was not what the rule promises.
@@ -81,7 +81,7 @@ pub(crate) async fn the_clock_is_read_after_the_lock_was_waited_for(pair: &Pair)
 }
 
 pub(crate) async fn a_grant_has_its_full_ttl_though_it_waited(pair: &Pair) -> Verdict {
-    pair.one.acquire("a", "h", LONG).await;
+    pair.one.acquire("a", "h", LONG_MS).await;
     pair.one.release("a", "h").await;
     let grant = pair.beside_a_lock("a", pair.one.acquire("a", "h2", 2_000));
     let grant = grant.await;
@@ -93,7 +93,7 @@ pub(crate) async fn a_grant_has_its_full_ttl_though_it_waited(pair: &Pair) -> Ve
 
 /// Rules 4 and 5.
 pub(crate) async fn a_release_sees_who_joined_while_it_waited(pair: &Pair) -> Verdict {
-    pair.one.acquire("a", "h", LONG).await;
+    pair.one.acquire("a", "h", LONG_MS).await;
     pair.two.run("BEGIN").await.expect("begun");
     let joined = pair.two.queue("a", "c", 0).await;
     expect!(joined.ahead == Some(0), "{joined:?}");
@@ -109,7 +109,7 @@ pub(crate) async fn a_release_sees_who_joined_while_it_waited(pair: &Pair) -> Ve
 
 /// The other way round: the name was freed while the claim waited for the row.
 pub(crate) async fn a_client_that_joins_sees_that_the_name_was_freed(pair: &Pair) -> Verdict {
-    pair.one.acquire("a", "h", LONG).await;
+    pair.one.acquire("a", "h", LONG_MS).await;
     pair.two.run("BEGIN").await.expect("begun");
     pair.two.release("a", "h").await;
     let (joined, ()) = tokio::join!(pair.one.queue("a", "c", 0), async {
@@ -123,7 +123,7 @@ pub(crate) async fn a_client_that_joins_sees_that_the_name_was_freed(pair: &Pair
 pub(crate) async fn a_client_that_leaves_takes_its_locks_in_the_common_order(
     pair: &Pair,
 ) -> Verdict {
-    pair.one.acquire("a", "h", LONG).await;
+    pair.one.acquire("a", "h", LONG_MS).await;
     pair.one.queue("a", "c", 0).await;
     pair.two.run("BEGIN").await.expect("begun");
     let lock = "SELECT FROM leasehold.lease WHERE name = 'a' FOR UPDATE";
@@ -163,11 +163,15 @@ pub(crate) async fn several_names_are_locked_in_their_order(pair: &Pair) -> Verd
 }
 
 pub(crate) async fn a_wait_for_the_lock_of_another_program_ends_by_itself(pair: &Pair) -> Verdict {
-    pair.one.acquire("a", "h", LONG).await;
+    pair.one.acquire("a", "h", LONG_MS).await;
     pair.two.run("BEGIN").await.expect("begun");
     let lock = "SELECT FROM leasehold.lease WHERE name = 'a' FOR UPDATE";
     pair.two.run(lock).await.expect("locked");
-    let waited = timeout(Duration::from_secs(3), pair.one.try_acquire("a", "h", LONG)).await;
+    let waited = timeout(
+        Duration::from_secs(3),
+        pair.one.try_acquire("a", "h", LONG_MS),
+    )
+    .await;
     pair.two.run("ROLLBACK").await.expect("ended");
     let code = waited.map(|answer| answer.err().and_then(|error| error.code().cloned()));
     let code = code.map(|code| code.map(|code| code.code().to_owned()));
@@ -208,7 +212,7 @@ pub(crate) async fn what_is_answered_is_flushed(pair: &Pair) -> Verdict {
 
 pub(crate) async fn a_locked_row_spoils_no_other_of_its_batch(pair: &Pair) -> Verdict {
     for name in ["a", "b", "c"] {
-        pair.one.acquire(name, "h", LONG).await;
+        pair.one.acquire(name, "h", LONG_MS).await;
     }
     pair.two.run("BEGIN").await.expect("begun");
     let lock = "SELECT FROM leasehold.lease WHERE name = 'b' FOR UPDATE";
@@ -221,17 +225,17 @@ pub(crate) async fn a_locked_row_spoils_no_other_of_its_batch(pair: &Pair) -> Ve
 }
 
 pub(crate) async fn only_its_holder_renews_a_lease(pair: &Pair) -> Verdict {
-    pair.one.acquire("a", "h", LONG).await;
+    pair.one.acquire("a", "h", LONG_MS).await;
     let letters = pair.two.renew(&[("a", "other")]).await;
     expect!(letters == "n", "{letters}");
     Ok(())
 }
 
 pub(crate) async fn a_later_grant_is_not_renewed_under_an_earlier_token(pair: &Pair) -> Verdict {
-    let first = pair.one.acquire("a", "h", LONG).await;
+    let first = pair.one.acquire("a", "h", LONG_MS).await;
     let evict = "SELECT FROM leasehold.evict_1('a', 'now', 2000)";
     pair.one.run(evict).await.expect("evicted");
-    let second = pair.one.acquire("a", "h", LONG).await;
+    let second = pair.one.acquire("a", "h", LONG_MS).await;
     let tokens = [first, second].map(|grant| grant.token.expect("granted"));
     let letters = pair.two.renew_under(&[("a", "h"), ("a", "h")], &tokens);
     let letters = letters.await;
@@ -245,7 +249,7 @@ pub(crate) async fn a_lease_is_over_at_its_end(pair: &Pair) -> Verdict {
     let at_the_end = "UPDATE leasehold.lease SET ends_at = '-infinity'";
     pair.one.run(at_the_end).await.expect("ended");
     let letters = pair.one.renew(&[("a", "h")]).await;
-    let next = pair.two.acquire("a", "h2", LONG).await;
+    let next = pair.two.acquire("a", "h2", LONG_MS).await;
     expect!(
         letters == "n" && next.outcome == "granted",
         "{letters} {next:?}"
@@ -255,10 +259,10 @@ pub(crate) async fn a_lease_is_over_at_its_end(pair: &Pair) -> Verdict {
 
 pub(crate) async fn a_token_rises_though_the_clock_is_behind(pair: &Pair) -> Verdict {
     let ahead = "UPDATE leasehold.lease SET token = token + 3600000000 RETURNING token";
-    pair.one.acquire("a", "h", LONG).await;
+    pair.one.acquire("a", "h", LONG_MS).await;
     pair.one.release("a", "h").await;
     let before = pair.one.number(ahead).await;
-    let next = pair.one.acquire("a", "h", LONG).await.token;
+    let next = pair.one.acquire("a", "h", LONG_MS).await.token;
     expect!(next > Some(before), "{next:?} after {before}");
     pair.one.release("a", "h").await;
     let before = pair.one.number(ahead).await;
@@ -272,8 +276,8 @@ pub(crate) async fn a_token_rises_though_the_clock_is_behind(pair: &Pair) -> Ver
 
 pub(crate) async fn two_claims_at_once_have_one_grant(pair: &Pair) -> Verdict {
     pair.two.run("BEGIN").await.expect("begun");
-    let first = pair.two.acquire("a", "h2", LONG).await;
-    let (second, ()) = tokio::join!(pair.one.acquire("a", "h1", LONG), async {
+    let first = pair.two.acquire("a", "h2", LONG_MS).await;
+    let (second, ()) = tokio::join!(pair.one.acquire("a", "h1", LONG_MS), async {
         pass(KEPT / 2).await;
         pair.two.run("COMMIT").await.expect("done");
     });
@@ -285,14 +289,14 @@ pub(crate) async fn two_claims_at_once_have_one_grant(pair: &Pair) -> Verdict {
 pub(crate) async fn nothing_is_granted_where_the_tables_came_from_elsewhere(
     pair: &Pair,
 ) -> Verdict {
-    pair.one.acquire("mine", "h", LONG).await;
+    pair.one.acquire("mine", "h", LONG_MS).await;
     pair.one
         .run("UPDATE leasehold.lineage SET origin = 'another server', max_ttl_ms = 60000")
         .await
         .expect("moved");
     for client in [None, Some("c")] {
         let kept_out = match client {
-            None => pair.two.acquire("a", "h2", LONG).await,
+            None => pair.two.acquire("a", "h2", LONG_MS).await,
             Some(client) => pair.two.queue("a", client, 0).await,
         };
         expect!(
@@ -304,7 +308,7 @@ pub(crate) async fn nothing_is_granted_where_the_tables_came_from_elsewhere(
     }
     // What lives goes on.
     let (again, letters) = (
-        pair.one.acquire("mine", "h", LONG).await,
+        pair.one.acquire("mine", "h", LONG_MS).await,
         pair.one.renew(&[("mine", "h")]).await,
     );
     expect!(
@@ -313,7 +317,7 @@ pub(crate) async fn nothing_is_granted_where_the_tables_came_from_elsewhere(
     );
     let released = pair.one.release("mine", "h").await;
     expect!(released.0 == "released", "{released:?}");
-    let kept_out = pair.one.acquire("mine", "h", LONG).await;
+    let kept_out = pair.one.acquire("mine", "h", LONG_MS).await;
     expect!(kept_out.state == Some(5), "{kept_out:?}");
     pair.one
         .run("UPDATE leasehold.lineage SET quiet_until = clock_timestamp()")
@@ -321,7 +325,7 @@ pub(crate) async fn nothing_is_granted_where_the_tables_came_from_elsewhere(
         .expect("over");
     let next = pair.two.queue("a", "c", 0).await;
     expect!(next.outcome == "granted", "{next:?}");
-    let next = pair.two.acquire("mine", "h2", LONG).await;
+    let next = pair.two.acquire("mine", "h2", LONG_MS).await;
     expect!(next.outcome == "granted", "{next:?}");
     Ok(())
 }
@@ -329,7 +333,7 @@ pub(crate) async fn nothing_is_granted_where_the_tables_came_from_elsewhere(
 pub(crate) async fn a_client_that_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time(
     pair: &Pair,
 ) -> Verdict {
-    pair.one.acquire("a", "h", LONG).await;
+    pair.one.acquire("a", "h", LONG_MS).await;
     pair.one.queue("a", "c", 0).await;
     pair.one.queue("a", "d", 0).await;
     pair.one
@@ -339,7 +343,7 @@ pub(crate) async fn a_client_that_is_told_that_it_is_next_keeps_its_place_in_a_q
     pair.one.release("a", "h").await;
     pass(2_100).await;
     // The offer of two seconds would be over.
-    let other = pair.two.acquire("a", "h2", LONG).await;
+    let other = pair.two.acquire("a", "h2", LONG_MS).await;
     expect!(other.outcome == "held", "{other:?}");
     let kept_out = pair.one.queue("a", "c", 0).await;
     expect!(

@@ -5,8 +5,9 @@ use leasehold::store::{MAX_BATCH, Outcome, Release, Renewal, Store};
 
 use super::open;
 use super::wire::lease;
-use crate::harness::asking::{Asking, LIMIT, LONG, claim, granted, next_token, released, renewal};
+use crate::harness::asking::{Asking, claim, granted, next_token, released, renewal};
 use crate::harness::redis_server::RedisServer;
+use crate::harness::times::{LIMIT, LONG};
 
 /// So many leases that are held, and what renews them.
 async fn hold(store: &dyn Store, count: usize) -> (Vec<Asking>, Vec<Renewal>) {

@@ -12,11 +12,10 @@ use leasehold::store::{Lane, MAX_BATCH, Outcome, Release, Store, conformance};
 use leasehold::{Client, ErrorKind};
 
 use super::open;
-use crate::harness::asking::{
-    LIMIT, LONG, asked, claim, granted, held, next_token, released, renewed,
-};
+use crate::harness::asking::{asked, claim, granted, held, next_token, released, renewed};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::until;
 
 #[tokio::test]

@@ -11,13 +11,12 @@ use leasehold::{Client, Error, ErrorKind};
 use super::open;
 use super::wire::lease;
 use crate::harness::asking::{
-    Asking, LIMIT, LONG, asked, chain, claim, granted, held, released, renewal, renewed,
+    Asking, asked, chain, claim, granted, held, released, renewal, renewed,
 };
 use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::times::{LIMIT, LONG, UNANSWERED};
 use crate::harness::wait::{now, until};
 
-/// For a server that does not answer; no test is to wait for long.
-const SHORT: Duration = Duration::from_millis(300);
 /// What a busy machine may add to a limit.
 const SLACK: Duration = Duration::from_millis(500);
 
@@ -54,7 +53,7 @@ async fn assert_all_fail(store: &dyn Store, limit: Duration, kind: ErrorKind) {
 /// A holder before the failure and what it has; afterwards the same store must serve again.
 async fn serves_again(store: &dyn Store, holder: &Asking) {
     until("the store's recovery", async || {
-        let outcomes = store.renew(&[renewal(holder)], SHORT).await.outcomes;
+        let outcomes = store.renew(&[renewal(holder)], UNANSWERED).await.outcomes;
         matches!(outcomes[..], [Outcome::Renewed]).then_some(())
     })
     .await;
@@ -107,7 +106,7 @@ async fn a_port_without_a_listener_is_unavailable() {
 async fn a_stopped_server_times_out_within_the_limit() {
     let (server, store, holder) = start(Setup::default()).await;
     server.pause();
-    assert_all_fail(&*store, SHORT, ErrorKind::TimedOut).await;
+    assert_all_fail(&*store, UNANSWERED, ErrorKind::TimedOut).await;
     server.resume();
     serves_again(&*store, &holder).await;
     server.assert_all_keys_run_out().await;
@@ -121,9 +120,9 @@ async fn a_black_hole_times_out_within_the_limit() {
     let holder = claim("holder", LONG);
     granted(&*store, &holder).await;
     proxy.stall();
-    assert_all_fail(&*store, SHORT, ErrorKind::TimedOut).await;
+    assert_all_fail(&*store, UNANSWERED, ErrorKind::TimedOut).await;
     let other = open(&proxy.url()).await;
-    assert_all_fail(&*other, SHORT, ErrorKind::TimedOut).await;
+    assert_all_fail(&*other, UNANSWERED, ErrorKind::TimedOut).await;
     proxy.flow();
     serves_again(&*store, &holder).await;
 }
@@ -384,7 +383,7 @@ async fn no_error_and_no_description_shows_the_password() {
             match store::open(url).await {
                 Ok(store) => {
                     shown.push(format!("{store:?} {}", store.location()));
-                    shown.extend(errors(&*store, SHORT).await.iter().map(chain));
+                    shown.extend(errors(&*store, UNANSWERED).await.iter().map(chain));
                 }
                 Err(error) => shown.push(chain(&error)),
             }

@@ -7,11 +7,10 @@ use leasehold::store::{Answer, Lane, Outcome, Store};
 use leasehold::{Attempt, Client, ErrorKind, OutagePolicy};
 
 use super::open;
-use crate::harness::asking::{
-    LIMIT, LONG, asked, chain, claim, granted, next_token, renewal, renewed,
-};
+use crate::harness::asking::{asked, chain, claim, granted, next_token, renewal, renewed};
 use crate::harness::proxy::Proxy;
 use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, until};
 
 /// A master, and a server to come after it whose clock is ahead by so much, or behind.

@@ -4,8 +4,8 @@ use leasehold::ErrorKind;
 use leasehold::store::{Severity, Store};
 
 use super::open;
-use crate::harness::asking::LIMIT;
 use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::times::LIMIT;
 
 async fn hazards(store: &dyn Store) -> Vec<String> {
     let hazards = store.hazards(LIMIT).await.expect("answered");

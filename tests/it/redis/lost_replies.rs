@@ -7,18 +7,15 @@ use leasehold::store::{Answer, Outcome, Release, Store};
 
 use super::open;
 use super::wire::{lease, token_at};
-use crate::harness::asking::{
-    LIMIT, LONG, asked, claim, granted, held, released, renewal, renewed,
-};
+use crate::harness::asking::{asked, claim, granted, held, released, renewal, renewed};
 use crate::harness::proxy::{Fault, Proxy, Request};
 use crate::harness::redis_server::RedisServer;
+use crate::harness::times::{LIMIT, LONG, UNANSWERED};
 use crate::harness::wait::{at, now, until};
 
 /// How a reply can be lost: the connection ends, or falls silent.
 const LOSSES: [Fault; 2] = [Fault::DropReply, Fault::HoldReply];
 const TTL: Duration = Duration::from_secs(5);
-/// For requests whose answer is lost.
-const SHORT: Duration = Duration::from_millis(300);
 
 /// A server, a network before it, and a store across it that has its scripts loaded.
 async fn start() -> (RedisServer, Proxy, std::sync::Arc<dyn Store>) {
@@ -43,7 +40,7 @@ async fn a_claim_whose_reply_was_lost_gets_the_same_token_and_a_full_ttl() {
         let (server, proxy, store) = start().await;
         let claim = claim("a", TTL);
         proxy.once(Request::is_script, loss);
-        let lost = asked(&*store, &claim, SHORT).await;
+        let lost = asked(&*store, &claim, UNANSWERED).await;
         assert_open(lost.expect_err("the reply is lost").kind());
         let token = token_at(&server, "a").await;
         let () = server.told(&format!("PEXPIRE {} 1000", lease("a"))).await;
@@ -64,7 +61,7 @@ async fn a_renewal_whose_reply_was_lost_can_be_repeated() {
         let () = server.told(&format!("PEXPIRE {} 3000", lease("a"))).await;
         proxy.once(Request::is_script, loss);
         let outcome = store
-            .renew(&[renewal(&claim)], SHORT)
+            .renew(&[renewal(&claim)], UNANSWERED)
             .await
             .outcomes
             .remove(0);
@@ -88,7 +85,9 @@ async fn a_release_whose_reply_was_lost_can_be_repeated_and_frees_no_other_lease
         let (first, next) = (claim("a", TTL), claim("a", TTL));
         granted(&*store, &first).await;
         proxy.once(Request::is_script, loss);
-        let lost = store.release(&first.name, first.holder, None, SHORT).await;
+        let lost = store
+            .release(&first.name, first.holder, None, UNANSWERED)
+            .await;
         assert_open(lost.expect_err("the reply is lost").kind());
         assert_eq!(
             server.told::<u8>(&format!("EXISTS {}", lease("a"))).await,
@@ -158,7 +157,7 @@ async fn a_claim_repeated_after_a_lost_reply_keeps_its_rival_out_for_a_whole_ttl
     let claim = claim("a", ttl);
     proxy.once(Request::is_script, Fault::HoldReply);
     let first_sent_at = now();
-    asked(&*store, &claim, SHORT)
+    asked(&*store, &claim, UNANSWERED)
         .await
         .expect_err("the reply is lost");
     at(first_sent_at.after(ttl / 2)).await;
@@ -194,11 +193,11 @@ async fn a_renewal_that_arrives_after_the_release_revives_nothing() {
     let (server, proxy, store) = start().await;
     let first = claim("a", TTL);
     granted(&*store, &first).await;
-    let late = 2 * SHORT;
+    let late = 2 * UNANSWERED;
     let arrives_at = now().after(late);
     proxy.once(Request::is_script, Fault::DelayRequest(late));
     let outcome = store
-        .renew(&[renewal(&first)], SHORT)
+        .renew(&[renewal(&first)], UNANSWERED)
         .await
         .outcomes
         .remove(0);
@@ -208,7 +207,7 @@ async fn a_renewal_that_arrives_after_the_release_revives_nothing() {
     let next = claim("a", TTL / 2);
     granted(&*direct, &next).await;
     assert_eq!(held(&*store, &claim("a", TTL)).await.by, Some(next.holder));
-    at(arrives_at.after(SHORT / 2)).await;
+    at(arrives_at.after(UNANSWERED / 2)).await;
     let left: u64 = server.told(&format!("PTTL {}", lease("a"))).await;
     assert!(left < 2_500, "extended by the former holder: {left} ms");
 }

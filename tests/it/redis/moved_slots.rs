@@ -8,8 +8,9 @@ use leasehold::store::{Outcome, Release};
 
 use super::open;
 use super::wire::mark;
-use crate::harness::asking::{LONG, claim, granted, next_token, released, renewed};
+use crate::harness::asking::{claim, granted, next_token, released, renewed};
 use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::times::LONG;
 use crate::harness::wait::until;
 
 const HOUR_US: i64 = 3_600_000_000;

@@ -7,9 +7,10 @@ use leasehold::store::{Eviction, Notice, Notices, Store, Topic};
 use leasehold::{ErrorKind, Name};
 
 use super::open;
-use crate::harness::asking::{LIMIT, LONG, claim, granted, next_token};
+use crate::harness::asking::{claim, granted, next_token};
 use crate::harness::redis_server::RedisServer;
-use crate::harness::wait::{PATIENCE, until};
+use crate::harness::times::{LIMIT, LONG, PATIENCE};
+use crate::harness::wait::until;
 
 async fn subscribe(store: &dyn Store) -> Box<dyn Notices> {
     let notices = store.notices().await.expect("it can subscribe");

@@ -3,8 +3,9 @@
 use leasehold::store::{Answer, Eviction, Outcome, Queued, Release, Store, conformance};
 
 use super::open;
-use crate::harness::asking::{Asking, LIMIT, LONG, asked, claim, granted, held, released, renewed};
+use crate::harness::asking::{Asking, asked, claim, granted, held, released, renewed};
 use crate::harness::redis_server::RedisServer;
+use crate::harness::times::{LIMIT, LONG};
 
 const DESCRIPTION: &str = include_str!("../../../src/store/redis/README.md");
 

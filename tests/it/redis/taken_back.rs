@@ -5,10 +5,10 @@ use std::time::Duration;
 use leasehold::{Attempt, Client, ErrorKind, Token};
 
 use super::wire::{lease, token_at};
-use crate::harness::asking::LONG;
 use crate::harness::leases::{client_at, take};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::RedisServer;
+use crate::harness::times::LONG;
 use crate::harness::wait::until;
 
 /// A client whose watchdog runs and whose scripts are loaded.

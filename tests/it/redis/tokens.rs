@@ -8,10 +8,9 @@ use leasehold::{ErrorKind, Token};
 
 use super::open;
 use super::wire::mark;
-use crate::harness::asking::{
-    LIMIT, LONG, asked, chain, claim, granted, held, next_token, released,
-};
+use crate::harness::asking::{asked, chain, claim, granted, held, next_token, released};
 use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::until;
 
 const HOUR_MS: i64 = 3_600_000;

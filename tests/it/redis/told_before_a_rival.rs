@@ -9,13 +9,13 @@ use leasehold::{Client, Lease, LeaseState, LossReason, OutagePolicy, ReleaseOutc
 
 use super::open;
 use super::wire::{lease as key, mark, token_at};
-use crate::harness::asking::{LIMIT, LONG, asked, chain, claim};
+use crate::harness::asking::{asked, chain, claim};
 use crate::harness::leases::{client_at, take};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::times::{LIMIT, LONG, STORED_TTL};
 use crate::harness::wait::{at, lost, now, until};
 
-const TTL: Duration = Duration::from_secs(2);
 /// What a busy machine may add to a cancellation; a bench holds the real bar.
 const SLACK: Duration = Duration::from_millis(100);
 /// How much before its deadline a holder may be told.
@@ -55,7 +55,7 @@ async fn told_at(lease: &Lease) -> Instant {
 async fn behind_a_black_hole_the_holder_is_told_before_a_rival_is_granted() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
-    let client = client_at(&proxy.url(), TTL).await;
+    let client = client_at(&proxy.url(), STORED_TTL).await;
     let lease = take(&client, "a").await;
     renewed(&lease).await;
     let deadline = lease.term().expect("it is held").deadline();
@@ -63,14 +63,14 @@ async fn behind_a_black_hole_the_holder_is_told_before_a_rival_is_granted() {
     let direct = open(&server.url()).await;
     let (told_at, granted_at) = tokio::join!(told_at(&lease), rival_granted_at(direct));
     // A renewal under way at the stall may have moved the deadline by a third of the ttl.
-    assert!(told_at >= deadline.before(EARLY) && told_at < deadline.after(TTL / 3 + SLACK));
+    assert!(told_at >= deadline.before(EARLY) && told_at < deadline.after(STORED_TTL / 3 + SLACK));
     assert!(
         granted_at > told_at,
         "a rival {:?} before the holder was told",
         told_at.since(granted_at)
     );
     assert!(
-        granted_at < told_at.after(TTL),
+        granted_at < told_at.after(STORED_TTL),
         "{:?} after",
         granted_at.since(told_at)
     );
@@ -80,7 +80,7 @@ async fn behind_a_black_hole_the_holder_is_told_before_a_rival_is_granted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_servers_holder_is_told_at_the_deadline_and_a_late_renewal_revives_nothing() {
     let server = RedisServer::start().await;
-    let client = client_at(&server.url(), TTL).await;
+    let client = client_at(&server.url(), STORED_TTL).await;
     let lease = take(&client, "a").await;
     renewed(&lease).await;
     server.pause();
@@ -103,7 +103,7 @@ async fn a_stopped_servers_holder_is_told_at_the_deadline_and_a_late_renewal_rev
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_pauses_its_clients_is_as_one_that_is_stopped() {
     let server = RedisServer::start().await;
-    let client = client_at(&server.url(), TTL).await;
+    let client = client_at(&server.url(), STORED_TTL).await;
     let lease = take(&client, "a").await;
     renewed(&lease).await;
     let () = server.told("CLIENT PAUSE 60000 ALL").await;
@@ -119,13 +119,13 @@ async fn a_server_that_pauses_its_clients_is_as_one_that_is_stopped() {
 #[tokio::test]
 async fn an_outage_within_the_window_loses_nothing() {
     let mut server = RedisServer::start().await;
-    let client = client_at(&server.url(), TTL).await;
+    let client = client_at(&server.url(), STORED_TTL).await;
     let lease = take(&client, "a").await;
     let token = lease.token();
     for outage in ["stopped", "killed", "paused by itself"] {
         renewed(&lease).await;
         let start = now();
-        let rest = start.after(TTL / 3);
+        let rest = start.after(STORED_TTL / 3);
         match outage {
             "stopped" => {
                 server.pause();
@@ -140,7 +140,10 @@ async fn an_outage_within_the_window_loses_nothing() {
             }
             _ => {
                 server
-                    .told(&format!("CLIENT PAUSE {} ALL", (TTL / 3).as_millis()))
+                    .told(&format!(
+                        "CLIENT PAUSE {} ALL",
+                        (STORED_TTL / 3).as_millis()
+                    ))
                     .await
             }
         }
@@ -158,12 +161,12 @@ async fn an_outage_within_the_window_loses_nothing() {
 async fn connections_that_break_all_the_time_lose_nothing() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
-    let client = client_at(&proxy.url(), TTL).await;
+    let client = client_at(&proxy.url(), STORED_TTL).await;
     let lease = take(&client, "a").await;
-    let end = now().after(2 * TTL);
+    let end = now().after(2 * STORED_TTL);
     while now() < end {
         proxy.cut();
-        at(now().after(TTL / 20)).await;
+        at(now().after(STORED_TTL / 20)).await;
         lease.check().expect("it is held");
     }
     assert_eq!(lease.release().await, ReleaseOutcome::Released);
@@ -172,15 +175,15 @@ async fn connections_that_break_all_the_time_lose_nothing() {
 #[tokio::test]
 async fn scripts_that_are_forgotten_between_batches_lose_nothing() {
     let server = RedisServer::start().await;
-    let client = client_at(&server.url(), TTL).await;
+    let client = client_at(&server.url(), STORED_TTL).await;
     let mut leases = Vec::new();
     for index in 0..600 {
         leases.push(take(&client, &format!("n{index}")).await);
     }
-    let end = now().after(2 * TTL);
+    let end = now().after(2 * STORED_TTL);
     while now() < end {
         let () = server.told("SCRIPT FLUSH").await;
-        at(now().after(TTL / 20)).await;
+        at(now().after(STORED_TTL / 20)).await;
     }
     for lease in &leases {
         lease.check().expect("it is held");
@@ -191,14 +194,14 @@ async fn scripts_that_are_forgotten_between_batches_lose_nothing() {
 #[tokio::test]
 async fn a_hung_server_does_not_touch_the_leases_of_another() {
     let (hung, healthy) = (RedisServer::start().await, RedisServer::start().await);
-    let on_hung = client_at(&hung.url(), TTL).await;
-    let on_healthy = client_at(&healthy.url(), TTL).await;
+    let on_hung = client_at(&hung.url(), STORED_TTL).await;
+    let on_healthy = client_at(&healthy.url(), STORED_TTL).await;
     let doomed = take(&on_hung, "a").await;
     let safe = take(&on_healthy, "a").await;
     hung.pause();
     assert_eq!(lost(&doomed).await, LossReason::Deadline);
     assert_eq!(safe.state(), LeaseState::Held);
-    let waiter = on_hung.request("b").acquire_within(TTL / 4).await;
+    let waiter = on_hung.request("b").acquire_within(STORED_TTL / 4).await;
     waiter.expect_err("its server is stopped");
     renewed(&safe).await;
     drop(take(&on_healthy, "b").await);
@@ -208,7 +211,7 @@ async fn a_hung_server_does_not_touch_the_leases_of_another() {
 #[tokio::test]
 async fn a_clock_that_jumps_past_the_ttl_is_told_at_the_next_renewal() {
     let server = Setup::default().with_clock().start().await;
-    let client = client_at(&server.url(), TTL).await;
+    let client = client_at(&server.url(), STORED_TTL).await;
     let lease = take(&client, "a").await;
     renewed(&lease).await;
     let start = now();
@@ -219,7 +222,7 @@ async fn a_clock_that_jumps_past_the_ttl_is_told_at_the_next_renewal() {
         "{reason:?}"
     );
     assert!(
-        now().since(start) < TTL / 3 + TTL / 6,
+        now().since(start) < STORED_TTL / 3 + STORED_TTL / 6,
         "{:?}",
         now().since(start)
     );
@@ -248,7 +251,7 @@ async fn a_small_jump_of_the_servers_clock_loses_nothing() {
 async fn a_claim_that_was_abandoned_on_a_slow_way_leaves_nothing() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
-    let client = client_at(&proxy.url(), TTL).await;
+    let client = client_at(&proxy.url(), STORED_TTL).await;
     take(&client, "warm").await.release().await;
 
     let slow = Duration::from_millis(300);
@@ -266,9 +269,9 @@ async fn a_claim_that_was_abandoned_on_a_slow_way_leaves_nothing() {
     })
     .await;
     let lived = now().since(sent_at.after(slow));
-    assert!(lived < TTL / 3 + SLACK, "it lived for {lived:?}");
+    assert!(lived < STORED_TTL / 3 + SLACK, "it lived for {lived:?}");
     // It does not come back either.
-    at(now().after(TTL / 4)).await;
+    at(now().after(STORED_TTL / 4)).await;
     assert_eq!(server.keys().await, [mark("a"), mark("warm")]);
     server.assert_all_keys_run_out().await;
 }
@@ -278,7 +281,7 @@ async fn a_claim_that_was_abandoned_on_a_slow_way_leaves_nothing() {
 async fn a_claim_that_lands_after_its_lease_was_released_is_released_too() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
-    let client = client_at(&proxy.url(), TTL).await;
+    let client = client_at(&proxy.url(), STORED_TTL).await;
     take(&client, "warm").await.release().await;
     let slow = Duration::from_millis(1_500);
     let lands_at = now().after(slow);
@@ -302,7 +305,7 @@ async fn a_claim_that_lands_after_its_lease_was_released_is_released_too() {
     })
     .await;
     let lived = now().since(lands_at);
-    assert!(lived < TTL / 3 + SLACK, "it lived for {lived:?}");
+    assert!(lived < STORED_TTL / 3 + SLACK, "it lived for {lived:?}");
     server.assert_all_keys_run_out().await;
 }
 
@@ -310,7 +313,7 @@ async fn a_claim_that_lands_after_its_lease_was_released_is_released_too() {
 async fn a_claim_whose_reply_was_lost_is_asked_again_by_its_holder() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
-    let client = client_at(&proxy.url(), TTL).await;
+    let client = client_at(&proxy.url(), STORED_TTL).await;
     take(&client, "warm").await.release().await;
     for fault in [Fault::DropReply, Fault::HoldReply] {
         proxy.once(Request::is_script, fault);
@@ -318,7 +321,7 @@ async fn a_claim_whose_reply_was_lost_is_asked_again_by_its_holder() {
         let request = client.request("a").on_outage(OutagePolicy::WaitOut);
         let lease = request.acquire_within(LIMIT).await.expect("asked again");
         assert!(
-            now().since(start) < TTL,
+            now().since(start) < STORED_TTL,
             "it waited for its own claim to run out"
         );
         assert_eq!(
@@ -349,7 +352,7 @@ async fn a_lease_that_is_dropped_during_an_outage_is_released_after_it() {
 #[tokio::test]
 async fn a_client_that_saw_a_token_gets_a_higher_one_from_a_server_that_forgot_it() {
     let server = Setup::default().with_clock().start().await;
-    let client = client_at(&server.url(), TTL).await;
+    let client = client_at(&server.url(), STORED_TTL).await;
     let lease = take(&client, "a").await;
     let last = lease.token();
     assert_eq!(lease.release().await, ReleaseOutcome::Released);

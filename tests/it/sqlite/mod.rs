@@ -18,7 +18,8 @@ use leasehold::store::Store;
 use leasehold::store::sqlite::Sqlite;
 use leasehold::{Error, Name};
 
-use crate::harness::asking::{Asking, LIMIT, LONG, asked, claim, granted, held};
+use crate::harness::asking::{Asking, asked, claim, granted, held};
+use crate::harness::times::{LIMIT, LONG};
 
 async fn open(path: &Path) -> Sqlite {
     Sqlite::open(path).await.expect("the file opens")

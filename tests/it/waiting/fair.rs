@@ -7,9 +7,9 @@ use leasehold::store::Queued;
 use leasehold::{Attempt, Client, Lease, WaitOrder};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::harness::asking::LONG;
 use crate::harness::faulty_store::FaultyStore;
 use crate::harness::leases::client;
+use crate::harness::times::LONG;
 use crate::harness::wait::{soon, until_so};
 
 /// Waits for "a" in turn, in a task of its own.

@@ -6,9 +6,10 @@ use leasehold::clock::{Boottime, Clock};
 use leasehold::{Client, ErrorKind, LossReason, ReleaseOutcome};
 
 use crate::harness::faulty_store::FaultyStore;
-use crate::harness::leases::{TTL, client, take};
+use crate::harness::leases::{client, take};
 use crate::harness::redis_server::RedisServer;
-use crate::harness::wait::{PATIENCE, soon, until_so};
+use crate::harness::times::{PATIENCE, TTL};
+use crate::harness::wait::{soon, until_so};
 
 async fn client_at(url: &str, ttl: Duration) -> Client {
     let builder = Client::builder().store_url(url);

@@ -9,13 +9,12 @@ use leasehold::{Client, Lease, OutagePolicy, ReleaseOutcome, WaitOrder};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::child::Child;
-use crate::harness::asking::LONG;
 use crate::harness::leases::client_at;
 use crate::harness::proxy::{Fault, Proxy, Request};
 use crate::harness::redis_server::RedisServer;
+use crate::harness::times::{LONG, STORED_TTL};
 use crate::harness::wait::{soon, until_so};
 
-const TTL: Duration = Duration::from_secs(2);
 /// How long a lost notice can cost at most.
 const CAP: Duration = Duration::from_secs(5);
 const QUEUE: &str = "leasehold:{a}:queue";
@@ -93,8 +92,8 @@ async fn faulted(proxy: &Proxy, count: usize) {
 #[tokio::test]
 async fn a_name_that_is_freed_without_a_notice_is_found_within_the_cap() {
     let server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), TTL).await).await;
-    let waiter = waiter(&client_at(&server.url(), TTL).await, WaitOrder::Any);
+    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
+    let waiter = waiter(&client_at(&server.url(), STORED_TTL).await, WaitOrder::Any);
     subscribed(&server, 1).await;
     let freed = now();
     let () = server.told(&format!("DEL {LEASE}")).await;
@@ -107,8 +106,8 @@ async fn a_name_that_is_freed_without_a_notice_is_found_within_the_cap() {
 #[tokio::test]
 async fn a_killed_subscriber_comes_back_and_looks_again() {
     let server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), TTL).await).await;
-    let waiter = waiter(&client_at(&server.url(), TTL).await, WaitOrder::Any);
+    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
+    let waiter = waiter(&client_at(&server.url(), STORED_TTL).await, WaitOrder::Any);
     subscribed(&server, 1).await;
     let killed: usize = server.told("CLIENT KILL TYPE pubsub").await;
     assert_eq!(killed, 1);
@@ -122,10 +121,10 @@ async fn a_killed_subscriber_comes_back_and_looks_again() {
 #[tokio::test]
 async fn two_hundred_waiters_are_served_after_a_restart() {
     let mut server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), TTL).await).await;
+    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
     let mut waiters = JoinSet::new();
     for _ in 0..10 {
-        let client = client_at(&server.url(), TTL).await;
+        let client = client_at(&server.url(), STORED_TTL).await;
         for _ in 0..20 {
             let waiter = waiter(&client, WaitOrder::Any);
             waiters.spawn(async move { waiter.await.unwrap().release().await });
@@ -133,7 +132,7 @@ async fn two_hundred_waiters_are_served_after_a_restart() {
     }
     subscribed(&server, 10).await;
     server.kill();
-    tokio::time::sleep(TTL / 4).await;
+    tokio::time::sleep(STORED_TTL / 4).await;
     server.restart_empty().await;
     let up = now();
     let served = tokio::time::timeout(CAP * 2, waiters.join_all()).await;
@@ -146,8 +145,8 @@ async fn two_hundred_waiters_are_served_after_a_restart() {
 #[tokio::test]
 async fn a_notice_that_comes_twice_releases_no_holder() {
     let server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), TTL).await).await;
-    let next = client_at(&server.url(), TTL).await;
+    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
+    let next = client_at(&server.url(), STORED_TTL).await;
     let waiting = waiter(&next, WaitOrder::Fair);
     in_queue(&server, 1).await;
     let turns: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:turn:*").await;
@@ -177,9 +176,9 @@ async fn a_notice_that_comes_twice_releases_no_holder() {
 async fn a_release_whose_reply_is_lost_frees_once() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
-    let holder = client_at(&proxy.url(), TTL).await;
+    let holder = client_at(&proxy.url(), STORED_TTL).await;
     let lease = holder.acquire("a").await.unwrap();
-    let next = client_at(&server.url(), TTL).await;
+    let next = client_at(&server.url(), STORED_TTL).await;
     let waiting = waiter(&next, WaitOrder::Any);
     subscribed(&server, 1).await;
     let name = lease.holder().to_string();
@@ -198,7 +197,7 @@ async fn a_release_whose_reply_is_lost_frees_once() {
 async fn a_process_that_is_killed_before_it_hears_of_its_grant_holds_for_one_ttl() {
     let server = RedisServer::start().await;
     // The server is to know the scripts already, or the reply that is lost is that it does not.
-    held(&client_at(&server.url(), TTL).await)
+    held(&client_at(&server.url(), STORED_TTL).await)
         .await
         .release()
         .await;
@@ -207,7 +206,7 @@ async fn a_process_that_is_killed_before_it_hears_of_its_grant_holds_for_one_ttl
         |request| request.is_script() && mentions(request, "{a}"),
         Fault::HoldReply,
     );
-    let mut child = Child::start(&proxy.url(), TTL);
+    let mut child = Child::start(&proxy.url(), STORED_TTL);
     child.order("acquire a");
     faulted(&proxy, 1).await;
     child.kill();
@@ -216,27 +215,27 @@ async fn a_process_that_is_killed_before_it_hears_of_its_grant_holds_for_one_ttl
     })
     .await;
     let granted = now();
-    let lease = soon(client_at(&server.url(), TTL).await.acquire("a"))
+    let lease = soon(client_at(&server.url(), STORED_TTL).await.acquire("a"))
         .await
         .unwrap();
     let took = now().since(granted);
-    assert!(took < TTL + Duration::from_secs(1), "{took:?}");
+    assert!(took < STORED_TTL + Duration::from_secs(1), "{took:?}");
     lease.release().await;
 }
 
 #[tokio::test]
 async fn a_process_that_exits_without_a_release_holds_for_one_ttl() {
     let server = RedisServer::start().await;
-    let mut child = Child::start(&server.url(), TTL);
+    let mut child = Child::start(&server.url(), STORED_TTL);
     child.order("acquire a");
     let token: u64 = child.answer().parse().unwrap();
     child.order("exit");
     let gone = now();
-    let lease = soon(client_at(&server.url(), TTL).await.acquire("a"))
+    let lease = soon(client_at(&server.url(), STORED_TTL).await.acquire("a"))
         .await
         .unwrap();
     let took = now().since(gone);
-    assert!(took < TTL + Duration::from_secs(1), "{took:?}");
+    assert!(took < STORED_TTL + Duration::from_secs(1), "{took:?}");
     assert!(lease.token().get() > token);
     lease.release().await;
 }
@@ -244,13 +243,13 @@ async fn a_process_that_exits_without_a_release_holds_for_one_ttl() {
 #[tokio::test]
 async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
     let server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), TTL).await).await;
-    let mut dead = Child::start(&server.url(), TTL);
+    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
+    let mut dead = Child::start(&server.url(), STORED_TTL);
     dead.order("fair a");
     in_queue(&server, 1).await;
     let clients = [
-        client_at(&server.url(), TTL).await,
-        client_at(&server.url(), TTL).await,
+        client_at(&server.url(), STORED_TTL).await,
+        client_at(&server.url(), STORED_TTL).await,
     ];
     let [next, other] = [
         waiter(&clients[0], WaitOrder::Fair),
@@ -273,11 +272,11 @@ async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
 #[tokio::test]
 async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later() {
     let server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), TTL).await).await;
-    let mut stopped = Child::start(&server.url(), TTL);
+    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
+    let mut stopped = Child::start(&server.url(), STORED_TTL);
     stopped.order("fair a");
     in_queue(&server, 1).await;
-    let next = client_at(&server.url(), TTL).await;
+    let next = client_at(&server.url(), STORED_TTL).await;
     let waiting = waiter(&next, WaitOrder::Fair);
     in_queue(&server, 2).await;
     stopped.pause();
@@ -300,11 +299,11 @@ async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later
 #[tokio::test]
 async fn a_flush_with_twenty_waiting_costs_the_order_and_nothing_else() {
     let server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), TTL).await).await;
+    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
     let token = lease.token();
     let mut waiters = JoinSet::new();
     for _ in 0..20 {
-        let client = client_at(&server.url(), TTL).await;
+        let client = client_at(&server.url(), STORED_TTL).await;
         waiters.spawn(async move {
             let lease = waiter(&client, WaitOrder::Fair).await.unwrap();
             let token = lease.token();
@@ -330,8 +329,8 @@ async fn a_flush_with_twenty_waiting_costs_the_order_and_nothing_else() {
 async fn a_client_has_one_subscription_for_all_names_it_waits_for() {
     let server = RedisServer::start().await;
     let (holder, waiting) = (
-        client_at(&server.url(), TTL).await,
-        client_at(&server.url(), TTL).await,
+        client_at(&server.url(), STORED_TTL).await,
+        client_at(&server.url(), STORED_TTL).await,
     );
     let mut leases = Vec::new();
     let mut waiters = JoinSet::new();

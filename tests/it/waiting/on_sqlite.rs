@@ -12,11 +12,9 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use super::child::Child;
-use crate::harness::asking::LONG;
 use crate::harness::leases::client_at;
+use crate::harness::times::{LONG, STORED_TTL};
 use crate::harness::wait::{soon, until_so};
-
-const TTL: Duration = Duration::from_secs(2);
 
 /// A file of leases, which ends with its folder.
 struct Bench {
@@ -38,7 +36,7 @@ impl Bench {
     }
 
     async fn client(&self) -> Client {
-        client_at(&self.url(), TTL).await
+        client_at(&self.url(), STORED_TTL).await
     }
 
     /// A lease of a minute, whose end nobody waits for.
@@ -51,7 +49,7 @@ impl Bench {
     /// A process that waits in turn, once it stands in line as the last of so many, and listens: it has looked again
     /// then, and leaves the file alone for a while.
     async fn in_queue(&self, clients: u32) -> Child {
-        let mut child = Child::start(&self.url(), TTL);
+        let mut child = Child::start(&self.url(), STORED_TTL);
         child.order("fair a");
         self.has_listening(clients).await;
         child
@@ -165,7 +163,7 @@ async fn a_process_that_was_dead_for_longer_than_its_patience_costs_nothing() {
 #[tokio::test]
 async fn a_lease_that_runs_out_goes_to_the_first_client_of_the_queue() {
     let bench = Bench::new();
-    let mut holder = Child::start(&bench.url(), TTL);
+    let mut holder = Child::start(&bench.url(), STORED_TTL);
     holder.order("acquire a");
     holder.answer();
     let first = bench.in_queue(1).await;
@@ -176,7 +174,7 @@ async fn a_lease_that_runs_out_goes_to_the_first_client_of_the_queue() {
     let killed = now();
     let (mut first, one) = token(first).await;
     let took = now().since(killed);
-    assert!(took < TTL + Duration::from_secs(1), "{took:?}");
+    assert!(took < STORED_TTL + Duration::from_secs(1), "{took:?}");
     assert!(!plain.is_finished());
     first.order("release a");
     let (mut second, two) = token(second).await;
@@ -190,7 +188,7 @@ async fn a_lease_that_runs_out_goes_to_the_first_client_of_the_queue() {
 #[tokio::test]
 async fn a_client_behind_dead_ones_only_is_served_when_the_holders_time_is_over() {
     let bench = Bench::new();
-    let mut holder = Child::start(&bench.url(), TTL);
+    let mut holder = Child::start(&bench.url(), STORED_TTL);
     holder.order("acquire a");
     holder.answer();
     let dead = "INSERT INTO line SELECT name, 1, 'dead', boot, 1 FROM lease";
@@ -203,7 +201,7 @@ async fn a_client_behind_dead_ones_only_is_served_when_the_holders_time_is_over(
     let killed = now();
     drop(soon(next).await.unwrap());
     let took = now().since(killed);
-    assert!(took < TTL + Duration::from_millis(500), "{took:?}");
+    assert!(took < STORED_TTL + Duration::from_millis(500), "{took:?}");
 }
 
 /// Nobody writes to the file at that moment.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use leasehold::{Attempt, Client, ErrorKind, LossReason, ReleaseOutcome};
 
 use crate::harness::faulty_store::FaultyStore;
-use crate::harness::leases::{TTL, client, take};
+use crate::harness::leases::{client, take};
+use crate::harness::times::TTL;
 use crate::harness::wait::{soon, until_so};
 
 async fn is_free(client: &Client, name: &str) -> bool {

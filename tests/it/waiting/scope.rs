@@ -8,7 +8,8 @@ use leasehold::store::{Eviction, Store};
 use leasehold::{ErrorKind, Lease, LossReason};
 
 use crate::harness::faulty_store::FaultyStore;
-use crate::harness::leases::{TTL, client, take};
+use crate::harness::leases::{client, take};
+use crate::harness::times::TTL;
 use crate::harness::wait::{soon, until_so};
 
 #[tokio::test]

@@ -9,8 +9,9 @@ use leasehold::{Client, ErrorKind, Lease, OutagePolicy, WaitOrder};
 use tokio::task::JoinHandle;
 
 use crate::harness::faulty_store::FaultyStore;
-use crate::harness::leases::{TTL, client, take};
-use crate::harness::wait::{PATIENCE, soon, until_so};
+use crate::harness::leases::{client, take};
+use crate::harness::times::{PATIENCE, TTL};
+use crate::harness::wait::{soon, until_so};
 
 /// Waits for "a" in a task of its own.
 fn waiter(client: &Client) -> JoinHandle<Lease> {

@@ -18,7 +18,8 @@ use super::runtime;
 use crate::harness::alone::alone;
 use crate::harness::faulty_store::FaultyStore;
 use crate::harness::leases::{client, renewed, take};
-use crate::harness::wait::{PATIENCE, lost, until};
+use crate::harness::times::PATIENCE;
+use crate::harness::wait::{lost, until};
 
 /// Counts held leases as the gauge is told.
 #[derive(Debug, Clone, Default)]

@@ -13,7 +13,8 @@ use leasehold::{Client, ErrorKind};
 use super::wakers::Gone;
 use crate::harness::leases::{renewed, take};
 use crate::harness::redis_server::RedisServer;
-use crate::harness::wait::{PATIENCE, at, now};
+use crate::harness::times::PATIENCE;
+use crate::harness::wait::{at, now};
 
 /// A server that is silent, and a client that has not spoken to it yet.
 async fn before_a_silent_server() -> (TcpListener, Client) {

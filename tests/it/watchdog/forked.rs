@@ -8,7 +8,7 @@ use leasehold::{ErrorKind, ReleaseOutcome};
 
 use crate::harness::faulty_store::FaultyStore;
 use crate::harness::leases::{client, renewed, take};
-use crate::harness::wait::PATIENCE;
+use crate::harness::times::PATIENCE;
 
 #[tokio::test]
 async fn a_forked_client_grants_nothing() {

@@ -8,8 +8,9 @@ use leasehold::{Client, ErrorKind, LossReason, Name, OutagePolicy, ReleaseOutcom
 use tokio::time::timeout;
 
 use crate::harness::faulty_store::FaultyStore;
-use crate::harness::leases::{TTL, client, renewed, take, until_free};
-use crate::harness::wait::{PATIENCE, lost};
+use crate::harness::leases::{client, renewed, take, until_free};
+use crate::harness::times::{PATIENCE, TTL};
+use crate::harness::wait::lost;
 
 /// A client whose leases do not run out while a test waits for their release.
 async fn with_long_leases(store: &FaultyStore) -> Client {

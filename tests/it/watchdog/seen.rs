@@ -7,7 +7,7 @@ use super::runtime;
 use crate::harness::alone::alone;
 use crate::harness::faulty_store::FaultyStore;
 use crate::harness::leases::{client, renewed, take};
-use crate::harness::wait::PATIENCE;
+use crate::harness::times::PATIENCE;
 use crate::metrics::exporter::Exporter;
 
 /// More leases than the batches in flight take up.

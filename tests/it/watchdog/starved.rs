@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use super::runtime;
 use crate::harness::alone::alone;
 use crate::harness::faulty_store::FaultyStore;
-use crate::harness::leases::{TTL, client, take};
-use crate::harness::wait::PATIENCE;
+use crate::harness::leases::{client, take};
+use crate::harness::times::{PATIENCE, TTL};
 
 /// Far more than a cancellation takes on a machine full of other tests, far less than for ever. How late it
 /// really is, the benches measure.

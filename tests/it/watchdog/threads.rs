@@ -11,7 +11,8 @@ use super::runtime;
 use crate::harness::alone::alone;
 use crate::harness::faulty_store::FaultyStore;
 use crate::harness::leases::{client, take};
-use crate::harness::wait::{PATIENCE, lost, until};
+use crate::harness::times::PATIENCE;
+use crate::harness::wait::{lost, until};
 
 /// Lets this process map only so much more memory; a thread needs two megabytes for its stack.
 fn leave_memory(more: Option<u64>) {

@@ -10,8 +10,9 @@ use leasehold::LossReason;
 use leasehold::clock::Instant;
 
 use crate::harness::faulty_store::FaultyStore;
-use crate::harness::leases::{TTL, client, renewed, take};
-use crate::harness::wait::{PATIENCE, lost, until};
+use crate::harness::leases::{client, renewed, take};
+use crate::harness::times::{PATIENCE, TTL};
+use crate::harness::wait::{lost, until};
 
 /// Panics, as the waker of an event loop that has ended may.
 pub(super) struct Gone;

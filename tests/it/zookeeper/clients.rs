@@ -6,14 +6,12 @@ use leasehold::store::Eviction;
 use leasehold::{Client, LossReason, Name, OutagePolicy, ReleaseOutcome, WaitOrder};
 
 use super::open;
-use crate::harness::asking::LIMIT;
+use crate::harness::times::{LIMIT, STORED_TTL};
 use crate::harness::wait::{at, lost, now};
 use crate::harness::zookeeper_server::ZookeeperServer;
 
-const TTL: Duration = Duration::from_secs(2);
-
 async fn client(url: &str) -> Client {
-    let builder = Client::builder().store_url(url).ttl(TTL);
+    let builder = Client::builder().store_url(url).ttl(STORED_TTL);
     builder.build().await.expect("a client")
 }
 
@@ -22,7 +20,7 @@ async fn a_lease_is_renewed_past_its_ttl_and_an_eviction_is_told() {
     let url = ZookeeperServer::chroot().await;
     let client = client(&url).await;
     let lease = client.acquire("a").await.expect("it is free");
-    at(now().after(2 * TTL)).await;
+    at(now().after(2 * STORED_TTL)).await;
     lease.check().expect("it is renewed");
     let operator = open(&url);
     let name = Name::new("a").expect("a name");
@@ -69,7 +67,7 @@ async fn a_client_that_shuts_down_frees_what_it_holds() {
     let lease = first.acquire("a").await.expect("it is free");
     drop(lease);
     first.shutdown(LIMIT).await;
-    let lease = second.acquire_within("a", TTL / 2).await;
+    let lease = second.acquire_within("a", STORED_TTL / 2).await;
     drop(lease.expect("it is free again"));
     second.shutdown(LIMIT).await;
 }

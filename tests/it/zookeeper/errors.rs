@@ -6,7 +6,8 @@ use leasehold::ErrorKind;
 use leasehold::store::Sent;
 
 use super::open;
-use crate::harness::asking::{LONG, asked, chain, claim, granted};
+use crate::harness::asking::{asked, chain, claim, granted};
+use crate::harness::times::LONG;
 use crate::harness::zookeeper_server::ZookeeperServer;
 
 const LIMIT: Duration = Duration::from_secs(2);

@@ -6,7 +6,8 @@ use leasehold::store::{Notice, Notices, Topic};
 use tokio::time::timeout;
 
 use super::store;
-use crate::harness::asking::{LIMIT, LONG, claim, granted, released, renewed};
+use crate::harness::asking::{claim, granted, released, renewed};
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now};
 
 async fn next(notices: &dyn Notices) -> Notice {

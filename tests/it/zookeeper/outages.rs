@@ -6,8 +6,9 @@ use leasehold::ErrorKind;
 use leasehold::store::Outcome;
 
 use super::open;
-use crate::harness::asking::{LIMIT, LONG, asked, claim, granted, held, next_token, renewed};
+use crate::harness::asking::{asked, claim, granted, held, next_token, renewed};
 use crate::harness::relay::{Passing, Relay};
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, until};
 use crate::harness::zookeeper_server::ZookeeperServer;
 

@@ -6,8 +6,9 @@ use leasehold::store::{HeldState, Lane, MAX_BATCH, Outcome, Queued, Release, Ren
 
 use super::{open, store};
 use crate::harness::asking::{
-    Asking, LIMIT, LONG, claim, granted, held, next_token, released, renewal, renewed,
+    Asking, claim, granted, held, next_token, released, renewal, renewed,
 };
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now};
 use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold::store::{Lane, Outcome, Queued};
 
 use super::open;
-use crate::harness::asking::{LONG, claim, granted, held, released, renewed};
+use crate::harness::asking::{claim, granted, held, released, renewed};
+use crate::harness::times::LONG;
 use crate::harness::wait::until;
 use crate::harness::zookeeper_server::ZookeeperServer;
 

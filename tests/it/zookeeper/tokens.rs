@@ -7,8 +7,9 @@ use leasehold::store::Store;
 use leasehold::store::redis::Redis;
 
 use super::{open, store};
-use crate::harness::asking::{LONG, claim, granted, next_token};
+use crate::harness::asking::{claim, granted, next_token};
 use crate::harness::redis_server::RedisServer;
+use crate::harness::times::LONG;
 use crate::harness::wait::{at, now};
 use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
 

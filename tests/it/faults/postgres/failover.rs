@@ -7,8 +7,9 @@ use leasehold::store::postgres::Setup;
 use leasehold::store::{Held, HeldState, Outcome};
 use leasehold::{ErrorKind, Token};
 
-use crate::harness::asking::{LIMIT, LONG, asked, claim, granted, held, renewed};
+use crate::harness::asking::{asked, claim, granted, held, renewed};
 use crate::harness::postgres_server::{Database, PostgresServer, programs};
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, until};
 use crate::postgres::open;
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use leasehold::store::Outcome;
 
-use crate::harness::asking::{LIMIT, LONG, claim, granted, renewal};
+use crate::harness::asking::{claim, granted, renewal};
 use crate::harness::postgres_server::PostgresServer;
+use crate::harness::times::{LIMIT, LONG};
 use crate::postgres::{open, set_up};
 
 const LEASES: usize = 5_120;

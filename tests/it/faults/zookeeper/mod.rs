@@ -8,7 +8,8 @@ use leasehold::clock::Instant;
 use leasehold::store::{Answer, conformance};
 use leasehold::{Client, LossReason, OutagePolicy, WaitOrder};
 
-use crate::harness::asking::{LIMIT, claim};
+use crate::harness::asking::claim;
+use crate::harness::times::LIMIT;
 use crate::harness::wait::{at, lost, now};
 use crate::harness::zookeeper_server::ZookeeperEnsemble;
 use crate::zookeeper::open;

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::super::{Ended, HOLDER, LOOK_FOR_RIVALS, STUBBORN_FAMILY};
 use super::contest::SLACK;
 use super::{Site, gone};
+use crate::harness::times::STORED_TTL;
 use crate::harness::wait::now;
 
-const TTL: Duration = Duration::from_secs(2);
 const OPTIONS: [&str; 4] = ["--ttl", "2s", "--kill-after", "300ms"];
 
 impl Site {
@@ -96,7 +96,7 @@ async fn evict_now_frees_the_name_and_the_job_is_told_at_its_next_renewal() {
     let evicted = now();
     site.told(&["evict", "--now", "x"]);
     assert_eq!(site.run(&["-n"], "true").end().code, Some(0));
-    let told = TTL / 3 + Duration::from_millis(300);
+    let told = STORED_TTL / 3 + Duration::from_millis(300);
     let took = gone(leader).since(evicted);
     assert!(took < told + SLACK, "gone after {took:?}");
     let ended = first.end();
