@@ -120,7 +120,7 @@ impl Keeper {
             let (shared, store) = (self.shared.clone(), self.store.clone());
             self.releases.spawn(release(shared, store, departure));
         }
-        self.shared.schedule().sleep()
+        self.shared.schedule().next_wake()
     }
 
     fn is_done(&self) -> bool {

@@ -99,8 +99,9 @@ impl Schedule {
         }
     }
 
-    /// When the next turn is due. The loop sleeps until then unless it is woken.
-    pub fn sleep(&mut self) -> Instant {
+    /// Returns when the next turn is due, and records that the loop sleeps until then: from now on only what is armed
+    /// earlier wakes it.
+    pub fn next_wake(&mut self) -> Instant {
         let next = self.shards.iter().map(Shard::next).min();
         self.asleep_until = next.unwrap_or(Instant::FAR_FUTURE);
         self.asleep_until

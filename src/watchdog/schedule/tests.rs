@@ -124,7 +124,7 @@ impl Bench {
 
     fn next(&mut self) -> Instant {
         self.make_room(BATCHES_IN_FLIGHT, RELEASES_IN_FLIGHT);
-        self.schedule.sleep()
+        self.schedule.next_wake()
     }
 }
 

@@ -135,7 +135,7 @@ impl Process {
         for departure in turn.releases {
             self.send_release(stage, departure);
         }
-        let next = self.schedule.sleep();
+        let next = self.schedule.next_wake();
         stage.note(|| {
             format!(
                 "p{} turn now={now:?} next={next:?} in_flight={:?}",

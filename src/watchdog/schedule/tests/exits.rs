@@ -232,7 +232,7 @@ fn the_loop_is_woken_to_see_that_nothing_is_left_and_not_before() {
     let ticket = withdrawn.expect("something to release").ticket;
     assert!(!bench.schedule.is_done());
     bench.make_room(0, 0);
-    bench.schedule.sleep();
+    bench.schedule.next_wake();
     assert!(!bench.schedule.leave(ids[0], at(11_000), None).0);
     assert!(!bench.schedule.settle_release(ticket, true, at(11_000)).0);
     assert!(bench.schedule.withdraw(ids[1], at(11_000), None).1.0);

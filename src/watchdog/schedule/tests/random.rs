@@ -163,7 +163,7 @@ impl Play {
                 return;
             }
             self.bench.make_room(2, 2);
-            self.now = self.bench.schedule.sleep().max(self.now);
+            self.now = self.bench.schedule.next_wake().max(self.now);
             assert!(
                 self.now < Instant::FAR_FUTURE,
                 "something waits for nothing"
