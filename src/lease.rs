@@ -41,15 +41,15 @@ pub use crate::watchdog::leaving::ReleaseOutcome;
 /// [`check`](Self::check) fails with `Lost` and nothing else.
 #[must_use = "a lease that is dropped is released at once"]
 pub struct Lease {
-    enrollment: Enrollment,
-    store: Arc<dyn Store>,
-    name: Name,
-    holder: Holder,
-    token: Token,
-    timing: Timing,
-    held_since: Instant,
-    /// The client's, which a fence's refusal raises. Remembered while this lives.
-    floor: Floor,
+    pub(crate) enrollment: Enrollment,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) name: Name,
+    pub(crate) holder: Holder,
+    pub(crate) token: Token,
+    pub(crate) timing: Timing,
+    pub(crate) held_since: Instant,
+    /// The client's floor for this name. A fence's refusal raises it; it is remembered while this lives.
+    pub(crate) floor: Floor,
 }
 
 /// The state of a lease.
@@ -64,43 +64,7 @@ pub enum LeaseState {
     Lost(LossReason),
 }
 
-/// What a lease is made of; the client puts it together.
-pub(crate) struct Parts {
-    pub(crate) enrollment: Enrollment,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) name: Name,
-    pub(crate) holder: Holder,
-    pub(crate) token: Token,
-    pub(crate) timing: Timing,
-    pub(crate) held_since: Instant,
-    pub(crate) floor: Floor,
-}
-
 impl Lease {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts {
-            enrollment,
-            store,
-            name,
-            holder,
-            token,
-            timing,
-            held_since,
-            floor,
-        } = parts;
-        telemetry::granted(enrollment.reporter().group(), name.as_str(), token.get());
-        Self {
-            enrollment,
-            store,
-            name,
-            holder,
-            token,
-            timing,
-            held_since,
-            floor,
-        }
-    }
-
     /// Returns the name of this lease.
     pub const fn name(&self) -> &Name {
         &self.name

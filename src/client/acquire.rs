@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::floors::Floor;
 use crate::group::Group;
 use crate::holder::Holder;
-use crate::lease::{Lease, Parts};
+use crate::lease::Lease;
 use crate::name::Name;
 use crate::store::{Ask, Claim, Held, Info, Queued};
 use crate::telemetry::{self, AcquireTimer, Trigger};
@@ -288,7 +288,8 @@ impl Acquiring {
                 held_since,
             } => {
                 self.known.raise(token);
-                Ok(Looked::Granted(Lease::new(Parts {
+                telemetry::granted(self.group(), claim.name.as_str(), token.get());
+                Ok(Looked::Granted(Lease {
                     enrollment,
                     store: self.client.store.clone(),
                     name: claim.name,
@@ -297,7 +298,7 @@ impl Acquiring {
                     timing: self.timing,
                     held_since,
                     floor: self.known.share(),
-                })))
+                }))
             }
         }
     }
