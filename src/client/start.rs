@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::future::{BoxFuture, shielded};
 use crate::watchdog::Watchdog;
 
-type Attempt = Shared<BoxFuture<'static, Result<Arc<Watchdog>, Error>>>;
+type StartAttempt = Shared<BoxFuture<'static, Result<Arc<Watchdog>, Error>>>;
 
 /// The watchdog, or the attempt to start it.
 ///
@@ -19,7 +19,7 @@ type Attempt = Shared<BoxFuture<'static, Result<Arc<Watchdog>, Error>>>;
 #[derive(Default)]
 pub(super) struct Start {
     watchdog: OnceLock<Arc<Watchdog>>,
-    attempt: Mutex<Option<Attempt>>,
+    attempt: Mutex<Option<StartAttempt>>,
 }
 
 impl Start {
@@ -54,7 +54,7 @@ impl Start {
     }
 
     /// The attempt that is under way, or a new one. A failed attempt is not shared with later callers.
-    fn attempt<F>(&self, begin: impl FnOnce() -> F) -> Attempt
+    fn attempt<F>(&self, begin: impl FnOnce() -> F) -> StartAttempt
     where
         F: Future<Output = Result<Watchdog, Error>> + Send + 'static,
     {

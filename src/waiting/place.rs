@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::OutagePolicy;
 use super::listener::Listener;
 use super::shared::Shared;
-use super::waiters::{Action, Found, QueueKey, Ticket};
+use super::waiters::{Action, Found, QueueKey, WaiterId};
 use super::wake::{Sleeper, Wake};
 use crate::error::Error;
 use crate::store::Queued;
@@ -22,7 +22,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 pub(crate) struct Place {
     shared: Arc<Shared>,
     key: QueueKey,
-    ticket: Ticket,
+    ticket: WaiterId,
     waiter: Sleeper,
     outage: OutagePolicy,
     /// This waiter was granted the name and has left the queue.

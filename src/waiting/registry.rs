@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::following::Following;
 use super::positions::Positions;
-use super::waiters::{Action, Found, QueueKey, Ticket, Waiters};
+use super::waiters::{Action, Found, QueueKey, WaiterId, Waiters};
 use super::wake::{Sleeper, Wake};
 use super::{OutagePolicy, Pace, WaitOrder};
 use crate::error::Error;
@@ -24,7 +24,7 @@ const AFTER_OFFER: Duration = Duration::from_millis(5);
 pub(super) struct Registry {
     /// The queues that have waiters.
     queues: HashMap<QueueKey, Waiters>,
-    last_ticket: Ticket,
+    last_ticket: WaiterId,
     following: Following,
     positions: Positions,
     is_closed: bool,
@@ -42,7 +42,7 @@ impl Registry {
     }
 
     /// Takes a waiter into this queue, as the last one.
-    pub(super) fn join(&mut self, key: &QueueKey, waiter: Sleeper) -> Ticket {
+    pub(super) fn join(&mut self, key: &QueueKey, waiter: Sleeper) -> WaiterId {
         self.last_ticket += 1;
         let ticket = self.last_ticket;
         let waiters = self.queues.entry(key.clone());
@@ -61,7 +61,7 @@ impl Registry {
     pub(super) fn step(
         &mut self,
         key: &QueueKey,
-        ticket: Ticket,
+        ticket: WaiterId,
         outage: OutagePolicy,
         now: Instant,
     ) -> Result<Action, Error> {
@@ -77,14 +77,14 @@ impl Registry {
 
     /// Begins the last look of a waiter, at the limit of its wait. Returns whether it is the first waiter, and so looks
     /// for all; and what the last look found.
-    pub(super) fn last_look(&mut self, key: &QueueKey, ticket: Ticket) -> (bool, Option<Found>) {
+    pub(super) fn last_look(&mut self, key: &QueueKey, ticket: WaiterId) -> (bool, Option<Found>) {
         let waiters = self.waiters(key);
         let is_first = waiters.look_now(ticket);
         (is_first, waiters.last_found().cloned())
     }
 
     /// This waiter gives up its look without an outcome.
-    pub(super) fn look_again(&mut self, key: &QueueKey, ticket: Ticket) {
+    pub(super) fn look_again(&mut self, key: &QueueKey, ticket: WaiterId) {
         self.waiters(key).look_again(ticket);
     }
 
@@ -125,7 +125,7 @@ impl Registry {
     pub(super) fn granted(
         &mut self,
         key: &QueueKey,
-        ticket: Ticket,
+        ticket: WaiterId,
         queued: Option<Queued>,
         ttl: Duration,
         now: Instant,
@@ -147,7 +147,7 @@ impl Registry {
     }
 
     /// This waiter leaves. A wake that came for it passes on to the next one.
-    pub(super) fn leave(&mut self, key: &QueueKey, ticket: Ticket) -> Wake {
+    pub(super) fn leave(&mut self, key: &QueueKey, ticket: WaiterId) -> Wake {
         let wake = self.waiters(key).leave(ticket);
         self.remove_if_empty(key);
         wake

@@ -19,11 +19,11 @@ use crate::term::Instant;
 /// The waiters of one name, in the order in which they came.
 #[derive(Debug)]
 pub(super) struct Waiters {
-    waiters: BTreeMap<Ticket, Sleeper>,
+    waiters: BTreeMap<WaiterId, Sleeper>,
     next_look: NextLook,
     found: Option<Found>,
     /// The last waiter at the time of that look.
-    found_for: Ticket,
+    found_for: WaiterId,
 }
 
 /// Which queue: waiters that take turns with other clients do not queue with those that do not.
@@ -33,8 +33,8 @@ pub(super) struct QueueKey {
     pub(super) order: WaitOrder,
 }
 
-/// A waiter's number: later ones are greater.
-pub(super) type Ticket = u64;
+/// The number of a waiter: a waiter that joined later has a greater one.
+pub(super) type WaiterId = u64;
 
 /// When the next look is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,12 +87,12 @@ impl Waiters {
     }
 
     /// Takes a waiter in, as the last one.
-    pub(super) fn join(&mut self, ticket: Ticket, waiter: Sleeper) {
+    pub(super) fn join(&mut self, ticket: WaiterId, waiter: Sleeper) {
         self.waiters.insert(ticket, waiter);
     }
 
     /// Returns what this waiter does next. With `Look`, its look has begun.
-    pub(super) fn step(&mut self, ticket: Ticket, now: Instant) -> Action {
+    pub(super) fn step(&mut self, ticket: WaiterId, now: Instant) -> Action {
         if !self.is_first(ticket) {
             return Action::Wait;
         }
@@ -139,20 +139,20 @@ impl Waiters {
     }
 
     /// This waiter was granted the name and leaves. No other client can have it before `until`, unless it is freed.
-    pub(super) fn granted(&mut self, ticket: Ticket, until: Instant) -> Wake {
+    pub(super) fn granted(&mut self, ticket: WaiterId, until: Instant) -> Wake {
         self.plan(until);
         self.leave(ticket)
     }
 
     /// The first waiter gives up the look that it began, without an outcome. It is due again.
-    pub(super) fn look_again(&mut self, ticket: Ticket) {
+    pub(super) fn look_again(&mut self, ticket: WaiterId) {
         if self.is_first(ticket) {
             self.give_up_look();
         }
     }
 
     /// A waiter leaves, whether it is the first or not.
-    pub(super) fn leave(&mut self, ticket: Ticket) -> Wake {
+    pub(super) fn leave(&mut self, ticket: WaiterId) -> Wake {
         let was_first = self.is_first(ticket);
         self.waiters.remove(&ticket);
         if !was_first {
@@ -169,7 +169,7 @@ impl Waiters {
     }
 
     /// The error of the last look, if it failed and this waiter was already waiting: the look was made for it too.
-    pub(super) fn failure(&self, ticket: Ticket) -> Option<Error> {
+    pub(super) fn failure(&self, ticket: WaiterId) -> Option<Error> {
         match &self.found {
             Some(Found::Failed(error)) if ticket <= self.found_for => Some(error.clone()),
             _ => None,
@@ -177,7 +177,7 @@ impl Waiters {
     }
 
     /// Begins a look before its time, if this waiter is the first. Returns whether it is.
-    pub(super) fn look_now(&mut self, ticket: Ticket) -> bool {
+    pub(super) fn look_now(&mut self, ticket: WaiterId) -> bool {
         let is_first = self.is_first(ticket);
         if is_first {
             self.next_look = NextLook::Making { is_hinted: false };
@@ -203,7 +203,7 @@ impl Waiters {
         };
     }
 
-    fn is_first(&self, ticket: Ticket) -> bool {
+    fn is_first(&self, ticket: WaiterId) -> bool {
         self.waiters.first_key_value().map(|(first, _)| *first) == Some(ticket)
     }
 
