@@ -264,7 +264,7 @@ fn main() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let server = Server::start().await;
-        let client = Client::open(&server.url()).await.expect("the store opens");
+        let client = Client::open(server.url()).await.expect("the store opens");
         // Loads the scripts and starts the watchdog.
         pair(&client, "warm").await;
         Bare::new(server.connect().await, "warm").pair().await;

@@ -116,7 +116,7 @@ async fn check() {
 async fn pairs(server: &Server) {
     const BLOCKS: usize = 20;
     const BLOCK: usize = 50;
-    let client = Client::open(&server.url()).await.expect("the store opens");
+    let client = Client::open(server.url()).await.expect("the store opens");
     held(&client, "warm").await.release().await;
     let mut runs = Vec::new();
     for _ in 0..RUNS {

@@ -24,7 +24,7 @@ async fn add_up(lease: &Lease) -> Result<u64, Error> {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let file = std::env::temp_dir().join("leasehold-example-batch-job.sqlite");
-    let client = Client::open(&format!("sqlite:{}", file.display())).await?;
+    let client = Client::open(format!("sqlite:{}", file.display())).await?;
 
     // The outer error is leasehold's (not acquired, lost), the inner one is the work's own.
     let sum = client.run("add-up", add_up).await??;

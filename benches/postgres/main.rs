@@ -105,7 +105,7 @@ async fn against<B: Baseline>(server: &server::Server, client: &Client) {
 
 async fn against_redis(client: &Client) {
     let server = yardstick::Server::start().await;
-    let redis = Client::open(&server.url()).await.expect("the store opens");
+    let redis = Client::open(server.url()).await.expect("the store opens");
     pair(&redis, "other").await;
     one_task("postgres_1_task_p50_vs_redis", client, async || {
         pair(&redis, "other").await;

@@ -77,8 +77,8 @@ impl Client {
     ///
     /// # Errors
     /// `Invalid` for a malformed or unsupported URL; otherwise the errors of opening the store.
-    pub async fn open(url: &str) -> Result<Self, Error> {
-        Self::builder().store_url(url).build().await
+    pub async fn open(url: impl AsRef<str>) -> Result<Self, Error> {
+        Self::builder().store_url(url.as_ref()).build().await
     }
 
     fn new(store: Arc<dyn Store>, timing: Timing, info: Info, group: Group) -> Self {

@@ -113,7 +113,7 @@ async fn only_what_storage_knows_of_the_same_name_raises_the_floor() {
 #[tokio::test]
 async fn a_stale_answer_lifts_the_next_grant_over_what_storage_has_seen() {
     let server = Setup::default().with_clock().start().await;
-    let (fence, client) = (fence(), Client::open(&server.url()).await.unwrap());
+    let (fence, client) = (fence(), Client::open(server.url()).await.unwrap());
     let mut connection = storage(&fence);
     let lease = client.acquire("nightly").await.unwrap();
     write(&fence, &mut connection, &lease).unwrap();
@@ -122,7 +122,7 @@ async fn a_stale_answer_lifts_the_next_grant_over_what_storage_has_seen() {
 
     let () = server.told("FLUSHALL").await;
     server.step_clock(-3_600_000).await;
-    let restarted = Client::open(&server.url()).await.unwrap();
+    let restarted = Client::open(server.url()).await.unwrap();
     let fallen = restarted.acquire("nightly").await.unwrap();
     assert!(fallen.token() < seen, "the token fell");
     let error = write(&fence, &mut connection, &fallen).unwrap_err();

@@ -193,7 +193,7 @@ fn runtime_of_one_thread() -> tokio::runtime::Runtime {
 fn one_client_serves_two_runtimes_of_which_one_stands_still() {
     let runtimes = [runtime_of_one_thread(), runtime_of_one_thread()];
     let server = runtimes[0].block_on(RedisServer::start());
-    let client = runtimes[0].block_on(Client::open(&server.url())).unwrap();
+    let client = runtimes[0].block_on(Client::open(server.url())).unwrap();
     for round in 0..4 {
         for runtime in &runtimes {
             runtime.block_on(async {

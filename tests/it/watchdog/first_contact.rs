@@ -20,7 +20,7 @@ use crate::harness::wait::{at, now};
 async fn before_a_silent_server() -> (TcpListener, Client) {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
-    (silent, Client::open(&url).await.unwrap())
+    (silent, Client::open(url).await.unwrap())
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn a_first_contact_that_is_not_polled_holds_up_no_other() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
     proxy.stall();
-    let client = Client::open(&proxy.url()).await.unwrap();
+    let client = Client::open(proxy.url()).await.unwrap();
     let mut idle = pin!(client.acquire("a"));
     assert!(idle.as_mut().now_or_never().is_none());
     proxy.flow();
@@ -85,7 +85,7 @@ async fn a_waker_that_panics_at_first_contact_harms_no_other_caller() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
     proxy.stall();
-    let client = Client::open(&proxy.url()).await.unwrap();
+    let client = Client::open(proxy.url()).await.unwrap();
     let gone = Waker::from(Arc::new(Gone));
     let mut first = pin!(client.acquire("a"));
     let is_pending = first
