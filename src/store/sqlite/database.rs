@@ -19,18 +19,8 @@ use super::boot::Boot;
 use super::caller::Caller;
 use super::failure::Failure;
 use super::identity::{Identity, Logs, examine};
+use super::schema::{APPLICATION_ID, SCHEMA_VERSION, SCHEMAS};
 use super::tx::Tx;
-
-/// Marks the file as ours: "lsho".
-pub(super) const APPLICATION_ID: i32 = 0x6c73_686f;
-/// The scripts that make each schema from the one before it, and the first from an empty file.
-const SCHEMAS: [&str; 3] = [
-    include_str!("schema.sql"),
-    include_str!("line.sql"),
-    include_str!("mark.sql"),
-];
-/// The schema that this code reads and writes.
-pub(super) const SCHEMA_VERSION: i32 = 3;
 
 /// Enough for every statement that a claim or a release may need: a statement that is prepared again takes twice the time.
 const STATEMENTS: usize = 32;

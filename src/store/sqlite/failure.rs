@@ -6,7 +6,7 @@ use std::path::Path;
 use rusqlite::ErrorCode;
 use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 
-use super::database::{APPLICATION_ID, SCHEMA_VERSION};
+use super::schema::{APPLICATION_ID, SCHEMA_VERSION};
 use crate::error::{Error, ErrorKind};
 use crate::store::Sent;
 

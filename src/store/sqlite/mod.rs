@@ -60,6 +60,7 @@ mod mint;
 mod notices;
 mod queue;
 mod row;
+mod schema;
 mod sweep;
 mod thread;
 mod tx;
