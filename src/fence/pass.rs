@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Refusal;
 use crate::error::Error;
 use crate::holder::Holder;
 use crate::name::Name;
@@ -56,16 +55,6 @@ impl Pass {
                 "pass refused: some of LEASEHOLD_NAME, LEASEHOLD_HOLDER and LEASEHOLD_TOKEN are missing",
             )),
         }
-    }
-
-    /// Returns the pass that came with a request, if it came with one.
-    ///
-    /// # Errors
-    /// `Invalid` with [`Refusal::Missing`] for `None`: a write without a pass is refused.
-    pub fn required(shown: Option<&Self>) -> Result<&Self, Error> {
-        shown.ok_or_else(|| {
-            Error::invalid("write refused: it came without a pass").with_source(Refusal::Missing)
-        })
     }
 }
 
@@ -121,11 +110,5 @@ mod tests {
         assert_eq!(Pass::from_variables(|_| None).expect("well"), None);
         let half = |variable: &str| (variable == "LEASEHOLD_NAME").then(|| "nightly".into());
         assert!(Pass::from_variables(half).is_err());
-    }
-
-    #[test]
-    fn no_pass_is_refused_by_its_type() {
-        let error = Pass::required(None).expect_err("refused");
-        assert_eq!(Refusal::of(&error), Some(&Refusal::Missing));
     }
 }

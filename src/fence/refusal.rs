@@ -87,6 +87,18 @@ impl fmt::Display for Refusal {
 
 impl StdError for Refusal {}
 
+impl Pass {
+    /// Returns the pass that came with a request, if it came with one.
+    ///
+    /// # Errors
+    /// `Invalid` with [`Refusal::Missing`] for `None`: a write without a pass is refused.
+    pub fn required(shown: Option<&Self>) -> Result<&Self, Error> {
+        shown.ok_or_else(|| {
+            Error::invalid("write refused: it came without a pass").with_source(Refusal::Missing)
+        })
+    }
+}
+
 /// A raise that waited too long for an older write to end: a writer is inside a transaction under the same fence, and
 /// may be paused there. The outcome of that write is unknown until it ends; retry later.
 ///
@@ -189,6 +201,12 @@ mod tests {
         assert_eq!(Refusal::of(&error), Some(&stale));
         assert_eq!(Blocked::of(&error), None);
         assert!(Blocked::of(&Blocked::error("ledger")).is_some());
+    }
+
+    #[test]
+    fn no_pass_is_refused_by_its_type() {
+        let error = Pass::required(None).expect_err("refused");
+        assert_eq!(Refusal::of(&error), Some(&Refusal::Missing));
     }
 
     #[test]
