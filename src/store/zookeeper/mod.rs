@@ -59,6 +59,7 @@ mod failure;
 mod hazards;
 mod judge;
 mod lane;
+mod look;
 mod notices;
 mod queue;
 mod reading;

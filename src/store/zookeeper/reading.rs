@@ -1,25 +1,16 @@
-//! One look at a name, and what is told from looks: who has it, and who has which names.
+//! What one look at a name found, in the terms of this store. Pure.
 
 use std::time::{Duration, SystemTime};
 
-use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
-use super::failure::Failure;
-use super::judge::{Times, shown};
-use super::lane::{left, within};
-use super::session::{Session, Stat};
-use super::stamp::{Left, Stamp};
-use super::tree::{Children, Kind, decode};
-use super::{Zookeeper, until};
-use crate::clock::{Boottime, Clock, Instant};
+use super::session::Stat;
+use super::stamp::Stamp;
+use super::tree::{Children, Kind};
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::store::{Held, HeldState, Info, Queued};
+use crate::store::{Held, HeldState, Info};
 use crate::token::Token;
-
-/// How many names of a list are looked at together.
-const AT_ONCE: usize = 64;
 
 /// A name as it was read.
 #[derive(Debug)]
@@ -97,197 +88,9 @@ impl NameReading {
     }
 }
 
-impl Zookeeper {
-    /// Looks at a name, on a server that has seen at least this change and all that other sessions of this client have
-    /// seen of it. `None`: it was never granted.
-    pub(super) async fn look(
-        &self,
-        name: &Name,
-        at_least: i64,
-        until: Instant,
-    ) -> Result<Option<NameReading>, Failure> {
-        let session = self.session(until).await?;
-        let path = self.shared.tree.name(name);
-        let at_least = at_least.max(self.remembered().seen(name));
-        let mut has_caught_up = at_least == 0;
-        loop {
-            let found = match within(until, session.children(&path)).await {
-                Err(Failure::NoNode) => None,
-                found => Some(found?),
-            };
-            let zxid = found.as_ref().map_or(0, |(_, stat)| stat.zxid);
-            if zxid < at_least && !has_caught_up {
-                within(until, session.sync(&path)).await?;
-                has_caught_up = true;
-                continue;
-            }
-            let Some((nodes, stat)) = found else {
-                return Ok(None);
-            };
-            self.remembered().saw(name, stat.zxid);
-            match read(&session, self, name, &nodes, stat, until).await {
-                // It was freed or granted meanwhile.
-                Err(Failure::NoNode) if !left(until).is_zero() => {}
-                reading => return reading.map(Some),
-            }
-        }
-    }
-
-    /// As `look`, and it has seen everything that was answered to anybody before.
-    pub(super) async fn look_freshly(
-        &self,
-        name: &Name,
-        until: Instant,
-    ) -> Result<Option<NameReading>, Failure> {
-        let session = self.session(until).await?;
-        within(until, session.sync(self.shared.tree.root())).await?;
-        self.look(name, 0, until).await
-    }
-
-    /// What is left of the terms of this name.
-    pub(super) fn times(&self, name: &Name, reading: &NameReading) -> Times {
-        let now = Boottime.now();
-        let mut remembered = self.remembered();
-        let mut left = |stamp, span| remembered.left(name, stamp, span, now);
-        let taken = reading.taken.as_ref();
-        let taken = taken.map_or(Left::Over, |taken| left(taken.stamp, taken.span));
-        let freed = reading.last.as_ref().and_then(|last| last.freed);
-        let offer = freed.map_or(Left::Over, |freed| left(freed, Queued::OFFER));
-        Times { taken, offer }
-    }
-
-    pub(super) async fn try_inspect(
-        &self,
-        name: &Name,
-        limit: Duration,
-    ) -> Result<Option<Held>, Failure> {
-        let until = until(limit);
-        let Some(reading) = self.look_freshly(name, until).await? else {
-            return Ok(None);
-        };
-        self.describe(name, reading, until).await
-    }
-
-    /// Who has a name, as an onlooker is told.
-    async fn describe(
-        &self,
-        name: &Name,
-        reading: NameReading,
-        until: Instant,
-    ) -> Result<Option<Held>, Failure> {
-        let mut times = self.times(name, &reading);
-        if times.taken == Left::Unknown || times.offer == Left::Unknown {
-            self.freshen(until).await?;
-            times = self.times(name, &reading);
-        }
-        let Some((state, remaining)) = shown(&reading, times) else {
-            return Ok(None);
-        };
-        let offered = usize::from(state == HeldState::Offered);
-        let mut held = *reading.held(name, state, remaining);
-        held.waiting = Some(reading.children.queue.len() - offered);
-        Ok(Some(held))
-    }
-
-    pub(super) async fn try_list(
-        &self,
-        prefix: &str,
-        limit: Duration,
-    ) -> Result<Vec<Held>, Failure> {
-        let until = until(limit);
-        let names = self.names(prefix, until).await?;
-        let looks = names.into_iter().map(|name| async move {
-            match self.look(&name, 0, until).await? {
-                Some(reading) => self.describe(&name, reading, until).await,
-                None => Ok(None),
-            }
-        });
-        let mut looks = futures_util::stream::iter(looks).buffer_unordered(AT_ONCE);
-        let mut list = Vec::new();
-        while let Some(held) = looks.next().await {
-            list.extend(held?);
-        }
-        list.sort_by(|one: &Held, other| one.name.cmp(&other.name));
-        Ok(list)
-    }
-
-    /// All names with this prefix that have a node, in any order.
-    async fn names(&self, prefix: &str, until: Instant) -> Result<Vec<Name>, Failure> {
-        let session = &*self.session(until).await?;
-        let root = self.shared.tree.root();
-        within(until, session.sync(root)).await?;
-        let folders = match within(until, session.children(root)).await {
-            // Nothing was ever granted.
-            Err(Failure::NoNode) => return Ok(Vec::new()),
-            folders => folders?.0,
-        };
-        let nodes = folders.into_iter().map(|folder| async move {
-            let path = format!("{root}/{folder}");
-            within(until, session.children(&path)).await
-        });
-        let mut nodes = futures_util::stream::iter(nodes).buffer_unordered(AT_ONCE);
-        let mut names = Vec::new();
-        while let Some(found) = nodes.next().await {
-            let found = found?.0.into_iter().filter_map(|node| decode(&node));
-            let found = found.filter(|name| name.starts_with(prefix));
-            names.extend(found.filter_map(|name| Name::new(name).ok()));
-        }
-        Ok(names)
-    }
-}
-
-/// Reads what the children of a name say.
-async fn read(
-    session: &Session,
-    store: &Zookeeper,
-    name: &Name,
-    nodes: &[String],
-    stat: Stat,
-    until: Instant,
-) -> Result<NameReading, Failure> {
-    let children = Children::read(nodes);
-    let tree = &store.shared.tree;
-    let is_idle = children.taken.is_none() && children.queue.is_empty();
-    let taken = async {
-        let Some((kind, holder)) = children.taken else {
-            return Ok(None);
-        };
-        let path = tree.taken(name, kind, holder);
-        let (data, stat) = within(until, session.data(&path)).await?;
-        let ms = std::str::from_utf8(&data)
-            .ok()
-            .and_then(|ms| ms.parse().ok());
-        let ms = ms.ok_or_else(|| Failure::Odd(format!("node={path}")))?;
-        Ok(Some(Taken {
-            kind,
-            holder,
-            span: Duration::from_millis(ms),
-            stamp: stat.stamp,
-            version: stat.version,
-        }))
-    };
-    let last = async {
-        match children.token {
-            None => Ok(None),
-            Some(token) if is_idle => Ok(Some(LastGrant::unread(token))),
-            Some(token) => {
-                let path = tree.token(name, token);
-                let (data, stat) = within(until, session.data(&path)).await?;
-                Ok(Some(LastGrant::read(token, &data, stat)))
-            }
-        }
-    };
-    let (taken, last) = tokio::try_join!(taken, last)?;
-    Ok(NameReading {
-        version: stat.version,
-        children,
-        taken,
-        last,
-    })
-}
-
 impl LastGrant {
-    fn unread(token: Token) -> Self {
+    /// The last grant of a name of which only the token is read.
+    pub(super) fn unread(token: Token) -> Self {
         Self {
             token,
             by: None,
@@ -298,7 +101,8 @@ impl LastGrant {
         }
     }
 
-    fn read(token: Token, data: &[u8], stat: Stat) -> Self {
+    /// Reads the node of a token.
+    pub(super) fn read(token: Token, data: &[u8], stat: Stat) -> Self {
         // Written by others, perhaps: what cannot be read is not known.
         let signature: Option<Signature> = serde_json::from_slice(data).ok();
         let (by, info) = signature.map_or((None, Info::default()), |it| (Some(it.by), it.info));
