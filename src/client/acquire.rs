@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Inner;
-use super::request::{Attempt, LeaseRequest};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floor;
@@ -24,19 +23,28 @@ use crate::watchdog::{Answered, Pending, Withdrawal};
 /// The least time for an answer, also where the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
 
+/// The outcome of one attempt to acquire a lease. It is complete: a `match` on it needs no `_` arm.
+#[derive(Debug)]
+pub enum Attempt {
+    /// The name was free, or its lease had run out: this client holds it now.
+    Acquired(Lease),
+    /// Another holder has the name. Boxed, because what is known of it is large.
+    Held(Box<Held>),
+}
+
 /// A request whose values are checked.
 pub(super) struct Acquiring {
-    client: Arc<Inner>,
-    name: Name,
-    timing: Timing,
-    limits: Limits,
-    info: Arc<Info>,
-    floor: Option<Token>,
+    pub(super) client: Arc<Inner>,
+    pub(super) name: Name,
+    pub(super) timing: Timing,
+    pub(super) limits: Limits,
+    pub(super) info: Arc<Info>,
+    pub(super) floor: Option<Token>,
     /// The highest token of the name that the client has seen. It is remembered while the name is awaited.
-    known: Floor,
-    outage: OutagePolicy,
-    order: WaitOrder,
-    clock: Arc<dyn Clock>,
+    pub(super) known: Floor,
+    pub(super) outage: OutagePolicy,
+    pub(super) order: WaitOrder,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 /// The outcome of one attempt.
@@ -48,53 +56,6 @@ enum Looked {
 }
 
 impl Acquiring {
-    pub(super) fn new(request: LeaseRequest) -> Result<Self, Error> {
-        let client = request.client.inner;
-        let timing = match (request.ttl, request.margin) {
-            (None, None) => client.timing,
-            (ttl, margin) => Timing::new(ttl.unwrap_or(client.timing.ttl()), margin)?,
-        };
-        let info = match &request.label {
-            None => client.info.clone(),
-            Some(label) => Arc::new(Info::here(Some(label))?),
-        };
-        for limit in [request.limits.max_hold, request.limits.progress_within] {
-            if limit.is_some_and(|limit| limit.is_zero()) {
-                return Err(Error::invalid(
-                    "acquire refused: a limit of 0s would end the lease at once; expected more",
-                ));
-            }
-        }
-        let facts = client.store.facts();
-        if request.order == WaitOrder::Fair && !facts.has_queue {
-            return Err(Error::invalid(format!(
-                "acquire refused: a store without a queue has no fair order store={}",
-                facts.kind
-            )));
-        }
-        if let Some(most) = facts.max_ttl.filter(|most| timing.ttl() > *most) {
-            return Err(Error::invalid(format!(
-                "acquire refused: the store keeps no ttl of {:?}; expected at most {most:?} store={}",
-                timing.ttl(),
-                facts.kind
-            )));
-        }
-        let name = Name::new(&request.name)?;
-        client.check_open()?;
-        Ok(Self {
-            known: client.floors.keep(name.clone()),
-            name,
-            timing,
-            limits: request.limits,
-            info,
-            floor: request.floor,
-            outage: request.outage,
-            order: request.order,
-            clock: client.store.clock(),
-            client,
-        })
-    }
-
     /// The group in which the lease is counted.
     pub(super) fn group(&self) -> Group {
         self.client.group

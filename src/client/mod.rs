@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+pub use self::acquire::Attempt;
 pub use self::builder::ClientBuilder;
 pub use self::owner::{Owner, Share};
-pub use self::request::{Attempt, LeaseRequest};
+pub use self::request::LeaseRequest;
 use self::start::Start;
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floors;

@@ -3,27 +3,21 @@
 use std::error::Error as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use super::Client;
-use super::acquire::Acquiring;
+use super::acquire::{Acquiring, Attempt};
 use crate::error::{Error, ErrorKind};
 use crate::lease::Lease;
-use crate::store::Held;
+use crate::name::Name;
+use crate::store::{Held, Info};
 use crate::telemetry::{AcquireOutcome, AcquireTimer};
+use crate::term::Timing;
 use crate::token::Token;
 use crate::waiting::{OutagePolicy, WaitOrder};
 use crate::watchdog::schedule::Limits;
-
-/// The outcome of one attempt to acquire a lease. It is complete: a `match` on it needs no `_` arm.
-#[derive(Debug)]
-pub enum Attempt {
-    /// The name was free, or its lease had run out: this client holds it now.
-    Acquired(Lease),
-    /// Another holder has the name. Boxed, because what is known of it is large.
-    Held(Box<Held>),
-}
 
 /// A request for a lease, with options of its own. All values are checked when the request is sent.
 #[derive(Debug, Clone)]
@@ -114,7 +108,7 @@ impl LeaseRequest {
     /// # Cancel safety
     /// If the future is dropped, a lease that the store may have granted is released in the background.
     pub async fn try_acquire(self) -> Result<Attempt, Error> {
-        let acquiring = Acquiring::new(self)?;
+        let acquiring = self.check()?;
         let timer = AcquireTimer::begin_try(acquiring.group(), acquiring.name(), acquiring.clock());
         let attempt = acquiring.try_once(&timer).await;
         timer.ended(match &attempt {
@@ -190,8 +184,56 @@ impl LeaseRequest {
         }
     }
 
+    /// Checks all values of the self.
+    fn check(self) -> Result<Acquiring, Error> {
+        let client = self.client.inner;
+        let timing = match (self.ttl, self.margin) {
+            (None, None) => client.timing,
+            (ttl, margin) => Timing::new(ttl.unwrap_or(client.timing.ttl()), margin)?,
+        };
+        let info = match &self.label {
+            None => client.info.clone(),
+            Some(label) => Arc::new(Info::here(Some(label))?),
+        };
+        for limit in [self.limits.max_hold, self.limits.progress_within] {
+            if limit.is_some_and(|limit| limit.is_zero()) {
+                return Err(Error::invalid(
+                    "acquire refused: a limit of 0s would end the lease at once; expected more",
+                ));
+            }
+        }
+        let facts = client.store.facts();
+        if self.order == WaitOrder::Fair && !facts.has_queue {
+            return Err(Error::invalid(format!(
+                "acquire refused: a store without a queue has no fair order store={}",
+                facts.kind
+            )));
+        }
+        if let Some(most) = facts.max_ttl.filter(|most| timing.ttl() > *most) {
+            return Err(Error::invalid(format!(
+                "acquire refused: the store keeps no ttl of {:?}; expected at most {most:?} store={}",
+                timing.ttl(),
+                facts.kind
+            )));
+        }
+        let name = Name::new(&self.name)?;
+        client.check_open()?;
+        Ok(Acquiring {
+            known: client.floors.keep(name.clone()),
+            name,
+            timing,
+            limits: self.limits,
+            info,
+            floor: self.floor,
+            outage: self.outage,
+            order: self.order,
+            clock: client.store.clock(),
+            client,
+        })
+    }
+
     async fn wait(self, limit: Option<Duration>) -> Result<Lease, Error> {
-        let acquiring = Acquiring::new(self)?;
+        let acquiring = self.check()?;
         let timer =
             AcquireTimer::begin_wait(acquiring.group(), acquiring.name(), acquiring.clock());
         let ends_at = limit.map(|limit| timer.began_at().after(limit));
