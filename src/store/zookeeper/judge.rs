@@ -34,7 +34,7 @@ pub(super) enum Judgement {
     Grant(Drops),
     /// Free the name, and keep it for the next in the queue.
     PassOn(Drops),
-    /// Another holder, or nobody, has it.
+    /// The claim is refused: another holder has the name, or it is kept for a client.
     Held {
         state: HeldState,
         remaining: Duration,

@@ -33,7 +33,7 @@ pub(super) struct Taken {
     pub(super) version: i32,
 }
 
-/// The last grant of a name. Of a name that nobody holds or waits for, only the token is read.
+/// The last grant of a name. If no client holds the name or waits for it, only the token is read.
 #[derive(Debug)]
 pub(super) struct LastGrant {
     pub(super) token: Token,

@@ -1,4 +1,4 @@
-//! What is done now and then: names that nobody uses any more are removed.
+//! Removes the names that are no longer used, now and then.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
