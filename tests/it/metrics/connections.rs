@@ -7,10 +7,10 @@ use leasehold::{Client, Name, OutagePolicy};
 use super::exporter::Exporter;
 use crate::harness::alone::alone;
 use crate::harness::postgres_server::PostgresServer;
+use crate::harness::times::PATIENCE;
 use crate::harness::wait::until;
 use crate::harness::zookeeper_server::ZookeeperServer;
 
-const LIMIT: Duration = Duration::from_secs(10);
 /// A connection to Postgres is seen to be lost when a renewal fails.
 const TTL: Duration = Duration::from_secs(6);
 
@@ -54,12 +54,12 @@ async fn are_lost(seen: &Exporter) {
 
 async fn are_made_again(seen: &Exporter, client: &Client) {
     let name = Name::new("a").unwrap();
-    let answer = async || client.store().inspect(&name, LIMIT).await.ok();
+    let answer = async || client.store().inspect(&name, PATIENCE).await.ok();
     until("an answer", answer).await;
     for lane in LANES {
         // A connection may be made only when it is needed.
         let is_back = async || {
-            let _ = client.store().inspect(&name, LIMIT).await;
+            let _ = client.store().inspect(&name, PATIENCE).await;
             leasehold::metrics::update();
             let connected = seen.value("leasehold_store_connected", &[lane]);
             let again = seen.value("leasehold_store_reconnects_total", &[lane]);
@@ -76,7 +76,7 @@ fn those_of_postgres_are_seen_lost_and_made_again() {
         async |seen| {
             let server = PostgresServer::start(&["fsync=off"]).await;
             let url = server.database_named("postgres").url();
-            leasehold::store::init(&url, None, LIMIT).await.unwrap();
+            leasehold::store::init(&url, None, PATIENCE).await.unwrap();
             let client = hold_and_wait(&seen, &url).await;
             server.end("INT").await;
             are_lost(&seen).await;
