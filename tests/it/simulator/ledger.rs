@@ -31,6 +31,7 @@ pub(super) enum Promise {
     AHungServerDelaysNoOther,
     ADoubtfulClaimIsCleaned,
     NothingIsCreatedByARenewal,
+    NoRenewalOfALaterGrant,
     EveryEnrollmentEndsOnce,
     WorkPerTurnIsBounded,
     TokensRise,
@@ -40,7 +41,7 @@ pub(super) enum Promise {
 }
 
 impl Promise {
-    pub(super) const ALL: [Self; 20] = [
+    pub(super) const ALL: [Self; 21] = [
         Self::NoYesWhileTheStoreCouldGrantToAnother,
         Self::NoDeadlinePastItsArithmetic,
         Self::EveryLossToldInTime,
@@ -55,6 +56,7 @@ impl Promise {
         Self::AHungServerDelaysNoOther,
         Self::ADoubtfulClaimIsCleaned,
         Self::NothingIsCreatedByARenewal,
+        Self::NoRenewalOfALaterGrant,
         Self::EveryEnrollmentEndsOnce,
         Self::WorkPerTurnIsBounded,
         Self::TokensRise,

@@ -221,8 +221,15 @@ impl Stage {
         let store = self.store_mut(&renewal.name);
         let was_live = store.is_live(&renewal.name, renewal.holder, now);
         let verdict = store.renew(renewal, now);
+        let extended = store.row(&renewal.name, now).map(|row| row.token);
         match verdict {
             Verdict::Renewed => {
+                self.ledger.check(
+                    Promise::NoRenewalOfALaterGrant,
+                    self.now,
+                    extended == Some(renewal.token),
+                    || format!("a renewal of {} extended {extended:?}", renewal.token),
+                );
                 self.ledger.excused.remove(&renewal.holder);
                 self.ledger.stepped.remove(&renewal.holder);
                 self.ledger.check(

@@ -1,4 +1,4 @@
-//! Bugs on purpose: those of the core, which it has behind `internals`, and two of a store. A simulator that never caught a
+//! Bugs on purpose: those of the core, which it has behind `internals`, and three of a store. A simulator that never caught a
 //! bug proves nothing.
 
 use leasehold::internals::schedule::planted::Bug as InCore;
@@ -11,6 +11,8 @@ pub(super) enum Bug {
     Core(InCore),
     /// A renewal sets the row, whether it is there or not.
     RenewalCreates,
+    /// A renewal compares the holder and not the token.
+    RenewalIgnoresTheToken,
     /// Asked again by its holder, the store answers the token without the full ttl.
     ReanswerKeepsTheOldEnd,
 }
@@ -18,13 +20,19 @@ pub(super) enum Bug {
 impl Bug {
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let in_core = InCore::ALL.into_iter().map(Self::Core);
-        in_core.chain([Self::RenewalCreates, Self::ReanswerKeepsTheOldEnd])
+        in_core.chain([
+            Self::RenewalCreates,
+            Self::RenewalIgnoresTheToken,
+            Self::ReanswerKeepsTheOldEnd,
+        ])
     }
 
     pub(super) fn of_the_core(self) -> Option<InCore> {
         match self {
             Self::Core(bug) => Some(bug),
-            Self::RenewalCreates | Self::ReanswerKeepsTheOldEnd => None,
+            Self::RenewalCreates | Self::RenewalIgnoresTheToken | Self::ReanswerKeepsTheOldEnd => {
+                None
+            }
         }
     }
 
@@ -33,6 +41,7 @@ impl Bug {
         match self {
             Self::Core(bug) => broken_by(bug),
             Self::RenewalCreates => Promise::NothingIsCreatedByARenewal,
+            Self::RenewalIgnoresTheToken => Promise::NoRenewalOfALaterGrant,
             Self::ReanswerKeepsTheOldEnd => Promise::NoYesWhileTheStoreCouldGrantToAnother,
         }
     }

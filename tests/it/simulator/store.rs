@@ -123,6 +123,9 @@ impl ModelStore {
             return Verdict::Unknown;
         }
         let ends_at = shown.after(renewal.ttl);
+        let is_blind = self.bug == Some(Bug::RenewalIgnoresTheToken);
+        let is_ours =
+            |row: &Row| row.holder == renewal.holder && (row.token == renewal.token || is_blind);
         let row = self.rows.get_mut(&renewal.name);
         match row.filter(|row| row.ends_at > shown) {
             None if self.bug == Some(Bug::RenewalCreates) => {
@@ -136,16 +139,14 @@ impl ModelStore {
                 self.rows.insert(renewal.name.clone(), row);
                 Verdict::Renewed
             }
-            Some(row) if (row.holder, row.token) == (renewal.holder, renewal.token) => {
-                match row.state {
-                    HeldState::Leased => {
-                        row.ends_at = ends_at;
-                        Verdict::Renewed
-                    }
-                    HeldState::Evicted => Verdict::Evicted,
-                    _ => Verdict::Refused,
+            Some(row) if is_ours(row) => match row.state {
+                HeldState::Leased => {
+                    row.ends_at = ends_at;
+                    Verdict::Renewed
                 }
-            }
+                HeldState::Evicted => Verdict::Evicted,
+                _ => Verdict::Refused,
+            },
             _ => Verdict::Refused,
         }
     }
