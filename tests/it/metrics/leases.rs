@@ -1,13 +1,15 @@
 //! Calls to acquire, leases and their ends, on a store in memory.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use leasehold::store::Eviction;
 use leasehold::store::memory::Memory;
-use leasehold::{Attempt, Client, Lease, Name, WaitOrder};
+use leasehold::store::{Eviction, Store};
+use leasehold::{Attempt, Client, Lease, Name, ReleaseOutcome, WaitOrder};
 
 use super::exporter::Exporter;
 use crate::harness::alone::alone;
+use crate::harness::faulty_store::FaultyStore;
 use crate::harness::times::PATIENCE;
 
 async fn client(store: &Memory, group: &str) -> Client {
@@ -153,6 +155,58 @@ fn each_end_of_a_guard_is_counted_once() {
         seen.counts("leasehold_loss_overrun_seconds_count", &["group=\"ends\""])
             .await;
     });
+}
+
+#[test]
+fn each_reason_of_a_loss_is_counted() {
+    run("each_reason_of_a_loss_is_counted", async |seen| {
+        const TTL: Duration = Duration::from_secs(6);
+        const BRIEF: Duration = Duration::from_secs(1);
+        let store = Memory::new();
+        let client = client(&store, "reasons").await;
+        let request = |name: &str| client.request(name).ttl(TTL);
+        let evicted = request("a").acquire().await.unwrap();
+        let freed = request("b").acquire().await.unwrap();
+        let leases = [
+            request("c").max_hold(BRIEF).acquire().await.unwrap(),
+            request("d").progress_within(BRIEF).acquire().await.unwrap(),
+        ];
+        let how = [(&evicted, Eviction::Marked), (&freed, Eviction::Now)];
+        for (lease, how) in how {
+            assert!(store.evict(lease.name(), how, PATIENCE).await.unwrap());
+        }
+        for reason in ["evicted", "refused", "max_hold", "no_progress"] {
+            let label = format!("reason=\"{reason}\"");
+            seen.counts("leasehold_leases_lost_total", &[&label]).await;
+        }
+        let refused = ["outcome=\"refused\"", "group=\"reasons\""];
+        seen.counts("leasehold_renewals_total", &refused).await;
+        drop((evicted, freed, leases));
+    });
+}
+
+#[test]
+fn calls_that_the_store_fails_are_counted_as_failed() {
+    run(
+        "calls_that_the_store_fails_are_counted_as_failed",
+        async |seen| {
+            let store = FaultyStore::new();
+            let builder = Client::builder().store(store.clone());
+            let client = builder.build().await.unwrap();
+            let lease = held(&client, "a").await;
+            store.faults.is_down.store(true, Ordering::SeqCst);
+            client.try_acquire("b").await.unwrap_err();
+            let failed = ["outcome=\"failed\""];
+            seen.counts("leasehold_acquisitions_total", &failed).await;
+            assert_eq!(lease.release().await, ReleaseOutcome::Unknown);
+            let unknown = ["outcome=\"unknown\""];
+            seen.counts("leasehold_releases_total", &unknown).await;
+            for op in ["op=\"acquire\"", "op=\"release\""] {
+                let labels = [op, "kind=\"unavailable\""];
+                seen.counts("leasehold_store_errors_total", &labels).await;
+            }
+        },
+    );
 }
 
 #[test]

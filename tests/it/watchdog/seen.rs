@@ -83,6 +83,8 @@ fn a_store_that_went_back_in_time_is_counted() {
                 let fallen = client.try_acquire("a").await.unwrap_err();
                 assert!(fallen.to_string().contains("token fell"), "{fallen}");
                 seen.counts("leasehold_tokens_fallen_total", &[]).await;
+                let refused = ["outcome=\"refused\"", "group="];
+                seen.counts("leasehold_acquisitions_total", &refused).await;
                 assert!(client.shutdown(Duration::from_secs(5)).await);
             });
         },
