@@ -154,7 +154,12 @@ impl fmt::Display for Diagnosis {
         for finding in &self.findings {
             writeln!(f, "{finding}")?;
         }
-        writeln!(f, "{} failures, {} warnings", self.failures, self.warnings)
+        let of = |count: usize, what: &str| match count {
+            1 => format!("1 {what}"),
+            _ => format!("{count} {what}s"),
+        };
+        let (failures, warnings) = (of(self.failures, "failure"), of(self.warnings, "warning"));
+        writeln!(f, "{failures}, {warnings}")
     }
 }
 
