@@ -144,3 +144,18 @@ fn the_readme_and_the_help_have_the_same_exit_codes() {
     assert!(in_help.len() > 8, "{in_help:?}");
     assert_eq!(in_help, in_readme);
 }
+
+#[test]
+fn the_readme_tries_the_lean_tool_and_installs_the_full_one() {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+    let readme = std::fs::read_to_string(readme).expect("it is there");
+    let mut commands = readme.lines().filter(|line| line.starts_with("cargo "));
+    let first = commands.next().expect("a command");
+    assert!(
+        first.contains(" run ") && first.contains(" --features cli "),
+        "{first}"
+    );
+    let install = commands.find(|line| line.starts_with("cargo install"));
+    let install = install.expect("a command");
+    assert!(install.ends_with(" --features full"), "{install}");
+}
