@@ -66,6 +66,9 @@ fn summary<'a>(model: &Model, scene: &Scene) -> Line<'a> {
     if shown != all {
         text.push_str(&format!(", {shown} shown"));
     }
+    // Before what a long address of the store may push off the screen.
+    let direction = if model.is_reversed { " reversed" } else { "" };
+    text.push_str(&format!("  by {}{direction}", model.sort.in_words()));
     text.push_str(&format!("  {} waiting", model.waiting()));
     if let Some(rate) = model.rate() {
         text.push_str(&format!("  {rate:.1} grants/s"));
@@ -74,8 +77,6 @@ fn summary<'a>(model: &Model, scene: &Scene) -> Line<'a> {
         Some(age) => text.push_str(&format!("  listed {} ago", span(age))),
         None => text.push_str("  listing ..."),
     }
-    let direction = if model.is_reversed { " reversed" } else { "" };
-    text.push_str(&format!("  by {}{direction}", model.sort.in_words()));
     Line::styled(text, Style::new().add_modifier(Modifier::BOLD))
 }
 
