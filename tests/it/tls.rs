@@ -51,7 +51,7 @@ async fn a_server_that_asks_for_a_certificate_is_shown_it_on_every_connection() 
 async fn certificate_files_that_are_replaced_are_read_by_the_next_connection() {
     let server = TlsServer::of_known_clients().await;
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // Of nobody that the server knows.
+    // Of an authority that the server does not know.
     make_certificate(folder.path());
     let store = Redis::open(&server.url_showing(folder.path())).expect("a URL in order");
     let refused = asked(&store, &claim("a", LONG), LIMIT).await;

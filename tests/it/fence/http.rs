@@ -271,7 +271,7 @@ impl Registers {
         let headers = shown.map(self::shown).unwrap_or_default();
         let path = format!("/{}", hex(resource));
         let answer = send(self.address, method, &path, &headers, body).await;
-        // Whoever shows nothing hears of it all the same.
+        // A request without a pass is told of the refusal, too.
         let nobody = pass(0, 1);
         let shown = shown.unwrap_or(&nobody);
         fence::check_response(

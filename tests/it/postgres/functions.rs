@@ -134,7 +134,7 @@ impl Functions {
         self.run(&sql).await.expect("answered")[0].get(0)
     }
 
-    /// The outcome, and whether to tell somebody.
+    /// The outcome, and whether a notice is to be sent.
     pub(crate) async fn release(&self, name: &str, holder: &str) -> (String, bool) {
         self.release_keeping(name, holder, 0).await
     }

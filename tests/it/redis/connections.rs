@@ -173,7 +173,7 @@ fn the_watchdogs_connection_lives_while_the_users_runtime_is_blocked() {
     let store = builder.build().expect("a store");
     let one = claim("a", LONG);
     users.block_on(granted(&store, &one));
-    // From here on nobody drives the user's runtime, on which the shared connection was made.
+    // From here on no thread drives the user's runtime, on which the shared connection was made.
     watchdogs.block_on(async {
         let own = store
             .on_own_connection(Lane::Watchdog)
@@ -183,7 +183,7 @@ fn the_watchdogs_connection_lives_while_the_users_runtime_is_blocked() {
     });
 }
 
-/// A runtime that only runs while somebody waits in it.
+/// A runtime that only runs while a caller waits in it.
 fn runtime_of_one_thread() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().expect("a runtime")

@@ -91,7 +91,7 @@ async fn caught_up(replica: &RedisServer, master: &RedisServer) {
     .await;
 }
 
-/// Makes it a replica of nobody, as a server is while its successor is being chosen.
+/// Makes it a replica without a master, as a server is while its successor is being chosen.
 async fn demote(master: &RedisServer) {
     let () = master.told("REPLICAOF 127.0.0.1 1").await;
 }

@@ -332,7 +332,7 @@ async fn a_read_only_replica_is_left_as_it_is() {
     read_only(evict(&mut connection, "a", "now").await);
     read_only(evict(&mut connection, "a", "marked").await);
     read_only(renew(&mut connection, &[["a", HOLDER, "60000"]]).await);
-    // It may not have heard of this lease yet, so it cannot say that nobody holds it.
+    // It may not have received this lease so far, so it cannot say that no client holds it.
     read_only(renew(&mut connection, &[["unknown", HOLDER, "60000"]]).await);
     assert_eq!(replica.contents().await, before);
     replica.assert_all_keys_run_out().await;

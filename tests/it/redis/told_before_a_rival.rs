@@ -92,7 +92,7 @@ async fn a_stopped_servers_holder_is_told_at_the_deadline_and_a_late_renewal_rev
         told_at.since(deadline)
     );
     server.resume();
-    // The renewals that wait in the server's socket are carried out now, and help nobody.
+    // The renewals that wait in the server's socket are carried out now, too late for the holder.
     let granted_at = rival_granted_at(open(&server.url()).await).await;
     assert!(granted_at > told_at);
     assert_eq!(lease.state(), LeaseState::Lost(LossReason::Deadline));

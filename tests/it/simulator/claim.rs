@@ -107,7 +107,7 @@ impl Process {
         self.call(stage, call, &body, request_limit(claim.ttl));
     }
 
-    /// The reply to an attempt of a claim; nobody's, if the claim was given up.
+    /// The reply to an attempt of a claim; ignored if the claim was given up.
     pub(super) fn claim_replied(
         &mut self,
         stage: &mut Stage,

@@ -84,7 +84,7 @@ impl fmt::Display for Violation {
 /// Counts by the name of what was counted.
 pub(super) type Counts = BTreeMap<&'static str, u64>;
 
-/// A guard that somebody has.
+/// A guard of a holder.
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
     pub(super) process: usize,
@@ -105,7 +105,7 @@ pub(super) struct Guard {
     pub(super) tried_at: Instant,
 }
 
-/// A claim that nobody holds any more.
+/// A claim without a guard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gone {
     /// What had landed by then is to be released; nothing if no release is owed.
@@ -208,7 +208,7 @@ impl Ledger {
         }
     }
 
-    /// A renewal is sent: by somebody who holds this lease, and not on the heels of the last one.
+    /// A renewal is sent: by a process that holds this lease, and not right after the last one.
     pub(super) fn tried(&mut self, at: Real, name: &Name, holder: Holder, shown: Instant) {
         let guard = self.guards.get_mut(&holder);
         let (is_held, waited) = match guard {
@@ -238,7 +238,7 @@ impl Ledger {
         }
     }
 
-    /// Nobody is left of this process: none who holds, none who would clean up.
+    /// This process is gone: it holds nothing, and cleans nothing up.
     pub(super) fn crashed(&mut self, process: usize, client: ClientId) {
         self.guards.retain(|_, guard| guard.process != process);
         self.gone.retain(|holder, _| holder.client() != client);
@@ -368,7 +368,7 @@ impl Ledger {
         });
     }
 
-    /// A grant as its guard is handed out: nobody else has this token of this name, unless the counter was lost and the
+    /// A grant as its guard is handed out: no other guard has this token of this name, unless the counter was lost and the
     /// clock went back.
     pub(super) fn check_guard(&mut self, at: Real, holder: Holder, guard: &Guard) {
         let others = self

@@ -143,7 +143,7 @@ impl Plan {
         (ttl * 2 / 3).saturating_sub(spent).min(ttl / 4)
     }
 
-    /// How soon what nobody holds any more must be gone from a store that can be reached.
+    /// How soon what no guard holds any more must be gone from a store that can be reached.
     pub(super) fn time_to_clean(&self) -> Duration {
         let ttl = self.longer.ttl();
         ttl.mul_f64(0.4) + request_limit(ttl) * 3 + Duration::from_millis(200)

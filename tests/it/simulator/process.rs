@@ -26,7 +26,7 @@ use super::stage::{Event, Happening, Stage};
 use super::store::Verdict;
 use super::world::HUNG;
 
-/// How many nanoseconds after somebody woke it the loop turns.
+/// How many nanoseconds after a wake the loop turns.
 const WAKES_WITHIN: Range<u64> = 1_000..200_000;
 
 pub(super) struct Process {
@@ -166,7 +166,7 @@ impl Process {
         })
     }
 
-    /// Somebody woke the loop.
+    /// The loop was woken.
     pub(super) fn wake_if(&mut self, stage: &mut Stage, MustWake(is_needed): MustWake) {
         if is_needed {
             self.wake += 1;
@@ -232,7 +232,7 @@ impl Process {
         stage.send((self.id, self.life), index, body);
     }
 
-    /// A reply came, or the time for it is over. What comes after that is nobody's.
+    /// A reply came, or the time for it is over. What comes after that is ignored.
     fn replied(&mut self, stage: &mut Stage, call: usize, reply: Option<&Reply>) {
         let Some(call) = self.calls.get_mut(call).and_then(Option::take) else {
             return;

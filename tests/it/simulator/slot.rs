@@ -231,7 +231,7 @@ impl Process {
         }
     }
 
-    /// From now on nobody holds it; what of it is in the store has to go.
+    /// From now on no guard holds it; what it left in the store has to go.
     pub(super) fn gone(&mut self, stage: &mut Stage, slot: usize, enrolled: &Enrolled) {
         let holder = enrolled.holder;
         stage.note(|| format!("p{} leaves {} as {holder}", self.id, self.slots[slot].name));

@@ -29,16 +29,16 @@ pub(super) enum Event {
     Arrive(Rc<Request>),
     /// A row may have run out.
     Expire(Name),
-    /// What nobody holds must be gone.
+    /// What no guard holds must be gone.
     Clean(Name, Holder, Real),
-    /// The world does something to somebody.
+    /// The world does something to a process or a server.
     Disturb(Disturbance),
 }
 
 /// What happens to a process.
 #[derive(Debug, Clone)]
 pub(super) enum Happening {
-    /// The loop's timer, or somebody, wakes the loop; stale if another wake was planned since.
+    /// The loop's timer, or a caller, wakes the loop; stale if another wake was planned since.
     Wake(u32),
     /// The reply to a call.
     Reply(usize, Rc<Reply>),
@@ -231,7 +231,7 @@ impl Stage {
         }
     }
 
-    /// If nobody holds this any more, it must be gone before long, as long as the store can be reached.
+    /// If no guard holds this any more, it must be gone before long, as long as the store can be reached.
     pub(super) fn watch_cleaning(&mut self, name: &Name, holder: Holder) {
         let is_watched = self.is_ending() || self.plan.is_fair();
         let is_gone = is_watched && self.ledger.gone.contains_key(&holder);
@@ -307,7 +307,7 @@ impl Stage {
         }
     }
 
-    /// Whoever holds this by the store is told no before the store's row ends.
+    /// The holder of this row is told no before the row ends.
     fn check_ends_in_time(&mut self, name: &Name) {
         let row = self.store(name).rows[name];
         let Some(guard) = self.ledger.guards.get(&row.holder) else {

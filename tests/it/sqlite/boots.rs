@@ -46,7 +46,7 @@ fn token(answer: &str) -> u64 {
     token.parse().expect("a token")
 }
 
-/// What one short-lived process is told: nobody of it is left to watch.
+/// What one short-lived process is told. It ends, so it cannot watch the lease.
 fn told_once(file: &Path, order: &str) -> String {
     Child::start(file).ask(order)
 }

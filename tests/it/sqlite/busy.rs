@@ -16,7 +16,7 @@ use super::{LIMIT, LONG, asked, claim, granted, held, integrity, name, open, pas
 const SHORT: Duration = Duration::from_millis(200);
 const A_LITTLE: Duration = Duration::from_millis(200);
 
-/// Somebody in the midst of a transaction, as a process that was stopped there.
+/// A connection in the middle of a transaction, like that of a process that was stopped there.
 fn stopped_writer(file: &Path) -> rusqlite::Connection {
     let writer = raw(file);
     writer

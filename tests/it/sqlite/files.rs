@@ -20,7 +20,7 @@ fn folder_and_file() -> (TempDir, PathBuf) {
     (folder, file)
 }
 
-/// A file of leases that nobody has open.
+/// A file of leases that no process has open.
 async fn made(file: &Path) {
     open(file).await.close().await;
 }
@@ -43,7 +43,7 @@ async fn refused_untouched(file: &Path, why: &str) {
     assert_eq!(beside.count(), 1, "something was left beside it");
 }
 
-/// Who looks between two looks of another's must not take a file that is being made for somebody else's.
+/// A process that looks while another one makes the file must not take it for the file of another program.
 #[tokio::test]
 async fn a_new_file_that_many_open_at_once_is_refused_to_none() {
     for _ in 0..50 {
@@ -311,7 +311,7 @@ async fn a_full_disk_refuses_new_leases_and_still_renews_releases_and_passes_on(
         answer.starts_with("error Misconfigured: acquire failed: the disk is full"),
         "{answer}"
     );
-    // However often somebody tries, when the last page is taken, too.
+    // However often clients try, also once the last page is taken.
     for index in 0..1_000 {
         child.ask(&format!("acquire more/{index} 60000"));
         assert_eq!(child.ask("renew a"), "renewed", "after {index} more claims");
@@ -349,7 +349,7 @@ async fn a_full_disk_ends_no_wait() {
         assert_eq!(child.ask("stay a"), "ahead 0");
     }
     assert_eq!(child.ask("stand b"), "held", "there is no room for a place");
-    // Nobody has it any more, but somebody else comes first.
+    // No client has it any more, but another one comes first.
     pass(Duration::from_secs(1)).await;
     assert_eq!(child.ask("stand free"), "held");
     assert_eq!(child.ask("release a"), "Ok(Released)");

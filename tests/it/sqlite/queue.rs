@@ -133,7 +133,7 @@ async fn clients_queued_under_another_boot_are_dead_and_their_offers_void() {
     assert_eq!(count(&file, "SELECT count(*) FROM line"), 0);
 }
 
-/// Whoever asks makes the offer that the holder, who is gone, cannot make.
+/// A try makes the offer that the holder, which is gone, cannot make.
 #[tokio::test]
 async fn a_try_at_a_lease_that_ran_out_offers_it_to_the_queue() {
     let (_folder, store) = bench().await;

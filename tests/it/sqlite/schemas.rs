@@ -1,4 +1,4 @@
-//! Files of an older schema are brought up to date, whoever else has them open.
+//! Files of an older schema are brought up to date, even while other processes have them open.
 
 use std::path::{Path, PathBuf};
 

@@ -24,7 +24,7 @@ fn now() -> Instant {
     Boottime.now()
 }
 
-/// A lease of a minute, whose end nobody waits for.
+/// A lease of a minute, which no test outlives.
 async fn held(client: &Client) -> Lease {
     client.request("a").ttl(LONG).acquire().await.unwrap()
 }
@@ -59,7 +59,7 @@ async fn in_queue(server: &RedisServer, clients: usize) {
     scripts_quiet(server).await;
 }
 
-/// Returns once nobody asks any more: all have looked after their subscription.
+/// Returns once no client asks any more: all have looked after their subscription.
 async fn scripts_quiet(server: &RedisServer) {
     let mut before = usize::MAX;
     until_so("the waiters to sleep", async || {
@@ -159,7 +159,7 @@ async fn a_notice_that_comes_twice_releases_no_holder() {
         assert_eq!(heard, 1);
         let () = server.told("PUBLISH leasehold:{a}:freed 0").await;
     }
-    // A turn that nobody wants makes the client leave the line, which is answered once it is done.
+    // A turn that no waiter wants makes the client leave the queue, which is answered once it is done.
     until_so("the client's leaving", async || {
         let keys = server.keys().await;
         !keys.iter().any(|key| key == QUEUE)

@@ -39,7 +39,7 @@ impl Bench {
         client_at(&self.url(), STORED_TTL).await
     }
 
-    /// A lease of a minute, whose end nobody waits for.
+    /// A lease of a minute, which no test outlives.
     async fn held(&self) -> (Client, Lease) {
         let client = self.client().await;
         let lease = client.request("a").ttl(LONG).acquire().await.unwrap();
@@ -184,7 +184,7 @@ async fn a_lease_that_runs_out_goes_to_the_first_client_of_the_queue() {
     assert!(one < two && two < lease.token().get());
 }
 
-/// Nobody was granted anything since they died, so they are in the file yet.
+/// No client was granted anything since they died, so they are still in the file.
 #[tokio::test]
 async fn a_client_behind_dead_ones_only_is_served_when_the_holders_time_is_over() {
     let bench = Bench::new();
@@ -204,7 +204,7 @@ async fn a_client_behind_dead_ones_only_is_served_when_the_holders_time_is_over(
     assert!(took < STORED_TTL + Duration::from_millis(500), "{took:?}");
 }
 
-/// Nobody writes to the file at that moment.
+/// No process writes to the file at that moment.
 #[tokio::test]
 async fn a_name_that_was_kept_for_a_moment_is_taken_when_the_moment_is_over() {
     let bench = Bench::new();
@@ -243,7 +243,7 @@ async fn neither_a_try_nor_a_plain_wait_overtakes_a_queued_process() {
         lease.release().await;
         let (mut child, token) = token(child).await;
         assert!(!plain.is_finished() && !hammering.is_finished());
-        // Once the line is empty, whoever asks first is served.
+        // Once the queue is empty, the client that asks first is served.
         plain.abort();
         child.order("release a");
         lease = soon(hammering).await.unwrap();

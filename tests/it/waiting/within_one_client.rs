@@ -77,7 +77,7 @@ async fn a_client_has_one_subscription_for_all_names() {
 async fn a_thousand_waiters_do_not_look_a_thousand_times_when_the_lease_runs_out() {
     let store = FaultyStore::new();
     let (dead, client) = (client(&store).await, client(&store).await);
-    // Its holder is told to end, but keeps its guard: nobody renews, and nobody releases.
+    // Its holder is told to end, but keeps its guard: the lease is neither renewed nor released.
     let dying = dead.request("a").max_hold(TTL / 2);
     let lease = dying.acquire().await.unwrap();
     let waiters: Vec<_> = (0..1_000).map(|_| waiter(&client)).collect();

@@ -188,7 +188,7 @@ fn a_log_that_panics_stops_no_cancellation() {
     );
 }
 
-/// A recorder that blocks whoever reports from another thread than the user's.
+/// A recorder that blocks every thread but the user's.
 struct Metrics;
 
 impl Metrics {

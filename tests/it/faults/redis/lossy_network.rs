@@ -14,8 +14,8 @@ use crate::harness::redis_server::RedisServer;
 use crate::harness::wait::now;
 use crate::redis::open;
 
-/// In bad weather: many tasks take and free one name. Whoever is granted sees a higher token than all before, and no two
-/// are in at once. What nobody released runs out by itself.
+/// On a lossy network many tasks take and free one name. Each grant has a higher token than all before it, and no two tasks
+/// hold the name at once. A lease that no task released expires by itself.
 #[tokio::test]
 async fn on_a_lossy_network_grants_exclude_each_other_and_tokens_rise() {
     let server = RedisServer::start().await;

@@ -39,7 +39,7 @@ async fn the_contract_is_kept_on_three_servers() {
     conformance::check(open(&ensemble.url(""))).await;
 }
 
-/// Takes a name in turns with others until told to stop, and asserts that nobody else has it.
+/// Takes a name in turns with others until told to stop, and asserts that no other client has it.
 struct Contest {
     grants: Arc<AtomicUsize>,
     losses: Arc<AtomicUsize>,
