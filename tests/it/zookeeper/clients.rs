@@ -3,22 +3,18 @@
 use std::time::Duration;
 
 use leasehold::store::Eviction;
-use leasehold::{Client, LossReason, Name, OutagePolicy, ReleaseOutcome, WaitOrder};
+use leasehold::{LossReason, Name, OutagePolicy, ReleaseOutcome, WaitOrder};
 
 use super::open;
+use crate::harness::leases::client_at;
 use crate::harness::times::{LIMIT, STORED_TTL};
 use crate::harness::wait::{at, lost, now};
 use crate::harness::zookeeper_server::ZookeeperServer;
 
-async fn client(url: &str) -> Client {
-    let builder = Client::builder().store_url(url).ttl(STORED_TTL);
-    builder.build().await.expect("a client")
-}
-
 #[tokio::test]
 async fn a_lease_is_renewed_past_its_ttl_and_an_eviction_is_told() {
     let url = ZookeeperServer::chroot().await;
-    let client = client(&url).await;
+    let client = client_at(&url, STORED_TTL).await;
     let lease = client.acquire("a").await.expect("it is free");
     at(now().after(2 * STORED_TTL)).await;
     lease.check().expect("it is renewed");
@@ -37,7 +33,7 @@ async fn many_clients_get_a_name_one_after_the_other() {
         let mut waiting = tokio::task::JoinSet::new();
         let counter = std::sync::Arc::new(tokio::sync::Mutex::new(Vec::new()));
         for _ in 0..6 {
-            let (client, counter) = (client(&url).await, counter.clone());
+            let (client, counter) = (client_at(&url, STORED_TTL).await, counter.clone());
             waiting.spawn(async move {
                 for _ in 0..3 {
                     // On a busy machine a session takes longer to make than one request may.
@@ -63,7 +59,10 @@ async fn many_clients_get_a_name_one_after_the_other() {
 #[tokio::test]
 async fn a_client_that_shuts_down_frees_what_it_holds() {
     let url = ZookeeperServer::chroot().await;
-    let (first, second) = (client(&url).await, client(&url).await);
+    let (first, second) = (
+        client_at(&url, STORED_TTL).await,
+        client_at(&url, STORED_TTL).await,
+    );
     let lease = first.acquire("a").await.expect("it is free");
     drop(lease);
     first.shutdown(LIMIT).await;

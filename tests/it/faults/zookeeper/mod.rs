@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use leasehold::clock::Instant;
 use leasehold::store::{Answer, conformance};
-use leasehold::{Client, LossReason, OutagePolicy, WaitOrder};
+use leasehold::{LossReason, OutagePolicy, WaitOrder};
 
 use crate::harness::asking::claim;
+use crate::harness::leases::client_at;
 use crate::harness::times::LIMIT;
 use crate::harness::wait::{at, lost, now};
 use crate::harness::zookeeper_server::ZookeeperEnsemble;
@@ -26,11 +27,6 @@ async fn ensemble() -> ZookeeperEnsemble {
 /// With sessions of which a silent server is given up soon.
 fn quick(url: &str) -> String {
     format!("{url}?session=8s")
-}
-
-async fn client(url: &str) -> Client {
-    let builder = Client::builder().store_url(url).ttl(TTL);
-    builder.build().await.expect("a client")
 }
 
 #[tokio::test]
@@ -59,7 +55,7 @@ impl Contest {
         };
         let holding = Arc::new(tokio::sync::Mutex::new(None));
         for _ in 0..clients {
-            let client = client(url).await;
+            let client = client_at(url, TTL).await;
             let holding = holding.clone();
             let (grants, losses) = (contest.grants.clone(), contest.losses.clone());
             let (gap, mut stop) = (contest.longest_gap.clone(), contest.stop.subscribe());
@@ -129,7 +125,7 @@ impl Contest {
 async fn a_leader_that_is_killed_costs_an_election_and_no_lease() {
     let ensemble = ensemble().await;
     let url = ensemble.url("");
-    let holder = client(&url).await;
+    let holder = client_at(&url, TTL).await;
     let held = holder.acquire("held").await.expect("it is free");
     let mut contest = Contest::begin(&quick(&url), 4, WaitOrder::Fair).await;
     contest.advance(30).await;
@@ -164,7 +160,7 @@ async fn a_leader_that_stands_still_is_replaced() {
 async fn a_rolling_restart_loses_nothing() {
     let ensemble = ensemble().await;
     let url = ensemble.url("");
-    let holder = client(&url).await;
+    let holder = client_at(&url, TTL).await;
     let held = holder.acquire("held").await.expect("it is free");
     let mut contest = Contest::begin(&quick(&url), 4, WaitOrder::Fair).await;
     for server in &ensemble.servers {
@@ -184,7 +180,7 @@ async fn a_rolling_restart_loses_nothing() {
 #[tokio::test]
 async fn without_a_majority_the_holder_is_told_at_its_deadline_and_nothing_is_granted() {
     let ensemble = ensemble().await;
-    let holder = client(&ensemble.url("")).await;
+    let holder = client_at(&ensemble.url(""), TTL).await;
     let lease = holder.acquire("a").await.expect("it is free");
     let still = &ensemble.servers[..2];
     still.iter().for_each(|server| server.pause());
