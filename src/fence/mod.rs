@@ -44,9 +44,7 @@ pub trait Bearer: Send + Sync {
 
     /// Tells the bearer that storage refused the pass. A lease raises its client's floor for the name to [the token
     /// that storage has seen](Refusal::floor), so that the next grant is above it.
-    fn refused(&self, refusal: &Refusal) {
-        let _ = refusal;
-    }
+    fn refused(&self, refusal: &Refusal);
 
     /// Returns the group under which the bearer's client is counted in metrics, for the log of a check. A bare pass has
     /// none.
@@ -59,6 +57,9 @@ impl Bearer for Pass {
     fn pass(&self) -> Result<Pass, Error> {
         Ok(self.clone())
     }
+
+    /// Has no effect: a pass knows no client.
+    fn refused(&self, _: &Refusal) {}
 }
 
 /// Checks a resource. The rule is that of names, so a resource can be part of a key, a column and a line of a file.
