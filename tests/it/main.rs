@@ -5,6 +5,7 @@
 )]
 
 mod conformance;
+mod dashboards;
 mod example_files;
 mod faults;
 mod fence;

@@ -484,6 +484,8 @@ fn doc_lines() -> Vec<String> {
         "src/store/postgres/README.md",
         "src/store/redis/README.md",
         "benches/README.md",
+        "dashboards/README.md",
+        "dashboards/runbook.md",
         "examples/README.md",
     ];
     let pages = pages.map(|page| {

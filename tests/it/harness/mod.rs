@@ -8,6 +8,7 @@ pub(crate) mod leases;
 pub(crate) mod pgbouncer;
 pub(crate) mod postgres_server;
 pub(crate) mod preload;
+pub(crate) mod prometheus_server;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;
 pub(crate) mod relay;

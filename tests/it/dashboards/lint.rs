@@ -1,0 +1,129 @@
+//! The rules of Grafana's dashboard linter, and our own: what makes a board import without an edit, and be understood.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::boards::all;
+use super::{Panel, read};
+
+fn boards() -> Vec<Value> {
+    let files = all().map(|board| format!("{}.json", board.uid));
+    let texts = files.iter().map(|file| read(file));
+    texts
+        .map(|text| serde_json::from_str(&text).unwrap())
+        .collect()
+}
+
+fn choices(board: &Value) -> &Vec<Value> {
+    board["templating"]["list"].as_array().unwrap()
+}
+
+#[test]
+fn a_board_imports_and_provisions_without_an_edit() {
+    let mut addresses = BTreeSet::new();
+    for board in boards() {
+        let title = &board["title"];
+        assert!(addresses.insert(board["uid"].to_string()), "{title}");
+        assert!(board["id"].is_null(), "{title}");
+        // What Grafana 10.3 writes; later ones read it.
+        assert_eq!(board["schemaVersion"], 39, "{title}");
+        assert_eq!(board["editable"], false, "{title}");
+        assert_eq!(board["tags"], serde_json::json!(["leasehold"]), "{title}");
+        // Resolved by the import wizard only, and in the way of a provisioned file.
+        let text = board.to_string();
+        assert!(board.get("__inputs").is_none(), "{title}");
+        assert!(!text.contains("${DS_"), "{title}");
+    }
+}
+
+#[test]
+fn a_board_has_the_choices_that_an_operator_expects() {
+    for board in boards() {
+        let title = &board["title"];
+        let source = &choices(&board)[0];
+        assert_eq!(
+            (&source["name"], &source["label"], &source["type"]),
+            (
+                &"datasource".into(),
+                &"Data Source".into(),
+                &"datasource".into()
+            ),
+            "{title}"
+        );
+        for (index, name) in [(1, "job"), (2, "instance")] {
+            let choice = &choices(&board)[index];
+            assert_eq!(choice["name"], name, "{title}");
+        }
+        for choice in &choices(&board)[1..] {
+            assert_eq!(choice["allValue"], ".+", "{title} {choice}");
+            assert_eq!(choice["refresh"], 2, "{title} {choice}");
+            assert_eq!(choice["multi"], true, "{title} {choice}");
+            assert_eq!(choice["includeAll"], true, "{title} {choice}");
+            assert_eq!(choice["datasource"]["uid"], "${datasource}", "{title}");
+        }
+    }
+}
+
+#[test]
+fn a_panel_has_a_title_a_unit_and_what_good_looks_like() {
+    let mut titles = BTreeSet::new();
+    for panel in Panel::all() {
+        let place = panel.place();
+        assert!(titles.insert(place.clone()), "{place} is there twice");
+        let unit = &panel.json["fieldConfig"]["defaults"]["unit"];
+        assert!(
+            unit.as_str().is_some_and(|unit| !unit.is_empty()),
+            "{place}"
+        );
+        let description = panel.text("description");
+        for part in [". Good: ", ". If not: "] {
+            assert!(description.contains(part), "{place} lacks {part:?}");
+        }
+        assert!(description.ends_with('.'), "{place}");
+        assert_eq!(panel.json["datasource"]["uid"], "${datasource}", "{place}");
+        assert!(!panel.expressions().is_empty(), "{place}");
+    }
+}
+
+#[test]
+fn panels_do_not_overlap() {
+    for board in boards() {
+        let mut taken = BTreeSet::new();
+        for panel in board["panels"].as_array().unwrap() {
+            let grid = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+            assert!(grid("x") + grid("w") <= 24, "{panel}");
+            for x in grid("x")..grid("x") + grid("w") {
+                for y in grid("y")..grid("y") + grid("h") {
+                    assert!(taken.insert((x, y)), "{}", panel["title"]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_query_keeps_to_the_choices_and_to_the_rate_interval() {
+    for panel in Panel::all() {
+        for expression in panel.expressions() {
+            let place = format!("{} {expression}", panel.place());
+            let selectors = expression.matches("leasehold_").count();
+            let filter = r#"{job=~"$job", instance=~"$instance""#;
+            assert_eq!(expression.matches(filter).count(), selectors, "{place}");
+            for range in expression.split('[').skip(1) {
+                let range = range.split(']').next().unwrap();
+                let is_known = ["$__rate_interval", "$__range"].contains(&range);
+                assert!(is_known, "{place}");
+            }
+            for metric in expression.split("leasehold_").skip(1) {
+                let name = metric.split('{').next().unwrap();
+                if name.ends_with("_total") {
+                    let call = expression.split(&format!("leasehold_{name}{{")).next();
+                    let call = call.unwrap();
+                    let is_rate = ["rate(", "increase("].iter().any(|f| call.ends_with(f));
+                    assert!(is_rate, "{place}");
+                }
+            }
+        }
+    }
+}
