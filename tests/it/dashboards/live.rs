@@ -150,7 +150,18 @@ impl Stage {
         }
     }
 
+    /// Fails if one of the alerts that are meant for this fault fires before it.
+    fn assert_quiet_before(&self, fault: Fault) {
+        for (_, alert) in EXPECTED.iter().filter(|(of, _)| *of == fault) {
+            let states = self.prometheus.query(alert).into_iter();
+            let mut states = states.map(|series| series["metric"]["alertstate"].clone());
+            let fires = states.any(|state| state == "firing");
+            assert!(!fires, "{alert} before {fault:?}");
+        }
+    }
+
     fn stage(&mut self, fault: Fault) {
+        self.assert_quiet_before(fault);
         // Of a paused writer the fault is its waking.
         if fault == Fault::PausedWriter {
             self.fleet.pause_writer("writer-1").unwrap();
