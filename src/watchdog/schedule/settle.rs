@@ -181,7 +181,9 @@ impl Schedule {
         let left = holding.deadline.since(now).as_secs_f64() / lease.timing.ttl().as_secs_f64();
         settled.least_left = Some(settled.least_left.map_or(left, |least| least.min(left)));
         settled.renewed += 1;
-        failing.remove(&id);
+        if !failing.is_empty() {
+            failing.remove(&id);
+        }
         if telemetry::tells_each_renewal() {
             let label = LeaseLabel::new(lease.name.clone(), lease.signal.granted());
             settled.named.push(label);

@@ -54,7 +54,9 @@ impl Shard {
         if let Phase::Held(holding) = &slot.phase {
             self.queues.disarm(id, holding);
             self.timings.remove(&slot.lease.timing);
-            self.failing.remove(&id);
+            if !self.failing.is_empty() {
+                self.failing.remove(&id);
+            }
         }
         if let Phase::Held(holding) = &next {
             self.queues.arm(id, holding);

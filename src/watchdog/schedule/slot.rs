@@ -12,31 +12,29 @@ use crate::term::{Instant, Timing};
 use crate::watchdog::doubtful::Doubt;
 use crate::watchdog::signal::Signal;
 
-/// Where the slot of a lease is, and which shard keeps the lease.
+/// Where the slot of a lease is, and which shard keeps the lease: one number, because the queues compare many of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LeaseId {
-    index: u32,
-    shard: u32,
-}
+pub struct LeaseId(NonZeroU64);
 
 impl LeaseId {
     /// The place of the first lease of all.
-    pub(crate) const FIRST: Self = Self { index: 0, shard: 0 };
+    pub(crate) const FIRST: Self = Self(NonZeroU64::MIN);
+    /// The lower half is one more than the index of the slot.
+    const INDEX: u64 = u32::MAX as u64;
 
     pub(super) fn new(index: usize, shard: usize) -> Self {
-        let narrow = |value: usize| u32::try_from(value).expect("memory ends before 2^32 leases");
-        Self {
-            index: narrow(index),
-            shard: narrow(shard),
-        }
+        let narrow =
+            |value: usize| u64::from(u32::try_from(value).expect("memory ends before 2^32 leases"));
+        let id = narrow(shard) << u32::BITS | narrow(index + 1);
+        Self(NonZeroU64::new(id).expect("it is one more than an index"))
     }
 
     pub(super) const fn index(self) -> usize {
-        self.index as usize
+        (self.0.get() & Self::INDEX) as usize - 1
     }
 
     pub(super) const fn shard(self) -> usize {
-        self.shard as usize
+        (self.0.get() >> u32::BITS) as usize
     }
 }
 
