@@ -23,19 +23,25 @@ pub(crate) struct Floors {
 
 #[derive(Debug, Default)]
 struct Known {
-    names: HashMap<Name, NameFloor>,
-    /// Names with no keeper, by the order in which they became idle.
-    idle: BTreeMap<u64, Name>,
-    last_mark: u64,
+    kept: HashMap<Name, Kept>,
+    idle: IdleNames,
 }
 
+/// What is known of a name that is held or waited for.
 #[derive(Debug, Default)]
-struct NameFloor {
+struct Kept {
     highest: Option<Token>,
     /// How many leases and requests keep this name.
-    keepers: usize,
-    /// Has no meaning while the name has a keeper.
-    idle_since: u64,
+    keepers: u32,
+}
+
+/// The highest tokens of names that nothing keeps.
+#[derive(Debug, Default)]
+struct IdleNames {
+    highest: HashMap<Name, (Token, u64)>,
+    /// The same names, by the order in which they became idle.
+    order: BTreeMap<u64, Name>,
+    last_mark: u64,
 }
 
 /// The floor of one name, kept for as long as a lease or a request of this name lives.
@@ -55,10 +61,23 @@ impl Floors {
 
     /// Returns the floor of this name, which is remembered at least until the returned value is dropped.
     pub(crate) fn keep(self: &Arc<Self>, name: Name) -> Floor {
-        self.known().keep(&name);
+        self.add_keeper(&name);
         Floor {
             floors: self.clone(),
             name,
+        }
+    }
+
+    /// Remembers the floor of this name until as many keepers were removed as were added.
+    pub(crate) fn add_keeper(&self, name: &Name) {
+        self.known().keep(name);
+    }
+
+    /// Takes back one [`add_keeper`](Self::add_keeper).
+    pub(crate) fn remove_keeper(&self, name: &Name) {
+        // In a forked child the lock may be held by a thread that is not there.
+        if !self.home.is_forked() {
+            self.known().leave(name);
         }
     }
 
@@ -75,66 +94,72 @@ impl Floors {
 impl Floor {
     /// Returns the highest token seen of this name.
     pub(crate) fn get(&self) -> Option<Token> {
-        self.floors.known().names.get(&self.name)?.highest
+        self.floors.known().kept.get(&self.name)?.highest
     }
 
     /// Does the same as [`Floors::raise`].
     pub(crate) fn raise(&self, token: Token) {
         self.floors.raise(&self.name, token);
     }
-
-    /// Returns the floor of the same name for another keeper.
-    pub(crate) fn share(&self) -> Self {
-        self.floors.keep(self.name.clone())
-    }
 }
 
 impl Drop for Floor {
     fn drop(&mut self) {
-        // In a forked child the lock may be held by a thread that is not there.
-        if !self.floors.home.is_forked() {
-            self.floors.known().leave(&self.name);
-        }
+        self.floors.remove_keeper(&self.name);
     }
 }
 
 impl Known {
     fn keep(&mut self, name: &Name) {
-        let known = self.names.entry(name.clone()).or_default();
-        if known.keepers == 0 {
-            self.idle.remove(&known.idle_since);
-        }
-        known.keepers += 1;
+        let idle = &mut self.idle;
+        let kept = self.kept.entry(name.clone()).or_insert_with(|| Kept {
+            highest: idle.take(name),
+            keepers: 0,
+        });
+        kept.keepers += 1;
     }
 
     fn leave(&mut self, name: &Name) {
-        let Some(known) = self.names.get_mut(name) else {
+        let Some(kept) = self.kept.get_mut(name) else {
             return;
         };
-        known.keepers = known.keepers.saturating_sub(1);
-        if known.keepers > 0 {
-            return;
-        }
-        if known.highest.is_none() {
-            self.names.remove(name);
-            return;
-        }
-        self.last_mark += 1;
-        known.idle_since = self.last_mark;
-        self.idle.insert(self.last_mark, name.clone());
-        if self.idle.len() > IDLE_NAMES
-            && let Some((_, oldest)) = self.idle.pop_first()
+        kept.keepers = kept.keepers.saturating_sub(1);
+        if kept.keepers == 0
+            && let Some((name, kept)) = self.kept.remove_entry(name)
+            && let Some(highest) = kept.highest
         {
-            self.names.remove(&oldest);
+            self.idle.put(name, highest);
         }
     }
 
     fn raise(&mut self, name: &Name, token: Token) {
-        self.keep(name);
-        if let Some(known) = self.names.get_mut(name) {
-            known.highest = known.highest.max(Some(token));
+        match self.kept.get_mut(name) {
+            Some(kept) => kept.highest = kept.highest.max(Some(token)),
+            None => {
+                let highest = self.idle.take(name).max(Some(token)).unwrap_or(token);
+                self.idle.put(name.clone(), highest);
+            }
         }
-        self.leave(name);
+    }
+}
+
+impl IdleNames {
+    fn take(&mut self, name: &Name) -> Option<Token> {
+        let (highest, mark) = self.highest.remove(name)?;
+        self.order.remove(&mark);
+        Some(highest)
+    }
+
+    /// Takes a name in that is not here, and forgets the oldest one if there are too many.
+    fn put(&mut self, name: Name, highest: Token) {
+        self.last_mark += 1;
+        self.order.insert(self.last_mark, name.clone());
+        self.highest.insert(name, (highest, self.last_mark));
+        if self.order.len() > IDLE_NAMES
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.highest.remove(&oldest);
+        }
     }
 }
 
@@ -162,7 +187,7 @@ mod tests {
     }
 
     fn knows(floors: &Floors, index: usize) -> bool {
-        floors.known().names.contains_key(&name(index))
+        floors.known().idle.highest.contains_key(&name(index))
     }
 
     #[test]
@@ -184,8 +209,8 @@ mod tests {
         floors.raise(&name(IDLE_NAMES + 1), token(1));
         assert!(knows(&floors, 0) && knows(&floors, 1));
         assert!(!knows(&floors, 2) && !knows(&floors, 3));
-        assert_eq!(floors.known().names.len(), IDLE_NAMES);
-        assert_eq!(floors.known().idle.len(), IDLE_NAMES);
+        assert_eq!(floors.known().idle.highest.len(), IDLE_NAMES);
+        assert_eq!(floors.known().idle.order.len(), IDLE_NAMES);
     }
 
     #[test]
@@ -193,7 +218,7 @@ mod tests {
         let floors = floors();
         let one = floors.keep(name(0));
         one.raise(token(5));
-        let other = one.share();
+        let other = floors.keep(name(0));
         raise_others(&floors, 1);
         drop(one);
         raise_others(&floors, 1);
@@ -210,13 +235,15 @@ mod tests {
         held.iter().for_each(|floor| floor.raise(token(9)));
         assert!(held.iter().all(|floor| floor.get() == Some(token(9))));
         drop(held);
-        assert_eq!(floors.known().names.len(), IDLE_NAMES);
+        assert_eq!(floors.known().idle.order.len(), IDLE_NAMES);
+        assert!(floors.known().kept.is_empty());
     }
 
     #[test]
     fn a_name_without_a_token_leaves_nothing_behind() {
         let floors = floors();
         drop(floors.keep(name(1)));
-        assert!(floors.known().names.is_empty() && floors.known().idle.is_empty());
+        let known = floors.known();
+        assert!(known.kept.is_empty() && known.idle.order.is_empty());
     }
 }

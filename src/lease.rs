@@ -9,11 +9,9 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::fence::{Bearer, Pass, Refusal};
-use crate::floors::Floor;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
-use crate::store::Store;
 use crate::telemetry::{self, Count, Event, HoldEnd, LeaseLabel};
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
@@ -42,14 +40,9 @@ pub use crate::watchdog::leaving::ReleaseOutcome;
 #[must_use = "a lease that is dropped is released at once"]
 pub struct Lease {
     pub(crate) enrollment: Enrollment,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) name: Name,
     pub(crate) holder: Holder,
-    pub(crate) token: Token,
     pub(crate) timing: Timing,
     pub(crate) held_since: Instant,
-    /// The client's floor for this name. A fence's refusal raises it; it is remembered while this lives.
-    pub(crate) floor: Floor,
 }
 
 /// The state of a lease.
@@ -67,13 +60,14 @@ pub enum LeaseState {
 impl Lease {
     /// Returns the name of this lease.
     pub const fn name(&self) -> &Name {
-        &self.name
+        self.enrollment.name()
     }
 
     /// Returns the fencing token, for logs and display. Storage gets the [`pass`](Self::pass): the number alone does
     /// not say of which name it is, nor which of two holders was granted it.
-    pub const fn token(&self) -> Token {
-        self.token
+    pub fn token(&self) -> Token {
+        let granted = self.enrollment.signal().granted();
+        Token::new(granted.expect("a lease was granted")).expect("its token was checked")
     }
 
     /// Returns the identity of the claim that was granted.
@@ -112,7 +106,7 @@ impl Lease {
     /// `Lost`, with the reason.
     pub fn pass(&self) -> Result<Pass, Error> {
         self.check()?;
-        Ok(Pass::new(self.name.clone(), self.holder, self.token))
+        Ok(Pass::new(self.name().clone(), self.holder, self.token()))
     }
 
     fn loss(&self, reason: LossReason) -> Error {
@@ -120,7 +114,8 @@ impl Lease {
             ErrorKind::Lost,
             format!(
                 "lease lost: {reason} name={} token={}",
-                self.name, self.token
+                self.name(),
+                self.token()
             ),
         )
     }
@@ -217,7 +212,7 @@ impl Lease {
         telemetry::left(group, &self.label(), end, held_for);
         let ending = match withdrawal {
             None => ReleaseOutcome::AlreadyLost,
-            Some(withdrawal) => withdrawal.send(&*self.store).await,
+            Some(withdrawal) => withdrawal.send().await,
         };
         self.enrollment.reporter().count(ending.count(), 1);
         telemetry::released(group, &self.label(), ending.as_str());
@@ -226,7 +221,7 @@ impl Lease {
 
     /// What logs call it.
     fn label(&self) -> LeaseLabel {
-        LeaseLabel::new(self.name.clone(), Some(self.token.get()))
+        LeaseLabel::new(self.name().clone(), Some(self.token().get()))
     }
 
     fn is_forked(&self) -> bool {
@@ -240,8 +235,8 @@ impl Bearer for Lease {
     }
 
     fn refused(&self, refusal: &Refusal) {
-        if let Some(floor) = refusal.floor(&self.name) {
-            self.floor.raise(floor);
+        if let Some(floor) = refusal.floor(self.name()) {
+            self.enrollment.raise_floor(floor);
         }
     }
 
@@ -273,8 +268,8 @@ impl Drop for Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("name", &self.name)
-            .field("token", &self.token)
+            .field("name", self.name())
+            .field("token", &self.token())
             .field("state", &self.state())
             .finish_non_exhaustive()
     }

@@ -1,6 +1,7 @@
 //! The fencing token: a number that only rises, and the one rule by which every store mints the next one.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -16,11 +17,11 @@ use crate::error::{Error, ErrorKind};
 /// Tokens rise but are not dense: they follow the store's clock in microseconds where that is ahead of the counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
-pub struct Token(u64);
+pub struct Token(NonZeroU64);
 
 impl Token {
     /// The greatest token, 2^53-1: the greatest number up to which Lua, JavaScript and JSON count exactly.
-    pub const MAX: Self = Self((1 << 53) - 1);
+    pub const MAX: Self = Self(NonZeroU64::new((1 << 53) - 1).expect("not zero"));
 
     /// How far ahead of the store's clock a floor may be. A floor further ahead is taken for a mistake, because its
     /// effect would be permanent.
@@ -31,19 +32,18 @@ impl Token {
     /// # Errors
     /// `Invalid` for 0 and for more than [`Token::MAX`].
     pub fn new(value: u64) -> Result<Self, Error> {
-        if (1..=Self::MAX.0).contains(&value) {
-            Ok(Self(value))
-        } else {
-            Err(Error::invalid(format!(
+        let token = NonZeroU64::new(value).map(Self);
+        token.filter(|token| *token <= Self::MAX).ok_or_else(|| {
+            Error::invalid(format!(
                 "token {value} refused: expected a whole number from 1 to {}",
                 Self::MAX
-            )))
-        }
+            ))
+        })
     }
 
     /// Returns the number.
     pub const fn get(self) -> u64 {
-        self.0
+        self.0.get()
     }
 
     /// Mints the next token: above the last one and above the floor, and not behind the store's clock.
@@ -63,7 +63,8 @@ impl Token {
             )));
         }
         // Two short of the top, as in the scripts: there a number may be counted up once before it is looked at.
-        if last >= Self::MAX.0 - 2 || now_us >= Self::MAX.0 - 2 {
+        let top = Self::MAX.get() - 2;
+        if last >= top || now_us >= top {
             return Err(Error::new(
                 ErrorKind::Misconfigured,
                 format!(
@@ -71,7 +72,7 @@ impl Token {
                 ),
             ));
         }
-        Ok(Self((last + 1).max(now_us).max(floor + 1)))
+        Self::new((last + 1).max(now_us).max(floor + 1))
     }
 }
 
@@ -106,7 +107,7 @@ impl TryFrom<u64> for Token {
 
 impl From<Token> for u64 {
     fn from(token: Token) -> Self {
-        token.0
+        token.get()
     }
 }
 

@@ -252,13 +252,9 @@ impl Acquiring {
                 telemetry::granted(self.group(), claim.name.as_str(), token.get());
                 Ok(Looked::Granted(Lease {
                     enrollment,
-                    store: self.client.store.clone(),
-                    name: claim.name,
                     holder: claim.holder,
-                    token,
                     timing: self.timing,
                     held_since,
-                    floor: self.known.share(),
                 }))
             }
         }
@@ -275,7 +271,7 @@ impl Acquiring {
     /// Releases a grant that is of no use, so that the claim after it does not find the name taken by us.
     async fn give_back(&self, withdrawal: Option<Withdrawal>) {
         if let Some(withdrawal) = withdrawal {
-            withdrawal.send(&*self.client.store).await;
+            withdrawal.send().await;
         }
     }
 

@@ -265,7 +265,10 @@ impl Inner {
     /// The watchdog, started for the first lease.
     async fn watchdog(&self) -> Result<Arc<Watchdog>, Error> {
         self.check_open()?;
-        let begin = || Watchdog::start(self.store.clone(), self.group, self.home.clone());
+        let begin = || {
+            let (store, floors) = (self.store.clone(), self.floors.clone());
+            Watchdog::start(store, floors, self.group, self.home.clone())
+        };
         let watchdog = self.watchdog.get_or_begin(begin).await?;
         // A shutdown that came meanwhile found no watchdog to shut down.
         self.check_open()?;

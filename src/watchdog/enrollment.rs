@@ -11,7 +11,8 @@ use super::schedule::{Departure, LeaseId, Limits, Schedule};
 use super::signal::Signal;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::store::{Answer, Claim, Failed, Held, Store};
+use crate::name::Name;
+use crate::store::{Answer, Claim, Failed, Held};
 use crate::telemetry::Reporter;
 use crate::term::{Instant, Timing};
 use crate::token::Token;
@@ -116,11 +117,13 @@ impl Pending {
                 held_since,
             } => {
                 let signal = self.signal.take().expect("each claim has one");
+                self.shared.floors.add_keeper(&claim.name);
                 Ok(Answered::Granted {
                     enrollment: Enrollment {
                         shared: self.shared.clone(),
                         signal,
                         id: Some(id),
+                        name: claim.name.clone(),
                     },
                     claim,
                     token,
@@ -164,6 +167,8 @@ pub(crate) struct Enrollment {
     signal: Arc<Signal>,
     /// `None` once the enrollment has ended.
     id: Option<LeaseId>,
+    /// The client remembers its floor as long as this lives.
+    name: Name,
 }
 
 impl Enrollment {
@@ -205,6 +210,15 @@ impl Enrollment {
         &self.shared.reporter
     }
 
+    pub(crate) const fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Raises the client's floor of this name.
+    pub(crate) fn raise_floor(&self, token: Token) {
+        self.shared.floors.raise(&self.name, token);
+    }
+
     /// Tells the holder of a loss.
     pub(crate) fn signal(&self) -> &Signal {
         &self.signal
@@ -221,6 +235,7 @@ impl Drop for Enrollment {
         if !self.is_forked() {
             self.leave();
         }
+        self.shared.floors.remove_keeper(&self.name);
     }
 }
 
@@ -240,7 +255,7 @@ impl Withdrawal {
     }
 
     /// Sends the release and takes its answer in.
-    pub(crate) async fn send(mut self, store: &dyn Store) -> ReleaseOutcome {
+    pub(crate) async fn send(mut self) -> ReleaseOutcome {
         let leaving = self.leaving.as_ref().expect("it is answered once");
         let answer = {
             let Departure {
@@ -250,7 +265,8 @@ impl Withdrawal {
                 limit,
                 ..
             } = leaving.departure();
-            store.release(name, *holder, *keep_for, *limit).await
+            let released = self.shared.store.release(name, *holder, *keep_for, *limit);
+            released.await
         };
         let leaving = self.leaving.take().expect("it is answered once");
         let now = self.shared.clock.now();

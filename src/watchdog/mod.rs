@@ -49,6 +49,7 @@ use self::leaving::Exit;
 use self::schedule::{Awaited, Loss, MustWake, Schedule};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
+use crate::floors::Floors;
 use crate::group::Group;
 use crate::home::Home;
 use crate::name::Name;
@@ -68,6 +69,9 @@ pub(crate) struct Watchdog {
 #[derive(Debug)]
 pub(crate) struct Shared {
     schedule: Mutex<Schedule>,
+    /// For releases that their callers send; the loop has a connection of its own.
+    store: Arc<dyn Store>,
+    floors: Arc<Floors>,
     clock: Arc<dyn Clock>,
     /// Wakes the loop.
     wake: Notify,
@@ -88,12 +92,15 @@ impl Watchdog {
     /// The thread ends if no caller waits for it any more.
     pub(crate) async fn start(
         store: Arc<dyn Store>,
+        floors: Arc<Floors>,
         group: Group,
         home: Home,
     ) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             schedule: Mutex::new(Schedule::new(fastrand::u64(..))),
             clock: store.clock(),
+            store,
+            floors,
             wake: Notify::new(),
             emptied: Notify::new(),
             reporter: Reporter::start(group)?,
@@ -106,7 +113,7 @@ impl Watchdog {
             shared: shared.clone(),
         };
         let thread = std::thread::Builder::new().name("leasehold-watchdog".into());
-        let started = thread.spawn(move || task::run(&shared, &store, ready));
+        let started = thread.spawn(move || task::run(&shared, ready));
         started.map_err(|source| {
             Error::new(
                 ErrorKind::Unavailable,

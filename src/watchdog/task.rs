@@ -20,14 +20,14 @@ use crate::term::Instant;
 type Ready = oneshot::Sender<Result<(), Error>>;
 
 /// Runs the thread, from its start to its end.
-pub(super) fn run(shared: &Arc<Shared>, store: &Arc<dyn Store>, ready: Ready) {
+pub(super) fn run(shared: &Arc<Shared>, ready: Ready) {
     // Runs also when the loop panics: then nothing is renewed, and the holders must be told.
     let _obituary = Obituary(shared);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     match runtime {
-        Ok(runtime) => runtime.block_on(live(shared, store, ready)),
+        Ok(runtime) => runtime.block_on(live(shared, ready)),
         Err(source) => {
             let error = Error::new(
                 ErrorKind::Unavailable,
@@ -53,8 +53,8 @@ impl Drop for Obituary<'_> {
     }
 }
 
-async fn live(shared: &Arc<Shared>, store: &Arc<dyn Store>, ready: Ready) {
-    match store.on_own_connection(Lane::Watchdog).await {
+async fn live(shared: &Arc<Shared>, ready: Ready) {
+    match shared.store.on_own_connection(Lane::Watchdog).await {
         Err(error) => {
             let _ = ready.send(Err(error));
         }
