@@ -24,6 +24,8 @@ use yardstick::{Server, case, figure, seconds};
 const RUNS: usize = 21;
 /// Pairs, and leases renewed together, in one block. The layouts alternate block by block.
 const BLOCK: usize = 256;
+/// How often the leases of a block are renewed: one call alone is over before the processor is awake.
+const RENEWALS: usize = 8;
 /// Calls of a block that are sent together, so that the server does not wait for the client.
 const TOGETHER: usize = 64;
 /// Leases held at the same time when memory is measured.
@@ -133,16 +135,17 @@ impl Bench {
         call
     }
 
-    /// Makes the call that renews these leases, which are held.
-    async fn renew(&mut self, leases: &[(String, String)]) -> Cmd {
+    /// Makes the call that renews these leases, which are held by these grants.
+    fn renew(&self, leases: &[(String, String)], grants: &[Value]) -> Cmd {
         let mut call = cmd("EVALSHA");
         call.arg(&self.renew).arg(leases.len());
         for (name, _) in leases {
             call.arg(lease(name));
         }
-        for (name, holder) in leases {
+        for ((_, holder), granted) in leases.iter().zip(grants) {
             match self.layout {
-                Layout::Ours => call.arg(self.grant(name).await),
+                // What the value of the lease begins with.
+                Layout::Ours => call.arg(format!("{holder} {} ", token(granted))),
                 Layout::Baseline => call.arg(holder).arg(30_000),
             };
         }
@@ -150,15 +153,6 @@ impl Bench {
             call.arg(30_000);
         }
         call
-    }
-
-    /// Returns what the value of this lease begins with.
-    async fn grant(&mut self, name: &str) -> String {
-        let mut get = cmd("GET");
-        get.arg(lease(name));
-        let value: String = self.ask(&get).await;
-        let info = value.find('{').expect("it is held");
-        value[..info].into()
     }
 
     /// Returns names, each with a holder of its own.
@@ -170,9 +164,10 @@ impl Bench {
         (0..count).map(lease).collect()
     }
 
-    /// Sends these calls, and returns how many microseconds the server spent on each.
-    async fn spent(&mut self, calls: &[Cmd], tag: &str) -> f64 {
+    /// Sends these calls, and returns how many microseconds the server spent on each, and its replies.
+    async fn spent(&mut self, calls: &[Cmd], tag: &str) -> (f64, Vec<Value>) {
         let () = self.ask(cmd("CONFIG").arg("RESETSTAT")).await;
+        let mut all = Vec::new();
         for some in calls.chunks(TOGETHER) {
             let mut pipeline = pipe();
             some.iter().for_each(|call| {
@@ -182,9 +177,10 @@ impl Bench {
                 .query_async(&mut self.connection)
                 .await
                 .expect("the scripts run");
-            for reply in replies {
-                assert!(is_tagged(&reply, tag), "{reply:?}");
+            for reply in &replies {
+                assert!(is_tagged(reply, tag), "{reply:?}");
             }
+            all.extend(replies);
         }
         let info: String = self.ask(cmd("INFO").arg("commandstats")).await;
         let usec = info
@@ -192,7 +188,7 @@ impl Bench {
             .find_map(|line| line.strip_prefix("cmdstat_evalsha:"))
             .and_then(|line| line.split("usec=").nth(1)?.split(',').next());
         let usec: f64 = usec.and_then(|usec| usec.parse().ok()).expect("a number");
-        usec / calls.len() as f64
+        (usec / calls.len() as f64, all)
     }
 
     async fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> T {
@@ -216,6 +212,15 @@ fn is_tagged(reply: &Value, tag: &str) -> bool {
         Value::BulkString(text) => text.split(|byte| *byte == b' ').next() == Some(tag.as_bytes()),
         _ => false,
     }
+}
+
+/// Returns the token of a reply to our script.
+fn token(granted: &Value) -> String {
+    let Value::BulkString(text) = granted else {
+        panic!("{granted:?}");
+    };
+    let text = String::from_utf8_lossy(text);
+    text.strip_prefix("granted ").expect("a token").into()
 }
 
 fn lease(name: &str) -> String {
@@ -270,10 +275,10 @@ async fn block(bench: &mut Bench, run: usize) -> [f64; 4] {
         calls(&|name, holder| bench.acquire(name, holder)),
         calls(&|name, holder| bench.release(name, holder)),
     );
-    let acquire = bench.spent(&acquires, "granted").await;
-    let renewal = [bench.renew(&leases).await];
-    let renew = bench.spent(&renewal, "renewed").await / BLOCK as f64;
-    let release = bench.spent(&releases, "released").await;
+    let (acquire, grants) = bench.spent(&acquires, "granted").await;
+    let renewals = vec![bench.renew(&leases, &grants); RENEWALS];
+    let renew = bench.spent(&renewals, "renewed").await.0 / BLOCK as f64;
+    let release = bench.spent(&releases, "released").await.0;
     [acquire + release, acquire, release, renew]
 }
 
