@@ -13,9 +13,9 @@
 -- may be set to refuse writes after it.
 
 local count = #KEYS
--- How many places after a grant its ttl is, in the long form.
-local apart = #ARGV == 2 * count and count
-if not apart and #ARGV ~= count + 1 then return {'invalid', 'arguments', tostring(#ARGV)} end
+-- The ttl of all, unless each has its own.
+local common = #ARGV == count + 1 and ARGV[#ARGV]
+if not common and #ARGV ~= 2 * count then return {'invalid', 'arguments', tostring(#ARGV)} end
 local pcall = redis.pcall
 
 -- The error of a replica. It concerns the server, not the key: the caller has to ask another server.
@@ -55,7 +55,7 @@ local function refuse(lease, grant)
 end
 
 for i = 1, count do
-  local lease, grant, ttl = KEYS[i], ARGV[i], ARGV[apart and apart + i or count + 1]
+  local lease, grant, ttl = KEYS[i], ARGV[i], common or ARGV[count + i]
   local outcome, failure
   if ttl ~= checked and (#ttl > 15 or not find(ttl, '^[1-9]%d*$')) then
     failure = 'INVALID ttl=' .. ttl
