@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 /// An error that a correct caller can meet. Look at [`kind`](Error::kind) to decide what to do.
 ///
-/// A clone is cheap and is the same error, with its sources: all tasks that waited for one request can be given it.
+/// A clone is cheap and is the same error, with its sources, so every task that waited for one request can be given
+/// one.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -34,13 +35,14 @@ pub enum ErrorKind {
     TimedOut,
     /// Authentication failed, or the user lacks a permission. Fix the credentials.
     Denied,
-    /// The store answers but cannot do its work: wrong type, full, read-only, another program's file. Fix the store.
+    /// The store answers but cannot do its work: it is full or read-only, a key has the wrong type, or the file is
+    /// another program's. Fix the store.
     Misconfigured,
     /// The lease is no longer held. Stop the work.
     Lost,
     /// Storage has seen a newer token. Stop the work; never retry.
     Stale,
-    /// The client was shut down, or belongs to the parent of this forked process. Build a new one.
+    /// The client was shut down, or belongs to the parent of this forked process. Build a new client.
     Closed,
 }
 

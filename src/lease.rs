@@ -18,22 +18,22 @@ use crate::token::Token;
 use crate::watchdog::Enrollment;
 pub use crate::watchdog::leaving::ReleaseOutcome;
 
-/// A lease that is held, and renewed until this guard is gone.
+/// The guard of a held lease, which is renewed until the guard is released or dropped.
 ///
 /// # Guarantees
 /// - [`check`](Self::check) never succeeds at or past the deadline: `ttl - margin` after the last confirmed request
 ///   left.
-/// - The [`cancellation_token`](Self::cancellation_token) is cancelled at that deadline, or as soon as the process runs
-///   again. No reply is needed, and no blocked executor can delay it.
-/// - A lease that was lost stays lost, whatever reply comes late.
+/// - The [`cancellation_token`](Self::cancellation_token) is cancelled at that deadline, or, if the process does not
+///   run then, as soon as it runs again. This needs no reply from the store, and no blocked executor can delay it.
+/// - A lost lease stays lost: a late reply does not revive it.
 /// - Dropping the guard releases the lease. It never blocks, never fails, and works without a runtime. The release is
 ///   sent in the background: a process that ends right afterwards may leave the name taken for the rest of its ttl.
 ///   Before `main` returns, await [`release`](Self::release) or [`Client::shutdown`](crate::Client::shutdown).
 ///
 /// # Assumptions
-/// The store's clock gains no more than the margin on ours within one ttl. A failover, a flush or an operator can grant
-/// the name earlier; then the holder is told at its next renewal, and only storage behind a [`fence`](crate::fence) is
-/// safe (see the promises of [this crate](crate)).
+/// The store's clock gains no more than the margin on the lease's clock within one ttl. After a failover or a flush,
+/// or when an operator frees it at once, the name can be granted earlier; then the holder is told at its next renewal,
+/// and only storage behind a [`fence`](crate::fence) is safe (see the promises of [this crate](crate)).
 ///
 /// # Errors
 /// [`check`](Self::check) fails with `Lost` and nothing else.
@@ -63,8 +63,8 @@ impl Lease {
         self.enrollment.name()
     }
 
-    /// Returns the fencing token, for logs and display. Storage gets the [`pass`](Self::pass): the number alone does
-    /// not say of which name it is, nor which of two holders was granted it.
+    /// Returns the fencing token, for logs and display. Give storage the [`pass`](Self::pass): the number alone
+    /// says neither for which name it was granted nor to which holder.
     pub fn token(&self) -> Token {
         let granted = self.enrollment.signal().granted();
         Token::new(granted.expect("a lease was granted")).expect("its token was checked")
@@ -85,7 +85,8 @@ impl Lease {
         self.enrollment.clock()
     }
 
-    /// Checks that the lease is held now. It is exact and does no I/O, so it is cheap enough for each step of the work.
+    /// Checks that the lease is held now. The check is exact and does no I/O, so it is cheap enough for each step of
+    /// the work.
     ///
     /// The answer may be outdated when the caller acts on it: only a fence closes that gap.
     ///
@@ -98,7 +99,7 @@ impl Lease {
         }
     }
 
-    /// Returns the pass to give to storage with each write: token, holder and name. It fails unless the lease is held.
+    /// Returns the pass to give to storage with each write: token, holder and name. Fails unless the lease is held.
     /// The guards in [`fence`](crate::fence) take the lease itself and call this; call it for a service that takes the
     /// pass in a message.
     ///
@@ -139,17 +140,17 @@ impl Lease {
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
-    /// Returns the term that the last confirmed request began, on the lease's [`clock`](Self::clock). `None` once it
-    /// is lost.
+    /// Returns the term that the last confirmed request began, on the lease's [`clock`](Self::clock). Returns `None`
+    /// once the lease is lost.
     pub fn term(&self) -> Option<Term> {
         let deadline = self.enrollment.signal().deadline().ok()?;
         Some(self.timing.term_until(deadline))
     }
 
-    /// Waits for a term that ends later than `deadline`. `None` once the lease is lost.
+    /// Waits for a term that ends later than `deadline`. Returns `None` once the lease is lost.
     ///
     /// # Cancel safety
-    /// Dropping it changes nothing.
+    /// Dropping the future has no effect.
     pub async fn renewed_past(&self, deadline: Instant) -> Option<Term> {
         let deadline = self.enrollment.signal().moved_past(deadline).await.ok()?;
         Some(self.timing.term_until(deadline))
@@ -164,7 +165,7 @@ impl Lease {
     /// Waits until the lease is lost.
     ///
     /// # Cancel safety
-    /// Dropping it changes nothing.
+    /// Dropping the future has no effect.
     pub async fn lost(&self) -> LossReason {
         self.enrollment.signal().token().cancelled().await;
         let reason = self.enrollment.signal().deadline();
@@ -181,8 +182,8 @@ impl Lease {
     /// Releases the lease and waits for the store's answer, for at most the time limit of a request.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the watchdog sends the release at once. The lease is not held here from the first poll
-    /// on.
+    /// If the future is dropped, the watchdog sends the release at once. From the first poll on the lease no longer
+    /// counts as held.
     pub async fn release(self) -> ReleaseOutcome {
         self.end(None).await
     }
@@ -191,7 +192,7 @@ impl Lease {
     /// clocks of two machines differ. If the lease was lost before, by an eviction for example, the name is not kept.
     ///
     /// # Cancel safety
-    /// As [`release`](Self::release).
+    /// The same as for [`release`](Self::release).
     pub async fn release_keeping(self, rest: Duration) -> ReleaseOutcome {
         self.end(Some(rest)).await
     }
@@ -219,7 +220,7 @@ impl Lease {
         ending
     }
 
-    /// What logs call it.
+    /// The name and the token under which logs report this lease.
     fn label(&self) -> LeaseLabel {
         LeaseLabel::new(self.name().clone(), Some(self.token().get()))
     }

@@ -1,5 +1,5 @@
 //! A runtime for distributed leases: exclusive use of a name for a limited time, renewed in the background while you
-//! work, with a token by which storage refuses a holder whose time is up.
+//! work, with a fencing token by which storage refuses a stale holder.
 //!
 //! ```
 //! # #[cfg(not(feature = "rusqlite"))] fn main() {}
@@ -21,7 +21,7 @@
 //!     total = add_up() => total,
 //!     reason = lease.lost() => return Err(format!("stopped: {reason}").into()),
 //! };
-//! let transaction = fence.begin(&mut database, &lease)?; // fails if another holder came after us
+//! let transaction = fence.begin(&mut database, &lease)?; // fails if a later holder has raised the fence
 //! transaction.execute("INSERT INTO report VALUES (?1)", [total])?;
 //! transaction.commit()?;
 //!
@@ -32,8 +32,8 @@
 //!
 //! # What it does not guarantee
 //! **A lease alone is not mutual exclusion.** A process can be paused between its last check and its write, for longer
-//! than its lease lasts, and no clock inside the process notices. Only storage that compares tokens is safe: that is
-//! the module [`fence`], and the last step of the example.
+//! than its lease lasts, and no clock inside the process can prevent that. Only storage that compares tokens is safe:
+//! the module [`fence`] does that, and the transaction of the example uses it.
 //!
 //! What is guaranteed, and under which assumptions, is in [the promises](manual::promises):
 //! tokens rise from grant to grant; the holder is told before the lease can be granted again; a stale write is refused
@@ -43,7 +43,7 @@
 //! | I want to ... | use |
 //! |---|---|
 //! | run a job that only one process may run at a time | [`Client::run`]; for a command, the tool `leasehold run` |
-//! | hold a name while I work | [`Client::acquire`], then [`Lease::check`] before each step, or [`Lease::lost`] beside it |
+//! | hold a name while I work | [`Client::acquire`], then [`Lease::check`] before each step, or await [`Lease::lost`] beside the work |
 //! | try, and do something else if another holder has the name | [`Client::try_acquire`] |
 //! | wait for a limited time | [`Client::acquire_within`] |
 //! | wait in a fair order | [`LeaseRequest::order`] with [`WaitOrder::Fair`] |

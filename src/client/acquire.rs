@@ -20,10 +20,10 @@ use crate::watchdog::claiming::{Patience, USELESS_GRANTS};
 use crate::watchdog::schedule::Limits;
 use crate::watchdog::{Answered, Pending, Withdrawal};
 
-/// The least time for an answer, also where the limit of the wait leaves less.
+/// The least time for an answer, even if the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
 
-/// The outcome of one attempt to acquire a lease. It is complete: a `match` on it needs no `_` arm.
+/// The outcome of one attempt to acquire a lease. The enum is complete: a `match` on it needs no `_` arm.
 #[derive(Debug)]
 pub enum Attempt {
     /// The name was free, or its lease had run out: this client holds it now.
@@ -40,7 +40,7 @@ pub(super) struct Acquiring {
     pub(super) limits: Limits,
     pub(super) info: Arc<Info>,
     pub(super) floor: Option<Token>,
-    /// The highest token of the name that the client has seen. It is remembered while the name is awaited.
+    /// The highest token of the name that the client has seen. The client remembers it while it waits for the name.
     pub(super) known: Floor,
     pub(super) outage: OutagePolicy,
     pub(super) order: WaitOrder,
@@ -51,7 +51,7 @@ pub(super) struct Acquiring {
 enum Looked {
     Granted(Lease),
     Held(Box<Held>),
-    /// Granted, but of no use: ask again.
+    /// The grant is of no use: ask again.
     Anew,
 }
 
@@ -79,8 +79,8 @@ impl Acquiring {
         Ok(watchdog.request(self.floor, patience))
     }
 
-    /// The same, within the rest of the caller's limit. If the caller set none, only the limit of the watchdog's start holds:
-    /// a start takes longer than a request, whose limit has to fit into a short ttl.
+    /// The same, within the rest of the caller's limit. If the caller set none, only the limit of the watchdog's start
+    /// holds: a start takes longer than a request, whose limit has to fit into a short ttl.
     async fn request_by(&self, patience: Patience, ends_at: Instant) -> Result<Pending, Error> {
         if ends_at == Instant::FAR_FUTURE {
             return self.request(patience).await;
@@ -114,7 +114,8 @@ impl Acquiring {
         }
     }
 
-    /// Asks whenever it is this waiter's turn, until it is granted or `ends_at` has come. The last look is at that moment.
+    /// Asks whenever it is this waiter's turn, until the lease is granted or `ends_at` has come. The last look is at
+    /// that moment.
     pub(super) async fn wait(
         &self,
         ends_at: Option<Instant>,
@@ -204,8 +205,8 @@ impl Acquiring {
         Error::new(ErrorKind::TimedOut, message)
     }
 
-    /// Sends one attempt. If no claim is enrolled, enrolls one first. A grant takes the enrollment over; an attempt without an
-    /// answer leaves it in doubt.
+    /// Sends one attempt. If no claim is enrolled, enrolls one first. A grant takes the enrollment over; an attempt
+    /// without an answer leaves it in doubt.
     async fn ask(
         &self,
         slot: &mut Option<Pending>,
@@ -268,7 +269,7 @@ impl Acquiring {
         Error::new(ErrorKind::TimedOut, message)
     }
 
-    /// Releases a grant that is of no use, so that the claim after it does not find the name taken by us.
+    /// Releases a grant that is of no use, so that the next claim does not find the name taken by this one.
     async fn give_back(&self, withdrawal: Option<Withdrawal>) {
         if let Some(withdrawal) = withdrawal {
             withdrawal.send().await;

@@ -1,4 +1,4 @@
-//! Several names, all or none.
+//! Acquires several names, all or none.
 //!
 //! They are acquired one after the other in byte order, so callers that do this cannot deadlock.
 
@@ -17,9 +17,9 @@ impl Owner {
     /// shares in byte order.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire); `Lost` when one of the leases was lost while this call waited for the others.
-    /// `Invalid`, before any request is sent, when a name that this owner does not hold sorts before one that it holds:
-    /// another caller that acquires in order could wait for this owner while this owner waits for it.
+    /// The errors of [`acquire`](Self::acquire); `Lost` when one of the leases was lost while this call waited for the
+    /// others. `Invalid`, before any request is sent, when a name that this owner does not hold sorts before one that
+    /// it holds: another caller that acquires in order could wait for this owner while this owner waits for it.
     ///
     /// # Cancel safety
     /// If the future is dropped, the leases acquired so far are given up in the background.
@@ -33,10 +33,10 @@ impl Owner {
     /// Acquires all of these names or none, as [`acquire_all`](Self::acquire_all) does, within `limit` for all of them.
     ///
     /// # Errors
-    /// As [`acquire_all`](Self::acquire_all) and [`acquire_within`](Self::acquire_within).
+    /// The errors of [`acquire_all`](Self::acquire_all) and [`acquire_within`](Self::acquire_within).
     ///
     /// # Cancel safety
-    /// As [`acquire_all`](Self::acquire_all).
+    /// The same as for [`acquire_all`](Self::acquire_all).
     pub async fn acquire_all_within(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,

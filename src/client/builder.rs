@@ -46,8 +46,8 @@ impl ClientBuilder {
         Self::default()
     }
 
-    /// Sets the store by its URL: `redis://`, `rediss://`, `redis+unix:`, `postgres://`, `zookeeper://`, `sqlite:PATH` or
-    /// `memory:`.
+    /// Sets the store by its URL: `redis://`, `rediss://`, `redis+unix:`, `postgres://`, `zookeeper://`, `sqlite:PATH`
+    /// or `memory:`.
     pub fn store_url(mut self, url: impl Into<String>) -> Self {
         self.source = Some(StoreSource::Url(url.into()));
         self
@@ -91,12 +91,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Gives up to `limit` lease names of this client's group metrics of their own: `leasehold_lease_held` and
-    /// `leasehold_lease_deadline_timestamp_seconds` (default: none). The names that are held first have them; they keep
+    /// Sets how many lease names of this client's group have metrics of their own, `leasehold_lease_held` and
+    /// `leasehold_lease_deadline_timestamp_seconds` (default: none). The names that are held first get them, and keep
     /// them while they are not held.
     ///
-    /// With these an alert on `sum by (name) (leasehold_lease_held) > 1` finds two processes that both believe to hold
-    /// one lease. Each name is two series, so choose the limit with the number of your processes in mind.
+    /// With these metrics an alert on `sum by (name) (leasehold_lease_held) > 1` finds two processes that both believe
+    /// that they hold one lease. Each name is two series in each process, so choose the limit accordingly.
     pub fn names_in_metrics(mut self, limit: usize) -> Self {
         self.names_in_metrics = limit;
         self

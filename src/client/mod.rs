@@ -112,10 +112,10 @@ impl Client {
     /// Acquires the lease if the name is free, in one round trip. It does not wait.
     ///
     /// # Errors
-    /// As [`LeaseRequest::try_acquire`].
+    /// The errors of [`LeaseRequest::try_acquire`].
     ///
     /// # Cancel safety
-    /// As [`LeaseRequest::try_acquire`].
+    /// The same as for [`LeaseRequest::try_acquire`].
     pub async fn try_acquire(&self, name: impl AsRef<str>) -> Result<Attempt, Error> {
         self.request(name).try_acquire().await
     }
@@ -123,10 +123,10 @@ impl Client {
     /// Acquires the lease. Waits for as long as another holder has the name.
     ///
     /// # Errors
-    /// As [`LeaseRequest::acquire`].
+    /// The errors of [`LeaseRequest::acquire`].
     ///
     /// # Cancel safety
-    /// As [`LeaseRequest::acquire`].
+    /// The same as for [`LeaseRequest::acquire`].
     pub async fn acquire(&self, name: impl AsRef<str>) -> Result<Lease, Error> {
         self.request(name).acquire().await
     }
@@ -134,10 +134,10 @@ impl Client {
     /// Acquires the lease. Waits for at most `limit` while another holder has the name.
     ///
     /// # Errors
-    /// As [`LeaseRequest::acquire_within`].
+    /// The errors of [`LeaseRequest::acquire_within`].
     ///
     /// # Cancel safety
-    /// As [`LeaseRequest::acquire_within`].
+    /// The same as for [`LeaseRequest::acquire_within`].
     pub async fn acquire_within(
         &self,
         name: impl AsRef<str>,
@@ -150,7 +150,8 @@ impl Client {
     /// A name that is given twice is acquired once. Returns the leases in byte order.
     ///
     /// # Errors
-    /// As [`LeaseRequest::acquire`]; and `Lost` when one of the leases was lost while this call waited for the others.
+    /// The errors of [`LeaseRequest::acquire`]; and `Lost` when one of the leases was lost while this call waited for
+    /// the others.
     ///
     /// # Cancel safety
     /// If the future is dropped, the leases acquired so far are released in the background.
@@ -165,10 +166,10 @@ impl Client {
     /// Acquires all of these names or none, as [`acquire_all`](Self::acquire_all) does, within `limit` for all of them.
     ///
     /// # Errors
-    /// As [`acquire_all`](Self::acquire_all) and [`LeaseRequest::acquire_within`].
+    /// The errors of [`acquire_all`](Self::acquire_all) and [`LeaseRequest::acquire_within`].
     ///
     /// # Cancel safety
-    /// As [`acquire_all`](Self::acquire_all).
+    /// The same as for [`acquire_all`](Self::acquire_all).
     pub async fn acquire_all_within(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
@@ -183,13 +184,13 @@ impl Client {
         Owner::new(self.clone())
     }
 
-    /// Does the work while the name is held.
+    /// Acquires the lease, runs `work` while it is held, and releases it.
     ///
     /// # Errors
-    /// As [`LeaseRequest::run`].
+    /// The errors of [`LeaseRequest::run`].
     ///
     /// # Cancel safety
-    /// As [`LeaseRequest::run`].
+    /// The same as for [`LeaseRequest::run`].
     pub async fn run<T>(
         &self,
         name: impl AsRef<str>,
@@ -207,7 +208,7 @@ impl Client {
     /// seen.
     ///
     /// # Errors
-    /// `Invalid` for a name that breaks the rules.
+    /// `Invalid` for a name that breaks the rules of [`Name`].
     pub fn raise_floor(&self, name: impl AsRef<str>, token: Token) -> Result<(), Error> {
         self.inner.raise_floor(&Name::new(name)?, token);
         Ok(())

@@ -60,10 +60,10 @@ impl Owner {
     /// the name.
     ///
     /// # Errors
-    /// As [`Client::acquire`]; and `Lost` while this owner still has a share of a lost lease of this name.
+    /// The errors of [`Client::acquire`]; and `Lost` while this owner still has a share of a lost lease of this name.
     ///
     /// # Cancel safety
-    /// As [`Client::acquire`].
+    /// The same as for [`Client::acquire`].
     pub async fn acquire(&self, name: impl AsRef<str>) -> Result<Share, Error> {
         self.take(Name::new(name)?, None).await
     }
@@ -71,10 +71,10 @@ impl Owner {
     /// Acquires the lease. Returns at once if this owner holds it; otherwise waits for at most `limit`.
     ///
     /// # Errors
-    /// As [`Client::acquire_within`] and [`acquire`](Self::acquire).
+    /// The errors of [`Client::acquire_within`] and [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
-    /// As [`Client::acquire`].
+    /// The same as for [`Client::acquire`].
     pub async fn acquire_within(
         &self,
         name: impl AsRef<str>,
@@ -123,10 +123,10 @@ impl Owner {
 
 impl Share {
     /// Gives up this share. The last share releases the lease and returns the outcome; `None` means that the owner
-    /// still holds it through another share.
+    /// still holds the lease through another share.
     ///
     /// # Cancel safety
-    /// As [`Lease::release`].
+    /// The same as for [`Lease::release`].
     pub async fn release(self) -> Option<ReleaseOutcome> {
         Some(Arc::into_inner(self.lease)?.release().await)
     }

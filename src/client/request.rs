@@ -92,8 +92,8 @@ impl LeaseRequest {
         self
     }
 
-    /// Sets the order in which waiting clients are served. [`try_acquire`](Self::try_acquire) does not wait, and does not
-    /// overtake a client that waits in [fair](WaitOrder::Fair) order.
+    /// Sets the order in which waiting clients are served. [`try_acquire`](Self::try_acquire) does not wait, and does
+    /// not overtake a client that waits in [fair](WaitOrder::Fair) order.
     pub fn order(mut self, order: WaitOrder) -> Self {
         self.order = order;
         self
@@ -103,7 +103,7 @@ impl LeaseRequest {
     ///
     /// # Errors
     /// `Invalid` for a bad value of the request; `Unavailable`, `TimedOut`, `Denied` and `Misconfigured` from the store;
-    /// `Closed` after a shutdown. A name that another holder has is no error but [`Attempt::Held`].
+    /// `Closed` after a shutdown. That another holder has the name is not an error, but the value [`Attempt::Held`].
     ///
     /// # Cancel safety
     /// If the future is dropped, a lease that the store may have granted is released in the background.
@@ -126,10 +126,10 @@ impl LeaseRequest {
     /// that awaits something else, the callers behind it in this client wait too. Drop it to give the place up.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire).
+    /// The errors of [`try_acquire`](Self::try_acquire).
     ///
     /// # Cancel safety
-    /// As [`try_acquire`](Self::try_acquire).
+    /// The same as for [`try_acquire`](Self::try_acquire).
     pub async fn acquire(self) -> Result<Lease, Error> {
         self.wait(None).await
     }
@@ -137,24 +137,24 @@ impl LeaseRequest {
     /// Acquires the lease. Waits for at most `limit` while another holder has the name.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); and `TimedOut` when the limit runs out while another holder has the name,
-    /// with the [`Held`] that was last seen as its source.
+    /// The errors of [`try_acquire`](Self::try_acquire); and `TimedOut` when the limit runs out while another holder
+    /// has the name, with the [`Held`] that was last seen as its source.
     ///
     /// # Cancel safety
-    /// As [`try_acquire`](Self::try_acquire).
+    /// The same as for [`try_acquire`](Self::try_acquire).
     pub async fn acquire_within(self, limit: Duration) -> Result<Lease, Error> {
         self.wait(Some(limit)).await
     }
 
-    /// Does the work while the name is held: waits for the lease, does the work, releases. A panic of the work is
-    /// passed on after the release. What the work returns, an error of its own included, is passed through.
+    /// Runs `work` while the lease is held: waits for the lease, runs the work, and releases the lease. A panic of the
+    /// work is passed on after the release. What the work returns, an error of its own included, is passed through.
     ///
     /// When the lease is lost, the work is dropped at its next await. Work that blocks its thread cannot be dropped: if
-    /// it ends before the loss is seen, its value is returned although the lease was lost meanwhile, because what it
-    /// did is done. Work to which that matters calls [`Lease::check`] as its last step, or writes through a fence.
+    /// it ends before the loss is seen, its value is returned although the lease was lost meanwhile, because its
+    /// effects remain. Work to which that matters calls [`Lease::check`] as its last step, or writes through a fence.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire); and `Lost` when the work was dropped because the lease was lost.
+    /// The errors of [`acquire`](Self::acquire); and `Lost` when the work was dropped because the lease was lost.
     ///
     /// # Cancel safety
     /// If the future is dropped, the work is dropped and the lease is released in the background.
@@ -184,7 +184,7 @@ impl LeaseRequest {
         }
     }
 
-    /// Checks all values of the self.
+    /// Checks all values of the request.
     fn check(self) -> Result<Acquiring, Error> {
         let client = self.client.inner;
         let timing = match (self.ttl, self.margin) {

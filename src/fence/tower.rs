@@ -78,7 +78,7 @@ impl FenceLayer {
         }
     }
 
-    /// Admits this request, and puts its pass into its extensions. `None` for a reader that shows no pass.
+    /// Admits this request, and puts its pass into its extensions. Returns `None` for a reader that shows no pass.
     async fn admit(&self, request: &mut Parts) -> Result<Option<Entry>, Error> {
         let pass = http::pass_from_headers(&request.headers)?;
         if pass.is_none() && request.method.is_safe() {

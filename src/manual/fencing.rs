@@ -1,17 +1,17 @@
 //! How storage refuses a holder that was told too late.
 //!
-//! The reference is the module [`fence`](crate::fence): its guarantees, and a table of what each needs. This chapter is
-//! the way there.
+//! The reference is the module [`fence`](crate::fence): its guarantees, and a table of what each needs. This chapter
+//! introduces it.
 //!
-//! # What travels
+//! # What a holder shows to storage
 //! A holder shows storage its [`Pass`](crate::fence::Pass): the token, the holder and the name.
 //! [`Lease::pass`](crate::Lease::pass) makes one, and fails once the lease is lost. The guards call it for you when you
 //! give them the lease.
 //!
-//! [`Lease::token`](crate::Lease::token) alone is for logs and display. The number does not say of which name it is, and
-//! after a flush, or with two masters, two holders can have been granted the same number.
+//! [`Lease::token`](crate::Lease::token) alone is for logs and display. The number does not say for which name it was
+//! granted, and after a flush, or with two masters, two holders can have been granted the same number.
 //!
-//! A job under `leasehold run` finds its pass with
+//! A job under `leasehold run` reads its pass from its environment with
 //! [`Pass::from_environment`](crate::fence::Pass::from_environment). A request carries it in the header `Fencing-Token`
 //! (feature `http`).
 //!
@@ -59,11 +59,12 @@
 //! The fence and the data must be in the same storage. A row in one database does not protect a write to another.
 //!
 //! # What cannot be fenced
-//! A mail, a payment or a device that compares nothing. Give it the resource, the token and a sequence number as an
-//! idempotency key, which makes a repeated request harmless; a late one can still arrive.
+//! A mail, a payment, or a device that compares nothing cannot be fenced. Give it the resource, the token and a
+//! sequence number as an idempotency key, which makes a repeated request harmless; a late request can still take
+//! effect.
 //!
 //! # Rules
 //! - Acquire all leases first. Never wait for a lease inside a database transaction: its holder may be waiting for your
 //!   row, and no deadlock detector sees both.
-//! - Raise several fences in one order.
+//! - Raise several fences in the same order in every writer.
 //! - A refusal has the kind [`Stale`](crate::ErrorKind::Stale). It is permanent: stop the work and never retry it.

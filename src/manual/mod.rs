@@ -5,8 +5,8 @@
 //! - [`waiting`]: how clients wait for a name, in which order, and how to elect a leader.
 //! - [`failure`]: what happens to a lease in each fault, and what to do about each kind of error.
 //!
-//! The modules themselves have the reference: [`store`](crate::store) and [`fence`](crate::fence) each begin with the
-//! contract of their implementations.
+//! The reference is in the modules themselves: [`store`](crate::store) and [`fence`](crate::fence) each begin with the
+//! contract that their implementations keep.
 
 pub mod failure;
 pub mod fencing;

@@ -1,10 +1,10 @@
 //! What leasehold guarantees, and under which assumptions.
 //!
 //! # 0. A lease alone is not mutual exclusion
-//! A process can be paused between its last check and its write: by the scheduler, by a debugger, by a virtual machine
-//! that is moved. The lease runs out meanwhile, another process is granted the name, and the first one wakes up and
-//! writes. No clock inside the process can prevent that. Only storage that compares tokens is safe; see
-//! [fencing](super::fencing). The promises below shorten the overlap as far as it can be done without storage.
+//! A process can be paused between its last check and its write: by the scheduler, by a debugger, by the
+//! migration of its virtual machine. The lease runs out meanwhile, another process is granted the name, and the first
+//! one wakes up and writes. No clock inside the process can prevent that. Only storage that compares tokens is safe;
+//! see [fencing](super::fencing). The promises below shorten the overlap as far as that is possible without storage.
 //!
 //! # 1. Tokens rise
 //! Each grant of a name carries a [`Token`](crate::Token) greater than that of every earlier grant of the name: across
@@ -14,7 +14,7 @@
 //! next token must not be behind the clock that minted the last one by more than the time between the two grants.
 //!
 //! A client that sees a token fall refuses the grant and releases it. When a fence refuses a pass, the client raises
-//! its floor for that name, and the next grant is above what storage has seen.
+//! its floor for that name, so the token of the next grant is above what storage has seen.
 //!
 //! # 2. The holder is told in time
 //! [`Lease::check`](crate::Lease::check) never succeeds at or after the deadline, `sent_at + ttl - margin`. `sent_at` is
@@ -23,11 +23,11 @@
 //! runs again. That needs no reply from the store, and user code that blocks a runtime, a log or a metrics exporter
 //! cannot delay it: the watchdog has a thread of its own.
 //!
-//! So a lease has ended here before the same server can grant the name again.
+//! So a lease has ended in its holder's process before the same server can grant the name again.
 //!
-//! *Assumption:* the server's clock gains no more than the margin on ours within one ttl. The default margin is
-//! `ttl/50 + 20 ms`. A failover, a flush or an operator can grant the name earlier; then the holder is told at its next
-//! renewal, about a third of the ttl later, and only a fence protects the data until then.
+//! *Assumption:* the server's clock gains no more than the margin on the client's clock within one ttl. The default
+//! margin is `ttl/50 + 20 ms`. A failover, a flush or an operator can grant the name earlier; then the holder is told
+//! at its next renewal, about a third of the ttl later, and only a fence protects the data until then.
 //!
 //! # 3. Stale writes are refused
 //! From the moment the new holder has raised a [`fence`](crate::fence), every write under an older pass is refused. The

@@ -176,19 +176,19 @@ pub enum Sent {
 }
 
 impl Failed {
-    /// A failure of a request that was never sent.
+    /// Makes the failure of a request that was never sent.
     pub const fn never(error: Error) -> Self {
         let sent = Sent::Never;
         Self { error, sent }
     }
 
-    /// A failure of a request that may have been carried out. In doubt, choose this one.
+    /// Makes the failure of a request that may have been carried out. In doubt, choose this one.
     pub const fn perhaps(error: Error) -> Self {
         let sent = Sent::Perhaps;
         Self { error, sent }
     }
 
-    /// A failure of a request that was refused and changed nothing.
+    /// Makes the failure of a request that was refused and changed nothing.
     pub const fn answered(error: Error) -> Self {
         let sent = Sent::Answered;
         Self { error, sent }
@@ -201,7 +201,7 @@ impl From<Failed> for Error {
     }
 }
 
-/// The facts about a name that is taken. All but the name may be unknown, because another client wrote them.
+/// The facts about a name that is taken. All but the name can be unknown, because another client wrote them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
@@ -230,7 +230,7 @@ pub struct Held {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeldState {
-    /// Its holder has it and can renew it. Stores that cannot tell answer this, too.
+    /// Its holder has it and can renew it. A store that cannot tell returns this state too.
     #[default]
     Leased,
     /// An operator evicted its holder: the lease cannot be renewed, and the name is free when its time is over.

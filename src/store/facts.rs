@@ -94,7 +94,7 @@ impl Member {
         }
     }
 
-    /// The same member, which runs this program.
+    /// Returns the same member with the name and version of its program.
     #[must_use = "returns the member with its version"]
     pub fn with_version(mut self, version: Option<String>) -> Self {
         self.version = version;

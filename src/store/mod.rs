@@ -1,8 +1,8 @@
-//! The authority that grants leases, and the contract that every one of them keeps.
+//! The stores, which grant leases, and the contract that every store keeps.
 //!
-//! [`memory`] is the reference implementation to read, `sqlite` the embedded default, `redis` and `postgres` are for many
-//! machines. A store is passive: it has no timers and renews nothing; the watchdog does. `store::conformance` (feature
-//! `conformance`) has this contract as tests, for those who implement a store.
+//! [`memory`] is the reference implementation to read, `sqlite` is embedded, and `redis`, `postgres` and `zookeeper`
+//! are for many machines. A store is passive: it has no timers and renews nothing; the watchdog renews.
+//! `store::conformance` (feature `conformance`) has this contract as tests, for those who implement a store.
 //!
 //! # Guarantees
 //! 1. At most one holder has a name at any moment of the store's own clock.
@@ -82,8 +82,8 @@ pub use self::release::{Eviction, Release};
 pub use self::renewal::{Outcome, Renewal, Renewed};
 pub use self::url::{init, init_sql, open};
 
-/// The greatest number of renewals in one batch. 256 keep a Redis server busy for 0.2 to 0.5 ms, and a SQLite file for
-/// some milliseconds; 1,000 would block a Redis server for 1 to 1.7 ms.
+/// The greatest number of renewals in one batch. 256 renewals keep a Redis server busy for 0.2 to 0.5 ms, and a SQLite
+/// file for some milliseconds; 1,000 would block a Redis server for 1 to 1.7 ms.
 pub const MAX_BATCH: usize = 256;
 
 /// A store of leases. The [module](self) has the contract.
@@ -91,8 +91,8 @@ pub const MAX_BATCH: usize = 256;
 /// No method is defaulted: a wrapper that forgets one must not compile. Wrappers also deny
 /// `clippy::missing_trait_methods`.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Returns what a client has to know about this store before it sends a request. It never changes while the store
-    /// is open.
+    /// Returns what a client has to know about this store before it sends a request. The facts never change while the
+    /// store is open.
     fn facts(&self) -> Facts;
 
     /// Returns the clock by which leases of this store are measured. It runs whenever a rival's clock can.
@@ -115,9 +115,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Answer, Failed>>;
 
-    /// Extends each lease to its full ttl from now, if its holder still has it. Returns one outcome for each renewal,
-    /// in the order of the batch, whatever happens. A batch is of one [shard](Self::shard), as far as the caller was
-    /// told, and has at most [`MAX_BATCH`] renewals: a store sends it as one request and does not divide a longer one.
+    /// Extends each lease to its full ttl from now, if its holder still has it. Always returns one outcome for each
+    /// renewal, in the order of the batch. A batch is of one [shard](Self::shard), as far as the caller was told, and
+    /// has at most [`MAX_BATCH`] renewals: a store sends it as one request and does not divide a longer one.
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed>;
 
     /// Frees the name if this holder has it. With `keep_for` the name stays taken for that long and cannot be renewed;
@@ -138,10 +138,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), Error>>;
 
-    /// Opens a subscription to hints that names were freed, if this store can give hints.
+    /// Opens a subscription to hints that names were freed. Returns `None` if this store cannot give hints: waiting
+    /// clients then only check again after some time.
     ///
     /// # Errors
-    /// The errors of the store's other calls. `None` means that waiting clients only check again after some time.
+    /// The errors of the store's other calls.
     fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>>;
 
     /// Returns the holder of this name, by one direct read.

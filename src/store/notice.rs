@@ -39,7 +39,7 @@ impl Topic {
 pub enum Notice {
     /// This name may have been freed.
     Freed(Name),
-    /// It may be the client's turn at this name, which the store keeps for it for a short time.
+    /// It may be the client's turn at this name: the store then keeps the name for the client for a short time.
     Turn(Name),
     /// The store keeps this name for another client for this long; this client may be next in the queue.
     Next(Name, Duration),

@@ -15,8 +15,8 @@ pub struct Renewal {
     pub name: Name,
     /// The identity of its holder.
     pub holder: Holder,
-    /// The token of its grant. A lease with another token is a later grant to the same holder, which this one does not
-    /// extend.
+    /// The token of its grant. A lease with another token is a later grant to the same holder, which this renewal does
+    /// not extend.
     pub token: Token,
     /// How long the store keeps the lease from now.
     pub ttl: Duration,

@@ -12,11 +12,11 @@ use crate::store::Release;
 use crate::telemetry::Count;
 use crate::term::Instant;
 
-/// How a release ended. Whatever it is, the lease is not held here any more. It is complete: a `match` on it needs no `_`
-/// arm.
+/// The outcome of a release. With each of them this client no longer holds the lease. The enum is complete: a `match`
+/// on it needs no `_` arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReleaseOutcome {
-    /// The name is free, or kept as was asked.
+    /// The name is free, or kept taken for the time that was asked for.
     Released,
     /// The lease was lost before the release.
     AlreadyLost,

@@ -140,7 +140,7 @@ impl Gate {
         self
     }
 
-    /// Admits a write if the bearer's pass is not superseded, and raises the fence to it first.
+    /// Raises the fence to the bearer's pass and admits its write, unless the pass is superseded.
     ///
     /// # Errors
     /// See the [module](self). `Lost` if the lease's own deadline has passed.
@@ -200,7 +200,7 @@ impl Gate {
         row.read().await.clone()
     }
 
-    /// In a task of its own, so that a dropped future cannot leave the journal ahead of the memory.
+    /// Keeps the row in a task of its own, so that a dropped future cannot leave the journal ahead of the memory.
     async fn keep(
         &self,
         used: InUse,

@@ -2,7 +2,7 @@
 //!
 //! Every operation is one call of a function in the database, on a few connections that all requests share. Tables and
 //! functions are made once, by `leasehold init --store URL` or by [`Setup`]; `README.md` beside this file describes
-//! them, for clients in other languages as well. Lease and fence can live in one database.
+//! them, for clients in other languages as well. The lease and the fence can be in one database.
 //!
 //! ```no_run
 //! # #[tokio::main]
@@ -20,16 +20,18 @@
 //!
 //! | parameter | meaning |
 //! |---|---|
-//! | `schema` | the schema that has the tables (default: `leasehold`), a name space of its own |
+//! | `schema` | the schema that has the tables (default: `leasehold`); leases in different schemas are unrelated |
 //! | `sslmode` | `disable`, `require` or `verify-full`. The last two mean the same: the certificate's chain and name are always checked. Default: `disable` on this machine, and `require` elsewhere |
 //! | `ca` | a PEM file whose certificates are trusted instead of the usual web roots |
-//! | `host`, `port`, `user`, `password` | as before the question mark; a host that begins with `/` is the folder of a socket |
+//! | `host`, `port`, `user`, `password` | the same as the parts before the question mark; a host that begins with `/` is the folder of a socket |
 //! | `notices` | `off`: waiting clients only check again after some time |
 //! | `lanes` | the greatest number of connections for requests (default: 4) |
 //!
 //! Of several hosts, the first one that accepts writes is used.
 //!
-//! # What it promises in which fault
+//! # What it promises in each fault
+//! *Kept by the clock* means: the counter is lost or stale, and tokens rise under the assumption that
+//! [the contract](super) makes about the clock.
 //!
 //! | fault | tokens rise | told in time | nothing left behind |
 //! |---|---|---|---|
@@ -47,10 +49,10 @@
 //! later grants the last rows stay.
 //!
 //! # Poolers
-//! PgBouncer and similar poolers may be between client and server, also in transaction mode: nothing is set on the
-//! session and no statement is prepared by name. Notices do not pass a transaction pooler; the client detects that, and
-//! waiting clients only check again after some time. Keep the pooler's own waiting time (`query_wait_timeout`) below a
-//! third of the ttl.
+//! PgBouncer and similar poolers may be between client and server, also in transaction mode: the store sets nothing on
+//! the session and prepares no statement by name. Notices do not pass a transaction pooler; the client detects that,
+//! and waiting clients only check again after some time. Keep the pooler's own waiting time (`query_wait_timeout`)
+//! below a third of the ttl.
 //!
 //! # What it leaves to others
 //! A request that conflicted with another transaction is retried within its limit; nothing else is retried.

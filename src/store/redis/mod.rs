@@ -1,7 +1,7 @@
 //! Leases on one Redis or Valkey server, for many machines.
 //!
-//! Every operation is one script call, on a connection that all requests of a runtime share. The layout of the keys, the scripts
-//! and their rules are described in `README.md` beside this file, for clients in other languages as well.
+//! Every operation is one script call, on a connection that all requests of a runtime share. `README.md` beside this
+//! file describes the layout of the keys, the scripts and their rules, for clients in other languages as well.
 //!
 //! ```no_run
 //! # #[tokio::main]
@@ -26,8 +26,8 @@
 //! certificate that is replaced in time needs no restart. If a file cannot be read then, the request fails with
 //! `Unavailable`.
 //!
-//! rustls needs one choice of cryptography for the whole process. If the program has made none when the store first
-//! connects, the store installs `ring`. A program that wants another one installs it before that
+//! rustls needs one cryptography provider for the whole process. If the program has installed none when the store first
+//! connects, the store installs `ring`. A program that wants another provider installs it before that
 //! (`CryptoProvider::install_default`), because the choice cannot be changed.
 //!
 //! # What it promises beyond the contract
@@ -41,7 +41,8 @@
 //! instead, because then the URL probably names a replica.
 //!
 //! # What it leaves to others
-//! It retries nothing by itself, because the caller must know how many requests were sent. [`hazards`](Store::hazards)
+//! A request is sent again only if its connection was found closed, or after a replica's answer. Otherwise the store
+//! retries nothing by itself, because the caller must know how many requests were sent. [`hazards`](Store::hazards)
 //! reports what a failover or a flush can break.
 
 mod address;
@@ -88,8 +89,8 @@ const KIND: &str = "redis";
 const PUBLISH: &str = "PUBLISH";
 /// How often a silent connection is replaced, for requests without a ttl.
 const REPLACE_EVERY: Duration = Duration::from_millis(500);
-/// The longest pause between two replacements, for requests of long leases: a tenth of an hour would keep them from a
-/// new master for six minutes.
+/// The longest pause between two replacements, for requests of long leases: a tenth of a ttl of one hour would keep
+/// them from a new master for six minutes.
 const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 
 /// A store on one Redis or Valkey server.
@@ -122,11 +123,10 @@ impl Redis {
 
     /// Returns a builder for a store behind a pool of the caller's.
     ///
-    /// For each runtime that uses it, the store keeps one connection of the pool for itself, or makes one beside the pool if
-    /// the pool has none to spare; for the watchdog it always makes one beside the pool. A connection that the pool had
-    /// already made is driven by the runtime on which it was made. The
-    /// pool's settings for connections hold: turn its response time-out off or keep it well above the requests' limits,
-    /// and set TCP_NODELAY.
+    /// For each runtime that uses it, the store keeps one connection of the pool for itself, or makes one beside the
+    /// pool if the pool has none to spare; for the watchdog it always makes one beside the pool. A connection that the
+    /// pool had already made is driven by the runtime on which it was made. The pool's settings for connections apply:
+    /// turn its response time-out off or keep it well above the requests' limits, and set TCP_NODELAY.
     ///
     /// A pool does not tell where its server is, and a subscription cannot come from it. So **without
     /// [`notices_from`](Builder::notices_from) waiting clients only check again after some time**, and errors do not

@@ -8,19 +8,19 @@
 //! machines are granted the same name. [`hazards`](Store::hazards) reports such a file system if it can detect it.
 //!
 //! # Guarantees
-//! 1. Those of [the contract](super), among all processes of one kernel: containers, time namespaces and another boot
-//!    id included.
+//! 1. The guarantees of [the contract](super) hold among all processes of one kernel, also across containers, time
+//!    namespaces and boot ids.
 //! 2. Leases are timed by `CLOCK_MONOTONIC`, which stops while the machine is suspended: every rival is suspended too.
 //! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl. So after
-//!    a reboot names are free one ttl after the file was opened first, and a lease that lives is never taken.
-//! 4. A kill at any moment leaves the file whole, and a power cut costs at most the last grants. Tokens rise all the
-//!    same, also on a machine whose clock starts in 1970 again: for that, one grant in ten seconds is synced to the
-//!    disk.
+//!    a reboot names are free one ttl after the file was first opened, and a lease that is held is never taken.
+//! 4. Killing a process at any moment does not damage the file, and a power cut loses at most the last grants. Tokens
+//!    still rise, even on a machine whose clock then starts in 1970 again: for that, one grant in ten seconds is synced
+//!    to the disk.
 //! 5. Renewals, releases and waits go on while the disk is full; a client that begins to wait then has no place in the
 //!    queue.
-//! 6. A waiting client notices a freed name within some ten milliseconds, from the file's change counter, and its turn
-//!    likewise.
-//! 7. The queue of a name is in the file as well. Another boot id costs its clients their places, and nothing else.
+//! 6. A waiting client notices a freed name, or its turn, within some ten milliseconds, from the file's change counter.
+//! 7. The queue of a name is in the file as well. When the boot id changes, as by a reboot, its clients lose their
+//!    places, and nothing else.
 //!
 //! # Containers
 //! Mount the **folder** of the file, never the file alone: the write-ahead log and the locks are beside the file, and a
@@ -30,13 +30,13 @@
 //!
 //! # Assumptions
 //! One kernel writes the file, no program but leasehold opens it, and no second copy of the SQLite library in this
-//! process does: closing its descriptor would drop our locks. A process that is stopped inside its transaction blocks
-//! all others until it is resumed; their calls time out meanwhile.
+//! process does: closing its descriptor would drop the store's locks. A process that is stopped inside its transaction
+//! blocks all others until it is resumed; their calls time out meanwhile.
 //!
 //! # Errors
 //! `Misconfigured` for a file that is damaged, foreign, newer, replaced, mounted by itself, read-only or full, and for
-//! one that two kernels share; `Denied` without the permissions; `TimedOut` if others kept the file busy up to the
-//! limit.
+//! one that two kernels share; `Denied` without the permissions; `TimedOut` if other processes kept the file busy up
+//! to the limit.
 //!
 //! A file of an older version of leasehold is migrated when it is opened. From then on an older version refuses it as
 //! newer; if it has the file open already it continues to work, but ignores the queue.
@@ -84,7 +84,7 @@ use super::{
 use crate::clock::Monotonic;
 use crate::future::BoxFuture;
 
-/// How long opening may wait for others: long enough for several that make the file at the same time.
+/// How long opening may wait for other processes: long enough when several make the file at the same time.
 const OPENING: Duration = Duration::from_secs(5);
 
 /// A store in one file.
@@ -99,8 +99,8 @@ impl Sqlite {
     /// Opens the leases in this file. If it is missing, it is made, readable by this user only; its folder must exist.
     ///
     /// # Errors
-    /// `Misconfigured` for a file that is not leasehold's, and for a path that cannot have one: it is left untouched.
-    /// `Denied` without the permissions; `TimedOut` if others keep the file busy.
+    /// `Misconfigured` for a file that is not leasehold's, which is left untouched, and for a path that cannot have
+    /// one. `Denied` without the permissions; `TimedOut` if other processes keep the file busy.
     ///
     /// # Cancel safety
     /// Dropping the future closes the file again.
@@ -119,12 +119,12 @@ impl Sqlite {
         Self::open_in(&Self::default_path()?, database::create_folder).await
     }
 
-    /// Returns the path of the leases if none is given: `leasehold/leases.sqlite` in `$XDG_STATE_HOME` or
+    /// Returns the default path of the leases: `leasehold/leases.sqlite` in `$XDG_STATE_HOME` or
     /// `~/.local/state`, and for root in `/var/lib`. It depends on the user and the file system: in a container, or
     /// under `sudo`, it may be another file.
     ///
     /// # Errors
-    /// `Misconfigured` if the environment names no home.
+    /// `Misconfigured` if the environment names no home directory.
     pub fn default_path() -> Result<PathBuf, Error> {
         location::default_path().map_err(|failure| failure.into_error("open", Path::new("unknown")))
     }

@@ -1,7 +1,8 @@
 //! Leases in a ZooKeeper ensemble: for teams that run one already. A grant survives the loss of a minority of servers.
 //!
 //! Each grant, each release and each batch of renewals is one transaction that the ensemble writes to disk; `README.md`
-//! beside this file describes the nodes, for clients in other languages as well. Needs ZooKeeper 3.5 or later.
+//! beside this file describes the nodes, for clients in other languages as well. The store needs ZooKeeper 3.5 or
+//! later.
 //!
 //! ```no_run
 //! # #[tokio::main]
@@ -14,32 +15,34 @@
 //! ```
 //!
 //! # URLs
-//! `zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/CHROOT][?PARAMETERS]`; special characters are written as `%XX`. The
-//! chroot must be there. With a user, nodes can be used by that user only (the scheme `digest`). The parameters:
+//! `zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/CHROOT][?PARAMETERS]`; special characters are written as
+//! `%XX`. The chroot must exist. With a user, only that user can use the nodes (the scheme `digest`). The parameters:
 //!
 //! | parameter | meaning |
 //! |---|---|
-//! | `prefix` | the node that has the names, by default `leasehold`: a name space of its own |
-//! | `session` | the time-out of sessions that is asked for, by default `40s`. A silent server is given up after a tenth of it |
-//! | `token_memory` | how long a name's last token is remembered after it was freed, by default `3600s`. A name takes three nodes while it is held, and two for so long afterwards |
+//! | `prefix` | the node that has the names (default: `leasehold`); leases under different prefixes are unrelated |
+//! | `session` | the session time-out that the client asks for (default: `40s`). It gives up a silent server after a tenth of it, at least 0.4 s and at most 4 s |
+//! | `token_memory` | how long a name's last token is remembered after the name was freed (default: `3600s`). A name takes three nodes while it is held, and two for that long afterwards |
 //!
-//! There is no TLS: the client crate would bring a second provider of cryptography. Keep the servers on a network of their
-//! own.
+//! TLS is not supported: for it, the client crate would bring a second cryptography provider. Keep the servers on a
+//! private network.
 //!
 //! # What differs from the other stores
 //!
-//! | | here | so |
+//! | | in this store | consequence |
 //! |---|---|---|
-//! | a lease | is a node with a time of its own, judged by the clock of the leader that wrote it; it is not a session | every ttl works on every `tickTime`, and one lease can end while its neighbours live |
-//! | a session | only removes the nodes of a process that died, where the ttl is at most three quarters of its time-out | a killed process frees a name after its ttl, as with every store |
+//! | a lease | is a node with a ttl of its own, measured by the clock of the leader that wrote it; it is not a session | every ttl works with every `tickTime`, and one lease can end while others of its client go on |
+//! | a session | only removes the nodes that a dead process left behind, those of leases whose ttl is at most three quarters of the session's time-out | a killed process frees a name after its ttl, as with every store |
 //! | a grant | is a write of a quorum to its disks | use it where an ensemble exists, not for 10,000 grants a second |
-//! | a change of leaders | the next leader's clock says nothing about what the last one stamped: a name whose holder *died* is granted after one more ttl; renewed leases do not notice | choose short ttls if that matters |
-//! | alive in the queue | is a client whose session lives, not one that claimed lately | a client that was cut off for nine seconds stands at the end again |
+//! | a change of leaders | the new leader's clock cannot be compared with the stamps of the old one: a name whose holder *died* is granted after one more ttl; leases that are renewed are not affected | choose short ttls if that matters |
+//! | alive in the queue | is a client whose session (9 s) has not expired, not one that claimed lately | a client that was cut off for nine seconds stands at the end again |
 //! | `WaitOrder::Any` | wakes every waiting client at each release | with many waiting clients use `WaitOrder::Fair`, which wakes two |
 //! | `close` | ends the session, and with it what it still holds | drop or release the leases first |
 //! | an operator's `deleteall` of a name | is an eviction, found at the next renewal | use `leasehold evict` |
 //!
-//! # What it promises in which fault
+//! # What it promises in each fault
+//! *Kept by the leader's clock* means: the last tokens are lost or stale, and tokens rise under the assumption that
+//! [the contract](super) makes about the clock.
 //!
 //! | fault | tokens rise | told in time | nothing left behind |
 //! |---|---|---|---|
@@ -50,8 +53,8 @@
 //! | the leader's clock steps forward while it leads | kept | only the fence protects | kept |
 //!
 //! # What it leaves to others
-//! A step that lost to another client's is tried again within its limit; nothing else is repeated. What weakens the
-//! promises in the ensemble's set-up is told by [`hazards`](Store::hazards).
+//! A transaction that conflicted with another client's is retried within its limit; nothing else is retried.
+//! [`hazards`](Store::hazards) reports what weakens the promises in the ensemble's set-up.
 
 mod acquire;
 mod address;
@@ -100,7 +103,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A store in a ZooKeeper ensemble.
 ///
-/// Made without I/O: the first request makes a session.
+/// It is made without I/O: the first request makes a session.
 pub struct Zookeeper {
     shared: Arc<Shared>,
     /// This handle's own session.
@@ -131,10 +134,10 @@ enum Role {
 }
 
 impl Zookeeper {
-    /// The store at this URL.
+    /// Makes the store at this URL, with the default settings.
     ///
     /// # Errors
-    /// `Invalid` for a URL that cannot be used. The message has no secrets.
+    /// `Invalid` for a URL that cannot be used. The message contains no secrets.
     pub fn open(url: &str) -> Result<Self, Error> {
         let address = Arc::new(Address::parse(url)?);
         let home = LaneHome::Driver(Arc::new(Driver::default()));
@@ -164,13 +167,13 @@ impl Zookeeper {
         failure.during(operation, format_args!("name={name} store={store}"))
     }
 
-    /// As `error`, for what concerns no single name.
+    /// The same as `error`, for an operation that concerns no single name.
     fn error_of_all(&self, failure: Failure, operation: &str) -> Error {
         let store = &self.shared.address;
         failure.during(operation, format_args!("store={store}"))
     }
 
-    /// The session through which this handle's requests go.
+    /// Returns the session through which this handle's requests go.
     fn lane(&self) -> Result<Arc<lane::Lane>, Failure> {
         if self.role != Role::User {
             return Ok(self.own.clone());
@@ -186,7 +189,7 @@ impl Zookeeper {
     async fn session(&self, until: Instant) -> Result<Arc<Session>, Failure> {
         let lane = self.lane()?;
         match lane.session(until).await {
-            // The watchdog ended without a word: its session is gone with it.
+            // The watchdog ended without closing its handle: its session is gone with it.
             Err(Failure::Abandoned) if !Arc::ptr_eq(&lane, &self.own) => {
                 *lock(&self.shared.leases) = None;
                 self.own.session(until).await
@@ -201,7 +204,7 @@ impl Zookeeper {
         self.shared.remembered()
     }
 
-    /// The same store on a session of its own, or on the one in which leases live already.
+    /// Returns the same store on a session of its own, or on the one in which leases live already.
     async fn on_lane(&self, lane: Lane) -> Result<Arc<dyn Store>, Failure> {
         if self.shared.is_closed.load(Ordering::Relaxed) {
             return Err(Failure::Closed);
@@ -249,7 +252,7 @@ impl Zookeeper {
         }
     }
 
-    /// Gives up a handle on the session in which leases live. Answers whether it was the last one.
+    /// Gives up a handle on the session in which leases live. Returns whether it was the last one.
     fn is_last_handle(&self) -> bool {
         let mut leases = lock(&self.shared.leases);
         match &mut *leases {
@@ -421,17 +424,17 @@ fn counts() -> &'static StoreCounts {
     StoreCounts::of(KIND)
 }
 
-/// The store at a URL whose scheme is ours.
+/// Opens the store at a URL whose scheme is ours.
 pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
     Ok(Arc::new(Zookeeper::open(url)?))
 }
 
-/// Whole milliseconds, rounded up: a lease is kept for no less than its holder counts on.
+/// Converts to whole milliseconds, rounded up: the lease must be kept for at least as long as its holder expects.
 fn millis(duration: Duration) -> String {
     duration.as_nanos().div_ceil(1_000_000).to_string()
 }
 
-/// The moment at which a call of this limit is given up.
+/// Returns the moment at which a call with this limit is given up.
 fn until(limit: Duration) -> Instant {
     Boottime.now().after(limit)
 }
