@@ -14,17 +14,17 @@ use crate::name::Name;
 use crate::store::{Answer, Ask, Claim, Grant};
 use crate::token::Token;
 
-/// How old the last stamp may be from which a token is minted: our clock may run faster than the leader's.
+/// How old the last stamp may be from which a token is minted: this machine's clock may run faster than the leader's.
 const OLD_STAMP: Duration = Duration::from_secs(60);
 
 /// What is known of a name that is to be granted.
 struct Ground<'a> {
-    /// `None`: it was never granted.
+    /// The version of the name; `None` if it was never granted.
     name: Option<i32>,
     last: Option<(Token, i32)>,
     taken: Option<Change>,
     places: &'a [String],
-    /// Whether others stand in the queue.
+    /// Whether other clients are in the queue.
     has_queue: bool,
 }
 
@@ -148,7 +148,7 @@ impl Zookeeper {
         }
     }
 
-    /// Removes what ran out at the version that was judged: a renewal in between makes another.
+    /// Returns the step that deletes what ran out, at the version that was judged: a renewal in between changes it.
     pub(super) fn drop_taken(
         &self,
         name: &Name,
@@ -160,7 +160,7 @@ impl Zookeeper {
         Some(Change::Delete(path, Some(taken.version)))
     }
 
-    /// The first grant of a name.
+    /// Grants a name for the first time.
     async fn grant_new(&self, claim: &Claim, ask: Ask, until: Instant) -> Result<Next, Failure> {
         let ground = Ground {
             name: None,
@@ -182,10 +182,10 @@ impl Zookeeper {
         }
     }
 
-    /// Grants the name, if it is as it was read.
+    /// Grants the name if it did not change since it was read.
     ///
-    /// The old token's node goes by its path, and another comes: a version alone would hold again once the name was
-    /// removed and made anew.
+    /// Deletes the old token's node by its path and creates another: a comparison of the version alone would succeed
+    /// again once the name was removed and made anew.
     async fn grant(
         &self,
         claim: &Claim,
@@ -207,7 +207,7 @@ impl Zookeeper {
         if let Some(queued) = ask.queued
             && queued.more > 0
         {
-            // The next claim does it otherwise.
+            // If this fails, the next claim joins the queue.
             let _ = self.join(&claim.name, claim.holder.client(), until).await;
         }
         Ok(Answer::Granted(Grant::new(token)))
@@ -300,7 +300,7 @@ impl Zookeeper {
         Token::mint(last, floor, now_us).map_err(Failure::Refused)
     }
 
-    /// Writes something, for a stamp of the present leader.
+    /// Writes something, to get a stamp of the current leader.
     pub(super) async fn freshen(&self, until: Instant) -> Result<Stat, Failure> {
         let session = self.session(until).await?;
         let root = self.shared.tree.root();
@@ -347,8 +347,8 @@ enum Next {
     Look(i64),
 }
 
-/// A lease ends with its session only if its ttl ends before: the servers hear of a session up to half a tick late, and a
-/// tick is at most half of its time-out.
+/// Returns how the node of a lease is made. It ends with the session only if the ttl ends first: the servers can hear
+/// of a session up to half a tick late, and a tick is at most half of its time-out.
 pub(super) fn mode(session: &Session, ttl: Duration) -> Mode {
     if ttl <= session.timeout() * 3 / 4 {
         Mode::Ephemeral
@@ -357,12 +357,12 @@ pub(super) fn mode(session: &Session, ttl: Duration) -> Mode {
     }
 }
 
-/// Whether a node would end with a session that is not ours.
+/// Returns whether a node would end with a session other than this one.
 pub(super) fn is_strange(session: &Session, stat: Stat) -> bool {
     stat.owner != 0 && stat.owner != session.id()
 }
 
-/// Moves a lease into our session, in one step.
+/// Moves a lease into this session, in one transaction.
 pub(super) async fn take_over(
     session: &Session,
     path: &str,

@@ -1,4 +1,4 @@
-//! What becomes of a claim, from one look at its name. Pure: how much is left of each term is an argument.
+//! Decides what becomes of a claim, from one look at its name. Pure: how much is left of each term is an argument.
 
 use std::time::Duration;
 
@@ -12,48 +12,48 @@ use crate::store::HeldState;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claimant {
     pub(super) holder: Holder,
-    /// Whether it is to have a place in the queue.
+    /// Whether the claim asks for a place in the queue.
     pub(super) is_queued: bool,
 }
 
 /// What is left of the terms of a name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
-    /// Of the node that keeps it taken, if there is one.
+    /// What is left for the node that keeps the name taken, if there is one.
     pub(super) taken: Left,
-    /// Of the offer, if the name is free and clients wait for it.
+    /// What is left of the offer, if the name is free and clients wait for it.
     pub(super) offer: Left,
 }
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
-    /// It has the lease: set its full ttl again.
+    /// The claimant has the lease: set its full ttl again.
     Extend,
-    /// Grant it.
+    /// Grant the name to the claimant.
     Grant(Drops),
-    /// Free the name, and keep it for the next in the queue.
+    /// Free the name, and keep it for the next client in the queue.
     PassOn(Drops),
     /// The claim is refused: another holder has the name, or it is kept for a client.
     Held {
         state: HeldState,
         remaining: Duration,
         ahead: Option<usize>,
-        /// It is to have a place in the queue, and has none.
+        /// Whether the claim asks for a place in the queue and has none.
         joins: bool,
     },
-    /// Write something, for a stamp of the present leader, and look again.
+    /// The leader's clock is not known well enough: write something for a stamp of the current leader, and look again.
     Unclear,
 }
 
 /// What is to be removed in the same step.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Drops {
-    /// The node that kept the name taken has run out.
+    /// Whether to delete the node that kept the name taken, because it has run out.
     pub(super) taken: bool,
-    /// These nodes of the queue.
+    /// The nodes of the queue to delete.
     pub(super) places: Vec<String>,
-    /// Time decided it: the leader's clock must have been read in this call.
+    /// Whether the decision depends on time: then the leader's clock must have been read in this call.
     pub(super) by_time: bool,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn judge(reading: &NameReading, claimant: Claimant, times: Times) -> 
     let client = claimant.is_queued.then(|| claimant.holder.client());
     let held = |state, remaining, offered: usize| {
         let place = client.and_then(|client| reading.children.place(client));
-        // The one that has the offer is no longer waiting.
+        // The client that has the offer no longer waits.
         let last = reading.children.queue.len();
         let ahead = client.map(|_| place.unwrap_or(last).saturating_sub(offered));
         Judgement::Held {
@@ -113,7 +113,7 @@ pub(super) fn judge(reading: &NameReading, claimant: Claimant, times: Times) -> 
     }
 }
 
-/// Who is shown to have the name. `None`: it is free.
+/// Returns how the name is shown to be taken, and for how long. Returns `None` if it is free.
 pub(super) fn shown(reading: &NameReading, times: Times) -> Option<(HeldState, Option<Duration>)> {
     if let Some(taken) = &reading.taken {
         return match times.taken {
@@ -132,7 +132,7 @@ pub(super) fn shown(reading: &NameReading, times: Times) -> Option<(HeldState, O
     }
 }
 
-/// The places of this client.
+/// Returns the places of this client.
 pub(super) fn places_of(reading: &NameReading, client: ClientId) -> &[String] {
     let place = reading.children.place(client);
     place.map_or(&[], |place| &reading.children.queue[place].nodes)

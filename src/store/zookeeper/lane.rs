@@ -4,8 +4,8 @@
 //!   Down --(request)--> Connecting --(made)--> Up --(the session ended)--> Down
 //! ```
 //!
-//! A session is made by a task of its own, on the runtime that is to keep it alive: it ends when that runtime stands still
-//! or is gone. A caller with little time left, or one that goes away, does not end the attempt that others wait for.
+//! A session is made by a task of its own, on the runtime that is to keep it alive: the session ends when that runtime
+//! is blocked or has ended. A caller that times out or is dropped does not end the attempt that other callers wait for.
 
 use std::fmt;
 use std::pin::Pin;
@@ -78,9 +78,9 @@ impl Lane {
         }
     }
 
-    /// The session, connected to a server.
+    /// Returns the session once it is connected to a server.
     pub(super) async fn session(&self, until: Instant) -> Result<Arc<Session>, Failure> {
-        // Twice, because the first attempt may have been begun by others, on a runtime that is gone.
+        // Tries twice, because another caller may have begun the first attempt, on a runtime that has ended.
         let mut outcome = Err(Failure::NotReached);
         for _ in 0..2 {
             let made = match self.made() {
@@ -125,7 +125,7 @@ impl Lane {
         if let State::Up(session) = state
             && let Some(session) = Arc::into_inner(session)
         {
-            // Where its runtime is gone, or the server is, it runs out by itself.
+            // If its runtime has ended or the server is gone, the session expires by itself.
             let _ = timeout(GOODBYE, session.end()).await;
         }
         self.gauge.closed();
@@ -158,7 +158,7 @@ impl Lane {
         }
     }
 
-    /// Begins to connect, in a task that writes the outcome down whether or not it is still waited for.
+    /// Begins to connect, in a task that stores the outcome whether or not a caller still waits for it.
     fn begin(&self) -> Result<Attempt, Failure> {
         let (address, session_timeout) = (self.address.clone(), self.session_timeout);
         let (state, gauge) = (self.state.clone(), self.gauge.clone());
@@ -166,7 +166,7 @@ impl Lane {
             let made = Session::connect(&address, session_timeout, gauge.clone()).await;
             let made = made.map(Arc::new);
             let mut state = lock(&state);
-            // Closed stays closed.
+            // A lane that was closed meanwhile stays closed.
             if matches!(*state, State::Connecting(_)) {
                 gauge.connecting_ended(made.is_ok());
                 *state = made.clone().map_or(State::Down, State::Up);
@@ -187,7 +187,7 @@ impl Lane {
     }
 }
 
-/// What there is of a session.
+/// The session, or what there is in its place.
 enum Available {
     Session(Arc<Session>),
     Attempt(Attempt),
@@ -208,7 +208,7 @@ impl fmt::Debug for Lane {
     }
 }
 
-/// The answer, unless the time is up first: then it is not known what became of the request.
+/// Returns the answer, unless the time is up first: the outcome of the request is then unknown.
 pub(super) async fn within<T>(
     until: Instant,
     answer: impl Future<Output = Result<T, Failure>>,

@@ -1,4 +1,4 @@
-//! Looks at names: reads what their nodes say, and tells who has a name, and who has which names.
+//! Looks at names: reads their nodes, and finds the holder of one name or the holders of all names with a prefix.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const AT_ONCE: usize = 64;
 
 impl Zookeeper {
     /// Looks at a name, on a server that has seen at least this change and all that other sessions of this client have
-    /// seen of it. `None`: it was never granted.
+    /// seen of it. Returns `None` if the name was never granted.
     pub(super) async fn look(
         &self,
         name: &Name,
@@ -48,14 +48,14 @@ impl Zookeeper {
             };
             self.remembered().saw(name, stat.zxid);
             match read(&session, self, name, &nodes, stat, until).await {
-                // It was freed or granted meanwhile.
+                // The name was freed or granted between the two requests.
                 Err(Failure::NoNode) if !left(until).is_zero() => {}
                 reading => return reading.map(Some),
             }
         }
     }
 
-    /// As `look`, and it has seen everything that was answered to anybody before.
+    /// The same as `look`, on a server that has seen every change that was answered to any client before.
     pub(super) async fn look_freshly(
         &self,
         name: &Name,
@@ -66,7 +66,7 @@ impl Zookeeper {
         self.look(name, 0, until).await
     }
 
-    /// What is left of the terms of this name.
+    /// Returns what is left of the terms of this name.
     pub(super) fn times(&self, name: &Name, reading: &NameReading) -> Times {
         let now = Boottime.now();
         let mut remembered = self.remembered();
@@ -90,7 +90,7 @@ impl Zookeeper {
         self.describe(name, reading, until).await
     }
 
-    /// Who has a name, as an onlooker is told.
+    /// Returns who has a name, for a caller that does not claim it.
     async fn describe(
         &self,
         name: &Name,
@@ -133,13 +133,13 @@ impl Zookeeper {
         Ok(list)
     }
 
-    /// All names with this prefix that have a node, in any order.
+    /// Returns all names with this prefix that have a node, in any order.
     async fn names(&self, prefix: &str, until: Instant) -> Result<Vec<Name>, Failure> {
         let session = &*self.session(until).await?;
         let root = self.shared.tree.root();
         within(until, session.sync(root)).await?;
         let folders = match within(until, session.children(root)).await {
-            // Nothing was ever granted.
+            // No name was ever granted.
             Err(Failure::NoNode) => return Ok(Vec::new()),
             folders => folders?.0,
         };
@@ -158,7 +158,7 @@ impl Zookeeper {
     }
 }
 
-/// Reads what the children of a name say.
+/// Reads the children of a name.
 async fn read(
     session: &Session,
     store: &Zookeeper,

@@ -4,9 +4,9 @@
 //!   look at the name --> watch the few nodes whose end matters --> tell what is new --> wait for a watch
 //! ```
 //!
-//! The end of a lease is heard by a *child* watch on its node, which never has children: renewals, which write its data,
-//! do not fire it. In the queue a client watches the two places before its own, and only the first two watch the lease: so
-//! a release wakes few, however many wait.
+//! A *child* watch on the node of a lease, which never has children, reports its end: renewals, which write its data,
+//! do not fire it. In the queue a client watches the two places before its own, and only the first two clients watch
+//! the lease, so a release wakes few clients, however many wait.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -37,10 +37,10 @@ use crate::token::Token;
 const LIMIT: Duration = Duration::from_secs(2);
 /// The pause before a name is looked at again after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How many hints wait to be taken; with more, all are replaced by one that says so.
+/// The greatest number of hints that wait to be taken; if there are more, one hint to check every name replaces them.
 const HINTS: usize = 4096;
 
-/// The listener's end.
+/// The end of the subscription that the listener has.
 pub(super) struct Subscription(Arc<Inner>);
 
 struct Inner {
@@ -50,7 +50,7 @@ struct Inner {
     names: Mutex<HashMap<Name, FollowedName>>,
     heard: Mutex<VecDeque<Notice>>,
     has_heard: Notify,
-    /// The session with which the watches end; 0 before the first.
+    /// The session with which the watches end; 0 before the first one.
     session: AtomicI64,
 }
 
@@ -61,32 +61,32 @@ struct FollowedName {
     task: AbortHandle,
 }
 
-/// How a name stands for one topic.
+/// The state of a name for one topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
-    /// Nothing to tell.
+    /// There is no hint to give.
     Quiet,
-    /// It is free since it had this token: with another one it was taken and freed meanwhile.
+    /// The name is free, and this is its last token: if the token changes, the name was taken and freed in between.
     Freed(Option<Token>),
-    /// It was released and is kept for a while; the node that keeps it.
+    /// The name was released and is kept for a while, by this node.
     Kept(String),
-    /// It is this client's turn; its place.
+    /// It is the turn of this client, which has this place.
     Turn(String),
-    /// It is the turn of the one before this client; that one's place.
+    /// It is the turn of the client before this one, which has this place.
     Next(String),
 }
 
-/// What to tell, and what to watch.
+/// Which hints to give, and which nodes to watch.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
     stages: Vec<(Topic, Stage)>,
     nodes: BTreeSet<String>,
-    /// The name itself: for what comes.
+    /// Whether to watch the name itself, for new children.
     watches_name: bool,
 }
 
 impl Subscription {
-    /// Made on the calling runtime, which keeps the session of its watches alive.
+    /// Makes a subscription on the calling runtime, which keeps the session of its watches alive.
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let runtime = Handle::current();
         let address = shared.address.clone();
@@ -190,7 +190,7 @@ async fn follow(inner: Arc<Inner>, name: Name, changed: Arc<Notify>) {
     loop {
         match inner.look(&name, &mut watching).await {
             Ok(true) => {}
-            // It changed between look and watch.
+            // The name changed between the look and the watch.
             Ok(false) => continue,
             Err(failure) => {
                 tracing::debug!(%name, %failure, "name not watched");
@@ -208,7 +208,7 @@ async fn follow(inner: Arc<Inner>, name: Name, changed: Arc<Notify>) {
 }
 
 impl Inner {
-    /// Looks, watches and tells. Answers whether nothing changed in between.
+    /// Looks at the name, watches it and gives the new hints. Returns whether nothing changed in between.
     async fn look(&self, name: &Name, watching: &mut Watching) -> Result<bool, Failure> {
         let until = until(LIMIT);
         let session = self.lane.session(until).await?;
@@ -268,7 +268,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Watches of a session that ended are gone with it.
+    /// Forgets the watches of an earlier session, which ended with it.
     fn adopt(&self, session: &Session, watching: &mut Watching) {
         let id = session.id();
         if watching.session != id {
@@ -282,7 +282,7 @@ impl Inner {
         }
     }
 
-    /// Tells what is new about a topic.
+    /// Gives the hint for what is new about a topic.
     async fn tell(
         &self,
         session: &Session,
@@ -293,7 +293,7 @@ impl Inner {
     ) {
         let before = watching.stages.insert(topic.clone(), stage.clone());
         let Some(before) = before else {
-            // The server listens from now on, and it was perhaps freed before.
+            // The server listens from now on, and the name may have been freed before.
             return self.hear(topic.first_hint());
         };
         if before == stage {
@@ -357,7 +357,7 @@ impl Watching {
     }
 }
 
-/// How a name stands for these topics, and what would change it.
+/// Returns the state of a name for these topics, and the nodes whose change would change it.
 fn plan(children: &Children, topics: &BTreeSet<Topic>) -> Plan {
     let mut plan = Plan::default();
     let taken = children
@@ -377,7 +377,7 @@ fn plan(children: &Children, topics: &BTreeSet<Topic>) -> Plan {
                 }
             }
             Topic::Turn(_, client) => match children.place(*client) {
-                // Its place is still to come.
+                // The client has no place so far.
                 None => {
                     plan.watches_name = true;
                     Stage::Quiet
@@ -396,13 +396,14 @@ fn plan(children: &Children, topics: &BTreeSet<Topic>) -> Plan {
         };
         plan.stages.push((topic.clone(), stage));
     }
-    // The one whose turn it is hears it before the one behind it.
+    // The client whose turn it is gets its hint before the client behind it.
     plan.stages
         .sort_by_key(|(_, stage)| matches!(stage, Stage::Next(_)));
     plan
 }
 
-/// What a client in this place watches: the two before it, and what the name waits for if it is among the first two.
+/// Returns what a client in this place watches: the two places before it and, if it is among the first two, the node
+/// that keeps the name taken.
 fn watch_before(
     plan: &mut Plan,
     children: &Children,

@@ -13,7 +13,7 @@ use crate::holder::ClientId;
 use crate::name::Name;
 
 impl Zookeeper {
-    /// Keeps the name for the next in the queue. Returns the number of the write.
+    /// Keeps the name for the next client in the queue. Returns the number of the write.
     pub(super) async fn pass_on(
         &self,
         name: &Name,
@@ -25,7 +25,7 @@ impl Zookeeper {
         let mut steps: Vec<_> = self.drop_taken(name, reading, drops).into_iter().collect();
         steps.extend(delete_places(&self.shared.tree.name(name), &drops.places));
         let Some(last) = &reading.last else {
-            // An operator removed it; nothing tells when an offer begins.
+            // An operator removed the token's node, so no stamp says when an offer begins.
             return Err(Failure::Odd("queue without a token".into()));
         };
         let path = self.shared.tree.token(name, last.token);
@@ -49,7 +49,7 @@ impl Zookeeper {
         let tree = &self.shared.tree;
         let steps = [
             Change::Create(tree.place(name, client), Vec::new(), Mode::Numbered),
-            // So that a client that remembers the name as free looks at it.
+            // Raises the version, so that a client that remembers the name as free looks again.
             Change::Set(tree.name(name), Vec::new(), None),
         ];
         let stats = within(until, async {

@@ -1,4 +1,4 @@
-//! What one look at a name found, in the terms of this store. Pure.
+//! What one look at a name has found. Pure.
 
 use std::time::{Duration, SystemTime};
 
@@ -40,13 +40,13 @@ pub(super) struct LastGrant {
     pub(super) by: Option<Holder>,
     pub(super) info: Info,
     pub(super) since_ms: u64,
-    /// When it was freed, or offered to the next: then there is no more about the holder.
+    /// When the name was freed, or offered to the next client: then nothing is known about the holder.
     pub(super) freed: Option<Stamp>,
-    /// -1: any.
+    /// The version of the token's node; -1 stands for any.
     pub(super) version: i32,
 }
 
-/// What a grant says about its holder.
+/// What the node of a grant says about its holder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Signature {
     pub(super) by: Holder,
@@ -55,13 +55,13 @@ pub(super) struct Signature {
 }
 
 impl NameReading {
-    /// Whether the name is free, and kept for the first in the queue.
+    /// Returns whether the name is free, and kept for the first client in the queue.
     pub(super) fn is_offered(&self) -> bool {
         let is_freed = self.last.as_ref().is_some_and(|last| last.freed.is_some());
         self.taken.is_none() && !self.children.queue.is_empty() && is_freed
     }
 
-    /// What others are told, in this state.
+    /// Returns what other clients are told of the name in this state.
     pub(super) fn held(
         &self,
         name: &Name,
@@ -89,7 +89,7 @@ impl NameReading {
 }
 
 impl LastGrant {
-    /// The last grant of a name of which only the token is read.
+    /// Makes the last grant of a name of which only the token was read.
     pub(super) fn unread(token: Token) -> Self {
         Self {
             token,
@@ -103,7 +103,7 @@ impl LastGrant {
 
     /// Reads the node of a token.
     pub(super) fn read(token: Token, data: &[u8], stat: Stat) -> Self {
-        // Written by others, perhaps: what cannot be read is not known.
+        // Another client may have written it: what cannot be parsed is unknown.
         let signature: Option<Signature> = serde_json::from_slice(data).ok();
         let (by, info) = signature.map_or((None, Info::default()), |it| (Some(it.by), it.info));
         Self {

@@ -1,4 +1,4 @@
-//! How a name is given up by its holder, and taken by an operator.
+//! Releases by a holder, and evictions by an operator.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Zookeeper {
             .map(|last| last.token))
     }
 
-    /// Frees the name, whose last token this is, if this holder has it.
+    /// Frees the name if this holder has it. `last` is the name's last token.
     async fn free(
         &self,
         name: &Name,
@@ -77,7 +77,7 @@ impl Zookeeper {
             return Ok(Release::Released);
         }
         self.remembered().forget(holder);
-        // Evicted, it keeps nothing.
+        // An evicted holder keeps nothing.
         let evicted = Change::Delete(tree.taken(name, Kind::Evicted, holder), None);
         if self.is_done(&[evicted, begin_offer], until).await? {
             return Ok(Release::Released);
@@ -85,7 +85,7 @@ impl Zookeeper {
         Ok(Release::NotHeld)
     }
 
-    /// Does these steps, unless the node of the first is not there.
+    /// Does these steps. Returns false if the node of the first step does not exist; then nothing was done.
     async fn is_done(&self, steps: &[Change], until: Instant) -> Result<bool, Failure> {
         let session = self.session(until).await?;
         let done = async {
@@ -145,7 +145,8 @@ impl Zookeeper {
         }
     }
 
-    /// The lease goes at the version that was read: a renewal in between makes what is left another time.
+    /// Returns the steps that mark a holder as evicted. They delete the lease at the version that was read, because a
+    /// renewal in between would change how much of its time is left.
     fn steps_to_mark(&self, name: &Name, reading: &NameReading, left: Duration) -> Vec<Change> {
         let tree = &self.shared.tree;
         let Some(taken) = &reading.taken else {
@@ -158,7 +159,7 @@ impl Zookeeper {
         ]
     }
 
-    /// Whatever keeps the name goes, and the next in the queue is offered it.
+    /// Returns the steps that free a name: they delete what keeps it, and offer it to the next client in the queue.
     fn steps_to_free(&self, name: &Name, reading: &NameReading) -> Vec<Change> {
         let tree = &self.shared.tree;
         let mut steps = Vec::new();

@@ -1,5 +1,5 @@
-//! What one client remembers of what it saw and did: it saves requests, and where it is wrong a compare at the server
-//! finds out.
+//! What one client remembers of what it saw and did. This saves requests; where it is wrong, a comparison at the server
+//! finds that out.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::holder::Holder;
 use crate::name::Name;
 use crate::token::Token;
 
-/// How many entries of one kind are kept before those that are over are dropped.
+/// How many entries of one kind are kept before outdated ones are dropped.
 const ENOUGH: usize = 4096;
 
 /// Shared by all sessions of a client.
@@ -25,18 +25,19 @@ pub(super) struct Remembered {
     longest: Duration,
 }
 
-/// A lease of this client's.
+/// A lease of this client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnLease {
     pub(super) token: Token,
-    /// The version of its name when it was granted, unless others stood in the queue then: they raise it no more.
+    /// The version of its name when it was granted. `None` if other clients were in the queue then: they will not raise
+    /// it any more.
     version: Option<i32>,
     ttl: Duration,
     /// When the last confirmed renewal was answered.
     renewed_at: Instant,
 }
 
-/// A name that this client released and that was not asked for since.
+/// A name that this client released and has not claimed since.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Free {
     pub(super) token: Token,
@@ -54,10 +55,10 @@ impl Remembered {
         self.clock.hear(stamp, now);
     }
 
-    /// What is left of a term that began with this stamp.
+    /// Returns what is left of a term that began with this stamp.
     pub(super) fn left(&mut self, name: &Name, began: Stamp, span: Duration, now: Instant) -> Left {
         let unchanged_for = match self.clock.left(began, span, Duration::ZERO, now) {
-            // Only then it matters, or may matter later.
+            // Only here it matters, or can matter later, for how long the term was seen unchanged.
             Left::For(left) if left == span => {
                 if self.watched.len() > ENOUGH {
                     let is_young = |it: &Watched| now.since(it.first_seen) <= it.span * 2;
@@ -72,7 +73,7 @@ impl Remembered {
         self.clock.left(began, span, unchanged_for, now)
     }
 
-    /// A lease was granted.
+    /// Notes that a lease was granted.
     pub(super) fn granted(
         &mut self,
         name: &Name,
@@ -82,7 +83,7 @@ impl Remembered {
         now: Instant,
     ) {
         if self.leases.len() > ENOUGH && self.leases.len() == self.leases.capacity() {
-            // Those that were given up without a release.
+            // Drops leases that were given up without a release.
             let is_young = |it: &OwnLease| now.since(it.renewed_at) <= it.ttl * 2;
             self.leases.retain(|_, lease| is_young(lease));
         }
@@ -101,7 +102,7 @@ impl Remembered {
         self.leases.get(&holder).copied()
     }
 
-    /// A renewal was confirmed.
+    /// Notes that a renewal was confirmed.
     pub(super) fn renewed(&mut self, holder: Holder, ttl: Duration, now: Instant) {
         if let Some(lease) = self.leases.get_mut(&holder) {
             lease.ttl = ttl;
@@ -113,8 +114,8 @@ impl Remembered {
         self.leases.remove(&holder);
     }
 
-    /// A release was answered. The name is free unless another client joined the queue since the grant, which raises its
-    /// version.
+    /// Notes that a release was answered. The name is free unless another client joined the queue since the grant,
+    /// which raises its version.
     pub(super) fn released(&mut self, name: &Name, holder: Holder) {
         if let Some(lease) = self.leases.remove(&holder)
             && let Some(version) = lease.version
@@ -127,12 +128,12 @@ impl Remembered {
         }
     }
 
-    /// The name, if it was released here; once.
+    /// Takes out what is known of this name as free, if this client released it.
     pub(super) fn take_free(&mut self, name: &Name) -> Option<Free> {
         self.free.remove(name)
     }
 
-    /// From now on it is remembered how far sessions have seen this name.
+    /// Remembers from now on the latest change of this name that a session has seen.
     pub(super) fn follow(&mut self, name: &Name) {
         self.followed.entry(name.clone()).or_default();
     }
@@ -141,26 +142,26 @@ impl Remembered {
         self.followed.remove(name);
     }
 
-    /// A session has seen this change of the name.
+    /// Notes that a session has seen this change of the name.
     pub(super) fn saw(&mut self, name: &Name, zxid: i64) {
         if let Some(seen) = self.followed.get_mut(name) {
             *seen = zxid.max(*seen);
         }
     }
 
-    /// The latest change that a session has seen.
+    /// Returns the latest change of this name that a session has seen; 0 if the name is not followed.
     pub(super) fn seen(&self, name: &Name) -> i64 {
         self.followed.get(name).copied().unwrap_or_default()
     }
 
-    /// Whether the stamps of all that is held come from one leader.
+    /// Returns whether the stamps of all leases that are held come from one leader.
     pub(super) fn is_settled(&self, now: Instant) -> bool {
         self.clock.is_settled_for(self.longest, now)
     }
 }
 
 impl OwnLease {
-    /// Whether it ran out, by our own clock: the server began its term before it answered.
+    /// Returns whether the lease has run out by this client's clock: the server began its term before it answered.
     pub(super) fn has_run_out(&self, now: Instant) -> bool {
         now.since(self.renewed_at) > self.ttl + Duration::from_millis(1)
     }

@@ -1,4 +1,4 @@
-//! Batches of renewals: one transaction each, from which a lease that is gone falls out.
+//! Batches of renewals. Each is one transaction, which is sent again without the leases that are gone.
 
 use std::time::Duration;
 
@@ -81,8 +81,8 @@ impl RenewalBatch<'_> {
         Outcome::Unknown(self.store.error(failure, "renew", name))
     }
 
-    /// What ran out is not renewed, although its node is there: it was shown as free. Nor is a later grant to the same
-    /// holder.
+    /// Refuses the renewals of leases that have run out, even if their nodes still exist: other clients have been shown
+    /// these names as free. Also refuses those of a lease that is a later grant to the same holder.
     async fn refuse_what_is_over(&mut self) {
         let now = Boottime.now();
         let mut strange = Vec::new();
@@ -177,7 +177,7 @@ impl RenewalBatch<'_> {
         }
     }
 
-    /// So that one lease that is gone, or that we may not write, does not spoil the others.
+    /// Renews each lease alone, so that one that is gone, or that this user may not write, does not affect the others.
     async fn renew_one_by_one(&mut self) {
         let open = self.open();
         let (session, until) = (self.session, self.until);
@@ -196,7 +196,8 @@ impl RenewalBatch<'_> {
         }
     }
 
-    /// A renewal was written. It counts only if the node is of our session, or of none.
+    /// Takes in a renewal that was written. It counts only if the node belongs to this session, or to none; otherwise
+    /// it is moved first.
     async fn renewed(&mut self, index: usize, mut stat: Stat) -> Outcome {
         let renewal = &self.renewals[index];
         if is_strange(self.session, stat) {
@@ -216,7 +217,7 @@ impl RenewalBatch<'_> {
         Outcome::Renewed
     }
 
-    /// Why a lease is not there.
+    /// Returns why a lease has no node.
     async fn gone(&self, index: usize) -> Outcome {
         let renewal = &self.renewals[index];
         let tree = &self.store.shared.tree;

@@ -1,7 +1,7 @@
-//! One session: the few requests that this store makes of the client crate, which no other file names.
+//! One session: the few requests that this store sends through the client crate, which no other file names.
 //!
-//! A request that is asked for while the crate is disconnected waits in a queue from which nothing can be taken back, and
-//! is sent after the next connect. So each request is preceded by a look at [`Session::is_connected`].
+//! A request that is made while the crate is disconnected waits in a queue from which it cannot be removed, and is sent
+//! after the next connect. So each request is preceded by a check of [`Session::is_connected`].
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::failure::Failure;
 use super::stamp::Stamp;
 use crate::telemetry::ConnectionGauge;
 
-/// The bounds of the time in which a silent server is given up for another.
+/// The bounds of the time after which a silent server is given up for another one.
 const SILENT_LEAST: Duration = Duration::from_millis(400);
 const SILENT_MOST: Duration = Duration::from_secs(4);
 
@@ -24,22 +24,22 @@ const SILENT_MOST: Duration = Duration::from_secs(4);
 pub(super) struct Session {
     client: zk::Client,
     acls: zk::Acls<'static>,
-    /// A task on the runtime that keeps the session alive: without that runtime the crate says no more of its state.
+    /// A task on the runtime that keeps the session alive: without that runtime the crate no longer reports its state.
     home: AbortHandle,
     /// Cancelled with that task.
     is_orphan: CancellationToken,
 }
 
-/// What the server says of a node.
+/// What the server reports about a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stat {
-    /// Of the last change of its data.
+    /// The stamp of the last change of its data.
     pub(super) stamp: Stamp,
     /// The number of the last change of its data or its children.
     pub(super) zxid: i64,
     pub(super) created_ms: u64,
     pub(super) version: i32,
-    /// The session with which it ends; 0 if with none.
+    /// The session with which the node ends; 0 if it ends with none.
     pub(super) owner: i64,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Mode {
 #[derive(Debug, Clone)]
 pub(super) enum Change {
     Create(String, Vec<u8>, Mode),
-    /// At this version, or at any.
+    /// Writes the data; with a version, only if the node has it.
     Set(String, Vec<u8>, Option<i32>),
     Delete(String, Option<i32>),
 }
@@ -67,7 +67,7 @@ pub(super) enum Change {
 /// A transaction was not carried out.
 #[derive(Debug)]
 pub(super) struct Aborted {
-    /// The step that could not be done, if the server says so.
+    /// The step that failed, if the server names it.
     pub(super) step: Option<usize>,
     pub(super) failure: Failure,
 }
@@ -89,7 +89,7 @@ impl Session {
         }
         let client = connector.connect(&address.cluster()).await;
         let client = client.map_err(|error| match failure(&error) {
-            // Nobody asked for anything so far.
+            // No request was sent before.
             Failure::Broken(why) => {
                 tracing::debug!(store = %address, why, "no session made");
                 Failure::NotReached
@@ -116,7 +116,7 @@ impl Session {
         self.client.session_id().0
     }
 
-    /// For how long the servers keep the session without a sign of it, as agreed with them.
+    /// Returns for how long the servers keep the session without hearing from it, as negotiated with them.
     pub(super) fn timeout(&self) -> Duration {
         self.client.session_timeout()
     }
@@ -125,12 +125,12 @@ impl Session {
         self.client.state() == zk::SessionState::SyncConnected && !self.is_orphan.is_cancelled()
     }
 
-    /// Whether it is over, and another one is to be made.
+    /// Returns whether the session is over, so that another one has to be made.
     pub(super) fn is_over(&self) -> bool {
         self.client.state().is_terminated() || self.is_orphan.is_cancelled()
     }
 
-    /// Returns when it is connected, or over.
+    /// Waits until the session is connected or over.
     pub(super) async fn settled(&self) {
         let mut states = self.client.state_watcher();
         while !self.is_connected() && !self.is_over() {
@@ -141,7 +141,7 @@ impl Session {
         }
     }
 
-    /// Ends the session. Returns when the server has been told, or was lost.
+    /// Ends the session. The future completes when the session is over.
     pub(super) fn end(self) -> impl Future<Output = ()> + Send {
         let mut states = self.client.state_watcher();
         drop(self);
@@ -167,7 +167,7 @@ impl Session {
         Ok(stat.is_some())
     }
 
-    /// Has the server catch up with its leader before it answers what is asked after this.
+    /// Makes the server catch up with its leader before it answers later requests.
     pub(super) async fn sync(&self, path: &str) -> Result<(), Failure> {
         self.client.sync(path).await.map_err(of)
     }
@@ -177,7 +177,7 @@ impl Session {
         Ok(stat.into())
     }
 
-    /// Makes a node, unless it is there.
+    /// Makes a node, unless it exists.
     pub(super) async fn ensure(&self, path: &str) -> Result<(), Failure> {
         let options = zk::CreateMode::Persistent.with_acls(self.acls);
         match self.client.create(path, b"", &options).await {
@@ -186,8 +186,8 @@ impl Session {
         }
     }
 
-    /// Does all steps or none. Returns the stat of the node that each `Set` wrote; those of other steps are no use, as the
-    /// server fills them with anything.
+    /// Does all steps or none. Returns the stat of the node that each `Set` wrote; the stats of other steps are of no
+    /// use, because the server fills them with arbitrary values.
     pub(super) async fn transact(&self, steps: &[Change]) -> Result<Vec<Option<Stat>>, Aborted> {
         let written = self.write(steps).map_err(|error| Aborted {
             step: None,
@@ -236,7 +236,8 @@ impl Session {
         Ok(writer.commit())
     }
 
-    /// As [`children`](Self::children), and a future that ends when they change, the node goes or the session ends.
+    /// The same as [`children`](Self::children), with a future that ends when they change, the node is deleted or the
+    /// session ends.
     pub(super) async fn watch_children(
         &self,
         path: &str,
@@ -246,7 +247,8 @@ impl Session {
         Ok((stat.into(), async move { drop(watch.changed().await) }))
     }
 
-    /// Whether the node is there, and a future that ends when it comes, changes or goes, or the session ends.
+    /// Returns whether the node exists, with a future that ends when it is created, changed or deleted, or the session
+    /// ends.
     pub(super) async fn watch_presence(
         &self,
         path: &str,
@@ -256,19 +258,19 @@ impl Session {
         Ok((stat.is_some(), async move { drop(watch.changed().await) }))
     }
 
-    /// The servers of the ensemble, as they are configured; nothing if there is one without a configuration.
+    /// Returns the configured servers of the ensemble; an empty text if it is one server without a configuration.
     pub(super) async fn ensemble(&self) -> Result<String, Failure> {
         let (data, _) = self.client.get_config().await.map_err(of)?;
         Ok(String::from_utf8_lossy(&data).into_owned())
     }
 }
 
-/// Has the metrics tell whether the session is connected, until it is over.
+/// Keeps the metrics up to date about whether the session is connected, until it is over.
 async fn note_states(mut states: zk::StateWatcher, gauge: &ConnectionGauge) {
     loop {
         match states.changed().await {
             zk::SessionState::SyncConnected => gauge.made(),
-            // We ended it.
+            // The store ended it.
             zk::SessionState::Closed => return,
             state => {
                 gauge.lost();

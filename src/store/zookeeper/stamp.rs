@@ -1,9 +1,9 @@
 //! The time of the ensemble: what its leader's stamps say about how much of a term is left. Pure.
 //!
-//! Each write is stamped by the leader, with its wall clock and a number that grows from write to write. A stamp that came
-//! back to us is a lower bound of the leader's clock from then on. Stamps of one leader can be compared; the clocks of two
-//! leaders have nothing to do with each other, so what an earlier leader stamped is over only once it was seen unchanged
-//! for its whole time.
+//! The leader stamps each write with its wall clock and a number that grows from write to write. A stamp that came back
+//! to this client is a lower bound of the leader's clock from then on. Stamps of one leader can be compared. The clocks
+//! of two leaders are unrelated, so a term that an earlier leader stamped is over only once this client has seen it
+//! unchanged for its whole time.
 
 use std::time::Duration;
 
@@ -39,24 +39,25 @@ pub(super) enum Left {
     For(Duration),
     /// Nothing.
     Over,
-    /// To be told only after another write of ours: the term was stamped by a leader that we have not heard of.
+    /// Known only after another write of this client: it has no stamp of the leader that stamped the term, or none at
+    /// all.
     Unknown,
 }
 
 impl Stamp {
-    /// Which leader wrote it.
+    /// Returns the number of the leader that wrote it.
     pub(super) const fn epoch(self) -> i64 {
         self.zxid >> 32
     }
 
-    /// The clock as a duration since 1970.
+    /// Returns the leader's clock as a duration since 1970.
     pub(super) const fn since_1970(self) -> Duration {
         Duration::from_millis(self.ms)
     }
 }
 
 impl LeaderClock {
-    /// Takes in a stamp of a write of ours, whose reply came at `now`.
+    /// Takes in the stamp of a write of this client, whose reply came at `now`.
     pub(super) fn hear(&mut self, stamp: Stamp, now: Instant) {
         match self.last {
             Some(last) if last.stamp.zxid >= stamp.zxid => return,
@@ -66,24 +67,24 @@ impl LeaderClock {
         self.last = Some(Heard { stamp, at: now });
     }
 
-    /// Whether the same leader wrote for this long, as far as is known.
+    /// Returns whether, as far as this client knows, the same leader has written for this long.
     pub(super) fn is_settled_for(&self, span: Duration, now: Instant) -> bool {
         self.changed_at.is_none_or(|at| now.since(at) >= span)
     }
 
-    /// How long ago the last stamp was heard.
+    /// Returns how long ago the last stamp was taken in.
     pub(super) fn age(&self, now: Instant) -> Option<Duration> {
         self.last.map(|last| now.since(last.at))
     }
 
-    /// A time that the leader's clock has reached, in microseconds since 1970.
+    /// Returns a time that the leader's clock has reached, in microseconds since 1970.
     pub(super) fn now_us(&self, now: Instant) -> Option<u64> {
         let last = self.last?;
         let since = last.stamp.since_1970() + now.since(last.at);
         u64::try_from(since.as_micros()).ok()
     }
 
-    /// What is left of a term of this length that began with this stamp, and that was seen unchanged for so long.
+    /// Returns what is left of a term with this length and this first stamp, seen unchanged for `unchanged_for`.
     pub(super) fn left(
         &self,
         began: Stamp,
@@ -99,7 +100,7 @@ impl LeaderClock {
         }
         let left = if began.epoch() == last.stamp.epoch() {
             let reached = last.stamp.since_1970() + now.since(last.at);
-            // The stamp is cut to whole milliseconds.
+            // The stamp is rounded down to whole milliseconds.
             let end = began.since_1970() + span + Duration::from_millis(1);
             end.saturating_sub(reached)
         } else {

@@ -14,16 +14,16 @@ use super::{Shared, Zookeeper, until};
 use crate::clock::{Boottime, Clock};
 use crate::name::Name;
 
-/// Each fourth new name: so there are never many more old names than new ones.
+/// Each fourth new name begins a sweep, so there are never many more old names than new ones.
 const EVERY: u32 = 4;
 /// How many names one sweep removes at most.
 const AT_MOST: usize = 8;
-/// How many it looks at.
+/// How many names one sweep looks at.
 const LOOKS: usize = 16;
 /// How long a sweep may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A sweep under way. It ends with its task, also where the runtime of that task ends first.
+/// A sweep under way. It ends with its task, even if the runtime of that task ends first.
 struct Sweeping(Arc<Shared>);
 
 impl Drop for Sweeping {
@@ -33,10 +33,10 @@ impl Drop for Sweeping {
 }
 
 impl Zookeeper {
-    /// A new name was granted: sweeps its folder if it is time, without holding the grant up.
+    /// Called when a new name was granted: sweeps its folder if it is time, without delaying the grant.
     pub(super) fn sweep_now_and_then(&self, name: &Name) {
         let count = self.shared.new_names.fetch_add(1, Ordering::Relaxed);
-        // One at a time: a burst of new names is not to be doubled by sweeps.
+        // One at a time: sweeps must not double the load of a burst of new names.
         let is_sweeping = &self.shared.is_sweeping;
         if !count.is_multiple_of(EVERY) || is_sweeping.swap(true, Ordering::Relaxed) {
             return;
@@ -70,7 +70,7 @@ impl Zookeeper {
             if steps.is_empty() {
                 continue;
             }
-            // The server removes the empty container. What changed meanwhile stays.
+            // The server removes the empty container. A name that changed meanwhile stays.
             let sent = async { Ok(session.transact(&steps).await.is_ok()) };
             removed += usize::from(within(until, sent).await?);
             if removed == AT_MOST {
@@ -80,7 +80,7 @@ impl Zookeeper {
         Ok(removed)
     }
 
-    /// What of a name is old enough to go; nothing, unless all of it is.
+    /// Returns the steps that remove a name; none, unless all of it is old enough.
     async fn steps_to_sweep(
         &self,
         name: &Name,
@@ -114,7 +114,7 @@ impl Zookeeper {
         let is_old = self.left(name, stat.stamp, memory) == Left::Over;
         Ok(match (is_old, data.is_empty()) {
             (true, true) => vec![Change::Delete(token, Some(stat.version))],
-            // Its session ended, nobody knows when: its hour begins now.
+            // Its session ended at an unknown time: the time for which its token is remembered begins now.
             (true, false) => vec![Change::Set(token, Vec::new(), Some(stat.version))],
             (false, _) => Vec::new(),
         })
@@ -125,7 +125,7 @@ impl Zookeeper {
         remembered.left(name, stamp, span, Boottime.now())
     }
 
-    /// The same store, for a task of its own.
+    /// Returns the same store, for a task of its own.
     fn beside(&self) -> Self {
         Self {
             shared: Arc::<Shared>::clone(&self.shared),

@@ -1,4 +1,4 @@
-//! Where things are kept: the paths of nodes, and what a node's name says. Pure.
+//! The paths of the nodes, and what a node's name means. Pure.
 //!
 //! ```text
 //! /<chroot>/<prefix>/<00..ff>/<name>    a container; its version counts grants and joins
@@ -21,12 +21,12 @@ pub(super) struct Tree {
     root: String,
 }
 
-/// A child of a name, as its node is called.
+/// A child of a name, as the name of its node says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Child {
     Token(Token),
     Taken(Kind, Holder),
-    /// The server's number is compared as unsigned, because it goes from 2^31-1 to -2^31 and on.
+    /// The server's number is compared as unsigned, because after 2^31-1 it continues at -2^31.
     Place(ClientId, u32),
 }
 
@@ -45,11 +45,11 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct QueuePlace {
     pub(super) client: ClientId,
-    /// The names of its nodes, the first one first. A reply that was lost can leave a second.
+    /// The names of its nodes, in order. After a lost reply there can be a second one.
     pub(super) nodes: Vec<String>,
 }
 
-/// The children of a name, sorted out.
+/// The children of a name, by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Children {
     pub(super) token: Option<Token>,
@@ -63,12 +63,12 @@ impl Tree {
         Self { root }
     }
 
-    /// The node above all folders. Its data is empty, and is written for its stamp only.
+    /// Returns the node above all folders. Its data is empty, and is written for its stamp only.
     pub(super) fn root(&self) -> &str {
         &self.root
     }
 
-    /// The folder of a name: one of 256, so that none has too many children for one reply.
+    /// Returns the folder of a name: one of 256, so that none has too many children for one reply.
     pub(super) fn folder(&self, name: &Name) -> String {
         format!("{}/{:02x}", self.root, hash(name.as_str()))
     }
@@ -89,7 +89,7 @@ impl Tree {
         format!("{}/t-{:016x}", self.name(name), token.get())
     }
 
-    /// What the path of a new place begins with; the server adds the number.
+    /// Returns the beginning of the path of a new place; the server adds the number.
     pub(super) fn place(&self, name: &Name, client: ClientId) -> String {
         format!("{}/q-{client}-", self.name(name))
     }
@@ -106,7 +106,7 @@ impl Kind {
 }
 
 impl Child {
-    /// What this node is. `None`: another program's.
+    /// Reads the name of a node. Returns `None` if the node is another program's.
     pub(super) fn read(node: &str) -> Option<Self> {
         let (letter, rest) = node.split_once('-')?;
         match letter {
@@ -157,20 +157,21 @@ impl Children {
         children
     }
 
-    /// Whether there are places in the queue beside these.
+    /// Returns whether there are places in the queue beside these.
     pub(super) fn has_others(&self, places: &[String]) -> bool {
         let mut nodes = self.queue.iter().flat_map(|place| &place.nodes);
         nodes.any(|node| !places.contains(node))
     }
 
-    /// How many clients are before this one.
+    /// Returns how many clients are before this one.
     pub(super) fn place(&self, client: ClientId) -> Option<usize> {
         let mut queue = self.queue.iter();
         queue.position(|place| place.client == client)
     }
 }
 
-/// Every byte but those of `[A-Za-z0-9_:-]` as `%XX`: so there is no `/`, no `.` and nothing that the server bars.
+/// Writes every byte but those of `[A-Za-z0-9_:-]` as `%XX`, so there is no `/`, no `.` and nothing that the server
+/// refuses.
 pub(super) fn encode(text: &str) -> String {
     let mut node = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -184,7 +185,7 @@ pub(super) fn encode(text: &str) -> String {
     node
 }
 
-/// Reads `%XX`. `None`: not written by [`encode`], or by a hand that wrote something else.
+/// Reads `%XX`. Returns `None` for a text that [`encode`] does not write.
 pub(super) fn decode(node: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(node.len());
     let mut rest = node.bytes();
@@ -200,7 +201,7 @@ pub(super) fn decode(node: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The low byte of FNV-1a with 32 bits.
+/// Returns the low byte of FNV-1a with 32 bits.
 fn hash(text: &str) -> u8 {
     let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
