@@ -16,8 +16,8 @@ use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, STORED_TTL};
 use crate::harness::wait::{at, lost, now, until};
 
-/// What a busy machine may add to a cancellation; a bench holds the real bar.
-const SLACK: Duration = Duration::from_millis(100);
+/// What a busy machine may add to a cancellation; a bench measures how late it is.
+const SLACK: Duration = Duration::from_millis(500);
 /// How much before its deadline a holder may be told.
 const EARLY: Duration = Duration::from_millis(10);
 
