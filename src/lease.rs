@@ -66,8 +66,8 @@ impl Lease {
     /// Returns the fencing token, for logs and display. Give storage the [`pass`](Self::pass): the number alone
     /// says neither for which name it was granted nor to which holder.
     pub fn token(&self) -> Token {
-        let granted = self.enrollment.signal().granted();
-        Token::new(granted.expect("a lease was granted")).expect("its token was checked")
+        let token = self.enrollment.signal().token_of_grant();
+        token.expect("a lease was granted")
     }
 
     /// Returns the identity of the claim that was granted.
@@ -222,7 +222,7 @@ impl Lease {
 
     /// The name and the token under which logs report this lease.
     fn label(&self) -> LeaseLabel {
-        LeaseLabel::new(self.name().clone(), Some(self.token().get()))
+        LeaseLabel::new(self.name().clone(), Some(self.token()))
     }
 
     fn is_forked(&self) -> bool {

@@ -59,6 +59,7 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::name::Name;
 use crate::reason::LossReason;
+use crate::token::Token;
 
 /// Something that happened on a thread that must not block.
 #[derive(Debug)]
@@ -102,12 +103,17 @@ pub(crate) struct RenewalStats {
 pub(crate) struct LeaseLabel {
     name: Name,
     /// None before the grant.
-    token: Option<u64>,
+    token: Option<Token>,
 }
 
 impl LeaseLabel {
-    pub(crate) const fn new(name: Name, token: Option<u64>) -> Self {
+    pub(crate) const fn new(name: Name, token: Option<Token>) -> Self {
         Self { name, token }
+    }
+
+    /// The fields of a log line.
+    fn fields(&self) -> (&str, Option<u64>) {
+        (self.name.as_str(), self.token.map(Token::get))
     }
 }
 
@@ -151,8 +157,9 @@ fn renewed(group: Group, batch: &RenewalStats) {
     if let Some(left) = batch.least_left {
         histogram!(table::RENEWAL_MARGIN_RATIO.name, "group" => group).record(left);
     }
-    for LeaseLabel { name, token } in &batch.renewed {
-        tracing::debug!(name = name.as_str(), token, group, "lease renewed");
+    for lease in &batch.renewed {
+        let (name, token) = lease.fields();
+        tracing::debug!(name, token, group, "lease renewed");
     }
     tracing::debug!(
         group,
@@ -175,7 +182,7 @@ fn renewed(group: Group, batch: &RenewalStats) {
 fn lost(group: Group, lease: &LeaseLabel, reason: LossReason, overrun: Duration) {
     let (group, reason) = (group.as_str(), reason.as_str());
     histogram!(table::LOSS_OVERRUN.name, "group" => group).record(overrun);
-    let (name, token) = (lease.name.as_str(), lease.token);
+    let (name, token) = lease.fields();
     tracing::warn!(name, token, group, reason, ?overrun, "lease lost");
 }
 
@@ -193,13 +200,13 @@ pub(crate) fn granted(group: Group, name: &str, token: u64) {
 pub(crate) fn left(group: Group, lease: &LeaseLabel, end: HoldEnd, held_for: Duration) {
     let (group, end) = (group.as_str(), end.as_str());
     histogram!(table::HOLD_DURATION.name, "group" => group, "end" => end).record(held_for);
-    let (name, token) = (lease.name.as_str(), lease.token);
+    let (name, token) = lease.fields();
     tracing::debug!(name, token, group, end, ?held_for, "lease ended");
 }
 
 /// A release was answered, or given up.
 pub(crate) fn released(group: Group, lease: &LeaseLabel, outcome: &'static str) {
-    let (name, token, group) = (lease.name.as_str(), lease.token, group.as_str());
+    let ((name, token), group) = (lease.fields(), group.as_str());
     tracing::debug!(name, token, group, outcome, "release ended");
 }
 

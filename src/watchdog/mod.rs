@@ -216,7 +216,7 @@ impl Shared {
             if let Some(deadline) = loss.deadline {
                 self.reporter.count(Count::Lost(loss.reason), 1);
                 self.reporter.send(Event::Lost {
-                    lease: LeaseLabel::new(loss.name.clone(), loss.signal.granted()),
+                    lease: LeaseLabel::new(loss.name.clone(), loss.signal.token_of_grant()),
                     reason: loss.reason,
                     overrun: self.clock.now().since(deadline),
                 });

@@ -189,11 +189,6 @@ impl Signal {
         Token::new(self.grant.load(Ordering::Relaxed) & !TOLD).ok()
     }
 
-    /// The same as a number, for logs.
-    pub fn granted(&self) -> Option<u64> {
-        self.token_of_grant().map(Token::get)
-    }
-
     /// Returns a token that is cancelled on loss. Cancelling it cancels no other token.
     pub fn new_token(&self) -> CancellationToken {
         let mut is_first = false;

@@ -41,7 +41,7 @@ struct OfRuntime {
 }
 
 impl RuntimeLanes {
-    /// RuntimeLanes for all callers. Their connections are taken from the pool as long as it has any to spare.
+    /// Lanes for all callers. Their connections are taken from the pool as long as it has any to spare.
     pub(super) fn new(source: Connector, node: Arc<str>, connect_timeout: Duration) -> Self {
         let settings = Settings {
             source,
@@ -60,8 +60,8 @@ impl RuntimeLanes {
         }
     }
 
-    /// Returns lanes to the same address whose connections are made beside the pool, so that no other user of the pool can
-    /// take them all.
+    /// Returns lanes to the same address whose connections are made beside the pool, so that no other user of the pool
+    /// can take them all.
     pub(super) fn beside(&self, purpose: Option<LaneUse>) -> Self {
         let settings = self.settings.clone();
         let source = settings.source.beside();
@@ -136,8 +136,8 @@ impl RuntimeLanes {
     }
 }
 
-/// Forgets the lane of a runtime when the runtime ends, and drops this with its tasks. The runtime's id may then be given
-/// to another one.
+/// Forgets the lane of a runtime when the runtime ends, and drops this with its tasks. The runtime's id may then be
+/// given to another one.
 struct RuntimeEnd {
     id: runtime::Id,
     open: Weak<Mutex<Open>>,

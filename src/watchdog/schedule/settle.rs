@@ -185,7 +185,7 @@ impl Schedule {
             failing.remove(&id);
         }
         if telemetry::tells_each_renewal() {
-            let label = LeaseLabel::new(lease.name.clone(), lease.signal.granted());
+            let label = LeaseLabel::new(lease.name.clone(), lease.signal.token_of_grant());
             settled.named.push(label);
         }
         if lease.signal.has_waiters() {
