@@ -7,10 +7,10 @@ use deadpool_redis::{Manager, Pool, Runtime};
 
 use super::Redis;
 use super::address::{self, Address};
+use super::connector::Connector;
 use super::keys::Keys;
-use super::lane::Connector;
 use super::runtime_lanes::RuntimeLanes;
-use super::scripts::Server;
+use super::server::Server;
 use crate::error::Error;
 use crate::store::connect_timeout;
 

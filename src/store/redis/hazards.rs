@@ -6,8 +6,8 @@ use std::time::Duration;
 use deadpool_redis::redis::{Cmd, Value};
 
 use super::REPLACE_EVERY;
+use super::budget::Budget;
 use super::failure::Failure;
-use super::lane::Budget;
 use super::runtime_lanes::RuntimeLanes;
 use crate::clock;
 use crate::error::ErrorKind;

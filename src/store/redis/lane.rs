@@ -10,22 +10,19 @@
 //! answering; a lane does.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
-use deadpool::managed::{Manager, TimeoutType, Timeouts};
-use deadpool_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
 use deadpool_redis::redis::{Cmd, Value};
-use deadpool_redis::{Connection, Pool, PoolError};
 use futures_util::future::{FutureExt, Shared};
 use tokio::time::timeout;
 
-use super::address::Address;
+use super::budget::Budget;
+use super::connector::Connector;
 use super::failure::Failure;
+use super::link::Link;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::future::shielded;
 use crate::telemetry::ConnectionGauge;
@@ -55,18 +52,6 @@ pub(super) struct Settings {
     pub(super) has_written: Arc<AtomicBool>,
 }
 
-/// Where connections come from.
-#[derive(Clone)]
-pub(super) enum Connector {
-    /// They are taken from the pool, counted by it, and never returned: a connection that a lane drops is broken or used
-    /// by others. When the pool has none to spare, they are made beside it.
-    Pool(Pool),
-    /// They are made as the pool makes them, and not counted by it.
-    BesidePool(Pool),
-    /// Every connection is made separately, because its certificates are read for it.
-    Address(Box<Address>),
-}
-
 enum State {
     /// Exits: Connecting (a request comes), Closed.
     Down,
@@ -79,24 +64,6 @@ enum State {
 }
 
 type Attempt = Shared<Pin<Box<dyn Future<Output = Result<Arc<Link>, Failure>> + Send>>>;
-
-/// What is left of a caller's limit.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Budget {
-    ends_at: Instant,
-}
-
-/// One connection.
-struct Link {
-    connection: MultiplexedConnection,
-    /// When the first request was sent that is still unanswered, if none was answered since.
-    silent_since: Mutex<Option<Instant>>,
-    /// Keeps the pool's count of connections correct.
-    _slot: Option<PoolSlot>,
-}
-
-/// A connection's place in the pool, which is freed when this is dropped.
-struct PoolSlot(Option<Connection>);
 
 impl Lane {
     pub(super) fn new(settings: Settings, gauge: Arc<ConnectionGauge>) -> Self {
@@ -306,145 +273,5 @@ impl Settings {
 
     fn has_written(&self) -> bool {
         self.has_written.load(Ordering::Relaxed)
-    }
-}
-
-impl Connector {
-    /// The same, without taking from the pool.
-    pub(super) fn beside(&self) -> Self {
-        match self {
-            Self::Pool(pool) | Self::BesidePool(pool) => Self::BesidePool(pool.clone()),
-            Self::Address(address) => Self::Address(address.clone()),
-        }
-    }
-
-    async fn connect(
-        &self,
-        limit: Duration,
-    ) -> Result<(MultiplexedConnection, Option<PoolSlot>), Failure> {
-        let pool = match self {
-            Self::Pool(pool) => pool,
-            Self::BesidePool(pool) => return Ok((pool.manager().create().await?, None)),
-            Self::Address(address) => return Ok((address.connect(limit).await?, None)),
-        };
-        let at_once = Timeouts {
-            wait: Some(Duration::ZERO),
-            ..pool.timeouts()
-        };
-        match pool.timeout_get(&at_once).await {
-            Ok(connection) => {
-                let slot = PoolSlot(Some(connection));
-                let connection = slot.0.as_deref().expect("just put there").clone();
-                Ok((connection, Some(slot)))
-            }
-            Err(PoolError::Timeout(TimeoutType::Wait)) => {
-                Ok((pool.manager().create().await?, None))
-            }
-            Err(failure) => Err(failure.into()),
-        }
-    }
-}
-
-impl fmt::Debug for Connector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pool(_) => "pool",
-            Self::BesidePool(_) => "beside the pool",
-            Self::Address(_) => "address",
-        })
-    }
-}
-
-impl Budget {
-    pub(super) fn new(limit: Duration) -> Self {
-        Self {
-            ends_at: Boottime.now().after(limit),
-        }
-    }
-
-    pub(super) fn left(self) -> Duration {
-        self.ends_at.since(Boottime.now())
-    }
-}
-
-impl Link {
-    async fn make(source: &Connector, limit: Duration) -> Result<Self, Failure> {
-        let (connection, slot) = source.connect(limit).await?;
-        Ok(Self {
-            connection,
-            silent_since: Mutex::default(),
-            _slot: slot,
-        })
-    }
-
-    /// Fails on a member of a quorum: the quorum's other clients would not know of leases granted without it.
-    async fn refuse_member(&self, node: &str, limit: Duration) -> Result<(), Failure> {
-        let mut look = Cmd::new();
-        look.arg("EXISTS").arg(node);
-        match self.send(&look, Budget::new(limit)).await {
-            Ok(Value::Int(0)) => Ok(()),
-            Ok(_) => Err(Failure::Member),
-            // If the check is not permitted, or the server is a node of a cluster, the requests themselves report what
-            // is wrong. A server that may be able to answer later is asked later.
-            Err(failure @ Failure::Refused { .. }) if !failure.is_of_busy_server() => Ok(()),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    async fn send(&self, command: &Cmd, budget: Budget) -> Result<Value, Failure> {
-        let mut connection = self.connection.clone();
-        let mut answer = pin!(shielded(connection.req_packed_command(command)));
-        // Only a connection that was closed already fails without waiting for anything. Its task may run on another thread,
-        // so in rare cases it closed after it had sent this.
-        let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
-        let answer = match at_once {
-            Poll::Ready(Err(error)) if error.is_connection_dropped() => {
-                return Err(Failure::FoundClosed(error));
-            }
-            Poll::Ready(answer) => answer,
-            Poll::Pending => {
-                let sent_at = Boottime.now();
-                match timeout(budget.left(), answer).await {
-                    Ok(answer) => answer,
-                    Err(_) => {
-                        self.note_silence(sent_at);
-                        return Err(Failure::Silent);
-                    }
-                }
-            }
-        };
-        *self.silent_since() = None;
-        match answer? {
-            Value::ServerError(error) => Err(error.into()),
-            value => Ok(value),
-        }
-    }
-}
-
-impl Link {
-    fn silent_since(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.silent_since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes that a request sent at this moment is unanswered.
-    fn note_silence(&self, sent_at: Instant) {
-        let mut since = self.silent_since();
-        *since = Some(since.map_or(sent_at, |since| since.min(sent_at)));
-    }
-
-    /// Returns whether no request was answered for this long, although some were sent.
-    fn is_silent_for(&self, least: Duration) -> bool {
-        let since = *self.silent_since();
-        since.is_some_and(|since| Boottime.now().since(since) >= least)
-    }
-}
-
-impl Drop for PoolSlot {
-    fn drop(&mut self) {
-        if let Some(connection) = self.0.take() {
-            drop(Connection::take(connection));
-        }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use deadpool_redis::redis::Cmd;
 
+use super::budget::Budget;
 use super::failure::Failure;
-use super::lane::Budget;
 use super::scripts::SCRIPTS;
 use super::{REPLACE_EVERY, Redis, reply};
 use crate::name::Name;

@@ -46,17 +46,21 @@
 //! reports what a failover or a flush can break.
 
 mod address;
+mod budget;
 mod builder;
+mod connector;
 mod failure;
 mod hazards;
 mod keys;
 mod lane;
+mod link;
 mod list;
 mod notices;
 mod renewals;
 mod reply;
 mod runtime_lanes;
 mod scripts;
+mod server;
 mod slot;
 mod tls;
 mod value;
@@ -72,10 +76,11 @@ use crate::future::BoxFuture;
 use crate::holder::ClientId;
 
 use self::address::Address;
+use self::budget::Budget;
 use self::failure::Failure;
 use self::keys::Keys;
-use self::lane::Budget;
-use self::scripts::{SCRIPTS, Server};
+use self::scripts::SCRIPTS;
+use self::server::Server;
 use super::{
     Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
     Name, Notices, Queued, Release, Renewal, Renewed, Store, Token,

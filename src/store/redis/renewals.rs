@@ -6,8 +6,8 @@ use std::time::Duration;
 use deadpool_redis::redis::RedisWrite as _;
 
 use super::Redis;
+use super::budget::Budget;
 use super::failure::Failure;
-use super::lane::Budget;
 use super::reply::{self, Mark, RenewReply};
 use super::scripts::SCRIPTS;
 use crate::store::{Outcome, Renewal, Renewed};

@@ -14,8 +14,10 @@ use deadpool_redis::redis::{Cmd, Value};
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
+use super::budget::Budget;
+use super::connector::Connector;
 use super::failure::Failure;
-use super::lane::{Budget, Connector, Lane, Settings};
+use super::lane::{Lane, Settings};
 use crate::telemetry::LaneUse;
 
 /// The lanes of one store.

@@ -1,0 +1,98 @@
+//! One connection, and what its silence says about the server.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use deadpool_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
+use deadpool_redis::redis::{Cmd, Value};
+use tokio::time::timeout;
+
+use super::budget::Budget;
+use super::connector::{Connector, PoolSlot};
+use super::failure::Failure;
+use crate::clock::{Boottime, Clock, Instant};
+use crate::future::shielded;
+
+/// One connection.
+pub(super) struct Link {
+    connection: MultiplexedConnection,
+    /// When the first request was sent that is still unanswered, if none was answered since.
+    silent_since: Mutex<Option<Instant>>,
+    /// Keeps the pool's count of connections correct.
+    _slot: Option<PoolSlot>,
+}
+
+impl Link {
+    pub(super) async fn make(source: &Connector, limit: Duration) -> Result<Self, Failure> {
+        let (connection, slot) = source.connect(limit).await?;
+        Ok(Self {
+            connection,
+            silent_since: Mutex::default(),
+            _slot: slot,
+        })
+    }
+
+    /// Fails on a member of a quorum: the quorum's other clients would not know of leases granted without it.
+    pub(super) async fn refuse_member(&self, node: &str, limit: Duration) -> Result<(), Failure> {
+        let mut look = Cmd::new();
+        look.arg("EXISTS").arg(node);
+        match self.send(&look, Budget::new(limit)).await {
+            Ok(Value::Int(0)) => Ok(()),
+            Ok(_) => Err(Failure::Member),
+            // If the check is not permitted, or the server is a node of a cluster, the requests themselves report what
+            // is wrong. A server that may be able to answer later is asked later.
+            Err(failure @ Failure::Refused { .. }) if !failure.is_of_busy_server() => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    pub(super) async fn send(&self, command: &Cmd, budget: Budget) -> Result<Value, Failure> {
+        let mut connection = self.connection.clone();
+        let mut answer = pin!(shielded(connection.req_packed_command(command)));
+        // Only a connection that was closed already fails without waiting for anything. Its task may run on another thread,
+        // so in rare cases it closed after it had sent this.
+        let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+        let answer = match at_once {
+            Poll::Ready(Err(error)) if error.is_connection_dropped() => {
+                return Err(Failure::FoundClosed(error));
+            }
+            Poll::Ready(answer) => answer,
+            Poll::Pending => {
+                let sent_at = Boottime.now();
+                match timeout(budget.left(), answer).await {
+                    Ok(answer) => answer,
+                    Err(_) => {
+                        self.note_silence(sent_at);
+                        return Err(Failure::Silent);
+                    }
+                }
+            }
+        };
+        *self.silent_since() = None;
+        match answer? {
+            Value::ServerError(error) => Err(error.into()),
+            value => Ok(value),
+        }
+    }
+
+    fn silent_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.silent_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a request sent at this moment is unanswered.
+    fn note_silence(&self, sent_at: Instant) {
+        let mut since = self.silent_since();
+        *since = Some(since.map_or(sent_at, |since| since.min(sent_at)));
+    }
+
+    /// Returns whether no request was answered for this long, although some were sent.
+    pub(super) fn is_silent_for(&self, least: Duration) -> bool {
+        let since = *self.silent_since();
+        since.is_some_and(|since| Boottime.now().since(since) >= least)
+    }
+}

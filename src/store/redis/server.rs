@@ -1,0 +1,75 @@
+//! One server: its lanes, and the scripts, which are loaded when the server does not have them.
+//!
+//! They are never sent with EVAL: newer servers drop scripts that came with it after 500 others. A call that finds them
+//! missing loads them all, once for all callers that wait.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use deadpool_redis::redis::{Cmd, Value};
+use futures_util::future::try_join_all;
+use tokio::sync::Mutex;
+
+use super::budget::Budget;
+use super::failure::Failure;
+use super::runtime_lanes::RuntimeLanes;
+use super::scripts::SCRIPTS;
+
+/// A server and the scripts on it, reached over these lanes.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) lanes: RuntimeLanes,
+    /// How often the scripts were loaded over these lanes.
+    loads: AtomicU64,
+    turn: Mutex<()>,
+}
+
+impl Server {
+    pub(super) fn new(lanes: RuntimeLanes) -> Self {
+        Self {
+            lanes,
+            loads: AtomicU64::new(0),
+            turn: Mutex::new(()),
+        }
+    }
+
+    /// Calls a script. If the server does not have it, loads all of them and calls it again: the first call was refused
+    /// as a whole, so this does not count as a second attempt.
+    pub(super) async fn run(
+        &self,
+        call: &Cmd,
+        budget: Budget,
+        replace_every: Duration,
+    ) -> Result<Value, Failure> {
+        let loads = self.loads.load(Ordering::Acquire);
+        let outcome = self.lanes.request(call, budget, replace_every).await;
+        if !outcome.as_ref().is_err_and(Failure::is_no_script) {
+            return outcome;
+        }
+        let loaded = self.load(loads, budget, replace_every).await;
+        loaded.map_err(Failure::before_the_request)?;
+        self.lanes.request(call, budget, replace_every).await
+    }
+
+    /// Loads the scripts, unless another call did so after they had been loaded `seen` times.
+    async fn load(
+        &self,
+        seen: u64,
+        budget: Budget,
+        replace_every: Duration,
+    ) -> Result<(), Failure> {
+        let Ok(_turn) = tokio::time::timeout(budget.left(), self.turn.lock()).await else {
+            return Err(Failure::Silent);
+        };
+        if self.loads.load(Ordering::Acquire) != seen {
+            return Ok(());
+        }
+        try_join_all(SCRIPTS.each().map(async |script| {
+            let load = script.load();
+            self.lanes.request(&load, budget, replace_every).await
+        }))
+        .await?;
+        self.loads.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+}
