@@ -8,6 +8,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::settle::Settled;
+use super::work::Work;
 use super::*;
 use crate::error::{Error, ErrorKind};
 use crate::holder::{ClientId, Holder};
