@@ -70,6 +70,7 @@ mod reply;
 mod requests;
 mod schema;
 mod setup;
+mod survey;
 mod tls;
 mod upkeep;
 

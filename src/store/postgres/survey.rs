@@ -1,0 +1,164 @@
+//! What the servers are asked about themselves: their set-up, and whether each takes part in grants.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::Postgres;
+use super::failure::Failure;
+use super::hazards::judge;
+use crate::clock::{Boottime, Clock, wall_clock_us};
+use crate::error::ErrorKind;
+use crate::store::{Hazard, MemberState};
+
+/// Everything that is checked, in one row. A value that the role may not read is NULL, and is reported if it matters.
+const LOOK: &str = "
+SELECT
+    pg_is_in_recovery() AS is_standby,
+    current_setting('synchronous_commit') AS synchronous_commit,
+    current_setting('fsync') AS fsync,
+    current_setting('full_page_writes') AS full_page_writes,
+    current_setting('server_encoding') AS encoding,
+    current_setting('default_transaction_isolation') AS isolation,
+    current_setting('autovacuum') AS autovacuum,
+    current_setting('synchronous_standby_names') AS synchronous_standbys,
+    current_setting('max_connections')::bigint AS max_connections,
+    (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend') AS connections,
+    (SELECT count(*) FROM pg_stat_replication r WHERE r.state = 'streaming') AS standbys,
+    (SELECT extract(epoch FROM max(clock_timestamp() - a.xact_start))::bigint
+        FROM pg_stat_activity a
+        WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid()) AS oldest_snapshot_s,
+    (SELECT extract(epoch FROM max(clock_timestamp() - p.prepared))::bigint FROM pg_prepared_xacts p) AS oldest_prepared_s,
+    (SELECT count(*) FROM pg_replication_slots s WHERE NOT s.active AND (s.xmin IS NOT NULL OR s.catalog_xmin IS NOT NULL))
+        AS idle_slots,
+    (100 * pg_notification_queue_usage())::bigint AS notices_percent,
+    (SELECT (extract(epoch FROM current_setting('idle_session_timeout', true)::interval))::bigint) AS idle_session_s,
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us,
+    (SELECT c.relpersistence = 'u' FROM pg_class c WHERE c.oid = to_regclass($1)) AS is_unlogged,
+    (SELECT pg_relation_size(c.oid) FROM pg_class c WHERE c.oid = to_regclass($1)) AS bytes,
+    (SELECT t.n_live_tup FROM pg_stat_user_tables t WHERE t.relid = to_regclass($1)) AS live,
+    (SELECT t.n_dead_tup FROM pg_stat_user_tables t WHERE t.relid = to_regclass($1)) AS dead
+";
+/// The set-up as it was found. A value that the role may not read is left out.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    pub(super) is_standby: bool,
+    pub(super) settings: HashMap<&'static str, String>,
+    pub(super) numbers: HashMap<&'static str, i64>,
+    pub(super) is_unlogged: bool,
+    pub(super) tells_origin: bool,
+}
+
+/// The values that are read as text.
+const SETTINGS: &[&str] = &[
+    "synchronous_commit",
+    "fsync",
+    "full_page_writes",
+    "encoding",
+    "isolation",
+    "autovacuum",
+    "synchronous_standbys",
+];
+/// The values that are read as numbers.
+const NUMBERS: &[&str] = &[
+    "max_connections",
+    "connections",
+    "standbys",
+    "oldest_snapshot_s",
+    "oldest_prepared_s",
+    "idle_slots",
+    "notices_percent",
+    "idle_session_s",
+    "clock_us",
+    "bytes",
+    "live",
+    "dead",
+];
+
+impl Postgres {
+    pub(super) async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
+        let until = Boottime.now().after(limit);
+        let schema = self.address.schema.quoted();
+        let lineage = format!("SELECT g.origin IS NOT NULL AS tells FROM {schema}.lineage g");
+        let lineage = self.call(&lineage, &[], until).await?;
+        let lease = format!("{schema}.lease");
+        let rows = self.call(LOOK, &[(&lease, Type::TEXT)], until).await?;
+        let row = rows.first().ok_or_else(|| Failure::Odd("rows=0".into()))?;
+        let mut facts = Findings::read(row);
+        facts.tells_origin = lineage
+            .first()
+            .is_some_and(|row| row.try_get("tells").unwrap_or(false));
+        Ok(judge(&facts, wall_clock_us()))
+    }
+}
+
+impl Postgres {
+    /// Whether the server takes part, and its version.
+    pub(super) async fn see(
+        &self,
+        limit: Duration,
+    ) -> Result<(MemberState, Option<String>), Failure> {
+        let until = Boottime.now().after(limit);
+        let schema = self.address.schema.quoted();
+        let look = format!(
+            "SELECT {schema}.left_1(g.quiet_until) AS left, current_setting('server_version') AS version
+            FROM {schema}.lineage g"
+        );
+        match self.call(&look, &[], until).await {
+            Ok(rows) => {
+                let left = rows
+                    .first()
+                    .and_then(|row| row.try_get::<_, Option<i64>>("left").ok());
+                let left = left.flatten().and_then(|left| u64::try_from(left).ok());
+                let state = match left.filter(|left| *left > 0) {
+                    Some(left) => MemberState::Away {
+                        remaining: Duration::from_micros(left),
+                    },
+                    None => MemberState::Up,
+                };
+                let version = rows
+                    .first()
+                    .and_then(|row| row.try_get::<_, String>("version").ok());
+                Ok((state, version.map(|version| format!("Postgres {version}"))))
+            }
+            Err(failure)
+                if matches!(failure.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut) =>
+            {
+                Ok((MemberState::Down, None))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+impl Findings {
+    fn read(row: &Row) -> Self {
+        let flag = |column| row.try_get::<_, Option<bool>>(column).ok().flatten();
+        let text = |column: &&'static str| {
+            let value = row.try_get::<_, Option<String>>(*column).ok().flatten();
+            value.map(|value| (*column, value))
+        };
+        let number = |column: &&'static str| {
+            let value = row.try_get::<_, Option<i64>>(*column).ok().flatten();
+            value.map(|value| (*column, value))
+        };
+        Self {
+            is_standby: flag("is_standby").unwrap_or(false),
+            settings: SETTINGS.iter().filter_map(text).collect(),
+            numbers: NUMBERS.iter().filter_map(number).collect(),
+            is_unlogged: flag("is_unlogged").unwrap_or(false),
+            tells_origin: false,
+        }
+    }
+
+    pub(super) fn is(&self, setting: &str, values: &[&str]) -> bool {
+        let found = self.settings.get(setting);
+        found.is_some_and(|found| values.contains(&found.as_str()))
+    }
+
+    pub(super) fn number(&self, what: &str) -> i64 {
+        self.numbers.get(what).copied().unwrap_or_default()
+    }
+}
