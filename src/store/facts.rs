@@ -80,7 +80,7 @@ impl Member {
     pub(super) const fn standing(&self) -> Standing {
         match self.state {
             MemberState::Up => Standing::Up,
-            MemberState::Away { .. } => Standing::Away,
+            MemberState::Away { .. } | MemberState::Standby => Standing::Away,
             MemberState::Down => Standing::Down,
         }
     }
@@ -113,6 +113,8 @@ pub enum MemberState {
         /// The time left.
         remaining: Duration,
     },
+    /// The server answers but grants nothing, because it only follows the one that does.
+    Standby,
     /// The server does not answer.
     Down,
 }

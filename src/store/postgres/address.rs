@@ -31,6 +31,7 @@ const PARAMETERS: &[&str] = &[
 /// The servers' addresses, the credentials for them, and the settings that a URL can have.
 #[derive(Clone)]
 pub(super) struct Address {
+    parts: UrlParts,
     config: Config,
     tls: Tls,
     pub(super) schema: Schema,
@@ -41,7 +42,7 @@ pub(super) struct Address {
 }
 
 /// The parts of a URL, decoded.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct UrlParts {
     user: Option<String>,
     password: Option<String>,
@@ -85,6 +86,7 @@ impl Address {
         Ok(Self {
             shown: parts.show(&schema),
             config,
+            parts,
             tls,
             schema,
             has_notices,
@@ -98,6 +100,25 @@ impl Address {
         self.shown = format!("{place}={schema}");
         self.schema = schema;
         self
+    }
+
+    /// Returns each of the servers alone, whether it accepts writes or not.
+    pub(super) fn each_server(&self) -> Vec<Self> {
+        let alone = |host: &(String, u16)| {
+            let parts = UrlParts {
+                hosts: vec![host.clone()],
+                ..self.parts.clone()
+            };
+            let mut config = parts.config();
+            config.ssl_mode(self.config.get_ssl_mode());
+            Self {
+                shown: parts.show(&self.schema),
+                config,
+                parts,
+                ..self.clone()
+            }
+        };
+        self.parts.hosts.iter().map(alone).collect()
     }
 
     /// Returns the settings for opening connections.
@@ -399,6 +420,27 @@ mod tests {
         assert_eq!(attributes("postgres://a,b"), TargetSessionAttrs::ReadWrite);
         assert_eq!(attributes("postgres://a"), TargetSessionAttrs::Any);
         assert!(address("postgres://a,b").has_several_hosts());
+    }
+
+    #[test]
+    fn each_of_several_servers_can_be_reached_alone() {
+        let all = address("postgres://me:s3cret@a,b:7/jobs?sslmode=disable&schema=x");
+        let each = all.each_server();
+        let shown: Vec<_> = each.iter().map(Address::to_string).collect();
+        assert_eq!(
+            shown,
+            [
+                "postgres://a:5432/jobs?schema=x",
+                "postgres://b:7/jobs?schema=x"
+            ]
+        );
+        for server in &each {
+            assert!(!server.has_several_hosts());
+            assert_eq!(server.config.get_password(), Some(b"s3cret".as_slice()));
+            assert_eq!(server.config.get_ssl_mode(), SslMode::Disable);
+            let attributes = server.config.get_target_session_attrs();
+            assert_eq!(attributes, TargetSessionAttrs::Any);
+        }
     }
 
     #[test]

@@ -299,11 +299,8 @@ impl Store for Postgres {
 
     fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
         Box::pin(async move {
-            let seen = self.see(limit).await;
-            let (state, version) =
-                seen.map_err(|failure| self.error_of_all(failure, "check the server"))?;
-            let member = Member::new(self.location(), state);
-            Ok(vec![member.with_version(version)])
+            let members = self.look_at_members(limit).await;
+            members.map_err(|failure| self.error_of_all(failure, "check the server"))
         })
     }
 

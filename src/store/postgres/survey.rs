@@ -1,17 +1,22 @@
 //! What the servers are asked about themselves: their set-up, and whether each takes part in grants.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::Postgres;
+use super::address::Address;
 use super::failure::Failure;
 use super::hazards::judge;
-use crate::clock::{Boottime, Clock, wall_clock_us};
+use super::lane::Query;
+use super::lanes::Lanes;
+use super::{Postgres, REPLACE_EVERY};
+use crate::clock::{Boottime, Clock, Instant, wall_clock_us};
 use crate::error::ErrorKind;
-use crate::store::{Hazard, MemberState};
+use crate::store::{Hazard, Member, MemberState};
 
 /// Everything that is checked, in one row. A value that the role may not read is NULL, and is reported if it matters.
 const LOOK: &str = "
@@ -95,41 +100,67 @@ impl Postgres {
 }
 
 impl Postgres {
-    /// Whether the server takes part, and its version.
-    pub(super) async fn see(
-        &self,
-        limit: Duration,
-    ) -> Result<(MemberState, Option<String>), Failure> {
+    /// Looks at each server of the URL. One that is alone is asked over the connections of the store, so that a member
+    /// is up exactly if requests are answered.
+    pub(super) async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
         let until = Boottime.now().after(limit);
-        let schema = self.address.schema.quoted();
-        let look = format!(
-            "SELECT {schema}.left_1(g.quiet_until) AS left, current_setting('server_version') AS version
-            FROM {schema}.lineage g"
-        );
-        match self.call(&look, &[], until).await {
-            Ok(rows) => {
-                let left = rows
-                    .first()
-                    .and_then(|row| row.try_get::<_, Option<i64>>("left").ok());
-                let left = left.flatten().and_then(|left| u64::try_from(left).ok());
-                let state = match left.filter(|left| *left > 0) {
-                    Some(left) => MemberState::Away {
-                        remaining: Duration::from_micros(left),
-                    },
-                    None => MemberState::Up,
-                };
-                let version = rows
-                    .first()
-                    .and_then(|row| row.try_get::<_, String>("version").ok());
-                Ok((state, version.map(|version| format!("Postgres {version}"))))
-            }
-            Err(failure)
-                if matches!(failure.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut) =>
-            {
-                Ok((MemberState::Down, None))
-            }
-            Err(failure) => Err(failure),
+        if !self.address.has_several_hosts() {
+            return Ok(vec![member(&self.address, &self.lanes, until).await?]);
         }
+        let servers = self.address.each_server().into_iter();
+        let looks = servers.map(async |server| {
+            let server = Arc::new(server);
+            let connect_timeout = self.connect_timeout.min(limit);
+            match Lanes::connected(&server, connect_timeout, None).await {
+                Ok(lanes) => member(&server, &lanes, until).await,
+                Err(failure) => unreached(&server, failure),
+            }
+        });
+        join_all(looks).await.into_iter().collect()
+    }
+}
+
+/// Asks a server whether it takes part.
+async fn member(address: &Address, lanes: &Lanes, until: Instant) -> Result<Member, Failure> {
+    let schema = address.schema.quoted();
+    let look = format!(
+        "SELECT pg_is_in_recovery() AS is_standby, {schema}.left_1(g.quiet_until) AS left,
+            current_setting('server_version') AS version
+        FROM {schema}.lineage g"
+    );
+    let call = Query {
+        statement: &look,
+        arguments: &[],
+    };
+    let rows = match lanes.request(call, until, REPLACE_EVERY).await {
+        Ok(rows) => rows,
+        Err(failure) => return unreached(address, failure),
+    };
+    let row = rows.first().ok_or_else(|| Failure::Odd("rows=0".into()))?;
+    let left = row.try_get::<_, Option<i64>>("left").ok().flatten();
+    let left = left.and_then(|left| u64::try_from(left).ok());
+    let state = if row.try_get("is_standby").unwrap_or(false) {
+        MemberState::Standby
+    } else {
+        match left.filter(|left| *left > 0) {
+            Some(left) => MemberState::Away {
+                remaining: Duration::from_micros(left),
+            },
+            None => MemberState::Up,
+        }
+    };
+    let version = row.try_get::<_, String>("version").ok();
+    let version = version.map(|version| format!("Postgres {version}"));
+    Ok(Member::new(address.to_string(), state).with_version(version))
+}
+
+/// A server that does not answer is down; every other failure is one of the look.
+fn unreached(address: &Address, failure: Failure) -> Result<Member, Failure> {
+    match failure.kind() {
+        ErrorKind::Unavailable | ErrorKind::TimedOut => {
+            Ok(Member::new(address.to_string(), MemberState::Down))
+        }
+        _ => Err(failure),
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use leasehold::store::postgres::Setup;
-use leasehold::store::{Held, HeldState, Outcome};
+use leasehold::store::{Held, HeldState, MemberState, Outcome};
 use leasehold::{ErrorKind, Token};
 
 use crate::harness::asking::{asked, claim, granted, held, renewed};
@@ -112,6 +112,58 @@ async fn what_a_lagging_standby_missed_is_not_granted_again_before_its_end() {
         "granted before the lost lease was over"
     );
     assert!(next > token, "{next} after {token}");
+}
+
+#[tokio::test]
+async fn each_server_of_the_url_is_shown_with_its_part() {
+    let (primary, database) = primary().await;
+    // So that the quiet time after the promotion is not over before it was seen.
+    run(&database, "UPDATE leasehold.lineage SET max_ttl_ms = 60000").await;
+    let standby = primary.standby(&["fsync=off"]).await;
+    let behind = standby.database_named("postgres");
+    seen(
+        &behind,
+        "SELECT 1 / count(*) FROM leasehold.lineage WHERE max_ttl_ms = 60000",
+    )
+    .await;
+    let both = format!(
+        "postgres:///postgres?user=postgres&host={},{}",
+        database.folder().display(),
+        behind.folder().display()
+    );
+    let store = open(&both);
+    let states = async || {
+        let members = store.members(LIMIT).await.expect("answered");
+        let states: Vec<_> = members.iter().map(|member| member.state).collect();
+        <[MemberState; 2]>::try_from(states).expect("one for each server")
+    };
+    let before = states().await;
+    assert_eq!(before, [MemberState::Up, MemberState::Standby]);
+    let alone = open(&behind.url());
+    let members = alone.members(LIMIT).await.expect("answered");
+    assert_eq!(members[0].state, MemberState::Standby);
+    let hazards = alone.hazards(LIMIT).await.expect("answered");
+    assert!(
+        hazards.iter().any(|hazard| hazard.id == "postgres-standby"),
+        "{hazards:?}"
+    );
+    // A client of the standby alone is told that it asks the wrong server.
+    let refused = asked(&*alone, &claim("a", TTL), LIMIT).await;
+    let error = refused.expect_err("a standby grants nothing");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    assert!(error.to_string().contains("standby"), "{error}");
+    primary.end("QUIT").await;
+    let after = states().await;
+    assert_eq!(after, [MemberState::Down, MemberState::Standby]);
+    standby.promote().await;
+    // The first claim finds the new timeline.
+    let kept_out = held(&*store, &claim("a", TTL)).await;
+    assert_eq!(kept_out.state, HeldState::KeepOut);
+    let promoted = states().await;
+    assert!(
+        matches!(promoted, [MemberState::Down, MemberState::Away { .. }]),
+        "{promoted:?}"
+    );
 }
 
 #[tokio::test]

@@ -94,7 +94,11 @@ fn members(members: &Result<Vec<Member>, Trouble>) -> Finding {
     };
     let shown = |member: &Member| {
         let version = member.version.iter().map(|version| format!(" ({version})"));
-        format!("{}{}", member.place, version.collect::<String>())
+        let role = match member.state {
+            MemberState::Standby => ", a standby that grants nothing",
+            _ => "",
+        };
+        format!("{}{}{role}", member.place, version.collect::<String>())
     };
     let of = |wanted: fn(MemberState) -> bool| {
         let found = members.iter().filter(|member| wanted(member.state));
@@ -111,6 +115,13 @@ fn members(members: &Result<Vec<Member>, Trouble>) -> Finding {
         };
         let what = format!("no answer from {down}");
         return Finding::bad("store", Verdict::Failure, what, endangers, fix);
+    }
+    let standbys = of(|state| state == MemberState::Standby);
+    if !standbys.is_empty() && !members.iter().any(|one| one.state == MemberState::Up) {
+        let (nothing, _) = consequence(Some(ErrorKind::Unavailable));
+        let fix = "Name the server that takes writes, or all of them; or promote one";
+        let what = format!("no server takes writes: {standbys}");
+        return Finding::bad("store", Verdict::Failure, what, nothing, fix);
     }
     if !away.is_empty() {
         return Finding::bad(
@@ -267,6 +278,20 @@ mod tests {
         assert_eq!(quantile(&values, 99), ms(99));
         assert_eq!(quantile(&values[..1], 50), ms(1));
         assert_eq!(quantile(&[], 99), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_standby_is_named_and_is_a_failure_only_where_no_server_takes_writes() {
+        let standby = Member::new("b", MemberState::Standby);
+        let found = members(&Ok(vec![
+            Member::new("a", MemberState::Up),
+            standby.clone(),
+        ]));
+        assert_eq!(found.verdict, Verdict::Ok);
+        assert_eq!(found.what, "answers: a, b, a standby that grants nothing");
+        let found = members(&Ok(vec![standby]));
+        assert_eq!(found.verdict, Verdict::Failure);
+        assert!(found.what.contains("no server takes writes: b"), "{found}");
     }
 
     #[test]
