@@ -4,7 +4,6 @@
 //! refuses.
 
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
 use super::schema::Schema;
-use super::tls::{self, Tls};
+use super::tls::{CertificateFiles, Tls};
 use crate::error::Error;
 
 /// After how long without traffic the connection is probed, so that no router on the way forgets it.
@@ -25,7 +24,14 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 const PORT: u16 = 5432;
 /// The parameters that may follow the question mark.
 const PARAMETERS: &[&str] = &[
-    "user", "password", "host", "port", "schema", "sslmode", "ca", "notices", "lanes",
+    "user", "password", "host", "port", "schema", "sslmode", "ca", "cert", "key", "notices",
+    "lanes",
+];
+/// What libpq calls some of them.
+const OTHER_NAMES: &[(&str, &str)] = &[
+    ("sslrootcert", "ca"),
+    ("sslcert", "cert"),
+    ("sslkey", "key"),
 ];
 
 /// The servers' addresses, the credentials for them, and the settings that a URL can have.
@@ -33,7 +39,7 @@ const PARAMETERS: &[&str] = &[
 pub(super) struct Address {
     parts: UrlParts,
     config: Config,
-    tls: Tls,
+    certificates: CertificateFiles,
     pub(super) schema: Schema,
     /// Whether waiting clients may use notices.
     pub(super) has_notices: bool,
@@ -52,7 +58,7 @@ struct UrlParts {
 }
 
 impl Address {
-    /// Parses a URL. If it names a file with certificates, the file is read now.
+    /// Parses a URL, and reads the certificate files that it names.
     ///
     /// # Errors
     /// `Invalid`; the message contains no part of the URL that could be a secret.
@@ -76,18 +82,19 @@ impl Address {
         let mut config = parts.config();
         let mode = ssl_mode(parameter("sslmode"), &parts.hosts)?;
         config.ssl_mode(mode);
-        let tls = match (mode, parameter("ca")) {
-            (SslMode::Disable, Some(_)) => {
-                return Err(refused("it names a certificate file, but does not use TLS"));
-            }
-            (SslMode::Disable, None) => Tls::none(),
-            (_, ca) => tls::trusting(ca.map(Path::new))?,
-        };
+        let [ca, certificate, key] = ["ca", "cert", "key"].map(parameter);
+        let certificates = CertificateFiles::named(ca, certificate, key).map_err(refused)?;
+        if mode != SslMode::Disable {
+            // So that a file that cannot be used is found here.
+            certificates.read()?;
+        } else if !certificates.is_empty() {
+            return Err(refused("it names a certificate file, but does not use TLS"));
+        }
         Ok(Self {
             shown: parts.show(&schema),
             config,
             parts,
-            tls,
+            certificates,
             schema,
             has_notices,
             lanes,
@@ -129,8 +136,15 @@ impl Address {
         config
     }
 
-    pub(super) fn tls(&self) -> Tls {
-        self.tls.clone()
+    /// Returns the settings for encrypting one connection, with the certificates as they are now. It may block.
+    ///
+    /// # Errors
+    /// `Invalid`, with the file that cannot be used.
+    pub(super) fn tls(&self) -> Result<Tls, Error> {
+        match self.config.get_ssl_mode() {
+            SslMode::Disable => Ok(Tls::none()),
+            _ => self.certificates.read(),
+        }
     }
 
     /// Returns whether another server may take writes if one does not.
@@ -178,6 +192,8 @@ impl UrlParts {
         parts.database = non_empty(decode(database)?);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let named = OTHER_NAMES.iter().find(|(other, _)| *other == key);
+            let key = named.map_or(key, |(_, name)| name);
             // A wrong parameter name is not repeated: it may be half of a password that contains a '?'.
             if !PARAMETERS.contains(&key) || parts.has(key) {
                 return Err(refused(&format!(
@@ -343,7 +359,7 @@ fn decode(text: &str) -> Result<String, Error> {
 fn refused(why: &str) -> Error {
     Error::invalid(format!(
         "store URL refused: {why}; expected postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST...]/DATABASE\
-         [?schema=NAME&sslmode=MODE&ca=FILE&notices=off&lanes=N], or ?host=/FOLDER for a socket, \
+         [?schema=NAME&sslmode=MODE&ca=FILE&cert=FILE&key=FILE&notices=off&lanes=N], or ?host=/FOLDER for a socket, \
          with special characters as %XX"
     ))
 }
@@ -463,6 +479,10 @@ mod tests {
             "postgres://me:s3cret@db?sslmode=prefer",
             "postgres://me:s3cret@db?sslmode=verify-ca",
             "postgres://me:s3cret@db?sslmode=disable&ca=/s3cret",
+            "postgres://me:s3cret@db?sslmode=disable&sslcert=/dev/null&sslkey=/dev/null",
+            "postgres://me:s3cret@db?cert=/dev/null",
+            "postgres://me:s3cret@db?sslkey=/dev/null",
+            "postgres://me:s3cret@db?sslrootcert=/dev/null&ca=/dev/null",
             "postgres://me:s3cret@db?schema=",
             "postgres://me:s3cret@db?lanes=0",
             "postgres://me:s3cret@db?notices=maybe",
@@ -478,8 +498,15 @@ mod tests {
     #[test]
     fn a_file_without_certificates_is_refused() {
         for path in ["/dev/null", "/nowhere"] {
-            let error = Address::parse(&format!("postgres://db?ca={path}")).expect_err("refused");
-            assert!(error.to_string().contains(path), "{error}");
+            for query in [
+                format!("ca={path}"),
+                format!("sslrootcert={path}"),
+                format!("cert={path}&key={path}"),
+                format!("sslcert={path}&sslkey={path}"),
+            ] {
+                let error = Address::parse(&format!("postgres://db?{query}")).expect_err(&query);
+                assert!(error.to_string().contains(path), "{error}");
+            }
         }
     }
 

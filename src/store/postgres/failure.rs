@@ -184,6 +184,15 @@ impl Failure {
         }
     }
 
+    /// Makes the failure of a connection whose certificate files have become unusable.
+    pub(super) fn of_certificates(error: &Error) -> Self {
+        let source = error.source().map(|source| format!(": {source}"));
+        Self::Unsent(Cause {
+            text: format!("{error}{}", source.unwrap_or_default()),
+            kind: ErrorKind::Misconfigured,
+        })
+    }
+
     /// Makes the failure of a request. `is_unsent` if the connection was already closed before the request was sent.
     pub(super) fn of_request(
         error: &tokio_postgres::Error,

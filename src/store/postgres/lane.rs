@@ -278,7 +278,9 @@ impl Backend {
         gauge: &Arc<ConnectionGauge>,
     ) -> Result<Arc<Self>, Failure> {
         let has_others = address.has_several_hosts();
-        let made = address.config(connect_timeout).connect(address.tls()).await;
+        let tls = address.tls();
+        let tls = tls.map_err(|error| Failure::of_certificates(&error))?;
+        let made = address.config(connect_timeout).connect(tls).await;
         let (client, connection) = made.map_err(|error| Failure::unmade(&error, has_others))?;
         let marks = Arc::<BackendMarks>::default();
         marks.use_now();

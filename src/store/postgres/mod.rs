@@ -22,12 +22,14 @@
 //! |---|---|
 //! | `schema` | the schema that has the tables (default: `leasehold`); leases in different schemas are unrelated |
 //! | `sslmode` | `disable`, `require` or `verify-full`. The last two mean the same: the certificate's chain and name are always checked. Default: `disable` on this machine, and `require` elsewhere |
-//! | `ca` | a PEM file whose certificates are trusted instead of the usual web roots |
+//! | `ca`, `sslrootcert` | a PEM file whose certificates are trusted instead of the usual web roots |
+//! | `cert` and `key`, `sslcert` and `sslkey` | PEM files with the client's certificate and its key, which has no passphrase |
 //! | `host`, `port`, `user`, `password` | the same as the parts before the question mark; a host that begins with `/` is the folder of a socket |
 //! | `notices` | `off`: waiting clients only check again after some time |
 //! | `lanes` | the greatest number of connections for requests (default: 4) |
 //!
-//! Of several hosts, the first one that accepts writes is used.
+//! Of several hosts, the first one that accepts writes is used. Certificate files are read again for each connection, so
+//! that they can be replaced while the process runs.
 //!
 //! # What it promises in each fault
 //! *Kept by the clock* means: the counter is lost or stale, and tokens rise under the assumption that

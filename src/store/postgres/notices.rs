@@ -301,7 +301,9 @@ impl Listener {
     async fn connect(&self) -> Result<Option<ListeningConnection>, Failure> {
         let has_others = self.address.has_several_hosts();
         let config = self.address.config(self.limit);
-        let made = timeout(self.limit, config.connect(self.address.tls())).await;
+        let tls = self.address.tls();
+        let tls = tls.map_err(|error| Failure::of_certificates(&error))?;
+        let made = timeout(self.limit, config.connect(tls)).await;
         let made = made.map_err(|_| Failure::NotReached)?;
         let (client, mut connection) = made.map_err(|error| Failure::unmade(&error, has_others))?;
         let (sender, mut heard) = mpsc::channel(HEARD);

@@ -74,7 +74,9 @@ impl Setup {
     async fn send(&self, limit: Duration) -> Result<(), Failure> {
         let has_others = self.address.has_several_hosts();
         let config = self.address.config(limit);
-        let made = config.connect(self.address.tls()).await;
+        let tls = self.address.tls();
+        let tls = tls.map_err(|error| Failure::of_certificates(&error))?;
+        let made = config.connect(tls).await;
         let (client, connection) = made.map_err(|error| Failure::unmade(&error, has_others))?;
         let sql = self.sql();
         let sent = client.batch_execute(&sql);

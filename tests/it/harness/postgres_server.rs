@@ -85,12 +85,23 @@ impl PostgresServer {
 
     /// Starts the same behind TLS on a port of this machine; it accepts no connection without TLS.
     pub(crate) async fn start_behind_tls(certificate: &Certificate) -> Self {
+        Self::behind_tls(certificate, "").await
+    }
+
+    /// Starts a server that accepts only clients that show its own certificate.
+    pub(crate) async fn start_for_known_clients(certificate: &Certificate) -> Self {
+        Self::behind_tls(certificate, "clientcert=verify-ca").await
+    }
+
+    async fn behind_tls(certificate: &Certificate, option: &str) -> Self {
         let (folder, data) = new_folder();
         initialize(&data);
         if let Some(user) = unprivileged_user() {
             certificate.give_to(user);
         }
-        let rules = "local all all trust\nhostssl all all 127.0.0.1/32 trust\nhostssl all all ::1/128 trust\n";
+        let rules = format!(
+            "local all all trust\nhostssl all all 127.0.0.1/32 trust {option}\nhostssl all all ::1/128 trust {option}\n"
+        );
         fs::write(data.join("pg_hba.conf"), rules).expect("root writes anywhere");
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -101,6 +112,7 @@ impl PostgresServer {
             "ssl=on".into(),
             format!("ssl_cert_file={}", certificate.path().display()),
             format!("ssl_key_file={}", certificate.key().display()),
+            format!("ssl_ca_file={}", certificate.path().display()),
         ];
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         Self::run(folder, &data, port, &settings).await

@@ -7,7 +7,7 @@ use leasehold::store::postgres::Postgres;
 use leasehold::{Client, ClientId, ErrorKind};
 
 use super::{open, set_up, store};
-use crate::harness::asking::{asked, claim, granted, next_token, released};
+use crate::harness::asking::{asked, chain, claim, granted, next_token, released};
 use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::tls::Certificate;
@@ -126,6 +126,48 @@ async fn a_server_behind_tls_is_used_and_an_unknown_one_is_refused() {
     let refused = asked(&*plain, &claim("a", LONG), LIMIT).await;
     let error = refused.expect_err("the server wants TLS");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_server_of_known_clients_is_shown_the_certificate_that_the_files_have_at_that_time() {
+    let certificate = Certificate::new();
+    let server = PostgresServer::start_for_known_clients(&certificate).await;
+    let files = tempfile::tempdir().expect("a folder");
+    let hand_out = |certificate: &Certificate| {
+        for (file, from) in [("cert", certificate.path()), ("key", certificate.key())] {
+            std::fs::copy(from, files.path().join(file)).expect("the folder is ours");
+        }
+    };
+    let file = |name: &str| files.path().join(name).display().to_string();
+    let trusting = format!(
+        "postgres://postgres@localhost:{}/postgres?ca={}",
+        server.port(),
+        certificate.path().display()
+    );
+    let showing = |cert: &str, key: &str| {
+        let (certificate, private_key) = (file("cert"), file("key"));
+        format!("{trusting}&sslmode=require&{cert}={certificate}&{key}={private_key}")
+    };
+    hand_out(&certificate);
+    set_up(&showing("sslcert", "sslkey")).await;
+    let store = open(&showing("cert", "key"));
+    next_token(&*store, "a").await;
+    let unknown = open(&format!("{trusting}&sslmode=require"));
+    let refused = asked(&*unknown, &claim("a", LONG), LIMIT).await;
+    refused.expect_err("the server knows only clients with a certificate");
+    // Replaced by one that the server does not know: the next connection shows it.
+    let store = open(&showing("cert", "key"));
+    hand_out(&Certificate::new());
+    let refused = asked(&*store, &claim("a", LONG), LIMIT).await;
+    refused.expect_err("the server does not know this certificate");
+    // A file that went away is named, and the store works again once it is there.
+    std::fs::remove_file(file("key")).expect("it is ours");
+    let refused = asked(&*store, &claim("a", LONG), LIMIT).await;
+    let error = refused.expect_err("there is no key");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+    assert!(chain(&error).contains(&file("key")), "{}", chain(&error));
+    hand_out(&certificate);
+    next_token(&*store, "a").await;
 }
 
 #[tokio::test]
