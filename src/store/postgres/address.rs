@@ -204,12 +204,16 @@ impl UrlParts {
         }
         parts.user = parts.take("user").or(parts.user);
         parts.password = parts.take("password").or(parts.password);
-        let port = parts.take("port").map(|port| read_port(&port));
-        let port = port.transpose()?.unwrap_or(PORT);
+        let ports = parts.take("port").unwrap_or_else(|| PORT.to_string());
+        let ports: Vec<_> = ports.split(',').map(read_port).collect::<Result<_, _>>()?;
         let named = parts.take("host");
         let is_twice = named.is_some() && !hosts.is_empty();
-        for host in named.as_deref().unwrap_or(hosts).split(',') {
-            parts.hosts.push(read_host(host, port)?);
+        let hosts: Vec<_> = named.as_deref().unwrap_or(hosts).split(',').collect();
+        if ports.len() > 1 && ports.len() != hosts.len() {
+            return Err(refused("it has several ports, but not one for each host"));
+        }
+        for (host, port) in hosts.into_iter().zip(ports.iter().cycle()) {
+            parts.hosts.push(read_host(host, *port)?);
         }
         if is_twice || parts.hosts.iter().any(|(host, _)| host.is_empty()) {
             return Err(refused("it names no host, or names one twice"));
@@ -260,7 +264,18 @@ impl UrlParts {
             .collect();
         let hosts = hosts.join(",");
         if is_socket(&self.hosts[0].0) {
-            format!("postgres:///{database}?host={hosts}&schema={schema}")
+            // Two servers of one machine have their sockets in one folder.
+            let ports: Vec<_> = self
+                .hosts
+                .iter()
+                .map(|(_, port)| port.to_string())
+                .collect();
+            let is_usual = self.hosts.iter().all(|(_, port)| *port == PORT);
+            let ports = match is_usual {
+                true => String::new(),
+                false => format!("&port={}", ports.join(",")),
+            };
+            format!("postgres:///{database}?host={hosts}{ports}&schema={schema}")
         } else {
             format!("postgres://{hosts}/{database}?schema={schema}")
         }
@@ -390,6 +405,14 @@ mod tests {
                 "postgres:///jobs?host=/run/pg&user=me&password=s3cret",
                 "postgres:///jobs?host=/run/pg&schema=leasehold",
             ),
+            (
+                "postgres:///jobs?host=/run/a,/run/b&port=5433,5434",
+                "postgres:///jobs?host=/run/a,/run/b&port=5433,5434&schema=leasehold",
+            ),
+            (
+                "postgres://a,b/jobs?port=7",
+                "postgres://a:7,b:7/jobs?schema=leasehold",
+            ),
         ] {
             let address = address(url);
             assert_eq!(address.to_string(), expected);
@@ -469,6 +492,7 @@ mod tests {
             "postgres://me:s3cret@db:70000",
             "postgres://me:s3cret@db:0",
             "postgres://me:s3cret@db?port=x",
+            "postgres://me:s3cret@a,b,c?port=1,2",
             "postgres://me:s3cret@[::1",
             "postgres://me:s3cret@db,/x",
             "postgres://me:s3cret@db?host=/run",

@@ -24,7 +24,7 @@
 //! | `sslmode` | `disable`, `require` or `verify-full`. The last two mean the same: the certificate's chain and name are always checked. Default: `disable` on this machine, and `require` elsewhere |
 //! | `ca`, `sslrootcert` | a PEM file whose certificates are trusted instead of the usual web roots |
 //! | `cert` and `key`, `sslcert` and `sslkey` | PEM files with the client's certificate and its key, which has no passphrase |
-//! | `host`, `port`, `user`, `password` | the same as the parts before the question mark; a host that begins with `/` is the folder of a socket |
+//! | `host`, `port`, `user`, `password` | the same as the parts before the question mark; a host that begins with `/` is the folder of a socket. Several are separated by commas; one port is that of all hosts |
 //! | `notices` | `off`: waiting clients only check again after some time |
 //! | `lanes` | the greatest number of connections for requests (default: 4) |
 //!
