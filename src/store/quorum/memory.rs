@@ -1,0 +1,208 @@
+//! What the store remembers of each holder that has asked: the token that it proposed last.
+//!
+//! A client asks again with the same holder, while it waits and after a lost reply. After a grant the answer has to be
+//! the token that was granted. After a proposal that brought no grant the next one has to be above it, because what was
+//! taken back may be freed at any later moment by a request that is still on its way.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::planted::Planted;
+use crate::holder::Holder;
+use crate::store::Info;
+use crate::term::Instant;
+use crate::token::Token;
+
+/// For how many ttls after its last request a holder is remembered that did not release. After one of them nothing of it
+/// is left on any member, and no request of it is on its way for as long as ten.
+const TTLS: u32 = 10;
+
+/// The last proposal of each holder.
+#[derive(Debug, Default)]
+pub struct Proposals {
+    of: HashMap<Holder, Proposed>,
+    planted: Planted,
+}
+
+#[derive(Debug)]
+struct Proposed {
+    token: Token,
+    is_granted: bool,
+    info: Arc<Info>,
+    forget_at: Instant,
+}
+
+/// Which token a holder has to propose next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NextProposal {
+    /// Any: it has not asked before.
+    Fresh,
+    /// One above this, which brought no grant.
+    Above(Token),
+    /// This one, which was granted. It is never raised and never taken back. If no majority has it any more, the name
+    /// is not held, whatever a higher token would bring.
+    Again(Token),
+}
+
+impl Proposals {
+    /// Returns an empty memory in which something may be wrong.
+    pub fn new(planted: Planted) -> Self {
+        Self {
+            of: HashMap::new(),
+            planted,
+        }
+    }
+
+    /// Returns what this holder has to propose next.
+    pub fn next(&self, holder: Holder) -> NextProposal {
+        match self.of.get(&holder) {
+            None => NextProposal::Fresh,
+            Some(proposed) => {
+                NextProposal::after(proposed.token, proposed.is_granted, self.planted)
+            }
+        }
+    }
+
+    /// Notes a proposal before it is sent.
+    pub fn note_sent(
+        &mut self,
+        holder: Holder,
+        token: Token,
+        info: &Arc<Info>,
+        ttl: Duration,
+        now: Instant,
+    ) {
+        let forget_at = now.after(ttl * TTLS);
+        let proposed = self.of.entry(holder).or_insert_with(|| Proposed {
+            token,
+            is_granted: false,
+            info: info.clone(),
+            forget_at,
+        });
+        proposed.is_granted &= proposed.token == token;
+        proposed.token = token;
+        proposed.forget_at = proposed.forget_at.max(forget_at);
+    }
+
+    /// Notes that this token was granted to its holder.
+    pub fn note_granted(&mut self, holder: Holder, token: Token) {
+        if let Some(proposed) = self.of.get_mut(&holder) {
+            proposed.is_granted |= proposed.token == token;
+        }
+    }
+
+    /// Notes that a renewal of this holder was sent.
+    pub fn note_renewal(&mut self, holder: Holder, ttl: Duration, now: Instant) {
+        if let Some(proposed) = self.of.get_mut(&holder) {
+            proposed.forget_at = proposed.forget_at.max(now.after(ttl * TTLS));
+        }
+    }
+
+    /// Returns what the holder tells about itself, for a repair.
+    pub fn info(&self, holder: Holder) -> Option<Arc<Info>> {
+        Some(self.of.get(&holder)?.info.clone())
+    }
+
+    /// Forgets a holder that has released its name.
+    pub fn forget(&mut self, holder: Holder) {
+        self.of.remove(&holder);
+    }
+
+    /// Forgets the holders that have sent nothing for a long time.
+    pub fn sweep(&mut self, now: Instant) {
+        self.of.retain(|_, proposed| now < proposed.forget_at);
+    }
+
+    /// Returns how many holders are remembered.
+    pub fn len(&self) -> usize {
+        self.of.len()
+    }
+
+    /// Returns whether no holder is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+}
+
+impl NextProposal {
+    /// Returns what follows the proposal of this token.
+    pub const fn after(token: Token, is_granted: bool, planted: Planted) -> Self {
+        match planted.is_remembered_as_granted(is_granted) {
+            true => Self::Again(token),
+            false => Self::Above(token),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::holder::ClientId;
+
+    const TTL: Duration = Duration::from_secs(30);
+    const AT: Instant = Instant::from_nanos(7_000_000_000);
+
+    fn holder() -> Holder {
+        Holder::new(ClientId::from_u128(7), 1)
+    }
+
+    fn token(number: u64) -> Token {
+        Token::new(number).expect("within the limits")
+    }
+
+    fn after_sending(number: u64) -> Proposals {
+        let mut proposals = Proposals::default();
+        proposals.note_sent(holder(), token(number), &Arc::default(), TTL, AT);
+        proposals
+    }
+
+    #[test]
+    fn a_holder_that_never_asked_proposes_anything() {
+        assert_eq!(Proposals::default().next(holder()), NextProposal::Fresh);
+    }
+
+    #[test]
+    fn after_a_proposal_without_a_grant_the_next_is_above_it() {
+        let proposals = after_sending(5);
+        assert_eq!(proposals.next(holder()), NextProposal::Above(token(5)));
+    }
+
+    #[test]
+    fn after_a_grant_the_same_token_is_asked_for() {
+        let mut proposals = after_sending(5);
+        proposals.note_granted(holder(), token(5));
+        assert_eq!(proposals.next(holder()), NextProposal::Again(token(5)));
+        proposals.note_sent(holder(), token(5), &Arc::default(), TTL, AT);
+        assert_eq!(proposals.next(holder()), NextProposal::Again(token(5)));
+    }
+
+    #[test]
+    fn a_late_grant_of_an_earlier_proposal_is_no_grant_of_the_last() {
+        let mut proposals = after_sending(5);
+        proposals.note_sent(holder(), token(6), &Arc::default(), TTL, AT);
+        proposals.note_granted(holder(), token(5));
+        assert_eq!(proposals.next(holder()), NextProposal::Above(token(6)));
+    }
+
+    #[test]
+    fn a_release_is_forgotten_at_once() {
+        let mut proposals = after_sending(5);
+        proposals.forget(holder());
+        assert_eq!(proposals.next(holder()), NextProposal::Fresh);
+        assert!(proposals.is_empty());
+    }
+
+    #[test]
+    fn a_holder_is_forgotten_ten_ttls_after_its_last_request() {
+        let mut proposals = after_sending(5);
+        proposals.sweep(AT.after(TTL * 9));
+        assert_eq!(proposals.len(), 1);
+        proposals.note_renewal(holder(), TTL, AT.after(TTL * 9));
+        proposals.sweep(AT.after(TTL * 18));
+        assert_eq!(proposals.len(), 1);
+        assert!(proposals.info(holder()).is_some());
+        proposals.sweep(AT.after(TTL * 19));
+        assert!(proposals.is_empty());
+    }
+}
