@@ -63,6 +63,8 @@ mod hazard;
 mod notice;
 mod release;
 mod renewal;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod tls;
 mod url;
 
 use std::fmt;
@@ -83,6 +85,8 @@ pub use self::hazard::{Hazard, Severity};
 pub use self::notice::{Notice, Notices, Topic};
 pub use self::release::{Eviction, Release};
 pub use self::renewal::{Outcome, Renewal, Renewed};
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub use self::tls::Tls;
 pub use self::url::{init, init_sql, open};
 
 /// The greatest number of renewals in one batch. 256 renewals keep a Redis server busy for 0.2 to 0.5 ms, and a SQLite

@@ -5,14 +5,18 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rustls::ClientConfig;
 use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
+use super::failure::Failure;
 use super::schema::Schema;
-use super::tls::{CertificateFiles, Tls};
+use super::tls::Handshake;
 use crate::error::Error;
+use crate::store::Tls;
 
 /// After how long without traffic the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
@@ -24,7 +28,17 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 const PORT: u16 = 5432;
 /// The parameters that may follow the question mark.
 const PARAMETERS: &[&str] = &[
-    "user", "password", "host", "port", "schema", "sslmode", "ca", "cert", "key", "notices",
+    "user",
+    "password",
+    "host",
+    "port",
+    "schema",
+    "sslmode",
+    "ca",
+    "cert",
+    "key",
+    "server_name",
+    "notices",
     "lanes",
 ];
 /// What libpq calls some of them.
@@ -39,7 +53,10 @@ const OTHER_NAMES: &[(&str, &str)] = &[
 pub(super) struct Address {
     parts: UrlParts,
     config: Config,
-    certificates: CertificateFiles,
+    /// `None`: without TLS.
+    tls: Option<Tls>,
+    /// The settings of each connection, where no file has to be read for them.
+    fixed: Arc<OnceLock<Arc<ClientConfig>>>,
     pub(super) schema: Schema,
     /// Whether waiting clients may use notices.
     pub(super) has_notices: bool,
@@ -58,11 +75,12 @@ struct UrlParts {
 }
 
 impl Address {
-    /// Parses a URL, and reads the certificate files that it names.
+    /// Parses a URL, and reads the certificate files, so that a file that cannot be used is found here. What the URL does
+    /// not say about TLS is taken from the builder's settings, and then from the environment.
     ///
     /// # Errors
     /// `Invalid`; the message contains no part of the URL that could be a secret.
-    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+    pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, Error> {
         let parts = UrlParts::read(url)?;
         let parameter = |key: &str| {
             let mut parameters = parts.parameters.iter();
@@ -82,19 +100,25 @@ impl Address {
         let mut config = parts.config();
         let mode = ssl_mode(parameter("sslmode"), &parts.hosts)?;
         config.ssl_mode(mode);
-        let [ca, certificate, key] = ["ca", "cert", "key"].map(parameter);
-        let certificates = CertificateFiles::named(ca, certificate, key).map_err(refused)?;
-        if mode != SslMode::Disable {
-            // So that a file that cannot be used is found here.
-            certificates.read()?;
-        } else if !certificates.is_empty() {
-            return Err(refused("it names a certificate file, but does not use TLS"));
+        let own = Tls::of_url(|key| parameter(key).map(Into::into))?.or(tls.clone());
+        let tls = match mode {
+            SslMode::Disable if !own.is_empty() => {
+                return Err(refused(
+                    "it or the builder has TLS settings, but it does not use TLS (sslmode=require does)",
+                ));
+            }
+            SslMode::Disable => None,
+            _ => Some(own.or(Tls::of_environment()?)),
+        };
+        if let Some(tls) = &tls {
+            tls.read()?;
         }
         Ok(Self {
             shown: parts.show(&schema),
             config,
             parts,
-            certificates,
+            tls,
+            fixed: Arc::default(),
             schema,
             has_notices,
             lanes,
@@ -136,14 +160,25 @@ impl Address {
         config
     }
 
-    /// Returns the settings for encrypting one connection, with the certificates as they are now. It may block.
-    ///
-    /// # Errors
-    /// `Invalid`, with the file that cannot be used.
-    pub(super) fn tls(&self) -> Result<Tls, Error> {
-        match self.config.get_ssl_mode() {
-            SslMode::Disable => Ok(Tls::none()),
-            _ => self.certificates.read(),
+    /// Returns how one connection is encrypted, with the certificates as they are now.
+    pub(super) async fn handshake(&self) -> Result<Handshake, Failure> {
+        let Some(tls) = self.tls.clone() else {
+            return Ok(Handshake::none());
+        };
+        if let Some(config) = self.fixed.get() {
+            return Ok(Handshake::new(config.clone(), tls));
+        }
+        let (files, is_fixed) = (tls.clone(), tls.has_no_files());
+        let read = move || files.read()?.config();
+        match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(config)) => {
+                if is_fixed {
+                    let _ = self.fixed.set(config.clone());
+                }
+                Ok(Handshake::new(config, tls))
+            }
+            Ok(Err(error)) => Err(Failure::Certificates(format!("{error:#}"))),
+            Err(_) => Err(Failure::Abandoned),
         }
     }
 
@@ -374,7 +409,7 @@ fn decode(text: &str) -> Result<String, Error> {
 fn refused(why: &str) -> Error {
     Error::invalid(format!(
         "store URL refused: {why}; expected postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST...]/DATABASE\
-         [?schema=NAME&sslmode=MODE&ca=FILE&cert=FILE&key=FILE&notices=off&lanes=N], or ?host=/FOLDER for a socket, \
+         [?schema=NAME&sslmode=MODE&ca=FILE&cert=FILE&key=FILE&server_name=NAME&notices=off&lanes=N], or ?host=/FOLDER for a socket, \
          with special characters as %XX"
     ))
 }
@@ -385,8 +420,12 @@ mod tests {
 
     use super::*;
 
+    fn parse(url: &str) -> Result<Address, Error> {
+        Address::parse(url, &Tls::new())
+    }
+
     fn address(url: &str) -> Address {
-        Address::parse(url).expect(url)
+        parse(url).expect(url)
     }
 
     #[test]
@@ -507,12 +546,13 @@ mod tests {
             "postgres://me:s3cret@db?cert=/dev/null",
             "postgres://me:s3cret@db?sslkey=/dev/null",
             "postgres://me:s3cret@db?sslrootcert=/dev/null&ca=/dev/null",
+            "postgres://me:s3cret@localhost?server_name=s3cret",
             "postgres://me:s3cret@db?schema=",
             "postgres://me:s3cret@db?lanes=0",
             "postgres://me:s3cret@db?notices=maybe",
             "postgres:///d?host=/run&sslmode=require&password=s3cret",
         ] {
-            let error = Address::parse(url).expect_err(url);
+            let error = parse(url).expect_err(url);
             assert_eq!(error.kind(), crate::ErrorKind::Invalid);
             let text = format!("{error} {error:?}");
             assert!(!text.contains("s3cret"), "{text}");
@@ -528,7 +568,7 @@ mod tests {
                 format!("cert={path}&key={path}"),
                 format!("sslcert={path}&sslkey={path}"),
             ] {
-                let error = Address::parse(&format!("postgres://db?{query}")).expect_err(&query);
+                let error = parse(&format!("postgres://db?{query}")).expect_err(&query);
                 assert!(error.to_string().contains(path), "{error}");
             }
         }

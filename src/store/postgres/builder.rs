@@ -9,7 +9,7 @@ use super::address::Address;
 use super::lanes::Lanes;
 use super::schema::Schema;
 use crate::error::Error;
-use crate::store::connect_timeout;
+use crate::store::{Tls, connect_timeout};
 
 /// How many connections may carry requests: with a disk flush of one millisecond, some 650 grants a second.
 const LANES: usize = 4;
@@ -28,6 +28,7 @@ pub struct Builder {
     lanes: Option<usize>,
     connect_timeout: Duration,
     notices: bool,
+    tls: Tls,
 }
 
 impl Builder {
@@ -39,6 +40,7 @@ impl Builder {
             lanes: None,
             connect_timeout: CONNECT_TIMEOUT,
             notices: true,
+            tls: Tls::new(),
         }
     }
 
@@ -78,12 +80,19 @@ impl Builder {
         self
     }
 
-    /// Checks all settings and makes the store, without I/O.
+    /// Sets how TLS is done, where the URL does not say it. The URL must use TLS, as it does unless all its hosts are of
+    /// this machine.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// Checks all settings and makes the store. The only I/O is that certificate files are read.
     ///
     /// # Errors
     /// `Invalid`, with the setting that is refused.
     pub fn build(self) -> Result<Postgres, Error> {
-        let mut address = Address::parse(&self.url)?;
+        let mut address = Address::parse(&self.url, &self.tls)?;
         if let Some(schema) = &self.schema {
             address = address.in_schema(Schema::new(schema)?);
         }

@@ -30,6 +30,9 @@ pub(super) enum Failure {
     /// The connection broke. The request may have been carried out.
     #[error("{0}")]
     Broken(Cause),
+    /// A certificate file cannot be used. It could when the store was made, so the file is probably being replaced.
+    #[error("{0}")]
+    Certificates(String),
     /// The runtime on which the connection was being made has ended.
     #[error("the runtime that was connecting ended")]
     Abandoned,
@@ -101,7 +104,7 @@ impl Failure {
     pub(super) fn sent(&self) -> Sent {
         match self {
             Self::Closed | Self::NotReached | Self::Unsent(_) => Sent::Never,
-            Self::Abandoned | Self::NoThread => Sent::Never,
+            Self::Abandoned | Self::NoThread | Self::Certificates(_) => Sent::Never,
             Self::Refused {
                 is_unsent: true, ..
             } => Sent::Never,
@@ -166,7 +169,9 @@ impl Failure {
         match self {
             Self::Closed => ErrorKind::Closed,
             Self::Silent | Self::NotReached => ErrorKind::TimedOut,
-            Self::Abandoned | Self::NoThread | Self::Unreplicated => ErrorKind::Unavailable,
+            Self::Abandoned | Self::NoThread | Self::Certificates(_) | Self::Unreplicated => {
+                ErrorKind::Unavailable
+            }
             Self::Unsent(cause) | Self::Broken(cause) => cause.kind,
             Self::Refused {
                 code, has_others, ..
@@ -182,15 +187,6 @@ impl Failure {
             Some(refusal) => Self::refused(refusal, true, has_others),
             None => Self::Unsent(Cause::of(error)),
         }
-    }
-
-    /// Makes the failure of a connection whose certificate files have become unusable.
-    pub(super) fn of_certificates(error: &Error) -> Self {
-        let source = error.source().map(|source| format!(": {source}"));
-        Self::Unsent(Cause {
-            text: format!("{error}{}", source.unwrap_or_default()),
-            kind: ErrorKind::Misconfigured,
-        })
     }
 
     /// Makes the failure of a request. `is_unsent` if the connection was already closed before the request was sent.

@@ -278,9 +278,8 @@ impl Backend {
         gauge: &Arc<ConnectionGauge>,
     ) -> Result<Arc<Self>, Failure> {
         let has_others = address.has_several_hosts();
-        let tls = address.tls();
-        let tls = tls.map_err(|error| Failure::of_certificates(&error))?;
-        let made = address.config(connect_timeout).connect(tls).await;
+        let handshake = address.handshake().await?;
+        let made = address.config(connect_timeout).connect(handshake).await;
         let (client, connection) = made.map_err(|error| Failure::unmade(&error, has_others))?;
         let marks = Arc::<BackendMarks>::default();
         marks.use_now();

@@ -22,14 +22,14 @@
 //! |---|---|
 //! | `schema` | the schema that has the tables (default: `leasehold`); leases in different schemas are unrelated |
 //! | `sslmode` | `disable`, `require` or `verify-full`. The last two mean the same: the certificate's chain and name are always checked. Default: `disable` on this machine, and `require` elsewhere |
-//! | `ca`, `sslrootcert` | a PEM file whose certificates are trusted instead of the usual web roots |
-//! | `cert` and `key`, `sslcert` and `sslkey` | PEM files with the client's certificate and its key, which has no passphrase |
+//! | `ca` or `sslrootcert`, `cert` and `key` or `sslcert` and `sslkey`, `server_name` | what is trusted, what is shown, and which name the server must have: see [`Tls`](super::Tls); the builder and the environment can set them too |
 //! | `host`, `port`, `user`, `password` | the same as the parts before the question mark; a host that begins with `/` is the folder of a socket. Several are separated by commas; one port is that of all hosts |
 //! | `notices` | `off`: waiting clients only check again after some time |
 //! | `lanes` | the greatest number of connections for requests (default: 4) |
 //!
-//! Of several hosts, the first one that accepts writes is used. Certificate files are read again for each connection, so
-//! that they can be replaced while the process runs.
+//! Of several hosts, the first one that accepts writes is used. The certificate files are read again for each
+//! connection; if one cannot be read then, the request fails with `Unavailable`. A server that asks for a certificate
+//! that it does not get refuses with SQLSTATE 28000, which is `Denied`.
 //!
 //! # What it promises in each fault
 //! *Kept by the clock* means: the counter is lost or stale, and tokens rise under the assumption that

@@ -301,9 +301,8 @@ impl Listener {
     async fn connect(&self) -> Result<Option<ListeningConnection>, Failure> {
         let has_others = self.address.has_several_hosts();
         let config = self.address.config(self.limit);
-        let tls = self.address.tls();
-        let tls = tls.map_err(|error| Failure::of_certificates(&error))?;
-        let made = timeout(self.limit, config.connect(tls)).await;
+        let handshake = self.address.handshake().await?;
+        let made = timeout(self.limit, config.connect(handshake)).await;
         let made = made.map_err(|_| Failure::NotReached)?;
         let (client, mut connection) = made.map_err(|error| Failure::unmade(&error, has_others))?;
         let (sender, mut heard) = mpsc::channel(HEARD);

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::failure::Failure;
 use crate::error::Error;
+use crate::store::Tls;
 
 /// The default of the longest ttl: after a failover nothing is granted for this long.
 const MAX_TTL: Duration = Duration::from_secs(10 * 60);
@@ -28,8 +29,18 @@ impl Setup {
     /// # Errors
     /// `Invalid` for a URL that cannot be used. The message contains no secrets.
     pub fn new(url: &str) -> Result<Self, Error> {
+        Self::with_tls(url, &Tls::new())
+    }
+
+    /// Does the same, with these settings for what the URL does not say about TLS, as [`Builder::tls`] sets them.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL or a setting that cannot be used. The message contains no secrets.
+    ///
+    /// [`Builder::tls`]: super::Builder::tls
+    pub fn with_tls(url: &str, tls: &Tls) -> Result<Self, Error> {
         Ok(Self {
-            address: Address::parse(url)?,
+            address: Address::parse(url, tls)?,
             max_ttl: None,
         })
     }
@@ -74,9 +85,7 @@ impl Setup {
     async fn send(&self, limit: Duration) -> Result<(), Failure> {
         let has_others = self.address.has_several_hosts();
         let config = self.address.config(limit);
-        let tls = self.address.tls();
-        let tls = tls.map_err(|error| Failure::of_certificates(&error))?;
-        let made = config.connect(tls).await;
+        let made = config.connect(self.address.handshake().await?).await;
         let (client, connection) = made.map_err(|error| Failure::unmade(&error, has_others))?;
         let sql = self.sql();
         let sent = client.batch_execute(&sql);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::aio::{MultiplexedConnection, PubSub};
 use deadpool_redis::redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use deadpool_redis::redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
@@ -11,8 +11,10 @@ use deadpool_redis::redis::{
 };
 
 use super::failure::Failure;
-use super::tls::Files;
+use super::tls::Secured;
 use crate::error::Error;
+use crate::store::Tls;
+use crate::store::tls::Certificates;
 
 /// How many requests may wait for their turn on the connection. Further callers wait within their limits.
 const WAITING: usize = 512;
@@ -27,18 +29,29 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub(super) struct Address {
     info: ConnectionInfo,
-    files: Files,
+    tls: Tls,
     shown: String,
 }
 
 impl Address {
-    /// Parses a URL, and reads the certificate files that it names, so that a file that cannot be used is found here.
+    /// Parses a URL, and reads the certificate files, so that a file that cannot be used is found here. What the URL does
+    /// not say about TLS is taken from the builder's settings, and then from the environment.
     ///
     /// # Errors
     /// `Invalid`; the message contains no part of the URL that could be a secret.
-    pub(super) fn parse(url: &str) -> Result<Self, Error> {
-        let (scheme, files, info) = read(url)?;
-        files.read(info.clone())?;
+    pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, Error> {
+        let (scheme, own, info) = read(url)?;
+        let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        if !is_tls && !tls.is_empty() {
+            return Err(refused(
+                "the builder has TLS settings, but the URL does not use TLS",
+            ));
+        }
+        let tls = match is_tls {
+            true => own.or(tls.clone()).or(Tls::of_environment()?),
+            false => own,
+        };
+        tls.read()?;
         let shown = show(&scheme, &info);
         // The name that `CLIENT LIST` shows to the operator of the server.
         let named = info.redis_settings().clone();
@@ -46,7 +59,7 @@ impl Address {
         let info = info.set_redis_settings(named);
         Ok(Self {
             info: info.set_tcp_settings(tcp_settings()),
-            files,
+            tls,
             shown,
         })
     }
@@ -57,32 +70,56 @@ impl Address {
     }
 
     pub(super) fn is_tls(&self) -> bool {
-        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+        self.secured().is_some()
     }
 
-    /// Returns a client for opening one connection, with the certificates as they are now.
-    pub(super) async fn client(&self) -> Result<Client, Failure> {
-        if self.is_tls() {
-            install_crypto();
-        }
-        if self.files.is_empty() {
-            return Ok(Client::open(self.info())?);
-        }
-        let address = self.clone();
-        let read = tokio::task::spawn_blocking(move || address.files.read(address.info));
-        match read.await {
-            Ok(Ok(info)) => Ok(Client::open(info)?),
-            Ok(Err(error)) => Err(Failure::Certificates(format!("{error:#}"))),
-            Err(_) => Err(Failure::Abandoned),
-        }
-    }
-
-    /// Opens one connection.
+    /// Opens one connection for requests, with the certificates as they are now.
     pub(super) async fn connect(&self, limit: Duration) -> Result<MultiplexedConnection, Failure> {
-        let client = self.client().await?;
         let config = config(limit);
+        let (client, config) = match self.secured() {
+            Some(secured) => {
+                install_crypto();
+                let client = secured.client(self.info(), self.certificates().await?)?;
+                (client, config.set_dns_resolver(secured.resolver()))
+            }
+            None => (Client::open(self.info())?, config),
+        };
         let connection = client.get_multiplexed_async_connection_with_config(&config);
         Ok(connection.await?)
+    }
+
+    /// Opens one connection for subscriptions, with the certificates as they are now.
+    pub(super) async fn subscribe(&self) -> Result<PubSub, Failure> {
+        let Some(secured) = self.secured() else {
+            return Ok(Client::open(self.info())?.get_async_pubsub().await?);
+        };
+        let config = self.certificates().await?.config();
+        let config = config.map_err(|error| Failure::Certificates(format!("{error:#}")))?;
+        let (settings, tcp) = (self.info.redis_settings(), self.info.tcp_settings());
+        secured.subscribe(settings, tcp, config).await
+    }
+
+    fn secured(&self) -> Option<Secured<'_>> {
+        match self.info.addr() {
+            ConnectionAddr::TcpTls { host, port, .. } => Some(Secured {
+                host,
+                port: *port,
+                name: self.tls.name_of(host),
+            }),
+            _ => None,
+        }
+    }
+
+    async fn certificates(&self) -> Result<Certificates, Failure> {
+        let read = match self.tls.has_no_files() {
+            true => self.tls.read(),
+            false => {
+                let tls = self.tls.clone();
+                let reading = tokio::task::spawn_blocking(move || tls.read());
+                reading.await.map_err(|_| Failure::Abandoned)?
+            }
+        };
+        read.map_err(|error| Failure::Certificates(format!("{error:#}")))
     }
 }
 
@@ -106,13 +143,13 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Returns the scheme, the certificate files, and the rest.
-fn read(url: &str) -> Result<(String, Files, ConnectionInfo), Error> {
+/// Returns the scheme, the TLS settings, and the rest.
+fn read(url: &str) -> Result<(String, Tls, ConnectionInfo), Error> {
     let parsed = parse_redis_url(url).ok_or_else(|| refused("it is not a Redis URL"))?;
     let scheme = parsed.scheme().to_owned();
     let known: &[&str] = match &*scheme {
         "redis" | "valkey" => &[],
-        "rediss" | "valkeys" => &Files::PARAMETERS,
+        "rediss" | "valkeys" => &Tls::PARAMETERS,
         "redis+unix" | "valkey+unix" => &["db", "user", "pass"],
         _ => return Err(refused("its scheme is unknown")),
     };
@@ -127,20 +164,20 @@ fn read(url: &str) -> Result<(String, Files, ConnectionInfo), Error> {
         let mut parameters = parsed.query_pairs();
         parameters.find_map(|(key, value)| (key == name).then(|| value.into_owned()))
     };
-    let files = Files::named(parameter).map_err(refused)?;
+    let tls = Tls::of_url(parameter)?;
     let info = parsed
         .into_connection_info()
         .map_err(|error| refused(&error.to_string()))?;
     if info.redis_settings().db() < 0 {
         return Err(refused("its database number is below 0"));
     }
-    Ok((scheme, files, info))
+    Ok((scheme, tls, info))
 }
 
 fn refused(why: &str) -> Error {
     Error::invalid(format!(
         "store URL refused: {why}; expected redis://[USER:PASSWORD@]HOST[:PORT][/DB], \
-         rediss://...[?ca=FILE&cert=FILE&key=FILE] or redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD], \
+         rediss://...[?ca=FILE&cert=FILE&key=FILE&server_name=NAME] or redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD], \
          with special characters as %XX"
     ))
 }
@@ -183,8 +220,12 @@ fn show(scheme: &str, info: &ConnectionInfo) -> String {
 mod tests {
     use super::*;
 
+    fn parse(url: &str) -> Result<Address, Error> {
+        Address::parse(url, &Tls::new())
+    }
+
     fn shown(url: &str) -> String {
-        Address::parse(url).expect("a valid URL").to_string()
+        parse(url).expect("a valid URL").to_string()
     }
 
     #[test]
@@ -201,25 +242,25 @@ mod tests {
             ("redis+unix:/run/r.sock", "redis+unix:///run/r.sock?db=0"),
         ] {
             assert_eq!(shown(url), expected);
-            let address = Address::parse(url).expect("a valid URL");
+            let address = parse(url).expect("a valid URL");
             assert!(!format!("{address:?}").contains("s3cret"));
         }
     }
 
     #[test]
     fn credentials_are_decoded() {
-        let address = Address::parse("redis://me:p%40ss%2F@db/3").expect("a valid URL");
+        let address = parse("redis://me:p%40ss%2F@db/3").expect("a valid URL");
         let info = address.info();
         assert_eq!(info.redis_settings().username(), Some("me"));
         assert_eq!(info.redis_settings().password(), Some("p@ss/"));
         assert_eq!(info.redis_settings().db(), 3);
-        let address = Address::parse("redis+unix:///r.sock?user=me&pass=p%26").expect("valid");
+        let address = parse("redis+unix:///r.sock?user=me&pass=p%26").expect("valid");
         assert_eq!(address.info().redis_settings().password(), Some("p&"));
     }
 
     #[test]
     fn connections_are_set_up_for_small_requests() {
-        let info = Address::parse("redis://db").expect("a valid URL").info();
+        let info = parse("redis://db").expect("a valid URL").info();
         assert!(info.tcp_settings().nodelay());
         assert!(info.tcp_settings().keepalive().is_some());
     }
@@ -243,7 +284,7 @@ mod tests {
             "rediss://:s3cret@db?key=/dev/null",
             "redis://:s3cret@db?ca=/dev/null",
         ] {
-            let error = Address::parse(url).expect_err(url);
+            let error = parse(url).expect_err(url);
             assert_eq!(error.kind(), crate::ErrorKind::Invalid);
             let text = format!("{error} {error:?}");
             assert!(!text.contains("s3cret"), "{text}");
@@ -254,7 +295,7 @@ mod tests {
     fn a_file_without_certificates_is_refused() {
         for path in ["/dev/null", "/nowhere"] {
             for query in [format!("ca={path}"), format!("cert={path}&key={path}")] {
-                let error = Address::parse(&format!("rediss://db?{query}")).expect_err("refused");
+                let error = parse(&format!("rediss://db?{query}")).expect_err("refused");
                 assert!(error.to_string().contains(path), "{error}");
             }
         }

@@ -12,7 +12,7 @@ use super::keys::Keys;
 use super::runtime_lanes::RuntimeLanes;
 use super::server::Server;
 use crate::error::Error;
-use crate::store::connect_timeout;
+use crate::store::{Tls, connect_timeout};
 
 /// How many connections the pool may have. The requests of a runtime share one; the others allow for its replacement.
 const POOL_SIZE: usize = 4;
@@ -26,6 +26,7 @@ pub struct Builder {
     prefix: String,
     pool_size: usize,
     connect_timeout: Duration,
+    tls: Tls,
 }
 
 /// The source of the connections.
@@ -50,6 +51,7 @@ impl Builder {
             prefix: Keys::DEFAULT_PREFIX.into(),
             pool_size: POOL_SIZE,
             connect_timeout: CONNECT_TIMEOUT,
+            tls: Tls::new(),
         }
     }
 
@@ -84,7 +86,14 @@ impl Builder {
         self
     }
 
-    /// Checks all settings and makes the store, without I/O.
+    /// Sets how TLS is done, where the URL does not say it. The URL must use TLS. It has no effect on a pool of the
+    /// caller's, which makes its own connections.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// Checks all settings and makes the store. The only I/O is that certificate files are read.
     ///
     /// # Errors
     /// `Invalid`, with the setting that is refused.
@@ -98,7 +107,7 @@ impl Builder {
         }
         let (source, own_pool, address) = match self.source {
             Source::Url(url) => {
-                let address = Address::parse(&url)?;
+                let address = Address::parse(&url, &self.tls)?;
                 if address.is_tls() {
                     let source = Connector::Address(Box::new(address.clone()));
                     (source, None, Some(address))
@@ -108,7 +117,7 @@ impl Builder {
                 }
             }
             Source::Pool(pool, url) => {
-                let address = url.as_deref().map(Address::parse).transpose()?;
+                let address = url.map(|url| Address::parse(&url, &self.tls)).transpose()?;
                 (Connector::Pool(pool), None, address)
             }
         };

@@ -119,6 +119,11 @@ impl Failure {
         }
     }
 
+    /// Makes the failure of a connection that could not be made.
+    pub(super) fn unmade(error: io::Error) -> Self {
+        RedisError::from(error).into()
+    }
+
     /// Makes this the failure of a step before the request.
     pub(super) fn before_the_request(self) -> Self {
         Self::NotReached(Box::new(self))

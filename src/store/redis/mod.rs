@@ -20,10 +20,9 @@
 //! `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]` for a socket. Special characters are written as `%XX`.
 //!
 //! # TLS
-//! The server's certificate is checked against the usual web roots, or with `?ca=FILE` against the certificates in that
-//! PEM file alone. The roots of the operating system are not read; give their file as `ca`. `?cert=FILE&key=FILE` sets
-//! a client certificate; its key must not be encrypted. All three files are read again for each connection, so a
-//! certificate that is replaced in time needs no restart. If a file cannot be read then, the request fails with
+//! `?ca=FILE` (or `ca=system`), `?cert=FILE&key=FILE` and `?server_name=NAME` say what is trusted, which certificate is
+//! shown, and which name the server must have; [`Tls`](super::Tls) describes them, and the builder and the environment
+//! can set them too. The files are read again for each connection. If a file cannot be read then, the request fails with
 //! `Unavailable`.
 //!
 //! rustls needs one cryptography provider for the whole process. If the program has installed none when the store first

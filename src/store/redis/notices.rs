@@ -255,11 +255,10 @@ impl SubscriptionTask {
 
     /// Connects, and subscribes to a channel that no client uses, to find out now whether this user may subscribe.
     async fn connect(&self) -> Result<Connection, Failure> {
-        let client = match timeout(self.limit, self.address.client()).await {
-            Ok(client) => client?,
+        let connection = match timeout(self.limit, self.address.subscribe()).await {
+            Ok(connection) => connection?,
             Err(_) => return Err(Failure::Silent),
         };
-        let connection = self.within_limit(client.get_async_pubsub()).await?;
         let (mut sink, stream) = connection.split();
         let channel = self.keys.probe_channel();
         self.within_limit(sink.subscribe(channel)).await?;

@@ -112,7 +112,7 @@ impl PostgresServer {
             "ssl=on".into(),
             format!("ssl_cert_file={}", certificate.path().display()),
             format!("ssl_key_file={}", certificate.key().display()),
-            format!("ssl_ca_file={}", certificate.path().display()),
+            format!("ssl_ca_file={}", certificate.authority().display()),
         ];
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         Self::run(folder, &data, port, &settings).await

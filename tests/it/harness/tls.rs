@@ -17,15 +17,52 @@ pub(crate) struct TlsServer {
     certificate: Certificate,
 }
 
-/// A self-signed certificate for `localhost`, with its key.
+/// A certificate with its key and the certificate of its authority, which may be itself.
 pub(crate) struct Certificate {
     folder: TempDir,
 }
 
+/// An authority that signs certificates, as a company has one.
+pub(crate) struct Authority {
+    folder: TempDir,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        make(
+            folder.path(),
+            "authority",
+            &["basicConstraints=critical,CA:TRUE"],
+            &[],
+        );
+        Self { folder }
+    }
+
+    /// Signs a new certificate for a server or a client of this name.
+    pub(crate) fn issue(&self, name: &str) -> Certificate {
+        let folder = TempDir::new().expect("a temporary folder");
+        let own = |file: &str| self.folder.path().join(file).display().to_string();
+        let (certificate, key) = (own("certificate.pem"), own("key.pem"));
+        let signed = ["-CA", &certificate, "-CAkey", &key];
+        make(folder.path(), name, &extensions(name), &signed);
+        fs::copy(certificate, folder.path().join("authority.pem")).expect("the folder is ours");
+        Certificate { folder }
+    }
+
+    /// The file that those trust who trust this authority.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("certificate.pem")
+    }
+}
+
 impl Certificate {
+    /// Makes a self-signed certificate for `localhost`.
     pub(crate) fn new() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         make_certificate(folder.path());
+        let files = ["certificate.pem", "authority.pem"].map(|file| folder.path().join(file));
+        fs::copy(&files[0], &files[1]).expect("the folder is ours");
         Self { folder }
     }
 
@@ -37,9 +74,35 @@ impl Certificate {
         self.folder.path().join("key.pem")
     }
 
-    /// Gives both files to the user that a server runs as.
+    /// The certificate of the authority that signed it.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.folder.path().join("authority.pem")
+    }
+
+    /// The parameters of a URL whose client shows it.
+    pub(crate) fn shown(&self) -> String {
+        format!(
+            "cert={}&key={}",
+            self.path().display(),
+            self.key().display()
+        )
+    }
+
+    /// Copies certificate and key to this folder.
+    pub(crate) fn hand_out(&self, folder: &Path) {
+        for file in ["certificate.pem", "key.pem"] {
+            fs::copy(self.folder.path().join(file), folder.join(file)).expect("the folder is ours");
+        }
+    }
+
+    /// Gives the files to the user that a server runs as.
     pub(crate) fn give_to(&self, user: (u32, u32)) {
-        for path in [self.folder.path(), &self.path(), &self.key()] {
+        for path in [
+            self.folder.path(),
+            &self.path(),
+            &self.key(),
+            &self.authority(),
+        ] {
             chown(path, Some(user.0), Some(user.1)).expect("root gives it away");
         }
         let mode = fs::Permissions::from_mode(0o755);
@@ -49,16 +112,16 @@ impl Certificate {
 
 impl TlsServer {
     pub(crate) async fn start() -> Self {
-        Self::asking_for_certificates(false).await
+        Self::with(Certificate::new(), false).await
     }
 
     /// Starts a server that accepts only clients that show its own certificate.
     pub(crate) async fn of_known_clients() -> Self {
-        Self::asking_for_certificates(true).await
+        Self::with(Certificate::new(), true).await
     }
 
-    async fn asking_for_certificates(is_asking: bool) -> Self {
-        let made = Certificate::new();
+    /// Starts a server with this certificate, which accepts only clients of the same authority if `is_asking`.
+    pub(crate) async fn with(made: Certificate, is_asking: bool) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
         drop(listener);
@@ -69,7 +132,7 @@ impl TlsServer {
             .with(["--tls-auth-clients", if is_asking { "yes" } else { "no" }])
             .with(["--tls-key-file", &key])
             .with(["--tls-cert-file", &certificate])
-            .with(["--tls-ca-cert-file", &certificate]);
+            .with(["--tls-ca-cert-file", &shown(made.authority())]);
         Self {
             port,
             _server: setup.start().await,
@@ -96,10 +159,7 @@ impl TlsServer {
 
     /// Copies its own certificate and key to this folder.
     pub(crate) fn hand_out(&self, folder: &Path) {
-        for file in ["certificate.pem", "key.pem"] {
-            fs::copy(self.certificate.folder.path().join(file), folder.join(file))
-                .expect("the folder is ours");
-        }
+        self.certificate.hand_out(folder);
     }
 
     pub(crate) fn certificate(&self) -> PathBuf {
@@ -109,12 +169,27 @@ impl TlsServer {
 
 /// Makes a self-signed certificate for `localhost`.
 pub(crate) fn make_certificate(folder: &Path) {
-    let made = Command::new("openssl")
+    make(folder, "localhost", &extensions("localhost"), &[]);
+}
+
+fn extensions(name: &str) -> [String; 2] {
+    [
+        format!("subjectAltName=DNS:{name}"),
+        "basicConstraints=critical,CA:FALSE".into(),
+    ]
+}
+
+fn make(folder: &Path, name: &str, extensions: &[impl AsRef<str>], signed: &[&str]) {
+    let mut command = Command::new("openssl");
+    command
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])
         .args(["ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"])
-        .args(["-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=DNS:localhost"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-subj", &format!("/CN={name}")])
+        .args(signed);
+    for extension in extensions {
+        command.args(["-addext", extension.as_ref()]);
+    }
+    let made = command
         .arg("-keyout")
         .arg(folder.join("key.pem"))
         .arg("-out")

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use leasehold::store::Release;
 use leasehold::store::postgres::Postgres;
-use leasehold::{Client, ClientId, ErrorKind};
+use leasehold::{Client, ClientId};
 
-use super::{open, set_up, store};
-use crate::harness::asking::{asked, chain, claim, granted, next_token, released};
+use super::{set_up, store};
+use crate::harness::asking::{asked, claim, granted, next_token, released};
 use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::times::{LIMIT, LONG};
-use crate::harness::tls::Certificate;
 use crate::harness::wait::{now, until};
 
 /// How many connections of ours this database has.
@@ -101,73 +100,6 @@ async fn nothing_is_set_on_the_session_and_nothing_prepared() {
     let row = database.connect().await.query_one(sql, &[]).await;
     let query: String = row.expect("one connection").get(0);
     assert!(query.starts_with("SELECT * FROM \"leasehold\"."), "{query}");
-}
-
-#[tokio::test]
-async fn a_server_behind_tls_is_used_and_an_unknown_one_is_refused() {
-    let certificate = Certificate::new();
-    let server = PostgresServer::start_behind_tls(&certificate).await;
-    let host = format!("postgres://postgres@localhost:{}/postgres", server.port());
-    let trusting = format!("{host}?sslmode=require&ca={}", certificate.path().display());
-    set_up(&trusting).await;
-    next_token(&*open(&trusting), "a").await;
-    for (url, word) in [
-        // The web's roots do not know it.
-        (format!("{host}?sslmode=require"), "certificate"),
-        // It is not for this name.
-        (trusting.replace("localhost", "127.0.0.1"), "certificate"),
-    ] {
-        let refused = asked(&*open(&url), &claim("a", LONG), LIMIT).await;
-        let error = refused.expect_err("it is not trusted");
-        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
-        assert!(format!("{error:#}").contains(word), "{error:#}");
-    }
-    let plain = open(&format!("{host}?sslmode=disable"));
-    let refused = asked(&*plain, &claim("a", LONG), LIMIT).await;
-    let error = refused.expect_err("the server wants TLS");
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
-}
-
-#[tokio::test]
-async fn a_server_of_known_clients_is_shown_the_certificate_that_the_files_have_at_that_time() {
-    let certificate = Certificate::new();
-    let server = PostgresServer::start_for_known_clients(&certificate).await;
-    let files = tempfile::tempdir().expect("a folder");
-    let hand_out = |certificate: &Certificate| {
-        for (file, from) in [("cert", certificate.path()), ("key", certificate.key())] {
-            std::fs::copy(from, files.path().join(file)).expect("the folder is ours");
-        }
-    };
-    let file = |name: &str| files.path().join(name).display().to_string();
-    let trusting = format!(
-        "postgres://postgres@localhost:{}/postgres?ca={}",
-        server.port(),
-        certificate.path().display()
-    );
-    let showing = |cert: &str, key: &str| {
-        let (certificate, private_key) = (file("cert"), file("key"));
-        format!("{trusting}&sslmode=require&{cert}={certificate}&{key}={private_key}")
-    };
-    hand_out(&certificate);
-    set_up(&showing("sslcert", "sslkey")).await;
-    let store = open(&showing("cert", "key"));
-    next_token(&*store, "a").await;
-    let unknown = open(&format!("{trusting}&sslmode=require"));
-    let refused = asked(&*unknown, &claim("a", LONG), LIMIT).await;
-    refused.expect_err("the server knows only clients with a certificate");
-    // Replaced by one that the server does not know: the next connection shows it.
-    let store = open(&showing("cert", "key"));
-    hand_out(&Certificate::new());
-    let refused = asked(&*store, &claim("a", LONG), LIMIT).await;
-    refused.expect_err("the server does not know this certificate");
-    // A file that went away is named, and the store works again once it is there.
-    std::fs::remove_file(file("key")).expect("it is ours");
-    let refused = asked(&*store, &claim("a", LONG), LIMIT).await;
-    let error = refused.expect_err("there is no key");
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
-    assert!(chain(&error).contains(&file("key")), "{}", chain(&error));
-    hand_out(&certificate);
-    next_token(&*store, "a").await;
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ mod pooled;
 mod queue;
 mod renewals;
 pub(crate) mod rules;
+mod tls;
 mod tokens;
 
 /// Makes the tables behind this URL.

@@ -1,8 +1,19 @@
 //! The tool on a server behind TLS. Apart from its other tests on servers, since not every one is built with it.
 
 use super::{Ended, Place};
+use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_server::Setup;
-use crate::harness::tls::TlsServer;
+use crate::harness::tls::{Authority, TlsServer};
+
+/// What became of the tool with these arguments, in an environment with these variables besides.
+fn in_environment(arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+    let place = Place::new();
+    let mut tool = place.tool(arguments);
+    // The machine's own would be read besides.
+    tool.env_remove("SSL_CERT_DIR");
+    tool.envs(variables.iter().copied());
+    place.start(tool).end()
+}
 
 /// A run on this store that must fail so, before its command is started.
 fn fails(url: &str, code: i32) -> Ended {
@@ -59,4 +70,91 @@ async fn a_client_or_a_server_without_tls_is_a_failure_that_names_the_store() {
     // To the server our first words are the beginning of a long line, whose end it waits for.
     let ended = fails(&format!("rediss://localhost:{port}"), 69);
     assert!(ended.stderr.contains(&port), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_store_behind_tls_takes_from_the_environment_what_its_url_leaves_open() {
+    let authority = Authority::new();
+    let redis = TlsServer::with(authority.issue("db.example"), true).await;
+    let postgres = PostgresServer::start_for_known_clients(&authority.issue("db.example")).await;
+    let port = postgres.port();
+    let postgres = format!("postgres://postgres@localhost:{port}/postgres?sslmode=require");
+    let client = authority.issue("worker");
+    let [ca, certificate, key] =
+        [authority.path(), client.path(), client.key()].map(|path| path.display().to_string());
+    let all = [
+        ("LEASEHOLD_TLS_CA", &*ca),
+        ("LEASEHOLD_TLS_CERT", &certificate),
+        ("LEASEHOLD_TLS_KEY", &key),
+        ("LEASEHOLD_TLS_SERVER_NAME", "db.example"),
+    ];
+    let ended = in_environment(&["init", "--store", &postgres], &all);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for url in [&redis.url(), &postgres] {
+        let run = ["run", "--store", url, "x", "--", "true"];
+        let ended = in_environment(&run, &all);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        // Without any one of them it fails; half of a certificate is found before anything is sent.
+        for missing in 0..all.len() {
+            let mut some = all.to_vec();
+            let (variable, _) = some.remove(missing);
+            let ended = in_environment(&run, &some);
+            let expected = match variable {
+                "LEASEHOLD_TLS_CERT" | "LEASEHOLD_TLS_KEY" => 64,
+                _ => 78,
+            };
+            assert_eq!(ended.code, Some(expected), "{variable} {ended:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_of_the_url_is_used_instead_of_a_variable() {
+    let server = TlsServer::start().await;
+    let url = server.trusting_url();
+    let status = ["status", "--store", &url];
+    let ended = in_environment(&status, &[("LEASEHOLD_TLS_CA", "/nowhere")]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_variable_that_cannot_be_used_is_64_and_named_but_only_for_a_store_with_tls() {
+    let plain = Setup::default().with_port().start().await;
+    let url = format!("redis://localhost:{}", plain.port());
+    let secure = format!("rediss://localhost:{}", plain.port());
+    for (variable, value) in [
+        ("LEASEHOLD_TLS_CA", "/nowhere"),
+        ("LEASEHOLD_TLS_SERVER_NAME", "not a name"),
+        ("LEASEHOLD_TLS_KEY", "/nowhere"),
+    ] {
+        let status = |url| in_environment(&["status", "--store", url], &[(variable, value)]);
+        let ended = status(&url);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let ended = status(&secure);
+        assert_eq!(ended.code, Some(64), "{ended:?}");
+        assert!(ended.stderr.contains(variable), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_roots_of_the_operating_system_are_trusted_when_asked_for() {
+    let authority = Authority::new();
+    let server = TlsServer::with(authority.issue("localhost"), false).await;
+    let roots = authority.path().display().to_string();
+    // What OpenSSL reads instead of the certificates of the machine.
+    let installed = ("SSL_CERT_FILE", &*roots);
+    let url = server.url();
+    let status =
+        |url: &str, variables: &[_]| in_environment(&["status", "--store", url], variables);
+    let system = format!("{url}?ca=system");
+    let ended = status(&system, &[installed]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = status(&url, &[installed, ("LEASEHOLD_TLS_CA", "system")]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    // By default the web roots are trusted, whatever the system has.
+    let ended = status(&url, &[installed]);
+    assert_eq!(ended.code, Some(78), "{ended:?}");
+    let ended = status(&system, &[("SSL_CERT_FILE", "/nowhere")]);
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert!(ended.stderr.contains("SSL_CERT_FILE"), "{ended:?}");
 }

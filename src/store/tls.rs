@@ -1,0 +1,384 @@
+//! TLS of the connections to servers: what they trust, what they show, and which name they check. The stores that speak
+//! TLS share this, so that the settings and their errors are the same for all of them.
+//!
+//! The files are read again for each connection, because certificates are replaced while the process runs.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::error::Error;
+
+/// The TLS settings of a store: which authorities it trusts, which certificate it shows, and which name it expects the
+/// server to have.
+///
+/// The server's certificate and its name are always checked; no setting turns that off. Each setting is taken from the
+/// first of these places that has it:
+///
+/// | | the URL | the builder | the environment |
+/// |---|---|---|---|
+/// | trusted authorities | `ca=FILE` | [`ca`](Self::ca) | `LEASEHOLD_TLS_CA=FILE` |
+/// | the roots of the operating system | `ca=system` | [`system_roots`](Self::system_roots) | `LEASEHOLD_TLS_CA=system` |
+/// | client certificate and key | `cert=FILE&key=FILE` | [`client_certificate`](Self::client_certificate) | `LEASEHOLD_TLS_CERT=FILE` and `LEASEHOLD_TLS_KEY=FILE` |
+/// | name of the server | `server_name=NAME` | [`server_name`](Self::server_name) | `LEASEHOLD_TLS_SERVER_NAME=NAME` |
+///
+/// A certificate and its key are one setting and come from the same place. Without any setting a store trusts the usual
+/// web roots, shows no certificate, and expects the name of the host that it connects to.
+///
+/// The variables are read when a store is made, by the library as well as by the tool, so that an operator can set them
+/// for every program of a machine. Like libpq's `PGSSLROOTCERT` they only say how TLS is done: whether it is used, the
+/// URL decides, and a store without TLS ignores them. An empty variable counts as unset. In a URL without TLS, or for
+/// one in a builder, these settings are an error.
+///
+/// All files are in PEM form. They are read when the store is made, so that a bad file is found then, and again for each
+/// connection, so that files that are replaced in time need no restart. The key must not be encrypted. `ca=system` reads
+/// the certificates that OpenSSL would use, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`; a file of the name `system`
+/// is `./system`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use = "settings do nothing until a builder gets them"]
+pub struct Tls {
+    roots: Option<Setting<Roots>>,
+    client: Option<ClientFiles>,
+    server_name: Option<Setting<String>>,
+}
+
+/// A value, and what its place calls it, for messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Setting<T> {
+    label: &'static str,
+    value: T,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Roots {
+    System,
+    File(PathBuf),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ClientFiles {
+    certificate: Setting<PathBuf>,
+    key: Setting<PathBuf>,
+}
+
+/// What the files contain at this moment.
+#[derive(Debug)]
+pub(super) struct Certificates {
+    /// The authorities that are trusted instead of the web roots.
+    pub(super) roots: Option<Vec<CertificateDer<'static>>>,
+    /// The client's certificate with its chain, and its key.
+    pub(super) client: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+}
+
+impl Tls {
+    /// The parameters of a URL that are settings of TLS.
+    pub(super) const PARAMETERS: [&str; 4] = ["ca", "cert", "key", "server_name"];
+    const VARIABLES: [&str; 4] = [
+        "LEASEHOLD_TLS_CA",
+        "LEASEHOLD_TLS_CERT",
+        "LEASEHOLD_TLS_KEY",
+        "LEASEHOLD_TLS_SERVER_NAME",
+    ];
+    /// The value that stands for the roots of the operating system.
+    const SYSTEM: &str = "system";
+
+    /// Returns settings that leave everything to the environment and the defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts the certificates in this PEM file, and no others.
+    pub fn ca(mut self, file: impl Into<PathBuf>) -> Self {
+        let value = Roots::File(file.into());
+        self.roots = Some(Setting { label: "ca", value });
+        self
+    }
+
+    /// Trusts the roots of the operating system instead of the usual web roots.
+    pub fn system_roots(mut self) -> Self {
+        let value = Roots::System;
+        self.roots = Some(Setting { label: "ca", value });
+        self
+    }
+
+    /// Shows this certificate to a server that asks for one. The PEM file has the certificate first, and then the
+    /// certificates of the authorities in between, if there are any; the key must not be encrypted.
+    pub fn client_certificate(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        let setting = |label, value| Setting { label, value };
+        self.client = Some(ClientFiles {
+            certificate: setting("cert", certificate.into()),
+            key: setting("key", key.into()),
+        });
+        self
+    }
+
+    /// Expects this name in the server's certificate, and sends it to the server (SNI), instead of the name of the host
+    /// that the store connects to.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        let (label, value) = ("server_name", name.into());
+        self.server_name = Some(Setting { label, value });
+        self
+    }
+
+    /// Returns the settings that a URL has.
+    ///
+    /// # Errors
+    /// `Invalid` for half of a client certificate.
+    pub(super) fn of_url(find: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        Self::of(Self::PARAMETERS, |label| find(label).map(OsString::from))
+    }
+
+    /// Returns the settings of the environment.
+    ///
+    /// # Errors
+    /// `Invalid` for half of a client certificate, or for a name that is not text.
+    pub(super) fn of_environment() -> Result<Self, Error> {
+        let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty());
+        Self::of(Self::VARIABLES, set)
+    }
+
+    fn of(
+        labels: [&'static str; 4],
+        find: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, Error> {
+        let find = |label| find(label).map(|value| Setting { label, value });
+        let [ca, certificate, key, server_name] = labels.map(find);
+        let roots = ca.map(|ca| {
+            ca.map(|value| match value == Self::SYSTEM {
+                true => Roots::System,
+                false => Roots::File(value.into()),
+            })
+        });
+        let client = match (certificate, key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some(ClientFiles {
+                certificate: certificate.map(PathBuf::from),
+                key: key.map(PathBuf::from),
+            }),
+            _ => {
+                let [_, certificate, key, _] = labels;
+                return Err(refused(format_args!(
+                    "a client certificate needs both {certificate} and {key}"
+                )));
+            }
+        };
+        let server_name = server_name.map(|setting| {
+            let label = setting.label;
+            let text = setting.value.into_string();
+            let value = text.map_err(|_| refused(format_args!("{label} is not UTF-8")))?;
+            Ok::<_, Error>(Setting { label, value })
+        });
+        Ok(Self {
+            roots,
+            client,
+            server_name: server_name.transpose()?,
+        })
+    }
+
+    /// Fills what is not set here with these settings.
+    pub(super) fn or(self, others: Self) -> Self {
+        Self {
+            roots: self.roots.or(others.roots),
+            client: self.client.or(others.client),
+            server_name: self.server_name.or(others.server_name),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns whether connections need no file: they trust the web roots, and show no certificate.
+    pub(super) fn has_no_files(&self) -> bool {
+        self.roots.is_none() && self.client.is_none()
+    }
+
+    /// Returns the name that is expected of a server at this host.
+    pub(super) fn name_of<'a>(&'a self, host: &'a str) -> &'a str {
+        let named = self.server_name.as_ref();
+        named.map_or(host, |named| &named.value)
+    }
+
+    /// Checks everything, and reads the files. It may block.
+    ///
+    /// # Errors
+    /// `Invalid`, with the setting that cannot be used; never with the content of a file.
+    pub(super) fn read(&self) -> Result<Certificates, Error> {
+        if let Some(Setting { label, value }) = &self.server_name {
+            ServerName::try_from(&**value).map_err(|error| {
+                let expected = "expected the name of a host or an IP address";
+                refused(format_args!("{expected} {label}={value:?}")).with_source(error)
+            })?;
+        }
+        let roots = match &self.roots {
+            Some(setting) => Some(read_roots(setting)?),
+            None => None,
+        };
+        let client = match &self.client {
+            Some(files) => Some(files.read()?),
+            None => None,
+        };
+        Ok(Certificates { roots, client })
+    }
+}
+
+impl<T> Setting<T> {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Setting<U> {
+        Setting {
+            label: self.label,
+            value: change(self.value),
+        }
+    }
+}
+
+impl Setting<PathBuf> {
+    /// Makes the error for this file: what is wrong, and what was expected.
+    fn refused(&self, why: &str) -> Error {
+        let Self { label, value } = self;
+        refused(format_args!("{why} {label}={value:?}"))
+    }
+}
+
+impl ClientFiles {
+    fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
+        let chain = read_certificates(&self.certificate)?;
+        let key = read_key(&self.key)?;
+        // Here, because otherwise only the first connection would find it.
+        let pair =
+            rustls::sign::CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider());
+        pair.map_err(|error| {
+            let (certificate, key) = (&self.certificate, &self.key);
+            refused(format_args!(
+                "the certificate and the key cannot be used together; expected the key of this certificate \
+                 {}={:?} {}={:?}",
+                certificate.label, certificate.value, key.label, key.value
+            ))
+            .with_source(error)
+        })?;
+        Ok((chain, key))
+    }
+}
+
+impl Certificates {
+    /// Returns the settings of a connection with these certificates.
+    ///
+    /// # Errors
+    /// `Invalid` if the program's own cryptography cannot use them.
+    pub(super) fn config(self) -> Result<Arc<ClientConfig>, Error> {
+        let mut trusted = RootCertStore::empty();
+        match self.roots {
+            Some(roots) => {
+                trusted.add_parsable_certificates(roots);
+            }
+            None => trusted.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        }
+        let unusable = |error: rustls::Error| {
+            refused(format_args!("the process's cryptography cannot be used")).with_source(error)
+        };
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(unusable)?
+            .with_root_certificates(trusted);
+        Ok(Arc::new(match self.client {
+            Some((chain, key)) => config.with_client_auth_cert(chain, key).map_err(unusable)?,
+            None => config.with_no_client_auth(),
+        }))
+    }
+}
+
+/// Returns the cryptography that the program has chosen, or our own if it has chosen none.
+fn provider() -> Arc<CryptoProvider> {
+    match CryptoProvider::get_default() {
+        Some(chosen) => chosen.clone(),
+        None => Arc::new(ring::default_provider()),
+    }
+}
+
+fn read_roots(setting: &Setting<Roots>) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let label = setting.label;
+    let Roots::File(path) = &setting.value else {
+        // A certificate that cannot be read is left out, as everywhere on such a system; one is enough.
+        let found = rustls_native_certs::load_native_certs();
+        let usable = found.certs.into_iter().filter(is_root);
+        let usable: Vec<_> = usable.collect();
+        if usable.is_empty() {
+            let error = refused(format_args!(
+                "the operating system has no certificates; expected them where OpenSSL looks, or in SSL_CERT_FILE or \
+                 SSL_CERT_DIR {label}={:?}",
+                Tls::SYSTEM
+            ));
+            return Err(match found.errors.into_iter().next() {
+                Some(cause) => error.with_source(cause),
+                None => error,
+            });
+        }
+        return Ok(usable);
+    };
+    let file = Setting {
+        label,
+        value: path.clone(),
+    };
+    let certificates = read_certificates(&file)?;
+    match certificates.iter().all(is_root) {
+        true => Ok(certificates),
+        false => Err(file.refused(
+            "a certificate of an authority cannot be used; expected X.509 version 3 certificates",
+        )),
+    }
+}
+
+/// Whether certificates can be checked with this one.
+fn is_root(certificate: &CertificateDer<'static>) -> bool {
+    RootCertStore::empty().add(certificate.clone()).is_ok()
+}
+
+fn read_certificates(file: &Setting<PathBuf>) -> Result<Vec<CertificateDer<'static>>, Error> {
+    const EXPECTED: &str = "expected a file with certificates in PEM form";
+    let bytes = read(file, EXPECTED)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => {
+            Err(file.refused(&format!("the file has no certificate; {EXPECTED}")))
+        }
+        Ok(certificates) => Ok(certificates),
+        // The parser's own error would repeat parts of the file.
+        Err(_) => Err(file.refused(&format!("the file cannot be parsed; {EXPECTED}"))),
+    }
+}
+
+fn read_key(file: &Setting<PathBuf>) -> Result<PrivateKeyDer<'static>, Error> {
+    const EXPECTED: &str = "expected a file with a key in PEM form, without a passphrase";
+    let bytes = read(file, EXPECTED)?;
+    let has = |text: &str| {
+        bytes
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    };
+    if has("BEGIN ENCRYPTED PRIVATE KEY") || has("Proc-Type: 4,ENCRYPTED") {
+        return Err(file.refused(&format!("the key is encrypted; {EXPECTED}")));
+    }
+    let key = PrivateKeyDer::from_pem_slice(&bytes);
+    key.map_err(|_| file.refused(&format!("the file has no key; {EXPECTED}")))
+}
+
+fn read(file: &Setting<PathBuf>, expected: &str) -> Result<Vec<u8>, Error> {
+    let path: &Path = &file.value;
+    fs::read(path).map_err(|error| {
+        file.refused(&format!("the file cannot be read; {expected}"))
+            .with_source(error)
+    })
+}
+
+fn refused(why: impl std::fmt::Display) -> Error {
+    Error::invalid(format!("TLS settings refused: {why}"))
+}
