@@ -257,9 +257,10 @@ impl Process {
 fn answer(name: &Name, reply: &Reply) -> Result<Answer, Failed> {
     match reply {
         Reply::Granted(token) => Ok(Answer::Granted(Grant::new(*token))),
-        Reply::Held(remaining) => {
+        Reply::Held(remaining, state) => {
             let mut held = Held::new(name.clone());
             held.remaining = Some(*remaining);
+            held.state = *state;
             Ok(Answer::Held(Box::new(held)))
         }
         _ => Err(Failed::perhaps(Error::new(

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::{
-    Answer, Ask, Claim, Eviction, Facts, Failed, Grant, Hazard, Held, Info, Lane, Member,
-    MemberState, Notices, Outcome, Release, Renewal, Renewed, Store, conformance,
+    Answer, Ask, Claim, Eviction, Facts, Failed, Grant, Hazard, Held, HeldState, Info, Lane,
+    Member, MemberState, Notices, Outcome, Release, Renewal, Renewed, Store, conformance,
 };
 use leasehold::{BoxFuture, ClientId, Error, ErrorKind, Holder, Name};
 
@@ -73,6 +73,12 @@ impl RealTime {
         Ok(match taken {
             Taken::Held(_) => {
                 let held = model.held(name, now).expect("it was found a moment ago");
+                Answer::Held(Box::new(held))
+            }
+            Taken::KeptOut(remaining) => {
+                let mut held = Held::new(name.clone());
+                held.remaining = Some(remaining);
+                held.state = HeldState::KeepOut;
                 Answer::Held(Box::new(held))
             }
             Taken::Fresh(token) | Taken::Again(token) => {

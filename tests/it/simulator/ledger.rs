@@ -18,6 +18,8 @@ use super::time::Real;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Promise {
     NoYesWhileTheStoreCouldGrantToAnother,
+    NoTwoHolders,
+    KeepOutEndsNoLease,
     NoDeadlinePastItsArithmetic,
     EveryLossToldInTime,
     ALossIsFinal,
@@ -41,8 +43,10 @@ pub(super) enum Promise {
 }
 
 impl Promise {
-    pub(super) const ALL: [Self; 21] = [
+    pub(super) const ALL: [Self; 23] = [
         Self::NoYesWhileTheStoreCouldGrantToAnother,
+        Self::NoTwoHolders,
+        Self::KeepOutEndsNoLease,
         Self::NoDeadlinePastItsArithmetic,
         Self::EveryLossToldInTime,
         Self::ALossIsFinal,
@@ -80,6 +84,9 @@ impl fmt::Display for Violation {
         write!(f, "{:?} at {seconds:.6} s: {}", self.promise, self.what)
     }
 }
+
+/// A fault: a replica that missed writes takes its server's place.
+pub(super) const FAILOVER: &str = "failover that missed writes";
 
 /// Counts by the name of what was counted.
 pub(super) type Counts = BTreeMap<&'static str, u64>;
@@ -128,11 +135,13 @@ pub(super) struct Ledger {
     pub(super) gone: HashMap<Holder, Gone>,
     /// Whom the store told that it is not theirs, and how.
     pub(super) refused: HashSet<(Holder, Verdict)>,
-    /// Whose row went by a restart or an operator: beyond what is promised.
+    /// Whose row went by an operator, or by a restart or a failover without keep-out: beyond what is promised.
     pub(super) excused: BTreeSet<Holder>,
     /// Whose row ends earlier since a step of the server's clock, and since when: beyond what is promised, until the
     /// client has found the step.
     pub(super) stepped: BTreeMap<Holder, Real>,
+    /// Whose row a server that keeps out has forgotten.
+    pub(super) forgotten: BTreeMap<Holder, usize>,
     /// Clients whose own clock stepped since they last read the server's: it hides as much of a step of that.
     pub(super) hiding: BTreeSet<(ClientId, usize)>,
     /// Whether a client found a step forward.
@@ -172,6 +181,12 @@ impl Ledger {
     /// reply from before it looks like one.
     fn is_hurried(&self) -> bool {
         self.faults.contains_key("wild clock") || self.has_taken_off
+    }
+
+    /// Whether a server has forgotten tokens that it granted.
+    fn has_lost_counters(&self) -> bool {
+        let lost = ["restart empty", FAILOVER];
+        lost.iter().any(|fault| self.faults.contains_key(fault))
     }
 
     /// What its holder was told when it asked.
@@ -335,7 +350,7 @@ impl Ledger {
         clock_us: u64,
     ) {
         let last = self.last_tokens.insert(name.clone(), token);
-        let was_lost = self.faults.contains_key("restart empty");
+        let was_lost = self.has_lost_counters();
         let is_behind = was_lost && last.is_some_and(|last| clock_us <= last.get());
         self.check(
             Promise::TokensRise,
@@ -376,9 +391,7 @@ impl Ledger {
             .values()
             .filter(|other| other.name == guard.name);
         let is_double = others.into_iter().any(|other| other.token == guard.token);
-        let is_excused = ["restart empty", "server clock back"]
-            .iter()
-            .all(|fault| self.faults.contains_key(fault));
+        let is_excused = self.has_lost_counters() && self.faults.contains_key("server clock back");
         self.check(Promise::TokensRise, at, !is_double || is_excused, || {
             let Guard { name, token, .. } = guard;
             format!("{name} was handed out twice under {token}, now to {holder}")

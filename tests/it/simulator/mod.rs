@@ -7,6 +7,10 @@
 //!   └──────── ledger: what must hold, whatever happens ◄──────┘
 //! ```
 //!
+//! Some stores fail over to a replica that missed the last writes, or come back empty. Half of those keep out: they grant
+//! nothing for the longest ttl, and then no two holders may be told yes. Without keep-out that is beyond what is promised,
+//! and a planted store that should keep out and does not must be found.
+//!
 //! A campaign takes the seeds from 0 on: short ones are here, long ones in [`faults`](crate::faults).
 //! `LEASEHOLD_SIMULATED` sets how many schedules are run, `LEASEHOLD_SIMULATED_FROM` the first seed;
 //! `LEASEHOLD_SIMULATED_SEED` runs and prints one of them. A seed that was found to break a promise becomes a test with
@@ -90,6 +94,16 @@ fn a_grant_with_nothing_left_after_a_step_of_the_servers_clock_is_not_handed_out
 #[test]
 fn a_late_reply_from_before_a_step_back_of_the_servers_clock_ends_nothing() {
     keeps_every_promise(1_018_904);
+}
+
+#[test]
+fn a_copy_of_a_claim_that_a_failover_took_back_is_not_what_it_was_before() {
+    keeps_every_promise(70_033);
+}
+
+#[test]
+fn a_failover_that_kept_no_lease_but_forgot_a_token_may_need_the_clock() {
+    keeps_every_promise(15_898);
 }
 
 #[test]

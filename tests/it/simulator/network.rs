@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold::internals::schedule::Departure;
-use leasehold::store::{Release, Renewal};
+use leasehold::store::{HeldState, Release, Renewal};
 use leasehold::{Error, ErrorKind, Holder, Name, Token};
 
 use super::ledger::Promise;
@@ -61,7 +61,7 @@ impl Body {
 #[derive(Debug)]
 pub(super) enum Reply {
     Granted(Token),
-    Held(Duration),
+    Held(Duration, HeldState),
     /// The verdicts, what the server's clock showed, and when it really was.
     Renewed(Vec<Verdict>, Duration, Real),
     Released,
@@ -203,12 +203,17 @@ impl Stage {
     ) -> Reply {
         let now = self.now;
         match self.store_mut(name).acquire(name, holder, ttl, floor, now) {
-            Taken::Held(remaining) => Reply::Held(remaining),
+            Taken::Held(remaining) => Reply::Held(remaining, HeldState::Leased),
+            Taken::KeptOut(remaining) => {
+                self.ledger.fault("claim kept out");
+                Reply::Held(remaining, HeldState::KeepOut)
+            }
             Taken::Again(token) => Reply::Granted(token),
             Taken::Fresh(token) => {
                 let shown_us = self.store(name).clock.at(self.now).as_nanos() / 1_000;
                 self.ledger
                     .check_token(self.now, name, holder, token, shown_us);
+                self.check_alone(name, holder);
                 self.watch_expiry(name);
                 self.watch_cleaning(name, holder);
                 Reply::Granted(token)
@@ -220,8 +225,20 @@ impl Stage {
         let now = self.now;
         let store = self.store_mut(&renewal.name);
         let was_live = store.is_live(&renewal.name, renewal.holder, now);
+        let is_keeping_out = store.is_keeping_out(now);
+        let is_renewable = store.row(&renewal.name, now).is_some_and(|row| {
+            let ours = (renewal.holder, renewal.token, HeldState::Leased);
+            (row.holder, row.token, row.state) == ours
+        });
         let verdict = store.renew(renewal, now);
         let extended = store.row(&renewal.name, now).map(|row| row.token);
+        if is_keeping_out && is_renewable {
+            let is_kept = matches!(verdict, Verdict::Renewed | Verdict::Unknown);
+            let promise = Promise::KeepOutEndsNoLease;
+            self.ledger.check(promise, self.now, is_kept, || {
+                format!("a renewal of {} got {verdict:?}", renewal.holder)
+            });
+        }
         match verdict {
             Verdict::Renewed => {
                 self.ledger.check(
@@ -231,6 +248,7 @@ impl Stage {
                     || format!("a renewal of {} extended {extended:?}", renewal.token),
                 );
                 self.ledger.excused.remove(&renewal.holder);
+                self.ledger.forgotten.remove(&renewal.holder);
                 self.ledger.stepped.remove(&renewal.holder);
                 self.ledger.check(
                     Promise::NothingIsCreatedByARenewal,

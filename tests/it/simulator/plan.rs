@@ -60,6 +60,10 @@ pub(super) struct Plan {
     /// Of each server.
     pub(super) server_rates: Vec<f64>,
     pub(super) client_rates: Vec<f64>,
+    /// Whether replicas that missed the last writes take the place of servers.
+    pub(super) fails_over: bool,
+    /// How long a server grants nothing after it came back without its data, or was promoted.
+    pub(super) keep_out: Option<Duration>,
     /// How far the server's clock may step forward within one ttl.
     pub(super) step_within_margin: Duration,
 }
@@ -100,6 +104,17 @@ impl Plan {
         // Half of the margin for the rates of the clocks, and a good part of the other half for steps.
         let margin = timing.margin().as_secs_f64() / timing.ttl().as_secs_f64();
         let mut rate = || 1.0 + (rng.f64() - 0.5) * margin * 0.5;
+        // By the seed itself, as the number of servers.
+        let fails_over = matches!(seed % 6, 1 | 4)
+            && matches!(weather, Weather::Storm | Weather::WildClock)
+            && shape == Shape::Small;
+        let keep_out = (fails_over && seed % 6 == 1).then(|| longer.ttl());
+        // Time to see who is granted after it.
+        let more = if fails_over {
+            longer.ttl() * 2
+        } else {
+            Duration::ZERO
+        };
         Self {
             bug,
             weather,
@@ -108,7 +123,9 @@ impl Plan {
             names,
             timing,
             longer,
-            horizon: nanos(timing.ttl().mul_f64(ttls)),
+            horizon: nanos(timing.ttl().mul_f64(ttls) + more),
+            fails_over,
+            keep_out,
             server_rates: server_rates(rate(), servers),
             client_rates: (0..processes).map(|_| rate()).collect(),
             step_within_margin: timing.margin().mul_f64(0.4),

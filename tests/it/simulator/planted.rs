@@ -1,4 +1,4 @@
-//! Bugs on purpose: those of the core, which it has behind `internals`, and three of a store. A simulator that never caught a
+//! Bugs on purpose: those of the core, which it has behind `internals`, and those of a store. A simulator that never caught a
 //! bug proves nothing.
 
 use leasehold::internals::schedule::planted::Bug as InCore;
@@ -15,24 +15,34 @@ pub(super) enum Bug {
     RenewalIgnoresTheToken,
     /// Asked again by its holder, the store answers the token without the full ttl.
     ReanswerKeepsTheOldEnd,
+    /// The store grants again at once after it came back without its data, or was promoted.
+    NoKeepOut,
+    /// It keeps out for less than the ttl of a lease that it may have forgotten.
+    KeepOutShorterThanATtl,
+    /// While it keeps out, it refuses what it should renew.
+    KeepOutRefusesRenewals,
 }
+
+/// Those of a store.
+const IN_STORE: [Bug; 6] = [
+    Bug::RenewalCreates,
+    Bug::RenewalIgnoresTheToken,
+    Bug::ReanswerKeepsTheOldEnd,
+    Bug::NoKeepOut,
+    Bug::KeepOutShorterThanATtl,
+    Bug::KeepOutRefusesRenewals,
+];
 
 impl Bug {
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let in_core = InCore::ALL.into_iter().map(Self::Core);
-        in_core.chain([
-            Self::RenewalCreates,
-            Self::RenewalIgnoresTheToken,
-            Self::ReanswerKeepsTheOldEnd,
-        ])
+        in_core.chain(IN_STORE)
     }
 
     pub(super) fn of_the_core(self) -> Option<InCore> {
         match self {
             Self::Core(bug) => Some(bug),
-            Self::RenewalCreates | Self::RenewalIgnoresTheToken | Self::ReanswerKeepsTheOldEnd => {
-                None
-            }
+            _ => None,
         }
     }
 
@@ -43,6 +53,8 @@ impl Bug {
             Self::RenewalCreates => Promise::NothingIsCreatedByARenewal,
             Self::RenewalIgnoresTheToken => Promise::NoRenewalOfALaterGrant,
             Self::ReanswerKeepsTheOldEnd => Promise::NoYesWhileTheStoreCouldGrantToAnother,
+            Self::NoKeepOut | Self::KeepOutShorterThanATtl => Promise::NoTwoHolders,
+            Self::KeepOutRefusesRenewals => Promise::KeepOutEndsNoLease,
         }
     }
 }

@@ -8,7 +8,7 @@ use leasehold::ClientId;
 use leasehold::clock::Instant;
 use leasehold::{Holder, Name};
 
-use super::ledger::{Guard, Ledger, Promise};
+use super::ledger::{FAILOVER, Guard, Ledger, Promise};
 use super::network::{Outage, Reply, Request};
 use super::plan::{Plan, Shape, Weather};
 use super::planted::Bug;
@@ -31,6 +31,8 @@ pub(super) enum Event {
     Expire(Name),
     /// What no guard holds must be gone.
     Clean(Name, Holder, Real),
+    /// A server that keeps out may grant again.
+    GrantsAgain(usize),
     /// The world does something to a process or a server.
     Disturb(Disturbance),
 }
@@ -74,6 +76,10 @@ pub(super) enum Disturbance {
     Crash(usize),
     Shutdown(usize),
     RestartEmpty(usize),
+    /// The replica of this server gets no more writes.
+    ReplicaStops(usize),
+    /// That replica takes its server's place.
+    FailOver(usize),
     EvictNow,
     EvictMarked,
     Poison(Duration),
@@ -112,6 +118,7 @@ impl Stage {
         let stores = plan.server_rates.iter().map(|rate| {
             let mut store = ModelStore::new(Drifting::new(WALL, *rate), bug);
             store.ignores_floors = !plan.is_fair() && seed % 4 == 1;
+            store.keep_out = plan.keep_out;
             store
         });
         Self {
@@ -201,6 +208,7 @@ impl Stage {
         let is_kept = self.ledger.excused.contains(&holder)
             || self.ledger.stepped.contains_key(&holder)
             || self.store(name).is_kept_for(name, holder, self.now)
+            || self.store(name).is_keeping_out(self.now)
             || !self.ledger.says_yes(holder, shown);
         self.ledger.check(
             Promise::NoYesWhileTheStoreCouldGrantToAnother,
@@ -208,6 +216,21 @@ impl Stage {
             is_kept,
             || format!("{name} is free, but {holder} is told yes"),
         );
+    }
+
+    /// The store has granted this name to this holder: no other one is told yes.
+    pub(super) fn check_alone(&mut self, name: &Name, holder: Holder) {
+        let ledger = &self.ledger;
+        let others = ledger.guards.iter().filter(|(other, guard)| {
+            let is_open = ledger.excused.contains(other) || ledger.stepped.contains_key(other);
+            guard.name == *name && **other != holder && !is_open
+        });
+        let mut others = others.map(|(other, guard)| (*other, self.shown(guard.process)));
+        let rival = others.find(|(other, shown)| ledger.says_yes(*other, *shown));
+        let promise = Promise::NoTwoHolders;
+        self.ledger.check(promise, self.now, rival.is_none(), || {
+            format!("{name} is granted to {holder}, and {rival:?} is told yes")
+        });
     }
 
     pub(super) fn watch_expiry(&mut self, name: &Name) {
@@ -287,6 +310,14 @@ impl Stage {
             }
             self.watch_expiry(&name);
         }
+        if is_wild {
+            // It grants again earlier, too.
+            let forgotten = self.ledger.forgotten.iter();
+            let forgotten = forgotten.filter(|(_, of)| **of == server);
+            let stepped = forgotten.map(|(holder, _)| (*holder, self.now));
+            self.ledger.stepped.extend(stepped);
+        }
+        self.watch_keep_out(server);
     }
 
     /// A client has found out, by a reply that was made then, that the clock of this server stepped: from now on its leases
@@ -307,7 +338,7 @@ impl Stage {
         }
     }
 
-    /// The holder of this row is told no before the row ends.
+    /// The holder of this row is told no before the store could grant the name to another.
     fn check_ends_in_time(&mut self, name: &Name) {
         let row = self.store(name).rows[name];
         let Some(guard) = self.ledger.guards.get(&row.holder) else {
@@ -315,7 +346,12 @@ impl Stage {
         };
         let excused = self.ledger.excused.contains(&row.holder);
         let is_open = excused || self.ledger.stepped.contains_key(&row.holder);
-        let ends_at = self.shown_at(guard.process, self.store(name).clock.real_at(row.ends_at));
+        let store = self.store(name);
+        let ends_at = store
+            .clock
+            .real_at(row.ends_at)
+            .max(store.grants_again_at());
+        let ends_at = self.shown_at(guard.process, ends_at);
         let is_kept = is_open || !guard.signal.deadline().is_ok_and(|until| until > ends_at);
         self.ledger.check(
             Promise::NoYesWhileTheStoreCouldGrantToAnother,
@@ -332,9 +368,55 @@ impl Stage {
 
     pub(super) fn restart_empty(&mut self, server: usize) {
         self.ledger.fault("restart empty");
-        let rows = self.stores[server].rows.values();
-        self.ledger.excused.extend(rows.map(|row| row.holder));
-        self.stores[server].restart_empty();
+        let forgotten = self.stores[server].restart_empty(self.now);
+        self.has_forgotten(server, forgotten);
+    }
+
+    pub(super) fn fail_over(&mut self, server: usize) {
+        let Some(forgotten) = self.stores[server].fail_over(self.now) else {
+            return;
+        };
+        self.ledger.fault(FAILOVER);
+        self.has_forgotten(server, forgotten);
+        let names: Vec<_> = self.stores[server].rows.keys().cloned().collect();
+        for name in names {
+            self.watch_expiry(&name);
+        }
+    }
+
+    /// A server has forgotten these leases. If it keeps out, their holders need no excuse.
+    fn has_forgotten(&mut self, server: usize, holders: Vec<Holder>) {
+        match self.plan.keep_out {
+            Some(_) => {
+                let forgotten = holders.into_iter().map(|holder| (holder, server));
+                self.ledger.forgotten.extend(forgotten);
+            }
+            None => self.ledger.excused.extend(holders),
+        }
+        self.watch_keep_out(server);
+    }
+
+    fn watch_keep_out(&mut self, server: usize) {
+        if self.stores[server].is_keeping_out(self.now) {
+            let at = self.stores[server].grants_again_at();
+            self.agenda.add(at, Event::GrantsAgain(server));
+        }
+    }
+
+    /// A server may have kept out for long enough: whom it has forgotten is told no by now.
+    pub(super) fn grants_again(&mut self, server: usize) {
+        if self.stores[server].is_keeping_out(self.now) {
+            return;
+        }
+        let guards = self.ledger.guards.iter();
+        let guards: Vec<_> = guards
+            .map(|(holder, guard)| (guard.name.clone(), *holder))
+            .collect();
+        for (name, holder) in guards {
+            if self.server_of(&name) == server {
+                self.check_freed(&name, holder);
+            }
+        }
     }
 
     pub(super) fn evict(&mut self, is_now: bool) {

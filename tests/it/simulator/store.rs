@@ -37,6 +37,8 @@ pub(super) enum Taken {
     /// The holder's own, again.
     Again(Token),
     Held(Duration),
+    /// The name may be free, but the store grants nothing for so long.
+    KeptOut(Duration),
 }
 
 #[derive(Debug)]
@@ -48,6 +50,12 @@ pub(super) struct ModelStore {
     pub(super) poisoned: BTreeSet<Name>,
     /// It mints by its own counters and clock alone: where it forgot both, tokens fall.
     pub(super) ignores_floors: bool,
+    /// How long it grants nothing after it came back without its data, or was promoted; at least the longest ttl.
+    pub(super) keep_out: Option<Duration>,
+    /// Until when it grants nothing, by its own clock.
+    keeps_out_until: Instant,
+    /// What its replica has, once that gets no more writes.
+    replica: Option<(BTreeMap<Name, Row>, BTreeMap<Name, Token>)>,
     bug: Option<Bug>,
 }
 
@@ -59,6 +67,9 @@ impl ModelStore {
             counters: BTreeMap::new(),
             poisoned: BTreeSet::new(),
             ignores_floors: false,
+            keep_out: None,
+            keeps_out_until: Instant::from_nanos(0),
+            replica: None,
             bug,
         }
     }
@@ -92,6 +103,9 @@ impl ModelStore {
             }
             return Taken::Again(row.token);
         }
+        if shown < self.keeps_out_until {
+            return Taken::KeptOut(self.keeps_out_until.since(shown));
+        }
         let token = self.mint(name, floor, now).expect("tokens are left");
         self.counters.insert(name.clone(), token);
         let row = Row {
@@ -121,6 +135,9 @@ impl ModelStore {
         let shown = self.clock.at(now);
         if self.poisoned.contains(&renewal.name) {
             return Verdict::Unknown;
+        }
+        if self.bug == Some(Bug::KeepOutRefusesRenewals) && self.is_keeping_out(now) {
+            return Verdict::Refused;
         }
         let ends_at = shown.after(renewal.ttl);
         let is_blind = self.bug == Some(Bug::RenewalIgnoresTheToken);
@@ -190,9 +207,95 @@ impl ModelStore {
         row.is_some_and(|row| row.holder == holder && row.state != HeldState::Kept)
     }
 
-    /// Everything is gone, the counters too.
-    pub(super) fn restart_empty(&mut self) {
+    /// Everything is gone, the counters too. Returns whose lease it has forgotten.
+    pub(super) fn restart_empty(&mut self, now: Real) -> Vec<Holder> {
+        let forgotten = self.rows.values().map(|row| row.holder).collect();
         self.rows.clear();
         self.counters.clear();
+        self.replica = None;
+        self.keep_out_from(now);
+        forgotten
+    }
+
+    /// Its replica gets no more writes from now on.
+    pub(super) fn stop_replica(&mut self) {
+        self.replica = Some((self.rows.clone(), self.counters.clone()));
+    }
+
+    /// Its replica takes its place, without the writes that it missed. Returns whose lease, or whose last renewal, it has
+    /// never heard of; `None` if there is no replica any more.
+    pub(super) fn fail_over(&mut self, now: Real) -> Option<Vec<Holder>> {
+        let (mut rows, counters) = self.replica.take()?;
+        let is_unknown = |(name, row): &(&Name, &Row)| {
+            let known = rows.get(*name).filter(|known| known.holder == row.holder);
+            known.is_none_or(|known| known.ends_at < row.ends_at)
+        };
+        let forgotten = self.rows.iter().filter(is_unknown);
+        let forgotten = forgotten.map(|(_, row)| row.holder).collect();
+        for (name, row) in &mut rows {
+            let last = self.rows.get(name);
+            if !last.is_some_and(|last| (last.since, last.state) == (row.since, row.state)) {
+                // It was given up, and is there again.
+                row.since = now;
+            }
+        }
+        (self.rows, self.counters) = (rows, counters);
+        self.keep_out_from(now);
+        Some(forgotten)
+    }
+
+    fn keep_out_from(&mut self, now: Real) {
+        let Some(keep_out) = self.keep_out else {
+            return;
+        };
+        let lasts = match self.bug {
+            Some(Bug::NoKeepOut) => Duration::ZERO,
+            Some(Bug::KeepOutShorterThanATtl) => keep_out / 2,
+            _ => keep_out,
+        };
+        self.keeps_out_until = self.clock.at(now).after(lasts);
+    }
+
+    pub(super) fn is_keeping_out(&self, now: Real) -> bool {
+        self.clock.at(now) < self.keeps_out_until
+    }
+
+    /// When it grants again, unless its clock is moved or it forgets something else.
+    pub(super) fn grants_again_at(&self) -> Real {
+        self.clock.real_at(self.keeps_out_until)
+    }
+}
+
+#[test]
+fn a_promoted_store_grants_nothing_for_a_ttl_but_renews_and_releases_what_it_knows() {
+    let ttl = Duration::from_secs(10);
+    let at = |seconds: u64| seconds * 1_000_000_000;
+    let name = |name| Name::new(name).expect("valid");
+    let holder = |number| Holder::new(leasehold::ClientId::from_u128(1), number);
+    let mut store = ModelStore::new(Drifting::new(at(1_000), 1.0), None);
+    store.keep_out = Some(ttl);
+    let Taken::Fresh(token) = store.acquire(&name("a"), holder(1), ttl, None, at(0)) else {
+        panic!("the name is free");
+    };
+    store.stop_replica();
+    let missed = store.acquire(&name("b"), holder(2), ttl, None, at(1));
+    assert!(matches!(missed, Taken::Fresh(_)), "{missed:?}");
+    assert_eq!(store.fail_over(at(2)), Some(vec![holder(2)]));
+    let mut asked = |name, second| store.acquire(&name, holder(3), ttl, None, at(second));
+    for free in [name("b"), name("never used")] {
+        let kept_out = asked(free, 5);
+        assert!(matches!(kept_out, Taken::KeptOut(left) if left == ttl - Duration::from_secs(3)));
+    }
+    let taken = asked(name("a"), 5);
+    assert!(matches!(taken, Taken::Held(_)), "{taken:?}");
+    let renewal = Renewal::new(name("a"), holder(1), token, ttl);
+    assert_eq!(store.renew(&renewal, at(6)), Verdict::Renewed);
+    assert!(store.release(&name("a"), holder(1), None, at(7)));
+    let mut asked = |name, second| store.acquire(&name, holder(3), ttl, None, at(second));
+    let kept_out = asked(name("a"), 11);
+    assert!(matches!(kept_out, Taken::KeptOut(_)), "{kept_out:?}");
+    for free in [name("a"), name("b")] {
+        let granted = asked(free, 12);
+        assert!(matches!(granted, Taken::Fresh(_)), "{granted:?}");
     }
 }

@@ -30,6 +30,9 @@ impl World {
         let mut world = Self { stage, processes };
         world.people();
         world.draw_disturbances();
+        if world.stage.plan.fails_over {
+            world.draw_failovers(seed);
+        }
         world
     }
 
@@ -116,6 +119,33 @@ impl World {
         }
     }
 
+    /// Failovers to replicas that missed the last writes, some while a holder stands still. They are drawn apart, so that
+    /// the seeds without any make the same runs as ever.
+    fn draw_failovers(&mut self, seed: u64) {
+        let mut rng = fastrand::Rng::with_seed(!seed);
+        let (horizon, ttl) = (self.stage.plan.horizon, self.stage.plan.timing.ttl());
+        for _ in 0..rng.usize(1..=3) {
+            let server = rng.usize(..self.stage.stores.len());
+            let stops = rng.u64(..horizon);
+            let fails_over = (stops + rng.u64(..=nanos(ttl / 2))).min(horizon - 1);
+            let mut add = |at, disturbance| {
+                self.stage.agenda.add(at, Event::Disturb(disturbance));
+            };
+            if rng.u8(..4) == 0 {
+                add(fails_over, Disturbance::RestartEmpty(server));
+            } else {
+                add(stops, Disturbance::ReplicaStops(server));
+                add(fails_over, Disturbance::FailOver(server));
+            }
+            if rng.u8(..4) > 0 {
+                let process = rng.usize(..self.processes.len());
+                let lasts = rng.u64(nanos(ttl / 2)..=nanos(ttl * 3 / 2));
+                let lasts = std::time::Duration::from_nanos(lasts);
+                add(fails_over, Disturbance::Pause(process, lasts));
+            }
+        }
+    }
+
     /// One server stands still, from soon on until the faults end.
     fn draw_hang(&mut self) {
         let at = self.stage.within(self.stage.plan.timing.ttl() / 2);
@@ -180,6 +210,7 @@ impl World {
             Event::Clean(name, holder, landed_at) => {
                 self.stage.check_clean(&name, holder, landed_at)
             }
+            Event::GrantsAgain(server) => self.stage.grants_again(server),
             Event::Disturb(disturbance) => self.disturb(disturbance),
         }
     }
@@ -205,6 +236,8 @@ impl World {
             }
             Disturbance::Shutdown(_) => {}
             Disturbance::RestartEmpty(server) => stage.restart_empty(server),
+            Disturbance::ReplicaStops(server) => stage.stores[server].stop_replica(),
+            Disturbance::FailOver(server) => stage.fail_over(server),
             Disturbance::EvictNow => stage.evict(true),
             Disturbance::EvictMarked => stage.evict(false),
             Disturbance::Poison(lasts) => {
