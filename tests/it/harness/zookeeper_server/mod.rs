@@ -1,20 +1,23 @@
-//! ZooKeeper servers of the tests' own, on random ports of this machine.
+//! ZooKeeper servers of the tests' own, on random ports of this machine or on hosts of a network of the test's own.
 //!
 //! One serves after a second or two, so most tests of one run share one and have a chroot each. Those that stop a server
 //! have their own.
+
+mod wire;
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
+pub(crate) use self::wire::Wire;
 use super::child::GuardedChild;
 use super::wait::{at, now};
 
@@ -28,6 +31,10 @@ const JARS: &[&str] = &[
 ];
 /// How long servers may take to serve: an election on a busy machine.
 const START: Duration = Duration::from_secs(60);
+/// How often a server is started on other ports, if another program took its port in the meantime.
+const STARTS: usize = 3;
+/// The ports of servers. The kernel gives none of them to a program that asks for any port, and none to a connection.
+const PORTS: std::ops::Range<u16> = 10_000..32_000;
 
 static SHARED: OnceCell<ZookeeperServer> = OnceCell::const_new();
 static CHROOTS: AtomicU32 = AtomicU32::new(0);
@@ -62,10 +69,16 @@ impl ZookeeperServer {
 
     /// A server of the test's own, with this `tickTime`.
     pub(crate) async fn start(tick: Duration) -> Self {
-        let server = Self::configured(free_ports::<1>()[0], tick, "");
-        server.run();
-        server.serving().await;
-        server
+        let mut why = String::new();
+        for _ in 0..STARTS {
+            let server = Self::configured(free_ports::<1>()[0], tick, "");
+            server.run();
+            match server.try_serving().await {
+                Ok(()) => return server,
+                Err(failure) => why = failure,
+            }
+        }
+        panic!("{why}");
     }
 
     fn configured(port: u16, tick: Duration, more: &str) -> Self {
@@ -74,7 +87,7 @@ impl ZookeeperServer {
         fs::create_dir(&data).expect("a folder");
         let settings = format!(
             "tickTime={}\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={port}\nadmin.enableServer=false\n\
-             4lw.commands.whitelist=srvr,ruok\nmaxClientCnxns=0\nforceSync=no\nfsync.warningthresholdms=60000\n\
+             4lw.commands.whitelist=srvr,ruok,conf,mntr\nmaxClientCnxns=0\nforceSync=no\nfsync.warningthresholdms=60000\n\
              znode.container.checkIntervalMs=60000\nskipACL=no\n{more}",
             tick.as_millis(),
             data.display()
@@ -122,12 +135,36 @@ impl ZookeeperServer {
 
     /// Waits until it answers that it serves.
     pub(crate) async fn serving(&self) {
+        self.try_serving().await.unwrap_or_else(|why| panic!("{why}"));
+    }
+
+    /// The same, or why it does not serve.
+    async fn try_serving(&self) -> Result<(), String> {
         let end = now().after(START);
-        while self.mode().is_none() {
-            let log = || fs::read_to_string(self.path("log")).unwrap_or_default();
-            assert!(now() < end, "no server after {START:?}: {}", log());
+        let failure = |what: &str| {
+            let log = fs::read_to_string(self.path("log")).unwrap_or_default();
+            format!("{what}: {log}")
+        };
+        loop {
+            let ended = self.child().as_mut().map(GuardedChild::ended);
+            if let Some(Some(status)) = ended {
+                return Err(failure(&format!("the server ended with {status}")));
+            }
+            if self.mode().is_some() && self.is_itself() {
+                return Ok(());
+            }
+            if now() >= end {
+                return Err(failure(&format!("no server after {START:?}")));
+            }
             at(now().after(Duration::from_millis(50))).await;
         }
+    }
+
+    /// Whether the server that answers on its port is this one, and not another one that took the port before it.
+    fn is_itself(&self) -> bool {
+        let answer = self.ask(b"conf").unwrap_or_default();
+        let folder = self.path("data").display().to_string();
+        String::from_utf8_lossy(&answer).contains(&format!("dataDir={folder}"))
     }
 
     /// `standalone`, `leader` or `follower`; `None` while it does not serve.
@@ -257,116 +294,34 @@ impl ZookeeperEnsemble {
     }
 }
 
-/// The little of the protocol that a test needs to make or remove a node by hand.
-#[derive(Debug)]
-pub(crate) struct Wire {
-    stream: TcpStream,
-    count: i32,
-}
-
-impl Wire {
-    pub(crate) fn connect(server: &ZookeeperServer) -> Self {
-        let mut stream = server.connect().expect("it listens");
-        let mut hello = Vec::new();
-        hello.extend(0_i32.to_be_bytes());
-        hello.extend(0_i64.to_be_bytes());
-        hello.extend(10_000_i32.to_be_bytes());
-        hello.extend(0_i64.to_be_bytes());
-        hello.extend(16_i32.to_be_bytes());
-        hello.extend([0; 16]);
-        hello.push(0);
-        send(&mut stream, &hello);
-        receive(&mut stream);
-        Self { stream, count: 0 }
-    }
-
-    pub(crate) fn create(&mut self, path: &str, data: &[u8]) -> i32 {
-        let mut body = text(path);
-        body.extend(i32::try_from(data.len()).unwrap().to_be_bytes());
-        body.extend(data);
-        body.extend(1_i32.to_be_bytes());
-        body.extend(31_i32.to_be_bytes());
-        body.extend(text("world"));
-        body.extend(text("anyone"));
-        body.extend(0_i32.to_be_bytes());
-        self.request(1, &body)
-    }
-
-    pub(crate) fn delete(&mut self, path: &str) -> i32 {
-        let mut body = text(path);
-        body.extend((-1_i32).to_be_bytes());
-        self.request(2, &body)
-    }
-
-    pub(crate) fn children(&mut self, path: &str) -> Vec<String> {
-        let mut body = text(path);
-        body.push(0);
-        let answer = self.answer(8, &body);
-        let mut rest = &answer[16..];
-        let mut number = || {
-            let (head, tail) = rest.split_first_chunk::<4>()?;
-            rest = tail;
-            let length = usize::try_from(i32::from_be_bytes(*head)).ok()?;
-            Some(length)
-        };
-        let Some(count) = number() else {
-            return Vec::new();
-        };
-        let mut children = Vec::new();
-        for _ in 0..count {
-            let (head, tail) = rest.split_first_chunk::<4>().unwrap();
-            let length = usize::try_from(i32::from_be_bytes(*head)).unwrap();
-            children.push(String::from_utf8(tail[..length].to_vec()).unwrap());
-            rest = &tail[length..];
-        }
-        children
-    }
-
-    /// Removes a node and all below it, as an operator's `deleteall`.
-    pub(crate) fn delete_all(&mut self, path: &str) {
-        for child in self.children(path) {
-            self.delete_all(&format!("{path}/{child}"));
-        }
-        self.delete(path);
-    }
-
-    fn request(&mut self, code: i32, body: &[u8]) -> i32 {
-        let answer = self.answer(code, body);
-        i32::from_be_bytes(answer[12..16].try_into().unwrap())
-    }
-
-    fn answer(&mut self, code: i32, body: &[u8]) -> Vec<u8> {
-        self.count += 1;
-        let mut request = self.count.to_be_bytes().to_vec();
-        request.extend(code.to_be_bytes());
-        request.extend(body);
-        send(&mut self.stream, &request);
-        receive(&mut self.stream)
-    }
-}
-
-fn send(stream: &mut TcpStream, frame: &[u8]) {
-    let length = i32::try_from(frame.len()).unwrap().to_be_bytes();
-    stream.write_all(&length).expect("it listens");
-    stream.write_all(frame).expect("it listens");
-}
-
-fn receive(stream: &mut TcpStream) -> Vec<u8> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length).expect("an answer");
-    let mut frame = vec![0; usize::try_from(i32::from_be_bytes(length)).unwrap()];
-    stream.read_exact(&mut frame).expect("an answer");
-    frame
-}
-
-fn text(text: &str) -> Vec<u8> {
-    let mut bytes = i32::try_from(text.len()).unwrap().to_be_bytes().to_vec();
-    bytes.extend(text.as_bytes());
-    bytes
-}
-
-/// Ports that nothing listened on a moment ago; never the one that a server of this machine would use.
+/// Ports that no program listens on, and that no other server of this process has.
 fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
-    listeners.map(|listener| listener.local_addr().expect("it is bound").port())
+    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicU16::new(fastrand::u16(PORTS)));
+    let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    let turn = |port: u16| Some(if port + 1 < PORTS.end { port + 1 } else { PORTS.start });
+    [(); N].map(|()| {
+        loop {
+            let port = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, turn);
+            let port = port.expect("it has a next one");
+            if is_free(port) {
+                return port;
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_is_not_taken_for_another_one_that_has_its_port() {
+        let tick = Duration::from_secs(2);
+        let first = ZookeeperServer::start(tick).await;
+        let second = ZookeeperServer::configured(first.port, tick, "");
+        second.run();
+        let why = second.try_serving().await.expect_err("the port is taken");
+        assert!(why.contains("Address already in use"), "{why}");
+    }
 }
