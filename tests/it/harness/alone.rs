@@ -7,12 +7,16 @@ const ALONE: &str = "LEASEHOLD_TEST_ALONE";
 
 /// Runs the body of the test of this name in a process of its own.
 pub(crate) fn alone(test: &str, body: impl FnOnce()) {
+    let own = std::env::current_exe().expect("the test binary");
+    alone_under(Command::new(own), test, body);
+}
+
+/// The same in a process that this command starts, which ends with the path of the test program.
+pub(super) fn alone_under(mut command: Command, test: &str, body: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         body();
         return;
     }
-    let own = std::env::current_exe().expect("the test binary");
-    let mut command = Command::new(own);
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     let ended = command
         .env(ALONE, "1")
@@ -23,4 +27,6 @@ pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     let errors = String::from_utf8_lossy(&ended.stderr);
     let is_passed = ended.status.success() && output.contains("1 passed");
     assert!(is_passed, "{output}\n{errors}");
+    // What the test measured.
+    eprint!("{errors}");
 }

@@ -5,6 +5,7 @@ pub(crate) mod asking;
 pub(crate) mod child;
 pub(crate) mod faulty_store;
 pub(crate) mod leases;
+pub(crate) mod network;
 pub(crate) mod pgbouncer;
 pub(crate) mod postgres_server;
 pub(crate) mod preload;

@@ -19,6 +19,8 @@ use tokio::sync::OnceCell;
 
 pub(crate) use self::wire::Wire;
 use super::child::GuardedChild;
+use super::network::{Host, Network};
+use super::server_clock::ServerClock;
 use super::wait::{at, now};
 
 /// What to type where the server is missing.
@@ -43,8 +45,18 @@ static CHROOTS: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub(crate) struct ZookeeperServer {
     folder: TempDir,
-    port: u16,
+    place: ServerPlace,
+    /// Its wall clock, if it has one of its own.
+    clock: Option<ServerClock>,
     child: Mutex<Option<GuardedChild>>,
+}
+
+/// Where a server runs.
+#[derive(Debug)]
+struct ServerPlace {
+    address: SocketAddr,
+    /// A host of a network of the test's own. `None` stands for this machine.
+    host: Option<Host>,
 }
 
 /// Three servers that elect a leader.
@@ -54,14 +66,16 @@ pub(crate) struct ZookeeperEnsemble {
 }
 
 impl ZookeeperServer {
+    /// The server of this run.
+    pub(crate) async fn shared() -> &'static Self {
+        // Guarded by the pipe of this process, which is never dropped.
+        let start = || Self::start(Duration::from_secs(2));
+        SHARED.get_or_init(start).await
+    }
+
     /// The URL of an empty chroot on the server of this run.
     pub(crate) async fn chroot() -> String {
-        let server = SHARED
-            .get_or_init(|| async {
-                // Guarded by the pipe of this process, which is never dropped.
-                Self::start(Duration::from_secs(2)).await
-            })
-            .await;
+        let server = Self::shared().await;
         let chroot = format!("/test{}", CHROOTS.fetch_add(1, Ordering::Relaxed));
         server.make(&chroot);
         server.url(&chroot)
@@ -71,7 +85,8 @@ impl ZookeeperServer {
     pub(crate) async fn start(tick: Duration) -> Self {
         let mut why = String::new();
         for _ in 0..STARTS {
-            let server = Self::configured(free_ports::<1>()[0], tick, "");
+            let [port] = free_ports();
+            let server = Self::configured(ServerPlace::here(port), tick, "");
             server.run();
             match server.try_serving().await {
                 Ok(()) => return server,
@@ -81,16 +96,18 @@ impl ZookeeperServer {
         panic!("{why}");
     }
 
-    fn configured(port: u16, tick: Duration, more: &str) -> Self {
+    fn configured(place: ServerPlace, tick: Duration, more: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("data");
         fs::create_dir(&data).expect("a folder");
         let settings = format!(
-            "tickTime={}\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={port}\nadmin.enableServer=false\n\
+            "tickTime={}\ndataDir={}\nclientPortAddress={}\nclientPort={}\nadmin.enableServer=false\n\
              4lw.commands.whitelist=srvr,ruok,conf,mntr\nmaxClientCnxns=0\nforceSync=no\nfsync.warningthresholdms=60000\n\
              znode.container.checkIntervalMs=60000\nskipACL=no\n{more}",
             tick.as_millis(),
-            data.display()
+            data.display(),
+            place.address.ip(),
+            place.address.port()
         );
         fs::write(folder.path().join("zoo.cfg"), settings).expect("a file");
         let log = "log4j.rootLogger=WARN, console\nlog4j.appender.console=org.apache.log4j.ConsoleAppender\n\
@@ -98,7 +115,8 @@ impl ZookeeperServer {
         fs::write(folder.path().join("log4j.properties"), log).expect("a file");
         Self {
             folder,
-            port,
+            place,
+            clock: None,
             child: Mutex::new(None),
         }
     }
@@ -116,7 +134,13 @@ impl ZookeeperServer {
             .append(true)
             .open(self.path("log"))
             .expect("a file");
-        let mut command = Command::new("java");
+        let mut command = match &self.place.host {
+            Some(host) => host.program("java"),
+            None => Command::new("java"),
+        };
+        if let Some(clock) = &self.clock {
+            clock.rule(&mut command);
+        }
         command
             .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
             .arg("-cp")
@@ -135,7 +159,9 @@ impl ZookeeperServer {
 
     /// Waits until it answers that it serves.
     pub(crate) async fn serving(&self) {
-        self.try_serving().await.unwrap_or_else(|why| panic!("{why}"));
+        self.try_serving()
+            .await
+            .unwrap_or_else(|why| panic!("{why}"));
     }
 
     /// The same, or why it does not serve.
@@ -195,9 +221,8 @@ impl ZookeeperServer {
     }
 
     fn connect(&self) -> Option<TcpStream> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         let limit = Duration::from_secs(2);
-        let connection = TcpStream::connect_timeout(&address, limit).ok()?;
+        let connection = TcpStream::connect_timeout(&self.place.address, limit).ok()?;
         connection.set_read_timeout(Some(limit)).ok()?;
         Some(connection)
     }
@@ -224,18 +249,40 @@ impl ZookeeperServer {
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.place.address.port()
+    }
+
+    /// The host on which it runs, in a network of the test's own.
+    pub(crate) fn host(&self) -> &Host {
+        self.place.host.as_ref().expect("it has a host of its own")
     }
 
     /// The URL of a chroot, or with `""` of the whole.
     pub(crate) fn url(&self, chroot: &str) -> String {
-        format!("zookeeper://127.0.0.1:{}{chroot}", self.port)
+        format!("zookeeper://{}{chroot}", self.place.address)
     }
 
     /// Forgets everything; it must not run.
     pub(crate) fn empty(&self) {
-        let data = self.path("data").join("version-2");
-        fs::remove_dir_all(data).expect("it had data");
+        fs::remove_dir_all(self.data()).expect("it had data");
+    }
+
+    /// Copies what it remembers; it must not run.
+    pub(crate) fn snapshot(&self) -> TempDir {
+        let copy = tempfile::tempdir().expect("a folder");
+        copy_files(&self.data(), copy.path());
+        copy
+    }
+
+    /// Forgets everything but this; it must not run.
+    pub(crate) fn restore(&self, snapshot: &TempDir) {
+        self.empty();
+        fs::create_dir(self.data()).expect("a folder");
+        copy_files(snapshot.path(), &self.data());
+    }
+
+    fn data(&self) -> PathBuf {
+        self.path("data").join("version-2")
     }
 
     fn path(&self, file: &str) -> PathBuf {
@@ -247,26 +294,61 @@ impl ZookeeperServer {
     }
 }
 
+impl ServerPlace {
+    fn here(port: u16) -> Self {
+        let address = (Ipv4Addr::LOCALHOST, port).into();
+        Self {
+            address,
+            host: None,
+        }
+    }
+
+    fn on(host: Host) -> Self {
+        let address = (host.address(), 2181).into();
+        let host = Some(host);
+        Self { address, host }
+    }
+}
+
 impl ZookeeperEnsemble {
     /// Three servers of the test's own, with this `tickTime`.
     pub(crate) async fn start(tick: Duration) -> Self {
+        Self::with_clocks(tick, [None; 3]).await
+    }
+
+    /// The same, each with its wall clock ahead by so many milliseconds.
+    pub(crate) async fn with_clocks(tick: Duration, ahead_ms: [Option<i64>; 3]) -> Self {
         let ports = free_ports::<9>();
-        let mut members = String::from("initLimit=20\nsyncLimit=5\n");
-        for (index, ports) in ports.chunks(3).enumerate() {
-            let (peer, election) = (ports[1], ports[2]);
-            members += &format!("server.{}=127.0.0.1:{peer}:{election}\n", index + 1);
-        }
-        let servers: Vec<_> = ports
-            .chunks(3)
-            .enumerate()
-            .map(|(index, ports)| {
-                let server = ZookeeperServer::configured(ports[0], tick, &members);
-                let id = server.path("data").join("myid");
-                fs::write(id, (index + 1).to_string()).expect("a file");
-                server.run();
-                server
-            })
+        let (client, peer) = ports.split_at(3);
+        let peers: Vec<_> = peer
+            .chunks(2)
+            .map(|ports| format!("127.0.0.1:{}:{}", ports[0], ports[1]))
             .collect();
+        let places = client.iter().map(|port| ServerPlace::here(*port));
+        let servers = configured(places, tick, &peers).zip(ahead_ms);
+        let servers = servers.map(|(mut server, ahead_ms)| {
+            server.clock = ahead_ms.map(|ahead_ms| {
+                let clock = ServerClock::in_folder(server.folder.path());
+                clock.step(ahead_ms);
+                clock
+            });
+            server
+        });
+        Self::run(servers.collect()).await
+    }
+
+    /// The same, each on a host of this network.
+    pub(crate) async fn on_hosts(tick: Duration, network: &Network) -> Self {
+        let hosts = [1, 2, 3].map(|number| network.host(number));
+        let peers = hosts
+            .each_ref()
+            .map(|host| format!("{}:2888:3888", host.address()));
+        let places = hosts.into_iter().map(ServerPlace::on);
+        Self::run(configured(places, tick, &peers).collect()).await
+    }
+
+    async fn run(servers: Vec<ZookeeperServer>) -> Self {
+        servers.iter().for_each(ZookeeperServer::run);
         let ensemble = Self { servers };
         ensemble.serving().await;
         ensemble
@@ -289,8 +371,34 @@ impl ZookeeperEnsemble {
 
     pub(crate) fn url(&self, chroot: &str) -> String {
         let servers = self.servers.iter();
-        let servers: Vec<_> = servers.map(|it| format!("127.0.0.1:{}", it.port)).collect();
+        let servers: Vec<_> = servers.map(|it| it.place.address.to_string()).collect();
         format!("zookeeper://{}{chroot}", servers.join(","))
+    }
+}
+
+/// The servers of an ensemble, in the order of their numbers.
+fn configured(
+    places: impl Iterator<Item = ServerPlace>,
+    tick: Duration,
+    peers: &[String],
+) -> impl Iterator<Item = ZookeeperServer> {
+    let mut members = String::from("initLimit=20\nsyncLimit=5\n");
+    for (index, peer) in peers.iter().enumerate() {
+        members += &format!("server.{}={peer}\n", index + 1);
+    }
+    places.enumerate().map(move |(index, place)| {
+        let server = ZookeeperServer::configured(place, tick, &members);
+        let id = server.path("data").join("myid");
+        fs::write(id, (index + 1).to_string()).expect("a file");
+        server
+    })
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    for file in fs::read_dir(from).expect("a folder") {
+        let file = file.expect("readable").path();
+        let name = file.file_name().expect("it has a name");
+        fs::copy(&file, to.join(name)).expect("copied");
     }
 }
 
@@ -299,7 +407,13 @@ fn free_ports<const N: usize>() -> [u16; N] {
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
     let next = NEXT.get_or_init(|| AtomicU16::new(fastrand::u16(PORTS)));
     let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    let turn = |port: u16| Some(if port + 1 < PORTS.end { port + 1 } else { PORTS.start });
+    let turn = |port: u16| {
+        Some(if port + 1 < PORTS.end {
+            port + 1
+        } else {
+            PORTS.start
+        })
+    };
     [(); N].map(|()| {
         loop {
             let port = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, turn);
@@ -319,7 +433,8 @@ mod tests {
     async fn a_server_is_not_taken_for_another_one_that_has_its_port() {
         let tick = Duration::from_secs(2);
         let first = ZookeeperServer::start(tick).await;
-        let second = ZookeeperServer::configured(first.port, tick, "");
+        let place = ServerPlace::here(first.port());
+        let second = ZookeeperServer::configured(place, tick, "");
         second.run();
         let why = second.try_serving().await.expect_err("the port is taken");
         assert!(why.contains("Address already in use"), "{why}");
