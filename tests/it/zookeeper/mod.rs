@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use leasehold::store::zookeeper::Zookeeper;
 use leasehold::store::{Store, conformance};
+use leasehold::{Client, Lease, OutagePolicy};
 
 use crate::harness::zookeeper_server::ZookeeperServer;
 
@@ -25,6 +26,18 @@ pub(crate) fn open(url: &str) -> Arc<dyn Store> {
 /// A store in an empty chroot of the server of this run.
 async fn store() -> Arc<dyn Store> {
     open(&ZookeeperServer::chroot().await)
+}
+
+/// Takes a free name. On a busy machine a session takes longer to make than one request may.
+pub(crate) async fn take(client: &Client, name: &str) -> Lease {
+    let request = client.request(name).on_outage(OutagePolicy::WaitOut);
+    request.acquire().await.expect("it is free")
+}
+
+/// The node of the name `a` in this chroot: the hash of `a` is 2c.
+fn node_of_a(url: &str) -> String {
+    let (_, chroot) = url.rsplit_once('/').expect("it has a chroot");
+    format!("/{chroot}/leasehold/2c/a")
 }
 
 #[tokio::test]

@@ -1,16 +1,40 @@
-//! One death and one silence of the server; the others are among the long tests.
+//! One death and one silence of the server, and requests whose answers are lost; the others are among the long tests.
 
 use std::time::Duration;
 
-use leasehold::ErrorKind;
-use leasehold::store::Outcome;
+use leasehold::clock::Instant;
+use leasehold::store::{Answer, Eviction, Outcome, Store};
+use leasehold::{ErrorKind, LossReason, Name, OutagePolicy, ReleaseOutcome};
 
-use super::open;
+use super::{open, take};
 use crate::harness::asking::{asked, claim, granted, held, next_token, renewed};
+use crate::harness::leases::client_at;
 use crate::harness::relay::{Passing, Relay};
-use crate::harness::times::{LIMIT, LONG};
-use crate::harness::wait::{now, until};
+use crate::harness::times::{LIMIT, LONG, STORED_TTL, UNANSWERED};
+use crate::harness::wait::{at, lost, now, until};
 use crate::harness::zookeeper_server::ZookeeperServer;
+
+/// The URL of the server behind this network. A silent server is given up after a tenth of the session.
+fn behind(relay: &Relay) -> String {
+    format!("zookeeper://127.0.0.1:{}?session=10s", relay.port())
+}
+
+/// When a rival for the name `a`, asking this store all the time, is granted.
+async fn rival_granted_at(store: &dyn Store) -> Instant {
+    let rival = claim("a", LONG);
+    until("the rival's grant", async || {
+        let answer = asked(store, &rival, LIMIT).await.expect("its way is open");
+        matches!(answer, Answer::Granted(_)).then(now)
+    })
+    .await
+}
+
+/// Frees the name `a` by force.
+async fn free(store: &dyn Store) {
+    let name = Name::new("a").expect("a name");
+    let evicted = store.evict(&name, Eviction::Now, LIMIT);
+    assert!(evicted.await.expect("answered"), "it was taken");
+}
 
 #[tokio::test]
 async fn leases_and_tokens_outlive_a_crash_of_the_server() {
@@ -32,7 +56,7 @@ async fn leases_and_tokens_outlive_a_crash_of_the_server() {
     })
     .await;
     assert!(
-        matches!(&before, leasehold::store::Answer::Held(held) if held.by == Some(lease.holder)),
+        matches!(&before, Answer::Held(held) if held.by == Some(lease.holder)),
         "{before:?}"
     );
     assert!(matches!(renewed(&*store, &lease).await, Outcome::Renewed));
@@ -44,11 +68,7 @@ async fn leases_and_tokens_outlive_a_crash_of_the_server() {
 async fn a_silent_server_ends_no_call_late_and_is_found_again() {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
     let relay = Relay::before_port(server.port()).await;
-    // A silent server is given up after a tenth of this.
-    let store = open(&format!(
-        "zookeeper://127.0.0.1:{}?session=10s",
-        relay.port()
-    ));
+    let store = open(&behind(&relay));
     let lease = claim("a", LONG);
     let token = granted(&*store, &lease).await;
     let limit = Duration::from_millis(300);
@@ -70,8 +90,114 @@ async fn a_silent_server_ends_no_call_late_and_is_found_again() {
         })
         .await;
         assert!(
-            matches!(&again, leasehold::store::Answer::Granted(grant) if grant.token == token),
+            matches!(&again, Answer::Granted(grant) if grant.token == token),
             "{again:?}"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_is_cut_off_is_told_before_a_rival_is_granted() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let direct = open(&server.url(""));
+    for passing in [Passing::Requests, Passing::Nothing] {
+        let relay = Relay::before_port(server.port()).await;
+        let client = client_at(&behind(&relay), STORED_TTL).await;
+        let lease = take(&client, "a").await;
+        relay.pass(passing);
+        let cut_off_at = now();
+        let told_at = async {
+            assert_eq!(lost(&lease).await, LossReason::Deadline);
+            now()
+        };
+        let (told_at, granted_at) = tokio::join!(told_at, rival_granted_at(&*direct));
+        let (told, granted) = (told_at.since(cut_off_at), granted_at.since(cut_off_at));
+        eprintln!(
+            "case=cut off, {passing:?} pass: told_after={told:.1?} granted_after={granted:.1?}"
+        );
+        assert!(told_at < granted_at, "{told:?} and {granted:?}");
+        lease.check().expect_err("it is lost");
+        free(&*direct).await;
+    }
+}
+
+/// The store carries it out or does not; the watchdog asks again as soon as it can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_without_an_answer_frees_the_name_long_before_its_ttl() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let direct = open(&server.url(""));
+    for passing in [Passing::Requests, Passing::Nothing] {
+        let relay = Relay::before_port(server.port()).await;
+        let client = client_at(&behind(&relay), LONG).await;
+        let lease = take(&client, "a").await;
+        relay.pass(passing);
+        let released_at = now();
+        assert_eq!(lease.release().await, ReleaseOutcome::Unknown);
+        relay.pass(Passing::All);
+        relay.cut();
+        let granted = rival_granted_at(&*direct).await.since(released_at);
+        eprintln!("case=release unanswered, {passing:?} pass: granted_after={granted:.1?}");
+        free(&*direct).await;
+    }
+}
+
+/// What a client remembers of a name as free counts only if the release was answered.
+#[tokio::test]
+async fn a_client_whose_release_was_not_answered_does_not_overtake_the_next_holder() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let relay = Relay::before_port(server.port()).await;
+    let (store, other) = (open(&behind(&relay)), open(&server.url("")));
+    let first = claim("a", LONG);
+    let token = granted(&*store, &first).await;
+    relay.pass(Passing::Requests);
+    let released = store.release(&first.name, first.holder, None, UNANSWERED);
+    released.await.expect_err("nothing is heard");
+    let next = claim("a", LONG);
+    until("the release to be carried out", async || {
+        let answer = asked(&*other, &next, LIMIT).await.expect("its way is open");
+        matches!(answer, Answer::Granted(grant) if grant.token > token).then_some(())
+    })
+    .await;
+    relay.pass(Passing::All);
+    relay.cut();
+    let answer = until("the server", async || {
+        asked(&*store, &claim("a", LONG), LIMIT).await.ok()
+    });
+    let answer = answer.await;
+    assert!(
+        matches!(&answer, Answer::Held(held) if held.by == Some(next.holder)),
+        "{answer:?}"
+    );
+}
+
+/// A request that the server has not read so far is carried out later, or waits in the client's own queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_was_dropped_while_the_server_was_down_leaves_nothing() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let client = client_at(&server.url("?session=10s"), LONG).await;
+    // The session is there, and the name known.
+    drop(take(&client, "b").await);
+    for is_killed in [false, true] {
+        if is_killed {
+            server.kill();
+        } else {
+            server.pause();
+        }
+        let down_at = now();
+        let request = client.request("a").on_outage(OutagePolicy::WaitOut);
+        let claimed = tokio::time::timeout(UNANSWERED, request.acquire()).await;
+        claimed.expect_err("the server is down");
+        if is_killed {
+            server.run();
+            server.serving().await;
+        } else {
+            server.resume();
+        }
+        // Whatever of the claim is still to come has arrived.
+        let onlooker = open(&server.url(""));
+        at(now().after(UNANSWERED)).await;
+        let granted = rival_granted_at(&*onlooker).await.since(down_at);
+        eprintln!("case=claim dropped, killed={is_killed}: granted_after={granted:.1?}");
+        free(&*onlooker).await;
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::store::{HeldState, Lane, MAX_BATCH, Outcome, Queued, Release, Renewal};
 
-use super::{open, store};
+use super::{node_of_a, open, store};
 use crate::harness::asking::{
     Asking, claim, granted, held, next_token, released, renewal, renewed,
 };
@@ -17,12 +17,6 @@ const SHORT: Duration = Duration::from_millis(400);
 fn queued(mut claim: Asking) -> Asking {
     claim.ask.queued = Some(Queued::new(0));
     claim
-}
-
-/// The node of the name `a` in this chroot: the hash of `a` is 2c.
-fn node_of_a(url: &str) -> String {
-    let (_, chroot) = url.rsplit_once('/').expect("it has a chroot");
-    format!("/{chroot}/leasehold/2c/a")
 }
 
 /// A remembered version holds again once the name was removed and made anew; the token's node does not.

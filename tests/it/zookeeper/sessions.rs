@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use leasehold::store::{Lane, Outcome, Queued};
 
-use super::open;
+use super::{node_of_a, open};
 use crate::harness::asking::{claim, granted, held, released, renewed};
 use crate::harness::times::LONG;
-use crate::harness::wait::until;
-use crate::harness::zookeeper_server::ZookeeperServer;
+use crate::harness::wait::{at, now, until};
+use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
 
 /// The watchdog's thread dies without a word: what it renewed is gone after its session, and the store serves on.
 #[test]
@@ -46,6 +46,55 @@ fn a_session_does_not_outlive_the_thread_of_its_watchdog() {
             matches!(answer, leasehold::store::Answer::Granted(_)).then_some(())
         })
         .await;
+    });
+}
+
+/// The watchdog's thread is blocked: nothing keeps its session alive, and the servers remove its leases by themselves.
+#[test]
+fn a_session_does_not_outlive_the_silence_of_its_watchdog() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    };
+    let main = runtime();
+    let url = main.block_on(ZookeeperServer::chroot());
+    let server = main.block_on(ZookeeperServer::shared());
+    let store = open(&format!("{url}?session=4s"));
+    let lease = claim("a", Duration::from_secs(3));
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let (store, lease) = (&store, &lease);
+        scope.spawn(move || {
+            let runtime = runtime();
+            let watchdog = runtime.block_on(store.on_own_connection(Lane::Watchdog));
+            let _watchdog = watchdog.expect("made");
+            runtime.block_on(granted(&**store, lease));
+            // No task of this runtime runs any more.
+            let _ = blocked.recv();
+        });
+        let mut operator = Wire::connect(server);
+        let node = node_of_a(&url);
+        main.block_on(async {
+            let leases = |operator: &mut Wire| {
+                let nodes = operator.children(&node);
+                nodes.iter().filter(|node| node.starts_with("h-")).count()
+            };
+            until("the lease", async || {
+                (leases(&mut operator) == 1).then_some(())
+            })
+            .await;
+            let taken_at = now();
+            until("the end of the session", async || {
+                at(now().after(Duration::from_millis(50))).await;
+                (leases(&mut operator) == 0).then_some(())
+            })
+            .await;
+            eprintln!(
+                "case=watchdog blocked node_gone_after={:.1?}",
+                now().since(taken_at)
+            );
+        });
+        drop(unblock);
     });
 }
 

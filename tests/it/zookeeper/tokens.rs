@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold::Token;
 use leasehold::store::Store;
 use leasehold::store::redis::Redis;
+use leasehold::{LossReason, Token};
 
-use super::{open, store};
+use super::{open, store, take};
 use crate::harness::asking::{claim, granted, next_token};
+use crate::harness::leases::client_at;
 use crate::harness::redis_server::RedisServer;
-use crate::harness::times::LONG;
-use crate::harness::wait::{at, now};
+use crate::harness::times::{LONG, STORED_TTL};
+use crate::harness::wait::{at, lost, now};
 use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
 
 #[tokio::test]
@@ -36,6 +37,38 @@ async fn tokens_rise_though_the_server_lost_its_data() {
     server.serving().await;
     let after = next_token(&*open(&server.url("")), "a").await;
     assert!(after > before, "{after} after {before}");
+}
+
+/// The restored server does not know the last grants: only its clock keeps the tokens rising, and only the fence protects.
+#[tokio::test]
+async fn tokens_rise_though_the_server_was_restored_from_a_snapshot() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let url = server.url("");
+    let known = next_token(&*open(&url), "a").await;
+    server.kill();
+    let snapshot = server.snapshot();
+    server.run();
+    server.serving().await;
+    let client = client_at(&url, STORED_TTL).await;
+    let lease = take(&client, "a").await;
+    assert!(lease.token() > known);
+    server.kill();
+    server.restore(&snapshot);
+    server.run();
+    server.serving().await;
+    let restored_at = now();
+    let after = next_token(&*open(&url), "a").await;
+    let granted = now().since(restored_at);
+    assert!(after > lease.token(), "{after} after {}", lease.token());
+    let reason = lost(&lease).await;
+    let told = now().since(restored_at);
+    eprintln!(
+        "case=restored snapshot granted_after={granted:.1?} told_after={told:.1?} {reason:?}"
+    );
+    assert!(
+        [LossReason::Refused, LossReason::Deadline].contains(&reason),
+        "{reason:?}"
+    );
 }
 
 #[tokio::test]

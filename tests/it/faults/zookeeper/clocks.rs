@@ -1,0 +1,61 @@
+//! Leaders whose wall clocks are far apart.
+
+use std::time::Duration;
+
+use leasehold::store::{Answer, Outcome};
+
+use super::{TICK, TTL};
+use crate::harness::asking::{asked, claim, granted, renewed};
+use crate::harness::leases::client_at;
+use crate::harness::times::LIMIT;
+use crate::harness::wait::{at, now};
+use crate::harness::zookeeper_server::ZookeeperEnsemble;
+use crate::zookeeper::{open, take};
+
+/// The third one leads first, and is the one behind: the next leader's clock is ahead of it by half a minute or a minute.
+const AHEAD_MS: [Option<i64>; 3] = [Some(30_000), None, Some(-30_000)];
+
+/// A lease that is renewed lives on; one whose holder died is not granted before its time, though the next leader's clock
+/// says that it was over long ago.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_clock_is_ahead_ends_no_lease_early() {
+    let ensemble = ZookeeperEnsemble::with_clocks(TICK, AHEAD_MS).await;
+    let url = ensemble.url("?session=8s");
+    let (store, rival) = (open(&url), open(&url));
+    // Long enough for an election on a busy machine, and renewed several times before the end.
+    let client = client_at(&url, 3 * TTL).await;
+    let held = take(&client, "held").await;
+    for round in 0..2 {
+        // It is renewed once and never again.
+        let name = format!("dead-{round}");
+        let dead = claim(&name, 2 * TTL);
+        let token = granted(&*store, &dead).await;
+        let renewed_at = now();
+        assert!(matches!(renewed(&*store, &dead).await, Outcome::Renewed));
+        let leader = ensemble.leader();
+        leader.kill();
+        let next = claim(&name, TTL);
+        let after = loop {
+            match asked(&*rival, &next, LIMIT).await {
+                Ok(Answer::Granted(grant)) => break grant.token,
+                _ => assert!(
+                    now() < renewed_at.after(Duration::from_secs(60)),
+                    "not granted"
+                ),
+            }
+            at(now().after(Duration::from_millis(20))).await;
+        };
+        let granted_after = now().since(renewed_at);
+        eprintln!(
+            "case=leaders' clocks apart: granted_after={granted_after:.1?} of ttl {:?}",
+            2 * TTL
+        );
+        assert!(granted_after >= 2 * TTL, "{granted_after:?}");
+        assert!(after > token, "{after} after {token}");
+        held.check().expect("it was renewed through the election");
+        leader.run();
+        ensemble.serving().await;
+    }
+    drop(held);
+    client.shutdown(LIMIT).await;
+}
