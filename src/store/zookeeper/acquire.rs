@@ -21,6 +21,9 @@ const OLD_STAMP: Duration = Duration::from_secs(60);
 struct Ground<'a> {
     /// The version of the name; `None` if it was never granted.
     name: Option<i32>,
+    /// Whether the grant holds only at that version. A client that takes its turn deletes its place and the last token's
+    /// node, so that joins behind it need not make it look again.
+    compares_version: bool,
     last: Option<(Token, i32)>,
     taken: Option<Change>,
     places: &'a [String],
@@ -42,6 +45,7 @@ impl Zookeeper {
         if let Some(free) = free {
             let ground = Ground {
                 name: Some(free.version),
+                compares_version: true,
                 last: Some((free.token, -1)),
                 taken: None,
                 places: &[],
@@ -111,7 +115,7 @@ impl Zookeeper {
                 Ok(Next::Answer(answer))
             }
             Judgement::Grant(drops) => {
-                let ground = self.ground(&claim.name, reading, &drops);
+                let ground = self.ground(&claim.name, reading, claimant, &drops);
                 let answer = self.grant(claim, ask, &ground, until).await?;
                 Ok(Next::Answer(answer))
             }
@@ -137,10 +141,19 @@ impl Zookeeper {
         }
     }
 
-    fn ground<'a>(&self, name: &Name, reading: &NameReading, drops: &'a Drops) -> Ground<'a> {
+    fn ground<'a>(
+        &self,
+        name: &Name,
+        reading: &NameReading,
+        claimant: Claimant,
+        drops: &'a Drops,
+    ) -> Ground<'a> {
         let last = reading.last.as_ref();
+        let own_place = reading.children.place(claimant.holder.client());
+        let takes_turn = claimant.is_queued && own_place.is_some();
         Ground {
             name: Some(reading.version),
+            compares_version: !takes_turn,
             last: last.map(|last| (last.token, last.version)),
             taken: self.drop_taken(name, reading, drops),
             places: &drops.places,
@@ -164,6 +177,7 @@ impl Zookeeper {
     async fn grant_new(&self, claim: &Claim, ask: Ask, until: Instant) -> Result<Next, Failure> {
         let ground = Ground {
             name: None,
+            compares_version: true,
             last: None,
             taken: None,
             places: &[],
@@ -203,7 +217,11 @@ impl Zookeeper {
         });
         let stat = stats.await?.into_iter().flatten().next();
         let stat = stat.ok_or_else(|| Failure::Odd("grant without a stamp".into()))?;
-        self.note_grant(claim, token, stat, ground.has_queue);
+        // Others have joined since the name was read, if its version was raised by more than this grant.
+        let has_newcomers = ground
+            .name
+            .is_some_and(|version| stat.version != version.wrapping_add(1));
+        self.note_grant(claim, token, stat, ground.has_queue || has_newcomers);
         if let Some(queued) = ask.queued
             && queued.more > 0
         {
@@ -226,7 +244,8 @@ impl Zookeeper {
         if ground.name.is_none() {
             steps.push(Change::Create(name.clone(), Vec::new(), Mode::Container));
         }
-        steps.push(Change::Set(name.clone(), Vec::new(), ground.name));
+        let version = ground.name.filter(|_| ground.compares_version);
+        steps.push(Change::Set(name.clone(), Vec::new(), version));
         if let Some((last, version)) = ground.last {
             steps.push(Change::Delete(tree.token(&claim.name, last), Some(version)));
         }

@@ -31,18 +31,8 @@ impl Zookeeper {
         let session = self.session(until).await?;
         let path = self.shared.tree.name(name);
         let at_least = at_least.max(self.remembered().seen(name));
-        let mut has_caught_up = at_least == 0;
         loop {
-            let found = match within(until, session.children(&path)).await {
-                Err(Failure::NoNode) => None,
-                found => Some(found?),
-            };
-            let zxid = found.as_ref().map_or(0, |(_, stat)| stat.zxid);
-            if zxid < at_least && !has_caught_up {
-                within(until, session.sync(&path)).await?;
-                has_caught_up = true;
-                continue;
-            }
+            let found = read_children(&session, &path, at_least, until).await?;
             let Some((nodes, stat)) = found else {
                 return Ok(None);
             };
@@ -158,7 +148,28 @@ impl Zookeeper {
     }
 }
 
-/// Reads the children of a name.
+/// Returns the children of a name on a server that has seen at least this change; `None` if the name was never granted.
+pub(super) async fn read_children(
+    session: &Session,
+    path: &str,
+    at_least: i64,
+    until: Instant,
+) -> Result<Option<(Vec<String>, Stat)>, Failure> {
+    let read = || async {
+        match within(until, session.children(path)).await {
+            Err(Failure::NoNode) => Ok(None),
+            found => found.map(Some),
+        }
+    };
+    let found = read().await?;
+    if found.as_ref().map_or(0, |(_, stat)| stat.zxid) >= at_least {
+        return Ok(found);
+    }
+    within(until, session.sync(path)).await?;
+    read().await
+}
+
+/// Reads what the children of a name say.
 async fn read(
     session: &Session,
     store: &Zookeeper,

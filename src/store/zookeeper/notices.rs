@@ -6,7 +6,8 @@
 //!
 //! A *child* watch on the node of a lease, which never has children, reports its end: renewals, which write its data,
 //! do not fire it. In the queue a client watches the two places before its own, and only the first two clients watch
-//! the lease, so a release wakes few clients, however many wait.
+//! the lease, so a release wakes few clients, however many wait. A client without a place watches nothing: the name is
+//! looked at again when the client itself has joined the queue.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -24,6 +25,7 @@ use tokio::time::sleep;
 
 use super::failure::Failure;
 use super::lane::{Lane, LaneHome, within};
+use super::look::read_children;
 use super::session::Session;
 use super::tree::{Children, Kind};
 use super::{Shared, until};
@@ -116,8 +118,8 @@ impl Notices for Subscription {
         let mut names = self.0.names();
         let name = topic.name();
         let followed = names.entry(name.clone()).or_insert_with(|| {
-            self.0.shared.remembered().follow(name);
             let changed = Arc::new(Notify::new());
+            self.0.shared.remembered().follow(name, changed.clone());
             let following = follow(self.0.clone(), name.clone(), changed.clone());
             FollowedName {
                 topics: BTreeSet::new(),
@@ -214,10 +216,8 @@ impl Inner {
         let session = self.lane.session(until).await?;
         self.adopt(&session, watching);
         let path = self.shared.tree.name(name);
-        let found = match within(until, session.children(&path)).await {
-            Err(Failure::NoNode) => None,
-            found => Some(found?),
-        };
+        let at_least = self.shared.remembered().seen(name);
+        let found = read_children(&session, &path, at_least, until).await?;
         let Some((nodes, stat)) = found else {
             return self.await_name(name, path, &session, watching).await;
         };
@@ -377,11 +377,8 @@ fn plan(children: &Children, topics: &BTreeSet<Topic>) -> Plan {
                 }
             }
             Topic::Turn(_, client) => match children.place(*client) {
-                // The client has no place so far.
-                None => {
-                    plan.watches_name = true;
-                    Stage::Quiet
-                }
+                // The client has no place so far. Its join is followed by another look.
+                None => Stage::Quiet,
                 Some(place) => {
                     watch_before(&mut plan, children, place, taken.as_ref());
                     let node = |place: usize| children.queue[place].nodes[0].clone();
@@ -417,10 +414,6 @@ fn watch_before(
         && let Some((_, node)) = taken
     {
         plan.nodes.insert(node.clone());
-    }
-    if place == 0 && taken.is_none() {
-        // Ends when the client accepts, or when the offer goes to the next.
-        plan.nodes.insert(children.queue[0].nodes[0].clone());
     }
 }
 

@@ -57,7 +57,9 @@ impl Zookeeper {
             done.map_err(|aborted| aborted.failure)
         });
         let stat = stats.await?.into_iter().flatten().next();
-        Ok(stat.map_or(0, |stat| self.heard(stat).zxid))
+        let zxid = stat.map_or(0, |stat| self.heard(stat).zxid);
+        self.remembered().joined(name, zxid);
+        Ok(zxid)
     }
 
     pub(super) async fn try_leave(

@@ -2,7 +2,10 @@
 //! finds that out.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use super::stamp::{LeaderClock, Left, Stamp};
 use crate::clock::Instant;
@@ -20,7 +23,7 @@ pub(super) struct Remembered {
     leases: HashMap<Holder, OwnLease>,
     free: HashMap<Name, Free>,
     watched: HashMap<(Name, i64), Watched>,
-    followed: HashMap<Name, i64>,
+    followed: HashMap<Name, Followed>,
     /// The longest ttl that was granted here.
     longest: Duration,
 }
@@ -42,6 +45,15 @@ pub(super) struct OwnLease {
 pub(super) struct Free {
     pub(super) token: Token,
     pub(super) version: i32,
+}
+
+/// A name that the client follows.
+#[derive(Debug)]
+struct Followed {
+    /// The latest change that a session has seen.
+    seen: i64,
+    /// Has it looked at again.
+    changed: Arc<Notify>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -134,8 +146,9 @@ impl Remembered {
     }
 
     /// Remembers from now on the latest change of this name that a session has seen.
-    pub(super) fn follow(&mut self, name: &Name) {
-        self.followed.entry(name.clone()).or_default();
+    pub(super) fn follow(&mut self, name: &Name, changed: Arc<Notify>) {
+        let followed = Followed { seen: 0, changed };
+        self.followed.insert(name.clone(), followed);
     }
 
     pub(super) fn unfollow(&mut self, name: &Name) {
@@ -144,14 +157,22 @@ impl Remembered {
 
     /// Notes that a session has seen this change of the name.
     pub(super) fn saw(&mut self, name: &Name, zxid: i64) {
-        if let Some(seen) = self.followed.get_mut(name) {
-            *seen = zxid.max(*seen);
+        if let Some(followed) = self.followed.get_mut(name) {
+            followed.seen = zxid.max(followed.seen);
+        }
+    }
+
+    /// Notes that this client has joined the queue of the name: what it has to watch from now on depends on its place.
+    pub(super) fn joined(&mut self, name: &Name, zxid: i64) {
+        self.saw(name, zxid);
+        if let Some(followed) = self.followed.get(name) {
+            followed.changed.notify_one();
         }
     }
 
     /// Returns the latest change of this name that a session has seen; 0 if the name is not followed.
     pub(super) fn seen(&self, name: &Name) -> i64 {
-        self.followed.get(name).copied().unwrap_or_default()
+        self.followed.get(name).map_or(0, |followed| followed.seen)
     }
 
     /// Returns whether the stamps of all leases that are held come from one leader.
