@@ -23,7 +23,7 @@ pub(super) struct Remembered {
     leases: HashMap<Holder, OwnLease>,
     free: HashMap<Name, Free>,
     watched: HashMap<(Name, i64), Watched>,
-    followed: HashMap<Name, Followed>,
+    followed: HashMap<Name, SeenName>,
     /// The longest ttl that was granted here.
     longest: Duration,
 }
@@ -49,7 +49,7 @@ pub(super) struct Free {
 
 /// A name that the client follows.
 #[derive(Debug)]
-struct Followed {
+struct SeenName {
     /// The latest change that a session has seen.
     seen: i64,
     /// Has it looked at again.
@@ -147,7 +147,7 @@ impl Remembered {
 
     /// Remembers from now on the latest change of this name that a session has seen.
     pub(super) fn follow(&mut self, name: &Name, changed: Arc<Notify>) {
-        let followed = Followed { seen: 0, changed };
+        let followed = SeenName { seen: 0, changed };
         self.followed.insert(name.clone(), followed);
     }
 

@@ -61,7 +61,7 @@ fn a_session_does_not_outlive_the_silence_of_its_watchdog() {
     let server = main.block_on(ZookeeperServer::shared());
     let store = open(&format!("{url}?session=4s"));
     let lease = claim("a", Duration::from_secs(3));
-    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let (unblock, blocked) = std::sync::mpsc::sync_channel::<()>(1);
     std::thread::scope(|scope| {
         let (store, lease) = (&store, &lease);
         scope.spawn(move || {

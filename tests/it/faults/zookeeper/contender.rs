@@ -4,7 +4,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use leasehold::clock::Instant;
@@ -65,7 +65,8 @@ impl Contender {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the test binary starts again");
-        let (sender, answers) = channel();
+        // More than a contender ever says between two looks.
+        let (sender, answers) = sync_channel(256);
         let lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
