@@ -263,9 +263,14 @@ impl Held {
 
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Another client wrote it: no line break and no escape sequence may reach a log or a terminal.
-        let host = self.info.host.escape_debug();
-        write!(f, "held by host={host} pid={}", self.info.pid)?;
+        if self.state == HeldState::KeepOut {
+            // There is no holder to be named.
+            f.write_str("the store grants nothing after a failover or a loss of its data")?;
+        } else {
+            // Another client wrote it: no line break and no escape sequence may reach a log or a terminal.
+            let host = self.info.host.escape_debug();
+            write!(f, "held by host={host} pid={}", self.info.pid)?;
+        }
         if let Some(label) = &self.info.label {
             write!(f, " label={label:?}")?;
         }
@@ -292,5 +297,16 @@ mod tests {
         let shown = held.to_string();
         assert!(!shown.contains(char::is_control), "{shown:?}");
         assert!(shown.contains("host=evil\\n"), "{shown:?}");
+    }
+
+    #[test]
+    fn a_store_that_keeps_out_is_not_shown_as_a_holder() {
+        let mut held = Held::new(Name::new("a").expect("valid"));
+        held.state = HeldState::KeepOut;
+        held.remaining = Some(Duration::from_secs(5));
+        assert_eq!(
+            held.to_string(),
+            "the store grants nothing after a failover or a loss of its data remaining=5.0s"
+        );
     }
 }
