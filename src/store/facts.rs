@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::telemetry::Standing;
 
-/// Facts about a store that stay true while it is open.
+/// Facts about a store that stay true while it is open, but for a limit that its server sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Facts {
@@ -15,7 +15,9 @@ pub struct Facts {
     /// Whether the store can give hints. Where the set-up does not let it, [`notices`](super::Store::notices) still
     /// returns `None`.
     pub has_notices: bool,
-    /// The longest ttl that the store can keep, if there is a limit. A longer one is `Invalid`.
+    /// The longest ttl that the store can keep, if there is a limit and it is known. A longer one is `Invalid`. Where
+    /// the limit is part of a server's set-up it is known only once the server has told it (`members` and `hazards`
+    /// ask for it), and may change; until then the server refuses a longer ttl.
     pub max_ttl: Option<Duration>,
 }
 

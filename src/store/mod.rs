@@ -99,7 +99,7 @@ pub const MAX_BATCH: usize = 256;
 /// `clippy::missing_trait_methods`.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns what a client has to know about this store before it sends a request. The facts never change while the
-    /// store is open.
+    /// store is open, except for [`max_ttl`](Facts::max_ttl).
     fn facts(&self) -> Facts;
 
     /// Returns the clock by which leases of this store are measured. It runs whenever a rival's clock can.

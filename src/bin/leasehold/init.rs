@@ -30,7 +30,19 @@ pub fn main(
     let limit = arguments.store.connect_timeout;
     crate::block_on(async {
         first_contact(limit, store::init(&url, arguments.max_ttl, limit)).await?;
-        say::note("init", format_args!("tables and functions are there"));
+        let store = first_contact(limit, store::open(&url)).await?;
+        // The store learns the limit from its server. If it does not, the tables are there all the same.
+        let _ = store.members(limit).await;
+        let limited = store.facts().max_ttl;
+        let limited = limited.map(|most| format!("; the longest ttl is {most:?}"));
+        store.close().await;
+        say::note(
+            "init",
+            format_args!(
+                "tables and functions are there{}",
+                limited.unwrap_or_default()
+            ),
+        );
         Ok(Exit::Success)
     })
 }

@@ -117,6 +117,7 @@ impl Builder {
             token_memory: self.token_memory,
             has_notices,
             upkeep: Arc::default(),
+            max_ttl: Arc::default(),
         })
     }
 }

@@ -59,6 +59,9 @@ pub(super) enum Failure {
     /// An argument is outside its limits.
     #[error("argument refused {0}")]
     Argument(String),
+    /// The ttl is longer than what the set-up allows.
+    #[error("ttl refused ttl_ms={ttl_ms} max_ttl_ms={max_ttl_ms}")]
+    TooLong { ttl_ms: u64, max_ttl_ms: u64 },
     /// The name has no tokens left.
     #[error("no tokens are left {0}")]
     Exhausted(String),
@@ -89,6 +92,13 @@ impl Failure {
                 kind,
                 format!("{operation} refused: outside the store's limits {argument} {facts}"),
             ),
+            Self::TooLong { ttl_ms, max_ttl_ms } => Error::new(
+                kind,
+                format!(
+                    "{operation} refused: the ttl is longer than the store's longest, which `leasehold init --max-ttl` \
+                     sets ttl_ms={ttl_ms} max_ttl_ms={max_ttl_ms} {facts}"
+                ),
+            ),
             Self::Exhausted(token) => Error::new(
                 kind,
                 format!("{operation} refused: no tokens are left below 2^53 {token} {facts}"),
@@ -108,7 +118,7 @@ impl Failure {
             Self::Refused {
                 is_unsent: true, ..
             } => Sent::Never,
-            Self::Argument(_) | Self::Exhausted(_) => Sent::Answered,
+            Self::Argument(_) | Self::TooLong { .. } | Self::Exhausted(_) => Sent::Answered,
             Self::Refused { code, is_fatal, .. } if !is_fatal && code.proves_nothing_was_done() => {
                 Sent::Answered
             }
@@ -176,7 +186,7 @@ impl Failure {
             Self::Refused {
                 code, has_others, ..
             } => code.kind(*has_others),
-            Self::Argument(_) => ErrorKind::Invalid,
+            Self::Argument(_) | Self::TooLong { .. } => ErrorKind::Invalid,
             Self::Odd(_) | Self::Exhausted(_) => ErrorKind::Misconfigured,
         }
     }

@@ -66,6 +66,7 @@ mod failure;
 mod hazards;
 mod lane;
 mod lanes;
+mod max_ttl;
 mod notices;
 mod renewals;
 mod reply;
@@ -87,6 +88,7 @@ pub(super) use self::setup::{init_postgres, postgres_sql};
 use self::address::Address;
 use self::failure::Failure;
 use self::lanes::Lanes;
+use self::max_ttl::MaxTtl;
 use self::schema::Statements;
 use self::upkeep::Upkeep;
 use super::{
@@ -114,6 +116,7 @@ pub struct Postgres {
     token_memory: Duration,
     has_notices: bool,
     upkeep: Arc<Upkeep>,
+    max_ttl: Arc<MaxTtl>,
 }
 
 impl Postgres {
@@ -159,6 +162,7 @@ impl Postgres {
             token_memory: self.token_memory,
             has_notices: self.has_notices,
             upkeep: self.upkeep.clone(),
+            max_ttl: self.max_ttl.clone(),
         }))
     }
 
@@ -194,8 +198,12 @@ impl fmt::Debug for Postgres {
 
 impl Store for Postgres {
     fn facts(&self) -> Facts {
-        // The server knows the longest ttl, and refuses longer ones.
-        Facts::new(KIND).with_queue().with_notices()
+        let facts = Facts::new(KIND).with_queue().with_notices();
+        // The server's set-up has it. What was not told so far, the server refuses by itself.
+        match self.max_ttl.known() {
+            Some(max_ttl) => facts.with_max_ttl(max_ttl),
+            None => facts,
+        }
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

@@ -44,11 +44,22 @@ pub(super) fn acquired(rows: &[Row], name: &Name) -> Result<(Answer, bool), Fail
             held.ahead = ahead.and_then(|ahead| usize::try_from(ahead).ok());
             Answer::Held(Box::new(held))
         }
-        "invalid" => return Err(Failure::Argument(detail()?)),
+        "invalid" => return Err(invalid(detail()?)),
         "broken" => return Err(Failure::Exhausted(detail()?)),
         _ => return Err(odd(row)),
     };
     Ok((answer, get(row, "tell")?))
+}
+
+/// Tells the one refusal that a store remembers from the others.
+fn invalid(detail: String) -> Failure {
+    let ttls = detail.strip_prefix("ttl_ms=");
+    let ttls = ttls.and_then(|rest| rest.split_once(" max_ttl_ms="));
+    let ttls = ttls.and_then(|(ttl, most)| Some((ttl.parse().ok()?, most.parse().ok()?)));
+    match ttls {
+        Some((ttl_ms, max_ttl_ms)) => Failure::TooLong { ttl_ms, max_ttl_ms },
+        None => Failure::Argument(detail),
+    }
 }
 
 /// Parses the reply of `renew_1` to `count` renewals.

@@ -56,7 +56,11 @@ impl Postgres {
             ],
         };
         let rows = self.lanes.request(call, until, replace_every(claim.ttl));
-        let (answer, tell) = reply::acquired(&rows.await?, &claim.name)?;
+        let answered = reply::acquired(&rows.await?, &claim.name);
+        if let Err(Failure::TooLong { max_ttl_ms, .. }) = answered {
+            self.max_ttl.learn(Duration::from_millis(max_ttl_ms));
+        }
+        let (answer, tell) = answered?;
         if tell {
             self.tell(&claim.name, until).await;
         }

@@ -86,8 +86,13 @@ impl Postgres {
     pub(super) async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
         let until = Boottime.now().after(limit);
         let schema = self.address.schema.quoted();
-        let lineage = format!("SELECT g.origin IS NOT NULL AS tells FROM {schema}.lineage g");
+        let lineage =
+            format!("SELECT g.origin IS NOT NULL AS tells, g.max_ttl_ms FROM {schema}.lineage g");
         let lineage = self.call(&lineage, &[], until).await?;
+        lineage
+            .first()
+            .into_iter()
+            .for_each(|row| self.learn_max_ttl(row));
         let lease = format!("{schema}.lease");
         let rows = self.call(LOOK, &[(&lease, Type::TEXT)], until).await?;
         let row = rows.first().ok_or_else(|| Failure::Odd("rows=0".into()))?;
@@ -105,53 +110,67 @@ impl Postgres {
     pub(super) async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
         let until = Boottime.now().after(limit);
         if !self.address.has_several_hosts() {
-            return Ok(vec![member(&self.address, &self.lanes, until).await?]);
+            return Ok(vec![self.member(&self.address, &self.lanes, until).await?]);
         }
         let servers = self.address.each_server().into_iter();
         let looks = servers.map(async |server| {
             let server = Arc::new(server);
             let connect_timeout = self.connect_timeout.min(limit);
             match Lanes::connected(&server, connect_timeout, None).await {
-                Ok(lanes) => member(&server, &lanes, until).await,
+                Ok(lanes) => self.member(&server, &lanes, until).await,
                 Err(failure) => unreached(&server, failure),
             }
         });
         join_all(looks).await.into_iter().collect()
     }
-}
 
-/// Asks a server whether it takes part.
-async fn member(address: &Address, lanes: &Lanes, until: Instant) -> Result<Member, Failure> {
-    let schema = address.schema.quoted();
-    let look = format!(
-        "SELECT pg_is_in_recovery() AS is_standby, {schema}.left_1(g.quiet_until) AS left,
-            current_setting('server_version') AS version
+    /// Asks a server whether it takes part.
+    async fn member(
+        &self,
+        address: &Address,
+        lanes: &Lanes,
+        until: Instant,
+    ) -> Result<Member, Failure> {
+        let schema = address.schema.quoted();
+        let look = format!(
+            "SELECT pg_is_in_recovery() AS is_standby, {schema}.left_1(g.quiet_until) AS left,
+            current_setting('server_version') AS version, g.max_ttl_ms
         FROM {schema}.lineage g"
-    );
-    let call = Query {
-        statement: &look,
-        arguments: &[],
-    };
-    let rows = match lanes.request(call, until, REPLACE_EVERY).await {
-        Ok(rows) => rows,
-        Err(failure) => return unreached(address, failure),
-    };
-    let row = rows.first().ok_or_else(|| Failure::Odd("rows=0".into()))?;
-    let left = row.try_get::<_, Option<i64>>("left").ok().flatten();
-    let left = left.and_then(|left| u64::try_from(left).ok());
-    let state = if row.try_get("is_standby").unwrap_or(false) {
-        MemberState::Standby
-    } else {
-        match left.filter(|left| *left > 0) {
-            Some(left) => MemberState::Away {
-                remaining: Duration::from_micros(left),
-            },
-            None => MemberState::Up,
+        );
+        let call = Query {
+            statement: &look,
+            arguments: &[],
+        };
+        let rows = match lanes.request(call, until, REPLACE_EVERY).await {
+            Ok(rows) => rows,
+            Err(failure) => return unreached(address, failure),
+        };
+        let row = rows.first().ok_or_else(|| Failure::Odd("rows=0".into()))?;
+        self.learn_max_ttl(row);
+        let left = row.try_get::<_, Option<i64>>("left").ok().flatten();
+        let left = left.and_then(|left| u64::try_from(left).ok());
+        let state = if row.try_get("is_standby").unwrap_or(false) {
+            MemberState::Standby
+        } else {
+            match left.filter(|left| *left > 0) {
+                Some(left) => MemberState::Away {
+                    remaining: Duration::from_micros(left),
+                },
+                None => MemberState::Up,
+            }
+        };
+        let version = row.try_get::<_, String>("version").ok();
+        let version = version.map(|version| format!("Postgres {version}"));
+        Ok(Member::new(address.to_string(), state).with_version(version))
+    }
+
+    /// Remembers the longest ttl in a row that was read of `lineage`.
+    fn learn_max_ttl(&self, row: &Row) {
+        let max_ttl_ms = row.try_get::<_, i64>("max_ttl_ms").ok();
+        if let Some(max_ttl_ms) = max_ttl_ms.and_then(|ms| u64::try_from(ms).ok()) {
+            self.max_ttl.learn(Duration::from_millis(max_ttl_ms));
         }
-    };
-    let version = row.try_get::<_, String>("version").ok();
-    let version = version.map(|version| format!("Postgres {version}"));
-    Ok(Member::new(address.to_string(), state).with_version(version))
+    }
 }
 
 /// A server that does not answer is down; every other failure is one of the look.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold::ErrorKind;
 use leasehold::store::conformance;
 use leasehold::store::postgres::Setup;
+use leasehold::{Client, ErrorKind};
 
 use super::{open, set_up};
 use crate::harness::asking::{asked, chain, claim, granted, held, released};
@@ -44,6 +44,18 @@ async fn the_longest_ttl_is_kept_until_another_is_named() {
     let error = error.expect_err("too long");
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("max_ttl_ms=20000"), "{error}");
+    // From then on it is known, and refused without a request.
+    assert_eq!(store.facts().max_ttl, Some(long));
+    let client = Client::builder().shared_store(store).build().await;
+    let client = client.expect("a client");
+    let refused = client.request("c").ttl(LONG).acquire().await;
+    let error = refused.expect_err("too long");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("at most 20s"), "{error}");
+    let fresh = open(&database.url());
+    assert_eq!(fresh.facts().max_ttl, None, "no server was asked");
+    fresh.members(LIMIT).await.expect("answered");
+    assert_eq!(fresh.facts().max_ttl, Some(long));
     assert!(setup().max_ttl(Duration::ZERO).is_err());
 }
 

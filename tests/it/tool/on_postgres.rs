@@ -14,12 +14,21 @@ async fn init_makes_the_tables_and_without_them_a_run_is_78_and_names_it() {
         let init = ["init", "--store", &url, "--max-ttl", "1min"];
         let ended = place.start(place.tool(&init)).end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.contains("longest ttl is 60s"), "{ended:?}");
     }
     let ended = place.run(&["--store", &url], "echo $LEASEHOLD_TOKEN").end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.trim().parse::<u64>().is_ok(), "{ended:?}");
     let said = place.fails(&["--store", &url, "--ttl", "2min"], 64).stderr;
     assert!(said.contains("max_ttl_ms=60000"), "{said}");
+    let doctor = ["doctor", "--ttl", "2min", "--store", &url];
+    let ended = place.start(place.tool(&doctor)).end();
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let line = ended.stdout.lines().find(|line| line.contains("max-ttl"));
+    assert!(
+        line.is_some_and(|line| line.starts_with("failure")),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test]

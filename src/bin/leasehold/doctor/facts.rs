@@ -19,6 +19,8 @@ pub struct Trouble {
 pub struct Reached {
     pub members: Result<Vec<Member>, Trouble>,
     pub hazards: Result<Vec<Hazard>, Trouble>,
+    /// The longest ttl that the store grants, if it has one.
+    pub max_ttl: Option<Duration>,
     /// The round trips of acquire, renew and release.
     pub trial: Result<Vec<Duration>, Trouble>,
     /// `None` if the trial failed, and there was nothing to wait for.

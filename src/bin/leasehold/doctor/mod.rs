@@ -102,6 +102,7 @@ async fn probe(store: &dyn Store, limit: Duration) -> Result<(Reached, facts::Ma
     let mut reached = Reached {
         members,
         hazards,
+        max_ttl: store.facts().max_ttl,
         trial: cycles,
         notice: None,
         turns: None,

@@ -35,6 +35,7 @@ pub fn unreached(trouble: &Trouble) -> Finding {
 /// Judges a store that was opened.
 pub fn reached(facts: Reached, timing: &Timing, outage: Duration) -> Vec<Finding> {
     let mut findings = vec![members(&facts.members)];
+    findings.extend(facts.max_ttl.map(|most| max_ttl(most, timing.ttl())));
     findings.extend(trial(&facts.trial, timing, outage));
     findings.extend(facts.notice.as_ref().map(notice));
     findings.extend(facts.turns.as_ref().map(turns));
@@ -133,6 +134,22 @@ fn members(members: &Result<Vec<Member>, Trouble>) -> Finding {
         );
     }
     Finding::ok("store", format!("answers: {}", of(|_| true)))
+}
+
+fn max_ttl(most: Duration, ttl: Duration) -> Finding {
+    if ttl <= most {
+        return Finding::ok(
+            "max-ttl",
+            format!("the store grants a ttl of up to {most:?}"),
+        );
+    }
+    Finding::bad(
+        "max-ttl",
+        Verdict::Failure,
+        format!("the store grants a ttl of up to {most:?}, and {ttl:?} is longer"),
+        "every claim with this ttl is refused",
+        "Use a shorter --ttl, or change the limit of the store's set-up",
+    )
 }
 
 fn trial(
@@ -269,6 +286,15 @@ mod tests {
             let found = latency(&[ms(1), ms(worst)], &timing, ms(1));
             assert_eq!(found.verdict, verdict, "{ttl} {found}");
         }
+    }
+
+    #[test]
+    fn a_ttl_that_the_store_does_not_grant_is_a_failure() {
+        let most = Duration::from_secs(60);
+        assert_eq!(max_ttl(most, most).verdict, Verdict::Ok);
+        let found = max_ttl(most, Duration::from_secs(61));
+        assert_eq!(found.verdict, Verdict::Failure);
+        assert!(found.what.contains("up to 60s, and 61s"), "{found}");
     }
 
     #[test]

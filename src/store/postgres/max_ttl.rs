@@ -1,0 +1,30 @@
+//! The longest ttl that the server grants, as it last told it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::clock::{Boottime, Clock, Instant};
+
+/// How long it counts. An operator may raise it (`leasehold init --max-ttl`), and a client that refuses longer ones by
+/// itself does not ask the server any more.
+const COUNTS_FOR: Duration = Duration::from_secs(60);
+
+/// What is known of the longest ttl; nothing before the server has told it.
+#[derive(Debug, Default)]
+pub(super) struct MaxTtl(Mutex<Option<(Duration, Instant)>>);
+
+impl MaxTtl {
+    pub(super) fn learn(&self, max_ttl: Duration) {
+        *self.told() = Some((max_ttl, Boottime.now()));
+    }
+
+    pub(super) fn known(&self) -> Option<Duration> {
+        let told = *self.told();
+        let counts = |at| Boottime.now().since(at) < COUNTS_FOR;
+        told.and_then(|(max_ttl, at)| counts(at).then_some(max_ttl))
+    }
+
+    fn told(&self) -> MutexGuard<'_, Option<(Duration, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
