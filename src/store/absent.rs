@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Error, Store};
+use super::{Error, Store, TableSettings};
 
 #[cfg_attr(
     all(feature = "sqlite", not(test)),
@@ -25,7 +25,7 @@ pub(super) fn open_postgres(_: &str) -> Result<Arc<dyn Store>, Error> {
     all(feature = "postgres", not(test)),
     expect(dead_code, reason = "the store is there")
 )]
-pub(super) async fn init_postgres(_: &str, _: Option<Duration>, _: Duration) -> Result<(), Error> {
+pub(super) async fn init_postgres(_: &str, _: TableSettings, _: Duration) -> Result<(), Error> {
     Err(absent("postgres"))
 }
 
@@ -33,7 +33,7 @@ pub(super) async fn init_postgres(_: &str, _: Option<Duration>, _: Duration) -> 
     all(feature = "postgres", not(test)),
     expect(dead_code, reason = "the store is there")
 )]
-pub(super) fn postgres_sql(_: &str, _: Option<Duration>) -> Result<String, Error> {
+pub(super) fn postgres_sql(_: &str, _: TableSettings) -> Result<String, Error> {
     Err(absent("postgres"))
 }
 
@@ -67,15 +67,16 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_is_not_compiled_in_names_its_feature() {
         let limit = Duration::from_secs(1);
+        let settings = TableSettings::default();
         for (error, feature) in [
             (open_sqlite("/a").await.err(), "sqlite"),
             (open_redis("redis://a").err(), "redis"),
             (open_postgres("postgres://a/b").err(), "postgres"),
             (
-                init_postgres("postgres://a/b", None, limit).await.err(),
+                init_postgres("postgres://a/b", settings, limit).await.err(),
                 "postgres",
             ),
-            (postgres_sql("postgres://a/b", None).err(), "postgres"),
+            (postgres_sql("postgres://a/b", settings).err(), "postgres"),
             (open_zookeeper("zookeeper://a").err(), "zookeeper"),
         ] {
             let error = error.expect("refused");

@@ -63,6 +63,7 @@ mod hazard;
 mod notice;
 mod release;
 mod renewal;
+mod tables;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod tls;
 mod url;
@@ -85,6 +86,7 @@ pub use self::hazard::{Hazard, Severity};
 pub use self::notice::{Notice, Notices, Topic};
 pub use self::release::{Eviction, Release};
 pub use self::renewal::{Outcome, Renewal, Renewed};
+pub use self::tables::TableSettings;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub use self::tls::Tls;
 pub use self::url::{init, init_sql, open};

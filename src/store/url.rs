@@ -20,11 +20,10 @@ use super::redis::open_url as open_redis;
 use super::sqlite::open_url as open_sqlite;
 #[cfg(feature = "zookeeper")]
 use super::zookeeper::open_url as open_zookeeper;
-use super::{Error, Store};
+use super::{Error, Store, TableSettings};
 
 /// Makes the tables and functions of the store at this URL, if its kind needs them: `postgres://`. When it is run
-/// again, it repairs what is missing and changes nothing else. `max_ttl` is the longest ttl that the store grants;
-/// without it, an earlier setting stays, or ten minutes.
+/// again, it repairs what is missing and changes only what the settings name.
 ///
 /// # Errors
 /// `Invalid` for a URL of a store that needs no tables, or that was not compiled in; otherwise the errors of the
@@ -32,18 +31,18 @@ use super::{Error, Store};
 ///
 /// # Cancel safety
 /// Dropping the future leaves the outcome unknown. The function is idempotent: run it again.
-pub async fn init(url: &str, max_ttl: Option<Duration>, limit: Duration) -> Result<(), Error> {
+pub async fn init(url: &str, settings: TableSettings, limit: Duration) -> Result<(), Error> {
     needs_tables(url)?;
-    init_postgres(url, max_ttl, limit).await
+    init_postgres(url, settings, limit).await
 }
 
 /// Returns the SQL that [`init`] would run, for a database administrator to run.
 ///
 /// # Errors
 /// The same as those of [`init`].
-pub fn init_sql(url: &str, max_ttl: Option<Duration>) -> Result<String, Error> {
+pub fn init_sql(url: &str, settings: TableSettings) -> Result<String, Error> {
     needs_tables(url)?;
-    postgres_sql(url, max_ttl)
+    postgres_sql(url, settings)
 }
 
 fn needs_tables(url: &str) -> Result<(), Error> {

@@ -198,6 +198,11 @@ pub struct InitOptions {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_ttl: Option<Duration>,
 
+    /// Make the tables UNLOGGED, also those that are there: faster, but after a crash of the server every holder loses its
+    /// lease, and nothing is granted for the longest ttl
+    #[arg(long)]
+    pub unlogged: bool,
+
     /// Print the SQL instead of running it
     #[arg(long)]
     pub print: bool,

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use leasehold::store;
+use leasehold::store::{self, TableSettings};
 
 use crate::args;
 use crate::config::StoreSetting;
@@ -20,8 +20,11 @@ pub fn main(
             "init refused: no store was named, and the default store needs no tables; expected --store postgres://...",
         ));
     };
+    let mut settings = TableSettings::default();
+    settings.max_ttl = arguments.max_ttl;
+    settings.is_unlogged = arguments.unlogged;
     if arguments.print {
-        let sql = store::init_sql(&url, arguments.max_ttl)?;
+        let sql = store::init_sql(&url, settings)?;
         return match std::io::stdout().write_all(sql.as_bytes()) {
             Ok(()) => Ok(Exit::Success),
             Err(error) => Err(Failure::internal("cannot write the SQL", &error)),
@@ -29,7 +32,7 @@ pub fn main(
     }
     let limit = arguments.store.connect_timeout;
     crate::block_on(async {
-        first_contact(limit, store::init(&url, arguments.max_ttl, limit)).await?;
+        first_contact(limit, store::init(&url, settings, limit)).await?;
         let store = first_contact(limit, store::open(&url)).await?;
         // The store learns the limit from its server. If it does not, the tables are there all the same.
         let _ = store.members(limit).await;

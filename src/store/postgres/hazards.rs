@@ -72,12 +72,20 @@ fn durability(facts: &Findings) -> Vec<Hazard> {
             "Turn both on",
         ),
         (
-            facts.is_unlogged,
+            facts.is_unlogged && facts.tells_crash,
             "postgres-unlogged",
             Severity::Warning,
             "the tables are UNLOGGED".into(),
-            "a crash frees every name at once, and only a fence protects",
-            "ALTER TABLE ... SET LOGGED",
+            "after a crash of the server every holder loses its lease, and nothing is granted for the longest ttl",
+            "ALTER TABLE ... SET LOGGED for lease, queue and witness, or accept this",
+        ),
+        (
+            facts.is_unlogged && !facts.tells_crash,
+            "postgres-unlogged-unseen",
+            Severity::Critical,
+            "the tables were made UNLOGGED without the command for it".into(),
+            "a crash of the server frees every name at once, and only a fence protects",
+            "Run `leasehold init --unlogged`, or ALTER TABLE ... SET LOGGED",
         ),
         (
             settings
@@ -351,6 +359,8 @@ mod tests {
         facts.is_standby = true;
         facts.is_unlogged = true;
         assert!(told(&facts).contains("is a standby"), "{}", told(&facts));
-        assert!(told(&facts).contains("SET LOGGED"), "{}", told(&facts));
+        assert!(told(&facts).contains("init --unlogged"), "{}", told(&facts));
+        facts.tells_crash = true;
+        assert!(told(&facts).contains("or accept this"), "{}", told(&facts));
     }
 }

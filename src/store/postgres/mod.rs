@@ -44,7 +44,7 @@
 //! | the disk is restored from a snapshot without a recovery | kept by the clock | only the fence protects | kept |
 //! | two primaries at once | by each one's clock | only the fence protects | kept |
 //! | `synchronous_commit = off` for the role or the server | kept: each grant turns it on for itself | kept | kept |
-//! | tables made UNLOGGED, and a crash | kept by the clock | only the fence protects | kept |
+//! | tables made UNLOGGED by `leasehold init --unlogged`, and a crash | kept by the clock | kept: for the longest ttl nothing is granted | kept |
 //! | another transaction locks the row or the table | kept | kept: the holder is cancelled by its own deadline | kept |
 //!
 //! Later grants remove the rows of names that are no longer used, an hour after their lease ended. If there are no

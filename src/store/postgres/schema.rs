@@ -5,9 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::store::TableSettings;
 
 /// The SQL of the tables and functions, with placeholders for the schema's name and the longest ttl.
 const SQL: &str = include_str!("schema_1.sql");
+/// What makes the tables UNLOGGED.
+const UNLOGGED: &str = "ALTER TABLE {schema}.lease SET UNLOGGED;
+ALTER TABLE {schema}.queue SET UNLOGGED;
+ALTER TABLE {schema}.witness SET UNLOGGED;
+";
 /// The longest name that Postgres does not truncate.
 const MAX_BYTES: usize = 63;
 
@@ -55,11 +61,17 @@ impl Schema {
     }
 
     /// Returns the SQL that makes the tables and functions. Without a longest ttl, an earlier setting stays.
-    pub(super) fn sql(&self, max_ttl: Option<Duration>, default: Duration) -> String {
+    pub(super) fn sql(&self, settings: TableSettings, default: Duration) -> String {
+        let max_ttl = settings.max_ttl;
         let text = format!("'{}'", self.0.replace('\'', "''"));
         let millis = |ttl: Duration| ttl.as_millis().to_string();
         let again = max_ttl.map_or_else(|| "lineage.max_ttl_ms".into(), millis);
-        SQL.replace("{schema}", &self.quoted())
+        let unlogged = match settings.is_unlogged {
+            true => UNLOGGED,
+            false => "",
+        };
+        SQL.replace("{unlogged}", unlogged)
+            .replace("{schema}", &self.quoted())
             .replace("{schema_text}", &text)
             .replace("{max_ttl_ms}", &millis(max_ttl.unwrap_or(default)))
             .replace("{max_ttl_ms_again}", &again)
@@ -121,7 +133,7 @@ mod tests {
     #[test]
     fn an_odd_name_is_quoted_everywhere() {
         let schema = Schema::new("o'd\"d").expect("a schema");
-        let sql = schema.sql(None, Duration::from_secs(1));
+        let sql = schema.sql(TableSettings::default(), Duration::from_secs(1));
         assert!(sql.contains("CREATE SCHEMA \"o'd\"\"d\""), "quoted");
         assert!(sql.contains("nspname = 'o''d\"d'"), "as text");
         assert!(
@@ -136,10 +148,19 @@ mod tests {
     fn the_longest_ttl_changes_only_when_it_is_named() {
         let schema = Schema::new("x").expect("a schema");
         let (named, default) = (Duration::from_secs(7), Duration::from_secs(600));
-        let sql = schema.sql(Some(named), default);
-        assert!(sql.contains("VALUES (1, 7000)") && sql.contains("SET max_ttl_ms = 7000"));
-        let sql = schema.sql(None, default);
+        let mut settings = TableSettings::default();
+        let sql = schema.sql(settings, default);
         assert!(sql.contains("VALUES (1, 600000)"));
         assert!(sql.contains("SET max_ttl_ms = lineage.max_ttl_ms"));
+        settings.max_ttl = Some(named);
+        let sql = schema.sql(settings, default);
+        assert!(sql.contains("VALUES (1, 7000)") && sql.contains("SET max_ttl_ms = 7000"));
+        assert!(!sql.contains("UNLOGGED;"));
+        settings.is_unlogged = true;
+        assert!(
+            schema
+                .sql(settings, default)
+                .contains("\"x\".lease SET UNLOGGED;")
+        );
     }
 }

@@ -72,6 +72,23 @@ CREATE TABLE IF NOT EXISTS {schema}.lineage (
   tidied_at timestamptz NOT NULL DEFAULT '-infinity'
 );
 
+-- One row, written with the same durability as `lease`: of UNLOGGED tables a crash of the server leaves nothing, and a
+-- row that is missing here says so. The table is filled when it is made, and after that only by a grant that finds it
+-- empty.
+DO $init$
+BEGIN
+  IF NOT EXISTS (
+    SELECT
+    FROM pg_class c
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = {schema_text} AND c.relname = 'witness'
+  ) THEN
+    CREATE TABLE {schema}.witness (one int PRIMARY KEY CHECK (one = 1));
+    INSERT INTO {schema}.witness (one) VALUES (1);
+  END IF;
+END
+$init$;
+{unlogged}
 -- Identifies this server and its timeline, to tell it from the one that a standby, a backup or a dump was taken from: a
 -- promotion and a recovery to a point in time begin a new timeline, and another server has another identifier.
 CREATE OR REPLACE FUNCTION {schema}.origin_1() RETURNS text
@@ -343,11 +360,13 @@ DECLARE
   v_ttl interval := p_ttl_ms * interval '1 millisecond';
   v_us bigint := {schema}.micros_1(clock_timestamp());
   v_lineage record;
+  v_is_emptied boolean;
   v_place bigint;
 BEGIN
   tell := false;
   SELECT g.quiet_until, g.max_ttl_ms,
-    CASE WHEN g.origin IS NOT NULL THEN g.origin <> {schema}.origin_1() END AS is_elsewhere
+    CASE WHEN g.origin IS NOT NULL THEN g.origin <> {schema}.origin_1() END AS is_elsewhere,
+    NOT EXISTS (SELECT FROM {schema}.witness) AS is_emptied
   INTO v_lineage
   FROM {schema}.lineage g;
   IF NOT FOUND THEN
@@ -367,11 +386,19 @@ BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
-  IF v_lineage.is_elsewhere THEN
+  IF v_lineage.is_elsewhere OR v_lineage.is_emptied THEN
+    -- Of several claims at once only the first one to write it finds that it was missing.
+    INSERT INTO {schema}.witness (one)
+    VALUES (1)
+    ON CONFLICT DO NOTHING;
+    v_is_emptied := FOUND;
     UPDATE {schema}.lineage g
-    SET origin = {schema}.origin_1(),
+    SET origin = CASE WHEN g.origin IS NOT NULL THEN {schema}.origin_1() END,
       quiet_until = clock_timestamp() + g.max_ttl_ms * interval '1 millisecond'
-    WHERE g.origin <> {schema}.origin_1();
+    WHERE CASE
+      WHEN v_is_emptied THEN true
+      WHEN v_lineage.is_elsewhere THEN g.origin <> {schema}.origin_1()
+    END;
     SELECT g.quiet_until
     INTO v_lineage.quiet_until
     FROM {schema}.lineage g;

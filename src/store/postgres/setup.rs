@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::failure::Failure;
 use crate::error::Error;
-use crate::store::Tls;
+use crate::store::{TableSettings, Tls};
 
 /// The default of the longest ttl: after a failover nothing is granted for this long.
 const MAX_TTL: Duration = Duration::from_secs(10 * 60);
@@ -20,7 +20,7 @@ const MAX_TTL: Duration = Duration::from_secs(10 * 60);
 #[must_use = "a setup does nothing until `run` is called"]
 pub struct Setup {
     address: Address,
-    max_ttl: Option<Duration>,
+    settings: TableSettings,
 }
 
 impl Setup {
@@ -41,7 +41,7 @@ impl Setup {
     pub fn with_tls(url: &str, tls: &Tls) -> Result<Self, Error> {
         Ok(Self {
             address: Address::parse(url, tls)?,
-            max_ttl: None,
+            settings: TableSettings::default(),
         })
     }
 
@@ -58,13 +58,21 @@ impl Setup {
                 "max_ttl refused: expected at least one millisecond max_ttl={max_ttl:?}"
             )));
         }
-        self.max_ttl = Some(max_ttl);
+        self.settings.max_ttl = Some(max_ttl);
         Ok(self)
+    }
+
+    /// Makes the tables UNLOGGED, also those that are there: nothing of a lease is written to the database's log, and no
+    /// standby has it. After a crash of the server every holder loses its lease, and nothing is granted for the longest
+    /// ttl. Tables that are made without it are logged.
+    pub fn unlogged(mut self) -> Self {
+        self.settings.is_unlogged = true;
+        self
     }
 
     /// Returns the SQL that would be sent, for `psql`.
     pub fn sql(&self) -> String {
-        self.address.schema.sql(self.max_ttl, MAX_TTL)
+        self.address.schema.sql(self.settings, MAX_TTL)
     }
 
     /// Makes what is missing, in one transaction. It needs the permission to create a schema in the database, or to own
@@ -103,23 +111,23 @@ impl Setup {
 /// Makes the tables of the store at a URL whose scheme is ours.
 pub(in crate::store) async fn init_postgres(
     url: &str,
-    max_ttl: Option<Duration>,
+    settings: TableSettings,
     limit: Duration,
 ) -> Result<(), Error> {
-    setup(url, max_ttl)?.run(limit).await
+    setup(url, settings)?.run(limit).await
 }
 
 /// Returns the SQL that makes them.
-pub(in crate::store) fn postgres_sql(
-    url: &str,
-    max_ttl: Option<Duration>,
-) -> Result<String, Error> {
-    Ok(setup(url, max_ttl)?.sql())
+pub(in crate::store) fn postgres_sql(url: &str, settings: TableSettings) -> Result<String, Error> {
+    Ok(setup(url, settings)?.sql())
 }
 
-fn setup(url: &str, max_ttl: Option<Duration>) -> Result<Setup, Error> {
-    let setup = Setup::new(url)?;
-    match max_ttl {
+fn setup(url: &str, settings: TableSettings) -> Result<Setup, Error> {
+    let mut setup = Setup::new(url)?;
+    if settings.is_unlogged {
+        setup = setup.unlogged();
+    }
+    match settings.max_ttl {
         Some(max_ttl) => setup.max_ttl(max_ttl),
         None => Ok(setup),
     }
@@ -129,7 +137,7 @@ impl fmt::Debug for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Setup")
             .field("address", &self.address)
-            .field("max_ttl", &self.max_ttl)
+            .field("settings", &self.settings)
             .finish()
     }
 }

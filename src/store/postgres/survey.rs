@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::address::Address;
 use super::failure::Failure;
@@ -42,6 +42,7 @@ SELECT
     (SELECT (extract(epoch FROM current_setting('idle_session_timeout', true)::interval))::bigint) AS idle_session_s,
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us,
     (SELECT c.relpersistence = 'u' FROM pg_class c WHERE c.oid = to_regclass($1)) AS is_unlogged,
+    (SELECT c.relpersistence = 'u' FROM pg_class c WHERE c.oid = to_regclass($2)) AS tells_crash,
     (SELECT pg_relation_size(c.oid) FROM pg_class c WHERE c.oid = to_regclass($1)) AS bytes,
     (SELECT t.n_live_tup FROM pg_stat_user_tables t WHERE t.relid = to_regclass($1)) AS live,
     (SELECT t.n_dead_tup FROM pg_stat_user_tables t WHERE t.relid = to_regclass($1)) AS dead
@@ -53,6 +54,8 @@ pub(super) struct Findings {
     pub(super) settings: HashMap<&'static str, String>,
     pub(super) numbers: HashMap<&'static str, i64>,
     pub(super) is_unlogged: bool,
+    /// Whether a crash that empties the tables is told by the table that is made for it.
+    pub(super) tells_crash: bool,
     pub(super) tells_origin: bool,
 }
 
@@ -94,7 +97,10 @@ impl Postgres {
             .into_iter()
             .for_each(|row| self.learn_max_ttl(row));
         let lease = format!("{schema}.lease");
-        let rows = self.call(LOOK, &[(&lease, Type::TEXT)], until).await?;
+        let witness = format!("{schema}.witness");
+        let tables: &[(&(dyn ToSql + Sync), Type)] =
+            &[(&lease, Type::TEXT), (&witness, Type::TEXT)];
+        let rows = self.call(LOOK, tables, until).await?;
         let row = rows.first().ok_or_else(|| Failure::Odd("rows=0".into()))?;
         let mut facts = Findings::read(row);
         facts.tells_origin = lineage
@@ -199,6 +205,7 @@ impl Findings {
             settings: SETTINGS.iter().filter_map(text).collect(),
             numbers: NUMBERS.iter().filter_map(number).collect(),
             is_unlogged: flag("is_unlogged").unwrap_or(false),
+            tells_crash: flag("tells_crash").unwrap_or(false),
             tells_origin: false,
         }
     }

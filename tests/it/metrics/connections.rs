@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::store::TableSettings;
 use leasehold::{Client, Name, OutagePolicy};
 
 use super::exporter::Exporter;
@@ -76,7 +77,9 @@ fn those_of_postgres_are_seen_lost_and_made_again() {
         async |seen| {
             let server = PostgresServer::start(&["fsync=off"]).await;
             let url = server.database_named("postgres").url();
-            leasehold::store::init(&url, None, PATIENCE).await.unwrap();
+            leasehold::store::init(&url, TableSettings::default(), PATIENCE)
+                .await
+                .unwrap();
             let client = hold_and_wait(&seen, &url).await;
             server.end("INT").await;
             are_lost(&seen).await;

@@ -61,6 +61,10 @@ pub(crate) const SCENARIOS: &[(&str, Scenario, &[Bug])] = scenarios![
         ("p_client IS NULL AND v_lineage.quiet_until <= clock_timestamp()", "p_client IS NULL"),
         ("IF v_quiet <= v_now AND (v_is_offered", "IF (v_is_offered"),
     ],
+    nothing_is_granted_after_a_crash_that_emptied_the_tables: [
+        ("v_lineage.is_elsewhere OR v_lineage.is_emptied", "v_lineage.is_elsewhere"),
+        ("WHEN v_is_emptied THEN true", "WHEN v_is_emptied THEN false"),
+    ],
     a_client_that_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time: [("greatest(p_now, v_quiet) + p_offer_ms", "p_now + p_offer_ms")],
 ];
 

@@ -330,6 +330,40 @@ pub(crate) async fn nothing_is_granted_where_the_tables_came_from_elsewhere(
     Ok(())
 }
 
+pub(crate) async fn nothing_is_granted_after_a_crash_that_emptied_the_tables(
+    pair: &Pair,
+) -> Verdict {
+    // As a crash leaves UNLOGGED tables.
+    for sql in [
+        "UPDATE leasehold.lineage SET max_ttl_ms = 60000",
+        "DELETE FROM leasehold.lease",
+        "DELETE FROM leasehold.witness",
+    ] {
+        pair.one.run(sql).await.expect(sql);
+    }
+    // At once, and once more.
+    let (first, second) = tokio::join!(
+        pair.one.acquire("a", "h1", LONG_MS),
+        pair.two.acquire("a", "h2", LONG_MS)
+    );
+    let third = pair.one.queue("a", "c", 0).await;
+    for kept_out in [first, second, third] {
+        expect!(
+            kept_out.outcome == "held" && kept_out.state == Some(5),
+            "{kept_out:?}"
+        );
+        let left = kept_out.left_us.unwrap_or_default();
+        expect!((50_000_000..=60_000_000).contains(&left), "left_us={left}");
+    }
+    pair.one
+        .run("UPDATE leasehold.lineage SET quiet_until = clock_timestamp()")
+        .await
+        .expect("over");
+    let next = pair.two.queue("a", "c", 0).await;
+    expect!(next.outcome == "granted", "{next:?}");
+    Ok(())
+}
+
 pub(crate) async fn a_client_that_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time(
     pair: &Pair,
 ) -> Verdict {

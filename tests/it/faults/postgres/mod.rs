@@ -5,3 +5,4 @@ mod failover;
 mod growth;
 mod planted;
 mod stops;
+mod unlogged;

@@ -1,0 +1,15 @@
+//! The settings of the tables of a store that keeps its leases in a database.
+
+use std::time::Duration;
+
+/// How [`init`](super::init) makes tables. What is not set stays as it is, or takes its default when the tables are
+/// made for the first time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableSettings {
+    /// The longest ttl that the store grants (default: ten minutes). After a failover nothing is granted for this long.
+    pub max_ttl: Option<Duration>,
+    /// Makes the tables UNLOGGED: nothing of a lease is written to the database's log, and no standby has it. After a
+    /// crash of the server every holder loses its lease, and nothing is granted for the longest ttl.
+    pub is_unlogged: bool,
+}
