@@ -4,6 +4,7 @@ pub(crate) mod alone;
 pub(crate) mod asking;
 pub(crate) mod child;
 pub(crate) mod faulty_store;
+pub(crate) mod full_disk;
 pub(crate) mod leases;
 pub(crate) mod network;
 pub(crate) mod pgbouncer;

@@ -16,6 +16,9 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, Config, NoTls};
 
+use super::full_disk::FullDisk;
+use super::preload;
+use super::server_clock::ServerClock;
 use super::tls::Certificate;
 use super::wait::until;
 
@@ -80,7 +83,32 @@ impl PostgresServer {
     pub(crate) async fn start(settings: &[&str]) -> Self {
         let (folder, data) = new_folder();
         initialize(&data);
-        Self::run(folder, &data, PORT, settings).await
+        Self::run(folder, &data, PORT, settings, |_| {}).await
+    }
+
+    /// Starts a server whose clock the test moves.
+    pub(crate) async fn start_with_clock(settings: &[&str]) -> (Self, ServerClock) {
+        let (folder, data) = new_folder();
+        initialize(&data);
+        let clock = ServerClock::in_folder(&folder);
+        let [library, file] = clock.variables();
+        let library = preload::copied(library, &folder);
+        let rule = |command: &mut Command| {
+            command.env("LD_PRELOAD", library);
+            command.env("LEASEHOLD_TEST_CLOCK", file);
+        };
+        let server = Self::run(folder, &data, PORT, settings, rule).await;
+        (server, clock)
+    }
+
+    /// Starts a server whose disk the test fills.
+    pub(crate) async fn start_with_disk(settings: &[&str]) -> (Self, FullDisk) {
+        let (folder, data) = new_folder();
+        initialize(&data);
+        let disk = FullDisk::in_folder(&folder);
+        let rule = |command: &mut Command| disk.rule(command);
+        let server = Self::run(folder, &data, PORT, settings, rule).await;
+        (server, disk)
     }
 
     /// Starts the same behind TLS on a port of this machine; it accepts no connection without TLS.
@@ -115,7 +143,7 @@ impl PostgresServer {
             format!("ssl_ca_file={}", certificate.authority().display()),
         ];
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-        Self::run(folder, &data, port, &settings).await
+        Self::run(folder, &data, port, &settings, |_| {}).await
     }
 
     /// Returns its port.
@@ -125,9 +153,16 @@ impl PostgresServer {
 
     /// Starts a standby of this server, which streams from then on.
     pub(crate) async fn standby(&self, settings: &[&str]) -> Self {
+        let Backup { folder, data } = self.backup(&["--write-recovery-conf"]);
+        Self::run(folder, &data, PORT, settings, |_| {}).await
+    }
+
+    /// Copies the server's data as it is now.
+    pub(crate) fn backup(&self, options: &[&str]) -> Backup {
         let (folder, data) = new_folder();
         let copied = as_user(&programs().join("pg_basebackup"))
-            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"])
+            .args(["--checkpoint=fast", "--no-sync"])
+            .args(options)
             .args(["--username=postgres", "--pgdata"])
             .arg(&data)
             .arg("--host")
@@ -135,10 +170,27 @@ impl PostgresServer {
             .output()
             .expect("pg_basebackup starts");
         assert!(copied.status.success(), "pg_basebackup failed: {copied:?}");
-        Self::run(folder, &data, PORT, settings).await
+        Backup { folder, data }
     }
 
-    async fn run(folder: PathBuf, data: &Path, port: u16, settings: &[&str]) -> Self {
+    /// Starts a server on a copy, which recovers from an archive as these settings say.
+    pub(crate) async fn recover(backup: Backup, settings: &[&str]) -> Self {
+        let Backup { folder, data } = backup;
+        fs::write(data.join("recovery.signal"), "").expect("the folder can be written");
+        if let Some((uid, gid)) = unprivileged_user() {
+            let signal = data.join("recovery.signal");
+            chown(signal, Some(uid), Some(gid)).expect("root gives it away");
+        }
+        Self::run(folder, &data, PORT, settings, |_| {}).await
+    }
+
+    async fn run(
+        folder: PathBuf,
+        data: &Path,
+        port: u16,
+        settings: &[&str],
+        rule: impl FnOnce(&mut Command),
+    ) -> Self {
         let server = as_user(&programs().join("postgres"));
         let mut guard = Command::new("sh");
         guard
@@ -155,6 +207,7 @@ impl PostgresServer {
         for setting in settings {
             guard.args(["-c", setting]);
         }
+        rule(&mut guard);
         let guard = guard
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -177,6 +230,11 @@ impl PostgresServer {
             self.connect("postgres").await.err()
         })
         .await;
+    }
+
+    /// The same for a server that may have ended by itself.
+    pub(crate) fn order_end(&self, signal: &str) {
+        self.order(signal);
     }
 
     /// Starts it again after its end.
@@ -224,6 +282,13 @@ impl PostgresServer {
     async fn connect(&self, database: &str) -> Result<Client, tokio_postgres::Error> {
         connect(&self.folder, self.port, database, "postgres").await
     }
+}
+
+/// The data of a server, copied.
+#[derive(Debug)]
+pub(crate) struct Backup {
+    folder: PathBuf,
+    data: PathBuf,
 }
 
 async fn connect(

@@ -25,3 +25,10 @@ pub(crate) fn compiled(name: &str, source: &[u8]) -> PathBuf {
     fs::rename(&fresh, &target).expect("the same folder");
     target
 }
+
+/// Copies a library to this folder, for a server whose user may not read where it was compiled.
+pub(crate) fn copied(library: &Path, folder: &Path) -> PathBuf {
+    let copy = folder.join(library.file_name().expect("a library has a name"));
+    fs::copy(library, &copy).expect("the folder can be written");
+    copy
+}

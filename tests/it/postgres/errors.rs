@@ -1,10 +1,10 @@
 //! What each refusal of a real server tells the caller to do, without a secret in it.
 
 use leasehold::ErrorKind;
-use leasehold::store::Store;
+use leasehold::store::{Outcome, Store};
 
-use super::{database, open, store};
-use crate::harness::asking::{asked, chain, claim, granted};
+use super::{database, open, set_up, store};
+use crate::harness::asking::{asked, chain, claim, granted, next_token, renewed};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::times::{LIMIT, LONG};
 
@@ -118,4 +118,43 @@ async fn a_claim_that_lost_to_another_is_sent_again() {
             answer.expect("no 40001 comes through");
         }
     }
+}
+
+#[tokio::test]
+async fn tables_that_another_program_widens_and_rewrites_cost_no_lease() {
+    let (database, store) = store().await;
+    let kept = claim("kept", LONG);
+    let token = granted(&*store, &kept).await;
+    let stranger = database.connect().await;
+    for sql in [
+        "ALTER TABLE leasehold.lease ADD COLUMN remark text DEFAULT 'x'",
+        "VACUUM FULL leasehold.lease",
+        "REINDEX TABLE leasehold.lease",
+        "ALTER TABLE leasehold.lease DROP COLUMN remark",
+    ] {
+        stranger.batch_execute(sql).await.expect(sql);
+        let renewal = renewed(&*store, &kept).await;
+        assert!(matches!(renewal, Outcome::Renewed), "{sql}: {renewal:?}");
+        assert_eq!(granted(&*store, &kept).await, token, "{sql}");
+        next_token(&*store, "other").await;
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_was_dropped_names_the_command_and_tokens_rise_once_it_is_back() {
+    let (database, store) = store().await;
+    let kept = claim("kept", LONG);
+    let token = granted(&*store, &kept).await;
+    let sql = "DROP TABLE leasehold.lease";
+    let stranger = database.connect().await;
+    stranger.batch_execute(sql).await.expect("dropped");
+    let error = refused(&*store).await;
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{}", chain(&error));
+    assert!(error.to_string().contains("leasehold init"), "{error}");
+    let renewal = renewed(&*store, &kept).await;
+    assert!(matches!(renewal, Outcome::Unknown(_)), "{renewal:?}");
+    set_up(&database.url()).await;
+    let renewal = renewed(&*store, &kept).await;
+    assert!(matches!(renewal, Outcome::Refused), "{renewal:?}");
+    assert!(next_token(&*store, "kept").await > token);
 }

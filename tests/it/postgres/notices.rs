@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::store::{Notice, Notices, Topic};
+use leasehold::store::{Notice, Notices, Release, Topic};
 use tokio_postgres::AsyncMessage;
 
 use super::store;
@@ -116,4 +116,28 @@ async fn a_client_that_begins_to_follow_misses_no_release() {
             .is_ok()
         {}
     }
+}
+
+#[tokio::test]
+async fn a_release_succeeds_though_the_servers_queue_of_notices_is_full() {
+    let (database, store) = store().await;
+    let claim = claim("a", LONG);
+    granted(&*store, &claim).await;
+    let notices = store.notices().await.expect("answered");
+    let notices = notices.expect("there are notices");
+    notices.follow(&Topic::Freed(claim.name.clone()));
+    assert_eq!(next(&*notices).await, Notice::Freed(claim.name.clone()));
+    // What the server answers then. Its queue takes eight gigabytes, too many to be filled here.
+    let full = "CREATE OR REPLACE FUNCTION leasehold.tell_1(p_names text[]) RETURNS void
+        LANGUAGE plpgsql
+        AS $$
+        BEGIN
+          RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000';
+        END
+        $$";
+    let administrator = database.connect().await;
+    administrator.batch_execute(full).await.expect("full");
+    assert_eq!(released(&*store, &claim).await, Release::Released);
+    let held = store.inspect(&claim.name, LIMIT).await.expect("answered");
+    assert!(held.is_none(), "{held:?}");
 }

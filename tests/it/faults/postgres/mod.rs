@@ -1,8 +1,11 @@
 //! What becomes of leases in Postgres when servers fail over, stop, or fill up.
 
 mod chaos;
+mod clock;
 mod failover;
+mod full_disk;
 mod growth;
 mod planted;
+mod recovery;
 mod stops;
 mod unlogged;

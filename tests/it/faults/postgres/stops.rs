@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use leasehold::Client;
+use leasehold::store::Outcome;
+use leasehold::{Client, ErrorKind};
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::postgres_server::PostgresServer;
+use crate::harness::asking::{asked, claim, granted, renewed};
+use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::relay::{Passing, Relay};
+use crate::harness::times::{LONG, UNANSWERED};
 use crate::harness::wait::{lost, now};
 use crate::postgres::{open, set_up};
 
@@ -85,4 +89,50 @@ async fn another_program_that_locks_the_table_costs_the_lease_and_never_overlaps
     stranger.batch_execute("COMMIT").await.expect("let go");
     let next = client.acquire("a").await.unwrap();
     assert!(next.token() > lease.token());
+}
+
+/// Sends this signal to the server's processes for our connections.
+async fn signal_ours(database: &Database, signal: Signal) {
+    let sql = "SELECT pid FROM pg_stat_activity WHERE application_name = 'leasehold'";
+    let rows = database.connect().await.query(sql, &[]).await;
+    let rows = rows.expect("answered");
+    assert!(!rows.is_empty(), "no connection of ours");
+    for row in rows {
+        let process = Pid::from_raw(row.get(0)).expect("a process");
+        kill_process(process, signal).expect("the server is ours");
+    }
+}
+
+#[tokio::test]
+async fn a_holder_outlives_the_kill_of_its_servers_processes_and_the_recovery_after_it() {
+    let ttl = 2 * TTL;
+    let server = PostgresServer::start(&["fsync=off"]).await;
+    let database = server.database_named("postgres");
+    set_up(&database.url()).await;
+    let store = open(&database.url());
+    let client = Client::builder().shared_store(store).ttl(ttl).build().await;
+    let client = client.unwrap();
+    let lease = client.acquire("a").await.unwrap();
+    signal_ours(&database, Signal::KILL).await;
+    // Long enough for the lease to be over, had it not been renewed.
+    tokio::time::sleep(ttl).await;
+    lease.check().expect("renewed after the recovery");
+}
+
+#[tokio::test]
+async fn a_process_of_the_server_that_hangs_costs_a_connection_and_nothing_else() {
+    let server = PostgresServer::start(&["fsync=off"]).await;
+    let database = server.database_named("postgres");
+    set_up(&database.url()).await;
+    let store = open(&database.url());
+    let claim = claim("a", LONG);
+    granted(&*store, &claim).await;
+    signal_ours(&database, Signal::STOP).await;
+    let answer = asked(&*store, &claim, UNANSWERED).await;
+    assert_eq!(answer.expect_err("it hangs").kind(), ErrorKind::TimedOut);
+    // The next request has a connection of its own.
+    let renewal = renewed(&*store, &claim).await;
+    assert!(matches!(renewal, Outcome::Renewed), "{renewal:?}");
+    signal_ours(&database, Signal::CONT).await;
+    granted(&*store, &claim).await;
 }
