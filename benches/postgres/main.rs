@@ -2,9 +2,10 @@
 //! and beside our own store on Redis. And what a hundred thousand renewed leases write.
 //!
 //! ```text
-//! cargo bench --all-features --bench postgres
-//! cargo bench --all-features --bench postgres -- held 600
+//! cargo bench --all-features --bench postgres -- all 600
 //! ```
+//! `all` measures everything, and holds the leases for so many seconds (default: 600). Without it only the ratios are
+//! measured; with `held SECONDS` only what is held, and with `fillfactor N` on pages that are filled so far.
 
 #![expect(
     clippy::disallowed_methods,
@@ -111,29 +112,49 @@ async fn against_redis(client: &Client) {
         pair(&redis, "other").await;
     })
     .await;
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        runs.push((ours_64(client).await, ours_64(&redis).await));
+    }
+    case("postgres_64_tasks_pairs_per_s_vs_redis", "pairs/s", &runs);
+}
+
+async fn ratios(server: &server::Server) {
+    let store = Postgres::open(&server.url()).expect("a URL in order");
+    let client = Client::builder().store(store).build().await;
+    let client = client.expect("the store opens");
+    pair(&client, "ours").await;
+    against::<Bare>(server, &client).await;
+    against::<ShedLock>(server, &client).await;
+    against_redis(&client).await;
+}
+
+/// The number after this word.
+fn number<T: std::str::FromStr>(words: &[String], name: &str) -> Option<Option<T>> {
+    let at = words.iter().position(|word| word == name)?;
+    Some(words.get(at + 1).and_then(|text| text.parse().ok()))
 }
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let held_for = words
-        .iter()
-        .position(|word| word == "held")
-        .map(|at| words.get(at + 1).and_then(|text| text.parse().ok()));
+    let all_for = number(&words, "all");
+    let held_for = number(&words, "held");
+    let fillfactor = number(&words, "fillfactor").flatten();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let server = server::Server::start().await;
         let setup = Setup::new(&server.url()).expect("a URL in order");
         setup.run(Duration::from_secs(10)).await.expect("set up");
-        if let Some(for_seconds) = held_for {
-            held::measure(&server, for_seconds.unwrap_or(60)).await;
-            return;
+        if held_for.is_none() {
+            ratios(&server).await;
         }
-        let store = Postgres::open(&server.url()).expect("a URL in order");
-        let client = Client::builder().store(store).build().await;
-        let client = client.expect("the store opens");
-        pair(&client, "ours").await;
-        against::<Bare>(&server, &client).await;
-        against::<ShedLock>(&server, &client).await;
-        against_redis(&client).await;
+        if let Some(seconds) = all_for.or(held_for) {
+            let seconds = seconds.unwrap_or(600);
+            let plan = held::Plan {
+                seconds,
+                fillfactor,
+            };
+            held::measure(&server, plan).await;
+        }
     });
 }
