@@ -259,28 +259,39 @@ impl Held {
             waiting: None,
         }
     }
+
+    fn write_remaining(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.remaining {
+            Some(remaining) => write!(f, " remaining={remaining:.1?}"),
+            None => write!(f, " remaining=unknown"),
+        }
+    }
 }
 
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.state == HeldState::KeepOut {
-            // There is no holder to be named.
-            f.write_str("the store grants nothing after a failover or a loss of its data")?;
-        } else {
-            // Another client wrote it: no line break and no escape sequence may reach a log or a terminal.
-            let host = self.info.host.escape_debug();
-            write!(f, "held by host={host} pid={}", self.info.pid)?;
+        // Neither has a holder to be named.
+        match self.state {
+            HeldState::KeepOut => {
+                f.write_str("the store grants nothing after a failover or a loss of its data")?;
+                return self.write_remaining(f);
+            }
+            HeldState::Offered => {
+                f.write_str("offered to a client that waits in turn")?;
+                return self.write_remaining(f);
+            }
+            _ => {}
         }
+        // Another client wrote it: no line break and no escape sequence may reach a log or a terminal.
+        let host = self.info.host.escape_debug();
+        write!(f, "held by host={host} pid={}", self.info.pid)?;
         if let Some(label) = &self.info.label {
             write!(f, " label={label:?}")?;
         }
         if let Some(token) = self.token {
             write!(f, " token={token}")?;
         }
-        match self.remaining {
-            Some(remaining) => write!(f, " remaining={remaining:.1?}"),
-            None => write!(f, " remaining=unknown"),
-        }
+        self.write_remaining(f)
     }
 }
 
@@ -289,6 +300,22 @@ impl std::error::Error for Held {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_without_a_holder_is_not_shown_as_held_by_one() {
+        let mut held = Held::new(Name::new("a").expect("valid"));
+        held.remaining = Some(Duration::from_secs(4));
+        for (state, words) in [
+            (HeldState::KeepOut, "grants nothing"),
+            (HeldState::Offered, "offered"),
+        ] {
+            held.state = state;
+            let shown = held.to_string();
+            assert!(shown.contains(words), "{shown}");
+            assert!(!shown.contains("pid="), "{shown}");
+            assert!(shown.ends_with("remaining=4.0s"), "{shown}");
+        }
+    }
 
     #[test]
     fn a_host_name_that_another_client_wrote_is_escaped() {

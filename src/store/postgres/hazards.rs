@@ -117,7 +117,18 @@ fn failover(facts: &Findings) -> Vec<Hazard> {
         .get("synchronous_standbys")
         .is_some_and(|names| !names.is_empty());
     let has_standby = facts.number("standbys") > 0;
+    let quiet = Duration::from_micros(u64::try_from(facts.number("quiet_us")).unwrap_or_default());
     found([
+        (
+            !quiet.is_zero(),
+            "postgres-keep-out",
+            Severity::Warning,
+            format!(
+                "the tables came from another server, or a crash emptied them; for {quiet:.1?} more nothing is granted"
+            ),
+            "leases that they may have lost are over by then; those that they have are renewed",
+            "Wait, and find out what happened to the server",
+        ),
         (
             facts.is_standby,
             "postgres-standby",
@@ -139,7 +150,7 @@ fn failover(facts: &Findings) -> Vec<Hazard> {
             "postgres-no-synchronous-standby",
             Severity::Warning,
             format!(
-                "none of {} standbys is synchronous",
+                "none of the standbys is synchronous standbys={}",
                 facts.number("standbys")
             ),
             "after a promotion nothing is granted for the longest ttl, because the standby may have missed grants",
@@ -335,6 +346,7 @@ mod tests {
     fn what_fills_up_is_told() {
         for (what, value, word) in [
             ("standbys", 1, "synchronous_standby_names"),
+            ("quiet_us", 1_500_000, "for 1.5s more nothing is granted"),
             ("oldest_snapshot_s", 61, "pg_stat_activity"),
             ("oldest_prepared_s", 61, "pg_prepared_xacts"),
             ("idle_slots", 1, "pg_drop_replication_slot"),

@@ -89,8 +89,9 @@ impl Postgres {
     pub(super) async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
         let until = Boottime.now().after(limit);
         let schema = self.address.schema.quoted();
-        let lineage =
-            format!("SELECT g.origin IS NOT NULL AS tells, g.max_ttl_ms FROM {schema}.lineage g");
+        let lineage = format!(
+            "SELECT g.origin IS NOT NULL AS tells, g.max_ttl_ms, {schema}.left_1(g.quiet_until) AS left FROM {schema}.lineage g"
+        );
         let lineage = self.call(&lineage, &[], until).await?;
         lineage
             .first()
@@ -103,6 +104,12 @@ impl Postgres {
         let rows = self.call(LOOK, tables, until).await?;
         let row = rows.first().ok_or_else(|| Failure::Odd("rows=0".into()))?;
         let mut facts = Findings::read(row);
+        let left = lineage
+            .first()
+            .map(|row| row.try_get::<_, Option<i64>>("left"));
+        if let Some(Ok(Some(left))) = left {
+            facts.numbers.insert("quiet_us", left);
+        }
         facts.tells_origin = lineage
             .first()
             .is_some_and(|row| row.try_get("tells").unwrap_or(false));
@@ -166,7 +173,11 @@ impl Postgres {
             }
         };
         let version = row.try_get::<_, String>("version").ok();
-        let version = version.map(|version| format!("Postgres {version}"));
+        let version = version.map(|version| {
+            // Distributors append theirs in brackets.
+            let number = version.split(' ').next().unwrap_or_default();
+            format!("Postgres {number}")
+        });
         Ok(Member::new(address.to_string(), state).with_version(version))
     }
 

@@ -85,3 +85,29 @@ async fn one_of_two_runs_has_the_name_and_the_next_one_follows_at_once() {
     assert_eq!(first.end().code, Some(0));
     assert_eq!(second.end().code, Some(0));
 }
+
+#[tokio::test]
+async fn a_store_that_keeps_out_says_so_to_the_run_the_status_and_the_doctor() {
+    let database = PostgresServer::database().await;
+    crate::postgres::set_up(&database.url()).await;
+    let url = database.url();
+    let quiet = "UPDATE leasehold.lineage SET quiet_until = clock_timestamp() + interval '10 min'";
+    let administrator = database.connect().await;
+    administrator.batch_execute(quiet).await.expect("written");
+    let place = Place::new();
+    let said = place.fails(&["--store", &url, "-n"], 75).stderr;
+    assert!(said.contains("the store grants nothing"), "{said}");
+    assert!(!said.contains("pid="), "{said}");
+    let status = place.start(place.tool(&["status", "--store", &url])).end();
+    assert!(
+        status.stdout.contains("more nothing is granted"),
+        "{status:?}"
+    );
+    let doctor = place.start(place.tool(&["doctor", "--store", &url])).end();
+    assert_eq!(doctor.code, Some(2), "{doctor:?}");
+    assert!(!doctor.stdout.contains("report a bug"), "{doctor:?}");
+    assert!(
+        doctor.stdout.contains("held leases are renewed"),
+        "{doctor:?}"
+    );
+}

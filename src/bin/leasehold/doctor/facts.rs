@@ -12,6 +12,8 @@ pub struct Trouble {
     /// The kind of the store's error; `None` if the store gave an answer that it must not give.
     pub kind: Option<ErrorKind>,
     pub message: String,
+    /// Whether the store only grants nothing for a while.
+    pub is_kept_out: bool,
 }
 
 /// What an opened store has shown.

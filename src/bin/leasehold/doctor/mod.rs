@@ -144,6 +144,7 @@ impl From<Failure> for Trouble {
         Self {
             kind,
             message: failure.message,
+            is_kept_out: false,
         }
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::{
-    Answer, Ask, Claim, Info, Notice, Notices, Outcome, Queued, Release, Renewal, Store, Topic,
+    Answer, Ask, Claim, HeldState, Info, Notice, Notices, Outcome, Queued, Release, Renewal, Store,
+    Topic,
 };
 use leasehold::{ClientId, Error, Holder, Name, Token};
 use tokio::time::timeout;
@@ -40,6 +41,7 @@ impl From<Error> for Trouble {
         Self {
             kind: Some(error.kind()),
             message: format!("{error:#}"),
+            is_kept_out: false,
         }
     }
 }
@@ -49,6 +51,7 @@ impl Trouble {
         Self {
             kind: None,
             message: message.into(),
+            is_kept_out: false,
         }
     }
 }
@@ -86,6 +89,11 @@ impl<'a> Trial<'a> {
     pub async fn acquire(&self, claim: &Claim) -> Result<Token, Trouble> {
         match self.store.acquire(claim, Ask::default(), self.limit).await {
             Ok(Answer::Granted(grant)) => Ok(grant.token),
+            Ok(Answer::Held(held)) if held.state == HeldState::KeepOut => {
+                let mut trouble = Trouble::wrong(held.to_string());
+                trouble.is_kept_out = true;
+                Err(trouble)
+            }
             Ok(Answer::Held(held)) => Err(Trouble::wrong(format!(
                 "a name that no client ever had was refused state={:?} {held}",
                 held.state

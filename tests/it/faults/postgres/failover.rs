@@ -159,6 +159,13 @@ async fn each_server_of_the_url_is_shown_with_its_part() {
     // The first claim finds the new timeline.
     let kept_out = held(&*store, &claim("a", TTL)).await;
     assert_eq!(kept_out.state, HeldState::KeepOut);
+    let hazards = store.hazards(LIMIT).await.expect("answered");
+    assert!(
+        hazards
+            .iter()
+            .any(|hazard| hazard.id == "postgres-keep-out"),
+        "{hazards:?}"
+    );
     let promoted = states().await;
     assert!(
         matches!(promoted, [MemberState::Down, MemberState::Away { .. }]),

@@ -66,6 +66,12 @@ fn unseen(trouble: &Trouble) -> Finding {
     )
 }
 
+/// What it means that a store grants nothing for a while, and what to do.
+const KEPT_OUT: (&str, &str) = (
+    "nothing can be acquired until then; held leases are renewed",
+    "Wait, and find out why it lost its data or was promoted",
+);
+
 /// Returns what an error of this kind means for leases, and how to fix it.
 const fn consequence(kind: Option<ErrorKind>) -> (&'static str, &'static str) {
     match kind {
@@ -129,8 +135,8 @@ fn members(members: &Result<Vec<Member>, Trouble>) -> Finding {
             "store",
             Verdict::Warning,
             format!("{away} keeps out: it came back without its data, or was promoted"),
-            "it grants nothing for some time",
-            "Wait, and find out why it lost its data",
+            KEPT_OUT.0,
+            KEPT_OUT.1,
         );
     }
     Finding::ok("store", format!("answers: {}", of(|_| true)))
@@ -163,7 +169,10 @@ fn trial(
             latency(round_trips, timing, outage),
         ],
         Err(trouble) => {
-            let (endangers, fix) = consequence(trouble.kind);
+            let (endangers, fix) = match trouble.is_kept_out {
+                true => KEPT_OUT,
+                false => consequence(trouble.kind),
+            };
             let what = trouble.message.clone();
             vec![Finding::bad(
                 "trial",
