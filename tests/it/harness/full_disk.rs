@@ -23,7 +23,7 @@ pub(crate) enum Full {
 #[derive(Debug)]
 pub(crate) struct FullDisk {
     switch: PathBuf,
-    library: PathBuf,
+    shim: PathBuf,
 }
 
 impl FullDisk {
@@ -34,7 +34,7 @@ impl FullDisk {
         let library = LIBRARY.get_or_init(|| preload::compiled("full_disk", source));
         let disk = Self {
             switch: folder.join("disk"),
-            library: preload::copied(library, folder),
+            shim: preload::copied(library, folder),
         };
         disk.set(Full::Nothing);
         disk
@@ -53,7 +53,7 @@ impl FullDisk {
 
     /// Makes this program use the switch.
     pub(crate) fn rule(&self, command: &mut Command) {
-        command.env("LD_PRELOAD", &self.library);
+        command.env("LD_PRELOAD", &self.shim);
         command.env("LEASEHOLD_TEST_DISK", &self.switch);
     }
 }
