@@ -78,11 +78,12 @@ impl Failure {
             Self::NotReached | Self::Abandoned | Self::NoThread | Self::Broken(_) => {
                 ErrorKind::Unavailable
             }
-            Self::Silent | Self::Busy | Self::Contended => ErrorKind::TimedOut,
-            Self::Denied(_) | Self::LockedOut(_) => ErrorKind::Denied,
-            Self::Unable(_) | Self::NoNode | Self::Changed | Self::Odd(_) => {
-                ErrorKind::Misconfigured
+            // A name that changed under the last attempt, like one that changed under each.
+            Self::Silent | Self::Busy | Self::Contended | Self::NoNode | Self::Changed => {
+                ErrorKind::TimedOut
             }
+            Self::Denied(_) | Self::LockedOut(_) => ErrorKind::Denied,
+            Self::Unable(_) | Self::Odd(_) => ErrorKind::Misconfigured,
             Self::Refused(error) => error.kind(),
         }
     }
@@ -131,6 +132,8 @@ mod tests {
                 Sent::Answered,
             ),
             (Failure::Contended, ErrorKind::TimedOut, Sent::Answered),
+            (Failure::NoNode, ErrorKind::TimedOut, Sent::Answered),
+            (Failure::Changed, ErrorKind::TimedOut, Sent::Answered),
         ] {
             assert_eq!((failure.kind(), failure.sent()), (kind, sent), "{failure}");
             let error = failure.during("acquire", "name=a");

@@ -39,7 +39,8 @@ impl Zookeeper {
             self.remembered().saw(name, stat.zxid);
             match read(&session, self, name, &nodes, stat, until).await {
                 // The name was freed or granted between the two requests.
-                Err(Failure::NoNode) if !left(until).is_zero() => {}
+                Err(Failure::NoNode) if left(until).is_zero() => return Err(Failure::Contended),
+                Err(Failure::NoNode) => {}
                 reading => return reading.map(Some),
             }
         }
