@@ -41,3 +41,33 @@ async fn a_chroot_that_is_not_there_is_78_and_no_password_is_told() {
         "{said}"
     );
 }
+
+#[tokio::test]
+async fn an_evicted_job_ends_with_79() {
+    let url = ZookeeperServer::chroot().await;
+    let place = Place::new();
+    let store = ["--store", url.as_str()];
+    let options = [&store[..], &["--ttl", "4s"]].concat();
+    let mut job = place.run(&options, super::HOLDER);
+    place.mark("first");
+    let evict = [&["evict"], &store[..], &["x"]].concat();
+    let evicted = place.start(place.tool(&evict)).end();
+    assert_eq!(evicted.code, Some(0), "{evicted:?}");
+    let ended = job.end();
+    assert_eq!(ended.code, Some(79), "{ended:?}");
+    assert!(ended.stderr.contains("reason=evicted"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn the_doctor_tries_the_store_and_says_what_weakens_it() {
+    let url = ZookeeperServer::chroot().await;
+    let place = Place::new();
+    let told = place.start(place.tool(&["doctor", "--store", &url])).end();
+    for line in [
+        "ok       trial: ",
+        "ok       turns: ",
+        "zookeeper-one-server",
+    ] {
+        assert!(told.stdout.contains(line), "{line}: {told:?}");
+    }
+}
