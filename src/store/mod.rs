@@ -17,7 +17,8 @@
 //! 6. Every lease expires by itself, at most one ttl after the store last heard of it.
 //! 7. Waiting is fair: the clients in the queue of a name take turns in the order in which they joined, and no client
 //!    overtakes a live one. A client is live if it claimed within its [patience](Queued::PATIENCE) and accepts an
-//!    [offer](Queued::OFFER) in time. A flush, a failover or a step of the server's clock can disturb the order, and
+//!    [offer](Queued::OFFER) in time; where a session keeps its place (ZooKeeper), if that session, which ends after as
+//!    long without a sign of life, has not ended. A flush, a failover or a step of the server's clock can disturb the order, and
 //!    nothing else. A store without a queue ignores a claim's place in it.
 //! 8. Every call returns within about its `limit`, whatever the server and the network do. The client gives up at 1.5
 //!    times the `limit`, and after 30 s if a call has no limit, and treats the outcome as unknown, as after a lost

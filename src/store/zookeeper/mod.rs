@@ -24,8 +24,10 @@
 //! | `session` | the session time-out that the client asks for (default: `40s`). It gives up a silent server after a tenth of it, at least 0.4 s and at most 4 s |
 //! | `token_memory` | how long a name's last token is remembered after the name was freed (default: `3600s`). A name takes three nodes while it is held, and two for that long afterwards |
 //!
-//! TLS is not supported: for it, the client crate would bring a second cryptography provider. Keep the servers on a
-//! private network.
+//! TLS is not supported. The client crate takes certificates but no rustls configuration: it builds one from the
+//! process-wide cryptography provider, and its TLS feature compiles a second provider, aws-lc, beside the ring of this
+//! crate. With two providers rustls chooses none and panics, unless the program has installed one. Keep the servers on a
+//! private network, or put a TLS tunnel on each machine and name its local port in the URL.
 //!
 //! # What differs from the other stores
 //!
@@ -36,7 +38,9 @@
 //! | a grant | is a write of a quorum to its disks | use it where an ensemble exists, not for 10,000 grants a second |
 //! | a change of leaders | the new leader's clock cannot be compared with the stamps of the old one: a name whose holder *died* is granted after one more ttl; leases that are renewed are not affected | choose short ttls if that matters |
 //! | alive in the queue | is a client whose session (9 s) has not expired, not one that claimed lately | a client that was cut off for nine seconds stands at the end again |
-//! | `WaitOrder::Any` | wakes every waiting client at each release | with many waiting clients use `WaitOrder::Fair`, which wakes two |
+//! | `WaitOrder::Any` | wakes every waiting client at each release | with many waiting clients use `WaitOrder::Fair`, which wakes two, and costs the servers about 20 requests a grant, however many wait |
+//! | a restored snapshot | does not know later grants: their holders are told at their next renewal, and a name can be granted before that | only the fence protects until then |
+//! | the clock of the servers | shows in tokens and in `since`; clocks of two leaders may differ by any amount, and shorten no lease | run a time daemon, for the tokens' sake should the data be lost |
 //! | `close` | ends the session, and with it what it still holds | drop or release the leases first |
 //! | an operator's `deleteall` of a name | is an eviction, found at the next renewal | use `leasehold evict` |
 //!
