@@ -1,0 +1,273 @@
+//! The bounds of the normal run: each planted bug is refuted, and the protocol as it is built is exhausted.
+//!
+//! A bug is looked for in bounds that are wide enough for it and no wider, so that all of them together take seconds. The
+//! sound protocol is searched in wider ones, also of the kinds in which the bugs are found.
+
+use leasehold::store::quorum::planted::QuorumBug;
+
+use crate::Promise::{
+    OneClaimPerToken, OneHolder, OvertakenIsNotRenewed, SameTokenAgain, TokensRise,
+};
+use crate::{GivesUp, Promise, Report, Setup, check};
+
+/// Searches and shows what was found.
+fn judged(what: &str, setup: Setup) -> Report {
+    let report = check(setup);
+    println!("{what:<64} {report}");
+    report
+}
+
+/// All states are seen, and none breaks a promise.
+pub(crate) fn holds(what: &str, setup: Setup) {
+    let report = judged(what, setup);
+    assert!(report.broken.is_none(), "{what}: {report:#?}");
+}
+
+/// Some state breaks this promise.
+pub(crate) fn is_refuted(bug: QuorumBug, promise: Promise, setup: Setup) {
+    let planted = Setup {
+        bug: Some(bug),
+        only: Some(promise),
+        ..setup
+    };
+    let report = judged(&format!("{bug:?}"), planted);
+    assert!(report.broken.is_some(), "{bug:?} was not found: {report}");
+}
+
+/// Two claims, of which the first asks twice: it proposes 1, then 2, and the other 3.
+pub(crate) fn again(setup: Setup) -> Setup {
+    Setup {
+        asks: vec![2, 1],
+        guesses: vec![1..=1, 3..=3],
+        ..setup
+    }
+}
+
+/// Two claims that propose these tokens.
+pub(crate) fn proposing(first: u64, second: u64, setup: Setup) -> Setup {
+    Setup {
+        guesses: vec![first..=first, second..=second],
+        ..setup
+    }
+}
+
+/// One member comes back without its data, and the second claim asks twice.
+pub(crate) fn with_a_loss(setup: Setup) -> Setup {
+    Setup {
+        restarts: 1,
+        asks: vec![1, 2],
+        gives_up: GivesUp::Never,
+        ..setup
+    }
+}
+
+#[test]
+fn one_round_of_two_claims_keeps_every_promise() {
+    let setup = Setup {
+        ticks: 2,
+        ..Setup::new()
+    };
+    holds("two claims of one round, clocks kept", setup);
+}
+
+#[test]
+fn one_round_of_two_claims_keeps_tokens_rising_without_clocks() {
+    let setup = Setup {
+        releases: true,
+        ..Setup::without_clocks()
+    };
+    holds("two claims of one round, releases, clocks broken", setup);
+}
+
+#[test]
+fn a_renewal_and_a_repair_keep_tokens_rising_without_clocks() {
+    let setup = Setup {
+        renewals: vec![1, 0],
+        ..proposing(1, 2, Setup::without_clocks())
+    };
+    holds("a renewal, a repair, clocks broken", setup);
+}
+
+#[test]
+fn an_empty_restart_breaks_nothing() {
+    let setup = with_a_loss(proposing(2, 1, Setup::without_clocks()));
+    holds("a member without its data, clocks broken", setup);
+}
+
+#[test]
+fn members_that_count_on_their_own_are_refuted() {
+    let setup = again(Setup::without_clocks());
+    is_refuted(QuorumBug::MembersCount, OneClaimPerToken, setup);
+}
+
+#[test]
+fn members_that_count_by_their_clocks_are_refuted() {
+    let setup = Setup {
+        gains: 1,
+        ..again(Setup::without_clocks())
+    };
+    is_refuted(QuorumBug::MembersCountByClock, OneClaimPerToken, setup);
+}
+
+#[test]
+fn an_equal_token_that_is_taken_is_refuted() {
+    let setup = proposing(1, 1, Setup::without_clocks());
+    is_refuted(QuorumBug::EqualTokenTaken, OneClaimPerToken, setup);
+}
+
+#[test]
+fn a_last_token_without_its_holder_is_refuted() {
+    let setup = proposing(1, 1, Setup::without_clocks());
+    is_refuted(QuorumBug::HolderOfTheLastIgnored, OneClaimPerToken, setup);
+}
+
+#[test]
+fn a_member_that_does_not_look_at_the_holder_is_refuted() {
+    let setup = proposing(1, 2, Setup::new());
+    is_refuted(QuorumBug::NoOwnerCheck, OneHolder, setup);
+}
+
+#[test]
+fn a_yes_to_an_earlier_proposal_that_counts_is_refuted() {
+    let setup = Setup {
+        has_late_replies: true,
+        gives_up: GivesUp::Never,
+        guesses: vec![1..=1, 2..=2],
+        ..again(Setup::without_clocks())
+    };
+    is_refuted(QuorumBug::AnyYesCounts, OneClaimPerToken, setup);
+}
+
+#[test]
+fn half_of_the_members_as_a_majority_is_refuted() {
+    let setup = Setup {
+        members: 2,
+        ..Setup::new()
+    };
+    is_refuted(QuorumBug::HalfIsAMajority, OneClaimPerToken, setup.clone());
+    is_refuted(QuorumBug::HalfIsAMajority, OneHolder, setup);
+}
+
+#[test]
+fn taking_back_by_holder_is_refuted() {
+    let setup = again(Setup::new());
+    is_refuted(QuorumBug::TakenBackByHolder, OneHolder, setup);
+}
+
+#[test]
+fn the_same_token_after_taking_back_is_refuted() {
+    let setup = again(Setup::new());
+    is_refuted(QuorumBug::SameTokenAfterTakingBack, OneHolder, setup);
+}
+
+#[test]
+fn taking_back_a_grant_is_refuted() {
+    let setup = Setup {
+        guesses: vec![1..=1, 1..=1],
+        ..again(Setup::without_clocks())
+    };
+    is_refuted(QuorumBug::GrantTakenBack, OneClaimPerToken, setup);
+}
+
+#[test]
+fn a_renewal_that_creates_is_refuted() {
+    let setup = Setup {
+        renewals: vec![1, 0],
+        ..proposing(1, 2, Setup::without_clocks())
+    };
+    is_refuted(QuorumBug::RenewalCreates, OvertakenIsNotRenewed, setup);
+}
+
+#[test]
+fn an_unchecked_repair_is_refuted() {
+    let setup = Setup {
+        renewals: vec![2, 0],
+        ..proposing(1, 2, Setup::without_clocks())
+    };
+    is_refuted(QuorumBug::RepairUnchecked, OvertakenIsNotRenewed, setup);
+}
+
+#[test]
+fn a_fresh_token_for_a_holder_that_asks_again_is_refuted() {
+    let setup = again(Setup::new());
+    is_refuted(QuorumBug::FreshWhenAskedAgain, SameTokenAgain, setup);
+}
+
+#[test]
+fn a_loss_that_is_ignored_is_refuted() {
+    let setup = with_a_loss(proposing(2, 1, Setup::without_clocks()));
+    is_refuted(QuorumBug::LossIgnored, TokensRise, setup);
+    let setup = with_a_loss(proposing(1, 1, Setup::new()));
+    is_refuted(QuorumBug::LossIgnored, OneHolder, setup);
+}
+
+#[test]
+fn a_loss_without_a_floor_is_refuted() {
+    let setup = with_a_loss(proposing(2, 1, Setup::without_clocks()));
+    is_refuted(QuorumBug::LossWithoutFloor, TokensRise, setup);
+}
+
+#[test]
+fn a_loss_with_too_low_a_floor_is_refuted() {
+    let setup = with_a_loss(proposing(2, 1, Setup::without_clocks()));
+    is_refuted(QuorumBug::FloorTooLow, TokensRise, setup);
+}
+
+#[test]
+fn a_loss_without_a_keep_out_is_refuted() {
+    let setup = Setup {
+        ticks: 1,
+        ..with_a_loss(proposing(1, 1, Setup::new()))
+    };
+    is_refuted(QuorumBug::LossWithoutKeepOut, OneHolder, setup);
+}
+
+#[test]
+fn a_keep_out_that_is_too_short_is_refuted() {
+    let setup = Setup {
+        ttl: 3,
+        ticks: 2,
+        ..with_a_loss(proposing(1, 1, Setup::new()))
+    };
+    is_refuted(QuorumBug::KeepOutTooShort, OneHolder, setup);
+}
+
+#[test]
+fn a_counter_that_is_forgotten_early_is_refuted() {
+    let setup = Setup {
+        ticks: 2,
+        ..proposing(2, 1, Setup::new())
+    };
+    is_refuted(QuorumBug::CounterForgottenEarly, TokensRise, setup);
+}
+
+#[test]
+fn an_old_copy_that_is_trusted_is_refuted() {
+    let setup = Setup {
+        copies: 1,
+        ..proposing(2, 1, Setup::without_clocks())
+    };
+    is_refuted(QuorumBug::OldCopyTrusted, TokensRise, setup);
+}
+
+#[test]
+fn a_deadline_from_the_reply_is_refuted() {
+    let setup = Setup {
+        ticks: 2,
+        has_late_replies: true,
+        ..proposing(1, 2, Setup::new())
+    };
+    is_refuted(QuorumBug::DeadlineFromTheReply, OneHolder, setup);
+}
+
+#[test]
+fn a_lease_without_a_margin_is_refuted() {
+    let setup = Setup {
+        ticks: 2,
+        ttl: 3,
+        margin: 1,
+        gains: 1,
+        ..proposing(1, 2, Setup::new())
+    };
+    is_refuted(QuorumBug::NoMargin, OneHolder, setup);
+}
