@@ -7,7 +7,7 @@ use deadpool_redis::redis::aio::{MultiplexedConnection, PubSub};
 use deadpool_redis::redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use deadpool_redis::redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    parse_redis_url,
+    RedisConnectionInfo, parse_redis_url,
 };
 
 use super::failure::Failure;
@@ -28,6 +28,7 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 /// A server's address and the credentials for it.
 #[derive(Clone)]
 pub(super) struct Address {
+    scheme: String,
     info: ConnectionInfo,
     tls: Tls,
     shown: String,
@@ -58,6 +59,7 @@ impl Address {
         let named = named.set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
         let info = info.set_redis_settings(named);
         Ok(Self {
+            scheme,
             info: info.set_tcp_settings(tcp_settings()),
             tls,
             shown,
@@ -67,6 +69,61 @@ impl Address {
     /// Returns the settings for opening connections, without the certificates of files.
     pub(super) fn info(&self) -> ConnectionInfo {
         self.info.clone()
+    }
+
+    /// Returns the address of another server, with the same credentials and certificates.
+    pub(super) fn at(&self, host: &str, port: u16) -> Self {
+        let mut address = self.clone();
+        let host = host.to_owned();
+        let addr = match self.info.addr() {
+            ConnectionAddr::TcpTls {
+                insecure,
+                tls_params,
+                ..
+            } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        address.info = address.info.set_addr(addr);
+        address.shown = show(&self.scheme, &address.info);
+        address
+    }
+
+    /// Returns the same address with other credentials.
+    pub(super) fn with_credentials(&self, user: Option<String>, password: Option<String>) -> Self {
+        let mut address = self.clone();
+        let mut settings =
+            RedisConnectionInfo::default().set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+        if let Some(user) = user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = password {
+            settings = settings.set_password(password);
+        }
+        address.info = address.info.set_redis_settings(settings);
+        address
+    }
+
+    pub(super) fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    pub(super) fn db(&self) -> i64 {
+        self.info.redis_settings().db()
+    }
+
+    /// Returns whether this is the address of the server at this host and port.
+    pub(super) fn is_at(&self, of_host: &str, of_port: u16) -> bool {
+        match self.info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                host == of_host && *port == of_port
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn is_tls(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The settings of a Redis store, checked all at once.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, Runtime};
@@ -8,9 +9,11 @@ use deadpool_redis::{Manager, Pool, Runtime};
 use super::Redis;
 use super::address::{self, Address};
 use super::connector::Connector;
+use super::fleet::{self, Fleet, Many, Place, Sentinel, Sentinels, Template};
 use super::keys::Keys;
 use super::runtime_lanes::RuntimeLanes;
 use super::server::Server;
+use super::target::Target;
 use crate::error::Error;
 use crate::store::{Tls, connect_timeout};
 
@@ -105,29 +108,66 @@ impl Builder {
                 "pool_size refused: expected at least 1 pool_size=0",
             ));
         }
-        let (source, own_pool, address) = match self.source {
+        let limit = self.connect_timeout;
+        let node: Arc<str> = keys.node().into();
+        let mut own_pool = None;
+        let (fleet, place) = match self.source {
             Source::Url(url) => {
-                let address = Address::parse(&url, &self.tls)?;
-                if address.is_tls() {
-                    let source = Connector::Address(Box::new(address.clone()));
-                    (source, None, Some(address))
-                } else {
-                    let pool = make_pool(&address, self.pool_size, self.connect_timeout)?;
-                    (Connector::Pool(pool.clone()), Some(pool), Some(address))
-                }
+                let target = Target::parse(&url, &self.tls)?;
+                let shown = target.shown();
+                let fleet = match target {
+                    Target::One(address) => {
+                        let source = if address.is_tls() {
+                            Connector::Address(Box::new(address.clone()))
+                        } else {
+                            let pool = make_pool(&address, self.pool_size, limit)?;
+                            Connector::Pool(own_pool.insert(pool).clone())
+                        };
+                        one(source, Some(address), &shown, (node, limit))
+                    }
+                    Target::Sentinels {
+                        sentinel,
+                        server,
+                        places,
+                        name,
+                    } => {
+                        let sentinel_at = |place: Place| {
+                            let address = sentinel.at(&place.host, place.port);
+                            let source = Connector::Address(Box::new(address));
+                            let lanes = RuntimeLanes::of_master(source, node.clone(), limit, None);
+                            Sentinel::new(place, lanes)
+                        };
+                        let all = places.into_iter().map(sentinel_at).collect();
+                        many(
+                            fleet::Source::Sentinels(Sentinels { name, all }),
+                            server,
+                            (node, limit),
+                        )
+                    }
+                    Target::Cluster { server, places } => {
+                        many(fleet::Source::Nodes(places), server, (node, limit))
+                    }
+                };
+                (fleet, shown)
             }
             Source::Pool(pool, url) => {
                 let address = url.map(|url| Address::parse(&url, &self.tls)).transpose()?;
-                (Connector::Pool(pool), None, address)
+                let place = match &address {
+                    Some(address) => address.to_string(),
+                    None => "redis behind a pool of the caller's".into(),
+                };
+                (
+                    one(Connector::Pool(pool), address, &place, (node, limit)),
+                    place,
+                )
             }
         };
-        let lanes = RuntimeLanes::new(source, keys.node().into(), self.connect_timeout);
         Ok(Redis {
-            server: Server::new(lanes),
+            fleet,
             keys,
-            connect_timeout: self.connect_timeout,
+            connect_timeout: limit,
             own_pool,
-            address,
+            place: place.into(),
         })
     }
 }
@@ -141,6 +181,29 @@ impl fmt::Debug for Builder {
             .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
     }
+}
+
+fn one(
+    source: Connector,
+    address: Option<Address>,
+    place: &str,
+    (node, limit): (Arc<str>, Duration),
+) -> Fleet {
+    let lanes = RuntimeLanes::new(source, node, limit);
+    Fleet::One(Arc::new(Server::new(place.into(), lanes)), address)
+}
+
+fn many(
+    source: fleet::Source,
+    address: Address,
+    (node, connect_timeout): (Arc<str>, Duration),
+) -> Fleet {
+    let template = Template {
+        address,
+        node,
+        connect_timeout,
+    };
+    Fleet::Many(Arc::new(Many::new(source, template)))
 }
 
 fn make_pool(address: &Address, size: usize, limit: Duration) -> Result<Pool, Error> {

@@ -48,10 +48,20 @@ pub(super) enum Failure {
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused { code: String, text: String },
-    /// The server answered that it is a replica, and has carried nothing out. This store has written to this address
-    /// before, so the address will lead to a master again.
+    /// The server answered that another one serves this request, now or in a moment, and has carried nothing out: it is
+    /// a replica by now, or the slot has moved. One that serves it will be found.
     #[error("{code} {text}")]
-    Demoted { code: String, text: String },
+    NotServing { code: String, text: String },
+    /// Another server took over before the answer counted. The request may have been carried out, on a server whose
+    /// writes are worth nothing any more, or on the new one.
+    #[error("another server has taken over")]
+    Deposed,
+    /// No node of the cluster serves the slot.
+    #[error("no node of the cluster serves the slot {0}")]
+    Unserved(u16),
+    /// The Sentinels that answered know no master of this name.
+    #[error("the Sentinels know no master named {0:?}")]
+    NoSuchMaster(String),
     /// The server sent a reply that none of our scripts sends.
     #[error("unexpected reply {0}")]
     Odd(String),
@@ -65,6 +75,19 @@ pub(super) enum Failure {
     /// The mark of the highest token is not a number, or the tokens are used up.
     #[error("the token mark is not a number or has reached its limit mark={0:?}")]
     Mark(String),
+}
+
+/// What to do about an answer that says that nothing was carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Ask the server at this address from now on.
+    Moved(String),
+    /// Ask the server at this address this once.
+    Asked(String),
+    /// Ask again in a moment.
+    Later,
+    /// Ask again at once: what was missing is there now.
+    Again,
 }
 
 impl Failure {
@@ -111,10 +134,10 @@ impl Failure {
         match self {
             Self::Closed | Self::NotReached(_) => Sent::Never,
             Self::Abandoned | Self::Certificates(_) => Sent::Never,
-            Self::Member => Sent::Never,
-            Self::Argument { .. } | Self::Mark(_) | Self::Demoted { .. } => Sent::Answered,
+            Self::Member | Self::Unserved(_) | Self::NoSuchMaster(_) => Sent::Never,
+            Self::Argument { .. } | Self::Mark(_) | Self::NotServing { .. } => Sent::Answered,
             failure if failure.is_no_script() || failure.is_of_replica() => Sent::Answered,
-            Self::FoundClosed(_) | Self::NotSentAgain(_) => Sent::Perhaps,
+            Self::FoundClosed(_) | Self::NotSentAgain(_) | Self::Deposed => Sent::Perhaps,
             Self::Refused { .. } | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
         }
     }
@@ -144,9 +167,46 @@ impl Failure {
     pub(super) fn after_a_write(self) -> Self {
         match self {
             Self::Refused { code, text } if is_of_replica(&code, &text) => {
-                Self::Demoted { code, text }
+                Self::NotServing { code, text }
             }
             failure => failure,
+        }
+    }
+
+    /// Returns what to do about an answer that says that nothing was carried out, where several servers serve the slots.
+    /// `None` for every other failure.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        let (code, text) = match self {
+            Self::Refused { code, text } | Self::NotServing { code, text } => (code, text),
+            _ => return None,
+        };
+        // "MOVED 3999 127.0.0.1:6381"
+        let address = || text.split(' ').nth(1).unwrap_or_default().to_owned();
+        match &**code {
+            "MOVED" => Some(Refusal::Moved(address())),
+            "ASK" => Some(Refusal::Asked(address())),
+            // The error of a script that has begun names the script.
+            "TRYAGAIN" | "CLUSTERDOWN" if !text.contains("script") => Some(Refusal::Later),
+            "NOSCRIPT" => Some(Refusal::Again),
+            _ if is_of_replica(code, text) => Some(Refusal::Later),
+            _ => None,
+        }
+    }
+
+    /// Makes this the failure of a request that no server takes at the moment.
+    pub(super) fn not_serving(self) -> Self {
+        match (self.refusal(), self) {
+            (Some(_), Self::Refused { code, text }) => Self::NotServing { code, text },
+            (_, failure) => failure,
+        }
+    }
+
+    /// Returns whether the server could not be reached, or did not answer: another one may have taken over.
+    pub(super) fn is_of_connection(&self) -> bool {
+        match self {
+            Self::NotReached(why) | Self::NotSentAgain(why) => why.is_of_connection(),
+            Self::Silent | Self::Deposed => true,
+            failure => failure.is_broken(),
         }
     }
 
@@ -181,13 +241,17 @@ impl Failure {
             Self::NotReached(why) | Self::NotSentAgain(why) => why.kind(),
             Self::Closed => ErrorKind::Closed,
             Self::Silent => ErrorKind::TimedOut,
-            Self::Abandoned | Self::Certificates(_) | Self::Demoted { .. } => {
-                ErrorKind::Unavailable
-            }
+            Self::Abandoned
+            | Self::Certificates(_)
+            | Self::NotServing { .. }
+            | Self::Deposed
+            | Self::Unserved(_) => ErrorKind::Unavailable,
             Self::FoundClosed(error) | Self::Broken(error) => kind_of_connection(error),
             Self::Refused { code, text } => kind_of_refusal(code, text),
             Self::Argument { .. } => ErrorKind::Invalid,
-            Self::Odd(_) | Self::Mark(_) | Self::Member => ErrorKind::Misconfigured,
+            Self::Odd(_) | Self::Mark(_) | Self::Member | Self::NoSuchMaster(_) => {
+                ErrorKind::Misconfigured
+            }
         }
     }
 }

@@ -4,14 +4,17 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use deadpool_redis::redis::{Cmd, Value};
+use futures_util::future::try_join_all;
 
 use super::REPLACE_EVERY;
 use super::budget::Budget;
 use super::failure::Failure;
+use super::fleet::Fleet;
 use super::runtime_lanes::RuntimeLanes;
+use super::server::Server;
 use crate::clock;
 use crate::error::ErrorKind;
-use crate::store::{Hazard, MemberState, Severity};
+use crate::store::{Hazard, Member, MemberState, Severity};
 
 /// How far the server's clock may be from ours before it is reported: the tokens of a server that takes over later
 /// follow its clock.
@@ -36,8 +39,20 @@ impl ServerFacts {
     }
 }
 
-/// Asks the server about its set-up and judges the answers.
-pub(super) async fn look(lanes: &RuntimeLanes, budget: Budget) -> Result<Vec<Hazard>, Failure> {
+/// Asks the servers about their set-up and judges the answers.
+pub(super) async fn look(fleet: &Fleet, budget: Budget) -> Result<Vec<Hazard>, Failure> {
+    let servers = fleet.servers(budget).await?;
+    let looked = servers.iter().map(|server| look_at(&server.lanes, budget));
+    let mut hazards: Vec<Hazard> = Vec::new();
+    for hazard in try_join_all(looked).await?.into_iter().flatten() {
+        if !hazards.iter().any(|known| known.id == hazard.id) {
+            hazards.push(hazard);
+        }
+    }
+    Ok(hazards)
+}
+
+async fn look_at(lanes: &RuntimeLanes, budget: Budget) -> Result<Vec<Hazard>, Failure> {
     let facts = ServerFacts {
         info: allowed(ask(lanes, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
         save: setting(lanes, budget, "save").await?,
@@ -47,20 +62,26 @@ pub(super) async fn look(lanes: &RuntimeLanes, budget: Budget) -> Result<Vec<Haz
     Ok(judge(&facts, clock::wall_clock_us()))
 }
 
-/// Returns whether the server answers, and its version if it shows it.
-pub(super) async fn see(
-    lanes: &RuntimeLanes,
-    budget: Budget,
-) -> Result<(MemberState, Option<String>), Failure> {
+/// Returns whether each server answers, and its version if it shows it.
+pub(super) async fn see(fleet: &Fleet, budget: Budget) -> Result<Vec<Member>, Failure> {
+    let servers = fleet.servers(budget).await?;
+    try_join_all(servers.iter().map(|server| see_one(server, budget))).await
+}
+
+async fn see_one(server: &Server, budget: Budget) -> Result<Member, Failure> {
+    let lanes = &server.lanes;
+    let place = &*server.place;
     if let Err(failure) = ask(lanes, budget, &["PING"]).await {
         return match failure.kind() {
-            ErrorKind::Unavailable | ErrorKind::TimedOut => Ok((MemberState::Down, None)),
+            ErrorKind::Unavailable | ErrorKind::TimedOut => {
+                Ok(Member::new(place, MemberState::Down))
+            }
             _ => Err(failure),
         };
     }
     let told = ask(lanes, budget, &["INFO", "server"]).await;
     let told = told.map(|reply| version(&lines(&reply))).ok();
-    Ok((MemberState::Up, told.flatten()))
+    Ok(Member::new(place, MemberState::Up).with_version(told.flatten()))
 }
 
 /// Returns the server's name and version. Valkey shows the version of Redis beside its own.

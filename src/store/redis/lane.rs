@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use deadpool_redis::redis::{Cmd, Value};
+use deadpool_redis::redis::Value;
 use futures_util::future::{FutureExt, Shared};
 use tokio::time::timeout;
 
 use super::budget::Budget;
 use super::connector::Connector;
 use super::failure::Failure;
-use super::link::Link;
+use super::link::{Link, Request};
 use crate::clock::{Boottime, Clock, Instant};
 use crate::future::shielded;
 use crate::telemetry::ConnectionGauge;
@@ -82,35 +82,35 @@ impl Lane {
             .map(drop)
     }
 
-    /// Sends one command and awaits its answer.
+    /// Sends a request and awaits its answer.
     ///
     /// If no answer comes in time the connection is replaced, but only once in `replace_every`, so that a slow server
     /// is not flooded with handshakes. A connection to a replica is replaced as often, because after a planned failover
     /// the same address leads to another server while connections to the old one stay open. A connection that was
-    /// already closed when the command should have been sent is replaced at once. In these two cases the command is sent
-    /// once more, on the new connection: a replica has carried nothing out, and a command that was sent on a connection
+    /// already closed when the request should have been sent is replaced at once. In these two cases the request is sent
+    /// once more, on the new connection: a replica has carried nothing out, and a request that was sent on a connection
     /// just before it closed is one that may be sent twice.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.
     pub(super) async fn request(
         &self,
-        command: &Cmd,
+        request: Request<'_>,
         budget: Budget,
         replace_every: Duration,
     ) -> Result<Value, Failure> {
         let mut link = self.link_for_request(budget).await?;
-        let mut outcome = link.send(command, budget).await;
+        let mut outcome = link.send(request, budget).await;
         match &outcome {
             Err(Failure::FoundClosed(_)) => {
                 self.drop_link(&link);
                 let another = self.link(budget).await;
                 link = another.map_err(Failure::before_another_try)?;
-                outcome = link.send(command, budget).await;
+                outcome = link.send(request, budget).await;
             }
             Err(failure) if failure.is_of_replica() && self.replace_link(&link, replace_every) => {
                 link = self.link_for_request(budget).await?;
-                outcome = link.send(command, budget).await;
+                outcome = link.send(request, budget).await;
             }
             _ => {}
         }

@@ -7,7 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
-use deadpool_redis::redis::{Cmd, Value};
+use deadpool_redis::redis::{Cmd, Pipeline, Value};
+use futures_util::{FutureExt, TryFutureExt};
 use tokio::time::timeout;
 
 use super::budget::Budget;
@@ -15,6 +16,14 @@ use super::connector::{Connector, PoolSlot};
 use super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::future::shielded;
+
+/// What is sent at a time.
+#[derive(Clone, Copy)]
+pub(super) enum Request<'a> {
+    One(&'a Cmd),
+    /// The reply is an array, and a refusal of one of the commands is in it.
+    All(&'a Pipeline),
+}
 
 /// One connection.
 pub(super) struct Link {
@@ -39,7 +48,7 @@ impl Link {
     pub(super) async fn refuse_member(&self, node: &str, limit: Duration) -> Result<(), Failure> {
         let mut look = Cmd::new();
         look.arg("EXISTS").arg(node);
-        match self.send(&look, Budget::new(limit)).await {
+        match self.send(Request::One(&look), Budget::new(limit)).await {
             Ok(Value::Int(0)) => Ok(()),
             Ok(_) => Err(Failure::Member),
             // If the check is not permitted, or the server is a node of a cluster, the requests themselves report what
@@ -49,9 +58,20 @@ impl Link {
         }
     }
 
-    pub(super) async fn send(&self, command: &Cmd, budget: Budget) -> Result<Value, Failure> {
+    pub(super) async fn send(
+        &self,
+        request: Request<'_>,
+        budget: Budget,
+    ) -> Result<Value, Failure> {
         let mut connection = self.connection.clone();
-        let mut answer = pin!(shielded(connection.req_packed_command(command)));
+        let answer = match request {
+            Request::One(command) => connection.req_packed_command(command),
+            Request::All(pipeline) => connection
+                .req_packed_commands(pipeline, 0, pipeline.len())
+                .map_ok(Value::Array)
+                .boxed(),
+        };
+        let mut answer = pin!(shielded(answer));
         // Only a connection that was closed already fails without waiting for anything. Its task may run on another thread,
         // so in rare cases it closed after it had sent this.
         let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;

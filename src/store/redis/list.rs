@@ -7,7 +7,10 @@ use deadpool_redis::redis::Cmd;
 
 use super::budget::Budget;
 use super::failure::Failure;
+use super::fleet::Call;
 use super::scripts::SCRIPTS;
+use super::server::Server;
+use super::slot::slot_of;
 use super::{REPLACE_EVERY, Redis, reply};
 use crate::name::Name;
 use crate::store::Held;
@@ -28,22 +31,8 @@ impl Redis {
         let pattern = self.keys.pattern(prefix);
         // SCAN may return a key twice.
         let mut names = BTreeSet::new();
-        let mut cursor = 0;
-        loop {
-            let mut scan = Cmd::new();
-            scan.arg("SCAN").arg(cursor).arg("MATCH").arg(&pattern);
-            scan.arg("COUNT").arg(PAGE).arg("TYPE").arg("string");
-            let lanes = &self.server.lanes;
-            let page = lanes.request(&scan, budget, REPLACE_EVERY).await?;
-            let (next, keys) = reply::scanned(&page)?;
-            names.extend(
-                keys.into_iter()
-                    .filter_map(|key| self.keys.name_of_lease(key)),
-            );
-            if next == 0 {
-                break;
-            }
-            cursor = next;
+        for server in self.fleet.servers(budget).await? {
+            self.scan(&server, &pattern, &mut names, budget).await?;
         }
         let names: Vec<_> = names.into_iter().collect();
         let mut list = Vec::new();
@@ -55,16 +44,64 @@ impl Redis {
         Ok(list)
     }
 
+    async fn scan(
+        &self,
+        server: &Server,
+        pattern: &str,
+        names: &mut BTreeSet<Name>,
+        budget: Budget,
+    ) -> Result<(), Failure> {
+        let mut cursor = 0;
+        loop {
+            let mut scan = Cmd::new();
+            scan.arg("SCAN").arg(cursor).arg("MATCH").arg(pattern);
+            scan.arg("COUNT").arg(PAGE).arg("TYPE").arg("string");
+            let page = server.lanes.request(&scan, budget, REPLACE_EVERY).await?;
+            let (next, keys) = reply::scanned(&page)?;
+            names.extend(
+                keys.into_iter()
+                    .filter_map(|key| self.keys.name_of_lease(key)),
+            );
+            if next == 0 {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
     /// Reads each of these names directly, at most [`BATCH`].
     pub(super) async fn inspect_all(
         &self,
         names: &[Name],
         budget: Budget,
     ) -> Result<Vec<Result<Option<Held>, Failure>>, Failure> {
-        let keys = names.iter();
-        let keys = keys.flat_map(|name| [self.keys.lease(name), self.keys.queue(name)]);
-        let call = SCRIPTS.inspect.call(keys.collect::<Vec<_>>());
-        let reply = self.server.run(&call, budget, REPLACE_EVERY).await?;
-        reply::inspected(&reply, names)
+        let call = |names: &[Name]| {
+            let keys = names.iter();
+            let keys = keys.flat_map(|name| [self.keys.lease(name), self.keys.queue(name)]);
+            SCRIPTS.inspect.call(keys.collect::<Vec<_>>())
+        };
+        match (self.fleet.cluster(), names) {
+            (_, []) => Ok(Vec::new()),
+            (Some(many), _) => {
+                let calls: Vec<_> = names
+                    .iter()
+                    .map(|name| Call {
+                        slot: slot_of(name.as_str()),
+                        command: call(std::slice::from_ref(name)),
+                    })
+                    .collect();
+                let (replies, _) = many.run_each(&calls, budget, REPLACE_EVERY).await;
+                let one = |(reply, name)| {
+                    let mut seen = reply::inspected(&reply?, std::slice::from_ref(name))?;
+                    seen.pop().unwrap_or(Ok(None))
+                };
+                Ok(replies.into_iter().zip(names).map(one).collect())
+            }
+            (None, [first, ..]) => {
+                let call = call(names);
+                let reply = self.fleet.run(first, &call, budget, REPLACE_EVERY).await?;
+                reply::inspected(&reply, names)
+            }
+        }
     }
 }

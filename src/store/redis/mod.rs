@@ -49,6 +49,7 @@ mod budget;
 mod builder;
 mod connector;
 mod failure;
+mod fleet;
 mod hazards;
 mod keys;
 mod lane;
@@ -61,6 +62,7 @@ mod runtime_lanes;
 mod scripts;
 mod server;
 mod slot;
+mod target;
 mod tls;
 mod value;
 
@@ -74,12 +76,11 @@ pub use self::builder::Builder;
 use crate::future::BoxFuture;
 use crate::holder::ClientId;
 
-use self::address::Address;
 use self::budget::Budget;
 use self::failure::Failure;
+use self::fleet::Fleet;
 use self::keys::Keys;
 use self::scripts::SCRIPTS;
-use self::server::Server;
 use super::{
     Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
     Name, Notices, Queued, Release, Renewal, Renewed, Store, Token,
@@ -102,13 +103,13 @@ const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 /// It is made without I/O: the first request connects. The requests of each tokio runtime share one connection, so one
 /// store serves callers on several runtimes, even if one of them is blocked or ends.
 pub struct Redis {
-    server: Server,
+    fleet: Fleet,
     keys: Keys,
     connect_timeout: Duration,
     /// The pool that is closed with this store.
     own_pool: Option<Pool>,
-    /// For subscriptions, which cannot come from a pool.
-    address: Option<Address>,
+    /// Where the servers are, without secrets.
+    place: Arc<str>,
 }
 
 impl Redis {
@@ -140,22 +141,12 @@ impl Redis {
     }
 
     fn error(&self, failure: Failure, operation: &str, name: &Name) -> Error {
-        failure.during(
-            operation,
-            format_args!("name={name} store={}", self.place()),
-        )
+        failure.during(operation, format_args!("name={name} store={}", self.place))
     }
 
     /// The same as `error`, for an operation that concerns no single name.
     fn error_of_all(&self, failure: Failure, operation: &str) -> Error {
-        failure.during(operation, format_args!("store={}", self.place()))
-    }
-
-    fn place(&self) -> &dyn fmt::Display {
-        match &self.address {
-            Some(address) => address,
-            None => &"redis behind a pool of the caller's",
-        }
+        failure.during(operation, format_args!("store={}", self.place))
     }
 
     async fn try_acquire(
@@ -184,7 +175,9 @@ impl Redis {
                 .arg(PUBLISH);
         }
         let budget = Budget::new(limit);
-        let reply = self.server.run(&call, budget, replace_every(claim.ttl));
+        let reply = self
+            .fleet
+            .run(&claim.name, &call, budget, replace_every(claim.ttl));
         let answer = reply::acquired(&reply.await?, &claim.name)?;
         // Joining the queue is a write too.
         let is_written = match &answer {
@@ -192,7 +185,7 @@ impl Redis {
             Answer::Held(held) => held.ahead.is_some(),
         };
         if is_written {
-            self.server.lanes.note_write();
+            self.fleet.note_write();
         }
         Ok(answer)
     }
@@ -215,7 +208,9 @@ impl Redis {
             .arg(keep_for.map_or(0, millis))
             .arg(PUBLISH)
             .arg(millis(Queued::OFFER));
-        let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
+        let reply = self
+            .fleet
+            .run(name, &call, Budget::new(limit), REPLACE_EVERY);
         reply::released(&reply.await?)
     }
 
@@ -232,7 +227,9 @@ impl Redis {
         })
         .arg(PUBLISH)
         .arg(millis(Queued::OFFER));
-        let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
+        let reply = self
+            .fleet
+            .run(name, &call, Budget::new(limit), REPLACE_EVERY);
         reply::evicted(&reply.await?)
     }
 
@@ -246,25 +243,27 @@ impl Redis {
         call.arg(client.to_string())
             .arg(PUBLISH)
             .arg(millis(Queued::OFFER));
-        let reply = self.server.run(&call, Budget::new(limit), REPLACE_EVERY);
+        let reply = self
+            .fleet
+            .run(name, &call, Budget::new(limit), REPLACE_EVERY);
         reply::left(&reply.await?)
     }
 
     /// Returns the same store on a connection of its own, beside the pool.
     async fn beside(&self, lane: Lane) -> Result<Arc<dyn Store>, Error> {
-        if self.server.lanes.is_closed() {
+        if self.fleet.is_closed() {
             return Err(self.error_of_all(Failure::Closed, "connect"));
         }
         let purpose = (lane == Lane::Watchdog).then_some(LaneUse::Watchdog);
-        let lanes = self.server.lanes.beside(purpose);
-        let connected = lanes.connect().await;
+        let fleet = self.fleet.beside(purpose);
+        let connected = fleet.connect(self.connect_timeout).await;
         connected.map_err(|failure| self.error_of_all(failure, "connect"))?;
         Ok(Arc::new(Self {
-            server: Server::new(lanes),
+            fleet,
             keys: self.keys.clone(),
             connect_timeout: self.connect_timeout,
             own_pool: None,
-            address: self.address.clone(),
+            place: self.place.clone(),
         }))
     }
 }
@@ -272,9 +271,9 @@ impl Redis {
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
-            .field("location", &format_args!("{}", self.place()))
+            .field("location", &format_args!("{}", self.place))
             .field("keys", &self.keys)
-            .field("lanes", &self.server.lanes)
+            .field("fleet", &self.fleet)
             .finish_non_exhaustive()
     }
 }
@@ -289,11 +288,11 @@ impl Store for Redis {
     }
 
     fn location(&self) -> String {
-        self.place().to_string()
+        self.place.to_string()
     }
 
-    fn shard(&self, _: &Name) -> u32 {
-        0
+    fn shard(&self, name: &Name) -> u32 {
+        self.fleet.shard(name)
     }
 
     fn acquire<'a>(
@@ -342,13 +341,13 @@ impl Store for Redis {
 
     fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
         Box::pin(async move {
-            let Some(address) = &self.address else {
+            let Some(ear) = self.fleet.ear() else {
                 return Ok(None);
             };
-            if self.server.lanes.is_closed() {
+            if self.fleet.is_closed() {
                 return Err(self.error_of_all(Failure::Closed, "subscribe"));
             }
-            match notices::subscribe(address, &self.keys, self.connect_timeout).await {
+            match notices::subscribe(ear, &self.keys, self.connect_timeout).await {
                 Ok(subscription) => Ok(Some(Box::new(subscription) as Box<dyn Notices>)),
                 Err(failure) => Err(self.error_of_all(failure, "subscribe")),
             }
@@ -393,21 +392,15 @@ impl Store for Redis {
 
     fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
         Box::pin(async move {
-            let hazards = hazards::look(&self.server.lanes, Budget::new(limit)).await;
+            let hazards = hazards::look(&self.fleet, Budget::new(limit)).await;
             hazards.map_err(|failure| self.error_of_all(failure, "inspect the store"))
         })
     }
 
     fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
         Box::pin(async move {
-            let seen = hazards::see(&self.server.lanes, Budget::new(limit)).await;
-            match seen {
-                Ok((state, version)) => {
-                    let member = Member::new(self.location(), state);
-                    Ok(vec![member.with_version(version)])
-                }
-                Err(failure) => Err(self.error_of_all(failure, "check the server")),
-            }
+            let members = hazards::see(&self.fleet, Budget::new(limit)).await;
+            members.map_err(|failure| self.error_of_all(failure, "check the servers"))
         })
     }
 
@@ -417,7 +410,7 @@ impl Store for Redis {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.server.lanes.close();
+            self.fleet.close();
             if let Some(pool) = &self.own_pool {
                 pool.close();
             }

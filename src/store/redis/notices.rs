@@ -22,7 +22,9 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::address::Address;
+use super::budget::Budget;
 use super::failure::Failure;
+use super::fleet::Ear;
 use super::keys::Keys;
 use crate::future::BoxFuture;
 use crate::store::{Notice, Notices, Topic};
@@ -57,7 +59,7 @@ struct Shared {
 
 /// The task that listens.
 struct SubscriptionTask {
-    address: Address,
+    ear: Ear,
     keys: Keys,
     /// The limit of each single request to the server.
     limit: Duration,
@@ -69,6 +71,8 @@ struct SubscriptionTask {
 
 /// A connection that listens.
 struct Connection {
+    /// The server that it listens to.
+    address: Address,
     sink: PubSubSink,
     stream: PubSubStream,
 }
@@ -78,14 +82,14 @@ struct Connection {
 /// # Errors
 /// `Denied` if this user may not subscribe: then a client can wait without notices.
 pub(super) async fn subscribe(
-    address: &Address,
+    ear: Ear,
     keys: &Keys,
     limit: Duration,
 ) -> Result<Subscription, Failure> {
     let shared = Arc::<Shared>::default();
     let (sender, receiver) = mpsc::channel(QUEUE);
     let task = SubscriptionTask {
-        address: address.clone(),
+        ear,
         keys: keys.clone(),
         limit,
         shared: shared.clone(),
@@ -181,6 +185,7 @@ impl SubscriptionTask {
                     None => false,
                 },
                 () = self.shared.changed.notified() => self.adjust(&mut connection.sink).await.is_ok(),
+                () = self.ear.moved(&connection.address) => false,
                 () = sleep(PULSE) => {
                     let pulse = timeout(self.limit, connection.sink.ping::<()>()).await;
                     // An answer other than a pong is a sign of life too.
@@ -255,14 +260,19 @@ impl SubscriptionTask {
 
     /// Connects, and subscribes to a channel that no client uses, to find out now whether this user may subscribe.
     async fn connect(&self) -> Result<Connection, Failure> {
-        let connection = match timeout(self.limit, self.address.subscribe()).await {
+        let address = self.ear.address(Budget::new(self.limit)).await?;
+        let connection = match timeout(self.limit, address.subscribe()).await {
             Ok(connection) => connection?,
             Err(_) => return Err(Failure::Silent),
         };
         let (mut sink, stream) = connection.split();
         let channel = self.keys.probe_channel();
         self.within_limit(sink.subscribe(channel)).await?;
-        Ok(Connection { sink, stream })
+        Ok(Connection {
+            address,
+            sink,
+            stream,
+        })
     }
 
     /// Connects and subscribes again to all topics, however long it takes.

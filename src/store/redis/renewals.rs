@@ -1,6 +1,7 @@
 //! Renewals in batches: one script call extends many leases, and one bad lease does not affect the others.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::redis::RedisWrite as _;
@@ -8,12 +9,17 @@ use deadpool_redis::redis::RedisWrite as _;
 use super::Redis;
 use super::budget::Budget;
 use super::failure::Failure;
+use super::fleet::{Call, Many};
 use super::reply::{self, Mark, RenewReply};
 use super::scripts::SCRIPTS;
+use super::slot::slot_of;
 use crate::store::{Outcome, Renewal, Renewed};
 
 impl Redis {
     pub(super) async fn renew_all(&self, renewals: &[Renewal], limit: Duration) -> Renewed {
+        if let Some(many) = self.fleet.cluster() {
+            return self.renew_each(many, renewals, limit).await;
+        }
         let mut renewed = Renewed::new(Vec::with_capacity(renewals.len()));
         for (range, outcome) in self.renew_parts(renewals, Budget::new(limit)).await {
             let of = &renewals[range];
@@ -82,12 +88,43 @@ impl Redis {
             call.arg(super::millis(ttl));
         });
         let replace_every = super::replace_every(least_ttl.unwrap_or_default());
-        let reply = self.server.run(&call, budget, replace_every).await?;
+        let reply = self
+            .fleet
+            .run(&renewals[0].name, &call, budget, replace_every);
+        let reply = reply.await?;
         let batch = reply::renewed(&reply, count)?;
         if batch.marks.iter().any(|mark| matches!(mark, Mark::Renewed)) {
-            self.server.lanes.note_write();
+            self.fleet.note_write();
         }
         Ok(batch)
+    }
+
+    /// Sends one call for each renewal: a script's keys must be in one slot.
+    async fn renew_each(&self, many: &Arc<Many>, renewals: &[Renewal], limit: Duration) -> Renewed {
+        let call = |renewal: &Renewal| {
+            let keys = [self.keys.lease_word(&renewal.name)];
+            let mut command = SCRIPTS.renew_one.call(keys);
+            command.write_arg_fmt(format_args!("{} {} ", renewal.holder, renewal.token));
+            command.arg(super::millis(renewal.ttl));
+            Call {
+                slot: slot_of(renewal.name.as_str()),
+                command,
+            }
+        };
+        let calls: Vec<_> = renewals.iter().map(call).collect();
+        let least_ttl = renewals.iter().map(|renewal| renewal.ttl).min();
+        let replace_every = super::replace_every(least_ttl.unwrap_or_default());
+        let budget = Budget::new(limit);
+        let (replies, server_time) = many.run_each(&calls, budget, replace_every).await;
+        let marks = replies.into_iter().map(|reply| {
+            let mark = reply.and_then(|reply| reply::renewed_one(&reply));
+            mark.unwrap_or_else(Mark::Failed)
+        });
+        let marks = marks.zip(renewals);
+        let outcomes = marks.map(|(mark, renewal)| self.outcome(renewal, mark));
+        let mut renewed = Renewed::new(outcomes.collect());
+        renewed.server_time = server_time;
+        renewed
     }
 
     fn outcome(&self, renewal: &Renewal, mark: Mark) -> Outcome {

@@ -53,8 +53,7 @@ pub(super) fn renewed(reply: &Value, count: usize) -> Result<RenewReply, Failure
     let ("renewed", [seconds, micros, letters, errors]) = tagged(reply)? else {
         return Err(refusal(reply));
     };
-    let server_time =
-        Duration::from_secs(number(seconds)?) + Duration::from_micros(number(micros)?);
+    let server_time = time_of(seconds, micros)?;
     let mut errors = items(errors)?.iter();
     let mut marks = Vec::with_capacity(count);
     for letter in text(letters)?.bytes() {
@@ -70,6 +69,28 @@ pub(super) fn renewed(reply: &Value, count: usize) -> Result<RenewReply, Failure
         return Err(odd(reply));
     }
     Ok(RenewReply { server_time, marks })
+}
+
+/// Parses the reply of TIME: the server's clock, since 1970.
+pub(super) fn time(reply: &Value) -> Result<Duration, Failure> {
+    match items(reply)? {
+        [seconds, micros] => time_of(seconds, micros),
+        _ => Err(odd(reply)),
+    }
+}
+
+fn time_of(seconds: &Value, micros: &Value) -> Result<Duration, Failure> {
+    Ok(Duration::from_secs(number(seconds)?) + Duration::from_micros(number(micros)?))
+}
+
+/// Parses the reply of `renew_one.lua`.
+pub(super) fn renewed_one(reply: &Value) -> Result<Mark, Failure> {
+    match reply {
+        Value::Int(0) => Ok(Mark::Refused),
+        Value::Int(1) => Ok(Mark::Renewed),
+        Value::Int(2) => Ok(Mark::Evicted),
+        _ => Err(odd(reply)),
+    }
 }
 
 /// Parses the reply of `release.lua`.
@@ -187,14 +208,14 @@ fn tagged(reply: &Value) -> Result<(&str, &[Value]), Failure> {
     }
 }
 
-fn items(value: &Value) -> Result<&[Value], Failure> {
+pub(super) fn items(value: &Value) -> Result<&[Value], Failure> {
     match value {
         Value::Array(items) => Ok(items),
         _ => Err(odd(value)),
     }
 }
 
-fn text(value: &Value) -> Result<&str, Failure> {
+pub(super) fn text(value: &Value) -> Result<&str, Failure> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).map_err(|_| odd(value)),
         Value::SimpleString(text) => Ok(text),
@@ -202,12 +223,15 @@ fn text(value: &Value) -> Result<&str, Failure> {
     }
 }
 
-fn number(value: &Value) -> Result<u64, Failure> {
-    text(value)?.parse().map_err(|_| odd(value))
+pub(super) fn number(value: &Value) -> Result<u64, Failure> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).map_err(|_| odd(value)),
+        _ => text(value)?.parse().map_err(|_| odd(value)),
+    }
 }
 
 /// The reply is cut short in the message, because it may be anything.
-fn odd(value: &Value) -> Failure {
+pub(super) fn odd(value: &Value) -> Failure {
     let shown = format!("{value:?}");
     Failure::Odd(shown.chars().take(200).collect())
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use deadpool_redis::redis::{Cmd, Value};
+use deadpool_redis::redis::{Cmd, Pipeline, Value};
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
@@ -18,6 +18,8 @@ use super::budget::Budget;
 use super::connector::Connector;
 use super::failure::Failure;
 use super::lane::{Lane, Settings};
+use super::link::Request;
+use super::reply;
 use crate::telemetry::LaneUse;
 
 /// The lanes of one store.
@@ -54,6 +56,22 @@ impl RuntimeLanes {
         Self::with(settings, Some(LaneUse::Requests))
     }
 
+    /// Lanes to a server of which others say that it takes writes.
+    pub(super) fn of_master(
+        source: Connector,
+        node: Arc<str>,
+        connect_timeout: Duration,
+        purpose: Option<LaneUse>,
+    ) -> Self {
+        let settings = Settings {
+            source,
+            node,
+            connect_timeout,
+            has_written: Arc::new(AtomicBool::new(true)),
+        };
+        Self::with(settings, purpose)
+    }
+
     fn with(settings: Settings, purpose: Option<LaneUse>) -> Self {
         Self {
             settings,
@@ -83,7 +101,24 @@ impl RuntimeLanes {
         replace_every: Duration,
     ) -> Result<Value, Failure> {
         let lane = self.lane()?;
-        lane.request(command, budget, replace_every).await
+        let request = Request::One(command);
+        lane.request(request, budget, replace_every).await
+    }
+
+    /// Sends these commands one right after the other, and awaits their answers. A command that is refused has an error
+    /// for an answer.
+    pub(super) async fn request_all(
+        &self,
+        commands: &Pipeline,
+        budget: Budget,
+        replace_every: Duration,
+    ) -> Result<Vec<Value>, Failure> {
+        let lane = self.lane()?;
+        let request = Request::All(commands);
+        match lane.request(request, budget, replace_every).await? {
+            Value::Array(replies) => Ok(replies),
+            reply => Err(reply::odd(&reply)),
+        }
     }
 
     /// Notes that the server at this address has carried out a write, so the address normally leads to a master.

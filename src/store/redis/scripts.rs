@@ -16,6 +16,7 @@ pub(super) struct Script {
 pub(super) struct Scripts {
     pub(super) acquire: Script,
     pub(super) renew: Script,
+    pub(super) renew_one: Script,
     pub(super) release: Script,
     pub(super) evict: Script,
     pub(super) inspect: Script,
@@ -32,6 +33,7 @@ macro_rules! script {
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: script!("lease.lua", "queue.lua", "acquire.lua"),
     renew: script!("lease.lua", "renew.lua"),
+    renew_one: script!("lease.lua", "renew_one.lua"),
     release: script!("lease.lua", "queue.lua", "release.lua"),
     evict: script!("lease.lua", "queue.lua", "evict.lua"),
     inspect: script!("lease.lua", "inspect.lua"),
@@ -74,16 +76,17 @@ impl Script {
 }
 
 impl Scripts {
-    pub(super) fn each(&self) -> [&Script; 6] {
+    pub(super) fn each(&self) -> [&Script; 7] {
         let Self {
             acquire,
             renew,
+            renew_one,
             release,
             evict,
             inspect,
             leave,
         } = self;
-        [acquire, renew, release, evict, inspect, leave]
+        [acquire, renew, renew_one, release, evict, inspect, leave]
     }
 }
 

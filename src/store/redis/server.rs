@@ -3,10 +3,11 @@
 //! They are never sent with EVAL: newer servers drop scripts that came with it after 500 others. A call that finds them
 //! missing loads them all, once for all callers that wait.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadpool_redis::redis::{Cmd, Value};
+use deadpool_redis::redis::{self, Cmd, Value};
 use futures_util::future::try_join_all;
 use tokio::sync::Mutex;
 
@@ -18,6 +19,8 @@ use super::scripts::SCRIPTS;
 /// A server and the scripts on it, reached over these lanes.
 #[derive(Debug)]
 pub(super) struct Server {
+    /// Where it is, without secrets.
+    pub(super) place: Arc<str>,
     pub(super) lanes: RuntimeLanes,
     /// How often the scripts were loaded over these lanes.
     loads: AtomicU64,
@@ -25,8 +28,9 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(lanes: RuntimeLanes) -> Self {
+    pub(super) fn new(place: Arc<str>, lanes: RuntimeLanes) -> Self {
         Self {
+            place,
             lanes,
             loads: AtomicU64::new(0),
             turn: Mutex::new(()),
@@ -41,7 +45,7 @@ impl Server {
         budget: Budget,
         replace_every: Duration,
     ) -> Result<Value, Failure> {
-        let loads = self.loads.load(Ordering::Acquire);
+        let loads = self.loads();
         let outcome = self.lanes.request(call, budget, replace_every).await;
         if !outcome.as_ref().is_err_and(Failure::is_no_script) {
             return outcome;
@@ -51,8 +55,41 @@ impl Server {
         self.lanes.request(call, budget, replace_every).await
     }
 
+    /// Calls a script on a server that imports its slot and serves it only to those who were sent there.
+    pub(super) async fn run_asking(
+        &self,
+        call: &Cmd,
+        budget: Budget,
+        replace_every: Duration,
+    ) -> Result<Value, Failure> {
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("ASKING");
+        pipeline.add_command(call.clone());
+        let ask = async || {
+            let replies = self.lanes.request_all(&pipeline, budget, replace_every);
+            match replies.await?.pop() {
+                Some(Value::ServerError(error)) => Err(error.into()),
+                Some(reply) => Ok(reply),
+                None => Err(Failure::Odd("no reply".into())),
+            }
+        };
+        let loads = self.loads();
+        let outcome = ask().await;
+        if !outcome.as_ref().is_err_and(Failure::is_no_script) {
+            return outcome;
+        }
+        let loaded = self.load(loads, budget, replace_every).await;
+        loaded.map_err(Failure::before_the_request)?;
+        ask().await
+    }
+
+    /// Returns how often the scripts were loaded, for [`load`](Self::load).
+    pub(super) fn loads(&self) -> u64 {
+        self.loads.load(Ordering::Acquire)
+    }
+
     /// Loads the scripts, unless another call did so after they had been loaded `seen` times.
-    async fn load(
+    pub(super) async fn load(
         &self,
         seen: u64,
         budget: Budget,
@@ -61,7 +98,7 @@ impl Server {
         let Ok(_turn) = tokio::time::timeout(budget.left(), self.turn.lock()).await else {
             return Err(Failure::Silent);
         };
-        if self.loads.load(Ordering::Acquire) != seen {
+        if self.loads() != seen {
             return Ok(());
         }
         try_join_all(SCRIPTS.each().map(async |script| {

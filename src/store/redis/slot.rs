@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 /// The number of slots.
-const SLOTS: u16 = 16_384;
+pub(super) const SLOTS: u16 = 16_384;
 
 /// Returns the slot of this tag, the text between the braces of a key.
 pub(super) fn slot_of(tag: &str) -> u16 {

@@ -12,6 +12,8 @@ pub(crate) mod postgres_server;
 pub(crate) mod preload;
 pub(crate) mod prometheus_server;
 pub(crate) mod proxy;
+pub(crate) mod redis_cluster;
+pub(crate) mod redis_group;
 pub(crate) mod redis_server;
 pub(crate) mod relay;
 pub(crate) mod resp;

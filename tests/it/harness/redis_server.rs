@@ -19,7 +19,7 @@ use super::times::PATIENCE;
 use super::wait::until;
 
 /// The command that installs the server.
-const INSTALL: &str = "apt-get install -y redis-server";
+pub(crate) const INSTALL: &str = "apt-get install -y redis-server";
 
 /// The settings with which a server is started.
 #[derive(Debug, Default)]
@@ -87,18 +87,18 @@ impl Setup {
 }
 
 /// Returns a port that was free a moment ago.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
     listener.local_addr().expect("it is bound").port()
 }
 
-/// Returns a port that was free a moment ago, as was the port 10,000 above it.
-fn free_port_with_bus() -> u16 {
+/// Returns a port that was free a moment ago, as was the port 10,000 above it. Both are below the ports of outgoing
+/// connections, so that no connection takes one of them before the server does.
+pub(crate) fn free_port_with_bus() -> u16 {
     let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let has_bus = |port: &u16| port.checked_add(10_000).is_some_and(is_free);
     (0..1_000)
-        .map(|_| free_port())
-        .find(has_bus)
+        .map(|_| fastrand::u16(10_100..22_000))
+        .find(|port| is_free(*port) && is_free(*port + 10_000))
         .expect("loopback has two free ports")
 }
 

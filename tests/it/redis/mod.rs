@@ -5,6 +5,7 @@ use std::sync::Arc;
 use leasehold::store::{self, Store};
 
 mod batches;
+mod cluster;
 mod connections;
 mod errors;
 mod failover;
@@ -15,6 +16,7 @@ mod notices;
 mod queue;
 mod rights;
 mod scripts;
+mod sentinel;
 mod taken_back;
 mod tokens;
 mod told_before_a_rival;

@@ -1,0 +1,164 @@
+//! Many calls at once, each for a slot of its own: one pipeline for each server.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_redis::redis::{Cmd, Pipeline, Value};
+use futures_util::future::join_all;
+
+use super::super::budget::Budget;
+use super::super::failure::{Failure, Refusal};
+use super::super::reply;
+use super::many::Many;
+use super::map::{Map, Place};
+
+/// How often a call may be sent, with redirections. A slot that is moved by hand redirects twice.
+const ROUNDS: usize = 5;
+
+/// A call of a script for one slot.
+#[derive(Debug)]
+pub(in super::super) struct Call {
+    pub(in super::super) slot: u16,
+    pub(in super::super) command: Cmd,
+}
+
+/// Where a call goes next.
+struct Pending {
+    index: usize,
+    /// The server that imports the slot, if the slot's server has sent us there.
+    asks: Option<Place>,
+}
+
+/// The answers of one server to a group of calls, in their order, and its time.
+type Answers = (Vec<Result<Value, Failure>>, Option<Duration>);
+
+impl Many {
+    /// Makes each call on the server of its slot. One that fails does not concern the others. Returns the outcomes in
+    /// the order of the calls, and the server's time if one server answered them all.
+    pub(in super::super) async fn run_each(
+        self: &Arc<Self>,
+        calls: &[Call],
+        budget: Budget,
+        replace_every: Duration,
+    ) -> Answers {
+        let mut outcomes: Vec<_> = calls.iter().map(|_| Err(Failure::Silent)).collect();
+        let all = 0..calls.len();
+        let mut pending: Vec<_> = all.map(|index| Pending { index, asks: None }).collect();
+        let mut times = HashMap::new();
+        for _ in 0..ROUNDS {
+            let mut groups: HashMap<Place, Vec<Pending>> = HashMap::new();
+            for one in pending.drain(..) {
+                let place = match &one.asks {
+                    Some(importing) => Ok(importing.clone()),
+                    None => self.owner(calls[one.index].slot, budget).await,
+                };
+                match place {
+                    Ok(place) => groups.entry(place).or_default().push(one),
+                    Err(failure) => outcomes[one.index] = Err(failure),
+                }
+            }
+            if groups.is_empty() {
+                break;
+            }
+            let sent = groups.into_iter().map(async |(place, group)| {
+                let answers = self.run_group(&place, &group, calls, (budget, replace_every));
+                (answers.await, place, group)
+            });
+            let mut is_late = false;
+            for (answers, place, group) in join_all(sent).await {
+                let answers = match answers {
+                    Ok((answers, time)) => {
+                        times.insert(place.clone(), time);
+                        answers
+                    }
+                    Err(failure) => {
+                        self.note_failure(&failure);
+                        group.iter().map(|_| Err(failure.clone())).collect()
+                    }
+                };
+                for (Pending { index, .. }, outcome) in group.into_iter().zip(answers) {
+                    let slot = calls[index].slot;
+                    let refusal = outcome.as_ref().err().and_then(Failure::refusal);
+                    let asks = match &refusal {
+                        Some(Refusal::Asked(address)) => Place::redirected(address, &place),
+                        _ => None,
+                    };
+                    match &refusal {
+                        Some(Refusal::Moved(address)) => self.note_moved(slot, address, &place),
+                        Some(Refusal::Later) => is_late = true,
+                        _ => {}
+                    }
+                    outcomes[index] = outcome.map_err(Failure::not_serving);
+                    if refusal.is_some() {
+                        pending.push(Pending { index, asks });
+                    }
+                }
+            }
+            if is_late {
+                self.look_again(budget).await;
+            }
+        }
+        let time = match times.len() {
+            1 => times.into_values().next().flatten(),
+            _ => None,
+        };
+        (outcomes, time)
+    }
+
+    /// Sends a group of calls to one server, as one pipeline.
+    async fn run_group(
+        self: &Arc<Self>,
+        place: &Place,
+        group: &[Pending],
+        calls: &[Call],
+        (budget, replace_every): (Budget, Duration),
+    ) -> Result<Answers, Failure> {
+        let server = self.server(place)?;
+        let loads = server.loads();
+        let mut pipeline = Pipeline::with_capacity(group.len() + 1);
+        for one in group {
+            if one.asks.is_some() {
+                pipeline.cmd("ASKING").ignore();
+            }
+            pipeline.add_command(calls[one.index].command.clone());
+        }
+        pipeline.cmd("TIME");
+        let is_right = |map: &Map| {
+            let mut slots = group.iter().map(|one| calls[one.index].slot);
+            let is_asked = group.iter().any(|one| one.asks.is_some());
+            is_asked || slots.any(|slot| map.owner(slot) == Some(place))
+        };
+        let replies = server.lanes.request_all(&pipeline, budget, replace_every);
+        let mut replies = self.watched(place, is_right, replies).await?.into_iter();
+        let mut answers = Vec::with_capacity(group.len());
+        for one in group {
+            if one.asks.is_some() {
+                replies.next();
+            }
+            answers.push(match replies.next() {
+                Some(Value::ServerError(error)) => Err(error.into()),
+                Some(reply) => Ok(reply),
+                None => Err(Failure::Odd("too few replies".into())),
+            });
+        }
+        if answers
+            .iter()
+            .any(|answer| answer.as_ref().is_err_and(Failure::is_no_script))
+        {
+            let loaded = server.load(loads, budget, replace_every).await;
+            loaded.map_err(Failure::before_the_request)?;
+        }
+        // What a server answered that was replaced meanwhile does not count.
+        let map = self.map();
+        for (one, answer) in group.iter().zip(&mut answers) {
+            let is_right = one.asks.is_some() || map.owner(calls[one.index].slot) == Some(place);
+            if answer.is_ok() && !is_right {
+                *answer = Err(Failure::Deposed);
+            }
+        }
+        drop(map);
+        let time = replies.next().and_then(|time| reply::time(&time).ok());
+        Ok((answers, time))
+    }
+}

@@ -1,0 +1,73 @@
+//! When to look for the servers, and whether an answer is younger than the look that confirms it.
+//!
+//! A look is a task of the runtime that asks for it. Calls go on beside it.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::super::failure::Failure;
+use crate::clock::{Boottime, Clock, Instant};
+
+/// How long a look may take, and how often the Sentinels are asked while calls are made.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often a look may begin when a server has refused a call or broken its connection.
+pub(super) const AT_MOST_EVERY: Duration = Duration::from_millis(50);
+/// How long an answer waits for the look beside it.
+pub(super) const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
+
+/// The looks of a fleet.
+#[derive(Debug)]
+pub(super) struct Looks {
+    /// When the last look began.
+    began_at: Mutex<Option<Instant>>,
+    ended: watch::Sender<Ended>,
+}
+
+/// The last look that has ended.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ended {
+    /// When it began.
+    began_at: Option<Instant>,
+    /// What kept it from an answer.
+    pub(super) failure: Option<Failure>,
+}
+
+impl Looks {
+    pub(super) fn new() -> Self {
+        Self {
+            began_at: Mutex::default(),
+            ended: watch::Sender::default(),
+        }
+    }
+
+    /// Notes that a look begins, unless another one began so recently. Returns when it began.
+    pub(super) fn begin(&self, at_most_every: Duration) -> Option<Instant> {
+        let now = Boottime.now();
+        let mut began_at = self.began_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if began_at.is_some_and(|at| now.since(at) < at_most_every) {
+            return None;
+        }
+        *began_at = Some(now);
+        Some(now)
+    }
+
+    /// Notes that the look that began at this moment has ended.
+    pub(super) fn end(&self, began_at: Instant, failure: Option<Failure>) {
+        self.ended.send_modify(|ended| {
+            if ended.began_at.is_none_or(|last| last <= began_at) {
+                let began_at = Some(began_at);
+                *ended = Ended { began_at, failure };
+            }
+        });
+    }
+
+    /// Waits for the end of a look that began at this moment or later.
+    pub(super) async fn ended_since(&self, began_at: Instant, limit: Duration) -> Option<Ended> {
+        let mut ended = self.ended.subscribe();
+        let is_young = |ended: &Ended| ended.began_at.is_some_and(|at| at >= began_at);
+        let young = tokio::time::timeout(limit, ended.wait_for(is_young)).await;
+        young.ok()?.ok().map(|ended| ended.clone())
+    }
+}

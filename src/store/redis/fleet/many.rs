@@ -1,0 +1,403 @@
+//! Several servers: each call goes to the one that serves its slot.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use deadpool_redis::redis::{Cmd, Value};
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::super::address::Address;
+use super::super::budget::Budget;
+use super::super::connector::Connector;
+use super::super::failure::{Failure, Refusal};
+use super::super::runtime_lanes::RuntimeLanes;
+use super::super::server::Server;
+use super::look::{AT_MOST_EVERY, CONFIRMED_WITHIN, LOOK_EVERY, Looks};
+use super::map::{Map, Place};
+use super::nodes;
+use super::sentinels::Sentinels;
+use crate::clock::{Boottime, Clock, Instant};
+use crate::telemetry::LaneUse;
+
+/// After how long without an answer a call looks whether another server has taken over.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// The pause before a call that no server takes at the moment is tried again.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// Servers of which each serves its slots.
+#[derive(Debug)]
+pub(in super::super) struct Many {
+    source: Arc<Source>,
+    template: Template,
+    purpose: Option<LaneUse>,
+    map: Arc<watch::Sender<Map>>,
+    looks: Looks,
+    servers: Mutex<Servers>,
+}
+
+/// How the servers are found.
+#[derive(Debug)]
+pub(in super::super) enum Source {
+    Sentinels(Sentinels),
+    /// The nodes of the cluster to begin with.
+    Nodes(Vec<Place>),
+}
+
+/// What is the same for all servers.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Template {
+    /// The address of any of them, with the credentials and the certificates.
+    pub(in super::super) address: Address,
+    /// The key that exists only on a member of a quorum.
+    pub(in super::super) node: Arc<str>,
+    pub(in super::super) connect_timeout: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Servers {
+    by_place: HashMap<Place, Arc<Server>>,
+    is_closed: bool,
+}
+
+impl Many {
+    pub(in super::super) fn new(source: Source, template: Template) -> Self {
+        Self {
+            source: Arc::new(source),
+            template,
+            purpose: Some(LaneUse::Requests),
+            map: Arc::new(watch::Sender::new(Map::default())),
+            looks: Looks::new(),
+            servers: Mutex::default(),
+        }
+    }
+
+    /// Returns the same servers on connections of their own, with the same map.
+    pub(super) fn beside(&self, purpose: Option<LaneUse>) -> Self {
+        let source = match &*self.source {
+            Source::Sentinels(sentinels) => Source::Sentinels(sentinels.beside()),
+            Source::Nodes(seeds) => Source::Nodes(seeds.clone()),
+        };
+        Self {
+            source: Arc::new(source),
+            template: self.template.clone(),
+            purpose,
+            map: self.map.clone(),
+            looks: Looks::new(),
+            servers: Mutex::default(),
+        }
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(*self.source, Source::Nodes(_))
+    }
+
+    pub(super) fn shard(&self, slot: u16) -> u32 {
+        match self.is_cluster() {
+            true => self.map.borrow().shard(slot),
+            false => 0,
+        }
+    }
+
+    /// Calls a script on the server of this slot.
+    ///
+    /// A call that was refused without being carried out is repeated within the budget, because another server may take
+    /// it: the slot has moved or is moving, or the server is a replica by now. A call that waits for its server is given
+    /// up when another one has taken over: what the first would answer then is not worth anything.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        slot: u16,
+        call: &Cmd,
+        budget: Budget,
+        replace_every: Duration,
+    ) -> Result<Value, Failure> {
+        // The server that alone may take the next call, and that call only, of a slot that is moving.
+        let mut asked = None;
+        loop {
+            let began_at = Boottime.now();
+            let place = self.owner(slot, budget).await?;
+            let outcome = match asked.take() {
+                None => {
+                    let server = self.server(&place)?;
+                    let answer = server.run(call, budget, replace_every);
+                    self.watched(&place, |map| map.owner(slot) == Some(&place), answer)
+                        .await
+                }
+                Some(importing) => {
+                    let server = self.server(&importing)?;
+                    server.run_asking(call, budget, replace_every).await
+                }
+            };
+            let failure = match outcome {
+                Ok(value) => {
+                    self.confirm(began_at, budget).await;
+                    return match self.map.borrow().owner(slot) == Some(&place) {
+                        true => Ok(value),
+                        false => Err(Failure::Deposed),
+                    };
+                }
+                Err(failure) => failure,
+            };
+            match failure.refusal() {
+                Some(Refusal::Moved(address)) => self.note_moved(slot, &address, &place),
+                Some(Refusal::Asked(address)) => asked = Place::redirected(&address, &place),
+                Some(Refusal::Later) => self.look_again(budget).await,
+                Some(Refusal::Again) => {}
+                None => {
+                    self.note_failure(&failure);
+                    return Err(failure);
+                }
+            }
+            if budget.left() <= PAUSE {
+                return Err(failure.not_serving());
+            }
+        }
+    }
+
+    /// Waits for the answer of the server at this place as long as it is the right one, and looks for another one when
+    /// it is slow.
+    pub(super) async fn watched<T>(
+        self: &Arc<Self>,
+        place: &Place,
+        is_right: impl Fn(&Map) -> bool,
+        answer: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        if !self.is_cluster() {
+            self.look(LOOK_EVERY);
+        }
+        let deposed = async {
+            let mut map = self.map.subscribe();
+            // The sender is ours.
+            let _ = map.wait_for(|map| !is_right(map)).await;
+        };
+        let impatient = async {
+            loop {
+                sleep(PATIENCE).await;
+                self.look(LOOK_EVERY);
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = deposed => {
+                tracing::debug!(server = %place, "another server has taken over");
+                Err(Failure::Deposed)
+            }
+            () = impatient => unreachable!("it looks for ever"),
+        }
+    }
+
+    /// Waits until a look says that the map is not older than [`LOOK_EVERY`] before this moment, but not for long: while
+    /// no Sentinel answers, the servers go on.
+    ///
+    /// The nodes of a cluster redirect by themselves, so no look confirms their answers.
+    pub(super) async fn confirm(&self, began_at: Instant, budget: Budget) {
+        if self.is_cluster() {
+            return;
+        }
+        let limit = CONFIRMED_WITHIN.min(budget.left());
+        self.looks
+            .ended_since(began_at.before(LOOK_EVERY), limit)
+            .await;
+    }
+
+    /// Returns who serves this slot. If nobody is known, looks.
+    pub(super) async fn owner(
+        self: &Arc<Self>,
+        slot: u16,
+        budget: Budget,
+    ) -> Result<Place, Failure> {
+        let mut failure = Failure::Silent;
+        while budget.left() > Duration::ZERO {
+            if let Some(place) = self.map.borrow().owner(slot) {
+                return Ok(place.clone());
+            }
+            let before = Boottime.now().before(AT_MOST_EVERY);
+            self.look(AT_MOST_EVERY);
+            let limit = LOOK_EVERY.min(budget.left());
+            match self.looks.ended_since(before, limit).await {
+                Some(ended) => match ended.failure {
+                    Some(failure) => return Err(failure.before_the_request()),
+                    None => failure = Failure::Unserved(slot),
+                },
+                None => continue,
+            }
+            if self.map.borrow().owner(slot).is_none() {
+                sleep(PAUSE.min(budget.left())).await;
+            }
+        }
+        Err(failure.before_the_request())
+    }
+
+    /// Returns the server at this place, and makes its lanes if there are none.
+    pub(super) fn server(&self, place: &Place) -> Result<Arc<Server>, Failure> {
+        let mut servers = self.servers();
+        if servers.is_closed {
+            return Err(Failure::Closed);
+        }
+        if let Some(server) = servers.by_place.get(place) {
+            return Ok(server.clone());
+        }
+        let map = self.map.borrow();
+        let is_needed = |known: &Place| map.serves(known) || known == place;
+        servers.by_place.retain(|known, server| {
+            let is_needed = is_needed(known) || Arc::strong_count(server) > 1;
+            if !is_needed {
+                server.lanes.close();
+            }
+            is_needed
+        });
+        let address = self.template.address.at(&place.host, place.port);
+        let shown = address.to_string().into();
+        let lanes = RuntimeLanes::of_master(
+            Connector::Address(Box::new(address)),
+            self.template.node.clone(),
+            self.template.connect_timeout,
+            self.purpose,
+        );
+        let server = Arc::new(Server::new(shown, lanes));
+        servers.by_place.insert(place.clone(), server.clone());
+        Ok(server)
+    }
+
+    /// Begins to look for the servers, unless a look began so recently.
+    pub(super) fn look(self: &Arc<Self>, at_most_every: Duration) {
+        let Some(began_at) = self.looks.begin(at_most_every) else {
+            return;
+        };
+        let many = self.clone();
+        tokio::spawn(async move {
+            let failure = many.learn(Budget::new(LOOK_EVERY)).await.err();
+            if let Some(failure) = &failure {
+                tracing::debug!(error = %failure, "the servers were not found");
+            }
+            many.looks.end(began_at, failure);
+        });
+    }
+
+    async fn learn(self: &Arc<Self>, budget: Budget) -> Result<(), Failure> {
+        let known = self.map.borrow().clone();
+        match &*self.source {
+            Source::Sentinels(sentinels) => {
+                let (master, epoch) = sentinels.look(&known, budget).await?;
+                self.change(|map| map.set_master(master, epoch));
+            }
+            Source::Nodes(seeds) => {
+                let ranges = nodes::look(self, seeds, &known, budget).await?;
+                self.change(|map| map.set_ranges(ranges));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the map, and tells it only if it differs then.
+    fn change(&self, change: impl FnOnce(&mut Map)) {
+        self.map.send_if_modified(|map| {
+            let before = map.clone();
+            change(map);
+            *map != before
+        });
+    }
+
+    /// Corrects the map by what a server said, and looks for the rest of it.
+    pub(super) fn note_moved(self: &Arc<Self>, slot: u16, address: &str, answered: &Place) {
+        if let Some(place) = Place::redirected(address, answered) {
+            self.change(|map| map.set_owner(slot, place));
+        }
+        self.look(LOOK_EVERY);
+    }
+
+    /// Looks if this failure is one that another server would not have.
+    pub(super) fn note_failure(self: &Arc<Self>, failure: &Failure) {
+        if failure.is_of_connection() {
+            self.look(AT_MOST_EVERY);
+        }
+    }
+
+    /// Looks, and gives the servers a moment: none of them takes the call now.
+    pub(super) async fn look_again(self: &Arc<Self>, budget: Budget) {
+        self.look(AT_MOST_EVERY);
+        sleep(PAUSE.min(budget.left())).await;
+    }
+
+    /// Makes the connections of the calling runtime now, to each server that can be reached.
+    pub(super) async fn connect(self: &Arc<Self>, limit: Duration) -> Result<(), Failure> {
+        let servers = self.primaries(Budget::new(limit)).await?;
+        let made = join_all(servers.iter().map(|server| server.lanes.connect())).await;
+        match made.iter().any(Result::is_ok) {
+            true => Ok(()),
+            false => made.into_iter().collect(),
+        }
+    }
+
+    /// Returns each server that serves slots. Looks first if none is known.
+    pub(super) async fn primaries(
+        self: &Arc<Self>,
+        budget: Budget,
+    ) -> Result<Vec<Arc<Server>>, Failure> {
+        let places = self.places(budget).await?;
+        places.iter().map(|place| self.server(place)).collect()
+    }
+
+    async fn places(self: &Arc<Self>, budget: Budget) -> Result<Vec<Place>, Failure> {
+        if !self.map.borrow().is_known() {
+            // Which slot does not matter: any answer fills the map.
+            let _ = self.owner(0, budget).await?;
+        }
+        Ok(self.map.borrow().owners())
+    }
+
+    /// Returns the address of a server that passes notices on.
+    pub(super) async fn any_primary(self: &Arc<Self>, budget: Budget) -> Result<Address, Failure> {
+        if self.is_closed() {
+            return Err(Failure::Closed);
+        }
+        // It may be asked because the last one broke its connection.
+        self.look(LOOK_EVERY);
+        let places = self.places(budget).await?;
+        let place = fastrand::choice(&places).ok_or(Failure::Silent)?;
+        Ok(self.template.address.at(&place.host, place.port))
+    }
+
+    /// Returns once no server at this address serves any slot.
+    pub(super) async fn no_primary_at(&self, address: &Address) {
+        let mut map = self.map.subscribe();
+        let is_gone = |map: &Map| {
+            let places = map.owners();
+            !places
+                .iter()
+                .any(|place| address.is_at(&place.host, place.port))
+        };
+        // The sender is ours.
+        let _ = map.wait_for(is_gone).await;
+    }
+
+    pub(super) fn map(&self) -> watch::Ref<'_, Map> {
+        self.map.borrow()
+    }
+
+    pub(super) fn close(&self) {
+        let servers = {
+            let mut servers = self.servers();
+            servers.is_closed = true;
+            std::mem::take(&mut servers.by_place)
+        };
+        servers.values().for_each(|server| server.lanes.close());
+        if let Source::Sentinels(sentinels) = &*self.source {
+            sentinels
+                .all
+                .iter()
+                .for_each(|sentinel| sentinel.lanes.close());
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.servers().is_closed
+    }
+
+    fn servers(&self) -> MutexGuard<'_, Servers> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,276 @@
+//! Which server serves which slot. No I/O: a look learns it, and refusals correct it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use deadpool_redis::redis::Value;
+
+use super::super::failure::Failure;
+use super::super::reply::{items, number, text};
+use super::super::slot::SLOTS;
+
+/// The index of a place that is not known.
+const NOBODY: u16 = u16::MAX;
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in super::super) struct Place {
+    pub(in super::super) host: Arc<str>,
+    pub(in super::super) port: u16,
+}
+
+/// Which server serves which slot, as far as is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Map {
+    /// Every place seen so far: a place keeps its index, which is its shard.
+    places: Vec<Place>,
+    /// The index of the place that serves each slot; a single one if it serves all of them; none if nothing is known.
+    owners: Vec<u16>,
+    /// How often the Sentinels had changed the master.
+    epoch: u64,
+}
+
+/// Slots in a row and who serves them. `None` if nobody does.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) first: u16,
+    pub(super) last: u16,
+    pub(super) owner: Option<Place>,
+}
+
+impl Map {
+    /// Returns the server of this slot.
+    pub(super) fn owner(&self, slot: u16) -> Option<&Place> {
+        self.places.get(usize::from(self.index(slot)))
+    }
+
+    /// Returns the shard of this slot: the index of its server.
+    pub(super) fn shard(&self, slot: u16) -> u32 {
+        match self.index(slot) {
+            NOBODY => 0,
+            index => index.into(),
+        }
+    }
+
+    fn index(&self, slot: u16) -> u16 {
+        let index = match self.owners.len() {
+            1 => 0,
+            _ => usize::from(slot),
+        };
+        self.owners.get(index).copied().unwrap_or(NOBODY)
+    }
+
+    /// Returns each server that serves any slot.
+    pub(super) fn owners(&self) -> Vec<Place> {
+        let mut indices = self.owners.clone();
+        indices.sort_unstable();
+        indices.dedup();
+        let places = indices.into_iter();
+        let places = places.filter_map(|index| self.places.get(usize::from(index)));
+        places.cloned().collect()
+    }
+
+    pub(super) fn serves(&self, place: &Place) -> bool {
+        let index = self.places.iter().position(|known| known == place);
+        index.is_some_and(|index| self.owners.iter().any(|owner| usize::from(*owner) == index))
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        !self.owners.is_empty()
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Makes this place the server of all slots.
+    pub(super) fn set_master(&mut self, place: Place, epoch: u64) {
+        self.owners = vec![self.index_of(place)];
+        self.epoch = epoch;
+    }
+
+    /// Makes these ranges the whole map.
+    pub(super) fn set_ranges(&mut self, ranges: Vec<Range>) {
+        let mut owners = vec![NOBODY; usize::from(SLOTS)];
+        for range in ranges {
+            let owner = range.owner.map_or(NOBODY, |place| self.index_of(place));
+            if let Some(slots) = owners.get_mut(range.first.into()..=range.last.into()) {
+                slots.fill(owner);
+            }
+        }
+        self.owners = owners;
+    }
+
+    /// Notes that a slot has moved to this place.
+    pub(super) fn set_owner(&mut self, slot: u16, place: Place) {
+        let index = self.index_of(place);
+        let is_of_cluster = self.owners.len() > 1;
+        if let Some(owner) = self.owners.get_mut(usize::from(slot))
+            && is_of_cluster
+        {
+            *owner = index;
+        }
+    }
+
+    fn index_of(&mut self, place: Place) -> u16 {
+        let known = self.places.iter().position(|known| *known == place);
+        let index = known.unwrap_or_else(|| {
+            self.places.push(place);
+            self.places.len() - 1
+        });
+        u16::try_from(index).unwrap_or(NOBODY)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl Place {
+    pub(in super::super) fn new(host: &str, port: u16) -> Self {
+        let host = host.into();
+        Self { host, port }
+    }
+
+    /// Parses the address in a redirection: `host:port`, without brackets even for IPv6. An empty host means the server
+    /// that answered; `?` one that is not known.
+    pub(super) fn redirected(address: &str, answered: &Self) -> Option<Self> {
+        let (host, port) = address.rsplit_once(':')?;
+        let port = port.parse().ok()?;
+        match host {
+            "" => Some(Self {
+                port,
+                ..answered.clone()
+            }),
+            "?" => None,
+            host => Some(Self::new(host, port)),
+        }
+    }
+}
+
+/// Parses the reply of `CLUSTER SLOTS`. A server without a host is the one that answered.
+pub(super) fn slots(reply: &Value, answered: &Place) -> Result<Vec<Range>, Failure> {
+    let odd = || Failure::Odd(format!("{reply:?}"));
+    let read = |range: &Value| {
+        let [first, last, primary, ..] = items(range)? else {
+            return Err(odd());
+        };
+        let [host, port, ..] = items(primary)? else {
+            return Err(odd());
+        };
+        let slot = |value| u16::try_from(number(value)?).map_err(|_| odd());
+        let port = u16::try_from(number(port)?).map_err(|_| odd())?;
+        let host = match host {
+            Value::Nil => "",
+            host => text(host)?,
+        };
+        let owner = match host {
+            "" => Some(Place {
+                port,
+                ..answered.clone()
+            }),
+            "?" => None,
+            host => Some(Place::new(host, port)),
+        };
+        let (first, last) = (slot(first)?, slot(last)?);
+        if last >= SLOTS || first > last {
+            return Err(odd());
+        }
+        Ok(Range { first, last, owner })
+    };
+    items(reply)?.iter().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(port: u16) -> Place {
+        Place::new("node", port)
+    }
+
+    fn ranges(parts: &[(u16, u16, u16)]) -> Vec<Range> {
+        let parts = parts.iter().map(|&(first, last, port)| Range {
+            first,
+            last,
+            owner: Some(place(port)),
+        });
+        parts.collect()
+    }
+
+    #[test]
+    fn a_server_keeps_its_shard_while_slots_move() {
+        let mut map = Map::default();
+        map.set_ranges(ranges(&[(0, 8_000, 1), (8_001, 16_383, 2)]));
+        assert_eq!((map.shard(0), map.shard(9_000)), (0, 1));
+        map.set_ranges(ranges(&[(0, 100, 2), (101, 16_383, 1)]));
+        assert_eq!((map.shard(0), map.shard(9_000)), (1, 0));
+        map.set_owner(9_000, place(3));
+        assert_eq!(map.owner(9_000), Some(&place(3)));
+        assert_eq!((map.shard(9_000), map.shard(9_001)), (2, 0));
+        assert_eq!(map.owners(), [place(1), place(2), place(3)]);
+    }
+
+    #[test]
+    fn a_slot_without_a_server_has_no_owner() {
+        let mut map = Map::default();
+        assert_eq!(map.owner(5), None);
+        map.set_owner(5, place(1));
+        assert!(!map.is_known(), "a redirection alone is not a map");
+        map.set_ranges(ranges(&[(0, 9, 1)]));
+        assert_eq!((map.owner(9), map.owner(10)), (Some(&place(1)), None));
+        assert!(map.serves(&place(1)) && !map.serves(&place(2)));
+    }
+
+    #[test]
+    fn a_master_serves_every_slot() {
+        let mut map = Map::default();
+        map.set_master(place(1), 7);
+        assert_eq!(map.owner(16_383), Some(&place(1)));
+        map.set_master(place(2), 8);
+        assert_eq!((map.owner(0), map.epoch()), (Some(&place(2)), 8));
+        assert!(!map.serves(&place(1)));
+    }
+
+    #[test]
+    fn the_reply_of_a_node_is_read() {
+        let word = |text: &str| Value::BulkString(text.into());
+        let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), word("id")]);
+        let range = |first, last, node| {
+            Value::Array(vec![Value::Int(first), Value::Int(last), node, Value::Nil])
+        };
+        let reply = Value::Array(vec![
+            range(0, 1, node(word("10.0.0.1"), 7_000)),
+            range(2, 3, node(Value::Nil, 7_001)),
+            range(4, 4, node(word("?"), 7_002)),
+        ]);
+        let read = slots(&reply, &place(1)).expect("a reply");
+        let owners = read.into_iter().map(|range| range.owner);
+        let expected = [
+            Some(Place::new("10.0.0.1", 7_000)),
+            Some(place(7_001)),
+            None,
+        ];
+        assert_eq!(owners.collect::<Vec<_>>(), expected);
+        for (first, last) in [(0, 16_384), (-1, 4), (4, 3)] {
+            let reply = Value::Array(vec![range(first, last, node(word("a"), 1))]);
+            assert!(slots(&reply, &place(1)).is_err(), "{first} to {last}");
+        }
+    }
+
+    #[test]
+    fn a_redirection_is_read() {
+        let read = |address| Place::redirected(address, &place(1));
+        assert_eq!(read("10.0.0.1:7000"), Some(Place::new("10.0.0.1", 7_000)));
+        assert_eq!(read("fe80::1:7000"), Some(Place::new("fe80::1", 7_000)));
+        assert_eq!(read(":7000"), Some(place(7_000)));
+        assert_eq!(read("?:7000"), None);
+        assert_eq!(read("nonsense"), None);
+        assert_eq!(Place::new("fe80::1", 1).to_string(), "[fe80::1]:1");
+    }
+}

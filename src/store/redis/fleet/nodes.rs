@@ -1,0 +1,81 @@
+//! Learns from the nodes of a cluster which slots each of them serves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_redis::redis::Cmd;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{sleep, timeout};
+
+use super::super::REPLACE_EVERY;
+use super::super::budget::Budget;
+use super::super::failure::Failure;
+use super::many::Many;
+use super::map::{self, Map, Place, Range};
+
+/// How many of the known nodes are asked.
+const NODES: usize = 4;
+/// After how long without an answer the nodes to begin with are asked as well.
+const SEEDS_AFTER: Duration = Duration::from_millis(100);
+
+/// Asks some known nodes, and the nodes to begin with if those do not answer, and takes the first answer.
+pub(super) async fn look(
+    many: &Arc<Many>,
+    seeds: &[Place],
+    known: &Map,
+    budget: Budget,
+) -> Result<Vec<Range>, Failure> {
+    let mut nodes = known.owners();
+    fastrand::shuffle(&mut nodes);
+    nodes.truncate(NODES);
+    let new = seeds.iter().filter(|seed| !nodes.contains(seed));
+    let seeds_after = match nodes.is_empty() {
+        true => Duration::ZERO,
+        false => SEEDS_AFTER,
+    };
+    let nodes_now = nodes.iter().map(|node| (node, Duration::ZERO));
+    let seeds_later = new.map(|seed| (seed, seeds_after));
+    let asked = nodes_now
+        .chain(seeds_later)
+        .map(|(node, after)| async move {
+            sleep(after).await;
+            ask(many, node, budget).await
+        });
+    let mut asked: FuturesUnordered<_> = asked.collect();
+    let mut failures = Vec::new();
+    let answer = timeout(budget.left(), async {
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(ranges) => return Some(ranges),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        None
+    });
+    if let Ok(Some(ranges)) = answer.await {
+        return Ok(ranges);
+    }
+    // An answer tells more than silence.
+    let told = failures.into_iter().max_by_key(|failure| match failure {
+        Failure::Refused { .. } => 2,
+        Failure::Silent => 0,
+        _ => 1,
+    });
+    Err(told.unwrap_or(Failure::Silent))
+}
+
+async fn ask(many: &Many, node: &Place, budget: Budget) -> Result<Vec<Range>, Failure> {
+    let mut command = Cmd::new();
+    command.arg("CLUSTER").arg("SLOTS");
+    let server = many.server(node)?;
+    let reply = server
+        .lanes
+        .request(&command, budget, REPLACE_EVERY)
+        .await?;
+    let ranges = map::slots(&reply, node)?;
+    match ranges.is_empty() {
+        true => Err(Failure::Unserved(0)),
+        false => Ok(ranges),
+    }
+}

@@ -1,0 +1,247 @@
+//! Learns from the Sentinels which server is the master: all are asked at once, and the newest epoch wins.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use deadpool_redis::redis::{self, Value};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, timeout_at};
+
+use super::super::REPLACE_EVERY;
+use super::super::budget::Budget;
+use super::super::failure::Failure;
+use super::super::reply::{items, number, text};
+use super::super::runtime_lanes::RuntimeLanes;
+use super::map::{Map, Place};
+
+/// How much longer the others are awaited after the first answer. They may know of a newer master.
+const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
+
+/// The Sentinels of a group of servers.
+#[derive(Debug)]
+pub(in super::super) struct Sentinels {
+    /// What the Sentinels call the group.
+    pub(in super::super) name: String,
+    pub(in super::super) all: Vec<Sentinel>,
+}
+
+#[derive(Debug)]
+pub(in super::super) struct Sentinel {
+    pub(super) place: Place,
+    pub(super) lanes: RuntimeLanes,
+    /// It did not answer when it was asked last.
+    was_silent: AtomicBool,
+}
+
+/// What a Sentinel takes for the master.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Opinion {
+    master: Place,
+    epoch: u64,
+}
+
+impl Sentinels {
+    /// Returns the same Sentinels on connections of their own.
+    pub(super) fn beside(&self) -> Self {
+        let all = self.all.iter();
+        let all = all.map(|one| Sentinel::new(one.place.clone(), one.lanes.beside(None)));
+        Self {
+            name: self.name.clone(),
+            all: all.collect(),
+        }
+    }
+
+    /// Asks all Sentinels who the master is.
+    ///
+    /// # Errors
+    /// If none of them can tell: what most of them have in common.
+    pub(super) async fn look(&self, known: &Map, budget: Budget) -> Result<(Place, u64), Failure> {
+        let asked = self.all.iter().map(|sentinel| async move {
+            let answer = sentinel.ask(&self.name, budget).await;
+            (sentinel, answer)
+        });
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        let awaits_silent = self.all.iter().all(Sentinel::was_silent);
+        let mut expected = match awaits_silent {
+            true => self.all.len(),
+            false => self.all.iter().filter(|one| !one.was_silent()).count(),
+        };
+        let (mut opinions, mut failures) = (Vec::new(), Vec::new());
+        let mut unanswered: HashMap<_, _> = self.all.iter().map(|one| (&one.place, one)).collect();
+        let mut ends_at = Instant::now() + budget.left();
+        while let Ok(Some((sentinel, answer))) = timeout_at(ends_at, asked.next()).await {
+            unanswered.remove(&sentinel.place);
+            let was_expected = awaits_silent || !sentinel.was_silent();
+            sentinel
+                .was_silent
+                .store(answer.is_err(), Ordering::Relaxed);
+            match answer {
+                Ok(opinion) => {
+                    if opinions.is_empty() {
+                        ends_at = ends_at.min(Instant::now() + FOR_THE_OTHERS);
+                    }
+                    opinions.push(opinion);
+                }
+                Err(failure) => failures.push(failure),
+            }
+            expected -= usize::from(was_expected);
+            if expected == 0 && !opinions.is_empty() {
+                break;
+            }
+        }
+        for sentinel in unanswered.into_values() {
+            sentinel.was_silent.store(true, Ordering::Relaxed);
+        }
+        match choose(&opinions, self.all.len(), known) {
+            Some(opinion) => Ok((opinion.master.clone(), opinion.epoch)),
+            None => Err(worst(failures).unwrap_or(Failure::Silent)),
+        }
+    }
+}
+
+impl Sentinel {
+    pub(in super::super) fn new(place: Place, lanes: RuntimeLanes) -> Self {
+        Self {
+            place,
+            lanes,
+            was_silent: AtomicBool::new(false),
+        }
+    }
+
+    fn was_silent(&self) -> bool {
+        self.was_silent.load(Ordering::Relaxed)
+    }
+
+    /// Its address command names the promoted server as soon as the failover is decided, before the master's own entry
+    /// does; only that entry has the epoch.
+    async fn ask(&self, name: &str, budget: Budget) -> Result<Opinion, Failure> {
+        let mut both = redis::pipe();
+        both.cmd("SENTINEL")
+            .arg("GET-MASTER-ADDR-BY-NAME")
+            .arg(name);
+        both.cmd("SENTINEL").arg("MASTER").arg(name);
+        let replies = self.lanes.request_all(&both, budget, REPLACE_EVERY).await?;
+        read(&replies, name)
+    }
+}
+
+fn read(replies: &[Value], name: &str) -> Result<Opinion, Failure> {
+    let unknown = || Failure::NoSuchMaster(name.into());
+    let [address, master] = replies else {
+        return Err(Failure::Odd(format!("{replies:?}")));
+    };
+    if let Value::ServerError(error) = address {
+        return Err(error.clone().into());
+    }
+    if *address == Value::Nil {
+        return Err(unknown());
+    }
+    let [host, port] = items(address)? else {
+        return Err(Failure::Odd(format!("{address:?}")));
+    };
+    let port = u16::try_from(number(port)?);
+    let port = port.map_err(|_| Failure::Odd(format!("{address:?}")))?;
+    let epoch = match master {
+        Value::ServerError(error) => return Err(error.clone().into()),
+        Value::Array(fields) => {
+            let pairs = fields.chunks_exact(2).map(|pair| (&pair[0], &pair[1]));
+            epoch(pairs)?
+        }
+        Value::Map(fields) => epoch(fields.iter().map(|(key, value)| (key, value)))?,
+        _ => return Err(Failure::Odd(format!("{master:?}"))),
+    };
+    let master = Place::new(text(host)?, port);
+    Ok(Opinion { master, epoch })
+}
+
+fn epoch<'a>(mut fields: impl Iterator<Item = (&'a Value, &'a Value)>) -> Result<u64, Failure> {
+    let epoch = fields.find(|(key, _)| text(key).is_ok_and(|key| key == "config-epoch"));
+    let (_, epoch) = epoch.ok_or_else(|| Failure::Odd("no config-epoch".into()))?;
+    number(epoch)
+}
+
+/// Chooses the newest opinion, and of several that are as new the one that most share, in doubt the master that is
+/// known.
+///
+/// An epoch below the known one is believed only from a majority: Sentinels that were set up anew count from the start,
+/// but a single old one may have missed a failover.
+fn choose<'a>(opinions: &'a [Opinion], sentinels: usize, known: &Map) -> Option<&'a Opinion> {
+    let shared_by = |opinion: &Opinion| opinions.iter().filter(|other| *other == opinion).count();
+    let is_believed =
+        |opinion: &&Opinion| opinion.epoch >= known.epoch() || shared_by(opinion) > sentinels / 2;
+    opinions.iter().filter(is_believed).max_by_key(|opinion| {
+        (
+            opinion.epoch,
+            shared_by(opinion),
+            known.serves(&opinion.master),
+        )
+    })
+}
+
+/// Returns the failure that tells the most about what has to be changed: an answer rather than silence.
+fn worst(failures: Vec<Failure>) -> Option<Failure> {
+    let rank = |failure: &Failure| match failure {
+        Failure::NoSuchMaster(_) => 3,
+        Failure::Refused { .. } => 2,
+        Failure::Silent => 0,
+        _ => 1,
+    };
+    failures.into_iter().max_by_key(rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opinion(port: u16, epoch: u64) -> Opinion {
+        let master = Place::new("db", port);
+        Opinion { master, epoch }
+    }
+
+    fn chosen(opinions: &[(u16, u64)], known: Option<(u16, u64)>) -> Option<u16> {
+        let mut map = Map::default();
+        if let Some((port, epoch)) = known {
+            map.set_master(Place::new("db", port), epoch);
+        }
+        let opinions = opinions.iter().map(|&(port, epoch)| opinion(port, epoch));
+        let opinions: Vec<_> = opinions.collect();
+        choose(&opinions, 3, &map).map(|opinion| opinion.master.port)
+    }
+
+    #[test]
+    fn the_newest_opinion_wins_wherever_it_stands() {
+        assert_eq!(chosen(&[(1, 4), (2, 5), (1, 4)], None), Some(2));
+        assert_eq!(chosen(&[(2, 5), (1, 4)], Some((1, 4))), Some(2));
+    }
+
+    #[test]
+    fn an_old_opinion_is_believed_only_from_a_majority() {
+        assert_eq!(chosen(&[(1, 4)], Some((2, 5))), None);
+        assert_eq!(chosen(&[(1, 4), (2, 5)], Some((2, 5))), Some(2));
+        assert_eq!(chosen(&[(3, 0), (3, 0)], Some((2, 5))), Some(3));
+        assert_eq!(chosen(&[(3, 0), (4, 0)], Some((2, 5))), None);
+    }
+
+    #[test]
+    fn the_known_master_stays_while_the_opinions_are_equal() {
+        assert_eq!(chosen(&[(1, 4), (2, 4)], Some((1, 4))), Some(1));
+        assert_eq!(chosen(&[(1, 4), (2, 4)], Some((2, 4))), Some(2));
+        assert_eq!(chosen(&[(1, 4), (2, 4), (2, 4)], Some((1, 4))), Some(2));
+    }
+
+    #[test]
+    fn the_replies_of_a_sentinel_are_read() {
+        let word = |text: &str| Value::BulkString(text.into());
+        let address = Value::Array(vec![word("10.0.0.2"), word("6379")]);
+        let master = ["name", "main", "ip", "10.0.0.1", "config-epoch", "7"];
+        let master = Value::Array(master.map(word).to_vec());
+        let read_both = read(&[address.clone(), master], "main").expect("an opinion");
+        let master = Place::new("10.0.0.2", 6_379);
+        assert_eq!(read_both, Opinion { master, epoch: 7 });
+        let failure = read(&[Value::Nil, Value::Nil], "main").expect_err("unknown");
+        assert!(matches!(failure, Failure::NoSuchMaster(_)), "{failure}");
+        assert!(read(&[address, Value::Array(vec![])], "main").is_err());
+    }
+}

@@ -1,0 +1,210 @@
+//! A cluster: three primaries, each with a replica if the test wants them.
+
+use super::redis_server::{RedisServer, Setup};
+use super::wait::until_so;
+
+/// The number of slots.
+const SLOTS: u16 = 16_384;
+/// The number of primaries.
+const PRIMARIES: usize = 3;
+
+/// The nodes of a cluster. They end on drop.
+#[derive(Debug)]
+pub(crate) struct RedisCluster {
+    /// The primaries to begin with, and then the replica of each.
+    pub(crate) nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// Starts three primaries without replicas.
+    pub(crate) async fn start() -> Self {
+        Self::with(Setup::default, false).await
+    }
+
+    /// Starts three primaries, each with a replica. A silent primary counts as down after a second.
+    pub(crate) async fn with_replicas() -> Self {
+        Self::with(Setup::default, true).await
+    }
+
+    /// The same, with nodes that are set up so.
+    pub(crate) async fn with(setup: impl Fn() -> Setup, has_replicas: bool) -> Self {
+        let count = if has_replicas {
+            2 * PRIMARIES
+        } else {
+            PRIMARIES
+        };
+        let mut nodes = Vec::new();
+        for _ in 0..count {
+            let node = setup()
+                .with_cluster_bus()
+                .with(["--cluster-require-full-coverage", "yes"])
+                .with(["--cluster-node-timeout", "1000"]);
+            nodes.push(node.start().await);
+        }
+        let cluster = Self { nodes };
+        cluster.join().await;
+        cluster
+    }
+
+    async fn join(&self) {
+        for (index, primary) in self.nodes[..PRIMARIES].iter().enumerate() {
+            let () = primary
+                .told(&format!("CLUSTER SET-CONFIG-EPOCH {}", index + 1))
+                .await;
+            let slots: Vec<_> = slots_of(index).map(|slot| slot.to_string()).collect();
+            let () = primary
+                .told(&format!("CLUSTER ADDSLOTS {}", slots.join(" ")))
+                .await;
+        }
+        for node in &self.nodes[1..] {
+            let meet = format!("CLUSTER MEET 127.0.0.1 {}", node.port());
+            let () = self.nodes[0].told(&meet).await;
+        }
+        self.agree(self.nodes.len()).await;
+        for (primary, replica) in self.nodes.iter().zip(&self.nodes[PRIMARIES..]) {
+            let id: String = primary.told("CLUSTER MYID").await;
+            until_so("the replica knows its primary", async || {
+                let told = replica.ask::<()>(&format!("CLUSTER REPLICATE {id}")).await;
+                told.is_ok()
+            })
+            .await;
+        }
+        for (primary, replica) in self.nodes.iter().zip(&self.nodes[PRIMARIES..]) {
+            until_so("the replica has all data", async || {
+                let info: String = replica.told("INFO replication").await;
+                let primary: String = primary.told("INFO replication").await;
+                info.contains("master_link_status:up") && primary.contains("state=online")
+            })
+            .await;
+        }
+        // Until every node knows who follows whom, a failover has too few voters.
+        let replicas = self.nodes.len() - PRIMARIES;
+        for node in &self.nodes {
+            until_so("every node knows the replicas", async || {
+                let known: String = node.told("CLUSTER NODES").await;
+                known.matches("slave").count() == replicas
+            })
+            .await;
+        }
+    }
+
+    /// Waits until each node knows that many, and who serves each slot.
+    pub(crate) async fn agree(&self, count: usize) {
+        for node in &self.nodes {
+            until_so("the nodes agree", async || {
+                let info: String = node.told("CLUSTER INFO").await;
+                info.contains("cluster_state:ok")
+                    && info.contains(&format!("cluster_slots_assigned:{SLOTS}"))
+                    && info.contains(&format!("cluster_known_nodes:{count}"))
+            })
+            .await;
+        }
+    }
+
+    /// Returns the URL for the store.
+    pub(crate) fn url(&self) -> String {
+        let hosts = self.nodes[..PRIMARIES].iter();
+        let hosts: Vec<_> = hosts
+            .map(|node| format!("127.0.0.1:{}", node.port()))
+            .collect();
+        format!("redis+cluster://{}", hosts.join(","))
+    }
+
+    /// Returns the index of the primary that serves this name to begin with.
+    pub(crate) async fn primary_of(&self, name: &str) -> usize {
+        let slot = self.slot_of(name).await;
+        let owner = (0..PRIMARIES).find(|index| slots_of(*index).contains(&slot));
+        owner.expect("each slot has a primary")
+    }
+
+    /// Returns the slot of this name.
+    pub(crate) async fn slot_of(&self, name: &str) -> u16 {
+        self.nodes[0].told(&format!("CLUSTER KEYSLOT {name}")).await
+    }
+
+    /// Returns a name whose slot this primary serves to begin with.
+    pub(crate) async fn name_on(&self, primary: usize) -> String {
+        for number in 0.. {
+            let name = format!("name-{number}");
+            if self.primary_of(&name).await == primary {
+                return name;
+            }
+        }
+        unreachable!("each primary has a third of the slots")
+    }
+
+    /// Waits until this replica has become a primary.
+    pub(crate) async fn promoted(&self, replica: usize) {
+        until_so("the replica is promoted", async || {
+            let info = self.nodes[replica].ask::<String>("INFO replication").await;
+            info.is_ok_and(|info| info.contains("role:master"))
+        })
+        .await;
+    }
+
+    /// Moves these slots, with all their keys, as `redis-cli --cluster reshard` does.
+    pub(crate) async fn move_slots(&self, slots: &[u16], from: usize, to: usize) {
+        for slot in slots {
+            self.begin_move(*slot, from, to).await;
+            self.move_keys(*slot, from, to).await;
+            self.end_move(*slot, from, to).await;
+        }
+    }
+
+    /// Marks a slot as moving.
+    pub(crate) async fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        let (from, to) = (&self.nodes[from], &self.nodes[to]);
+        let [from_id, to_id] = [
+            from.told::<String>("CLUSTER MYID").await,
+            to.told("CLUSTER MYID").await,
+        ];
+        let () = to
+            .told(&format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}"))
+            .await;
+        let () = from
+            .told(&format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}"))
+            .await;
+    }
+
+    /// Moves the keys of a slot that is marked.
+    pub(crate) async fn move_keys(&self, slot: u16, from: usize, to: usize) {
+        let (from, to) = (&self.nodes[from], &self.nodes[to]);
+        let port = to.port();
+        loop {
+            let keys: Vec<String> = from
+                .told(&format!("CLUSTER GETKEYSINSLOT {slot} 100"))
+                .await;
+            if keys.is_empty() {
+                return;
+            }
+            for key in keys {
+                let () = from
+                    .told(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"))
+                    .await;
+            }
+        }
+    }
+
+    /// Tells both, and then the others, who serves the slot from now on.
+    pub(crate) async fn end_move(&self, slot: u16, from: usize, to: usize) {
+        let id: String = self.nodes[to].told("CLUSTER MYID").await;
+        for index in [to, from] {
+            let () = self.nodes[index]
+                .told(&format!("CLUSTER SETSLOT {slot} NODE {id}"))
+                .await;
+        }
+    }
+}
+
+/// The slots of a primary to begin with.
+fn slots_of(primary: usize) -> std::ops::Range<u16> {
+    let bounds = [0, 5_461, 10_923, SLOTS];
+    bounds[primary]..bounds[primary + 1]
+}
+
+#[tokio::test]
+async fn a_replica_takes_over_from_a_primary_that_is_gone() {
+    let mut cluster = RedisCluster::with_replicas().await;
+    cluster.nodes[1].kill();
+    cluster.promoted(PRIMARIES + 1).await;
+}

@@ -1,0 +1,181 @@
+//! A master with two replicas, and three Sentinels that watch them.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::{env, ffi::OsString};
+
+use deadpool_redis::redis::{self, FromRedisValue, RedisError};
+use tempfile::TempDir;
+
+use super::child::GuardedChild;
+use super::redis_server::{INSTALL, RedisServer, Setup, free_port};
+use super::wait::{until, until_so};
+
+/// What the Sentinels call the group.
+pub(crate) const GROUP: &str = "main";
+
+/// The servers and their Sentinels. They end on drop.
+#[derive(Debug)]
+pub(crate) struct RedisGroup {
+    /// The master to begin with, and its replicas.
+    pub(crate) servers: Vec<RedisServer>,
+    pub(crate) sentinels: Vec<SentinelServer>,
+}
+
+/// A running Sentinel.
+#[derive(Debug)]
+pub(crate) struct SentinelServer {
+    process: GuardedChild,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl RedisGroup {
+    /// Starts all of them, and returns once a failover would succeed. A silent master counts as down after 500 ms.
+    pub(crate) async fn start() -> Self {
+        Self::with(Setup::default).await
+    }
+
+    /// The same, with servers that are set up so.
+    pub(crate) async fn with(setup: impl Fn() -> Setup) -> Self {
+        let mut servers = Vec::new();
+        for _ in 0..3 {
+            servers.push(setup().with_port().start().await);
+        }
+        for replica in &servers[1..] {
+            replica.follow(&servers[0]).await;
+        }
+        let sentinels = (0..3).map(|_| SentinelServer::watch(servers[0].port()));
+        let group = Self {
+            sentinels: sentinels.collect(),
+            servers,
+        };
+        for sentinel in &group.sentinels {
+            until("the Sentinel knows the others", async || {
+                let known: Vec<String> = sentinel.ask(&["MASTER", GROUP]).await.ok()?;
+                let value = |key: &str| {
+                    let at = known.iter().position(|word| word == key)?;
+                    known.get(at + 1)
+                };
+                let is_ready = value("num-slaves")? == "2" && value("num-other-sentinels")? == "2";
+                is_ready.then_some(())
+            })
+            .await;
+        }
+        group
+    }
+
+    /// Returns the URL for the store.
+    pub(crate) fn url(&self) -> String {
+        let hosts = self.sentinels.iter();
+        let hosts: Vec<_> = hosts.map(|one| format!("127.0.0.1:{}", one.port)).collect();
+        format!("redis+sentinel://{}/{GROUP}", hosts.join(","))
+    }
+
+    /// Returns the index of the server that most Sentinels take for the master.
+    pub(crate) async fn master(&self) -> usize {
+        let mut named = Vec::new();
+        for sentinel in &self.sentinels {
+            let address = sentinel.ask::<(String, u16)>(&["GET-MASTER-ADDR-BY-NAME", GROUP]);
+            if let Ok((_, port)) = address.await {
+                named.push(port);
+            }
+        }
+        let votes = |port| named.iter().filter(|other| **other == port).count();
+        let most = named.iter().copied().max_by_key(|port| votes(*port));
+        let most = most.expect("a Sentinel answers");
+        let index = self.servers.iter().position(|server| server.port() == most);
+        index.expect("it is one of ours")
+    }
+
+    /// Returns the index of the new master, once all Sentinels name one other than this.
+    pub(crate) async fn master_after(&self, old: usize) -> usize {
+        until("a new master", async || {
+            let master = self.master().await;
+            let info = self.servers[master].ask::<String>("INFO replication").await;
+            let is_new = master != old && info.is_ok_and(|info| info.contains("role:master"));
+            is_new.then_some(master)
+        })
+        .await
+    }
+
+    /// Makes the Sentinels replace the master, as an operator does.
+    pub(crate) async fn fail_over(&self) {
+        // It is refused while a Sentinel has no replica that it takes for well.
+        until_so("the failover begins", async || {
+            let begun = self.sentinels[0].ask::<String>(&["FAILOVER", GROUP]).await;
+            begun.is_ok()
+        })
+        .await;
+    }
+}
+
+impl SentinelServer {
+    /// Starts a Sentinel for the master on this port.
+    pub(crate) fn watch(master: u16) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let file = folder.path().join("sentinel.conf");
+        let port = free_port();
+        let lines = format!(
+            "port {port}\nbind 127.0.0.1\ndir {}\n\
+             sentinel monitor {GROUP} 127.0.0.1 {master} 2\n\
+             sentinel down-after-milliseconds {GROUP} 500\n\
+             sentinel failover-timeout {GROUP} 3000\n\
+             sentinel parallel-syncs {GROUP} 2\n",
+            folder.path().display()
+        );
+        fs::write(&file, lines).expect("the folder is ours");
+        let program = env::var_os("LEASEHOLD_TEST_REDIS_SERVER");
+        let mut command = Command::new(program.unwrap_or_else(|| OsString::from("redis-server")));
+        command
+            .arg(&file)
+            .arg("--sentinel")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Self {
+            process: GuardedChild::spawn(command, INSTALL),
+            port,
+            _folder: folder,
+        }
+    }
+
+    /// Returns its address.
+    pub(crate) fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Runs a command of the Sentinel.
+    pub(crate) async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> Result<T, RedisError> {
+        let client = redis::Client::open(format!("redis://{}", self.host()))?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut command = redis::cmd("SENTINEL");
+        command.arg(words).query_async(&mut connection).await
+    }
+
+    /// Stops it at once.
+    pub(crate) fn pause(&self) {
+        self.process.pause();
+    }
+
+    /// Resumes it.
+    pub(crate) fn resume(&self) {
+        self.process.resume();
+    }
+}
+
+#[tokio::test]
+async fn sentinels_replace_a_master_that_is_gone() {
+    let mut group = RedisGroup::start().await;
+    assert_eq!(group.master().await, 0);
+    group.servers[0].kill();
+    assert_ne!(group.master_after(0).await, 0);
+}
+
+#[test]
+fn a_port_with_a_bus_is_below_those_of_outgoing_connections() {
+    let port = super::redis_server::free_port_with_bus();
+    assert!(port < 22_000, "{port}");
+    TcpListener::bind(("127.0.0.1", port + 10_000)).expect("its bus is free");
+}
