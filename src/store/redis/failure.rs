@@ -121,7 +121,7 @@ impl Failure {
                 )
             }
             failure => {
-                let outcome = outcome(kind);
+                let outcome = failure.near_miss().unwrap_or_else(|| outcome(kind));
                 Error::new(kind, format!("{operation} failed: {outcome} {facts}"))
                     .with_source(failure)
             }
@@ -155,6 +155,28 @@ impl Failure {
     /// Makes this the failure of a step before a request was sent again.
     pub(super) fn before_another_try(self) -> Self {
         Self::NotSentAgain(Box::new(self))
+    }
+
+    /// Returns what the URL should be, if the server's answer shows that it is of another kind.
+    fn near_miss(&self) -> Option<&'static str> {
+        let Self::Refused { code, text } = self else {
+            return None;
+        };
+        let text = text.to_lowercase();
+        match &**code {
+            "MOVED" | "ASK" => Some("this server is a node of a cluster: use redis+cluster://"),
+            // A Sentinel knows no scripts.
+            "ERR" if text.contains("unknown command") && text.contains("evalsha") => {
+                Some("this server is a Sentinel: use redis+sentinel://HOST/NAME")
+            }
+            "ERR" if text.contains("unknown command") && text.contains("sentinel") => {
+                Some("this server is not a Sentinel: use redis://")
+            }
+            "ERR" if text.contains("cluster support disabled") => {
+                Some("this server is not a node of a cluster: use redis://")
+            }
+            _ => None,
+        }
     }
 
     /// Returns whether the connection is unusable.

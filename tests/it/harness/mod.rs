@@ -17,6 +17,7 @@ pub(crate) mod redis_group;
 pub(crate) mod redis_server;
 pub(crate) mod relay;
 pub(crate) mod resp;
+pub(crate) mod rivalry;
 pub(crate) mod server_clock;
 pub(crate) mod times;
 pub(crate) mod tls;

@@ -93,9 +93,12 @@ impl RedisGroup {
     pub(crate) async fn master_after(&self, old: usize) -> usize {
         until("a new master", async || {
             let master = self.master().await;
+            if master == old {
+                return None;
+            }
             let info = self.servers[master].ask::<String>("INFO replication").await;
-            let is_new = master != old && info.is_ok_and(|info| info.contains("role:master"));
-            is_new.then_some(master)
+            info.is_ok_and(|info| info.contains("role:master"))
+                .then_some(master)
         })
         .await
     }

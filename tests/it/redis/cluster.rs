@@ -1,11 +1,26 @@
-//! A cluster, through everything that moves slots and replaces primaries.
+//! A cluster whose slots move and whose primaries are replaced.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use leasehold::store::conformance;
+use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
+use leasehold::store::{Outcome, Release, conformance};
 
+use super::open;
+use crate::harness::asking::{asked, chain, claim, granted, released, renewal, renewed};
+use crate::harness::leases::{client_at, take};
 use crate::harness::redis_cluster::RedisCluster;
+use crate::harness::redis_server::Setup;
+use crate::harness::rivalry::Rivalry;
+use crate::harness::times::{LIMIT, LONG, UNANSWERED};
+use crate::harness::wait::now;
+
+/// Longer than a failover takes.
+const TTL: Duration = Duration::from_secs(6);
+/// Half more than the limit of a call of such a lease.
+const WORST_CALL: Duration = Duration::from_millis(1_500);
+const NAMES: usize = 60;
 
 #[tokio::test]
 async fn a_cluster_keeps_the_contract() {
@@ -15,4 +30,169 @@ async fn a_cluster_keeps_the_contract() {
     for node in &cluster.nodes {
         node.assert_all_keys_run_out().await;
     }
+}
+
+#[tokio::test]
+async fn a_killed_primary_costs_no_lease() {
+    let mut cluster = RedisCluster::with_replicas().await;
+    let rivalry = Rivalry::begin(&cluster.url(), &cluster.url(), NAMES, TTL).await;
+    rivalry.renewed_or_lost().await;
+    cluster.nodes[0].kill();
+    cluster.promoted(3).await;
+    rivalry.renewed_or_lost().await;
+    rivalry.caller_succeeds().await;
+    let ended = rivalry.end();
+    assert_eq!((ended.lost, ended.granted), (0, 0), "{ended}");
+    assert!(ended.calls.worst < WORST_CALL, "{ended}");
+}
+
+#[tokio::test]
+async fn a_primary_that_hangs_costs_no_lease_of_another() {
+    let cluster = RedisCluster::start().await;
+    let client = client_at(&cluster.url(), Duration::from_secs(3)).await;
+    let mut leases = Vec::new();
+    for primary in 0..3 {
+        leases.push(take(&client, &cluster.name_on(primary).await).await);
+    }
+    cluster.nodes[0].pause();
+    leases[0].lost().await;
+    for lease in &leases[1..] {
+        let deadline = lease.term().expect("it is held").deadline();
+        lease.renewed_past(deadline).await.expect("it is renewed");
+    }
+    cluster.nodes[0].resume();
+    cluster.agree(3).await;
+    take(&client, &leases[0].name().to_string()).await;
+}
+
+#[tokio::test]
+async fn slots_that_move_cost_no_lease_and_no_call() {
+    let cluster = RedisCluster::start().await;
+    let rivalry = Rivalry::begin(&cluster.url(), &cluster.url(), NAMES, TTL).await;
+    let mut slots = Vec::new();
+    for index in 0..NAMES {
+        let name = format!("rivalry-{index}");
+        if cluster.primary_of(&name).await == 0 {
+            slots.push(cluster.slot_of(&name).await);
+        }
+    }
+    cluster.move_slots(&slots, 0, 1).await;
+    rivalry.renewed_or_lost().await;
+    rivalry.renewed_or_lost().await;
+    let ended = rivalry.end();
+    assert!(slots.len() > NAMES / 6, "{slots:?}");
+    assert_eq!(
+        (ended.lost, ended.granted, ended.calls.failed),
+        (0, 0, 0),
+        "{ended}"
+    );
+}
+
+#[tokio::test]
+async fn in_a_slot_that_stays_half_moved_leases_are_renewed_and_new_claims_wait() {
+    let cluster = RedisCluster::start().await;
+    let store = open(&cluster.url()).await;
+    let name = cluster.name_on(0).await;
+    let slot = cluster.slot_of(&name).await;
+    let lease = claim(&name, LONG);
+    granted(&*store, &lease).await;
+    cluster.begin_move(slot, 0, 2).await;
+    cluster.move_keys(slot, 0, 2).await;
+    assert!(matches!(renewed(&*store, &lease).await, Outcome::Renewed));
+    let began_at = now();
+    let error = asked(&*store, &claim(&name, LONG), UNANSWERED)
+        .await
+        .expect_err("half moved");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", chain(&error));
+    assert!(chain(&error).contains("TRYAGAIN"), "{}", chain(&error));
+    assert!(now().since(began_at) < 2 * UNANSWERED + LIMIT);
+    cluster.end_move(slot, 0, 2).await;
+    assert_eq!(released(&*store, &lease).await, Release::Released);
+}
+
+#[tokio::test]
+async fn one_name_that_has_moved_does_not_cost_its_batch_a_renewal() {
+    let cluster = RedisCluster::start().await;
+    let store = open(&cluster.url()).await;
+    let moving = cluster.name_on(0).await;
+    let mut claims = vec![claim(&moving, LONG)];
+    claims.extend((0..255).map(|index| claim(&format!("other-{index}"), LONG)));
+    for claim in &claims {
+        granted(&*store, claim).await;
+    }
+    let slot = cluster.slot_of(&moving).await;
+    cluster.move_slots(&[slot], 0, 1).await;
+    let batch: Vec<_> = claims.iter().map(renewal).collect();
+    let outcomes = store.renew(&batch, LIMIT).await.outcomes;
+    let renewed = outcomes
+        .iter()
+        .filter(|outcome| matches!(outcome, Outcome::Renewed));
+    assert_eq!(renewed.count(), 256, "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn scripts_that_one_node_has_forgotten_are_loaded_and_all_is_renewed() {
+    let cluster = RedisCluster::start().await;
+    let store = open(&cluster.url()).await;
+    let claims: Vec<_> = (0..60)
+        .map(|index| claim(&format!("n-{index}"), LONG))
+        .collect();
+    for claim in &claims {
+        granted(&*store, claim).await;
+    }
+    let () = cluster.nodes[1].told("SCRIPT FLUSH").await;
+    let () = cluster.nodes[1].told("CONFIG RESETSTAT").await;
+    let batch: Vec<_> = claims.iter().map(renewal).collect();
+    let outcomes = store.renew(&batch, LIMIT).await.outcomes;
+    assert!(
+        outcomes
+            .iter()
+            .all(|outcome| matches!(outcome, Outcome::Renewed)),
+        "{outcomes:?}"
+    );
+    let stats: String = cluster.nodes[1].told("INFO commandstats").await;
+    let loads = stats
+        .lines()
+        .find(|line| line.starts_with("cmdstat_script"));
+    assert!(
+        loads.is_some_and(|loads| loads.contains("calls=7,")),
+        "{loads:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_list_has_the_names_of_every_node_once() {
+    let cluster = RedisCluster::start().await;
+    let store = open(&cluster.url()).await;
+    for index in 0..30 {
+        granted(&*store, &claim(&format!("list-{index}"), LONG)).await;
+    }
+    granted(&*store, &claim("other", LONG)).await;
+    let listed = store.list("list-", LIMIT).await.expect("answered");
+    assert_eq!(listed.len(), 30, "{listed:?}");
+    assert!(listed.is_sorted_by(|one, next| one.name < next.name));
+    assert_eq!(store.members(LIMIT).await.expect("answered").len(), 3);
+}
+
+#[tokio::test]
+async fn a_url_of_the_other_kind_is_said() {
+    let cluster = RedisCluster::start().await;
+    let name = cluster.name_on(1).await;
+    let one = format!("redis://127.0.0.1:{}", cluster.nodes[0].port());
+    let error = asked(&*open(&one).await, &claim(&name, LONG), LIMIT)
+        .await
+        .expect_err("elsewhere");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    assert!(
+        chain(&error).contains("redis+cluster://"),
+        "{}",
+        chain(&error)
+    );
+    let single = Setup::default().with_port().start().await;
+    let url = format!("redis+cluster://127.0.0.1:{}", single.port());
+    let error = asked(&*open(&url).await, &claim(&name, LONG), LIMIT)
+        .await
+        .expect_err("no cluster");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    assert!(chain(&error).contains("redis://"), "{}", chain(&error));
 }

@@ -1,11 +1,25 @@
-//! The master of a group that Sentinels watch, through everything that makes another server the master.
+//! The master of a group that Sentinels watch, when another server becomes the master.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use leasehold::store::conformance;
+use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
+use leasehold::store::{Answer, conformance};
 
+use super::open;
+use crate::harness::asking::{asked, chain, claim, held};
+use crate::harness::leases::{client_at, take};
 use crate::harness::redis_group::RedisGroup;
+use crate::harness::rivalry::Rivalry;
+use crate::harness::times::{LIMIT, LONG};
+use crate::harness::wait::{at, now};
+
+/// Longer than a failover takes.
+const TTL: Duration = Duration::from_secs(6);
+/// Half more than the limit of a call of such a lease.
+const WORST_CALL: Duration = Duration::from_millis(1_500);
+const NAMES: usize = 30;
 
 #[tokio::test]
 async fn sentinels_keep_the_contract() {
@@ -13,4 +27,111 @@ async fn sentinels_keep_the_contract() {
     let store = Redis::open(&group.url()).expect("a URL in order");
     conformance::check(Arc::new(store)).await;
     group.servers[0].assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn a_killed_master_costs_no_lease() {
+    let mut group = RedisGroup::start().await;
+    let rivalry = Rivalry::begin(&group.url(), &group.url(), NAMES, TTL).await;
+    rivalry.renewed_or_lost().await;
+    group.servers[0].kill();
+    group.master_after(0).await;
+    rivalry.renewed_or_lost().await;
+    rivalry.caller_succeeds().await;
+    let ended = rivalry.end();
+    assert_eq!((ended.lost, ended.granted), (0, 0), "{ended}");
+    assert!(ended.calls.worst < WORST_CALL, "{ended}");
+}
+
+#[tokio::test]
+async fn an_old_master_that_wakes_after_its_successor_was_made_grants_nothing() {
+    let group = RedisGroup::start().await;
+    // The control knows one address for ever, as a client without Sentinels does.
+    let fixed = format!("redis://127.0.0.1:{}", group.servers[0].port());
+    let control = open(&fixed).await;
+    let client = client_at(&group.url(), TTL).await;
+    let (first, second) = (take(&client, "first").await, take(&client, "second").await);
+    // It looked long ago when the master wakes.
+    let idle = open(&group.url()).await;
+    for store in [&idle, &control] {
+        held(&**store, &claim("first", LONG)).await;
+    }
+    let rivalry = Rivalry::begin(&group.url(), &group.url(), NAMES, TTL).await;
+    rivalry.renewed_or_lost().await;
+    group.servers[0].pause();
+    group.master_after(0).await;
+    // The old master's copies of the leases run out.
+    at(now().after(TTL)).await;
+    group.servers[0].resume();
+    let by_idle = asked(&*idle, &claim("first", LONG), LIMIT).await;
+    let by_control = asked(&*control, &claim("second", LONG), LIMIT).await;
+    let is_grant = |answer: &Result<Answer, _>| matches!(answer, Ok(Answer::Granted(_)));
+    assert!(
+        !is_grant(&by_idle),
+        "the old master has granted a held name"
+    );
+    assert!(
+        is_grant(&by_control),
+        "the fault is too tame: {by_control:?}"
+    );
+    rivalry.renewed_or_lost().await;
+    first.check().expect("it was renewed at the new master");
+    second.check().expect("it was renewed at the new master");
+    let ended = rivalry.end();
+    assert_eq!((ended.lost, ended.granted), (0, 0), "{ended}");
+    assert!(ended.calls.worst < WORST_CALL, "{ended}");
+}
+
+#[tokio::test]
+async fn a_failover_by_an_operator_costs_no_lease_and_few_calls() {
+    let group = RedisGroup::start().await;
+    let rivalry = Rivalry::begin(&group.url(), &group.url(), NAMES, TTL).await;
+    rivalry.renewed_or_lost().await;
+    group.fail_over().await;
+    group.master_after(0).await;
+    rivalry.renewed_or_lost().await;
+    rivalry.caller_succeeds().await;
+    let ended = rivalry.end();
+    assert_eq!((ended.lost, ended.granted), (0, 0), "{ended}");
+    // Those that were on their way when the old master closed its connections.
+    assert!(ended.calls.failed <= 4, "{ended}");
+}
+
+#[tokio::test]
+async fn a_group_that_the_sentinels_do_not_know_is_said() {
+    let group = RedisGroup::start().await;
+    let url = group.url().replace("/main", "/mani");
+    let answer = asked(&*open(&url).await, &claim("a", LONG), LIMIT).await;
+    let error = answer.expect_err("no such group");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    assert!(
+        chain(&error).contains("know no master named \"mani\""),
+        "{}",
+        chain(&error)
+    );
+    for (address, what) in [
+        (group.sentinels[0].host(), "redis+sentinel://HOST/NAME"),
+        (
+            format!("127.0.0.1:{}/main", group.servers[0].port()),
+            "use redis://",
+        ),
+    ] {
+        let scheme = if address.ends_with("/main") {
+            "redis+sentinel"
+        } else {
+            "redis"
+        };
+        let store = open(&format!("{scheme}://{address}")).await;
+        let error = asked(&*store, &claim("a", LONG), LIMIT)
+            .await
+            .expect_err("of another kind");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured);
+        assert!(chain(&error).contains(what), "{}", chain(&error));
+    }
+    let none = format!("redis+sentinel://{}/main", "127.0.0.1:1");
+    let error = asked(&*open(&none).await, &claim("a", LONG), LIMIT).await;
+    assert_eq!(
+        error.expect_err("nobody is there").kind(),
+        ErrorKind::Unavailable
+    );
 }

@@ -1,0 +1,250 @@
+//! Many leases of one client, a rival that asks for their names all the time, and a caller that takes and frees other
+//! names: what all of them see while servers fail.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold::clock::Instant;
+use leasehold::store::{self, Answer, Store};
+use leasehold::{Client, Error, Lease};
+use tokio::task::JoinHandle;
+
+use super::asking::{asked, claim};
+use super::leases::{client_at, take};
+use super::times::LONG;
+use super::wait::{at, now, soon, until_so};
+
+/// How often the rival asks.
+const EVERY: Duration = Duration::from_millis(20);
+
+/// The leases and those who watch them. Their tasks end on drop.
+pub(crate) struct Rivalry {
+    _client: Client,
+    leases: Vec<Lease>,
+    seen: Arc<Mutex<Seen>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// When the holder of a name was told of its loss.
+    told: HashMap<String, Instant>,
+    /// When the rival was granted a name, and whether its token was above the holder's.
+    granted: HashMap<String, (Instant, bool)>,
+    calls: Calls,
+}
+
+/// What the caller saw.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Calls {
+    pub(crate) made: usize,
+    pub(crate) failed: usize,
+    /// The longest time that one call took.
+    pub(crate) worst: Duration,
+    /// The longest time between two calls that succeeded.
+    pub(crate) pause: Duration,
+    /// The last failure.
+    pub(crate) failure: Option<String>,
+    succeeded_at: Option<Instant>,
+}
+
+/// How it ended.
+pub(crate) struct Ended {
+    pub(crate) leases: usize,
+    /// How many holders were told of a loss.
+    pub(crate) lost: usize,
+    /// How many names the rival was granted.
+    pub(crate) granted: usize,
+    /// For how long both had a name.
+    pub(crate) overlaps: Vec<Duration>,
+    pub(crate) calls: Calls,
+}
+
+impl Rivalry {
+    /// Takes that many names by the store at one URL, and lets a rival ask for them over another.
+    pub(crate) async fn begin(url: &str, rival_url: &str, names: usize, ttl: Duration) -> Self {
+        let client = client_at(url, ttl).await;
+        let mut leases = Vec::new();
+        for index in 0..names {
+            leases.push(take(&client, &format!("rivalry-{index}")).await);
+        }
+        let seen = Arc::<Mutex<Seen>>::default();
+        let mut tasks: Vec<_> = leases.iter().map(|lease| note_loss(lease, &seen)).collect();
+        let rival = store::open(rival_url).await.expect("a URL in order");
+        tasks.push(tokio::spawn(ask_for_all(
+            rival,
+            tokens(&leases),
+            ttl,
+            seen.clone(),
+        )));
+        let caller = store::open(url).await.expect("a URL in order");
+        tasks.push(tokio::spawn(call(caller, ttl / 6, seen.clone())));
+        Self {
+            _client: client,
+            leases,
+            seen,
+            tasks,
+        }
+    }
+
+    /// Waits until each lease is renewed once more, or lost.
+    pub(crate) async fn renewed_or_lost(&self) {
+        let renewed = self.leases.iter().map(async |lease| {
+            if let Some(term) = lease.term() {
+                lease.renewed_past(term.deadline()).await;
+            }
+        });
+        soon(join_all(renewed)).await;
+    }
+
+    /// What was seen so far.
+    pub(crate) fn calls(&self) -> Calls {
+        self.seen.lock().expect("no panic").calls.clone()
+    }
+
+    /// Waits until the caller succeeds again.
+    pub(crate) async fn caller_succeeds(&self) {
+        let begun_at = now();
+        until_so("a call succeeds", async || {
+            self.calls().succeeded_at.is_some_and(|at| at > begun_at)
+        })
+        .await;
+    }
+
+    /// Waits until the rival has every name.
+    pub(crate) async fn rival_has_all(&self) {
+        until_so("the rival has every name", async || {
+            let seen = self.seen.lock().expect("no panic");
+            seen.granted.len() == self.leases.len()
+        })
+        .await;
+    }
+
+    /// Ends it and returns what was seen.
+    pub(crate) fn end(self) -> Ended {
+        let ended_at = now();
+        let seen = self.seen.lock().expect("no panic");
+        let overlaps = seen
+            .granted
+            .iter()
+            .filter_map(|(name, (granted_at, rises))| {
+                assert!(rises, "the token of {name} did not rise");
+                let told_at = seen.told.get(name).copied().unwrap_or(ended_at);
+                let overlap = told_at.since(*granted_at);
+                (!overlap.is_zero()).then_some(overlap)
+            });
+        let ended = Ended {
+            leases: self.leases.len(),
+            lost: seen.told.len(),
+            granted: seen.granted.len(),
+            overlaps: overlaps.collect(),
+            calls: seen.calls.clone(),
+        };
+        eprintln!("rivalry: {ended}");
+        ended
+    }
+}
+
+impl Drop for Rivalry {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let longest = self.overlaps.iter().max().copied().unwrap_or_default();
+        write!(
+            f,
+            "{} leases, {} lost, {} granted to the rival, {} overlaps (longest {longest:?}); {:?}",
+            self.leases,
+            self.lost,
+            self.granted,
+            self.overlaps.len(),
+            self.calls
+        )
+    }
+}
+
+fn tokens(leases: &[Lease]) -> Vec<(String, u64)> {
+    let pairs = leases.iter();
+    pairs
+        .map(|lease| (lease.name().to_string(), lease.token().get()))
+        .collect()
+}
+
+fn note_loss(lease: &Lease, seen: &Arc<Mutex<Seen>>) -> JoinHandle<()> {
+    let (name, lost, seen) = (
+        lease.name().to_string(),
+        lease.cancellation_token(),
+        seen.clone(),
+    );
+    tokio::spawn(async move {
+        lost.cancelled().await;
+        let told_at = now();
+        seen.lock().expect("no panic").told.insert(name, told_at);
+    })
+}
+
+async fn ask_for_all(
+    store: Arc<dyn Store>,
+    names: Vec<(String, u64)>,
+    ttl: Duration,
+    seen: Arc<Mutex<Seen>>,
+) {
+    let claims: Vec<_> = names
+        .iter()
+        .map(|(name, token)| (name, token, claim(name, LONG)))
+        .collect();
+    loop {
+        let open = claims.iter().filter(|(name, ..)| {
+            let seen = seen.lock().expect("no panic");
+            !seen.granted.contains_key(*name)
+        });
+        join_all(open.map(async |(name, token, claim)| {
+            if let Ok(Answer::Granted(grant)) = asked(&*store, claim, ttl / 6).await {
+                let granted = (now(), grant.token.get() > **token);
+                let mut seen = seen.lock().expect("no panic");
+                seen.granted.insert((*name).clone(), granted);
+            }
+        }))
+        .await;
+        at(now().after(EVERY)).await;
+    }
+}
+
+/// Takes a name and frees it again, each time another one.
+async fn call(store: Arc<dyn Store>, limit: Duration, seen: Arc<Mutex<Seen>>) {
+    for index in 0_u64.. {
+        let claim = claim(&format!("caller-{}", index % 64), LONG);
+        let begun_at = now();
+        let taken = asked(&*store, &claim, limit).await;
+        note_call(&seen, begun_at, taken.as_ref().err());
+        let begun_at = now();
+        let freed = store.release(&claim.name, claim.holder, None, limit).await;
+        note_call(&seen, begun_at, freed.as_ref().err());
+        at(now().after(Duration::from_millis(2))).await;
+    }
+}
+
+fn note_call(seen: &Mutex<Seen>, begun_at: Instant, failure: Option<&Error>) {
+    let ended_at = now();
+    let mut seen = seen.lock().expect("no panic");
+    let calls = &mut seen.calls;
+    calls.made += 1;
+    calls.worst = calls.worst.max(ended_at.since(begun_at));
+    match failure {
+        Some(failure) => {
+            calls.failed += 1;
+            calls.failure = Some(format!("{failure:#}"));
+        }
+        None => {
+            let before = calls.succeeded_at.replace(ended_at);
+            let pause = before.map_or(Duration::ZERO, |at| ended_at.since(at));
+            calls.pause = calls.pause.max(pause);
+        }
+    }
+}
