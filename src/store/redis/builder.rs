@@ -9,18 +9,22 @@ use deadpool_redis::{Manager, Pool, Runtime};
 use super::Redis;
 use super::address::{self, Address};
 use super::connector::Connector;
-use super::fleet::{self, Fleet, Many, Place, Sentinel, Sentinels, Template};
+use super::fleet::{Discovery, Fleet, Many, Sentinels, Template};
 use super::keys::Keys;
+use super::lane::Settings;
 use super::runtime_lanes::RuntimeLanes;
 use super::server::Server;
-use super::target::Target;
+use super::target::{self, Target};
 use crate::error::Error;
 use crate::store::{Tls, connect_timeout};
+use crate::telemetry::LaneUse;
 
 /// How many connections the pool may have. The requests of a runtime share one; the others allow for its replacement.
 const POOL_SIZE: usize = 4;
 /// How long a handshake may take: three round trips around the globe, and a slow server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The greatest number of replicas that can be asked for.
+const MOST_REPLICAS: u8 = 8;
 
 /// Builds a [`Redis`] store. [`Redis::builder`] and [`Redis::from_pool`] make one.
 #[must_use = "a builder does nothing until `build` is called"]
@@ -29,6 +33,7 @@ pub struct Builder {
     prefix: String,
     pool_size: usize,
     connect_timeout: Duration,
+    acknowledged_by: u8,
     tls: Tls,
 }
 
@@ -54,6 +59,7 @@ impl Builder {
             prefix: Keys::DEFAULT_PREFIX.into(),
             pool_size: POOL_SIZE,
             connect_timeout: CONNECT_TIMEOUT,
+            acknowledged_by: 0,
             tls: Tls::new(),
         }
     }
@@ -89,6 +95,20 @@ impl Builder {
         self
     }
 
+    /// Sets how many replicas must have a grant or a renewal before it counts (default: 0, at most 8; in a URL
+    /// `?acknowledged_by=N`).
+    ///
+    /// Without it the server answers before any replica has the lease, so a failover can grant a held name again: the
+    /// old holder believes in its lease for up to a third of a ttl, or, cut off together with its server, until it is
+    /// reconnected. With it such a holder is lost by its own deadline, before the copy of the promoted replica runs out.
+    /// With fewer than all replicas, the one that is promoted may be one that missed the write, so only the number of all
+    /// replicas closes a partition. A grant that too few replicas have is `Unavailable`, and its renewal is tried again
+    /// until the deadline. It costs about a fifth of the speed, and a replica that is gone stops all grants.
+    pub fn acknowledged_by(mut self, replicas: u8) -> Self {
+        self.acknowledged_by = replicas;
+        self
+    }
+
     /// Sets how TLS is done, where the URL does not say it. The URL must use TLS. It has no effect on a pool of the
     /// caller's, which makes its own connections.
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -108,67 +128,74 @@ impl Builder {
                 "pool_size refused: expected at least 1 pool_size=0",
             ));
         }
-        let limit = self.connect_timeout;
-        let node: Arc<str> = keys.node().into();
-        let mut own_pool = None;
-        let (fleet, place) = match self.source {
-            Source::Url(url) => {
-                let target = Target::parse(&url, &self.tls)?;
-                let shown = target.shown();
-                let fleet = match target {
-                    Target::One(address) => {
-                        let source = if address.is_tls() {
-                            Connector::Address(Box::new(address.clone()))
-                        } else {
-                            let pool = make_pool(&address, self.pool_size, limit)?;
-                            Connector::Pool(own_pool.insert(pool).clone())
-                        };
-                        one(source, Some(address), &shown, (node, limit))
-                    }
-                    Target::Sentinels {
-                        sentinel,
-                        server,
-                        places,
-                        name,
-                    } => {
-                        let sentinel_at = |place: Place| {
-                            let address = sentinel.at(&place.host, place.port);
-                            let source = Connector::Address(Box::new(address));
-                            let lanes = RuntimeLanes::of_master(source, node.clone(), limit, None);
-                            Sentinel::new(place, lanes)
-                        };
-                        let all = places.into_iter().map(sentinel_at).collect();
-                        many(
-                            fleet::Source::Sentinels(Sentinels { name, all }),
-                            server,
-                            (node, limit),
-                        )
-                    }
-                    Target::Cluster { server, places } => {
-                        many(fleet::Source::Nodes(places), server, (node, limit))
-                    }
-                };
-                (fleet, shown)
-            }
-            Source::Pool(pool, url) => {
-                let address = url.map(|url| Address::parse(&url, &self.tls)).transpose()?;
+        check_replicas(self.acknowledged_by)?;
+        match self.source {
+            Source::Url(ref url) => self.at_url(url, keys),
+            Source::Pool(ref pool, ref url) => {
+                let address = url.as_deref().map(|url| Address::parse(url, &self.tls));
+                let address = address.transpose()?;
                 let place = match &address {
                     Some(address) => address.to_string(),
                     None => "redis behind a pool of the caller's".into(),
                 };
-                (
-                    one(Connector::Pool(pool), address, &place, (node, limit)),
-                    place,
-                )
+                let settings = Settings {
+                    source: Connector::Pool(pool.clone()),
+                    node: keys.node().into(),
+                    connect_timeout: self.connect_timeout,
+                    acknowledged_by: self.acknowledged_by,
+                    has_written: Arc::default(),
+                };
+                let fleet = one(settings, address, &place);
+                Ok(self.store(fleet, keys, &place, None))
             }
+        }
+    }
+
+    fn at_url(&self, url: &str, keys: Keys) -> Result<Redis, Error> {
+        let (url, settings) = target::split_settings(url)?;
+        let acknowledged_by = settings.acknowledged_by.unwrap_or(self.acknowledged_by);
+        check_replicas(acknowledged_by)?;
+        let target = Target::parse(&url, &self.tls)?;
+        let place = target.shown();
+        let template = |address: &Address| Template {
+            address: address.clone(),
+            node: keys.node().into(),
+            connect_timeout: self.connect_timeout,
+            acknowledged_by,
         };
-        Ok(Redis {
+        let many = |discovery, server| Fleet::Many(Arc::new(Many::new(discovery, server)));
+        let mut own_pool = None;
+        let fleet = match target {
+            Target::One(address) => {
+                let mut settings = template(&address).settings(address.clone());
+                if !address.is_tls() {
+                    let pool = make_pool(&address, self.pool_size, self.connect_timeout)?;
+                    settings.source = Connector::Pool(own_pool.insert(pool).clone());
+                }
+                one(settings, Some(address), &place)
+            }
+            Target::Sentinels {
+                sentinel,
+                server,
+                places,
+                name,
+            } => {
+                let sentinels = Sentinels::new(name, places, &template(&sentinel));
+                many(Discovery::Sentinels(sentinels), template(&server))
+            }
+            Target::Cluster { server, places } => many(Discovery::Nodes(places), template(&server)),
+        };
+        Ok(self.store(fleet, keys, &place, own_pool))
+    }
+
+    fn store(&self, fleet: Fleet, keys: Keys, place: &str, own_pool: Option<Pool>) -> Redis {
+        Redis {
             fleet,
             keys,
-            connect_timeout: limit,
+            connect_timeout: self.connect_timeout,
             own_pool,
             place: place.into(),
-        })
+        }
     }
 }
 
@@ -179,31 +206,28 @@ impl fmt::Debug for Builder {
             .field("prefix", &self.prefix)
             .field("pool_size", &self.pool_size)
             .field("connect_timeout", &self.connect_timeout)
+            .field("acknowledged_by", &self.acknowledged_by)
             .finish_non_exhaustive()
     }
 }
 
-fn one(
-    source: Connector,
-    address: Option<Address>,
-    place: &str,
-    (node, limit): (Arc<str>, Duration),
-) -> Fleet {
-    let lanes = RuntimeLanes::new(source, node, limit);
+fn one(settings: Settings, address: Option<Address>, place: &str) -> Fleet {
+    // Nobody says that it is a master.
+    let settings = Settings {
+        has_written: Arc::default(),
+        ..settings
+    };
+    let lanes = RuntimeLanes::new(settings, Some(LaneUse::Requests));
     Fleet::One(Arc::new(Server::new(place.into(), lanes)), address)
 }
 
-fn many(
-    source: fleet::Source,
-    address: Address,
-    (node, connect_timeout): (Arc<str>, Duration),
-) -> Fleet {
-    let template = Template {
-        address,
-        node,
-        connect_timeout,
-    };
-    Fleet::Many(Arc::new(Many::new(source, template)))
+fn check_replicas(acknowledged_by: u8) -> Result<(), Error> {
+    match acknowledged_by {
+        0..=MOST_REPLICAS => Ok(()),
+        _ => Err(Error::invalid(format!(
+            "acknowledged_by refused: expected 0 to {MOST_REPLICAS} replicas acknowledged_by={acknowledged_by}"
+        ))),
+    }
 }
 
 fn make_pool(address: &Address, size: usize, limit: Duration) -> Result<Pool, Error> {

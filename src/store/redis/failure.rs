@@ -56,6 +56,9 @@ pub(super) enum Failure {
     /// writes are worth nothing any more, or on the new one.
     #[error("another server has taken over")]
     Deposed,
+    /// Too few replicas have what was written. It was carried out, and may be lost with its server.
+    #[error("not acknowledged: {acknowledged} of {replicas} replicas")]
+    Unacknowledged { acknowledged: u64, replicas: u8 },
     /// No node of the cluster serves the slot.
     #[error("no node of the cluster serves the slot {0}")]
     Unserved(u16),
@@ -79,7 +82,7 @@ pub(super) enum Failure {
 
 /// What to do about an answer that says that nothing was carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum Redirect {
     /// Ask the server at this address from now on.
     Moved(String),
     /// Ask the server at this address this once.
@@ -137,7 +140,8 @@ impl Failure {
             Self::Member | Self::Unserved(_) | Self::NoSuchMaster(_) => Sent::Never,
             Self::Argument { .. } | Self::Mark(_) | Self::NotServing { .. } => Sent::Answered,
             failure if failure.is_no_script() || failure.is_of_replica() => Sent::Answered,
-            Self::FoundClosed(_) | Self::NotSentAgain(_) | Self::Deposed => Sent::Perhaps,
+            Self::FoundClosed(_) | Self::NotSentAgain(_) => Sent::Perhaps,
+            Self::Deposed | Self::Unacknowledged { .. } => Sent::Perhaps,
             Self::Refused { .. } | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
         }
     }
@@ -197,7 +201,7 @@ impl Failure {
 
     /// Returns what to do about an answer that says that nothing was carried out, where several servers serve the slots.
     /// `None` for every other failure.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
+    pub(super) fn redirect(&self) -> Option<Redirect> {
         let (code, text) = match self {
             Self::Refused { code, text } | Self::NotServing { code, text } => (code, text),
             _ => return None,
@@ -205,19 +209,19 @@ impl Failure {
         // "MOVED 3999 127.0.0.1:6381"
         let address = || text.split(' ').nth(1).unwrap_or_default().to_owned();
         match &**code {
-            "MOVED" => Some(Refusal::Moved(address())),
-            "ASK" => Some(Refusal::Asked(address())),
+            "MOVED" => Some(Redirect::Moved(address())),
+            "ASK" => Some(Redirect::Asked(address())),
             // The error of a script that has begun names the script.
-            "TRYAGAIN" | "CLUSTERDOWN" if !text.contains("script") => Some(Refusal::Later),
-            "NOSCRIPT" => Some(Refusal::Again),
-            _ if is_of_replica(code, text) => Some(Refusal::Later),
+            "TRYAGAIN" | "CLUSTERDOWN" if !text.contains("script") => Some(Redirect::Later),
+            "NOSCRIPT" => Some(Redirect::Again),
+            _ if is_of_replica(code, text) => Some(Redirect::Later),
             _ => None,
         }
     }
 
     /// Makes this the failure of a request that no server takes at the moment.
     pub(super) fn not_serving(self) -> Self {
-        match (self.refusal(), self) {
+        match (self.redirect(), self) {
             (Some(_), Self::Refused { code, text }) => Self::NotServing { code, text },
             (_, failure) => failure,
         }
@@ -267,6 +271,7 @@ impl Failure {
             | Self::Certificates(_)
             | Self::NotServing { .. }
             | Self::Deposed
+            | Self::Unacknowledged { .. }
             | Self::Unserved(_) => ErrorKind::Unavailable,
             Self::FoundClosed(error) | Self::Broken(error) => kind_of_connection(error),
             Self::Refused { code, text } => kind_of_refusal(code, text),

@@ -48,6 +48,8 @@ pub(super) struct Settings {
     /// The key that exists only on a member of a quorum.
     pub(super) node: Arc<str>,
     pub(super) connect_timeout: Duration,
+    /// How many replicas must have a write before it counts.
+    pub(super) acknowledged_by: u8,
     /// Whether a write was ever carried out at this address.
     pub(super) has_written: Arc<AtomicBool>,
 }
@@ -100,17 +102,17 @@ impl Lane {
         replace_every: Duration,
     ) -> Result<Value, Failure> {
         let mut link = self.link_for_request(budget).await?;
-        let mut outcome = link.send(request, budget).await;
+        let mut outcome = self.send(&link, request, budget).await;
         match &outcome {
             Err(Failure::FoundClosed(_)) => {
                 self.drop_link(&link);
                 let another = self.link(budget).await;
                 link = another.map_err(Failure::before_another_try)?;
-                outcome = link.send(request, budget).await;
+                outcome = self.send(&link, request, budget).await;
             }
             Err(failure) if failure.is_of_replica() && self.replace_link(&link, replace_every) => {
                 link = self.link_for_request(budget).await?;
-                outcome = link.send(request, budget).await;
+                outcome = self.send(&link, request, budget).await;
             }
             _ => {}
         }
@@ -127,6 +129,22 @@ impl Lane {
             true => failure.after_a_write(),
             false => failure,
         })
+    }
+
+    async fn send(
+        &self,
+        link: &Link,
+        request: Request<'_>,
+        budget: Budget,
+    ) -> Result<Value, Failure> {
+        match (request, self.settings.acknowledged_by) {
+            (_, 0) => link.send(request, budget).await,
+            (Request::Written(command, is_written), replicas) => {
+                let sent = link.send_written(command, replicas, is_written, budget);
+                sent.await
+            }
+            (request, _) => link.send(request, budget).await,
+        }
     }
 
     /// Closes the connection; requests fail from then on.

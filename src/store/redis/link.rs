@@ -11,6 +11,7 @@ use deadpool_redis::redis::{Cmd, Pipeline, Value};
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::time::timeout;
 
+use super::acks::{Acks, IsWritten};
 use super::budget::Budget;
 use super::connector::{Connector, PoolSlot};
 use super::failure::Failure;
@@ -23,6 +24,8 @@ pub(super) enum Request<'a> {
     One(&'a Cmd),
     /// The reply is an array, and a refusal of one of the commands is in it.
     All(&'a Pipeline),
+    /// A command that may write what must not be lost: then it counts only once replicas have it.
+    Written(&'a Cmd, IsWritten),
 }
 
 /// One connection.
@@ -30,6 +33,7 @@ pub(super) struct Link {
     connection: MultiplexedConnection,
     /// When the first request was sent that is still unanswered, if none was answered since.
     silent_since: Mutex<Option<Instant>>,
+    acks: Acks,
     /// Keeps the pool's count of connections correct.
     _slot: Option<PoolSlot>,
 }
@@ -40,6 +44,7 @@ impl Link {
         Ok(Self {
             connection,
             silent_since: Mutex::default(),
+            acks: Acks::default(),
             _slot: slot,
         })
     }
@@ -65,7 +70,9 @@ impl Link {
     ) -> Result<Value, Failure> {
         let mut connection = self.connection.clone();
         let answer = match request {
-            Request::One(command) => connection.req_packed_command(command),
+            Request::One(command) | Request::Written(command, _) => {
+                connection.req_packed_command(command)
+            }
             Request::All(pipeline) => connection
                 .req_packed_commands(pipeline, 0, pipeline.len())
                 .map_ok(Value::Array)
@@ -96,6 +103,10 @@ impl Link {
             Value::ServerError(error) => Err(error.into()),
             value => Ok(value),
         }
+    }
+
+    pub(super) fn acks(&self) -> &Acks {
+        &self.acks
     }
 
     fn silent_since(&self) -> MutexGuard<'_, Option<Instant>> {

@@ -8,6 +8,7 @@ use deadpool_redis::redis::Cmd;
 use super::budget::Budget;
 use super::failure::Failure;
 use super::fleet::Call;
+use super::link::Request;
 use super::scripts::SCRIPTS;
 use super::server::Server;
 use super::slot::slot_of;
@@ -99,7 +100,10 @@ impl Redis {
             }
             (None, [first, ..]) => {
                 let call = call(names);
-                let reply = self.fleet.run(first, &call, budget, REPLACE_EVERY).await?;
+                let reply = self
+                    .fleet
+                    .run(first, Request::One(&call), budget, REPLACE_EVERY)
+                    .await?;
                 reply::inspected(&reply, names)
             }
         }

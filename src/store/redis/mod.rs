@@ -44,6 +44,7 @@
 //! retries nothing by itself, because the caller must know how many requests were sent. [`hazards`](Store::hazards)
 //! reports what a failover or a flush can break.
 
+mod acks;
 mod address;
 mod budget;
 mod builder;
@@ -80,6 +81,7 @@ use self::budget::Budget;
 use self::failure::Failure;
 use self::fleet::Fleet;
 use self::keys::Keys;
+use self::link::Request;
 use self::scripts::SCRIPTS;
 use super::{
     Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
@@ -175,9 +177,10 @@ impl Redis {
                 .arg(PUBLISH);
         }
         let budget = Budget::new(limit);
+        let request = Request::Written(&call, reply::is_grant);
         let reply = self
             .fleet
-            .run(&claim.name, &call, budget, replace_every(claim.ttl));
+            .run(&claim.name, request, budget, replace_every(claim.ttl));
         let answer = reply::acquired(&reply.await?, &claim.name)?;
         // Joining the queue is a write too.
         let is_written = match &answer {
@@ -210,7 +213,7 @@ impl Redis {
             .arg(millis(Queued::OFFER));
         let reply = self
             .fleet
-            .run(name, &call, Budget::new(limit), REPLACE_EVERY);
+            .run(name, Request::One(&call), Budget::new(limit), REPLACE_EVERY);
         reply::released(&reply.await?)
     }
 
@@ -229,7 +232,7 @@ impl Redis {
         .arg(millis(Queued::OFFER));
         let reply = self
             .fleet
-            .run(name, &call, Budget::new(limit), REPLACE_EVERY);
+            .run(name, Request::One(&call), Budget::new(limit), REPLACE_EVERY);
         reply::evicted(&reply.await?)
     }
 
@@ -245,7 +248,7 @@ impl Redis {
             .arg(millis(Queued::OFFER));
         let reply = self
             .fleet
-            .run(name, &call, Budget::new(limit), REPLACE_EVERY);
+            .run(name, Request::One(&call), Budget::new(limit), REPLACE_EVERY);
         reply::left(&reply.await?)
     }
 

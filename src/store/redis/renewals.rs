@@ -10,6 +10,7 @@ use super::Redis;
 use super::budget::Budget;
 use super::failure::Failure;
 use super::fleet::{Call, Many};
+use super::link::Request;
 use super::reply::{self, Mark, RenewReply};
 use super::scripts::SCRIPTS;
 use super::slot::slot_of;
@@ -88,9 +89,10 @@ impl Redis {
             call.arg(super::millis(ttl));
         });
         let replace_every = super::replace_every(least_ttl.unwrap_or_default());
+        let request = Request::Written(&call, reply::has_renewals);
         let reply = self
             .fleet
-            .run(&renewals[0].name, &call, budget, replace_every);
+            .run(&renewals[0].name, request, budget, replace_every);
         let reply = reply.await?;
         let batch = reply::renewed(&reply, count)?;
         if batch.marks.iter().any(|mark| matches!(mark, Mark::Renewed)) {

@@ -215,6 +215,35 @@ pub(super) fn items(value: &Value) -> Result<&[Value], Failure> {
     }
 }
 
+/// Returns the parts of an array.
+pub(super) fn into_items(value: Value) -> Result<Vec<Value>, Failure> {
+    match value {
+        Value::Array(items) => Ok(items),
+        value => Err(odd(&value)),
+    }
+}
+
+/// Makes a refusal among several replies a failure.
+pub(super) fn no_error(value: Value) -> Result<Value, Failure> {
+    match value {
+        Value::ServerError(error) => Err(error.into()),
+        value => Ok(value),
+    }
+}
+
+/// Returns whether a claim was granted.
+pub(super) fn is_grant(reply: &Value) -> bool {
+    text(reply).is_ok_and(|reply| reply.starts_with("granted "))
+}
+
+/// Returns whether any lease of a batch was renewed.
+pub(super) fn has_renewals(reply: &Value) -> bool {
+    match items(reply) {
+        Ok([_, _, _, letters, _]) => text(letters).is_ok_and(|letters| letters.contains('y')),
+        _ => false,
+    }
+}
+
 pub(super) fn text(value: &Value) -> Result<&str, Failure> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).map_err(|_| odd(value)),

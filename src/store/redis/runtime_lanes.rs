@@ -6,7 +6,6 @@
 //! would wake twice for each request, which doubles the time of a hand-off to a task of a runtime with several threads.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -15,7 +14,6 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
 use super::budget::Budget;
-use super::connector::Connector;
 use super::failure::Failure;
 use super::lane::{Lane, Settings};
 use super::link::Request;
@@ -45,34 +43,8 @@ struct OfRuntime {
 }
 
 impl RuntimeLanes {
-    /// Lanes for all callers. Their connections are taken from the pool as long as it has any to spare.
-    pub(super) fn new(source: Connector, node: Arc<str>, connect_timeout: Duration) -> Self {
-        let settings = Settings {
-            source,
-            node,
-            connect_timeout,
-            has_written: Arc::new(AtomicBool::new(false)),
-        };
-        Self::with(settings, Some(LaneUse::Requests))
-    }
-
-    /// Lanes to a server of which others say that it takes writes.
-    pub(super) fn of_master(
-        source: Connector,
-        node: Arc<str>,
-        connect_timeout: Duration,
-        purpose: Option<LaneUse>,
-    ) -> Self {
-        let settings = Settings {
-            source,
-            node,
-            connect_timeout,
-            has_written: Arc::new(AtomicBool::new(true)),
-        };
-        Self::with(settings, purpose)
-    }
-
-    fn with(settings: Settings, purpose: Option<LaneUse>) -> Self {
+    /// Lanes for this purpose.
+    pub(super) fn new(settings: Settings, purpose: Option<LaneUse>) -> Self {
         Self {
             settings,
             purpose,
@@ -80,12 +52,17 @@ impl RuntimeLanes {
         }
     }
 
+    /// Returns how many replicas must have a write before it counts.
+    pub(super) fn acknowledged_by(&self) -> u8 {
+        self.settings.acknowledged_by
+    }
+
     /// Returns lanes to the same address whose connections are made beside the pool, so that no other user of the pool
     /// can take them all.
     pub(super) fn beside(&self, purpose: Option<LaneUse>) -> Self {
         let settings = self.settings.clone();
         let source = settings.source.beside();
-        Self::with(Settings { source, ..settings }, purpose)
+        Self::new(Settings { source, ..settings }, purpose)
     }
 
     /// Makes the connection of the calling runtime now.
@@ -100,8 +77,18 @@ impl RuntimeLanes {
         budget: Budget,
         replace_every: Duration,
     ) -> Result<Value, Failure> {
-        let lane = self.lane()?;
         let request = Request::One(command);
+        self.exchange(request, budget, replace_every).await
+    }
+
+    /// The same for a request of any kind.
+    pub(super) async fn exchange(
+        &self,
+        request: Request<'_>,
+        budget: Budget,
+        replace_every: Duration,
+    ) -> Result<Value, Failure> {
+        let lane = self.lane()?;
         lane.request(request, budget, replace_every).await
     }
 
@@ -113,12 +100,8 @@ impl RuntimeLanes {
         budget: Budget,
         replace_every: Duration,
     ) -> Result<Vec<Value>, Failure> {
-        let lane = self.lane()?;
         let request = Request::All(commands);
-        match lane.request(request, budget, replace_every).await? {
-            Value::Array(replies) => Ok(replies),
-            reply => Err(reply::odd(&reply)),
-        }
+        reply::into_items(self.exchange(request, budget, replace_every).await?)
     }
 
     /// Notes that the server at this address has carried out a write, so the address normally leads to a master.

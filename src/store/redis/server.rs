@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadpool_redis::redis::{self, Cmd, Value};
+use deadpool_redis::redis::{self, Value};
 use futures_util::future::try_join_all;
 use tokio::sync::Mutex;
 
+use super::acks::{self, IsWritten};
 use super::budget::Budget;
 use super::failure::Failure;
+use super::link::Request;
+use super::reply;
 use super::runtime_lanes::RuntimeLanes;
 use super::scripts::SCRIPTS;
 
@@ -41,37 +44,49 @@ impl Server {
     /// as a whole, so this does not count as a second attempt.
     pub(super) async fn run(
         &self,
-        call: &Cmd,
+        call: Request<'_>,
         budget: Budget,
         replace_every: Duration,
     ) -> Result<Value, Failure> {
         let loads = self.loads();
-        let outcome = self.lanes.request(call, budget, replace_every).await;
+        let outcome = self.lanes.exchange(call, budget, replace_every).await;
         if !outcome.as_ref().is_err_and(Failure::is_no_script) {
             return outcome;
         }
         let loaded = self.load(loads, budget, replace_every).await;
         loaded.map_err(Failure::before_the_request)?;
-        self.lanes.request(call, budget, replace_every).await
+        self.lanes.exchange(call, budget, replace_every).await
     }
 
     /// Calls a script on a server that imports its slot and serves it only to those who were sent there.
     pub(super) async fn run_asking(
         &self,
-        call: &Cmd,
+        call: Request<'_>,
         budget: Budget,
         replace_every: Duration,
     ) -> Result<Value, Failure> {
+        let (command, is_written): (_, IsWritten) = match call {
+            Request::One(command) => (command, |_| false),
+            Request::Written(command, is_written) => (command, is_written),
+            Request::All(_) => return Err(Failure::Odd("several commands at once".into())),
+        };
+        let replicas = self.lanes.acknowledged_by();
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING");
-        pipeline.add_command(call.clone());
+        pipeline.add_command(command.clone());
+        if replicas > 0 {
+            pipeline.add_command(acks::wait(replicas, budget));
+        }
         let ask = async || {
             let replies = self.lanes.request_all(&pipeline, budget, replace_every);
-            match replies.await?.pop() {
-                Some(Value::ServerError(error)) => Err(error.into()),
-                Some(reply) => Ok(reply),
-                None => Err(Failure::Odd("no reply".into())),
+            let mut replies = replies.await?.into_iter().skip(1);
+            let missing = || Failure::Odd("too few replies".into());
+            let reply = reply::no_error(replies.next().ok_or_else(missing)?)?;
+            if replicas > 0 && is_written(&reply) {
+                let acknowledged = reply::no_error(replies.next().ok_or_else(missing)?)?;
+                acks::enough(reply::number(&acknowledged)?, replicas)?;
             }
+            Ok(reply)
         };
         let loads = self.loads();
         let outcome = ask().await;

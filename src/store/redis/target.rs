@@ -3,7 +3,7 @@
 use deadpool_redis::redis::{IntoConnectionInfo, parse_redis_url};
 
 use super::address::Address;
-use super::fleet::Place;
+use super::fleet::HostPort;
 use crate::error::Error;
 use crate::store::Tls;
 
@@ -23,14 +23,14 @@ pub(super) enum Target {
         sentinel: Address,
         /// The same address, with the credentials of the servers.
         server: Address,
-        places: Vec<Place>,
+        places: Vec<HostPort>,
         /// What the Sentinels call the group.
         name: String,
     },
     Cluster {
         /// The address of the first node.
         server: Address,
-        places: Vec<Place>,
+        places: Vec<HostPort>,
     },
 }
 
@@ -43,6 +43,42 @@ struct Parts<'a> {
     hosts: Vec<&'a str>,
     path: &'a str,
     query: &'a str,
+}
+
+/// The settings of the store that a URL can have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct UrlSettings {
+    pub(super) acknowledged_by: Option<u8>,
+}
+
+/// Takes the settings of the store out of a URL.
+///
+/// # Errors
+/// `Invalid`, with the value that is refused.
+pub(super) fn split_settings(url: &str) -> Result<(String, UrlSettings), Error> {
+    let mut settings = UrlSettings::default();
+    let Some((place, query)) = url.split_once('?') else {
+        return Ok((url.into(), settings));
+    };
+    let mut rest = Vec::new();
+    for pair in query.split('&') {
+        match pair.split_once('=') {
+            Some(("acknowledged_by", value)) => {
+                let replicas = value.parse().map_err(|_| {
+                    refused(&format!(
+                        "acknowledged_by={value:?} is not a number of replicas"
+                    ))
+                })?;
+                settings.acknowledged_by = Some(replicas);
+            }
+            _ => rest.push(pair),
+        }
+    }
+    let url = match rest.is_empty() {
+        true => place.into(),
+        false => format!("{place}?{}", rest.join("&")),
+    };
+    Ok((url, settings))
 }
 
 impl Target {
@@ -61,7 +97,7 @@ impl Target {
 
     /// Returns the URL without its secrets.
     pub(super) fn shown(&self) -> String {
-        let join = |places: &[Place]| {
+        let join = |places: &[HostPort]| {
             let places: Vec<_> = places.iter().map(ToString::to_string).collect();
             places.join(",")
         };
@@ -143,7 +179,7 @@ impl Parts<'_> {
         pairs.find_map(|(key, value)| (key == name).then(|| value.into_owned()))
     }
 
-    fn places(&self, port: u16) -> Result<Vec<Place>, Error> {
+    fn places(&self, port: u16) -> Result<Vec<HostPort>, Error> {
         self.hosts.iter().map(|host| place(host, port)).collect()
     }
 }
@@ -193,14 +229,14 @@ fn cluster(parts: &Parts<'_>, tls: &Tls) -> Result<Target, Error> {
 }
 
 /// Parses `HOST[:PORT]`.
-fn place(host: &str, default_port: u16) -> Result<Place, Error> {
+fn place(host: &str, default_port: u16) -> Result<HostPort, Error> {
     let bad = || refused("a host cannot be read; expected HOST[:PORT], IPv6 in brackets");
     let info = format!("redis://{host}")
         .into_connection_info()
         .map_err(|_| bad())?;
     let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
     match info.addr() {
-        deadpool_redis::redis::ConnectionAddr::Tcp(name, port) => Ok(Place::new(
+        deadpool_redis::redis::ConnectionAddr::Tcp(name, port) => Ok(HostPort::new(
             name,
             if has_port { *port } else { default_port },
         )),

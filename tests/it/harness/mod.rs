@@ -3,6 +3,7 @@
 pub(crate) mod alone;
 pub(crate) mod asking;
 pub(crate) mod child;
+pub(crate) mod fake_sentinel;
 pub(crate) mod faulty_store;
 pub(crate) mod full_disk;
 pub(crate) mod leases;

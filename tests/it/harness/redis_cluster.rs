@@ -1,5 +1,9 @@
 //! A cluster: three primaries, each with a replica if the test wants them.
 
+use std::collections::HashMap;
+
+use deadpool_redis::redis;
+
 use super::redis_server::{RedisServer, Setup};
 use super::wait::until_so;
 
@@ -122,6 +126,17 @@ impl RedisCluster {
     /// Returns the slot of this name.
     pub(crate) async fn slot_of(&self, name: &str) -> u16 {
         self.nodes[0].told(&format!("CLUSTER KEYSLOT {name}")).await
+    }
+
+    /// Returns the slot of each of these names.
+    pub(crate) async fn slots_of(&self, names: Vec<String>) -> HashMap<String, u16> {
+        let mut ask = redis::pipe();
+        for name in &names {
+            ask.cmd("CLUSTER").arg("KEYSLOT").arg(name);
+        }
+        let mut connection = self.nodes[0].connect().await.expect("it is up");
+        let slots: Vec<u16> = ask.query_async(&mut connection).await.expect("answered");
+        names.into_iter().zip(slots).collect()
     }
 
     /// Returns a name whose slot this primary serves to begin with.

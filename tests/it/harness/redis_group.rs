@@ -161,11 +161,6 @@ impl SentinelServer {
     pub(crate) fn pause(&self) {
         self.process.pause();
     }
-
-    /// Resumes it.
-    pub(crate) fn resume(&self) {
-        self.process.resume();
-    }
 }
 
 #[tokio::test]

@@ -100,6 +100,15 @@ impl Rivalry {
         soon(join_all(renewed)).await;
     }
 
+    /// Waits until every holder is told of its loss.
+    pub(crate) async fn all_are_lost(&self) {
+        until_so("every holder is told", async || {
+            let seen = self.seen.lock().expect("no panic");
+            seen.told.len() == self.leases.len()
+        })
+        .await;
+    }
+
     /// What was seen so far.
     pub(crate) fn calls(&self) -> Calls {
         self.seen.lock().expect("no panic").calls.clone()

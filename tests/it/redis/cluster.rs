@@ -62,7 +62,8 @@ async fn a_primary_that_hangs_costs_no_lease_of_another() {
     }
     cluster.nodes[0].resume();
     cluster.agree(3).await;
-    take(&client, &leases[0].name().to_string()).await;
+    let again = take(&client, leases[0].name().as_str()).await;
+    again.check().expect("it is held");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use leasehold::store::{self, Store};
 
+mod acknowledged;
 mod batches;
 mod cluster;
 mod connections;

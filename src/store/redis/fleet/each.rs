@@ -7,11 +7,12 @@ use std::time::Duration;
 use deadpool_redis::redis::{Cmd, Pipeline, Value};
 use futures_util::future::join_all;
 
+use super::super::acks;
 use super::super::budget::Budget;
-use super::super::failure::{Failure, Refusal};
+use super::super::failure::{Failure, Redirect};
 use super::super::reply;
 use super::many::Many;
-use super::map::{Map, Place};
+use super::map::{HostPort, Map};
 
 /// How often a call may be sent, with redirections. A slot that is moved by hand redirects twice.
 const ROUNDS: usize = 5;
@@ -24,10 +25,10 @@ pub(in super::super) struct Call {
 }
 
 /// Where a call goes next.
-struct Pending {
+struct Unanswered {
     index: usize,
     /// The server that imports the slot, if the slot's server has sent us there.
-    asks: Option<Place>,
+    asks: Option<HostPort>,
 }
 
 /// The answers of one server to a group of calls, in their order, and its time.
@@ -44,10 +45,10 @@ impl Many {
     ) -> Answers {
         let mut outcomes: Vec<_> = calls.iter().map(|_| Err(Failure::Silent)).collect();
         let all = 0..calls.len();
-        let mut pending: Vec<_> = all.map(|index| Pending { index, asks: None }).collect();
+        let mut pending: Vec<_> = all.map(|index| Unanswered { index, asks: None }).collect();
         let mut times = HashMap::new();
         for _ in 0..ROUNDS {
-            let mut groups: HashMap<Place, Vec<Pending>> = HashMap::new();
+            let mut groups: HashMap<HostPort, Vec<Unanswered>> = HashMap::new();
             for one in pending.drain(..) {
                 let place = match &one.asks {
                     Some(importing) => Ok(importing.clone()),
@@ -77,21 +78,21 @@ impl Many {
                         group.iter().map(|_| Err(failure.clone())).collect()
                     }
                 };
-                for (Pending { index, .. }, outcome) in group.into_iter().zip(answers) {
+                for (Unanswered { index, .. }, outcome) in group.into_iter().zip(answers) {
                     let slot = calls[index].slot;
-                    let refusal = outcome.as_ref().err().and_then(Failure::refusal);
+                    let refusal = outcome.as_ref().err().and_then(Failure::redirect);
                     let asks = match &refusal {
-                        Some(Refusal::Asked(address)) => Place::redirected(address, &place),
+                        Some(Redirect::Asked(address)) => HostPort::redirected(address, &place),
                         _ => None,
                     };
                     match &refusal {
-                        Some(Refusal::Moved(address)) => self.note_moved(slot, address, &place),
-                        Some(Refusal::Later) => is_late = true,
+                        Some(Redirect::Moved(address)) => self.note_moved(slot, address, &place),
+                        Some(Redirect::Later) => is_late = true,
                         _ => {}
                     }
                     outcomes[index] = outcome.map_err(Failure::not_serving);
                     if refusal.is_some() {
-                        pending.push(Pending { index, asks });
+                        pending.push(Unanswered { index, asks });
                     }
                 }
             }
@@ -109,8 +110,8 @@ impl Many {
     /// Sends a group of calls to one server, as one pipeline.
     async fn run_group(
         self: &Arc<Self>,
-        place: &Place,
-        group: &[Pending],
+        place: &HostPort,
+        group: &[Unanswered],
         calls: &[Call],
         (budget, replace_every): (Budget, Duration),
     ) -> Result<Answers, Failure> {
@@ -123,6 +124,10 @@ impl Many {
             }
             pipeline.add_command(calls[one.index].command.clone());
         }
+        let replicas = server.lanes.acknowledged_by();
+        if replicas > 0 {
+            pipeline.add_command(acks::wait(replicas, budget));
+        }
         pipeline.cmd("TIME");
         let is_right = |map: &Map| {
             let mut slots = group.iter().map(|one| calls[one.index].slot);
@@ -130,17 +135,18 @@ impl Many {
             is_asked || slots.any(|slot| map.owner(slot) == Some(place))
         };
         let replies = server.lanes.request_all(&pipeline, budget, replace_every);
-        let mut replies = self.watched(place, is_right, replies).await?.into_iter();
+        let mut replies = self
+            .watched(place, is_right, budget, replies)
+            .await?
+            .into_iter();
+        let too_few = || Failure::Odd("too few replies".into());
         let mut answers = Vec::with_capacity(group.len());
         for one in group {
             if one.asks.is_some() {
                 replies.next();
             }
-            answers.push(match replies.next() {
-                Some(Value::ServerError(error)) => Err(error.into()),
-                Some(reply) => Ok(reply),
-                None => Err(Failure::Odd("too few replies".into())),
-            });
+            let reply = replies.next().ok_or_else(too_few)?;
+            answers.push(reply::no_error(reply));
         }
         if answers
             .iter()
@@ -148,6 +154,13 @@ impl Many {
         {
             let loaded = server.load(loads, budget, replace_every).await;
             loaded.map_err(Failure::before_the_request)?;
+        }
+        if replicas > 0 {
+            let acknowledged = reply::no_error(replies.next().ok_or_else(too_few)?)?;
+            if let Err(failure) = acks::enough(reply::number(&acknowledged)?, replicas) {
+                let answered = answers.iter_mut().filter(|answer| answer.is_ok());
+                answered.for_each(|answer| *answer = Err(failure.clone()));
+            }
         }
         // What a server answered that was replaced meanwhile does not count.
         let map = self.map();

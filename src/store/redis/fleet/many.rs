@@ -1,10 +1,11 @@
 //! Several servers: each call goes to the one that serves its slot.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use deadpool_redis::redis::{Cmd, Value};
+use deadpool_redis::redis::Value;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -12,11 +13,13 @@ use tokio::time::sleep;
 use super::super::address::Address;
 use super::super::budget::Budget;
 use super::super::connector::Connector;
-use super::super::failure::{Failure, Refusal};
+use super::super::failure::{Failure, Redirect};
+use super::super::lane::Settings;
+use super::super::link::Request;
 use super::super::runtime_lanes::RuntimeLanes;
 use super::super::server::Server;
 use super::look::{AT_MOST_EVERY, CONFIRMED_WITHIN, LOOK_EVERY, Looks};
-use super::map::{Map, Place};
+use super::map::{HostPort, Map};
 use super::nodes;
 use super::sentinels::Sentinels;
 use crate::clock::{Boottime, Clock, Instant};
@@ -30,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(25);
 /// Servers of which each serves its slots.
 #[derive(Debug)]
 pub(in super::super) struct Many {
-    source: Arc<Source>,
+    source: Arc<Discovery>,
     template: Template,
     purpose: Option<LaneUse>,
     map: Arc<watch::Sender<Map>>,
@@ -40,10 +43,10 @@ pub(in super::super) struct Many {
 
 /// How the servers are found.
 #[derive(Debug)]
-pub(in super::super) enum Source {
+pub(in super::super) enum Discovery {
     Sentinels(Sentinels),
     /// The nodes of the cluster to begin with.
-    Nodes(Vec<Place>),
+    Nodes(Vec<HostPort>),
 }
 
 /// What is the same for all servers.
@@ -54,16 +57,32 @@ pub(in super::super) struct Template {
     /// The key that exists only on a member of a quorum.
     pub(in super::super) node: Arc<str>,
     pub(in super::super) connect_timeout: Duration,
+    /// How many replicas must have a write before it counts.
+    pub(in super::super) acknowledged_by: u8,
+}
+
+impl Template {
+    /// Returns the settings of the lanes to the server at this address.
+    pub(in super::super) fn settings(&self, address: Address) -> Settings {
+        Settings {
+            source: Connector::Address(Box::new(address)),
+            node: self.node.clone(),
+            connect_timeout: self.connect_timeout,
+            acknowledged_by: self.acknowledged_by,
+            // Others say that it is a master.
+            has_written: Arc::new(AtomicBool::new(true)),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Servers {
-    by_place: HashMap<Place, Arc<Server>>,
+    by_place: HashMap<HostPort, Arc<Server>>,
     is_closed: bool,
 }
 
 impl Many {
-    pub(in super::super) fn new(source: Source, template: Template) -> Self {
+    pub(in super::super) fn new(source: Discovery, template: Template) -> Self {
         Self {
             source: Arc::new(source),
             template,
@@ -77,8 +96,8 @@ impl Many {
     /// Returns the same servers on connections of their own, with the same map.
     pub(super) fn beside(&self, purpose: Option<LaneUse>) -> Self {
         let source = match &*self.source {
-            Source::Sentinels(sentinels) => Source::Sentinels(sentinels.beside()),
-            Source::Nodes(seeds) => Source::Nodes(seeds.clone()),
+            Discovery::Sentinels(sentinels) => Discovery::Sentinels(sentinels.beside()),
+            Discovery::Nodes(seeds) => Discovery::Nodes(seeds.clone()),
         };
         Self {
             source: Arc::new(source),
@@ -91,7 +110,7 @@ impl Many {
     }
 
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(*self.source, Source::Nodes(_))
+        matches!(*self.source, Discovery::Nodes(_))
     }
 
     pub(super) fn shard(&self, slot: u16) -> u32 {
@@ -109,21 +128,25 @@ impl Many {
     pub(super) async fn run(
         self: &Arc<Self>,
         slot: u16,
-        call: &Cmd,
+        call: Request<'_>,
         budget: Budget,
         replace_every: Duration,
     ) -> Result<Value, Failure> {
         // The server that alone may take the next call, and that call only, of a slot that is moving.
         let mut asked = None;
         loop {
-            let began_at = Boottime.now();
             let place = self.owner(slot, budget).await?;
             let outcome = match asked.take() {
                 None => {
                     let server = self.server(&place)?;
                     let answer = server.run(call, budget, replace_every);
-                    self.watched(&place, |map| map.owner(slot) == Some(&place), answer)
-                        .await
+                    self.watched(
+                        &place,
+                        |map| map.owner(slot) == Some(&place),
+                        budget,
+                        answer,
+                    )
+                    .await
                 }
                 Some(importing) => {
                     let server = self.server(&importing)?;
@@ -131,20 +154,14 @@ impl Many {
                 }
             };
             let failure = match outcome {
-                Ok(value) => {
-                    self.confirm(began_at, budget).await;
-                    return match self.map.borrow().owner(slot) == Some(&place) {
-                        true => Ok(value),
-                        false => Err(Failure::Deposed),
-                    };
-                }
+                Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
-            match failure.refusal() {
-                Some(Refusal::Moved(address)) => self.note_moved(slot, &address, &place),
-                Some(Refusal::Asked(address)) => asked = Place::redirected(&address, &place),
-                Some(Refusal::Later) => self.look_again(budget).await,
-                Some(Refusal::Again) => {}
+            match failure.redirect() {
+                Some(Redirect::Moved(address)) => self.note_moved(slot, &address, &place),
+                Some(Redirect::Asked(address)) => asked = HostPort::redirected(&address, &place),
+                Some(Redirect::Later) => self.look_again(budget).await,
+                Some(Redirect::Again) => {}
                 None => {
                     self.note_failure(&failure);
                     return Err(failure);
@@ -157,13 +174,15 @@ impl Many {
     }
 
     /// Waits for the answer of the server at this place as long as it is the right one, and looks for another one when
-    /// it is slow.
+    /// it is slow. The answer counts only if the server is still the right one after it.
     pub(super) async fn watched<T>(
         self: &Arc<Self>,
-        place: &Place,
+        place: &HostPort,
         is_right: impl Fn(&Map) -> bool,
+        budget: Budget,
         answer: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
+        let began_at = Boottime.now();
         if !self.is_cluster() {
             self.look(LOOK_EVERY);
         }
@@ -178,29 +197,40 @@ impl Many {
                 self.look(LOOK_EVERY);
             }
         };
-        tokio::select! {
+        let answer = tokio::select! {
             biased;
-            answer = answer => answer,
+            answer = answer => answer?,
             () = deposed => {
                 tracing::debug!(server = %place, "another server has taken over");
-                Err(Failure::Deposed)
+                return Err(Failure::Deposed);
             }
             () = impatient => unreachable!("it looks for ever"),
+        };
+        self.confirm(began_at, budget).await;
+        match is_right(&self.map.borrow()) {
+            true => Ok(answer),
+            false => Err(Failure::Deposed),
         }
     }
 
-    /// Waits until a look says that the map is not older than [`LOOK_EVERY`] before this moment, but not for long: while
-    /// no Sentinel answers, the servers go on.
+    /// Waits for a look that confirms an answer to a call that began at this moment, but not for long: while no Sentinel
+    /// answers, the servers go on.
     ///
-    /// The nodes of a cluster redirect by themselves, so no look confirms their answers.
-    pub(super) async fn confirm(&self, began_at: Instant, budget: Budget) {
-        if self.is_cluster() {
+    /// A server that was slow to answer may have been stopped, and replaced, when it answered: then the look must be
+    /// younger than the answer. Otherwise the Sentinels are asked every [`LOOK_EVERY`], and the nodes of a cluster
+    /// redirect by themselves.
+    async fn confirm(self: &Arc<Self>, began_at: Instant, budget: Budget) {
+        let now = Boottime.now();
+        let since = if now.since(began_at) > PATIENCE {
+            self.look(AT_MOST_EVERY);
+            now.before(AT_MOST_EVERY)
+        } else if self.is_cluster() {
             return;
-        }
+        } else {
+            began_at.before(LOOK_EVERY)
+        };
         let limit = CONFIRMED_WITHIN.min(budget.left());
-        self.looks
-            .ended_since(began_at.before(LOOK_EVERY), limit)
-            .await;
+        self.looks.ended_since(since, limit).await;
     }
 
     /// Returns who serves this slot. If nobody is known, looks.
@@ -208,7 +238,7 @@ impl Many {
         self: &Arc<Self>,
         slot: u16,
         budget: Budget,
-    ) -> Result<Place, Failure> {
+    ) -> Result<HostPort, Failure> {
         let mut failure = Failure::Silent;
         while budget.left() > Duration::ZERO {
             if let Some(place) = self.map.borrow().owner(slot) {
@@ -232,7 +262,7 @@ impl Many {
     }
 
     /// Returns the server at this place, and makes its lanes if there are none.
-    pub(super) fn server(&self, place: &Place) -> Result<Arc<Server>, Failure> {
+    pub(super) fn server(&self, place: &HostPort) -> Result<Arc<Server>, Failure> {
         let mut servers = self.servers();
         if servers.is_closed {
             return Err(Failure::Closed);
@@ -241,7 +271,7 @@ impl Many {
             return Ok(server.clone());
         }
         let map = self.map.borrow();
-        let is_needed = |known: &Place| map.serves(known) || known == place;
+        let is_needed = |known: &HostPort| map.serves(known) || known == place;
         servers.by_place.retain(|known, server| {
             let is_needed = is_needed(known) || Arc::strong_count(server) > 1;
             if !is_needed {
@@ -251,12 +281,7 @@ impl Many {
         });
         let address = self.template.address.at(&place.host, place.port);
         let shown = address.to_string().into();
-        let lanes = RuntimeLanes::of_master(
-            Connector::Address(Box::new(address)),
-            self.template.node.clone(),
-            self.template.connect_timeout,
-            self.purpose,
-        );
+        let lanes = RuntimeLanes::new(self.template.settings(address), self.purpose);
         let server = Arc::new(Server::new(shown, lanes));
         servers.by_place.insert(place.clone(), server.clone());
         Ok(server)
@@ -280,11 +305,11 @@ impl Many {
     async fn learn(self: &Arc<Self>, budget: Budget) -> Result<(), Failure> {
         let known = self.map.borrow().clone();
         match &*self.source {
-            Source::Sentinels(sentinels) => {
+            Discovery::Sentinels(sentinels) => {
                 let (master, epoch) = sentinels.look(&known, budget).await?;
                 self.change(|map| map.set_master(master, epoch));
             }
-            Source::Nodes(seeds) => {
+            Discovery::Nodes(seeds) => {
                 let ranges = nodes::look(self, seeds, &known, budget).await?;
                 self.change(|map| map.set_ranges(ranges));
             }
@@ -302,8 +327,8 @@ impl Many {
     }
 
     /// Corrects the map by what a server said, and looks for the rest of it.
-    pub(super) fn note_moved(self: &Arc<Self>, slot: u16, address: &str, answered: &Place) {
-        if let Some(place) = Place::redirected(address, answered) {
+    pub(super) fn note_moved(self: &Arc<Self>, slot: u16, address: &str, answered: &HostPort) {
+        if let Some(place) = HostPort::redirected(address, answered) {
             self.change(|map| map.set_owner(slot, place));
         }
         self.look(LOOK_EVERY);
@@ -341,7 +366,7 @@ impl Many {
         places.iter().map(|place| self.server(place)).collect()
     }
 
-    async fn places(self: &Arc<Self>, budget: Budget) -> Result<Vec<Place>, Failure> {
+    async fn places(self: &Arc<Self>, budget: Budget) -> Result<Vec<HostPort>, Failure> {
         if !self.map.borrow().is_known() {
             // Which slot does not matter: any answer fills the map.
             let _ = self.owner(0, budget).await?;
@@ -385,7 +410,7 @@ impl Many {
             std::mem::take(&mut servers.by_place)
         };
         servers.values().for_each(|server| server.lanes.close());
-        if let Source::Sentinels(sentinels) = &*self.source {
+        if let Discovery::Sentinels(sentinels) = &*self.source {
             sentinels
                 .all
                 .iter()

@@ -14,7 +14,7 @@ const NOBODY: u16 = u16::MAX;
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in super::super) struct Place {
+pub(in super::super) struct HostPort {
     pub(in super::super) host: Arc<str>,
     pub(in super::super) port: u16,
 }
@@ -23,7 +23,7 @@ pub(in super::super) struct Place {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Map {
     /// Every place seen so far: a place keeps its index, which is its shard.
-    places: Vec<Place>,
+    places: Vec<HostPort>,
     /// The index of the place that serves each slot; a single one if it serves all of them; none if nothing is known.
     owners: Vec<u16>,
     /// How often the Sentinels had changed the master.
@@ -35,12 +35,12 @@ pub(super) struct Map {
 pub(super) struct Range {
     pub(super) first: u16,
     pub(super) last: u16,
-    pub(super) owner: Option<Place>,
+    pub(super) owner: Option<HostPort>,
 }
 
 impl Map {
     /// Returns the server of this slot.
-    pub(super) fn owner(&self, slot: u16) -> Option<&Place> {
+    pub(super) fn owner(&self, slot: u16) -> Option<&HostPort> {
         self.places.get(usize::from(self.index(slot)))
     }
 
@@ -61,7 +61,7 @@ impl Map {
     }
 
     /// Returns each server that serves any slot.
-    pub(super) fn owners(&self) -> Vec<Place> {
+    pub(super) fn owners(&self) -> Vec<HostPort> {
         let mut indices = self.owners.clone();
         indices.sort_unstable();
         indices.dedup();
@@ -70,7 +70,7 @@ impl Map {
         places.cloned().collect()
     }
 
-    pub(super) fn serves(&self, place: &Place) -> bool {
+    pub(super) fn serves(&self, place: &HostPort) -> bool {
         let index = self.places.iter().position(|known| known == place);
         index.is_some_and(|index| self.owners.iter().any(|owner| usize::from(*owner) == index))
     }
@@ -84,7 +84,7 @@ impl Map {
     }
 
     /// Makes this place the server of all slots.
-    pub(super) fn set_master(&mut self, place: Place, epoch: u64) {
+    pub(super) fn set_master(&mut self, place: HostPort, epoch: u64) {
         self.owners = vec![self.index_of(place)];
         self.epoch = epoch;
     }
@@ -102,7 +102,7 @@ impl Map {
     }
 
     /// Notes that a slot has moved to this place.
-    pub(super) fn set_owner(&mut self, slot: u16, place: Place) {
+    pub(super) fn set_owner(&mut self, slot: u16, place: HostPort) {
         let index = self.index_of(place);
         let is_of_cluster = self.owners.len() > 1;
         if let Some(owner) = self.owners.get_mut(usize::from(slot))
@@ -112,7 +112,7 @@ impl Map {
         }
     }
 
-    fn index_of(&mut self, place: Place) -> u16 {
+    fn index_of(&mut self, place: HostPort) -> u16 {
         let known = self.places.iter().position(|known| *known == place);
         let index = known.unwrap_or_else(|| {
             self.places.push(place);
@@ -122,7 +122,7 @@ impl Map {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {
             true => write!(f, "[{}]:{}", self.host, self.port),
@@ -131,7 +131,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl HostPort {
     pub(in super::super) fn new(host: &str, port: u16) -> Self {
         let host = host.into();
         Self { host, port }
@@ -154,7 +154,7 @@ impl Place {
 }
 
 /// Parses the reply of `CLUSTER SLOTS`. A server without a host is the one that answered.
-pub(super) fn slots(reply: &Value, answered: &Place) -> Result<Vec<Range>, Failure> {
+pub(super) fn slots(reply: &Value, answered: &HostPort) -> Result<Vec<Range>, Failure> {
     let odd = || Failure::Odd(format!("{reply:?}"));
     let read = |range: &Value| {
         let [first, last, primary, ..] = items(range)? else {
@@ -170,12 +170,12 @@ pub(super) fn slots(reply: &Value, answered: &Place) -> Result<Vec<Range>, Failu
             host => text(host)?,
         };
         let owner = match host {
-            "" => Some(Place {
+            "" => Some(HostPort {
                 port,
                 ..answered.clone()
             }),
             "?" => None,
-            host => Some(Place::new(host, port)),
+            host => Some(HostPort::new(host, port)),
         };
         let (first, last) = (slot(first)?, slot(last)?);
         if last >= SLOTS || first > last {
@@ -190,8 +190,8 @@ pub(super) fn slots(reply: &Value, answered: &Place) -> Result<Vec<Range>, Failu
 mod tests {
     use super::*;
 
-    fn place(port: u16) -> Place {
-        Place::new("node", port)
+    fn place(port: u16) -> HostPort {
+        HostPort::new("node", port)
     }
 
     fn ranges(parts: &[(u16, u16, u16)]) -> Vec<Range> {
@@ -252,7 +252,7 @@ mod tests {
         let read = slots(&reply, &place(1)).expect("a reply");
         let owners = read.into_iter().map(|range| range.owner);
         let expected = [
-            Some(Place::new("10.0.0.1", 7_000)),
+            Some(HostPort::new("10.0.0.1", 7_000)),
             Some(place(7_001)),
             None,
         ];
@@ -265,12 +265,15 @@ mod tests {
 
     #[test]
     fn a_redirection_is_read() {
-        let read = |address| Place::redirected(address, &place(1));
-        assert_eq!(read("10.0.0.1:7000"), Some(Place::new("10.0.0.1", 7_000)));
-        assert_eq!(read("fe80::1:7000"), Some(Place::new("fe80::1", 7_000)));
+        let read = |address| HostPort::redirected(address, &place(1));
+        assert_eq!(
+            read("10.0.0.1:7000"),
+            Some(HostPort::new("10.0.0.1", 7_000))
+        );
+        assert_eq!(read("fe80::1:7000"), Some(HostPort::new("fe80::1", 7_000)));
         assert_eq!(read(":7000"), Some(place(7_000)));
         assert_eq!(read("?:7000"), None);
         assert_eq!(read("nonsense"), None);
-        assert_eq!(Place::new("fe80::1", 1).to_string(), "[fe80::1]:1");
+        assert_eq!(HostPort::new("fe80::1", 1).to_string(), "[fe80::1]:1");
     }
 }

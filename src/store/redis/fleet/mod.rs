@@ -19,15 +19,16 @@ mod sentinels;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::redis::{Cmd, Value};
+use deadpool_redis::redis::Value;
 
 pub(super) use self::each::Call;
-pub(super) use self::many::{Many, Source, Template};
-pub(super) use self::map::Place;
-pub(super) use self::sentinels::{Sentinel, Sentinels};
+pub(super) use self::many::{Discovery, Many, Template};
+pub(super) use self::map::HostPort;
+pub(super) use self::sentinels::Sentinels;
 use super::address::Address;
 use super::budget::Budget;
 use super::failure::Failure;
+use super::link::Request;
 use super::server::Server;
 use super::slot::slot_of;
 use crate::name::Name;
@@ -55,7 +56,7 @@ impl Fleet {
     pub(super) async fn run(
         &self,
         name: &Name,
-        call: &Cmd,
+        call: Request<'_>,
         budget: Budget,
         replace_every: Duration,
     ) -> Result<Value, Failure> {

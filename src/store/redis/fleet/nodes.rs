@@ -12,7 +12,7 @@ use super::super::REPLACE_EVERY;
 use super::super::budget::Budget;
 use super::super::failure::Failure;
 use super::many::Many;
-use super::map::{self, Map, Place, Range};
+use super::map::{self, HostPort, Map, Range};
 
 /// How many of the known nodes are asked.
 const NODES: usize = 4;
@@ -22,7 +22,7 @@ const SEEDS_AFTER: Duration = Duration::from_millis(100);
 /// Asks some known nodes, and the nodes to begin with if those do not answer, and takes the first answer.
 pub(super) async fn look(
     many: &Arc<Many>,
-    seeds: &[Place],
+    seeds: &[HostPort],
     known: &Map,
     budget: Budget,
 ) -> Result<Vec<Range>, Failure> {
@@ -65,7 +65,7 @@ pub(super) async fn look(
     Err(told.unwrap_or(Failure::Silent))
 }
 
-async fn ask(many: &Many, node: &Place, budget: Budget) -> Result<Vec<Range>, Failure> {
+async fn ask(many: &Many, node: &HostPort, budget: Budget) -> Result<Vec<Range>, Failure> {
     let mut command = Cmd::new();
     command.arg("CLUSTER").arg("SLOTS");
     let server = many.server(node)?;

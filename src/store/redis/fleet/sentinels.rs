@@ -14,7 +14,8 @@ use super::super::budget::Budget;
 use super::super::failure::Failure;
 use super::super::reply::{items, number, text};
 use super::super::runtime_lanes::RuntimeLanes;
-use super::map::{Map, Place};
+use super::many::Template;
+use super::map::{HostPort, Map};
 
 /// How much longer the others are awaited after the first answer. They may know of a newer master.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
@@ -23,13 +24,13 @@ const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(in super::super) struct Sentinels {
     /// What the Sentinels call the group.
-    pub(in super::super) name: String,
-    pub(in super::super) all: Vec<Sentinel>,
+    name: String,
+    pub(super) all: Vec<Sentinel>,
 }
 
 #[derive(Debug)]
 pub(in super::super) struct Sentinel {
-    pub(super) place: Place,
+    place: HostPort,
     pub(super) lanes: RuntimeLanes,
     /// It did not answer when it was asked last.
     was_silent: AtomicBool,
@@ -38,11 +39,24 @@ pub(in super::super) struct Sentinel {
 /// What a Sentinel takes for the master.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Opinion {
-    master: Place,
+    master: HostPort,
     epoch: u64,
 }
 
 impl Sentinels {
+    /// Makes lanes to each of these Sentinels.
+    pub(in super::super) fn new(name: String, places: Vec<HostPort>, template: &Template) -> Self {
+        let all = places.into_iter().map(|place| {
+            let address = template.address.at(&place.host, place.port);
+            let lanes = RuntimeLanes::new(template.settings(address), None);
+            Sentinel::new(place, lanes)
+        });
+        Self {
+            name,
+            all: all.collect(),
+        }
+    }
+
     /// Returns the same Sentinels on connections of their own.
     pub(super) fn beside(&self) -> Self {
         let all = self.all.iter();
@@ -57,7 +71,11 @@ impl Sentinels {
     ///
     /// # Errors
     /// If none of them can tell: what most of them have in common.
-    pub(super) async fn look(&self, known: &Map, budget: Budget) -> Result<(Place, u64), Failure> {
+    pub(super) async fn look(
+        &self,
+        known: &Map,
+        budget: Budget,
+    ) -> Result<(HostPort, u64), Failure> {
         let asked = self.all.iter().map(|sentinel| async move {
             let answer = sentinel.ask(&self.name, budget).await;
             (sentinel, answer)
@@ -102,7 +120,7 @@ impl Sentinels {
 }
 
 impl Sentinel {
-    pub(in super::super) fn new(place: Place, lanes: RuntimeLanes) -> Self {
+    fn new(place: HostPort, lanes: RuntimeLanes) -> Self {
         Self {
             place,
             lanes,
@@ -152,7 +170,7 @@ fn read(replies: &[Value], name: &str) -> Result<Opinion, Failure> {
         Value::Map(fields) => epoch(fields.iter().map(|(key, value)| (key, value)))?,
         _ => return Err(Failure::Odd(format!("{master:?}"))),
     };
-    let master = Place::new(text(host)?, port);
+    let master = HostPort::new(text(host)?, port);
     Ok(Opinion { master, epoch })
 }
 
@@ -196,14 +214,14 @@ mod tests {
     use super::*;
 
     fn opinion(port: u16, epoch: u64) -> Opinion {
-        let master = Place::new("db", port);
+        let master = HostPort::new("db", port);
         Opinion { master, epoch }
     }
 
     fn chosen(opinions: &[(u16, u64)], known: Option<(u16, u64)>) -> Option<u16> {
         let mut map = Map::default();
         if let Some((port, epoch)) = known {
-            map.set_master(Place::new("db", port), epoch);
+            map.set_master(HostPort::new("db", port), epoch);
         }
         let opinions = opinions.iter().map(|&(port, epoch)| opinion(port, epoch));
         let opinions: Vec<_> = opinions.collect();
@@ -238,7 +256,7 @@ mod tests {
         let master = ["name", "main", "ip", "10.0.0.1", "config-epoch", "7"];
         let master = Value::Array(master.map(word).to_vec());
         let read_both = read(&[address.clone(), master], "main").expect("an opinion");
-        let master = Place::new("10.0.0.2", 6_379);
+        let master = HostPort::new("10.0.0.2", 6_379);
         assert_eq!(read_both, Opinion { master, epoch: 7 });
         let failure = read(&[Value::Nil, Value::Nil], "main").expect_err("unknown");
         assert!(matches!(failure, Failure::NoSuchMaster(_)), "{failure}");

@@ -1,4 +1,7 @@
-//! The store on Redis: many clients on a bad network, and a server that forgets thousands of leases.
+//! The store on Redis: many clients on a bad network, a server that forgets thousands of leases, and the faults of
+//! Sentinels and clusters.
 
+mod clusters;
 mod lossy_network;
 mod restart;
+mod sentinels;

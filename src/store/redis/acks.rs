@@ -1,0 +1,121 @@
+//! Waiting until replicas have what was written on a connection.
+//!
+//! A WAIT holds up everything behind it on its connection, so only one is on its way at a time, and all callers whose
+//! writes were answered before it was sent share it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use deadpool_redis::redis::{Cmd, Pipeline, Value};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::budget::Budget;
+use super::failure::Failure;
+use super::link::{Link, Request};
+use super::reply;
+
+/// The longest time that a server waits for its replicas, and so keeps everything else on the connection waiting.
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// Returns whether a reply says that something was written that must not be lost.
+pub(super) type IsWritten = fn(&Value) -> bool;
+
+/// The writes of a connection that replicas are known to have.
+#[derive(Debug, Default)]
+pub(super) struct Acks {
+    /// How many writes were answered.
+    answered: AtomicU64,
+    last: Mutex<LastWait>,
+}
+
+/// The last WAIT that was answered.
+#[derive(Debug, Default)]
+struct LastWait {
+    /// It is about the writes up to this one.
+    up_to: u64,
+    /// How many replicas have them.
+    replicas: u64,
+}
+
+impl Link {
+    /// Sends a command, and if it wrote something, waits until this many replicas have it.
+    ///
+    /// # Errors
+    /// `Unacknowledged` if fewer replicas have it in time. It was carried out then.
+    pub(super) async fn send_written(
+        &self,
+        command: &Cmd,
+        replicas: u8,
+        is_written: IsWritten,
+        budget: Budget,
+    ) -> Result<Value, Failure> {
+        let acks = self.acks();
+        // While nobody waits, both go together.
+        if let Ok(mut last) = acks.last.try_lock() {
+            let up_to = acks.answered.load(Ordering::Acquire);
+            let mut both = Pipeline::with_capacity(2);
+            both.add_command(command.clone());
+            both.add_command(wait(replicas, budget));
+            let reply = self.send(Request::All(&both), budget).await?;
+            let [written, acknowledged] = <[Value; 2]>::try_from(reply::into_items(reply)?)
+                .map_err(|_| Failure::Odd("too few replies".into()))?;
+            let written = reply::no_error(written)?;
+            if !is_written(&written) {
+                return Ok(written);
+            }
+            let acknowledged = reply::number(&reply::no_error(acknowledged)?)?;
+            *last = LastWait {
+                up_to,
+                replicas: acknowledged,
+            };
+            return enough(acknowledged, replicas).map(|()| written);
+        }
+        let written = self.send(Request::One(command), budget).await?;
+        if is_written(&written) {
+            self.acknowledged(replicas, budget).await?;
+        }
+        Ok(written)
+    }
+
+    /// Waits until this many replicas have everything that was answered on this connection so far.
+    async fn acknowledged(&self, replicas: u8, budget: Budget) -> Result<(), Failure> {
+        let acks = self.acks();
+        let ours = acks.answered.fetch_add(1, Ordering::AcqRel) + 1;
+        let Ok(mut last) = timeout(budget.left(), acks.last.lock()).await else {
+            return Err(Failure::Silent);
+        };
+        if last.up_to < ours {
+            let up_to = acks.answered.load(Ordering::Acquire);
+            let wait = wait(replicas, budget);
+            let acknowledged = self.send(Request::One(&wait), budget).await?;
+            *last = LastWait {
+                up_to,
+                replicas: reply::number(&acknowledged)?,
+            };
+        }
+        enough(last.replicas, replicas)
+    }
+}
+
+/// Returns the command that waits until replicas have what was written before it on its connection.
+pub(super) fn wait(replicas: u8, budget: Budget) -> Cmd {
+    let limit = (budget.left() / 2).min(LONGEST);
+    let mut wait = Cmd::new();
+    // 0 would mean for ever.
+    wait.arg("WAIT")
+        .arg(replicas)
+        .arg(limit.as_millis().max(1) as u64);
+    wait
+}
+
+/// Fails if fewer replicas acknowledged a write than must.
+pub(super) fn enough(acknowledged: u64, replicas: u8) -> Result<(), Failure> {
+    match acknowledged >= u64::from(replicas) {
+        true => Ok(()),
+        false => Err(Failure::Unacknowledged {
+            acknowledged,
+            replicas,
+        }),
+    }
+}

@@ -1,0 +1,101 @@
+//! Faults of a cluster.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::harness::leases::{client_at, take};
+use crate::harness::redis_cluster::RedisCluster;
+use crate::harness::rivalry::Rivalry;
+use crate::harness::wait::{at, now, soon};
+
+/// Longer than a failover takes.
+const TTL: Duration = Duration::from_secs(6);
+const NAMES: usize = 60;
+
+#[tokio::test]
+async fn a_failover_of_a_primary_by_an_operator_costs_no_lease() {
+    for how in ["", " TAKEOVER"] {
+        let cluster = RedisCluster::with_replicas().await;
+        let rivalry = Rivalry::begin(&cluster.url(), &cluster.url(), NAMES, TTL).await;
+        rivalry.renewed_or_lost().await;
+        let () = cluster.nodes[3]
+            .told(&format!("CLUSTER FAILOVER{how}"))
+            .await;
+        cluster.promoted(3).await;
+        rivalry.renewed_or_lost().await;
+        rivalry.renewed_or_lost().await;
+        rivalry.caller_succeeds().await;
+        let ended = rivalry.end();
+        assert_eq!((ended.lost, ended.granted), (0, 0), "{how}: {ended}");
+        assert!(ended.calls.failed <= 4, "{how}: {ended}");
+    }
+}
+
+#[tokio::test]
+async fn a_primary_that_wakes_after_its_successor_was_made_grants_nothing() {
+    let ttl = Duration::from_secs(9);
+    let cluster = RedisCluster::with_replicas().await;
+    let rivalry = Rivalry::begin(&cluster.url(), &cluster.url(), NAMES, ttl).await;
+    rivalry.renewed_or_lost().await;
+    cluster.nodes[0].pause();
+    cluster.promoted(3).await;
+    at(now().after(Duration::from_secs(4))).await;
+    cluster.nodes[0].resume();
+    rivalry.renewed_or_lost().await;
+    rivalry.renewed_or_lost().await;
+    rivalry.caller_succeeds().await;
+    let ended = rivalry.end();
+    assert_eq!((ended.lost, ended.granted), (0, 0), "{ended}");
+    assert!(ended.calls.worst < ttl / 4, "{ended}");
+}
+
+#[tokio::test]
+async fn without_a_majority_of_primaries_leases_end_by_their_deadline_and_the_cluster_comes_back() {
+    let cluster = RedisCluster::start().await;
+    let rivalry = Rivalry::begin(&cluster.url(), &cluster.url(), NAMES, TTL).await;
+    rivalry.renewed_or_lost().await;
+    cluster.nodes[1..].iter().for_each(|node| node.pause());
+    at(now().after(TTL + TTL / 3)).await;
+    cluster.nodes[1..].iter().for_each(|node| node.resume());
+    cluster.agree(3).await;
+    rivalry.rival_has_all().await;
+    rivalry.caller_succeeds().await;
+    let ended = rivalry.end();
+    assert_eq!((ended.granted, ended.overlaps.len()), (NAMES, 0), "{ended}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_hangs_costs_none_of_the_thousands_of_leases_of_the_others() {
+    let cluster = RedisCluster::start().await;
+    let client = client_at(&cluster.url(), Duration::from_secs(10)).await;
+    let mut leases = Vec::new();
+    for block in 0..30 {
+        let names: Vec<_> = (0..1_000)
+            .map(|index| format!("n-{block}-{index}"))
+            .collect();
+        leases.extend(join_all(names.iter().map(|name| take(&client, name))).await);
+    }
+    let names = leases.iter().map(|lease| lease.name().to_string());
+    let slots = cluster.slots_of(names.collect()).await;
+    let mut on_hung = Vec::new();
+    let mut on_others = Vec::new();
+    for lease in leases {
+        match slots.get(lease.name().as_str()) {
+            Some(slot) if *slot < 5_461 => on_hung.push(lease),
+            _ => on_others.push(lease),
+        }
+    }
+    cluster.nodes[0].pause();
+    at(now().after(Duration::from_secs(14))).await;
+    cluster.nodes[0].resume();
+    let lost = on_others
+        .iter()
+        .filter(|lease| lease.check().is_err())
+        .count();
+    assert_eq!(lost, 0, "of {}", on_others.len());
+    for lease in &on_hung {
+        soon(lease.lost()).await;
+    }
+    assert!(on_hung.len() > 8_000, "{}", on_hung.len());
+}

@@ -1,0 +1,150 @@
+//! Grants and renewals that count only once replicas have them.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold::store::redis::Redis;
+use leasehold::store::{Outcome, Sent};
+use leasehold::{Client, ErrorKind};
+
+use super::open;
+use crate::harness::asking::{asked, chain, claim, released, renewal, renewed};
+use crate::harness::fake_sentinel::FakeSentinel;
+use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::rivalry::{Ended, Rivalry};
+use crate::harness::times::{LIMIT, LONG};
+use crate::harness::wait::{now, until, until_so};
+
+/// A master and its replica, which has acknowledged all data.
+async fn pair() -> (RedisServer, RedisServer) {
+    let master = Setup::default().with_port().start().await;
+    let replica = Setup::default().with_port().start().await;
+    replica.follow(&master).await;
+    until_so("the replica counts", async || {
+        let info: String = master.told("INFO replication").await;
+        info.contains("state=online")
+    })
+    .await;
+    (master, replica)
+}
+
+#[tokio::test]
+async fn a_grant_that_no_replica_has_is_unavailable_and_may_have_been_made() {
+    let server = RedisServer::start().await;
+    let store = open(&format!("{}?acknowledged_by=1", server.url())).await;
+    let claim = claim("a", LONG);
+    let failed = store
+        .acquire(&claim, claim.ask, LIMIT)
+        .await
+        .expect_err("no replica");
+    assert_eq!(
+        (failed.error.kind(), failed.sent),
+        (ErrorKind::Unavailable, Sent::Perhaps)
+    );
+    let said = chain(&failed.error);
+    assert!(said.contains("not acknowledged: 0 of 1 replicas"), "{said}");
+    // What was written is taken back as after a lost reply.
+    released(&*store, &claim).await;
+    assert_eq!(store.list("", LIMIT).await.expect("answered").len(), 0);
+}
+
+#[tokio::test]
+async fn while_the_replica_follows_leases_are_granted_and_renewed_and_without_it_renewals_are_unknown()
+ {
+    let (master, replica) = pair().await;
+    let store = open(&format!("{}?acknowledged_by=1", master.url())).await;
+    let claims: Vec<_> = (0..40)
+        .map(|index| claim(&format!("n-{index}"), LONG))
+        .collect();
+    // A busy machine's replica may be slower than the server waits.
+    join_all(claims.iter().map(async |claim| {
+        until("the grant", async || {
+            asked(&*store, claim, LIMIT).await.ok()
+        })
+        .await;
+    }))
+    .await;
+    assert_eq!(
+        open(&replica.url())
+            .await
+            .list("n-", LIMIT)
+            .await
+            .expect("read")
+            .len(),
+        40
+    );
+    until_so("the renewal", async || {
+        matches!(renewed(&*store, &claims[0]).await, Outcome::Renewed)
+    })
+    .await;
+    replica.promote().await;
+    let batch: Vec<_> = claims.iter().map(renewal).collect();
+    let began_at = now();
+    let limit = Duration::from_secs(2);
+    let outcomes = join_all(
+        batch
+            .iter()
+            .map(|one| store.renew(std::slice::from_ref(one), limit)),
+    );
+    for renewed in outcomes.await {
+        let outcome = &renewed.outcomes[0];
+        assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    }
+    // They share the time for which the server waits for its replicas.
+    assert!(
+        now().since(began_at) < limit * 3 / 2,
+        "{:?}",
+        now().since(began_at)
+    );
+}
+
+/// A holder whose Sentinel names the old master for ever, while its replica is promoted on the other side.
+async fn cut_off_with_its_holder(acknowledged_by: u8) -> Ended {
+    let ttl = Duration::from_secs(3);
+    let (master, replica) = pair().await;
+    let [here, there] = [
+        FakeSentinel::naming(master.port(), 1).await,
+        FakeSentinel::naming(master.port(), 1).await,
+    ];
+    let holders = format!(
+        "redis+sentinel://{}/main?acknowledged_by={acknowledged_by}",
+        here.host()
+    );
+    let rivals = format!("redis+sentinel://{}/main", there.host());
+    let rivalry = Rivalry::begin(&holders, &rivals, 10, ttl).await;
+    rivalry.renewed_or_lost().await;
+    replica.promote().await;
+    there.name(replica.port(), 2);
+    rivalry.rival_has_all().await;
+    rivalry.end()
+}
+
+#[tokio::test]
+async fn a_holder_cut_off_with_its_master_is_told_before_a_rival_is_granted() {
+    let control = cut_off_with_its_holder(0).await;
+    assert_eq!(
+        control.overlaps.len(),
+        10,
+        "the fault is too tame: {control}"
+    );
+    let ended = cut_off_with_its_holder(1).await;
+    assert_eq!(
+        (ended.lost, ended.granted, ended.overlaps.len()),
+        (10, 10, 0),
+        "{ended}"
+    );
+}
+
+#[tokio::test]
+async fn more_replicas_than_can_be_asked_for_are_refused() {
+    let error = Redis::open("redis://localhost?acknowledged_by=9").expect_err("too many");
+    assert!(error.to_string().contains("acknowledged_by=9"), "{error}");
+    let error = Redis::open("redis://localhost?acknowledged_by=one").expect_err("no number");
+    assert!(error.to_string().contains("\"one\""), "{error}");
+    let built = Redis::builder("redis://localhost")
+        .acknowledged_by(9)
+        .build();
+    assert_eq!(built.expect_err("too many").kind(), ErrorKind::Invalid);
+    let client = Client::builder().store_url("redis://localhost?acknowledged_by=-1");
+    client.build().await.expect_err("no number");
+}
