@@ -25,7 +25,7 @@ pub(in super::super) struct Call {
 }
 
 /// Where a call goes next.
-struct Unanswered {
+struct Unplaced {
     index: usize,
     /// The server that imports the slot, if the slot's server has sent us there.
     asks: Option<HostPort>,
@@ -45,10 +45,10 @@ impl Many {
     ) -> Answers {
         let mut outcomes: Vec<_> = calls.iter().map(|_| Err(Failure::Silent)).collect();
         let all = 0..calls.len();
-        let mut pending: Vec<_> = all.map(|index| Unanswered { index, asks: None }).collect();
+        let mut pending: Vec<_> = all.map(|index| Unplaced { index, asks: None }).collect();
         let mut times = HashMap::new();
         for _ in 0..ROUNDS {
-            let mut groups: HashMap<HostPort, Vec<Unanswered>> = HashMap::new();
+            let mut groups: HashMap<HostPort, Vec<Unplaced>> = HashMap::new();
             for one in pending.drain(..) {
                 let place = match &one.asks {
                     Some(importing) => Ok(importing.clone()),
@@ -78,7 +78,7 @@ impl Many {
                         group.iter().map(|_| Err(failure.clone())).collect()
                     }
                 };
-                for (Unanswered { index, .. }, outcome) in group.into_iter().zip(answers) {
+                for (Unplaced { index, .. }, outcome) in group.into_iter().zip(answers) {
                     let slot = calls[index].slot;
                     let refusal = outcome.as_ref().err().and_then(Failure::redirect);
                     let asks = match &refusal {
@@ -92,7 +92,7 @@ impl Many {
                     }
                     outcomes[index] = outcome.map_err(Failure::not_serving);
                     if refusal.is_some() {
-                        pending.push(Unanswered { index, asks });
+                        pending.push(Unplaced { index, asks });
                     }
                 }
             }
@@ -111,7 +111,7 @@ impl Many {
     async fn run_group(
         self: &Arc<Self>,
         place: &HostPort,
-        group: &[Unanswered],
+        group: &[Unplaced],
         calls: &[Call],
         (budget, replace_every): (Budget, Duration),
     ) -> Result<Answers, Failure> {

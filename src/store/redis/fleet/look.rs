@@ -14,8 +14,8 @@ use crate::clock::{Boottime, Clock, Instant};
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often a look may begin when a server has refused a call or broken its connection.
 pub(super) const AT_MOST_EVERY: Duration = Duration::from_millis(50);
-/// How long an answer waits for the look beside it.
-pub(super) const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
+/// How long answers wait for the look beside them.
+const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The looks of a fleet.
 #[derive(Debug)]
@@ -61,6 +61,15 @@ impl Looks {
                 *ended = Ended { began_at, failure };
             }
         });
+    }
+
+    /// Waits for the end of a look that began at this moment or later, as long as the last look is young: a look that
+    /// gets no answer should not delay every call beside it.
+    pub(super) async fn confirmed_since(&self, began_at: Instant, limit: Duration) {
+        let last = *self.began_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let lasts = last.map_or(Duration::ZERO, |at| Boottime.now().since(at));
+        let limit = CONFIRMED_WITHIN.saturating_sub(lasts).min(limit);
+        self.ended_since(began_at, limit).await;
     }
 
     /// Waits for the end of a look that began at this moment or later.

@@ -18,7 +18,7 @@ use super::super::lane::Settings;
 use super::super::link::Request;
 use super::super::runtime_lanes::RuntimeLanes;
 use super::super::server::Server;
-use super::look::{AT_MOST_EVERY, CONFIRMED_WITHIN, LOOK_EVERY, Looks};
+use super::look::{AT_MOST_EVERY, LOOK_EVERY, Looks};
 use super::map::{HostPort, Map};
 use super::nodes;
 use super::sentinels::Sentinels;
@@ -229,8 +229,7 @@ impl Many {
         } else {
             began_at.before(LOOK_EVERY)
         };
-        let limit = CONFIRMED_WITHIN.min(budget.left());
-        self.looks.ended_since(since, limit).await;
+        self.looks.confirmed_since(since, budget.left()).await;
     }
 
     /// Returns who serves this slot. If nobody is known, looks.
