@@ -17,6 +17,13 @@ impl Budget {
         }
     }
 
+    /// Returns the same budget, or this limit if that is shorter.
+    pub(super) fn at_most(self, limit: Duration) -> Self {
+        Self {
+            ends_at: self.ends_at.min(Self::new(limit).ends_at),
+        }
+    }
+
     pub(super) fn left(self) -> Duration {
         self.ends_at.since(Boottime.now())
     }

@@ -145,7 +145,7 @@ impl Builder {
                     acknowledged_by: self.acknowledged_by,
                     has_written: Arc::default(),
                 };
-                let fleet = one(settings, address, &place);
+                let fleet = one(settings, address.map(Box::new), &place);
                 Ok(self.store(fleet, keys, &place, None))
             }
         }
@@ -167,7 +167,7 @@ impl Builder {
         let mut own_pool = None;
         let fleet = match target {
             Target::One(address) => {
-                let mut settings = template(&address).settings(address.clone());
+                let mut settings = template(&address).settings((*address).clone());
                 if !address.is_tls() {
                     let pool = make_pool(&address, self.pool_size, self.connect_timeout)?;
                     settings.source = Connector::Pool(own_pool.insert(pool).clone());
@@ -211,7 +211,7 @@ impl fmt::Debug for Builder {
     }
 }
 
-fn one(settings: Settings, address: Option<Address>, place: &str) -> Fleet {
+fn one(settings: Settings, address: Option<Box<Address>>, place: &str) -> Fleet {
     // Nobody says that it is a master.
     let settings = Settings {
         has_written: Arc::default(),

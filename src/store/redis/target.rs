@@ -17,19 +17,19 @@ const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_username", "sentinel_password"
 /// Where the servers of a store are.
 #[derive(Debug)]
 pub(super) enum Target {
-    One(Address),
+    One(Box<Address>),
     Sentinels {
         /// The address of the first Sentinel, with the credentials of the Sentinels.
-        sentinel: Address,
+        sentinel: Box<Address>,
         /// The same address, with the credentials of the servers.
-        server: Address,
+        server: Box<Address>,
         places: Vec<HostPort>,
         /// What the Sentinels call the group.
         name: String,
     },
     Cluster {
         /// The address of the first node.
-        server: Address,
+        server: Box<Address>,
         places: Vec<HostPort>,
     },
 }
@@ -91,7 +91,7 @@ impl Target {
         match scheme.split_once(['+', '-']) {
             Some((kind, "sentinel")) if is_kind(kind) => sentinels(&parts(kind, url)?, tls),
             Some((kind, "cluster")) if is_kind(kind) => cluster(&parts(kind, url)?, tls),
-            _ => Address::parse(url, tls).map(Self::One),
+            _ => Address::parse(url, tls).map(|address| Self::One(Box::new(address))),
         }
     }
 
@@ -205,8 +205,8 @@ fn sentinels(parts: &Parts<'_>, tls: &Tls) -> Result<Target, Error> {
     let [user, password] = SENTINEL_PARAMETERS.map(|name| parts.parameter(name));
     let sentinel = server.with_credentials(user, password);
     Ok(Target::Sentinels {
-        sentinel,
-        server,
+        sentinel: Box::new(sentinel),
+        server: Box::new(server),
         places,
         name: name.into(),
     })
@@ -223,7 +223,7 @@ fn cluster(parts: &Parts<'_>, tls: &Tls) -> Result<Target, Error> {
     let server =
         Address::parse(&parts.url_of(parts.hosts[0], "0", &parameters), tls).map_err(named)?;
     Ok(Target::Cluster {
-        server,
+        server: Box::new(server),
         places: parts.places(NODE_PORT)?,
     })
 }

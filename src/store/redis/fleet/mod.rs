@@ -38,7 +38,7 @@ use crate::telemetry::LaneUse;
 #[derive(Debug)]
 pub(super) enum Fleet {
     /// One server. The address is missing where only a pool of the caller's knows it.
-    One(Arc<Server>, Option<Address>),
+    One(Arc<Server>, Option<Box<Address>>),
     /// The master of a group that Sentinels watch, or the primaries of a cluster.
     Many(Arc<Many>),
 }
@@ -123,7 +123,7 @@ impl Fleet {
     /// Returns where to listen for notices. `None` if it is not known.
     pub(super) fn ear(&self) -> Option<Ear> {
         match self {
-            Self::One(_, address) => address.clone().map(|address| Ear::One(Box::new(address))),
+            Self::One(_, address) => address.clone().map(Ear::One),
             Self::Many(many) => Some(Ear::Many(many.clone())),
         }
     }

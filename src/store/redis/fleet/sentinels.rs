@@ -7,7 +7,7 @@ use std::time::Duration;
 use deadpool_redis::redis::{self, Value};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 use super::super::REPLACE_EVERY;
 use super::super::budget::Budget;
@@ -88,8 +88,8 @@ impl Sentinels {
         };
         let (mut opinions, mut failures) = (Vec::new(), Vec::new());
         let mut unanswered: HashMap<_, _> = self.all.iter().map(|one| (&one.place, one)).collect();
-        let mut ends_at = Instant::now() + budget.left();
-        while let Ok(Some((sentinel, answer))) = timeout_at(ends_at, asked.next()).await {
+        let mut patience = budget;
+        while let Ok(Some((sentinel, answer))) = timeout(patience.left(), asked.next()).await {
             unanswered.remove(&sentinel.place);
             let was_expected = awaits_silent || !sentinel.was_silent();
             sentinel
@@ -98,7 +98,7 @@ impl Sentinels {
             match answer {
                 Ok(opinion) => {
                     if opinions.is_empty() {
-                        ends_at = ends_at.min(Instant::now() + FOR_THE_OTHERS);
+                        patience = patience.at_most(FOR_THE_OTHERS);
                     }
                     opinions.push(opinion);
                 }
