@@ -7,16 +7,27 @@ use crate::Promise::OneHolder;
 use crate::verdicts::{again, holds, is_refuted, proposing, with_a_loss};
 use crate::{GivesUp, Setup};
 
-#[test]
-fn a_renewal_that_ignores_the_token_is_refuted() {
-    let setup = Setup {
+/// Two claims, of which the first asks twice and renews once, with three tokens.
+fn with_three_tokens() -> Setup {
+    Setup {
         renewals: vec![1, 0],
         ticks: 2,
         gives_up: GivesUp::ToAskAgain,
         hurries: false,
         ..again(Setup::new())
-    };
+    }
+}
+
+#[test]
+fn a_renewal_that_ignores_the_token_is_refuted() {
+    let setup = with_three_tokens();
     is_refuted(QuorumBug::RenewalIgnoresTheToken, OneHolder, setup);
+}
+
+#[test]
+fn two_rounds_and_a_renewal_with_three_tokens_keep_every_promise() {
+    let setup = with_three_tokens();
+    holds("two rounds, a renewal, three tokens, clocks kept", setup);
 }
 
 #[test]
