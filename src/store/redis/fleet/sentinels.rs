@@ -76,22 +76,25 @@ impl Sentinels {
         known: &Map,
         budget: Budget,
     ) -> Result<(HostPort, u64), Failure> {
-        let asked = self.all.iter().map(|sentinel| async move {
-            let answer = sentinel.ask(&self.name, budget).await;
-            (sentinel, answer)
+        let awaits_silent = self.all.iter().all(Sentinel::was_silent);
+        let mut expected = 0;
+        // Decided once: another look beside this one may hear of a Sentinel meanwhile.
+        let asked = self.all.iter().map(|sentinel| {
+            let is_expected = awaits_silent || !sentinel.was_silent();
+            expected += usize::from(is_expected);
+            async move {
+                let answer = sentinel.ask(&self.name, budget).await;
+                (sentinel, is_expected, answer)
+            }
         });
         let mut asked: FuturesUnordered<_> = asked.collect();
-        let awaits_silent = self.all.iter().all(Sentinel::was_silent);
-        let mut expected = match awaits_silent {
-            true => self.all.len(),
-            false => self.all.iter().filter(|one| !one.was_silent()).count(),
-        };
         let (mut opinions, mut failures) = (Vec::new(), Vec::new());
         let mut unanswered: HashMap<_, _> = self.all.iter().map(|one| (&one.place, one)).collect();
         let mut patience = budget;
-        while let Ok(Some((sentinel, answer))) = timeout(patience.left(), asked.next()).await {
+        while let Ok(Some((sentinel, is_expected, answer))) =
+            timeout(patience.left(), asked.next()).await
+        {
             unanswered.remove(&sentinel.place);
-            let was_expected = awaits_silent || !sentinel.was_silent();
             sentinel
                 .was_silent
                 .store(answer.is_err(), Ordering::Relaxed);
@@ -104,7 +107,7 @@ impl Sentinels {
                 }
                 Err(failure) => failures.push(failure),
             }
-            expected -= usize::from(was_expected);
+            expected -= usize::from(is_expected);
             if expected == 0 && !opinions.is_empty() {
                 break;
             }
