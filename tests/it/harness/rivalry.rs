@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_millis(20);
 /// The leases and those who watch them. Their tasks end on drop.
 pub(crate) struct Rivalry {
     _client: Client,
-    leases: Vec<Lease>,
+    leases: Arc<Vec<Lease>>,
     seen: Arc<Mutex<Seen>>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -32,9 +32,20 @@ pub(crate) struct Rivalry {
 struct Seen {
     /// When the holder of a name was told of its loss.
     told: HashMap<String, Instant>,
-    /// When the rival was granted a name, and whether its token was above the holder's.
-    granted: HashMap<String, (Instant, bool)>,
+    /// What the rival was granted.
+    granted: HashMap<String, Granted>,
     calls: Calls,
+}
+
+/// A name that the rival was granted.
+#[derive(Debug, Clone, Copy)]
+struct Granted {
+    at: Instant,
+    /// The token was above the holder's.
+    rises: bool,
+    /// The holder believed in its lease at that moment. Only the lease itself says so for certain: on a busy machine its
+    /// holder's task may run later.
+    is_believed: bool,
 }
 
 /// What the caller saw.
@@ -73,10 +84,11 @@ impl Rivalry {
         }
         let seen = Arc::<Mutex<Seen>>::default();
         let mut tasks: Vec<_> = leases.iter().map(|lease| note_loss(lease, &seen)).collect();
+        let leases = Arc::new(leases);
         let rival = store::open(rival_url).await.expect("a URL in order");
         tasks.push(tokio::spawn(ask_for_all(
             rival,
-            tokens(&leases),
+            leases.clone(),
             ttl,
             seen.clone(),
         )));
@@ -136,15 +148,11 @@ impl Rivalry {
     pub(crate) fn end(self) -> Ended {
         let ended_at = now();
         let seen = self.seen.lock().expect("no panic");
-        let overlaps = seen
-            .granted
-            .iter()
-            .filter_map(|(name, (granted_at, rises))| {
-                assert!(rises, "the token of {name} did not rise");
-                let told_at = seen.told.get(name).copied().unwrap_or(ended_at);
-                let overlap = told_at.since(*granted_at);
-                (!overlap.is_zero()).then_some(overlap)
-            });
+        let overlaps = seen.granted.iter().filter_map(|(name, granted)| {
+            assert!(granted.rises, "the token of {name} did not rise");
+            let told_at = seen.told.get(name).copied().unwrap_or(ended_at);
+            granted.is_believed.then(|| told_at.since(granted.at))
+        });
         let ended = Ended {
             leases: self.leases.len(),
             lost: seen.told.len(),
@@ -178,13 +186,6 @@ impl fmt::Display for Ended {
     }
 }
 
-fn tokens(leases: &[Lease]) -> Vec<(String, u64)> {
-    let pairs = leases.iter();
-    pairs
-        .map(|lease| (lease.name().to_string(), lease.token().get()))
-        .collect()
-}
-
 fn note_loss(lease: &Lease, seen: &Arc<Mutex<Seen>>) -> JoinHandle<()> {
     let (name, lost, seen) = (
         lease.name().to_string(),
@@ -200,24 +201,28 @@ fn note_loss(lease: &Lease, seen: &Arc<Mutex<Seen>>) -> JoinHandle<()> {
 
 async fn ask_for_all(
     store: Arc<dyn Store>,
-    names: Vec<(String, u64)>,
+    leases: Arc<Vec<Lease>>,
     ttl: Duration,
     seen: Arc<Mutex<Seen>>,
 ) {
-    let claims: Vec<_> = names
+    let claims: Vec<_> = leases
         .iter()
-        .map(|(name, token)| (name, token, claim(name, LONG)))
+        .map(|lease| (lease, claim(lease.name().as_str(), LONG)))
         .collect();
     loop {
-        let open = claims.iter().filter(|(name, ..)| {
+        let open = claims.iter().filter(|(lease, _)| {
             let seen = seen.lock().expect("no panic");
-            !seen.granted.contains_key(*name)
+            !seen.granted.contains_key(lease.name().as_str())
         });
-        join_all(open.map(async |(name, token, claim)| {
+        join_all(open.map(async |(lease, claim)| {
             if let Ok(Answer::Granted(grant)) = asked(&*store, claim, ttl / 6).await {
-                let granted = (now(), grant.token.get() > **token);
+                let granted = Granted {
+                    at: now(),
+                    rises: grant.token > lease.token(),
+                    is_believed: lease.check().is_ok(),
+                };
                 let mut seen = seen.lock().expect("no panic");
-                seen.granted.insert((*name).clone(), granted);
+                seen.granted.insert(lease.name().to_string(), granted);
             }
         }))
         .await;
