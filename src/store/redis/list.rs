@@ -88,15 +88,16 @@ impl Redis {
                     .iter()
                     .map(|name| Call {
                         slot: slot_of(name.as_str()),
+                        is_write: false,
                         command: call(std::slice::from_ref(name)),
                     })
                     .collect();
                 let (replies, _) = many.run_each(&calls, budget, REPLACE_EVERY).await;
                 let one = |(reply, name)| {
                     let mut seen = reply::inspected(&reply?, std::slice::from_ref(name))?;
-                    seen.pop().unwrap_or(Ok(None))
+                    Ok(seen.pop().unwrap_or(Ok(None)))
                 };
-                Ok(replies.into_iter().zip(names).map(one).collect())
+                replies.into_iter().zip(names).map(one).collect()
             }
             (None, [first, ..]) => {
                 let call = call(names);

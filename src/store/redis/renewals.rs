@@ -110,6 +110,7 @@ impl Redis {
             command.arg(super::millis(renewal.ttl));
             Call {
                 slot: slot_of(renewal.name.as_str()),
+                is_write: true,
                 command,
             }
         };

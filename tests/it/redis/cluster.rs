@@ -197,3 +197,44 @@ async fn a_url_of_the_other_kind_is_said() {
     assert_eq!(error.kind(), ErrorKind::Misconfigured);
     assert!(chain(&error).contains("redis://"), "{}", chain(&error));
 }
+
+#[tokio::test]
+async fn a_slot_that_nobody_serves_costs_no_lease_of_its_batch() {
+    let cluster = RedisCluster::start().await;
+    let store = open(&cluster.url()).await;
+    let unserved = cluster.name_on(0).await;
+    let slot = cluster.slot_of(&unserved).await;
+    let mut claims = vec![claim(&unserved, LONG)];
+    claims.extend((0..20).map(|index| claim(&format!("other-{index}"), LONG)));
+    for claim in &claims {
+        granted(&*store, claim).await;
+    }
+    for node in &cluster.nodes {
+        let () = node.told(&format!("CLUSTER DELSLOTS {slot}")).await;
+    }
+    let batch: Vec<_> = claims.iter().map(renewal).collect();
+    // The second finds that the map has nobody for the slot.
+    for _ in 0..2 {
+        let outcomes = store.renew(&batch, LIMIT).await.outcomes;
+        assert!(matches!(outcomes[0], Outcome::Unknown(_)), "{outcomes:?}");
+        let others = &outcomes[1..];
+        assert!(
+            others
+                .iter()
+                .all(|outcome| matches!(outcome, Outcome::Renewed)),
+            "{outcomes:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_held_is_listed_although_no_replica_acknowledges_anything() {
+    let cluster = RedisCluster::start().await;
+    for index in 0..5 {
+        let claim = claim(&format!("list-{index}"), LONG);
+        granted(&*open(&cluster.url()).await, &claim).await;
+    }
+    let store = open(&format!("{}?acknowledged_by=1", cluster.url())).await;
+    let listed = store.list("list-", LIMIT).await.expect("answered");
+    assert_eq!(listed.len(), 5, "{listed:?}");
+}

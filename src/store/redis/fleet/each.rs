@@ -11,6 +11,7 @@ use super::super::acks;
 use super::super::budget::Budget;
 use super::super::failure::{Failure, Redirect};
 use super::super::reply;
+use super::look::LOOK_EVERY;
 use super::many::Many;
 use super::map::{HostPort, Map};
 
@@ -21,6 +22,8 @@ const ROUNDS: usize = 5;
 #[derive(Debug)]
 pub(in super::super) struct Call {
     pub(in super::super) slot: u16,
+    /// It may write what must not be lost: then it counts only once replicas have it.
+    pub(in super::super) is_write: bool,
     pub(in super::super) command: Cmd,
 }
 
@@ -52,7 +55,7 @@ impl Many {
             for one in pending.drain(..) {
                 let place = match &one.asks {
                     Some(importing) => Ok(importing.clone()),
-                    None => self.owner(calls[one.index].slot, budget).await,
+                    None => self.owner_at_once(calls[one.index].slot, budget).await,
                 };
                 match place {
                     Ok(place) => groups.entry(place).or_default().push(one),
@@ -107,6 +110,27 @@ impl Many {
         (outcomes, time)
     }
 
+    /// Returns who serves this slot. Waits only while nothing at all is known: a slot that nobody serves must not keep the
+    /// calls beside it from their servers.
+    async fn owner_at_once(
+        self: &Arc<Self>,
+        slot: u16,
+        budget: Budget,
+    ) -> Result<HostPort, Failure> {
+        let known = {
+            let map = self.map();
+            map.is_known().then(|| map.owner(slot).cloned())
+        };
+        match known {
+            Some(Some(place)) => Ok(place),
+            Some(None) => {
+                self.look(LOOK_EVERY);
+                Err(Failure::Unserved(slot).before_the_request())
+            }
+            None => self.owner(slot, budget).await,
+        }
+    }
+
     /// Sends a group of calls to one server, as one pipeline.
     async fn run_group(
         self: &Arc<Self>,
@@ -124,7 +148,10 @@ impl Many {
             }
             pipeline.add_command(calls[one.index].command.clone());
         }
-        let replicas = server.lanes.acknowledged_by();
+        let replicas = match group.iter().any(|one| calls[one.index].is_write) {
+            true => server.lanes.acknowledged_by(),
+            false => 0,
+        };
         if replicas > 0 {
             pipeline.add_command(acks::wait(replicas, budget));
         }

@@ -30,6 +30,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The pause before a call that no server takes at the moment is tried again.
 const PAUSE: Duration = Duration::from_millis(25);
 
+/// How many redirections a call follows without a pause: servers that disagree may send it to and fro.
+const AT_ONCE: u32 = 3;
+
 /// Servers of which each serves its slots.
 #[derive(Debug)]
 pub(in super::super) struct Many {
@@ -134,6 +137,7 @@ impl Many {
     ) -> Result<Value, Failure> {
         // The server that alone may take the next call, and that call only, of a slot that is moving.
         let mut asked = None;
+        let mut redirections = 0;
         loop {
             let place = self.owner(slot, budget).await?;
             let outcome = match asked.take() {
@@ -166,6 +170,10 @@ impl Many {
                     self.note_failure(&failure);
                     return Err(failure);
                 }
+            }
+            redirections += 1;
+            if redirections > AT_ONCE {
+                sleep(PAUSE.min(budget.left())).await;
             }
             if budget.left() <= PAUSE {
                 return Err(failure.not_serving());
@@ -367,8 +375,11 @@ impl Many {
 
     async fn places(self: &Arc<Self>, budget: Budget) -> Result<Vec<HostPort>, Failure> {
         if !self.map.borrow().is_known() {
-            // Which slot does not matter: any answer fills the map.
-            let _ = self.owner(0, budget).await?;
+            // Which slot does not matter: any answer fills the map, even if nobody serves this one.
+            let found = self.owner(0, budget).await;
+            if !self.map.borrow().is_known() {
+                found?;
+            }
         }
         Ok(self.map.borrow().owners())
     }
