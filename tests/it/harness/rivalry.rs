@@ -9,13 +9,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold::clock::Instant;
 use leasehold::store::{self, Answer, Store};
-use leasehold::{Client, Error, Lease};
+use leasehold::{Attempt, Client, Error, Lease};
 use tokio::task::JoinHandle;
 
 use super::asking::{asked, claim};
-use super::leases::{client_at, take};
+use super::leases::client_at;
 use super::times::LONG;
-use super::wait::{at, now, soon, until_so};
+use super::wait::{at, now, soon, until, until_so};
 
 /// How often the rival asks.
 const EVERY: Duration = Duration::from_millis(20);
@@ -80,7 +80,15 @@ impl Rivalry {
         let client = client_at(url, ttl).await;
         let mut leases = Vec::new();
         for index in 0..names {
-            leases.push(take(&client, &format!("rivalry-{index}")).await);
+            let name = format!("rivalry-{index}");
+            // A busy machine's replica may be slower than the server waits.
+            let lease = until("the lease", async || {
+                match client.try_acquire(name.as_str()).await {
+                    Ok(Attempt::Acquired(lease)) => Some(lease),
+                    _ => None,
+                }
+            });
+            leases.push(lease.await);
         }
         let seen = Arc::<Mutex<Seen>>::default();
         let mut tasks: Vec<_> = leases.iter().map(|lease| note_loss(lease, &seen)).collect();

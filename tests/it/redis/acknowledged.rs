@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use deadpool_redis::redis;
 use futures_util::future::join_all;
 use leasehold::store::redis::Redis;
 use leasehold::store::{Outcome, Sent};
@@ -23,6 +24,16 @@ async fn pair() -> (RedisServer, RedisServer) {
     until_so("the replica counts", async || {
         let info: String = master.told("INFO replication").await;
         info.contains("state=online")
+    })
+    .await;
+    // It counts from its first acknowledgement on, which comes up to a second later.
+    until_so("the replica acknowledges", async || {
+        let mut connection = master.connect().await.expect("it is up");
+        let mut write = redis::pipe();
+        write.cmd("SET").arg("probe").arg(1).ignore();
+        write.cmd("WAIT").arg(1).arg(100);
+        let replicas: (u8,) = write.query_async(&mut connection).await.expect("answered");
+        replicas.0 == 1
     })
     .await;
     (master, replica)
