@@ -46,8 +46,7 @@ impl ClientBuilder {
         Self::default()
     }
 
-    /// Sets the store by its URL: `redis://`, `rediss://`, `redis+unix:`, `postgres://`, `zookeeper://`, `sqlite:PATH`
-    /// or `memory:`.
+    /// Sets the store by its URL, one of those that [`store::open`](crate::store::open) takes.
     pub fn store_url(mut self, url: impl Into<String>) -> Self {
         self.source = Some(StoreSource::Url(url.into()));
         self

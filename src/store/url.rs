@@ -61,8 +61,8 @@ fn needs_tables(url: &str) -> Result<(), Error> {
     }
 }
 
-/// Opens the store at this URL: `redis://`, `rediss://`, `redis+unix:`, `postgres://`, `zookeeper://`,
-/// `sqlite:PATH` or `memory:`.
+/// Opens the store at this URL: `redis://`, `rediss://`, `redis+unix:`, `redis+sentinel://`, `redis+cluster://`,
+/// `postgres://`, `zookeeper://`, `sqlite:PATH` or `memory:`.
 ///
 /// # Errors
 /// `Invalid` for a URL of another scheme, or of a store that was not compiled in; otherwise the errors of opening the
@@ -81,7 +81,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
         "zookeeper" => open_zookeeper(url),
         // The URL is not shown: if its scheme was forgotten, a password may be in it.
         _ => Err(Error::invalid(
-            "store URL refused: unknown scheme; expected redis://, rediss://, redis+unix:, postgres://, zookeeper://, sqlite:PATH or memory:",
+            "store URL refused: unknown scheme; expected redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, postgres://, zookeeper://, sqlite:PATH or memory:",
         )),
     }
 }

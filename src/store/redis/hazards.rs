@@ -27,6 +27,10 @@ struct ServerFacts {
     save: Option<String>,
     min_replicas: Option<String>,
     clock_us: u64,
+    /// Whether the store knows that it is a cluster.
+    is_cluster: bool,
+    /// How many replicas the store waits for.
+    acknowledged_by: u8,
 }
 
 impl ServerFacts {
@@ -42,7 +46,10 @@ impl ServerFacts {
 /// Asks the servers about their set-up and judges the answers.
 pub(super) async fn look(fleet: &Fleet, budget: Budget) -> Result<Vec<Hazard>, Failure> {
     let servers = fleet.servers(budget).await?;
-    let looked = servers.iter().map(|server| look_at(&server.lanes, budget));
+    let is_cluster = fleet.cluster().is_some();
+    let looked = servers
+        .iter()
+        .map(|server| look_at(&server.lanes, is_cluster, budget));
     let mut hazards: Vec<Hazard> = Vec::new();
     for hazard in try_join_all(looked).await?.into_iter().flatten() {
         if !hazards.iter().any(|known| known.id == hazard.id) {
@@ -52,12 +59,18 @@ pub(super) async fn look(fleet: &Fleet, budget: Budget) -> Result<Vec<Hazard>, F
     Ok(hazards)
 }
 
-async fn look_at(lanes: &RuntimeLanes, budget: Budget) -> Result<Vec<Hazard>, Failure> {
+async fn look_at(
+    lanes: &RuntimeLanes,
+    is_cluster: bool,
+    budget: Budget,
+) -> Result<Vec<Hazard>, Failure> {
     let facts = ServerFacts {
         info: allowed(ask(lanes, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
         save: setting(lanes, budget, "save").await?,
         min_replicas: setting(lanes, budget, "min-replicas-to-write").await?,
         clock_us: server_time(&ask(lanes, budget, &["TIME"]).await?)?,
+        is_cluster,
+        acknowledged_by: lanes.acknowledged_by(),
     };
     Ok(judge(&facts, clock::wall_clock_us()))
 }
@@ -133,13 +146,13 @@ fn of_role(facts: &ServerFacts) -> Vec<Hazard> {
             "Use the address of its master",
         )
     });
-    let cluster = facts.is("redis_mode", "cluster").then(|| {
+    let cluster = (facts.is("redis_mode", "cluster") && !facts.is_cluster).then(|| {
         Hazard::new(
             "redis-cluster-node",
             Severity::Critical,
             "this server is a node of a cluster",
             "names whose slots are on other nodes cannot be leased",
-            "Use a single server",
+            "Use redis+cluster://",
         )
     });
     replica.into_iter().chain(cluster).collect()
@@ -175,19 +188,37 @@ fn of_memory_and_disk(facts: &ServerFacts) -> Vec<Hazard> {
 }
 
 fn of_replicas(facts: &ServerFacts) -> Vec<Hazard> {
-    if facts
-        .info("connected_slaves")
-        .is_none_or(|count| count == "0")
-    {
-        return Vec::new();
+    let connected = facts.info("connected_slaves");
+    let connected: u64 = connected.and_then(|count| count.parse().ok()).unwrap_or(0);
+    let awaited = u64::from(facts.acknowledged_by);
+    let too_few = (facts.info.is_some() && connected < awaited).then(|| {
+        Hazard::new(
+            "redis-too-few-replicas",
+            Severity::Critical,
+            format!("acknowledged_by is {awaited}, and {connected} replicas are connected"),
+            "no lease is granted or renewed",
+            "Connect the replicas, or lower acknowledged_by",
+        )
+    });
+    if connected == 0 {
+        return too_few.into_iter().collect();
     }
-    let asynchronous = (facts.min_replicas.as_deref() == Some("0")).then(|| {
+    let some = (0 < awaited && awaited < connected).then(|| {
+        Hazard::new(
+            "redis-some-replicas",
+            Severity::Warning,
+            format!("acknowledged_by is {awaited} of {connected} replicas"),
+            "a replica that missed a grant can be promoted, and grant the held name again",
+            "Set acknowledged_by to the number of replicas",
+        )
+    });
+    let asynchronous = (awaited == 0 && facts.min_replicas.as_deref() == Some("0")).then(|| {
         Hazard::new(
             "redis-asynchronous-replicas",
             Severity::Warning,
             "grants are answered before a replica has them",
             "a failover can grant a held name again",
-            "Set min-replicas-to-write to 1, and guard storage with a fence",
+            "Set acknowledged_by to the number of replicas, or min-replicas-to-write to 1, and guard storage with a fence",
         )
     });
     let slow = Hazard::new(
@@ -197,7 +228,11 @@ fn of_replicas(facts: &ServerFacts) -> Vec<Hazard> {
         "a failover by Sentinel takes 30 s with its default down-after-milliseconds, and no lease of a shorter ttl survives it",
         "Set down-after-milliseconds below two thirds of the ttl",
     );
-    asynchronous.into_iter().chain([slow]).collect()
+    let slow = (!facts.is_cluster).then_some(slow);
+    [too_few, some, asynchronous, slow]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn of_clock(facts: &ServerFacts, now_us: u64) -> Option<Hazard> {
@@ -295,6 +330,8 @@ mod tests {
             save: Some("3600 1".into()),
             min_replicas: Some("0".into()),
             clock_us: 7_000_000,
+            is_cluster: false,
+            acknowledged_by: 0,
         }
     }
 
@@ -321,6 +358,30 @@ mod tests {
             let told = told(&facts(line));
             assert!(told.contains(word), "{line}: {told}");
         }
+    }
+
+    #[test]
+    fn replicas_are_compared_with_those_that_are_awaited() {
+        for (awaited, connected, id) in [
+            (1, 0, "acknowledged_by is 1, and 0 replicas"),
+            (2, 1, "acknowledged_by is 2, and 1 replicas"),
+            (1, 2, "acknowledged_by is 1 of 2 replicas"),
+        ] {
+            let mut facts = facts(&format!("connected_slaves:{connected}\r\n"));
+            facts.acknowledged_by = awaited;
+            assert!(told(&facts).contains(id), "{}", told(&facts));
+        }
+        let mut all = facts("connected_slaves:2\r\n");
+        all.acknowledged_by = 2;
+        assert!(!told(&all).contains("acknowledged_by"), "{}", told(&all));
+    }
+
+    #[test]
+    fn a_cluster_is_a_hazard_only_where_it_is_not_known() {
+        let mut facts = facts("redis_mode:cluster\r\n");
+        assert!(told(&facts).contains("redis+cluster://"));
+        facts.is_cluster = true;
+        assert_eq!(told(&facts), "");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Leases on one Redis or Valkey server, for many machines.
+//! Leases on Redis or Valkey, for many machines: on one server, on the master of a group that Sentinels watch, or on a
+//! cluster.
 //!
 //! Every operation is one script call, on a connection that all requests of a runtime share. `README.md` beside this
 //! file describes the layout of the keys, the scripts and their rules, for clients in other languages as well.
@@ -43,6 +44,8 @@
 //! A request is sent again only if its connection was found closed, or after a replica's answer. Otherwise the store
 //! retries nothing by itself, because the caller must know how many requests were sent. [`hazards`](Store::hazards)
 //! reports what a failover or a flush can break.
+
+#![doc = include_str!("deployments.md")]
 
 mod acks;
 mod address;
@@ -100,7 +103,7 @@ const REPLACE_EVERY: Duration = Duration::from_millis(500);
 /// them from a new master for six minutes.
 const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 
-/// A store on one Redis or Valkey server.
+/// A store on Redis or Valkey.
 ///
 /// It is made without I/O: the first request connects. The requests of each tokio runtime share one connection, so one
 /// store serves callers on several runtimes, even if one of them is blocked or ends.

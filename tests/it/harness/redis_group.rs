@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::{env, ffi::OsString};
 
+use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{self, FromRedisValue, RedisError};
 use tempfile::TempDir;
 
@@ -151,10 +152,26 @@ impl SentinelServer {
 
     /// Runs a command of the Sentinel.
     pub(crate) async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> Result<T, RedisError> {
-        let client = redis::Client::open(format!("redis://{}", self.host()))?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
         let mut command = redis::cmd("SENTINEL");
-        command.arg(words).query_async(&mut connection).await
+        command
+            .arg(words)
+            .query_async(&mut self.connect().await?)
+            .await
+    }
+
+    /// Runs any command, given as one line, that must succeed.
+    pub(crate) async fn told<T: FromRedisValue>(&self, line: &str) -> T {
+        let mut words = line.split_ascii_whitespace();
+        let mut command = redis::cmd(words.next().expect("a command"));
+        command.arg(words.collect::<Vec<_>>());
+        let mut connection = self.connect().await.expect("it is up");
+        let answer = command.query_async(&mut connection).await;
+        answer.unwrap_or_else(|error| panic!("{line:?} failed: {error}"))
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let client = redis::Client::open(format!("redis://{}", self.host()))?;
+        client.get_multiplexed_async_connection().await
     }
 
     /// Stops it at once.

@@ -145,8 +145,8 @@ async fn scripts_that_are_missing_are_loaded_once_for_all_batches() {
         .find(|line| line.starts_with("cmdstat_script"));
     let loads = loads.expect("scripts were loaded");
     assert!(
-        loads.contains(":calls=6,"),
-        "six scripts, once each: {loads}"
+        loads.contains(":calls=7,"),
+        "seven scripts, once each: {loads}"
     );
 }
 

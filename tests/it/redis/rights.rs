@@ -4,8 +4,11 @@ use leasehold::store::{Answer, Eviction, Outcome, Queued, Release, Store, confor
 
 use super::open;
 use crate::harness::asking::{Asking, asked, claim, granted, held, released, renewed};
+use crate::harness::redis_cluster::RedisCluster;
+use crate::harness::redis_group::RedisGroup;
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LIMIT, LONG};
+use crate::harness::wait::until_so;
 
 const DESCRIPTION: &str = include_str!("../../../src/store/redis/README.md");
 
@@ -51,6 +54,49 @@ async fn the_least_rights_are_enough_for_the_whole_contract() {
     let (server, store) = server_without("").await;
     conformance::check(store).await;
     server.assert_all_keys_run_out().await;
+}
+
+/// The rights that the description asks for in addition.
+const FOR_CLUSTERS: &str = "+cluster|slots +asking";
+const FOR_SENTINELS: &str = "+sentinel|get-master-addr-by-name +sentinel|master";
+const FOR_REPLICAS: &str = "+wait";
+
+#[tokio::test]
+async fn in_a_cluster_the_least_rights_are_enough_for_the_whole_contract() {
+    assert!(DESCRIPTION.contains(FOR_CLUSTERS));
+    let cluster = RedisCluster::start().await;
+    for node in &cluster.nodes {
+        let () = node
+            .told(&format!("{} {FOR_CLUSTERS}", least_rights()))
+            .await;
+    }
+    let url = cluster.url().replace("://", "://leasehold:secret@");
+    conformance::check(open(&url).await).await;
+}
+
+#[tokio::test]
+async fn with_sentinels_the_least_rights_of_both_users_are_enough_for_the_whole_contract() {
+    assert!(DESCRIPTION.contains(FOR_SENTINELS) && DESCRIPTION.contains(FOR_REPLICAS));
+    let group = RedisGroup::start().await;
+    for server in &group.servers {
+        let () = server
+            .told(&format!("{} {FOR_REPLICAS}", least_rights()))
+            .await;
+    }
+    for sentinel in &group.sentinels {
+        let user = format!("ACL SETUSER watcher on >hidden -@all {FOR_SENTINELS}");
+        let () = sentinel.told(&user).await;
+    }
+    let url = group.url().replace("://", "://leasehold:secret@");
+    let url = format!("{url}?sentinel_username=watcher&sentinel_password=hidden");
+    let acknowledged = open(&format!("{url}&acknowledged_by=1")).await;
+    until_so("a grant that a replica has", async || {
+        asked(&*acknowledged, &claim("acknowledged", LONG), LIMIT)
+            .await
+            .is_ok()
+    })
+    .await;
+    conformance::check(open(&url).await).await;
 }
 
 #[tokio::test]
