@@ -47,7 +47,12 @@ impl RedisGroup {
         for replica in &servers[1..] {
             replica.follow(&servers[0]).await;
         }
-        let sentinels = (0..3).map(|_| SentinelServer::watch(servers[0].port()));
+        // Only the first stands for election. Otherwise two of them can split the votes, and the next election comes
+        // after twice the failover-timeout, later than a short lease can wait.
+        let master = servers[0].port();
+        let sentinels = [(1, 500), (3, 60_000), (3, 60_000)].into_iter();
+        let sentinels =
+            sentinels.map(|(quorum, after_ms)| SentinelServer::watch(master, quorum, after_ms));
         let group = Self {
             sentinels: sentinels.collect(),
             servers,
@@ -116,15 +121,15 @@ impl RedisGroup {
 }
 
 impl SentinelServer {
-    /// Starts a Sentinel for the master on this port.
-    pub(crate) fn watch(master: u16) -> Self {
+    /// Starts a Sentinel for the master on this port, which begins a failover once this many take it for down.
+    fn watch(master: u16, quorum: u8, down_after_ms: u32) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let file = folder.path().join("sentinel.conf");
         let port = free_port();
         let lines = format!(
             "port {port}\nbind 127.0.0.1\ndir {}\n\
-             sentinel monitor {GROUP} 127.0.0.1 {master} 2\n\
-             sentinel down-after-milliseconds {GROUP} 500\n\
+             sentinel monitor {GROUP} 127.0.0.1 {master} {quorum}\n\
+             sentinel down-after-milliseconds {GROUP} {down_after_ms}\n\
              sentinel failover-timeout {GROUP} 3000\n\
              sentinel parallel-syncs {GROUP} 2\n",
             folder.path().display()

@@ -14,7 +14,7 @@ use crate::clock::{Boottime, Clock, Instant};
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often a look may begin when a server has refused a call or broken its connection.
 pub(super) const AT_MOST_EVERY: Duration = Duration::from_millis(50);
-/// How long answers wait for the look beside them.
+/// How long answers wait for the look beside them after a look without an answer.
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The looks of a fleet.
@@ -63,13 +63,19 @@ impl Looks {
         });
     }
 
-    /// Waits for the end of a look that began at this moment or later, as long as the last look is young: a look that
-    /// gets no answer should not delay every call beside it.
+    /// Waits for the end of a look that began at this moment or later.
+    ///
+    /// If the last look that has ended got an answer, the running one is awaited to its end, but for no more than half of
+    /// the limit: it may tell of a new master. Otherwise it is awaited only while it is young: Sentinels that answer
+    /// nobody should not delay every call.
     pub(super) async fn confirmed_since(&self, began_at: Instant, limit: Duration) {
         let last = *self.began_at.lock().unwrap_or_else(PoisonError::into_inner);
         let lasts = last.map_or(Duration::ZERO, |at| Boottime.now().since(at));
-        let limit = CONFIRMED_WITHIN.saturating_sub(lasts).min(limit);
-        self.ended_since(began_at, limit).await;
+        let patience = match self.ended.borrow().failure {
+            None => LOOK_EVERY.min(limit / 2),
+            Some(_) => CONFIRMED_WITHIN.saturating_sub(lasts).min(limit),
+        };
+        self.ended_since(began_at, patience).await;
     }
 
     /// Waits for the end of a look that began at this moment or later.

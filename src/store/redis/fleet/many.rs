@@ -399,12 +399,7 @@ impl Many {
     /// Returns once no server at this address serves any slot.
     pub(super) async fn no_primary_at(&self, address: &Address) {
         let mut map = self.map.subscribe();
-        let is_gone = |map: &Map| {
-            let places = map.owners();
-            !places
-                .iter()
-                .any(|place| address.is_at(&place.host, place.port))
-        };
+        let is_gone = |map: &Map| !map.serves_any(|place| address.is_at(&place.host, place.port));
         // The sender is ours.
         let _ = map.wait_for(is_gone).await;
     }

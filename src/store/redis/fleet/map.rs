@@ -71,8 +71,13 @@ impl Map {
     }
 
     pub(super) fn serves(&self, place: &HostPort) -> bool {
-        let index = self.places.iter().position(|known| known == place);
-        index.is_some_and(|index| self.owners.iter().any(|owner| usize::from(*owner) == index))
+        self.serves_any(|known| known == place)
+    }
+
+    /// Returns whether a place of which this is true serves any slot.
+    pub(super) fn serves_any(&self, is_it: impl Fn(&HostPort) -> bool) -> bool {
+        let mut indices = (0..).zip(&self.places).filter(|(_, place)| is_it(place));
+        indices.any(|(index, _): (u16, _)| self.owners.contains(&index))
     }
 
     pub(super) fn is_known(&self) -> bool {
