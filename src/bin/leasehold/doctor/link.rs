@@ -17,6 +17,11 @@ impl Link {
     /// Parses the connection from a URL. `None` for a store without a server, and for a socket, which uses no network.
     pub fn of(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
+        let of_one = ["sentinel", "cluster"].iter().find_map(|several| {
+            let scheme = scheme.strip_suffix(several)?;
+            scheme.strip_suffix(['+', '-'])
+        });
+        let scheme = of_one.unwrap_or(scheme);
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let authority = place.split('/').next().unwrap_or_default();
         let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -36,7 +41,8 @@ impl Link {
             _ => return None,
         };
         let has_password = user.split_once(':').is_some_and(|(_, it)| !it.is_empty())
-            || parameter("password").is_some();
+            || parameter("password").is_some()
+            || parameter("sentinel_password").is_some();
         Some(Self {
             host: hosts.into(),
             is_encrypted,
@@ -91,6 +97,9 @@ mod tests {
             "redis://:secret@db",
             "redis://user:se@cret@db:6379/0",
             "valkey://:secret@10.0.0.1",
+            "redis+sentinel://:secret@localhost,db/main",
+            "redis-sentinel://db/main?sentinel_password=secret",
+            "valkey+cluster://:secret@a,b",
             "postgres://me:secret@db/jobs?sslmode=disable",
             "postgres://db/jobs?password=secret&sslmode=disable",
             "postgres://me:secret@localhost,db/jobs?sslmode=disable",
@@ -103,6 +112,7 @@ mod tests {
     fn tls_the_own_machine_and_no_password_are_fine() {
         for url in [
             "rediss://:secret@db",
+            "rediss+sentinel://:secret@a,b/main",
             "redis://:secret@localhost:6379",
             "redis://:secret@127.0.0.2",
             "redis://:secret@[::1]:6379/0",
