@@ -48,14 +48,8 @@ impl Server {
         budget: Budget,
         replace_every: Duration,
     ) -> Result<Value, Failure> {
-        let loads = self.loads();
-        let outcome = self.lanes.exchange(call, budget, replace_every).await;
-        if !outcome.as_ref().is_err_and(Failure::is_no_script) {
-            return outcome;
-        }
-        let loaded = self.load(loads, budget, replace_every).await;
-        loaded.map_err(Failure::before_the_request)?;
-        self.lanes.exchange(call, budget, replace_every).await
+        let call = || self.lanes.exchange(call, budget, replace_every);
+        self.with_scripts(call, budget, replace_every).await
     }
 
     /// Calls a script on a server that imports its slot and serves it only to those who were sent there.
@@ -88,14 +82,24 @@ impl Server {
             }
             Ok(reply)
         };
+        self.with_scripts(ask, budget, replace_every).await
+    }
+
+    /// Makes a call, and if the server does not have the scripts, loads them and makes it again.
+    async fn with_scripts<F: Future<Output = Result<Value, Failure>>>(
+        &self,
+        call: impl Fn() -> F,
+        budget: Budget,
+        replace_every: Duration,
+    ) -> Result<Value, Failure> {
         let loads = self.loads();
-        let outcome = ask().await;
+        let outcome = call().await;
         if !outcome.as_ref().is_err_and(Failure::is_no_script) {
             return outcome;
         }
         let loaded = self.load(loads, budget, replace_every).await;
         loaded.map_err(Failure::before_the_request)?;
-        ask().await
+        call().await
     }
 
     /// Returns how often the scripts were loaded, for [`load`](Self::load).
