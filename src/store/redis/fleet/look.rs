@@ -86,3 +86,15 @@ impl Looks {
         young.ok()?.ok().map(|ended| ended.clone())
     }
 }
+
+/// Returns the failure of a look that tells the most about what has to be changed: an answer rather than silence.
+pub(super) fn most_telling(failures: Vec<Failure>) -> Failure {
+    let rank = |failure: &Failure| match failure {
+        Failure::NoSuchMaster(_) => 3,
+        Failure::Refused { .. } => 2,
+        Failure::Silent => 0,
+        _ => 1,
+    };
+    let told = failures.into_iter().max_by_key(rank);
+    told.unwrap_or(Failure::Silent)
+}

@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::super::REPLACE_EVERY;
 use super::super::budget::Budget;
 use super::super::failure::Failure;
+use super::look::most_telling;
 use super::many::Many;
 use super::map::{self, HostPort, Map, Range};
 
@@ -56,13 +57,7 @@ pub(super) async fn look(
     if let Ok(Some(ranges)) = answer.await {
         return Ok(ranges);
     }
-    // An answer tells more than silence.
-    let told = failures.into_iter().max_by_key(|failure| match failure {
-        Failure::Refused { .. } => 2,
-        Failure::Silent => 0,
-        _ => 1,
-    });
-    Err(told.unwrap_or(Failure::Silent))
+    Err(most_telling(failures))
 }
 
 async fn ask(many: &Many, node: &HostPort, budget: Budget) -> Result<Vec<Range>, Failure> {

@@ -14,6 +14,7 @@ use super::super::budget::Budget;
 use super::super::failure::Failure;
 use super::super::reply::{items, number, text};
 use super::super::runtime_lanes::RuntimeLanes;
+use super::look::most_telling;
 use super::many::Template;
 use super::map::{HostPort, Map};
 
@@ -70,7 +71,7 @@ impl Sentinels {
     /// Asks all Sentinels who the master is.
     ///
     /// # Errors
-    /// If none of them can tell: what most of them have in common.
+    /// If none of them can tell: the failure that tells the most about what has to be changed.
     pub(super) async fn look(
         &self,
         known: &Map,
@@ -117,7 +118,7 @@ impl Sentinels {
         }
         match choose(&opinions, self.all.len(), known) {
             Some(opinion) => Ok((opinion.master.clone(), opinion.epoch)),
-            None => Err(worst(failures).unwrap_or(Failure::Silent)),
+            None => Err(most_telling(failures)),
         }
     }
 }
@@ -199,17 +200,6 @@ fn choose<'a>(opinions: &'a [Opinion], sentinels: usize, known: &Map) -> Option<
             known.serves(&opinion.master),
         )
     })
-}
-
-/// Returns the failure that tells the most about what has to be changed: an answer rather than silence.
-fn worst(failures: Vec<Failure>) -> Option<Failure> {
-    let rank = |failure: &Failure| match failure {
-        Failure::NoSuchMaster(_) => 3,
-        Failure::Refused { .. } => 2,
-        Failure::Silent => 0,
-        _ => 1,
-    };
-    failures.into_iter().max_by_key(rank)
 }
 
 #[cfg(test)]
