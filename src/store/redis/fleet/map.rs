@@ -146,12 +146,14 @@ impl HostPort {
     /// that answered; `?` one that is not known.
     pub(super) fn redirected(address: &str, answered: &Self) -> Option<Self> {
         let (host, port) = address.rsplit_once(':')?;
-        let port = port.parse().ok()?;
+        Self::named(host, port.parse().ok()?, answered)
+    }
+
+    /// Returns the place that a server has named. An empty host means the server that answered; `?` one that is not
+    /// known.
+    fn named(host: &str, port: u16, answered: &Self) -> Option<Self> {
         match host {
-            "" => Some(Self {
-                port,
-                ..answered.clone()
-            }),
+            "" => Some(Self::new(&answered.host, port)),
             "?" => None,
             host => Some(Self::new(host, port)),
         }
@@ -174,14 +176,7 @@ pub(super) fn slots(reply: &Value, answered: &HostPort) -> Result<Vec<Range>, Fa
             Value::Nil => "",
             host => text(host)?,
         };
-        let owner = match host {
-            "" => Some(HostPort {
-                port,
-                ..answered.clone()
-            }),
-            "?" => None,
-            host => Some(HostPort::new(host, port)),
-        };
+        let owner = HostPort::named(host, port, answered);
         let (first, last) = (slot(first)?, slot(last)?);
         if last >= SLOTS || first > last {
             return Err(odd());
