@@ -45,11 +45,13 @@ pub fn init_sql(url: &str, settings: TableSettings) -> Result<String, Error> {
     postgres_sql(url, settings)
 }
 
-/// Returns whether the scheme is that of the master of a group, or of a cluster.
-fn is_of_several_servers(scheme: &str) -> bool {
-    let known = |kind: &str| ["redis", "rediss", "valkey", "valkeys"].contains(&kind);
-    let parts = scheme.split_once(['+', '-']);
-    parts.is_some_and(|(kind, mode)| known(kind) && ["sentinel", "cluster"].contains(&mode))
+/// Returns the scheme of one server and the kind of several, `sentinel` or `cluster`, where a scheme of Redis names
+/// several.
+pub(super) fn several_servers(scheme: &str) -> Option<(&str, &str)> {
+    let (of_one, several) = scheme.split_once(['+', '-'])?;
+    let is_known = ["redis", "rediss", "valkey", "valkeys"].contains(&of_one)
+        && ["sentinel", "cluster"].contains(&several);
+    is_known.then_some((of_one, several))
 }
 
 fn needs_tables(url: &str) -> Result<(), Error> {
@@ -76,7 +78,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
         "memory" => Ok(Arc::new(Memory::new())),
         "sqlite" => open_sqlite(rest).await,
         "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix" => open_redis(url),
-        _ if is_of_several_servers(scheme) => open_redis(url),
+        _ if several_servers(scheme).is_some() => open_redis(url),
         "postgres" | "postgresql" => open_postgres(url),
         "zookeeper" => open_zookeeper(url),
         // The URL is not shown: if its scheme was forgotten, a password may be in it.

@@ -6,6 +6,7 @@ use super::address::Address;
 use super::fleet::HostPort;
 use crate::error::Error;
 use crate::store::Tls;
+use crate::store::url::several_servers;
 
 /// The port of a Sentinel, if the URL has none.
 const SENTINEL_PORT: u16 = 26_379;
@@ -88,10 +89,10 @@ impl Target {
     /// `Invalid`; the message contains no part of the URL that could be a secret.
     pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, Error> {
         let scheme = url.split("://").next().unwrap_or_default();
-        match scheme.split_once(['+', '-']) {
-            Some((kind, "sentinel")) if is_kind(kind) => sentinels(&parts(kind, url)?, tls),
-            Some((kind, "cluster")) if is_kind(kind) => cluster(&parts(kind, url)?, tls),
-            _ => Address::parse(url, tls).map(|address| Self::One(Box::new(address))),
+        match several_servers(scheme) {
+            Some((of_one, "sentinel")) => sentinels(&parts(of_one, url)?, tls),
+            Some((of_one, _)) => cluster(&parts(of_one, url)?, tls),
+            None => Address::parse(url, tls).map(|address| Self::One(Box::new(address))),
         }
     }
 
@@ -119,10 +120,6 @@ impl Target {
             }
         }
     }
-}
-
-fn is_kind(kind: &str) -> bool {
-    ["redis", "rediss", "valkey", "valkeys"].contains(&kind)
 }
 
 fn parts<'a>(kind: &str, url: &'a str) -> Result<Parts<'a>, Error> {
