@@ -3,10 +3,13 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use leasehold::{Name, store};
 use rustix::process::Signal;
 
 use super::{HOLDER, Place, Process, until};
 use crate::harness::redis_server::RedisServer;
+use crate::harness::times::LIMIT;
+use crate::harness::wait::until_so;
 use crate::metrics::text::check_text;
 
 /// Sends this request, and returns the whole answer.
@@ -157,34 +160,73 @@ fn the_pages_of_a_job_are_there_while_it_runs_and_only_for_get() {
     assert!(TcpStream::connect(&address).is_err());
 }
 
+/// A store with one holder and one client that waits in its queue.
+pub(super) struct Busy {
+    place: Place,
+    url: String,
+    holder: Process,
+    waiting: Process,
+}
+
+impl Busy {
+    pub(super) async fn make(url: &str) -> Self {
+        let place = Place::new();
+        let holder = place.run(&["--store", url], HOLDER);
+        place.mark("first");
+        let waiting = place.run(&["--store", url, "--fair"], "true");
+        let store = store::open(url).await.expect("a URL in order");
+        let name = Name::new("x").expect("a name");
+        until_so("the place in the queue", async || {
+            let held = store.inspect(&name, LIMIT).await.expect("answered");
+            held.and_then(|held| held.waiting) == Some(1)
+        })
+        .await;
+        store.close().await;
+        Self {
+            place,
+            url: url.into(),
+            holder,
+            waiting,
+        }
+    }
+
+    /// Exports the store, and checks what is told of it as one of this kind. Returns how far its server's clock is ahead
+    /// of ours, in seconds, if that is told.
+    pub(super) fn exported(&self, kind: &str) -> Option<f64> {
+        let arguments = ["export", "--store", &self.url, "--listen", ":0"];
+        let mut export = self.place.start(self.place.tool(&arguments));
+        let address = address(&export);
+        until("the first scan", || {
+            page(&address, "/readyz").0.contains(" 200 ")
+        });
+        let (_, text) = page(&address, "/metrics");
+        check_text(&text);
+        let series = |name: &str| format!("leasehold_store_{name}{{store=\"{kind}\"}}");
+        has(&text, &series("leases"), 1.0);
+        has(&text, &series("waiters"), 1.0);
+        let value = |name: &str| value(&text, &series(name));
+        assert!(value("oldest_lease_timestamp_seconds") > Some(1.7e9));
+        assert!(value("hazards") >= Some(1.0), "{text}");
+        export.signal(Signal::TERM);
+        assert_eq!(export.end().code, Some(143));
+        value("clock_offset_seconds")
+    }
+
+    /// Lets the holder end, and then the one that waits.
+    pub(super) fn end(mut self) {
+        self.place.let_go();
+        let codes = (self.holder.end().code, self.waiting.end().code);
+        assert_eq!(codes, (Some(0), Some(0)));
+    }
+}
+
 #[tokio::test]
 async fn a_store_is_exported_as_a_whole_and_left_as_it_was() {
     let server = RedisServer::start().await;
-    let place = Place::new();
-    let url = server.url();
-    let mut first = place.run(&["--store", &url], HOLDER);
-    place.mark("first");
-    let mut second = place.run(&["--store", &url, "--fair"], "true");
-    second.wait_to_say("waiting for");
+    let busy = Busy::make(&server.url()).await;
     let keys = server.keys().await;
-    let export = place.tool(&["export", "--store", &url, "--listen", ":0"]);
-    let mut export = place.start(export);
-    let address = address(&export);
-    until("the first scan", || {
-        page(&address, "/readyz").0.contains(" 200 ")
-    });
-    let (_, text) = page(&address, "/metrics");
-    check_text(&text);
-    has(&text, "leasehold_store_leases{store=\"redis\"}", 1.0);
-    has(&text, "leasehold_store_waiters{store=\"redis\"}", 1.0);
-    let value = |name: &str| value(&text, &format!("{name}{{store=\"redis\"}}"));
-    let offset = value("leasehold_store_clock_offset_seconds").expect("Redis has a clock");
+    let offset = busy.exported("redis").expect("Redis has a clock");
     assert!(offset.abs() < 5.0, "{offset}");
-    assert!(value("leasehold_store_oldest_lease_timestamp_seconds") > Some(1.7e9));
-    assert!(value("leasehold_store_hazards") >= Some(1.0));
     assert_eq!(server.keys().await, keys);
-    export.signal(Signal::TERM);
-    assert_eq!(export.end().code, Some(143));
-    place.let_go();
-    assert_eq!((first.end().code, second.end().code), (Some(0), Some(0)));
+    busy.end();
 }

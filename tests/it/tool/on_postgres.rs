@@ -1,6 +1,7 @@
 //! The tool on a store in Postgres, beginning with its tables.
 
-use super::Place;
+use super::export::Busy;
+use super::{Place, top};
 use crate::harness::postgres_server::PostgresServer;
 
 #[tokio::test]
@@ -110,4 +111,23 @@ async fn a_store_that_keeps_out_says_so_to_the_run_the_status_and_the_doctor() {
         doctor.stdout.contains("held leases are renewed"),
         "{doctor:?}"
     );
+}
+
+#[tokio::test]
+async fn the_live_view_shows_a_holder_and_evicts_it() {
+    let database = PostgresServer::database().await;
+    let url = database.url();
+    crate::postgres::set_up(&url).await;
+    top::see_and_evict(&url);
+}
+
+#[tokio::test]
+async fn the_store_is_exported_as_a_whole() {
+    let database = PostgresServer::database().await;
+    let url = database.url();
+    crate::postgres::set_up(&url).await;
+    let busy = Busy::make(&url).await;
+    let offset = busy.exported("postgres").expect("Postgres has a clock");
+    assert!(offset.abs() < 5.0, "{offset}");
+    busy.end();
 }

@@ -1,6 +1,7 @@
 //! The tool on a store in ZooKeeper.
 
-use super::Place;
+use super::export::Busy;
+use super::{Place, top};
 use crate::harness::zookeeper_server::ZookeeperServer;
 
 #[tokio::test]
@@ -70,4 +71,19 @@ async fn the_doctor_tries_the_store_and_says_what_weakens_it() {
     ] {
         assert!(told.stdout.contains(line), "{line}: {told:?}");
     }
+}
+
+#[tokio::test]
+async fn the_live_view_shows_a_holder_and_evicts_it() {
+    let url = ZookeeperServer::chroot().await;
+    top::see_and_evict(&url);
+}
+
+#[tokio::test]
+async fn the_store_is_exported_as_a_whole() {
+    let url = ZookeeperServer::chroot().await;
+    let busy = Busy::make(&url).await;
+    // The clock of the servers shows in what is written only, and an exporter writes nothing.
+    assert_eq!(busy.exported("zookeeper"), None);
+    busy.end();
 }

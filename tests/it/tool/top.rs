@@ -3,22 +3,33 @@
 use super::terminal::Shell;
 use super::{HOLDER, Place};
 
-/// A holder of this name, whose lease is short.
-fn holder(place: &Place, name: &str) -> super::Process {
-    let arguments = ["run", "--ttl", "3s", "--label", "the first", name];
+/// A holder of this name in this store, whose lease is short.
+fn holder(place: &Place, store: &str, name: &str) -> super::Process {
+    let arguments = [
+        "run",
+        "--store",
+        store,
+        "--ttl",
+        "6s",
+        "--label",
+        "the first",
+        name,
+    ];
     let mut command = place.tool(&arguments);
     command.args(["--", "sh", "-c", HOLDER]);
     place.start(command)
 }
 
+/// Sees a holder in the live view of this store, filters, looks at it, evicts it, and gets the terminal back.
 // A space where a space was is not drawn again, so one word is looked for at a time.
-#[test]
-fn a_holder_is_seen_filtered_looked_at_and_evicted_and_the_terminal_is_restored() {
+pub(super) fn see_and_evict(store: &str) {
     let place = Place::new();
-    let mut first = holder(&place, "nightly-report");
+    let mut first = holder(&place, store, "nightly-report");
     place.mark("first");
     let mut shell = Shell::on(&place);
-    shell.press("stty rows 24 cols 120; $TOOL top\n");
+    shell.press(&format!(
+        "stty rows 24 cols 120; $TOOL top --store '{store}'\n"
+    ));
     shell.sees("\x1b[?1049h");
     shell.sees("nightly-report");
     shell.press("/zzz");
@@ -39,6 +50,13 @@ fn a_holder_is_seen_filtered_looked_at_and_evicted_and_the_terminal_is_restored(
     shell.sees("ready> ");
     shell.press("echo code-$?\n");
     shell.sees("code-0");
+}
+
+#[test]
+fn a_holder_is_seen_filtered_looked_at_and_evicted_and_the_terminal_is_restored() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("leases.sqlite");
+    see_and_evict(&format!("sqlite:{}", file.display()));
 }
 
 #[test]
