@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use leasehold::Name;
-use leasehold::store::{Hazard, Held};
+use leasehold::store::{Hazard, Held, HeldState};
 use serde::Serialize;
 
 use crate::args;
@@ -20,6 +20,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
+    /// `held`, `evicted`, `kept`, `offered` or `keep-out`.
+    state: &'static str,
     holder: Option<String>,
     label: Option<String>,
     host: String,
@@ -92,29 +94,48 @@ fn print(text: &str) {
 
 /// Returns the facts about a holder, in the one form in which the tool prints them.
 pub fn facts(held: &Held) -> String {
-    // Another client wrote it: no escape sequence may reach the terminal.
-    let host = held.info.host.escape_debug();
-    let mut text = format!("host={host} pid={}", held.info.pid);
+    let mut facts = Vec::new();
+    if held.state != HeldState::Leased {
+        facts.push(format!("state={}", word(held.state)));
+    }
+    // An offered name has no holder.
+    if !held.info.host.is_empty() {
+        // Another client wrote it: no escape sequence may reach the terminal.
+        let host = held.info.host.escape_debug();
+        facts.push(format!("host={host} pid={}", held.info.pid));
+    }
     if let Some(label) = &held.info.label {
-        text.push_str(&format!(" label={label:?}"));
+        facts.push(format!("label={label:?}"));
     }
     if let Some(token) = held.token {
-        text.push_str(&format!(" token={token}"));
+        facts.push(format!("token={token}"));
     }
     if let Some(since) = held.since.and_then(rfc3339) {
-        text.push_str(&format!(" since={since}"));
+        facts.push(format!("since={since}"));
     }
-    match held.remaining {
-        Some(remaining) => text.push_str(&format!(" remaining={remaining:.1?}")),
-        None => text.push_str(" remaining=unknown"),
+    facts.push(match held.remaining {
+        Some(remaining) => format!("remaining={remaining:.1?}"),
+        None => "remaining=unknown".into(),
+    });
+    facts.join(" ")
+}
+
+/// Returns the one word for how a name is taken.
+pub const fn word(state: HeldState) -> &'static str {
+    match state {
+        HeldState::Evicted => "evicted",
+        HeldState::Kept => "kept",
+        HeldState::Offered => "offered",
+        HeldState::KeepOut => "keep-out",
+        _ => "held",
     }
-    text
 }
 
 impl From<Held> for Row {
     fn from(held: Held) -> Self {
         Self {
             name: held.name.to_string(),
+            state: word(held.state),
             holder: held.by.map(|holder| holder.to_string()),
             label: held.info.label,
             host: held.info.host,

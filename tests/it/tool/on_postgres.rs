@@ -1,7 +1,7 @@
 //! The tool on a store in Postgres, beginning with its tables.
 
 use super::export::Busy;
-use super::{Place, top};
+use super::{Place, operators, top};
 use crate::harness::postgres_server::PostgresServer;
 
 #[tokio::test]
@@ -111,6 +111,14 @@ async fn a_store_that_keeps_out_says_so_to_the_run_the_status_and_the_doctor() {
         doctor.stdout.contains("held leases are renewed"),
         "{doctor:?}"
     );
+}
+
+#[tokio::test]
+async fn the_status_of_an_evicted_name_says_so() {
+    let database = PostgresServer::database().await;
+    let url = database.url();
+    crate::postgres::set_up(&url).await;
+    operators::evict_and_ask(&url);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The tool on a store in ZooKeeper.
 
 use super::export::Busy;
-use super::{Place, top};
+use super::{Place, operators, top};
 use crate::harness::zookeeper_server::ZookeeperServer;
 
 #[tokio::test]
@@ -71,6 +71,12 @@ async fn the_doctor_tries_the_store_and_says_what_weakens_it() {
     ] {
         assert!(told.stdout.contains(line), "{line}: {told:?}");
     }
+}
+
+#[tokio::test]
+async fn the_status_of_an_evicted_name_says_so() {
+    let url = ZookeeperServer::chroot().await;
+    operators::evict_and_ask(&url);
 }
 
 #[tokio::test]

@@ -16,6 +16,45 @@ fn an_evicted_holder_is_told_and_its_name_is_free_after_its_job() {
     assert_eq!(first.end().code, Some(79));
 }
 
+/// Evicts the holder of a name in this store, whose next renewal is far away, and asks for the status of the name.
+pub(super) fn evict_and_ask(store: &str) {
+    let place = Place::new();
+    let store = ["--store", store];
+    let tell = |command: &[&str]| {
+        let arguments = [command, &store[..], &["x"]].concat();
+        let ended = place.start(place.tool(&arguments)).end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.stdout
+    };
+    let options = [&store[..], &["--ttl", "10min"]].concat();
+    let _job = place.run(&options, super::HOLDER);
+    place.mark("first");
+    let held = tell(&["status"]);
+    assert!(!held.contains("evicted"), "{held}");
+    assert!(tell(&["status", "--json"]).contains("\"state\": \"held\""));
+    tell(&["evict"]);
+    let text = tell(&["status"]);
+    assert!(text.contains("x state=evicted host="), "{text}");
+    let json = tell(&["status", "--json"]);
+    assert!(json.contains("\"state\": \"evicted\""), "{json}");
+}
+
+#[test]
+fn the_status_of_an_evicted_name_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("leases.sqlite");
+    evict_and_ask(&format!("sqlite:{}", file.display()));
+}
+
+#[test]
+fn the_status_of_a_name_that_is_kept_after_its_job_says_so() {
+    let place = Place::new();
+    let options = ["--hold-at-least", "10min"];
+    assert_eq!(place.run(&options, "true").end().code, Some(0));
+    let ended = place.start(place.tool(&["status"])).end();
+    assert!(ended.stdout.contains("x state=kept "), "{ended:?}");
+}
+
 #[test]
 fn an_eviction_now_frees_the_name_at_once() {
     let place = Place::new();

@@ -14,6 +14,7 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table};
 
 use super::model;
 use super::model::{Mode, Model, Sort};
+use crate::status::word;
 
 /// A lease with less left than this is close to its end.
 const SOON: Duration = Duration::from_secs(3);
@@ -178,13 +179,15 @@ fn state(row: &model::Row, left: Option<Duration>, scene: &Scene) -> (&'static s
     if row.is_free {
         return ("free", Style::new().add_modifier(Modifier::DIM));
     }
-    let (word, colour) = match row.held.state {
-        HeldState::Evicted => ("evicted", Color::Red),
-        HeldState::Kept => ("kept", Color::Cyan),
-        HeldState::Offered => ("offered", Color::Cyan),
-        HeldState::KeepOut => ("keep-out", Color::Magenta),
-        _ if left.is_some_and(|left| left < SOON) => ("ending", Color::Yellow),
-        _ => return ("held", Style::new()),
+    let word = word(row.held.state);
+    let colour = match row.held.state {
+        HeldState::Evicted => Color::Red,
+        HeldState::Kept | HeldState::Offered => Color::Cyan,
+        HeldState::KeepOut => Color::Magenta,
+        _ if left.is_some_and(|left| left < SOON) => {
+            return ("ending", scene.colour(Color::Yellow));
+        }
+        _ => return (word, Style::new()),
     };
     (word, scene.colour(colour))
 }
