@@ -20,6 +20,7 @@ pub(crate) mod relay;
 pub(crate) mod resp;
 pub(crate) mod rivalry;
 pub(crate) mod server_clock;
+pub(crate) mod subprocess;
 pub(crate) mod times;
 pub(crate) mod tls;
 pub(crate) mod wait;

@@ -1,32 +1,21 @@
 //! Another process on the same file, told line by line what to do.
-//!
-//! It is this test binary, started again for one test with a variable set. So it is always built, always of the same
-//! build, and no helper program has to be found or shipped. It ends with its standard input, however the test ends.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{Answer, Outcome, Queued, Release, Store};
 
 use super::{Asking, LIMIT, LONG, asked, claim, held, open, pass};
-
-/// Names the file; set only for a child.
-const FILE: &str = "LEASEHOLD_TEST_CHILD_FILE";
-/// Our lines among those of the test runner.
-const MARK: &str = "@ ";
+use crate::harness::subprocess::{self, Subprocess, say};
 
 /// A child, as its parent sees it.
 #[derive(Debug)]
-pub(super) struct Child {
-    process: Process,
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-}
+pub(super) struct Child(Subprocess);
 
 impl Child {
     /// Starts one on this file.
@@ -36,80 +25,46 @@ impl Child {
 
     /// Starts one on this file under a command that makes its surroundings, such as `unshare`.
     pub(super) fn start_under(surroundings: &[&str], file: &Path) -> Self {
-        let own = std::env::current_exe().expect("the test binary");
-        let own = own.to_str().expect("a path in UTF-8");
         let test = "sqlite::child::a_child_process_contends_for_the_same_names";
-        let mut words = surroundings.to_vec();
-        words.extend([
-            own,
-            "--exact",
-            test,
-            "--quiet",
-            "--nocapture",
-            "--test-threads=1",
-        ]);
-        let mut process = Command::new(words[0])
-            .args(&words[1..])
-            .env(FILE, file)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the test binary starts again");
-        Self {
-            orders: process.stdin.take(),
-            answers: BufReader::new(process.stdout.take().expect("it is piped")),
-            process,
-        }
+        let own = subprocess::own();
+        let own = own.to_str().expect("a path in UTF-8");
+        let words = [surroundings, &[own]].concat();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
+        let file = file.to_str().expect("a path in UTF-8");
+        Self(Subprocess::start_by(command, test, file))
     }
 
     /// Gives an order and waits for its answer.
     pub(super) fn ask(&mut self, order: &str) -> String {
         self.order(order);
-        self.answer().expect("the child answers")
+        self.0.answer()
     }
 
     /// Gives an order.
     pub(super) fn order(&mut self, order: &str) {
-        let orders = self.orders.as_mut().expect("it was not told to finish");
-        writeln!(orders, "{order}").expect("the child listens");
+        self.0.order(order);
     }
 
     /// The next answer, if the child lives long enough to give one.
     pub(super) fn answer(&mut self) -> Option<String> {
-        loop {
-            let mut line = String::new();
-            if self.answers.read_line(&mut line).expect("UTF-8") == 0 {
-                return None;
-            }
-            if let Some(answer) = line.strip_prefix(MARK) {
-                return Some(answer.trim_end().to_owned());
-            }
-        }
+        self.0.next_answer()
     }
 
     /// What it says though it is told nothing: why it does not start. `None` if it does.
     pub(super) fn refusal(&mut self) -> Option<String> {
-        drop(self.orders.take());
+        self.0.end_orders();
         self.answer()
     }
 
     /// Lets it end by itself.
     pub(super) fn finish(&mut self) {
-        drop(self.orders.take());
-        assert!(self.process.wait().expect("it is our child").success());
+        self.0.finish();
     }
 
     /// Ends it as `kill -9` does.
     pub(super) fn kill(&mut self) {
-        self.process.kill().expect("it is our child");
-        self.process.wait().expect("it is our child");
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.0.kill();
     }
 }
 
@@ -119,7 +74,7 @@ fn a_child_process_contends_for_the_same_names() {
         .enable_all()
         .build();
     let runtime = runtime.expect("a runtime");
-    if let Some(file) = std::env::var_os(FILE) {
+    if let Some(file) = subprocess::task() {
         runtime.block_on(serve(Path::new(&file)));
         return;
     }
@@ -138,31 +93,25 @@ fn a_child_process_contends_for_the_same_names() {
 async fn serve(file: &Path) {
     let store = match Sqlite::open(file).await {
         Ok(store) => store,
-        Err(error) => return say(&format!("refused {:?}: {error}", error.kind())),
+        Err(error) => return say(format_args!("refused {:?}: {error}", error.kind())),
     };
     let mut claims = HashMap::new();
     for order in std::io::stdin().lines() {
         let order = order.expect("UTF-8");
         let words: Vec<_> = order.split(' ').collect();
         match words[..] {
-            ["acquire", name, ttl_ms] => say(&acquire(&store, &mut claims, name, ttl_ms).await),
-            ["stand", name] => say(&stand(&store, &mut claims, name).await),
-            ["stay", name] => say(&stay(&store, &claims[&in_queue(name)]).await),
-            ["renew", name] => say(&renew(&store, &claims[name]).await),
-            ["release", name] => say(&release(&store, &claims[name]).await),
-            ["default"] => say(&open_default().await),
-            ["fill", path] => say(&fill(path)),
+            ["acquire", name, ttl_ms] => say(acquire(&store, &mut claims, name, ttl_ms).await),
+            ["stand", name] => say(stand(&store, &mut claims, name).await),
+            ["stay", name] => say(stay(&store, &claims[&in_queue(name)]).await),
+            ["renew", name] => say(renew(&store, &claims[name]).await),
+            ["release", name] => say(release(&store, &claims[name]).await),
+            ["default"] => say(open_default().await),
+            ["fill", path] => say(fill(path)),
             ["contend", count] => contend(&store, file, count.parse().expect("a count")).await,
             ["churn"] => churn(&store).await,
             _ => panic!("unknown order {order:?}"),
         }
     }
-}
-
-fn say(answer: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{MARK}{answer}").expect("the parent listens");
-    out.flush().expect("the parent listens");
 }
 
 async fn acquire(
@@ -276,7 +225,7 @@ async fn churn(store: &Sqlite) {
             Duration::from_millis(5),
         );
         if let Ok(Answer::Granted(grant)) = asked(store, &claim, LIMIT).await {
-            say(&grant.token.to_string());
+            say(grant.token);
             renew(store, &claim).await;
             if fastrand::bool() {
                 release(store, &claim).await;

@@ -8,7 +8,7 @@ use leasehold::store::Queued;
 use leasehold::{Client, Lease, OutagePolicy, ReleaseOutcome, WaitOrder};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::child::Child;
+use super::child;
 use crate::harness::leases::client_at;
 use crate::harness::proxy::{Fault, Proxy, Request};
 use crate::harness::redis_server::RedisServer;
@@ -206,7 +206,7 @@ async fn a_process_that_is_killed_before_it_hears_of_its_grant_holds_for_one_ttl
         |request| request.is_script() && mentions(request, "{a}"),
         Fault::HoldReply,
     );
-    let mut child = Child::start(&proxy.url(), STORED_TTL);
+    let mut child = child::start(&proxy.url(), STORED_TTL);
     child.order("acquire a");
     faulted(&proxy, 1).await;
     child.kill();
@@ -226,7 +226,7 @@ async fn a_process_that_is_killed_before_it_hears_of_its_grant_holds_for_one_ttl
 #[tokio::test]
 async fn a_process_that_exits_without_a_release_holds_for_one_ttl() {
     let server = RedisServer::start().await;
-    let mut child = Child::start(&server.url(), STORED_TTL);
+    let mut child = child::start(&server.url(), STORED_TTL);
     child.order("acquire a");
     let token: u64 = child.answer().parse().unwrap();
     child.order("exit");
@@ -244,7 +244,7 @@ async fn a_process_that_exits_without_a_release_holds_for_one_ttl() {
 async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
     let server = RedisServer::start().await;
     let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
-    let mut dead = Child::start(&server.url(), STORED_TTL);
+    let mut dead = child::start(&server.url(), STORED_TTL);
     dead.order("fair a");
     in_queue(&server, 1).await;
     let clients = [
@@ -273,7 +273,7 @@ async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
 async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later() {
     let server = RedisServer::start().await;
     let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
-    let mut stopped = Child::start(&server.url(), STORED_TTL);
+    let mut stopped = child::start(&server.url(), STORED_TTL);
     stopped.order("fair a");
     in_queue(&server, 1).await;
     let next = client_at(&server.url(), STORED_TTL).await;

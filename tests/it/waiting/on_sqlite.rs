@@ -11,8 +11,9 @@ use rusqlite::types::FromSql;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-use super::child::Child;
+use super::child;
 use crate::harness::leases::client_at;
+use crate::harness::subprocess::Subprocess;
 use crate::harness::times::{LONG, STORED_TTL};
 use crate::harness::wait::{soon, until_so};
 
@@ -48,8 +49,8 @@ impl Bench {
 
     /// A process that waits in turn, once it stands in line as the last of so many, and listens: it has looked again
     /// then, and leaves the file alone for a while.
-    async fn in_queue(&self, clients: u32) -> Child {
-        let mut child = Child::start(&self.url(), STORED_TTL);
+    async fn in_queue(&self, clients: u32) -> Subprocess {
+        let mut child = child::start(&self.url(), STORED_TTL);
         child.order("fair a");
         self.has_listening(clients).await;
         child
@@ -86,7 +87,7 @@ fn now() -> Instant {
 }
 
 /// The token that the child was granted.
-async fn token(mut child: Child) -> (Child, u64) {
+async fn token(child: Subprocess) -> (Subprocess, u64) {
     let answering = tokio::task::spawn_blocking(move || {
         let token = child.answer().parse().unwrap();
         (child, token)
@@ -163,7 +164,7 @@ async fn a_process_that_was_dead_for_longer_than_its_patience_costs_nothing() {
 #[tokio::test]
 async fn a_lease_that_runs_out_goes_to_the_first_client_of_the_queue() {
     let bench = Bench::new();
-    let mut holder = Child::start(&bench.url(), STORED_TTL);
+    let mut holder = child::start(&bench.url(), STORED_TTL);
     holder.order("acquire a");
     holder.answer();
     let first = bench.in_queue(1).await;
@@ -188,7 +189,7 @@ async fn a_lease_that_runs_out_goes_to_the_first_client_of_the_queue() {
 #[tokio::test]
 async fn a_client_behind_dead_ones_only_is_served_when_the_holders_time_is_over() {
     let bench = Bench::new();
-    let mut holder = Child::start(&bench.url(), STORED_TTL);
+    let mut holder = child::start(&bench.url(), STORED_TTL);
     holder.order("acquire a");
     holder.answer();
     let dead = "INSERT INTO line SELECT name, 1, 'dead', boot, 1 FROM lease";
