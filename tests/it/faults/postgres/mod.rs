@@ -2,9 +2,11 @@
 
 mod chaos;
 mod clock;
+mod contender;
 mod failover;
 mod full_disk;
 mod growth;
+mod journal;
 mod planted;
 mod recovery;
 mod stops;
