@@ -54,6 +54,7 @@ impl Bare {
             acquire: Arc::new(Script::new(concat!(
                 include_str!("../src/store/redis/lease.lua"),
                 include_str!("../src/store/redis/queue.lua"),
+                include_str!("../src/store/redis/node.lua"),
                 include_str!("../src/store/redis/acquire.lua")
             ))),
             release: Arc::new(Script::new(concat!(

@@ -306,6 +306,7 @@ impl Bare {
             acquire: Script::new(concat!(
                 include_str!("../src/store/redis/lease.lua"),
                 include_str!("../src/store/redis/queue.lua"),
+                include_str!("../src/store/redis/node.lua"),
                 include_str!("../src/store/redis/acquire.lua")
             )),
             release: Script::new(concat!(

@@ -60,6 +60,7 @@ impl Bench {
                 concat!(
                     include_str!("../../src/store/redis/lease.lua"),
                     include_str!("../../src/store/redis/queue.lua"),
+                    include_str!("../../src/store/redis/node.lua"),
                     include_str!("../../src/store/redis/acquire.lua")
                 ),
                 concat!(

@@ -1,21 +1,30 @@
 -- Takes a name, or returns its holder. If clients wait in the queue, only the first of them gets the name.
 --
--- KEYS   1 lease   2 mark of the name's slot   3 queue   4 alive
+-- KEYS   1 lease   2 mark of the name's slot   3 queue   4 alive   5 node, except in a cluster
 -- ARGV   1 holder   2 ttl in ms   3 floor under the token, 0 for none   4 info, a JSON object with at least one member
 --        and from clients that wait in the queue:
 --        5 client   6 patience in ms: how long the client counts as alive   7 how many more of its callers wait: if there
 --        are any, it joins the end of the queue again   8 ms for which the name is offered to the first client in the queue
 --        9 publish command
+--        and at the end, on a connection on which the run of the server was read:
+--        run id, the client's longest ttl in ms: 0 for a client that creates no node key
 -- Reply  'granted <token>'               also when the holder asks again: its token, and the full ttl again
 --        {'held', ms left, value}        the value of the lease, '' if there is none; -1 ms left: it has no expiry
 --        {'queued', ms left, value, clients before it}        the same to a client in the queue
+--        {'kept_out', ms left}           the server grants nothing yet, because its data may be lost
+--        {'kept_out', ms left, clients before it}        the same to a client in the queue
+--        'run'                           the run must be named: nothing was changed
+--        'member'                        a member of a quorum: nothing was changed
+--        {'mismatch', longest ttl of the others, of this client}    nothing was changed
+--        {'too_long', ttl, longest}      nothing was changed
 --        {'invalid', argument, value, server's microseconds}      nothing was changed
 --        {'broken', 'mark', value}                                 nothing was changed
 
-local lease, mark, queue, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lease, mark, queue, alive, node = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder, ttl, floor, info = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local client, patience, more = ARGV[5], ARGV[6], ARGV[7]
-local offer_ms, publish = ARGV[8] or '2000', ARGV[9] or 'PUBLISH'
+local client, patience, more, offer_ms, publish, run, max_ttl
+if #ARGV < 9 then run, max_ttl = ARGV[5], ARGV[6]
+else client, patience, more, offer_ms, publish, run, max_ttl = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11] end
 
 -- All arguments are checked before the first write, and numbers as text.
 if #ttl > 15 or not find(ttl, '^[1-9]%d*$') then return {'invalid', 'ttl', ttl, '0'} end
@@ -28,9 +37,25 @@ if client then
   if #more > 9 or not find(more, '^%d+$') then return {'invalid', 'more', more, '0'} end
   if #offer_ms > 9 or not find(offer_ms, '^[1-9]%d*$') then return {'invalid', 'offer', offer_ms, '0'} end
 end
+if max_ttl and (#max_ttl > 12 or not find(max_ttl, '^%d+$')) then return {'invalid', 'max_ttl', max_ttl, '0'} end
 
--- Usually none of the three keys exists: one command finds that out.
-local is_plain = call('EXISTS', lease, queue, alive) == 0
+-- Usually none of the keys exists: one command finds that out.
+local is_plain = call('EXISTS', lease, queue, alive, node or lease) == 0
+if node and (run or not is_plain and call('EXISTS', node) == 1) then
+  local refusal, left = refusal_of(node, run or '', max_ttl or '0', ttl)
+  if refusal then return refusal end
+  if left and not client then return {'kept_out', left} end
+  if left then
+    -- The client keeps its place, or the offer that it has, until the name can be granted.
+    if call('GET', lease) == 'offer ' .. client then
+      call('PEXPIRE', lease, left + offer_ms)
+      return {'kept_out', left, 0}
+    end
+    queue_of(lease, queue, alive, now_ms(), offer_ms, publish).join(client, patience)
+    return {'kept_out', left, call('ZRANK', queue, client)}
+  end
+  is_plain = call('EXISTS', lease, queue, alive) == 0
+end
 local value = not is_plain and call('GET', lease)
 if value then
   if not is_lease(value) then return redis.error_reply(FOREIGN) end

@@ -1,6 +1,7 @@
 //! The settings of a Redis store, checked all at once.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +13,14 @@ use super::connector::Connector;
 use super::fleet::{Discovery, Fleet, Many, Sentinels, Template};
 use super::keys::Keys;
 use super::lane::Settings;
+use super::run::NodeKey;
 use super::runtime_lanes::RuntimeLanes;
 use super::server::Server;
 use super::target::{self, Target};
 use crate::error::Error;
 use crate::store::{Tls, connect_timeout};
 use crate::telemetry::LaneUse;
+use crate::term::Timing;
 
 /// How many connections the pool may have. The requests of a runtime share one; the others allow for its replacement.
 const POOL_SIZE: usize = 4;
@@ -25,6 +28,8 @@ const POOL_SIZE: usize = 4;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The greatest number of replicas that can be asked for.
 const MOST_REPLICAS: u8 = 8;
+/// The longest ttls that can be set.
+const MAX_TTLS: RangeInclusive<Duration> = Timing::MIN_TTL_WITH_MARGIN..=Timing::MAX_TTL;
 
 /// Builds a [`Redis`] store. [`Redis::builder`] and [`Redis::from_pool`] make one.
 #[must_use = "a builder does nothing until `build` is called"]
@@ -34,6 +39,7 @@ pub struct Builder {
     pool_size: usize,
     connect_timeout: Duration,
     acknowledged_by: u8,
+    max_ttl: Option<Duration>,
     tls: Tls,
 }
 
@@ -60,6 +66,7 @@ impl Builder {
             pool_size: POOL_SIZE,
             connect_timeout: CONNECT_TIMEOUT,
             acknowledged_by: 0,
+            max_ttl: None,
             tls: Tls::new(),
         }
     }
@@ -109,6 +116,23 @@ impl Builder {
         self
     }
 
+    /// Turns keep-out on, with this longest ttl (default: off; in a URL `?max_ttl=60s`). It must be the same for all
+    /// clients of a server, and a claim with a longer ttl is `Invalid`.
+    ///
+    /// A server that comes back without its data, or another one that is promoted in its place, then grants nothing for
+    /// this long, so that everything that it may have forgotten is over before a name is granted again. Renewals and
+    /// releases go on, and a claim is answered as held in the state [`KeepOut`](crate::store::HeldState::KeepOut), with
+    /// the time that is left. Every restart and every failover costs this time, as does the first contact with a server
+    /// that was never used, and nothing skips it. All clients obey it, those without this setting too, but they do not
+    /// turn it on again after a flush.
+    ///
+    /// It does not help against a master that lives on beside the one promoted in its place, cut off together with a
+    /// holder: that needs [`acknowledged_by`](Self::acknowledged_by). It is not offered for a cluster.
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
+        self.max_ttl = Some(max_ttl);
+        self
+    }
+
     /// Sets how TLS is done, where the URL does not say it. The URL must use TLS. It has no effect on a pool of the
     /// caller's, which makes its own connections.
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -129,6 +153,7 @@ impl Builder {
             ));
         }
         check_replicas(self.acknowledged_by)?;
+        check_max_ttl(self.max_ttl)?;
         match self.source {
             Source::Url(ref url) => self.at_url(url, keys),
             Source::Pool(ref pool, ref url) => {
@@ -140,13 +165,13 @@ impl Builder {
                 };
                 let settings = Settings {
                     source: Connector::Pool(pool.clone()),
-                    node: keys.node().into(),
+                    node: node(&keys, self.max_ttl),
                     connect_timeout: self.connect_timeout,
                     acknowledged_by: self.acknowledged_by,
                     has_written: Arc::default(),
                 };
                 let fleet = one(settings, address.map(Box::new), &place);
-                Ok(self.store(fleet, keys, &place, None))
+                Ok(self.store(fleet, keys, &place, self.max_ttl, None))
             }
         }
     }
@@ -155,11 +180,13 @@ impl Builder {
         let (url, settings) = target::split_settings(url)?;
         let acknowledged_by = settings.acknowledged_by.unwrap_or(self.acknowledged_by);
         check_replicas(acknowledged_by)?;
+        let max_ttl = settings.max_ttl.or(self.max_ttl);
+        check_max_ttl(max_ttl)?;
         let target = Target::parse(&url, &self.tls)?;
         let place = target.shown();
         let template = |address: &Address| Template {
             address: address.clone(),
-            node: keys.node().into(),
+            node: node(&keys, max_ttl),
             connect_timeout: self.connect_timeout,
             acknowledged_by,
         };
@@ -180,18 +207,32 @@ impl Builder {
                 places,
                 name,
             } => {
-                let sentinels = Sentinels::new(name, places, &template(&sentinel));
+                // They hold no leases, and need not show their run.
+                let of_sentinels = Template {
+                    node: node(&keys, None),
+                    ..template(&sentinel)
+                };
+                let sentinels = Sentinels::new(name, places, &of_sentinels);
                 many(Discovery::Sentinels(sentinels), template(&server))
             }
+            Target::Cluster { .. } if max_ttl.is_some() => return Err(keeps_out_no_cluster()),
             Target::Cluster { server, places } => many(Discovery::Nodes(places), template(&server)),
         };
-        Ok(self.store(fleet, keys, &place, own_pool))
+        Ok(self.store(fleet, keys, &place, max_ttl, own_pool))
     }
 
-    fn store(&self, fleet: Fleet, keys: Keys, place: &str, own_pool: Option<Pool>) -> Redis {
+    fn store(
+        &self,
+        fleet: Fleet,
+        keys: Keys,
+        place: &str,
+        max_ttl: Option<Duration>,
+        own_pool: Option<Pool>,
+    ) -> Redis {
         Redis {
             fleet,
             keys,
+            max_ttl,
             connect_timeout: self.connect_timeout,
             own_pool,
             place: place.into(),
@@ -207,7 +248,15 @@ impl fmt::Debug for Builder {
             .field("pool_size", &self.pool_size)
             .field("connect_timeout", &self.connect_timeout)
             .field("acknowledged_by", &self.acknowledged_by)
+            .field("max_ttl", &self.max_ttl)
             .finish_non_exhaustive()
+    }
+}
+
+fn node(keys: &Keys, max_ttl: Option<Duration>) -> NodeKey {
+    NodeKey {
+        key: keys.node().into(),
+        max_ttl,
     }
 }
 
@@ -228,6 +277,23 @@ fn check_replicas(acknowledged_by: u8) -> Result<(), Error> {
             "acknowledged_by refused: expected 0 to {MOST_REPLICAS} replicas acknowledged_by={acknowledged_by}"
         ))),
     }
+}
+
+fn check_max_ttl(max_ttl: Option<Duration>) -> Result<(), Error> {
+    let Some(refused) = max_ttl.filter(|max_ttl| !MAX_TTLS.contains(max_ttl)) else {
+        return Ok(());
+    };
+    Err(Error::invalid(format!(
+        "max_ttl refused: expected {:?} to {:?} max_ttl={refused:?}",
+        MAX_TTLS.start(),
+        MAX_TTLS.end()
+    )))
+}
+
+fn keeps_out_no_cluster() -> Error {
+    Error::invalid(
+        "max_ttl refused: a cluster does not keep out; use acknowledged_by with the number of replicas of a primary",
+    )
 }
 
 fn make_pool(address: &Address, size: usize, limit: Duration) -> Result<Pool, Error> {

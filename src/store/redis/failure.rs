@@ -6,6 +6,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use deadpool_redis::PoolError;
 use deadpool_redis::redis::{self, RedisError, ServerError};
@@ -45,6 +46,16 @@ pub(super) enum Failure {
     /// The server belongs to a quorum.
     #[error("the server is a member of a quorum: open the quorum, or use another prefix")]
     Member,
+    /// The server wants to know to which run of it a claim is sent, since it was set up to keep out after this connection
+    /// was made. Nothing was changed.
+    #[error("the run of the server is not known on this connection")]
+    RunUnknown,
+    /// Other clients of this server have another longest ttl.
+    #[error("the clients of this server have another longest ttl max_ttl={:?} expected={:?}", Duration::from_millis(*.ours_ms), Duration::from_millis(*.theirs_ms))]
+    OtherMaxTtl { theirs_ms: u64, ours_ms: u64 },
+    /// The server was set up with a longest ttl.
+    #[error("ttl={:?} max_ttl={:?}", Duration::from_millis(*.ttl_ms), Duration::from_millis(*.max_ttl_ms))]
+    TooLong { ttl_ms: u64, max_ttl_ms: u64 },
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused { code: String, text: String },
@@ -123,6 +134,13 @@ impl Failure {
                     format!("{operation} refused: {why} mark={value:?} {facts}"),
                 )
             }
+            failure @ Self::TooLong { .. } => Error::new(
+                kind,
+                format!(
+                    "{operation} refused: the ttl is longer than the longest that this server was set up with {failure} \
+                     {facts}"
+                ),
+            ),
             failure => {
                 let outcome = failure.near_miss().unwrap_or_else(|| outcome(kind));
                 Error::new(kind, format!("{operation} failed: {outcome} {facts}"))
@@ -139,6 +157,7 @@ impl Failure {
             Self::Abandoned | Self::Certificates(_) => Sent::Never,
             Self::Member | Self::Unserved(_) | Self::NoSuchMaster(_) => Sent::Never,
             Self::Argument { .. } | Self::Mark(_) | Self::NotServing { .. } => Sent::Answered,
+            Self::RunUnknown | Self::OtherMaxTtl { .. } | Self::TooLong { .. } => Sent::Answered,
             failure if failure.is_no_script() || failure.is_of_replica() => Sent::Answered,
             Self::FoundClosed(_) | Self::NotSentAgain(_) => Sent::Perhaps,
             Self::Deposed | Self::Unacknowledged { .. } => Sent::Perhaps,
@@ -272,13 +291,16 @@ impl Failure {
             | Self::NotServing { .. }
             | Self::Deposed
             | Self::Unacknowledged { .. }
-            | Self::Unserved(_) => ErrorKind::Unavailable,
+            | Self::Unserved(_)
+            | Self::RunUnknown => ErrorKind::Unavailable,
             Self::FoundClosed(error) | Self::Broken(error) => kind_of_connection(error),
             Self::Refused { code, text } => kind_of_refusal(code, text),
-            Self::Argument { .. } => ErrorKind::Invalid,
-            Self::Odd(_) | Self::Mark(_) | Self::Member | Self::NoSuchMaster(_) => {
-                ErrorKind::Misconfigured
-            }
+            Self::Argument { .. } | Self::TooLong { .. } => ErrorKind::Invalid,
+            Self::OtherMaxTtl { .. }
+            | Self::Odd(_)
+            | Self::Mark(_)
+            | Self::Member
+            | Self::NoSuchMaster(_) => ErrorKind::Misconfigured,
         }
     }
 }

@@ -302,7 +302,8 @@ fn server_time(time: &Value) -> Result<u64, Failure> {
     read().ok_or_else(|| Failure::Odd(format!("{time:?}")))
 }
 
-fn lines(info: &Value) -> HashMap<String, String> {
+/// Reads the reply of INFO.
+pub(super) fn lines(info: &Value) -> HashMap<String, String> {
     let text = text(info);
     let pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs

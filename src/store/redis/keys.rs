@@ -52,7 +52,22 @@ impl Keys {
         self.join(&tag.to_string(), "}:mark")
     }
 
-    /// Returns the key of what a member of a quorum keeps about itself. A single server has no such key.
+    /// Returns the keys of a claim. In a cluster that of the server itself would be in another slot.
+    pub(super) fn of_claim(&self, name: &Name, is_in_cluster: bool) -> Vec<String> {
+        let mut keys = vec![
+            self.lease(name),
+            self.mark(name),
+            self.queue(name),
+            self.alive(name),
+        ];
+        if !is_in_cluster {
+            keys.push(self.node());
+        }
+        keys
+    }
+
+    /// Returns the key in which a server keeps whether it still has its data. It is there only where keep-out is on, and on
+    /// members of a quorum.
     pub(super) fn node(&self) -> String {
         format!("{}:node", self.prefix)
     }

@@ -23,6 +23,8 @@ use super::budget::Budget;
 use super::connector::Connector;
 use super::failure::Failure;
 use super::link::{Link, Request};
+use super::reply;
+use super::run::{NodeKey, ServerRun};
 use crate::clock::{Boottime, Clock, Instant};
 use crate::future::shielded;
 use crate::telemetry::ConnectionGauge;
@@ -45,8 +47,7 @@ pub(super) struct Lane {
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) source: Connector,
-    /// The key that exists only on a member of a quorum.
-    pub(super) node: Arc<str>,
+    pub(super) node: NodeKey,
     pub(super) connect_timeout: Duration,
     /// How many replicas must have a write before it counts.
     pub(super) acknowledged_by: u8,
@@ -110,6 +111,11 @@ impl Lane {
                 link = another.map_err(Failure::before_another_try)?;
                 outcome = self.send(&link, request, budget).await;
             }
+            Err(Failure::RunUnknown) => {
+                self.drop_link(&link);
+                link = self.link_for_request(budget).await?;
+                outcome = self.send(&link, request, budget).await;
+            }
             Err(failure) if failure.is_of_replica() && self.replace_link(&link, replace_every) => {
                 link = self.link_for_request(budget).await?;
                 outcome = self.send(&link, request, budget).await;
@@ -138,8 +144,13 @@ impl Lane {
         budget: Budget,
     ) -> Result<Value, Failure> {
         match (request, self.settings.acknowledged_by) {
-            (_, 0) => link.send(request, budget).await,
-            (Request::Written(command, is_written), replicas) => {
+            (Request::Claim(claim), _) => {
+                let claim = ServerRun::told_in(claim, link.run());
+                let claim = Request::Written(&claim, reply::is_grant);
+                let answer = Box::pin(self.send(link, claim, budget)).await?;
+                reply::takes_claims(answer)
+            }
+            (Request::Written(command, is_written), replicas) if replicas > 0 => {
                 let sent = link.send_written(command, replicas, is_written, budget);
                 sent.await
             }
@@ -191,8 +202,8 @@ impl Lane {
         let task = tokio::spawn(async move {
             let limit = settings.connect_timeout;
             let making = async {
-                let link = Link::make(&settings.source, limit).await?;
-                link.refuse_member(&settings.node, limit).await?;
+                let mut link = Link::make(&settings.source, limit).await?;
+                link.meet(&settings.node, limit).await?;
                 Ok(link)
             };
             let made = match timeout(limit, making).await {

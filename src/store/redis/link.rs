@@ -15,6 +15,7 @@ use super::acks::{Acks, IsWritten};
 use super::budget::Budget;
 use super::connector::{Connector, PoolSlot};
 use super::failure::Failure;
+use super::run::{NodeKey, ServerRun};
 use crate::clock::{Boottime, Clock, Instant};
 use crate::future::shielded;
 
@@ -26,6 +27,8 @@ pub(super) enum Request<'a> {
     All(&'a Pipeline),
     /// A command that may write what must not be lost: then it counts only once replicas have it.
     Written(&'a Cmd, IsWritten),
+    /// A claim. Beside what holds for other writes, it tells the server which run of it was met on this connection.
+    Claim(&'a Cmd),
 }
 
 /// One connection.
@@ -34,6 +37,7 @@ pub(super) struct Link {
     /// When the first request was sent that is still unanswered, if none was answered since.
     silent_since: Mutex<Option<Instant>>,
     acks: Acks,
+    run: Option<ServerRun>,
     /// Keeps the pool's count of connections correct.
     _slot: Option<PoolSlot>,
 }
@@ -45,22 +49,23 @@ impl Link {
             connection,
             silent_since: Mutex::default(),
             acks: Acks::default(),
+            run: None,
             _slot: slot,
         })
     }
 
-    /// Fails on a member of a quorum: the quorum's other clients would not know of leases granted without it.
-    pub(super) async fn refuse_member(&self, node: &str, limit: Duration) -> Result<(), Failure> {
-        let mut look = Cmd::new();
-        look.arg("EXISTS").arg(node);
-        match self.send(Request::One(&look), Budget::new(limit)).await {
-            Ok(Value::Int(0)) => Ok(()),
-            Ok(_) => Err(Failure::Member),
-            // If the check is not permitted, or the server is a node of a cluster, the requests themselves report what
-            // is wrong. A server that may be able to answer later is asked later.
-            Err(failure @ Failure::Refused { .. }) if !failure.is_of_busy_server() => Ok(()),
-            Err(failure) => Err(failure),
-        }
+    /// Learns what a claim on this connection must tell the server.
+    ///
+    /// # Errors
+    /// As for [`ServerRun::met_on`].
+    pub(super) async fn meet(&mut self, node: &NodeKey, limit: Duration) -> Result<(), Failure> {
+        self.run = ServerRun::met_on(self, node, Budget::new(limit)).await?;
+        Ok(())
+    }
+
+    /// Returns which run of the server was met, if claims must tell it.
+    pub(super) fn run(&self) -> Option<&ServerRun> {
+        self.run.as_ref()
     }
 
     pub(super) async fn send(
@@ -70,7 +75,7 @@ impl Link {
     ) -> Result<Value, Failure> {
         let mut connection = self.connection.clone();
         let answer = match request {
-            Request::One(command) | Request::Written(command, _) => {
+            Request::One(command) | Request::Written(command, _) | Request::Claim(command) => {
                 connection.req_packed_command(command)
             }
             Request::All(pipeline) => connection

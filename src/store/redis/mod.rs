@@ -62,6 +62,7 @@ mod list;
 mod notices;
 mod renewals;
 mod reply;
+mod run;
 mod runtime_lanes;
 mod scripts;
 mod server;
@@ -110,6 +111,7 @@ const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 pub struct Redis {
     fleet: Fleet,
     keys: Keys,
+    max_ttl: Option<Duration>,
     connect_timeout: Duration,
     /// The pool that is closed with this store.
     own_pool: Option<Pool>,
@@ -162,12 +164,8 @@ impl Redis {
     ) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
         let keys = &self.keys;
-        let mut call = SCRIPTS.acquire.call([
-            keys.lease(&claim.name),
-            keys.mark(&claim.name),
-            keys.queue(&claim.name),
-            keys.alive(&claim.name),
-        ]);
+        let keys = keys.of_claim(&claim.name, self.fleet.cluster().is_some());
+        let mut call = SCRIPTS.acquire.call(keys);
         call.arg(claim.holder.to_string())
             .arg(millis(claim.ttl))
             .arg(ask.floor.map_or(0, Token::get))
@@ -180,7 +178,7 @@ impl Redis {
                 .arg(PUBLISH);
         }
         let budget = Budget::new(limit);
-        let request = Request::Written(&call, reply::is_grant);
+        let request = Request::Claim(&call);
         let reply = self
             .fleet
             .run(&claim.name, request, budget, replace_every(claim.ttl));
@@ -267,6 +265,7 @@ impl Redis {
         Ok(Arc::new(Self {
             fleet,
             keys: self.keys.clone(),
+            max_ttl: self.max_ttl,
             connect_timeout: self.connect_timeout,
             own_pool: None,
             place: self.place.clone(),
@@ -286,7 +285,11 @@ impl fmt::Debug for Redis {
 
 impl Store for Redis {
     fn facts(&self) -> Facts {
-        Facts::new(KIND).with_queue().with_notices()
+        let facts = Facts::new(KIND).with_queue().with_notices();
+        match self.max_ttl {
+            Some(max_ttl) => facts.with_max_ttl(max_ttl),
+            None => facts,
+        }
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

@@ -7,7 +7,7 @@ use deadpool_redis::redis::Value;
 use super::failure::Failure;
 use super::value;
 use crate::name::Name;
-use crate::store::{Answer, Grant, Held, Release};
+use crate::store::{Answer, Grant, Held, HeldState, Release};
 use crate::token::Token;
 
 /// The reply to a batch of renewals.
@@ -35,13 +35,24 @@ pub(super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
             let token = granted.strip_prefix("granted ");
             let token = token.and_then(|token| token.parse::<Token>().ok());
             Ok(Answer::Granted(Grant::new(
-                token.ok_or_else(|| odd(reply))?,
+                token.ok_or_else(|| refusal(reply))?,
             )))
         }
         ("held", [left, value]) => Ok(Answer::Held(Box::new(held(name, left, value)?))),
         ("queued", [left, value, Value::Int(ahead)]) => {
             let mut held = held(name, left, value)?;
             held.ahead = usize::try_from(*ahead).ok();
+            Ok(Answer::Held(Box::new(held)))
+        }
+        ("kept_out", [left, ahead @ ..]) => {
+            let mut held = Held::new(name.clone());
+            held.state = HeldState::KeepOut;
+            held.remaining = Some(Duration::from_millis(number(left)?));
+            held.ahead = match ahead {
+                [] => None,
+                [ahead] => usize::try_from(number(ahead)?).ok(),
+                _ => return Err(odd(reply)),
+            };
             Ok(Answer::Held(Box::new(held)))
         }
         _ => Err(refusal(reply)),
@@ -162,6 +173,16 @@ fn refusal(reply: &Value) -> Failure {
                 clock: rest.first().map_or(Ok("0"), text)?.into(),
             },
             ("broken", [_, value]) => Failure::Mark(text(value)?.into()),
+            ("run", []) => Failure::RunUnknown,
+            ("member", []) => Failure::Member,
+            ("mismatch", [theirs, ours]) => Failure::OtherMaxTtl {
+                theirs_ms: number(theirs)?,
+                ours_ms: number(ours)?,
+            },
+            ("too_long", [ttl, longest]) => Failure::TooLong {
+                ttl_ms: number(ttl)?,
+                max_ttl_ms: number(longest)?,
+            },
             _ => odd(reply),
         })
     };
@@ -231,6 +252,14 @@ pub(super) fn no_error(value: Value) -> Result<Value, Failure> {
     }
 }
 
+/// Fails if the claim must be sent again on a connection on which the run of the server was read.
+pub(super) fn takes_claims(reply: Value) -> Result<Value, Failure> {
+    match tagged(&reply) {
+        Ok(("run", [])) => Err(Failure::RunUnknown),
+        _ => Ok(reply),
+    }
+}
+
 /// Returns whether a claim was granted.
 pub(super) fn is_grant(reply: &Value) -> bool {
     text(reply).is_ok_and(|reply| reply.starts_with("granted "))
@@ -268,7 +297,6 @@ pub(super) fn odd(value: &Value) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::HeldState;
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.into())
@@ -313,6 +341,45 @@ mod tests {
         expected.ahead = Some(3);
         expected.state = HeldState::Offered;
         assert_eq!(*held, expected);
+    }
+
+    #[test]
+    fn a_server_that_keeps_out_has_no_holder_and_says_for_how_long() {
+        for (reply, ahead) in [
+            (array([bulk("kept_out"), Value::Int(7)]), None),
+            (
+                array([bulk("kept_out"), Value::Int(7), Value::Int(2)]),
+                Some(2),
+            ),
+        ] {
+            let Ok(Answer::Held(held)) = acquired(&reply, &name()) else {
+                panic!("expected held");
+            };
+            let mut expected = Held::new(name());
+            expected.remaining = Some(Duration::from_millis(7));
+            expected.ahead = ahead;
+            expected.state = HeldState::KeepOut;
+            assert_eq!(*held, expected);
+        }
+    }
+
+    #[test]
+    fn what_a_server_that_keeps_out_refuses_keeps_its_facts() {
+        for (reply, said) in [
+            (bulk("run"), "run of the server"),
+            (bulk("member"), "member of a quorum"),
+            (
+                array(["mismatch", "60000", "7000"].map(bulk)),
+                "max_ttl=60s",
+            ),
+            (
+                array(["too_long", "90000", "60000"].map(bulk)),
+                "max_ttl=60s",
+            ),
+        ] {
+            let failure = acquired(&reply, &name()).expect_err("refused");
+            assert!(failure.to_string().contains(said), "{failure}");
+        }
     }
 
     #[test]

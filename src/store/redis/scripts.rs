@@ -31,7 +31,7 @@ macro_rules! script {
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: script!("lease.lua", "queue.lua", "acquire.lua"),
+    acquire: script!("lease.lua", "queue.lua", "node.lua", "acquire.lua"),
     renew: script!("lease.lua", "renew.lua"),
     renew_one: script!("lease.lua", "renew_one.lua"),
     release: script!("lease.lua", "queue.lua", "release.lua"),

@@ -62,6 +62,7 @@ impl Server {
         let (command, is_written): (_, IsWritten) = match call {
             Request::One(command) => (command, |_| false),
             Request::Written(command, is_written) => (command, is_written),
+            Request::Claim(command) => (command, reply::is_grant),
             Request::All(_) => return Err(Failure::Odd("several commands at once".into())),
         };
         let replicas = self.lanes.acknowledged_by();

@@ -1,5 +1,7 @@
 //! What a URL means: one server, the master of a group that Sentinels watch, or a cluster.
 
+use std::time::Duration;
+
 use deadpool_redis::redis::{IntoConnectionInfo, parse_redis_url};
 
 use super::address::Address;
@@ -50,6 +52,7 @@ struct Parts<'a> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct UrlSettings {
     pub(super) acknowledged_by: Option<u8>,
+    pub(super) max_ttl: Option<Duration>,
 }
 
 /// Takes the settings of the store out of a URL.
@@ -71,6 +74,12 @@ pub(super) fn split_settings(url: &str) -> Result<(String, UrlSettings), Error> 
                     ))
                 })?;
                 settings.acknowledged_by = Some(replicas);
+            }
+            Some(("max_ttl", value)) => {
+                let max_ttl = humantime::parse_duration(value).map_err(|_| {
+                    refused(&format!("max_ttl={value:?} is not a duration, such as 60s"))
+                })?;
+                settings.max_ttl = Some(max_ttl);
             }
             _ => rest.push(pair),
         }

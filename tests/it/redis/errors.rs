@@ -291,7 +291,7 @@ async fn a_key_of_another_type_is_misconfigured() {
 #[tokio::test]
 async fn a_member_of_a_quorum_is_misconfigured_and_left_as_it_is() {
     let server = RedisServer::start().await;
-    let () = server.told("HSET leasehold:node run x").await;
+    let () = server.told("HSET leasehold:node run x floor 7").await;
     let before = server.contents().await;
     let store = open(&server.url()).await;
     assert_all_fail(&*store, LIMIT, ErrorKind::Misconfigured).await;

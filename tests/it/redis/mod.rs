@@ -11,6 +11,7 @@ mod connections;
 mod errors;
 mod failover;
 mod hazards;
+mod keep_out;
 mod lost_replies;
 mod moved_slots;
 mod notices;

@@ -10,10 +10,10 @@ use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::until_so;
 
-const DESCRIPTION: &str = include_str!("../../../src/store/redis/README.md");
+pub(super) const DESCRIPTION: &str = include_str!("../../../src/store/redis/README.md");
 
 /// The command that makes the user, as it stands in the description, with a password.
-fn least_rights() -> String {
+pub(super) fn least_rights() -> String {
     let section = DESCRIPTION
         .split("## The least permissions")
         .nth(1)

@@ -117,6 +117,7 @@ impl Acquire<'_> {
         Script::new(concat!(
             include_str!("../../../src/store/redis/lease.lua"),
             include_str!("../../../src/store/redis/queue.lua"),
+            include_str!("../../../src/store/redis/node.lua"),
             include_str!("../../../src/store/redis/acquire.lua")
         ))
         .key(lease(name))

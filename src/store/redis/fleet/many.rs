@@ -16,6 +16,7 @@ use super::super::connector::Connector;
 use super::super::failure::{Failure, Redirect};
 use super::super::lane::Settings;
 use super::super::link::Request;
+use super::super::run::NodeKey;
 use super::super::runtime_lanes::RuntimeLanes;
 use super::super::server::Server;
 use super::look::{AT_MOST_EVERY, LOOK_EVERY, Looks};
@@ -57,8 +58,7 @@ pub(in super::super) enum Discovery {
 pub(in super::super) struct Template {
     /// The address of any of them, with the credentials and the certificates.
     pub(in super::super) address: Address,
-    /// The key that exists only on a member of a quorum.
-    pub(in super::super) node: Arc<str>,
+    pub(in super::super) node: NodeKey,
     pub(in super::super) connect_timeout: Duration,
     /// How many replicas must have a write before it counts.
     pub(in super::super) acknowledged_by: u8,
