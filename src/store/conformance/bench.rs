@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::LIMIT;
+use super::{LIMIT, SHORT};
 use crate::holder::ClientId;
 use crate::store::{
     Answer, Ask, Claim, Grant, Held, HeldState, Holder, Info, Name, Outcome, Release, Renewal,
     Store, Token,
 };
+
+/// How often a check is begun that a busy machine can spoil.
+const ATTEMPTS: usize = 20;
 
 /// A claim, what its next attempt carries, and the token of its last grant.
 #[derive(Debug, Clone)]
@@ -46,6 +49,14 @@ impl Deref for Asking {
     fn deref(&self) -> &Claim {
         &self.claim
     }
+}
+
+/// What extends a lease.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Extended {
+    /// The same claim once more.
+    Claim,
+    Renewal,
 }
 
 /// A store, and the names that belong to one check.
@@ -106,6 +117,39 @@ impl Bench {
     /// Returns how the name is taken.
     pub(super) async fn state(&self, name: &Name) -> Option<HeldState> {
         self.inspect(name).await.map(|held| held.state)
+    }
+
+    /// Checks that this, within the first term of a lease, begins a second one of a full ttl.
+    ///
+    /// On a busy machine a term can be over before the next request is carried out. Then nothing is shown, and it is done
+    /// anew.
+    pub(super) async fn extends(&self, by: Extended) {
+        let clock = self.store.clock();
+        let ttl = SHORT * 2;
+        for attempt in 0..ATTEMPTS {
+            let name = attempt.to_string();
+            let claim = self.claim(&name, ttl);
+            let first_at = clock.now();
+            let token = self.granted(&claim).await;
+            self.pass(SHORT).await;
+            let second_at = clock.now();
+            let is_extended = match by {
+                Extended::Claim => self.granted(&claim).await == token,
+                Extended::Renewal => matches!(self.renew(&[&claim]).await[..], [Outcome::Renewed]),
+            };
+            if !is_extended {
+                assert!(clock.now().since(first_at) >= ttl, "within its term");
+                continue;
+            }
+            self.pass(SHORT + SHORT / 2).await;
+            // Past the first term.
+            let answer = self.ask(&self.claim(&name, SHORT)).await;
+            if clock.now().since(second_at) < ttl {
+                assert!(matches!(answer, Answer::Held(_)), "got {answer:?}");
+                return;
+            }
+        }
+        panic!("in {ATTEMPTS} attempts no request was answered in time");
     }
 
     pub(super) async fn pass(&self, time: Duration) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use self::bench::{Asking, Bench};
+use self::bench::{Asking, Bench, Extended};
 use super::{
     Answer, ErrorKind, Eviction, Facts, Failed, HeldState, Lane, MAX_BATCH, Name, Outcome, Release,
     Sent, Store, Token,
@@ -176,13 +176,7 @@ async fn a_floor_far_ahead_is_refused_and_nothing_is_left(bench: &Bench) {
 }
 
 async fn asked_again_the_holder_gets_its_token_and_a_full_ttl(bench: &Bench) {
-    let claim = bench.claim("a", SHORT * 2);
-    let token = bench.granted(&claim).await;
-    bench.pass(SHORT).await;
-    assert_eq!(bench.granted(&claim).await, token);
-    bench.pass(SHORT + SHORT / 2).await;
-    // Past the first term, within the second.
-    bench.held(&bench.claim("a", SHORT)).await;
+    bench.extends(Extended::Claim).await;
 }
 
 async fn a_floor_that_rises_does_not_keep_the_holder_from_its_lease(bench: &Bench) {
@@ -193,15 +187,7 @@ async fn a_floor_that_rises_does_not_keep_the_holder_from_its_lease(bench: &Benc
 }
 
 async fn a_renewal_extends(bench: &Bench) {
-    let claim = bench.claim("a", SHORT * 2);
-    bench.granted(&claim).await;
-    bench.pass(SHORT).await;
-    assert!(matches!(
-        bench.renew(&[&claim]).await[..],
-        [Outcome::Renewed]
-    ));
-    bench.pass(SHORT + SHORT / 2).await;
-    bench.held(&bench.claim("a", SHORT)).await;
+    bench.extends(Extended::Renewal).await;
 }
 
 async fn a_renewal_never_creates(bench: &Bench) {
