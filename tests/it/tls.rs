@@ -1,6 +1,8 @@
 //! The store on Redis behind TLS. Apart from its other tests, because not every server of their matrix is built with it.
 //! Settings that every store with TLS reads in the same way are tested here, too.
 
+mod fleets;
+
 use std::sync::Arc;
 
 use leasehold::ErrorKind;

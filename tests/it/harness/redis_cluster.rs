@@ -113,7 +113,8 @@ impl RedisCluster {
         let hosts: Vec<_> = hosts
             .map(|node| format!("127.0.0.1:{}", node.port()))
             .collect();
-        format!("redis+cluster://{}", hosts.join(","))
+        let scheme = self.nodes[0].scheme();
+        format!("{scheme}+cluster://{}", hosts.join(","))
     }
 
     /// Returns the index of the primary that serves this name to begin with.

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::child::GuardedChild;
 use super::redis_server::{INSTALL, RedisServer, Setup, free_port};
+use super::tls::Certificate;
 use super::wait::{until, until_so};
 
 /// What the Sentinels call the group.
@@ -29,7 +30,7 @@ pub(crate) struct RedisGroup {
 pub(crate) struct SentinelServer {
     process: GuardedChild,
     port: u16,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl RedisGroup {
@@ -40,6 +41,18 @@ impl RedisGroup {
 
     /// The same, with servers that are set up so.
     pub(crate) async fn with(setup: impl Fn() -> Setup) -> Self {
+        Self::with_sentinels(setup, Vec::new()).await
+    }
+
+    /// The same behind TLS, where servers and Sentinels show this certificate, and ask clients for one of the same
+    /// authority.
+    pub(crate) async fn behind_tls(certificate: &Certificate) -> Self {
+        let setup = || Setup::default().with_tls(certificate, true);
+        Self::with_sentinels(setup, certificate.settings(true)).await
+    }
+
+    /// Starts servers that are set up so, and Sentinels with these settings, behind TLS if there are any.
+    async fn with_sentinels(setup: impl Fn() -> Setup, settings: Vec<String>) -> Self {
         let mut servers = Vec::new();
         for _ in 0..3 {
             servers.push(setup().with_port().start().await);
@@ -51,8 +64,8 @@ impl RedisGroup {
         // after twice the failover-timeout, later than a short lease can wait.
         let master = servers[0].port();
         let sentinels = [(1, 500), (3, 60_000), (3, 60_000)].into_iter();
-        let sentinels =
-            sentinels.map(|(quorum, after_ms)| SentinelServer::watch(master, quorum, after_ms));
+        let sentinels = sentinels
+            .map(|(quorum, after_ms)| SentinelServer::watch(master, quorum, after_ms, &settings));
         let group = Self {
             sentinels: sentinels.collect(),
             servers,
@@ -76,7 +89,8 @@ impl RedisGroup {
     pub(crate) fn url(&self) -> String {
         let hosts = self.sentinels.iter();
         let hosts: Vec<_> = hosts.map(|one| format!("127.0.0.1:{}", one.port)).collect();
-        format!("redis+sentinel://{}/{GROUP}", hosts.join(","))
+        let scheme = self.servers[0].scheme();
+        format!("{scheme}+sentinel://{}/{GROUP}", hosts.join(","))
     }
 
     /// Returns the index of the server that most Sentinels take for the master.
@@ -121,18 +135,29 @@ impl RedisGroup {
 }
 
 impl SentinelServer {
-    /// Starts a Sentinel for the master on this port, which begins a failover once this many take it for down.
-    fn watch(master: u16, quorum: u8, down_after_ms: u32) -> Self {
+    /// Starts a Sentinel for the master on this port, which begins a failover once this many take it for down. With these
+    /// settings, which are those of TLS.
+    fn watch(master: u16, quorum: u8, down_after_ms: u32, settings: &[String]) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let file = folder.path().join("sentinel.conf");
         let port = free_port();
+        let ports = match settings.is_empty() {
+            true => format!("port {port}"),
+            false => format!("port 0\ntls-port {port}"),
+        };
+        let pairs = settings.chunks_exact(2);
+        let settings: Vec<_> = pairs
+            .map(|pair| pair.join(" ").replacen("--", "", 1))
+            .collect();
         let lines = format!(
-            "port {port}\nbind 127.0.0.1\ndir {}\n\
+            "{ports}\n{}\nbind 127.0.0.1\ndir {}\nunixsocket {}\n\
              sentinel monitor {GROUP} 127.0.0.1 {master} {quorum}\n\
              sentinel down-after-milliseconds {GROUP} {down_after_ms}\n\
              sentinel failover-timeout {GROUP} 3000\n\
              sentinel parallel-syncs {GROUP} 2\n",
-            folder.path().display()
+            settings.join("\n"),
+            folder.path().display(),
+            folder.path().join("socket").display(),
         );
         fs::write(&file, lines).expect("the folder is ours");
         let program = env::var_os("LEASEHOLD_TEST_REDIS_SERVER");
@@ -146,7 +171,7 @@ impl SentinelServer {
         Self {
             process: GuardedChild::spawn(command, INSTALL),
             port,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -175,7 +200,8 @@ impl SentinelServer {
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        let client = redis::Client::open(format!("redis://{}", self.host()))?;
+        let socket = self.folder.path().join("socket");
+        let client = redis::Client::open(format!("redis+unix://{}", socket.display()))?;
         client.get_multiplexed_async_connection().await
     }
 

@@ -16,6 +16,7 @@ use super::child::GuardedChild;
 use super::proxy::Proxy;
 use super::server_clock::ServerClock;
 use super::times::PATIENCE;
+use super::tls::Certificate;
 use super::wait::until;
 
 /// The command that installs the server.
@@ -27,6 +28,7 @@ pub(crate) struct Setup {
     arguments: Vec<String>,
     has_port: bool,
     is_cluster_member: bool,
+    is_tls: bool,
     has_clock: bool,
     password: Option<String>,
 }
@@ -50,6 +52,14 @@ impl Setup {
         self.with_port()
             .with(["--cluster-enabled", "yes"])
             .with(["--cluster-require-full-coverage", "no"])
+    }
+
+    /// Makes its port one for TLS, with this certificate. Its replicas, Sentinels and the other nodes of its cluster show
+    /// the same one. If it is asking, clients must show a certificate of the same authority.
+    pub(crate) fn with_tls(mut self, certificate: &Certificate, is_asking: bool) -> Self {
+        self.arguments.extend(certificate.settings(is_asking));
+        self.is_tls = true;
+        self.with_port()
     }
 
     /// Starts it under a wall clock that the test can move.
@@ -134,6 +144,14 @@ impl RedisServer {
         self.folder.path()
     }
 
+    /// Returns the scheme of a URL with its port, and of its group or cluster: `redis`, or `rediss` with TLS.
+    pub(crate) fn scheme(&self) -> &'static str {
+        match self.setup.is_tls {
+            true => "rediss",
+            false => "redis",
+        }
+    }
+
     /// Returns its loopback port.
     pub(crate) fn port(&self) -> u16 {
         self.port.expect("it was set up with a port")
@@ -190,6 +208,17 @@ impl RedisServer {
     pub(crate) async fn told<T: FromRedisValue>(&self, line: &str) -> T {
         let answer = self.ask(line).await;
         answer.unwrap_or_else(|error| panic!("{line:?} failed: {error}"))
+    }
+
+    /// Returns how often a script was loaded, since the statistics were reset.
+    pub(crate) async fn scripts_loaded(&self) -> u64 {
+        let stats: String = self.told("INFO commandstats").await;
+        // Servers before 7.0 do not tell the subcommands of SCRIPT apart.
+        let of_loads = |line: &&str| line.starts_with("cmdstat_script");
+        let line = stats.lines().find(of_loads).expect("scripts were loaded");
+        let (_, calls) = line.split_once("calls=").expect("a statistic");
+        let (calls, _) = calls.split_once(',').expect("a statistic");
+        calls.parse().expect("a number")
     }
 
     /// Asserts that all keys have an expiry, except the marks of the highest tokens.
@@ -304,8 +333,12 @@ impl RedisServer {
         let mut command = Command::new(program.unwrap_or_else(|| OsString::from("redis-server")));
         let _ = fs::remove_file(self.socket());
         let log = fs::File::create(self.folder.path().join("log")).expect("the folder is ours");
+        if self.setup.is_tls {
+            command.args(["--port", "0", "--tls-port"]);
+        } else {
+            command.arg("--port");
+        }
         command
-            .arg("--port")
             .arg(self.port.unwrap_or(0).to_string())
             .args(["--bind", "127.0.0.1", "--unixsocket"])
             .arg(self.socket())

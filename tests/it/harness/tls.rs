@@ -1,7 +1,7 @@
 //! A server that accepts only TLS.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::IpAddr;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,8 +12,7 @@ use super::redis_server::{RedisServer, Setup};
 
 /// A running server with a self-signed certificate. It ends on drop.
 pub(crate) struct TlsServer {
-    pub(crate) port: u16,
-    _server: RedisServer,
+    server: RedisServer,
     certificate: Certificate,
 }
 
@@ -39,7 +38,7 @@ impl Authority {
         Self { folder }
     }
 
-    /// Signs a new certificate for a server or a client of this name.
+    /// Signs a new certificate for a server or a client of this name or address.
     pub(crate) fn issue(&self, name: &str) -> Certificate {
         let folder = TempDir::new().expect("a temporary folder");
         let own = |file: &str| self.folder.path().join(file).display().to_string();
@@ -88,6 +87,27 @@ impl Certificate {
         )
     }
 
+    /// Returns the settings of a server that shows it, also to other servers. If it is asking, clients must show a
+    /// certificate of the same authority.
+    pub(crate) fn settings(&self, is_asking: bool) -> Vec<String> {
+        let shown = |path: PathBuf| path.display().to_string();
+        let settings = [
+            ("--tls-key-file", shown(self.key())),
+            ("--tls-cert-file", shown(self.path())),
+            ("--tls-ca-cert-file", shown(self.authority())),
+            (
+                "--tls-auth-clients",
+                if is_asking { "yes" } else { "no" }.into(),
+            ),
+            ("--tls-replication", "yes".into()),
+            ("--tls-cluster", "yes".into()),
+        ];
+        let settings = settings.into_iter();
+        settings
+            .flat_map(|(name, value)| [name.into(), value])
+            .collect()
+    }
+
     /// Copies certificate and key to this folder.
     pub(crate) fn hand_out(&self, folder: &Path) {
         for file in ["certificate.pem", "key.pem"] {
@@ -122,27 +142,20 @@ impl TlsServer {
 
     /// Starts a server with this certificate, which accepts only clients of the same authority if `is_asking`.
     pub(crate) async fn with(made: Certificate, is_asking: bool) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
-        let port = listener.local_addr().expect("it is bound").port();
-        drop(listener);
-        let shown = |path: PathBuf| path.display().to_string();
-        let (key, certificate) = (shown(made.key()), shown(made.path()));
-        let setup = Setup::default()
-            .with(["--tls-port", &port.to_string()])
-            .with(["--tls-auth-clients", if is_asking { "yes" } else { "no" }])
-            .with(["--tls-key-file", &key])
-            .with(["--tls-cert-file", &certificate])
-            .with(["--tls-ca-cert-file", &shown(made.authority())]);
         Self {
-            port,
-            _server: setup.start().await,
+            server: Setup::default().with_tls(&made, is_asking).start().await,
             certificate: made,
         }
     }
 
+    /// Returns its port.
+    pub(crate) fn port(&self) -> u16 {
+        self.server.port()
+    }
+
     /// Returns the URL for a client that trusts only the usual web roots.
     pub(crate) fn url(&self) -> String {
-        format!("rediss://localhost:{}", self.port)
+        format!("rediss://localhost:{}", self.port())
     }
 
     /// Returns the URL for a client that was given the certificate.
@@ -174,7 +187,10 @@ pub(crate) fn make_certificate(folder: &Path) {
 
 fn extensions(name: &str) -> [String; 2] {
     [
-        format!("subjectAltName=DNS:{name}"),
+        match name.parse::<IpAddr>() {
+            Ok(address) => format!("subjectAltName=IP:{address}"),
+            Err(_) => format!("subjectAltName=DNS:{name}"),
+        },
         "basicConstraints=critical,CA:FALSE".into(),
     ]
 }

@@ -43,7 +43,10 @@ async fn a_certificate_that_no_authority_signed_is_78_and_said() {
     let server = TlsServer::start().await;
     let ended = fails(&server.url(), 78);
     assert!(ended.stderr.contains("certificate"), "{ended:?}");
-    assert!(ended.stderr.contains(&server.port.to_string()), "{ended:?}");
+    assert!(
+        ended.stderr.contains(&server.port().to_string()),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test]
@@ -64,7 +67,10 @@ fn a_file_of_certificates_that_is_not_there_is_64() {
 async fn a_client_or_a_server_without_tls_is_a_failure_that_names_the_store() {
     let server = TlsServer::start().await;
     let ended = fails(&server.url().replace("rediss", "redis"), 69);
-    assert!(ended.stderr.contains(&server.port.to_string()), "{ended:?}");
+    assert!(
+        ended.stderr.contains(&server.port().to_string()),
+        "{ended:?}"
+    );
     let server = Setup::default().with_port().start().await;
     let port = server.port().to_string();
     // To the server our first words are the beginning of a long line, whose end it waits for.
