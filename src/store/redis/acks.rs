@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::budget::Budget;
 use super::failure::Failure;
 use super::link::{Link, Request};
-use super::reply;
+use super::{millis, reply};
 
 /// The longest time that a server waits for its replicas, and so keeps everything else on the connection waiting.
 const LONGEST: Duration = Duration::from_millis(200);
@@ -36,6 +36,8 @@ struct LastWait {
     up_to: u64,
     /// How many replicas have them.
     replicas: u64,
+    /// For how long the server would have waited for more.
+    limit: Duration,
 }
 
 impl Link {
@@ -56,7 +58,8 @@ impl Link {
             let up_to = acks.answered.load(Ordering::Acquire);
             let mut both = Pipeline::with_capacity(2);
             both.add_command(command.clone());
-            both.add_command(wait(replicas, budget));
+            let limit = limit_of(budget);
+            both.add_command(wait(replicas, limit));
             let reply = self.send(Request::All(&both), budget).await?;
             let [written, acknowledged] = <[Value; 2]>::try_from(reply::into_items(reply)?)
                 .map_err(|_| Failure::Odd("too few replies".into()))?;
@@ -68,6 +71,7 @@ impl Link {
             *last = LastWait {
                 up_to,
                 replicas: acknowledged,
+                limit,
             };
             return enough(acknowledged, replicas).map(|()| written);
         }
@@ -85,27 +89,33 @@ impl Link {
         let Ok(mut last) = timeout(budget.left(), acks.last.lock()).await else {
             return Err(Failure::Silent);
         };
-        if last.up_to < ours {
+        let limit = limit_of(budget);
+        // A caller in a hurry says nothing to those who have more time.
+        let is_too_short = last.replicas < u64::from(replicas) && last.limit < limit;
+        if last.up_to < ours || is_too_short {
             let up_to = acks.answered.load(Ordering::Acquire);
-            let wait = wait(replicas, budget);
+            let wait = wait(replicas, limit);
             let acknowledged = self.send(Request::One(&wait), budget).await?;
             *last = LastWait {
                 up_to,
                 replicas: reply::number(&acknowledged)?,
+                limit,
             };
         }
         enough(last.replicas, replicas)
     }
 }
 
+/// Returns for how long a server may wait for its replicas within this budget.
+pub(super) fn limit_of(budget: Budget) -> Duration {
+    (budget.left() / 2).min(LONGEST)
+}
+
 /// Returns the command that waits until replicas have what was written before it on its connection.
-pub(super) fn wait(replicas: u8, budget: Budget) -> Cmd {
-    let limit = (budget.left() / 2).min(LONGEST);
+pub(super) fn wait(replicas: u8, limit: Duration) -> Cmd {
     let mut wait = Cmd::new();
     // 0 would mean for ever.
-    wait.arg("WAIT")
-        .arg(replicas)
-        .arg(limit.as_millis().max(1) as u64);
+    wait.arg("WAIT").arg(replicas).arg(millis(limit).max(1));
     wait
 }
 

@@ -28,9 +28,10 @@ pub(super) enum Failure {
     /// may have sent it all the same, and lost the connection before this was seen.
     #[error("{0}")]
     FoundClosed(RedisError),
-    /// No new connection was made for a request whose connection was already closed.
+    /// A request was to be sent again, or was, after its first connection had been found closed: whatever this failure
+    /// says of the second time, the first may have been carried out.
     #[error("{0}")]
-    NotSentAgain(Box<Failure>),
+    SentBefore(Box<Failure>),
     /// A step before the request failed, so the request was never sent: no connection was made.
     #[error("{0}")]
     NotReached(Box<Failure>),
@@ -109,7 +110,7 @@ impl Failure {
     pub(super) fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
         let kind = self.kind();
         match self {
-            Self::NotReached(why) | Self::NotSentAgain(why) => why.during(operation, facts),
+            Self::NotReached(why) | Self::SentBefore(why) => why.during(operation, facts),
             Self::Argument {
                 argument,
                 value,
@@ -158,8 +159,8 @@ impl Failure {
             Self::Member | Self::Unserved(_) | Self::NoSuchMaster(_) => Sent::Never,
             Self::Argument { .. } | Self::Mark(_) | Self::NotServing { .. } => Sent::Answered,
             Self::RunUnknown | Self::OtherMaxTtl { .. } | Self::TooLong { .. } => Sent::Answered,
+            Self::FoundClosed(_) | Self::SentBefore(_) => Sent::Perhaps,
             failure if failure.is_no_script() || failure.is_of_replica() => Sent::Answered,
-            Self::FoundClosed(_) | Self::NotSentAgain(_) => Sent::Perhaps,
             Self::Deposed | Self::Unacknowledged { .. } => Sent::Perhaps,
             Self::Refused { .. } | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
         }
@@ -175,9 +176,25 @@ impl Failure {
         Self::NotReached(Box::new(self))
     }
 
-    /// Makes this the failure of a step before a request was sent again.
-    pub(super) fn before_another_try(self) -> Self {
-        Self::NotSentAgain(Box::new(self))
+    /// Makes this the failure of a request that may have been sent before.
+    pub(super) fn after_another_try(self) -> Self {
+        match self {
+            Self::SentBefore(_) => self,
+            failure => Self::SentBefore(Box::new(failure)),
+        }
+    }
+
+    /// Returns whether the request may have been sent before this failure.
+    pub(super) fn is_after_another_try(&self) -> bool {
+        matches!(self, Self::SentBefore(_))
+    }
+
+    /// Returns what the last attempt met.
+    fn last(&self) -> &Self {
+        match self {
+            Self::SentBefore(last) => last.last(),
+            failure => failure,
+        }
     }
 
     /// Returns what the URL should be, if the server's answer shows that it is of another kind.
@@ -211,6 +228,7 @@ impl Failure {
     /// and a new master will come.
     pub(super) fn after_a_write(self) -> Self {
         match self {
+            Self::SentBefore(last) => last.after_a_write().after_another_try(),
             Self::Refused { code, text } if is_of_replica(&code, &text) => {
                 Self::NotServing { code, text }
             }
@@ -221,7 +239,7 @@ impl Failure {
     /// Returns what to do about an answer that says that nothing was carried out, where several servers serve the slots.
     /// `None` for every other failure.
     pub(super) fn redirect(&self) -> Option<Redirect> {
-        let (code, text) = match self {
+        let (code, text) = match self.last() {
             Self::Refused { code, text } | Self::NotServing { code, text } => (code, text),
             _ => return None,
         };
@@ -241,6 +259,7 @@ impl Failure {
     /// Makes this the failure of a request that no server takes at the moment.
     pub(super) fn not_serving(self) -> Self {
         match (self.redirect(), self) {
+            (_, Self::SentBefore(last)) => last.not_serving().after_another_try(),
             (Some(_), Self::Refused { code, text }) => Self::NotServing { code, text },
             (_, failure) => failure,
         }
@@ -249,7 +268,7 @@ impl Failure {
     /// Returns whether the server could not be reached, or did not answer: another one may have taken over.
     pub(super) fn is_of_connection(&self) -> bool {
         match self {
-            Self::NotReached(why) | Self::NotSentAgain(why) => why.is_of_connection(),
+            Self::NotReached(why) | Self::SentBefore(why) => why.is_of_connection(),
             Self::Silent | Self::Deposed => true,
             failure => failure.is_broken(),
         }
@@ -257,7 +276,7 @@ impl Failure {
 
     /// Returns whether the server of this connection is a replica, which has carried nothing out.
     pub(super) fn is_of_replica(&self) -> bool {
-        matches!(self, Self::Refused { code, text } if is_of_replica(code, text))
+        matches!(self.last(), Self::Refused { code, text } if is_of_replica(code, text))
     }
 
     /// Returns whether the server is running but serves no client at the moment.
@@ -267,12 +286,12 @@ impl Failure {
 
     /// Returns whether the server lacks our scripts, as after a restart or a failover.
     pub(super) fn is_no_script(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if code == "NOSCRIPT")
+        matches!(self.last(), Self::Refused { code, .. } if code == "NOSCRIPT")
     }
 
     /// Returns whether a batch was refused because of one of its keys, so that its other keys may succeed without it.
     pub(super) fn is_of_one_key(&self) -> bool {
-        match self {
+        match self.last() {
             // "no permissions to access a key", but not "no permissions to run the 'evalsha' command".
             Self::Refused { code, text } => {
                 code == "CROSSSLOT" || code == "NOPERM" && text.contains("to access")
@@ -283,7 +302,7 @@ impl Failure {
 
     pub(super) fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotReached(why) | Self::NotSentAgain(why) => why.kind(),
+            Self::NotReached(why) | Self::SentBefore(why) => why.kind(),
             Self::Closed => ErrorKind::Closed,
             Self::Silent => ErrorKind::TimedOut,
             Self::Abandoned
@@ -443,9 +462,26 @@ mod tests {
         assert_eq!(Failure::FoundClosed(closed).sent(), Sent::Perhaps);
         for failure in [Failure::Closed, Failure::Silent, Failure::Member] {
             let kind = failure.kind();
-            let failure = failure.before_another_try();
+            let failure = failure.after_another_try();
             assert_eq!((failure.sent(), failure.kind()), (Sent::Perhaps, kind));
         }
+    }
+
+    #[test]
+    fn an_answer_to_the_second_time_does_not_speak_for_the_first() {
+        let refused = |code: &str| Failure::Refused {
+            code: code.into(),
+            text: "1 a:2".into(),
+        };
+        let again = |code| refused(code).after_another_try();
+        for code in ["READONLY", "NOSCRIPT", "MOVED", "ASK"] {
+            assert_eq!(again(code).sent(), Sent::Perhaps, "{code}");
+            assert_eq!(again(code).not_serving().sent(), Sent::Perhaps, "{code}");
+            assert_eq!(again(code).redirect(), refused(code).redirect(), "{code}");
+        }
+        assert!(again("NOSCRIPT").is_no_script());
+        assert_eq!(again("READONLY").after_a_write().sent(), Sent::Perhaps);
+        assert_eq!(refused("READONLY").after_a_write().sent(), Sent::Answered);
     }
 
     #[test]

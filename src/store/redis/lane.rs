@@ -104,11 +104,12 @@ impl Lane {
     ) -> Result<Value, Failure> {
         let mut link = self.link_for_request(budget).await?;
         let mut outcome = self.send(&link, request, budget).await;
+        let is_found_closed = matches!(outcome, Err(Failure::FoundClosed(_)));
         match &outcome {
             Err(Failure::FoundClosed(_)) => {
                 self.drop_link(&link);
                 let another = self.link(budget).await;
-                link = another.map_err(Failure::before_another_try)?;
+                link = another.map_err(Failure::after_another_try)?;
                 outcome = self.send(&link, request, budget).await;
             }
             Err(Failure::RunUnknown) => {
@@ -131,9 +132,15 @@ impl Lane {
             }
             _ => {}
         }
-        outcome.map_err(|failure| match self.settings.has_written() {
-            true => failure.after_a_write(),
-            false => failure,
+        outcome.map_err(|failure| {
+            let failure = match self.settings.has_written() {
+                true => failure.after_a_write(),
+                false => failure,
+            };
+            match is_found_closed {
+                true => failure.after_another_try(),
+                false => failure,
+            }
         })
     }
 

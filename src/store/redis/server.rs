@@ -70,7 +70,7 @@ impl Server {
         pipeline.cmd("ASKING");
         pipeline.add_command(command.clone());
         if replicas > 0 {
-            pipeline.add_command(acks::wait(replicas, budget));
+            pipeline.add_command(acks::wait(replicas, acks::limit_of(budget)));
         }
         let ask = async || {
             let replies = self.lanes.request_all(&pipeline, budget, replace_every);
@@ -94,13 +94,20 @@ impl Server {
         replace_every: Duration,
     ) -> Result<Value, Failure> {
         let loads = self.loads();
-        let outcome = call().await;
-        if !outcome.as_ref().is_err_and(Failure::is_no_script) {
-            return outcome;
+        let missing = match call().await {
+            Err(failure) if failure.is_no_script() => failure,
+            outcome => return outcome,
+        };
+        let again = async {
+            let loaded = self.load(loads, budget, replace_every).await;
+            loaded.map_err(Failure::before_the_request)?;
+            call().await
+        };
+        let outcome = again.await;
+        match missing.is_after_another_try() {
+            true => outcome.map_err(Failure::after_another_try),
+            false => outcome,
         }
-        let loaded = self.load(loads, budget, replace_every).await;
-        loaded.map_err(Failure::before_the_request)?;
-        call().await
     }
 
     /// Returns how often the scripts were loaded, for [`load`](Self::load).

@@ -153,7 +153,7 @@ impl Many {
             false => 0,
         };
         if replicas > 0 {
-            pipeline.add_command(acks::wait(replicas, budget));
+            pipeline.add_command(acks::wait(replicas, acks::limit_of(budget)));
         }
         pipeline.cmd("TIME");
         let is_right = |map: &Map| {
