@@ -10,7 +10,7 @@ use deadpool_redis::{Manager, Pool, Runtime};
 use super::Redis;
 use super::address::{self, Address};
 use super::connector::Connector;
-use super::fleet::{Discovery, Fleet, Many, Sentinels, Template};
+use super::fleet::{AddressMap, Discovery, Fleet, Many, Sentinels, Template};
 use super::keys::Keys;
 use super::lane::Settings;
 use super::run::NodeKey;
@@ -41,6 +41,7 @@ pub struct Builder {
     acknowledged_by: u8,
     max_ttl: Option<Duration>,
     tls: Tls,
+    address_map: AddressMap,
 }
 
 /// The source of the connections.
@@ -68,6 +69,7 @@ impl Builder {
             acknowledged_by: 0,
             max_ttl: None,
             tls: Tls::new(),
+            address_map: AddressMap::default(),
         }
     }
 
@@ -133,6 +135,30 @@ impl Builder {
         self
     }
 
+    /// Sets where the servers are reached that Sentinels or the nodes of a cluster name, if that differs from the names,
+    /// as behind NAT or a load balancer. The function gets a host and a port, and returns the host and the port to connect
+    /// to; it should return what it does not know as it is. The hosts of the URL are used as they are.
+    ///
+    /// ```
+    /// use leasehold::store::redis::Redis;
+    ///
+    /// let outside = |host: &str, port: u16| match host {
+    ///     "10.0.0.7" => ("redis.example".to_owned(), 30_000 + port % 1_000),
+    ///     _ => (host.to_owned(), port),
+    /// };
+    /// let store = Redis::builder("redis+sentinel://sentinels.example/main")
+    ///     .address_map(outside)
+    ///     .build()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn address_map(
+        mut self,
+        map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
+    ) -> Self {
+        self.address_map = AddressMap::new(map);
+        self
+    }
+
     /// Sets how TLS is done, where the URL does not say it. The URL must use TLS. It has no effect on a pool of the
     /// caller's, which makes its own connections.
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -152,11 +178,11 @@ impl Builder {
                 "pool_size refused: expected at least 1 pool_size=0",
             ));
         }
-        check_replicas(self.acknowledged_by)?;
-        check_max_ttl(self.max_ttl)?;
         match self.source {
             Source::Url(ref url) => self.at_url(url, keys),
             Source::Pool(ref pool, ref url) => {
+                check_replicas(self.acknowledged_by)?;
+                check_max_ttl(self.max_ttl)?;
                 let address = url.as_deref().map(|url| Address::parse(url, &self.tls));
                 let address = address.transpose()?;
                 let place = match &address {
@@ -184,11 +210,18 @@ impl Builder {
         check_max_ttl(max_ttl)?;
         let target = Target::parse(&url, &self.tls)?;
         let place = target.shown();
+        if self.address_map.is_set() && matches!(target, Target::One(_)) {
+            return Err(Error::invalid(
+                "address_map refused: the URL names one server, which names no others; \
+                 expected redis+sentinel:// or redis+cluster://",
+            ));
+        }
         let template = |address: &Address| Template {
             address: address.clone(),
             node: node(&keys, max_ttl),
             connect_timeout: self.connect_timeout,
             acknowledged_by,
+            address_map: self.address_map.clone(),
         };
         let many = |discovery, server| Fleet::Many(Arc::new(Many::new(discovery, server)));
         let mut own_pool = None;
@@ -199,6 +232,8 @@ impl Builder {
                     let pool = make_pool(&address, self.pool_size, self.connect_timeout)?;
                     settings.source = Connector::Pool(own_pool.insert(pool).clone());
                 }
+                // Nobody says that it is a master.
+                settings.has_written = Arc::default();
                 one(settings, Some(address), &place)
             }
             Target::Sentinels {
@@ -261,11 +296,6 @@ fn node(keys: &Keys, max_ttl: Option<Duration>) -> NodeKey {
 }
 
 fn one(settings: Settings, address: Option<Box<Address>>, place: &str) -> Fleet {
-    // Nobody says that it is a master.
-    let settings = Settings {
-        has_written: Arc::default(),
-        ..settings
-    };
     let lanes = RuntimeLanes::new(settings, Some(LaneUse::Requests));
     Fleet::One(Arc::new(Server::new(place.into(), lanes)), address)
 }

@@ -6,6 +6,7 @@ use leasehold::store::{self, Store};
 
 mod acknowledged;
 mod batches;
+mod behind_nat;
 mod cluster;
 mod connections;
 mod errors;

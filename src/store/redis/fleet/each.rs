@@ -85,7 +85,7 @@ impl Many {
                     let slot = calls[index].slot;
                     let refusal = outcome.as_ref().err().and_then(Failure::redirect);
                     let asks = match &refusal {
-                        Some(Redirect::Asked(address)) => HostPort::redirected(address, &place),
+                        Some(Redirect::Asked(address)) => self.redirected(address, &place),
                         _ => None,
                     };
                     match &refusal {

@@ -1,7 +1,6 @@
 //! Several servers: each call goes to the one that serves its slot.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,17 +11,15 @@ use tokio::time::sleep;
 
 use super::super::address::Address;
 use super::super::budget::Budget;
-use super::super::connector::Connector;
 use super::super::failure::{Failure, Redirect};
-use super::super::lane::Settings;
 use super::super::link::Request;
-use super::super::run::NodeKey;
 use super::super::runtime_lanes::RuntimeLanes;
 use super::super::server::Server;
 use super::look::{AT_MOST_EVERY, LOOK_EVERY, Looks};
-use super::map::{HostPort, Map};
+use super::map::{self, HostPort, Map, Range};
 use super::nodes;
 use super::sentinels::Sentinels;
+use super::template::Template;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::telemetry::LaneUse;
 
@@ -51,31 +48,6 @@ pub(in super::super) enum Discovery {
     Sentinels(Sentinels),
     /// The nodes of the cluster to begin with.
     Nodes(Vec<HostPort>),
-}
-
-/// What is the same for all servers.
-#[derive(Debug, Clone)]
-pub(in super::super) struct Template {
-    /// The address of any of them, with the credentials and the certificates.
-    pub(in super::super) address: Address,
-    pub(in super::super) node: NodeKey,
-    pub(in super::super) connect_timeout: Duration,
-    /// How many replicas must have a write before it counts.
-    pub(in super::super) acknowledged_by: u8,
-}
-
-impl Template {
-    /// Returns the settings of the lanes to the server at this address.
-    pub(in super::super) fn settings(&self, address: Address) -> Settings {
-        Settings {
-            source: Connector::Address(Box::new(address)),
-            node: self.node.clone(),
-            connect_timeout: self.connect_timeout,
-            acknowledged_by: self.acknowledged_by,
-            // Others say that it is a master.
-            has_written: Arc::new(AtomicBool::new(true)),
-        }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -138,9 +110,16 @@ impl Many {
         // The server that alone may take the next call, and that call only, of a slot that is moving.
         let mut asked = None;
         let mut redirections = 0;
+        let mut is_sent_before = false;
+        let failed = |failure: Failure, is_sent_before| match is_sent_before {
+            true => failure.after_another_try(),
+            false => failure,
+        };
         loop {
-            let place = self.owner(slot, budget).await?;
-            let outcome = match asked.take() {
+            let place = self.owner(slot, budget).await;
+            let place = place.map_err(|failure| failed(failure, is_sent_before))?;
+            let answering = asked.take();
+            let outcome = match &answering {
                 None => {
                     let server = self.server(&place)?;
                     let answer = server.run(call, budget, replace_every);
@@ -153,17 +132,19 @@ impl Many {
                     .await
                 }
                 Some(importing) => {
-                    let server = self.server(&importing)?;
+                    let server = self.server(importing)?;
                     server.run_asking(call, budget, replace_every).await
                 }
             };
             let failure = match outcome {
                 Ok(value) => return Ok(value),
-                Err(failure) => failure,
+                Err(failure) => failed(failure, is_sent_before),
             };
+            is_sent_before = failure.is_after_another_try();
+            let answering = answering.as_ref().unwrap_or(&place);
             match failure.redirect() {
-                Some(Redirect::Moved(address)) => self.note_moved(slot, &address, &place),
-                Some(Redirect::Asked(address)) => asked = HostPort::redirected(&address, &place),
+                Some(Redirect::Moved(address)) => self.note_moved(slot, &address, answering),
+                Some(Redirect::Asked(address)) => asked = self.redirected(&address, answering),
                 Some(Redirect::Later) => self.look_again(budget).await,
                 Some(Redirect::Again) => {}
                 None => {
@@ -333,9 +314,19 @@ impl Many {
         });
     }
 
+    /// Returns where the server is reached to which another one redirects.
+    pub(super) fn redirected(&self, address: &str, answered: &HostPort) -> Option<HostPort> {
+        HostPort::redirected(address, answered, &self.template.address_map)
+    }
+
+    /// Parses the reply of a node about its cluster.
+    pub(super) fn ranges(&self, reply: &Value, answered: &HostPort) -> Result<Vec<Range>, Failure> {
+        map::slots(reply, answered, &self.template.address_map)
+    }
+
     /// Corrects the map by what a server said, and looks for the rest of it.
     pub(super) fn note_moved(self: &Arc<Self>, slot: u16, address: &str, answered: &HostPort) {
-        if let Some(place) = HostPort::redirected(address, answered) {
+        if let Some(place) = self.redirected(address, answered) {
             self.change(|map| map.set_owner(slot, place));
         }
         self.look(LOOK_EVERY);

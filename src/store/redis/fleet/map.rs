@@ -8,6 +8,7 @@ use deadpool_redis::redis::Value;
 use super::super::failure::Failure;
 use super::super::reply::{items, number, text};
 use super::super::slot::SLOTS;
+use super::template::AddressMap;
 
 /// The index of a place that is not known.
 const NOBODY: u16 = u16::MAX;
@@ -144,24 +145,32 @@ impl HostPort {
 
     /// Parses the address in a redirection: `host:port`, without brackets even for IPv6. An empty host means the server
     /// that answered; `?` one that is not known.
-    pub(super) fn redirected(address: &str, answered: &Self) -> Option<Self> {
+    pub(super) fn redirected(
+        address: &str,
+        answered: &Self,
+        address_map: &AddressMap,
+    ) -> Option<Self> {
         let (host, port) = address.rsplit_once(':')?;
-        Self::named(host, port.parse().ok()?, answered)
+        Self::named(host, port.parse().ok()?, answered, address_map)
     }
 
-    /// Returns the place that a server has named. An empty host means the server that answered; `?` one that is not
-    /// known.
-    fn named(host: &str, port: u16, answered: &Self) -> Option<Self> {
+    /// Returns where the server is reached that another one has named. An empty host means the server that answered; `?`
+    /// one that is not known.
+    fn named(host: &str, port: u16, answered: &Self, address_map: &AddressMap) -> Option<Self> {
         match host {
             "" => Some(Self::new(&answered.host, port)),
             "?" => None,
-            host => Some(Self::new(host, port)),
+            host => Some(address_map.reached(Self::new(host, port))),
         }
     }
 }
 
 /// Parses the reply of `CLUSTER SLOTS`. A server without a host is the one that answered.
-pub(super) fn slots(reply: &Value, answered: &HostPort) -> Result<Vec<Range>, Failure> {
+pub(super) fn slots(
+    reply: &Value,
+    answered: &HostPort,
+    address_map: &AddressMap,
+) -> Result<Vec<Range>, Failure> {
     let odd = || Failure::Odd(format!("{reply:?}"));
     let read = |range: &Value| {
         let [first, last, primary, ..] = items(range)? else {
@@ -176,7 +185,7 @@ pub(super) fn slots(reply: &Value, answered: &HostPort) -> Result<Vec<Range>, Fa
             Value::Nil => "",
             host => text(host)?,
         };
-        let owner = HostPort::named(host, port, answered);
+        let owner = HostPort::named(host, port, answered, address_map);
         let (first, last) = (slot(first)?, slot(last)?);
         if last >= SLOTS || first > last {
             return Err(odd());
@@ -249,7 +258,7 @@ mod tests {
             range(2, 3, node(Value::Nil, 7_001)),
             range(4, 4, node(word("?"), 7_002)),
         ]);
-        let read = slots(&reply, &place(1)).expect("a reply");
+        let read = slots(&reply, &place(1), &AddressMap::default()).expect("a reply");
         let owners = read.into_iter().map(|range| range.owner);
         let expected = [
             Some(HostPort::new("10.0.0.1", 7_000)),
@@ -259,13 +268,16 @@ mod tests {
         assert_eq!(owners.collect::<Vec<_>>(), expected);
         for (first, last) in [(0, 16_384), (-1, 4), (4, 3)] {
             let reply = Value::Array(vec![range(first, last, node(word("a"), 1))]);
-            assert!(slots(&reply, &place(1)).is_err(), "{first} to {last}");
+            assert!(
+                slots(&reply, &place(1), &AddressMap::default()).is_err(),
+                "{first} to {last}"
+            );
         }
     }
 
     #[test]
     fn a_redirection_is_read() {
-        let read = |address| HostPort::redirected(address, &place(1));
+        let read = |address| HostPort::redirected(address, &place(1), &AddressMap::default());
         assert_eq!(
             read("10.0.0.1:7000"),
             Some(HostPort::new("10.0.0.1", 7_000))
@@ -275,5 +287,14 @@ mod tests {
         assert_eq!(read("?:7000"), None);
         assert_eq!(read("nonsense"), None);
         assert_eq!(HostPort::new("fe80::1", 1).to_string(), "[fe80::1]:1");
+    }
+
+    #[test]
+    fn a_server_that_is_named_is_reached_where_the_map_says() {
+        let outside = AddressMap::new(|host, port| (format!("outside-{host}"), port + 1));
+        let read = |address| HostPort::redirected(address, &place(1), &outside);
+        assert_eq!(read("a:7"), Some(HostPort::new("outside-a", 8)));
+        assert_eq!(read(":7"), Some(place(7)), "the one that was reached");
+        assert_eq!(read("?:7"), None);
     }
 }

@@ -15,6 +15,7 @@ mod many;
 mod map;
 mod nodes;
 mod sentinels;
+mod template;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +23,10 @@ use std::time::Duration;
 use deadpool_redis::redis::Value;
 
 pub(super) use self::each::Call;
-pub(super) use self::many::{Discovery, Many, Template};
+pub(super) use self::many::{Discovery, Many};
 pub(super) use self::map::HostPort;
 pub(super) use self::sentinels::Sentinels;
+pub(super) use self::template::{AddressMap, Template};
 use super::address::Address;
 use super::budget::Budget;
 use super::failure::Failure;

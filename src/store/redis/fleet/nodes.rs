@@ -13,7 +13,7 @@ use super::super::budget::Budget;
 use super::super::failure::Failure;
 use super::look::most_telling;
 use super::many::Many;
-use super::map::{self, HostPort, Map, Range};
+use super::map::{HostPort, Map, Range};
 
 /// How many of the known nodes are asked.
 const NODES: usize = 4;
@@ -68,7 +68,7 @@ async fn ask(many: &Many, node: &HostPort, budget: Budget) -> Result<Vec<Range>,
         .lanes
         .request(&command, budget, REPLACE_EVERY)
         .await?;
-    let ranges = map::slots(&reply, node)?;
+    let ranges = many.ranges(&reply, node)?;
     match ranges.is_empty() {
         true => Err(Failure::Unserved(0)),
         false => Ok(ranges),

@@ -15,8 +15,8 @@ use super::super::failure::Failure;
 use super::super::reply::{items, number, text};
 use super::super::runtime_lanes::RuntimeLanes;
 use super::look::most_telling;
-use super::many::Template;
 use super::map::{HostPort, Map};
+use super::template::{AddressMap, Template};
 
 /// How much longer the others are awaited after the first answer. They may know of a newer master.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
@@ -27,6 +27,7 @@ pub(in super::super) struct Sentinels {
     /// What the Sentinels call the group.
     name: String,
     pub(super) all: Vec<Sentinel>,
+    address_map: AddressMap,
 }
 
 #[derive(Debug)]
@@ -55,6 +56,7 @@ impl Sentinels {
         Self {
             name,
             all: all.collect(),
+            address_map: template.address_map.clone(),
         }
     }
 
@@ -65,6 +67,7 @@ impl Sentinels {
         Self {
             name: self.name.clone(),
             all: all.collect(),
+            address_map: self.address_map.clone(),
         }
     }
 
@@ -84,7 +87,7 @@ impl Sentinels {
             let is_expected = awaits_silent || !sentinel.was_silent();
             expected += usize::from(is_expected);
             async move {
-                let answer = sentinel.ask(&self.name, budget).await;
+                let answer = sentinel.ask(&self.name, &self.address_map, budget).await;
                 (sentinel, is_expected, answer)
             }
         });
@@ -138,14 +141,21 @@ impl Sentinel {
 
     /// Its address command names the promoted server as soon as the failover is decided, before the master's own entry
     /// does; only that entry has the epoch.
-    async fn ask(&self, name: &str, budget: Budget) -> Result<Opinion, Failure> {
+    async fn ask(
+        &self,
+        name: &str,
+        address_map: &AddressMap,
+        budget: Budget,
+    ) -> Result<Opinion, Failure> {
         let mut both = redis::pipe();
         both.cmd("SENTINEL")
             .arg("GET-MASTER-ADDR-BY-NAME")
             .arg(name);
         both.cmd("SENTINEL").arg("MASTER").arg(name);
         let replies = self.lanes.request_all(&both, budget, REPLACE_EVERY).await?;
-        read(&replies, name)
+        let Opinion { master, epoch } = read(&replies, name)?;
+        let master = address_map.reached(master);
+        Ok(Opinion { master, epoch })
     }
 }
 
