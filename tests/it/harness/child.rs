@@ -78,8 +78,8 @@ pub(crate) fn stop(process: Pid) {
     let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
     let runs = |task: DirEntry| {
         let stat = std::fs::read_to_string(task.path().join("stat"));
-        // A thread that has ended meanwhile has no state.
-        stat.is_ok_and(|stat| !stat.contains(") T "))
+        // A thread that has ended meanwhile has no state, and one of a process that was not reaped so far is a zombie.
+        stat.is_ok_and(|stat| ![") T ", ") Z "].iter().any(|state| stat.contains(state)))
     };
     let end = now().after(PATIENCE);
     while std::fs::read_dir(&tasks)
