@@ -1,0 +1,33 @@
+//! The long campaign: 1,000 faults over all stores, and the same stores without a fence. It prints the table of
+//! `README.md`.
+
+use crate::grounds::Site;
+use crate::normal::seed;
+use crate::report::{table, unfenced_table};
+use crate::run::{Plan, Run, run_at_once};
+use crate::worker::Kind;
+
+/// How many faults each store has; the sum is 1,000 and some more.
+const FAULTS: usize = 144;
+
+#[test]
+fn every_promise_holds_on_every_store_in_a_thousand_faults() {
+    let seed = seed();
+    let told = std::env::var("LEASEHOLD_CAMPAIGN_FAULTS").ok();
+    let faults = told.map_or(FAULTS, |told| told.parse().expect("a number of faults"));
+    let sound = Site::ALL.map(|site| Plan::sound(site, seed, faults));
+    let runs = run_at_once(sound.into());
+    println!("{}", table(&runs));
+    let unfenced = Site::ALL.map(|site| Plan {
+        title: format!("unfenced-{site:?}").to_lowercase(),
+        kind: Kind::Unfenced,
+        ..Plan::sound(site, seed, faults / 4)
+    });
+    let unfenced = run_at_once(unfenced.into());
+    println!("{}", unfenced_table(&unfenced));
+    runs.iter().for_each(Run::assert_sound);
+    let lost = unfenced.iter().map(|run| run.verdict.figures.lost);
+    assert!(lost.sum::<usize>() > 0, "the control loses");
+    assert_eq!(runs.len(), Site::ALL.len(), "each run came to its end");
+    assert_eq!(unfenced.len(), Site::ALL.len(), "each run came to its end");
+}

@@ -1,0 +1,166 @@
+//! A cluster of three primaries, each with a replica. The faults strike the part that serves the first name.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::redis::left_for_ever;
+use super::{Ground, LocalBoxFuture, eventually, pause};
+use crate::fault::Fault;
+use crate::harness::redis_cluster::RedisCluster;
+
+pub(super) struct ClusterGround {
+    cluster: RedisCluster,
+    slot: u16,
+}
+
+impl ClusterGround {
+    pub(super) async fn start(names: &[String]) -> Self {
+        let cluster = RedisCluster::with_replicas().await;
+        let slot = cluster.slot_of(&names[0]).await;
+        Self { cluster, slot }
+    }
+
+    /// The node that serves the slot, by its own account; of several, the one with the highest epoch.
+    async fn primary(&self) -> usize {
+        eventually("the primary of the slot", async || {
+            let mut best: Option<(u64, usize)> = None;
+            for (index, node) in self.cluster.nodes.iter().enumerate() {
+                let Ok(nodes) = node.ask::<String>("CLUSTER NODES").await else {
+                    continue;
+                };
+                let own = nodes.lines().find(|line| line.contains("myself,master"));
+                let Some(own) = own.filter(|own| serves(own, self.slot)) else {
+                    continue;
+                };
+                let epoch = own.split(' ').nth(6).and_then(|epoch| epoch.parse().ok());
+                best = best.max(Some((epoch.unwrap_or(0), index)));
+            }
+            best.map(|(_, index)| index)
+        })
+        .await
+    }
+
+    /// A replica that follows this primary and has all its data.
+    async fn replica_of(&self, primary: usize) -> usize {
+        let port = self.cluster.nodes[primary].port();
+        eventually("a replica of the primary", async || {
+            for (index, node) in self.cluster.nodes.iter().enumerate() {
+                let info = node.ask::<String>("INFO replication").await;
+                if info.is_ok_and(|info| {
+                    info.contains(&format!("master_port:{port}\r"))
+                        && info.contains("master_link_status:up")
+                }) {
+                    return Some(index);
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    async fn fail_over(&mut self, fault: Fault, hold: Duration) {
+        let old = self.primary().await;
+        let new = self.replica_of(old).await;
+        match fault {
+            Fault::FailoverOrdered => {
+                // It is refused, or given up, while the two do not hear of each other.
+                let _ = self.cluster.nodes[new].ask::<()>("CLUSTER FAILOVER").await;
+                self.promoted(new).await;
+            }
+            Fault::FailoverByDeath => {
+                self.cluster.nodes[old].kill();
+                self.promoted(new).await;
+                pause(hold).await;
+                self.cluster.nodes[old].start_again().await;
+            }
+            _ => {
+                self.cluster.nodes[old].pause();
+                self.promoted(new).await;
+                pause(hold).await;
+                self.cluster.nodes[old].resume();
+            }
+        }
+        eventually("the old primary follows", async || {
+            let info = self.cluster.nodes[old].ask::<String>("INFO replication");
+            let info = info.await.ok()?;
+            info.contains("master_link_status:up").then_some(())
+        })
+        .await;
+    }
+
+    async fn promoted(&self, replica: usize) {
+        eventually("the replica is promoted", async || {
+            let info = self.cluster.nodes[replica].ask::<String>("INFO replication");
+            info.await.ok()?.contains("role:master").then_some(())
+        })
+        .await;
+    }
+
+    async fn move_slot(&self) {
+        let from = self.primary().await;
+        let mut to = from;
+        for (index, node) in self.cluster.nodes.iter().enumerate() {
+            let nodes: String = node.told("CLUSTER NODES").await;
+            if index != from && nodes.lines().any(|line| line.contains("myself,master")) {
+                to = index;
+            }
+        }
+        self.cluster.move_slots(&[self.slot], from, to).await;
+    }
+}
+
+/// Whether this line of `CLUSTER NODES` has the slot.
+fn serves(line: &str, slot: u16) -> bool {
+    line.split(' ').skip(8).any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<u16>(), last.parse::<u16>());
+        matches!((first, last), (Ok(first), Ok(last)) if (first..=last).contains(&slot))
+    })
+}
+
+impl Ground for ClusterGround {
+    fn url(&self) -> String {
+        self.cluster.url()
+    }
+
+    fn faults(&self) -> &'static [Fault] {
+        &[
+            Fault::FailoverOrdered,
+            Fault::FailoverByDeath,
+            Fault::OldPrimaryWakes,
+            Fault::SlotMoved,
+            Fault::Flushed,
+            Fault::ScriptsFlushed,
+        ]
+    }
+
+    fn strike<'a>(
+        &'a mut self,
+        fault: Fault,
+        hold: Duration,
+        _: &'a mut Rng,
+    ) -> LocalBoxFuture<'a, ()> {
+        Box::pin(async move {
+            match fault {
+                Fault::SlotMoved => self.move_slot().await,
+                Fault::Flushed | Fault::ScriptsFlushed => {
+                    let primary = &self.cluster.nodes[self.primary().await];
+                    let command = match fault {
+                        Fault::Flushed => "FLUSHALL",
+                        _ => "SCRIPT FLUSH",
+                    };
+                    let () = primary.told(command).await;
+                }
+                _ => self.fail_over(fault, hold).await,
+            }
+        })
+    }
+
+    fn left_for_ever(&self) -> LocalBoxFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let primary = self.primary().await;
+            left_for_ever(&self.cluster.nodes[primary]).await
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! The stores on which campaigns are run: each with its servers and the network before them, and the faults that it can
+//! have.
+
+mod cluster;
+mod ensemble;
+mod postgres;
+mod redis;
+mod sentinel;
+mod sqlite;
+mod zookeeper;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::fault::Fault;
+use crate::harness::wait::{at, now};
+
+/// A future that stays on its thread.
+pub(crate) type LocalBoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// A store and what surrounds it.
+pub(crate) trait Ground {
+    /// The URL for the workers, through the network that fails.
+    fn url(&self) -> String;
+
+    /// The URL for the runner, past that network.
+    fn direct_url(&self) -> String {
+        self.url()
+    }
+
+    /// The faults that it can have, beside those that are everywhere.
+    fn faults(&self) -> &'static [Fault];
+
+    /// Makes a fault happen, for about so long, and heals it.
+    fn strike<'a>(
+        &'a mut self,
+        fault: Fault,
+        hold: Duration,
+        random: &'a mut Rng,
+    ) -> LocalBoxFuture<'a, ()>;
+
+    /// What is in the store without an expiry, though no lease is left.
+    fn left_for_ever(&self) -> LocalBoxFuture<'_, Vec<String>> {
+        Box::pin(async { Vec::new() })
+    }
+}
+
+/// A kind of store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Site {
+    Sqlite,
+    Redis,
+    Sentinel,
+    Cluster,
+    Postgres,
+    Zookeeper,
+    Ensemble,
+}
+
+impl Site {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Sqlite,
+        Self::Redis,
+        Self::Sentinel,
+        Self::Cluster,
+        Self::Postgres,
+        Self::Zookeeper,
+        Self::Ensemble,
+    ];
+
+    /// Starts its servers. `names` are those that workers will take.
+    pub(crate) async fn start(self, names: &[String]) -> Box<dyn Ground> {
+        match self {
+            Self::Sqlite => Box::new(sqlite::SqliteGround::start()),
+            Self::Redis => Box::new(redis::RedisGround::start().await),
+            Self::Sentinel => Box::new(sentinel::SentinelGround::start().await),
+            Self::Cluster => Box::new(cluster::ClusterGround::start(names).await),
+            Self::Postgres => Box::new(postgres::PostgresGround::start().await),
+            Self::Zookeeper => Box::new(zookeeper::ZookeeperGround::start().await),
+            Self::Ensemble => Box::new(ensemble::EnsembleGround::start().await),
+        }
+    }
+}
+
+/// Tries until there is a result. A group of servers on a busy machine may need several elections.
+async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let end = now().after(Duration::from_secs(60));
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(now() < end, "waited a minute in vain for {what}");
+        pause(Duration::from_millis(20)).await;
+    }
+}
+
+async fn pause(time: Duration) {
+    at(now().after(time)).await;
+}

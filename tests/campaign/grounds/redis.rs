@@ -1,0 +1,181 @@
+//! One Redis server, behind a network that parses its requests.
+
+use std::time::Duration;
+
+use deadpool_redis::redis;
+use fastrand::Rng;
+
+use super::{Ground, LocalBoxFuture, pause};
+use crate::fault::Fault;
+use crate::harness::proxy::{self, Proxy, Request};
+use crate::harness::redis_server::{RedisServer, Setup};
+
+pub(super) struct RedisGround {
+    server: RedisServer,
+    proxy: Proxy,
+    /// A snapshot of a while ago.
+    old: Vec<u8>,
+}
+
+impl RedisGround {
+    pub(super) async fn start() -> Self {
+        let server = Setup::default()
+            .with_clock()
+            .with(["--io-threads", "4"])
+            .start()
+            .await;
+        let proxy = server.proxy().await;
+        let old = server.snapshot().await;
+        Self { server, proxy, old }
+    }
+
+    async fn strike_network(&self, fault: Fault, hold: Duration, random: &mut Rng) {
+        let proxy = &self.proxy;
+        match fault {
+            Fault::Cut => return proxy.cut(),
+            Fault::BlackHole => proxy.stall(),
+            Fault::HalfOpen => proxy.set(|_| Some(proxy::Fault::HoldRequest)),
+            Fault::OneWay => proxy.set(|_| Some(proxy::Fault::HoldReply)),
+            _ => {
+                let mut random = random.fork();
+                proxy.set(move |_: &Request| {
+                    let late = Duration::from_millis(random.u64(0..400));
+                    Some(proxy::Fault::DelayRequest(late))
+                });
+            }
+        }
+        pause(hold).await;
+        proxy.flow();
+        proxy.set(|_| None);
+    }
+
+    async fn strike_server(&mut self, fault: Fault, hold: Duration) {
+        match fault {
+            Fault::ServerStopped => {
+                self.server.pause();
+                pause(hold).await;
+                self.server.resume();
+            }
+            Fault::ServerKilled => {
+                // No write is acknowledged after the snapshot.
+                let () = self.server.told("CLIENT PAUSE 60000 WRITE").await;
+                let all = self.server.snapshot().await;
+                self.server.kill();
+                pause(hold).await;
+                self.server.restart_from(&all).await;
+            }
+            Fault::RestartedEmpty => self.server.restart_empty().await,
+            Fault::RestartedOld => {
+                let old = std::mem::replace(&mut self.old, self.server.snapshot().await);
+                self.server.restart_from(&old).await;
+            }
+            Fault::Flushed => self.server.told("FLUSHALL").await,
+            Fault::ScriptsFlushed => self.server.told("SCRIPT FLUSH").await,
+            Fault::Full => {
+                let () = self.server.told("CONFIG SET maxmemory 1").await;
+                pause(hold).await;
+                let () = self.server.told("CONFIG SET maxmemory 0").await;
+            }
+            Fault::Busy => busy(&self.server, hold).await,
+            _ => self.strike_clock(fault, hold).await,
+        }
+    }
+
+    async fn strike_clock(&self, fault: Fault, hold: Duration) {
+        let step = Fault::STEP.as_millis() as i64;
+        let step = match fault {
+            Fault::ClockAhead => step,
+            _ => -step,
+        };
+        self.server.step_clock(step).await;
+        if fault == Fault::FlushedBehind {
+            let () = self.server.told("FLUSHALL").await;
+        }
+        pause(hold).await;
+        self.server.step_clock(-step).await;
+    }
+}
+
+/// Keeps a server busy with a script, for a few seconds at most.
+pub(super) async fn busy(server: &RedisServer, hold: Duration) {
+    let mut connection = server.connect().await.expect("it is up");
+    let turns = "for i = 1, ARGV[1] do string.rep('x', 100) end";
+    // The clock of a script stands still, so the time is one of turns: some ten million a second.
+    let count = hold.min(Duration::from_secs(3)).as_millis() as u64 * 4_000;
+    let mut script = redis::cmd("EVAL");
+    script.arg(turns).arg(0).arg(count);
+    // A machine so slow that this takes longer than the administrator waits has a busy server all the same.
+    let _ = script.query_async::<()>(&mut connection).await;
+}
+
+impl Ground for RedisGround {
+    fn url(&self) -> String {
+        self.proxy.url()
+    }
+
+    fn direct_url(&self) -> String {
+        self.server.url()
+    }
+
+    fn faults(&self) -> &'static [Fault] {
+        &[
+            Fault::ServerStopped,
+            Fault::ServerKilled,
+            Fault::RestartedEmpty,
+            Fault::RestartedOld,
+            Fault::Flushed,
+            Fault::Full,
+            Fault::ClockAhead,
+            Fault::ClockBehind,
+            Fault::FlushedBehind,
+            Fault::ScriptsFlushed,
+            Fault::Busy,
+            Fault::Cut,
+            Fault::BlackHole,
+            Fault::Delayed,
+            Fault::HalfOpen,
+            Fault::OneWay,
+        ]
+    }
+
+    fn strike<'a>(
+        &'a mut self,
+        fault: Fault,
+        hold: Duration,
+        random: &'a mut Rng,
+    ) -> LocalBoxFuture<'a, ()> {
+        Box::pin(async move {
+            match fault {
+                Fault::Cut
+                | Fault::BlackHole
+                | Fault::Delayed
+                | Fault::HalfOpen
+                | Fault::OneWay => self.strike_network(fault, hold, random).await,
+                _ => self.strike_server(fault, hold).await,
+            }
+        })
+    }
+
+    fn left_for_ever(&self) -> LocalBoxFuture<'_, Vec<String>> {
+        Box::pin(left_for_ever(&self.server))
+    }
+}
+
+/// The keys without an expiry, except the marks of the highest tokens.
+pub(super) async fn left_for_ever(server: &RedisServer) -> Vec<String> {
+    let mut connection = server.connect().await.expect("it is up");
+    let mut left = Vec::new();
+    for key in server.keys().await {
+        let mut ask = redis::cmd("PTTL");
+        let ttl: i64 = ask
+            .arg(&key)
+            .query_async(&mut connection)
+            .await
+            .expect("answered");
+        // -2: it expired since the scan.
+        if ttl == -1 && !key.ends_with("}:mark") {
+            left.push(key);
+        }
+    }
+    left
+}

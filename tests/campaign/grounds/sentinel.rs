@@ -1,0 +1,128 @@
+//! A master and two replicas under three Sentinels.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold::clock::Instant;
+
+use super::redis::{busy, left_for_ever};
+use super::{Ground, LocalBoxFuture, eventually, pause};
+use crate::fault::Fault;
+use crate::harness::redis_group::RedisGroup;
+use crate::harness::wait::{at, now};
+
+pub(super) struct SentinelGround {
+    group: RedisGroup,
+    master: usize,
+    failed_over_at: Instant,
+}
+
+impl SentinelGround {
+    pub(super) async fn start() -> Self {
+        let group = RedisGroup::start().await;
+        let master = group.master().await;
+        Self {
+            group,
+            master,
+            failed_over_at: Instant::ZERO,
+        }
+    }
+
+    /// Waits for a master other than this one.
+    async fn replaced(&mut self, old: usize) {
+        let group = &self.group;
+        self.master = eventually("a new master", async || {
+            let master = group.master().await;
+            let info = group.servers[master]
+                .ask::<String>("INFO replication")
+                .await;
+            let is_new = master != old && info.is_ok_and(|info| info.contains("role:master"));
+            is_new.then_some(master)
+        })
+        .await;
+    }
+
+    /// Has the others follow the master. Sentinels would, but an old master only after eight seconds or more.
+    async fn followed(&self) {
+        let servers = &self.group.servers;
+        for (index, replica) in servers.iter().enumerate() {
+            if index != self.master {
+                replica.follow(&servers[self.master]).await;
+            }
+        }
+    }
+
+    async fn fail_over(&mut self, fault: Fault, hold: Duration) {
+        // Sentinels begin no failover within twice the failover-timeout of the last one.
+        at(self.failed_over_at.after(Duration::from_secs(7))).await;
+        self.fail_over_now(fault, hold).await;
+        self.failed_over_at = now();
+    }
+
+    async fn fail_over_now(&mut self, fault: Fault, hold: Duration) {
+        let old = self.master;
+        match fault {
+            Fault::FailoverOrdered => {
+                self.group.fail_over().await;
+                self.replaced(old).await;
+                self.followed().await;
+            }
+            Fault::FailoverByDeath => {
+                self.group.servers[old].kill();
+                self.replaced(old).await;
+                pause(hold).await;
+                self.group.servers[old].start_again().await;
+                self.followed().await;
+            }
+            _ => {
+                self.group.servers[old].pause();
+                self.replaced(old).await;
+                pause(hold).await;
+                self.group.servers[old].resume();
+                pause(hold).await;
+                self.followed().await;
+            }
+        }
+    }
+}
+
+impl Ground for SentinelGround {
+    fn url(&self) -> String {
+        self.group.url()
+    }
+
+    fn faults(&self) -> &'static [Fault] {
+        &[
+            Fault::FailoverOrdered,
+            Fault::FailoverByDeath,
+            Fault::OldPrimaryWakes,
+            Fault::Flushed,
+            Fault::ScriptsFlushed,
+            Fault::Busy,
+        ]
+    }
+
+    fn strike<'a>(
+        &'a mut self,
+        fault: Fault,
+        hold: Duration,
+        _: &'a mut Rng,
+    ) -> LocalBoxFuture<'a, ()> {
+        Box::pin(async move {
+            // Sentinels replace a master that a busy machine keeps silent for half a second.
+            self.master = self.group.master().await;
+            let master = &self.group.servers[self.master];
+            match fault {
+                Fault::Flushed => master.told("FLUSHALL").await,
+                Fault::ScriptsFlushed => master.told("SCRIPT FLUSH").await,
+                // Less than the Sentinels wait for a master that is silent.
+                Fault::Busy => busy(master, Duration::from_millis(200)).await,
+                _ => self.fail_over(fault, hold).await,
+            }
+        })
+    }
+
+    fn left_for_ever(&self) -> LocalBoxFuture<'_, Vec<String>> {
+        Box::pin(left_for_ever(&self.group.servers[self.master]))
+    }
+}

@@ -1,0 +1,24 @@
+//! The campaign: workers on every store, a nemesis, and a checker of what happened. `README.md` says how to run it and what
+//! came of it.
+#![expect(
+    clippy::unwrap_used,
+    reason = "tests speak through their names and fail by panic"
+)]
+
+mod checker;
+mod controls;
+mod crew;
+mod fault;
+mod faults;
+mod grounds;
+mod harness;
+mod history;
+mod job;
+mod nemesis;
+mod normal;
+mod register;
+mod report;
+mod rivals;
+mod run;
+mod witness;
+mod worker;

@@ -1,0 +1,131 @@
+//! The storage behind the leases: one register for each name, on a Redis server of its own that keeps what it acknowledged.
+
+use std::time::Duration;
+
+use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::{self, AsyncConnectionConfig, RedisError};
+use leasehold::fence::Bearer;
+use leasehold::fence::redis::Fence;
+use leasehold::{Error, ErrorKind};
+
+use crate::history::Phase;
+
+/// How long a writer waits for storage.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The register of one name.
+pub(crate) struct Register {
+    key: String,
+    fence: Fence,
+    connection: Option<MultiplexedConnection>,
+    url: String,
+}
+
+/// What came of a read or a write.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    /// `Refused` if the fence refused it or it never left, `Unknown` otherwise.
+    pub(crate) phase: Phase,
+    pub(crate) why: String,
+}
+
+impl Register {
+    pub(crate) fn new(url: &str, name: &str) -> Self {
+        Self {
+            key: format!("register:{{{name}}}"),
+            fence: Fence::new(name).expect("a valid name"),
+            connection: None,
+            url: url.into(),
+        }
+    }
+
+    /// Reads the register, after raising the fence if there is a bearer.
+    pub(crate) async fn read(
+        &mut self,
+        bearer: Option<&dyn Bearer>,
+    ) -> Result<Option<String>, Failed> {
+        let (fence, key) = (self.fence.clone(), self.key.clone());
+        let mut connection = self.connect().await?;
+        let read = async {
+            if let Some(bearer) = bearer {
+                fence.raise(&mut connection, bearer).await?;
+            }
+            let mut get = redis::cmd("GET");
+            let value = get.arg(&key).query_async(&mut connection).await;
+            Ok::<_, Failed>(value?)
+        };
+        let outcome = read.await;
+        self.keep(&outcome, connection);
+        outcome
+    }
+
+    /// Writes it, through the fence if there is a bearer.
+    pub(crate) async fn write(
+        &mut self,
+        value: &str,
+        bearer: Option<&dyn Bearer>,
+    ) -> Result<(), Failed> {
+        let mut commands = redis::pipe();
+        commands.set(&self.key, value);
+        let fence = self.fence.clone();
+        let mut connection = self.connect().await?;
+        let written = async {
+            match bearer {
+                Some(bearer) => {
+                    fence
+                        .write::<()>(&mut connection, bearer, &commands)
+                        .await?
+                }
+                None => commands.query_async(&mut connection).await?,
+            }
+            Ok::<_, Failed>(())
+        };
+        let outcome = written.await;
+        self.keep(&outcome, connection);
+        outcome
+    }
+
+    async fn connect(&mut self) -> Result<MultiplexedConnection, Failed> {
+        if let Some(connection) = self.connection.take() {
+            return Ok(connection);
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        let client = redis::Client::open(self.url.as_str()).expect("a valid URL");
+        let connection = client.get_multiplexed_async_connection_with_config(&config);
+        connection.await.map_err(|error| Failed {
+            phase: Phase::Refused,
+            why: error.to_string(),
+        })
+    }
+
+    /// A connection that failed is not used again.
+    fn keep<T>(&mut self, outcome: &Result<T, Failed>, connection: MultiplexedConnection) {
+        let is_sound = !matches!(outcome, Err(failed) if failed.phase == Phase::Unknown);
+        self.connection = is_sound.then_some(connection);
+    }
+}
+
+impl From<RedisError> for Failed {
+    fn from(error: RedisError) -> Self {
+        Self {
+            phase: Phase::Unknown,
+            why: error.to_string(),
+        }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        let phase = match error.kind() {
+            // The two that say for certain that nothing was written.
+            ErrorKind::Stale | ErrorKind::Lost => Phase::Refused,
+            _ => Phase::Unknown,
+        };
+        Self {
+            phase,
+            why: error.to_string(),
+        }
+    }
+}
