@@ -38,6 +38,9 @@ fn main() {
     let seconds = words.iter().find_map(|word| word.parse().ok());
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
+        if turns::serve().await {
+            return;
+        }
         if has("pairs") {
             pairs::measure().await;
         }
