@@ -226,10 +226,14 @@ async fn without_a_majority_the_holder_is_told_at_its_deadline_and_nothing_is_gr
 async fn no_hint_is_lost_between_servers() {
     let ensemble = ensemble().await;
     for order in [WaitOrder::Fair, WaitOrder::Any] {
-        let mut contest = Contest::begin(&quick(&ensemble.url("")), 6, order).await;
-        contest.advance(250).await;
-        let gap = contest.end(&format!("hand-offs {order:?}")).await;
-        // A lost hint costs a look by time: the ttl, or five seconds.
-        assert!(gap < TTL / 2, "{order:?}: {gap:?}");
+        // A lost hint costs a look by time: the ttl, or five seconds. Were hints lost, one in seventy would be, so that
+        // none of these runs passed. A single pause may be one of a busy machine.
+        let mut gaps = Vec::new();
+        while gaps.iter().all(|gap| *gap >= TTL / 2) {
+            assert!(gaps.len() < 3, "{order:?}: {gaps:?}");
+            let mut contest = Contest::begin(&quick(&ensemble.url("")), 6, order).await;
+            contest.advance(250).await;
+            gaps.push(contest.end(&format!("hand-offs {order:?}")).await);
+        }
     }
 }
