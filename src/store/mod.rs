@@ -61,9 +61,13 @@ mod claim;
 mod connect_timeout;
 mod facts;
 mod hazard;
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod hints;
 mod notice;
 mod release;
 mod renewal;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod subscription;
 mod tables;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod tls;

@@ -1,24 +1,16 @@
 //! Hints that names were freed: one subscription for all names, on a connection of its own, while clients wait.
 //!
-//! ```text
-//!   follow, unfollow --(changes, notify)--> listener task --(bounded queue)--> next
-//! ```
-//!
 //! A release sends a notice only if the name's row says that a client waits for it. So the listener marks each name
 //! before it listens, and again every few seconds: it marks, listens, then checks. It reconnects by itself, subscribes
-//! again to all topics, and then gives `Reconnected`. When the queue is full, hints are dropped, and the next one read
-//! is `Reconnected` as well, because it asks for the same: check every name.
+//! again to all topics, and then gives `Reconnected`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
-use tokio::task::AbortHandle;
-use tokio::time::{interval, sleep, timeout};
+use tokio::sync::mpsc;
+use tokio::time::{interval, timeout};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
@@ -29,14 +21,12 @@ use super::lanes::Lanes;
 use super::schema::Statements;
 use super::{REPLACE_EVERY, reply};
 use crate::clock::{Boottime, Clock};
-use crate::future::BoxFuture;
 use crate::holder::ClientId;
 use crate::name::Name;
-use crate::store::{Notice, Notices, Topic};
+use crate::store::subscription::{Pauses, Subscription, Wanted};
+use crate::store::{Notice, Topic};
 use crate::telemetry::{ConnectionGauge, LaneUse};
 
-/// How many hints may wait to be read. With more, a reconnect is as good: a reader so far behind checks every name.
-const QUEUE: usize = 1_024;
 /// How many messages of the server may wait to be read.
 const HEARD: usize = 1_024;
 /// How many names one statement marks.
@@ -47,26 +37,6 @@ const PULSE: Duration = Duration::from_secs(5);
 const OWN_NOTICE: Duration = Duration::from_secs(2);
 /// How long the connection is kept while no client waits.
 const UNUSED: Duration = Duration::from_secs(30);
-/// The first pause before a new connection; each further pause is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause before a new connection. Meanwhile waiting clients check again after some time.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// The subscription of a client. The listener ends when this is dropped.
-pub(super) struct Subscription {
-    shared: Arc<Shared>,
-    queue: tokio::sync::Mutex<mpsc::Receiver<Notice>>,
-    listener: AbortHandle,
-}
-
-/// The state that a subscription and its listener share.
-#[derive(Default)]
-struct Shared {
-    /// The topics to follow, or to stop following, since the listener last read them.
-    changes: Mutex<HashMap<Topic, bool>>,
-    changed: Notify,
-    has_overflowed: AtomicBool,
-}
 
 /// The task that listens.
 struct Listener {
@@ -76,9 +46,7 @@ struct Listener {
     lanes: Arc<Lanes>,
     /// The limit of each single request to the server.
     limit: Duration,
-    shared: Arc<Shared>,
-    queue: mpsc::Sender<Notice>,
-    followed: BTreeSet<Topic>,
+    wanted: Wanted,
     /// The names of the topics, with their channels.
     channels: BTreeMap<Name, String>,
     gauge: Arc<ConnectionGauge>,
@@ -100,81 +68,26 @@ pub(super) async fn subscribe(
     if lanes.is_closed() {
         return Err(Failure::Closed);
     }
-    let shared = Arc::<Shared>::default();
-    let (sender, receiver) = mpsc::channel(QUEUE);
-    let listener = Listener {
-        address: address.clone(),
-        statements: statements.clone(),
-        lanes: lanes.clone(),
-        limit,
-        shared: shared.clone(),
-        queue: sender,
-        followed: BTreeSet::new(),
-        channels: BTreeMap::new(),
-        gauge: super::counts().connection(Some(LaneUse::Notices)),
-    };
-    let Some(connection) = listener.connect().await? else {
-        return Ok(None);
-    };
-    listener.gauge.made();
-    Ok(Some(Subscription {
-        shared,
-        queue: tokio::sync::Mutex::new(receiver),
-        listener: tokio::spawn(listener.run(connection)).abort_handle(),
-    }))
-}
-
-impl Subscription {
-    fn change(&self, topic: &Topic, is_followed: bool) {
-        self.shared.changes().insert(topic.clone(), is_followed);
-        self.shared.changed.notify_one();
-    }
-
-    async fn next_notice(&self) -> Notice {
-        let mut queue = self.queue.lock().await;
-        if self.shared.has_overflowed.swap(false, Ordering::Relaxed) {
-            while queue.try_recv().is_ok() {}
-            return Notice::Reconnected;
-        }
-        match queue.recv().await {
-            Some(notice) => notice,
-            // The listener's runtime has ended. Waiting clients check again after some time.
-            None => std::future::pending().await,
-        }
-    }
-}
-
-impl Notices for Subscription {
-    fn follow(&self, topic: &Topic) {
-        self.change(topic, true);
-    }
-
-    fn unfollow(&self, topic: &Topic) {
-        self.change(topic, false);
-    }
-
-    fn next(&self) -> BoxFuture<'_, Notice> {
-        Box::pin(self.next_notice())
-    }
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription")
-            .field("has_overflowed", &self.shared.has_overflowed)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        self.listener.abort();
-    }
-}
-
-impl Shared {
-    fn changes(&self) -> std::sync::MutexGuard<'_, HashMap<Topic, bool>> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    let started = Subscription::start(async |wanted| {
+        let listener = Listener {
+            address: address.clone(),
+            statements: statements.clone(),
+            lanes: lanes.clone(),
+            limit,
+            wanted,
+            channels: BTreeMap::new(),
+            gauge: super::counts().connection(Some(LaneUse::Notices)),
+        };
+        let connection = listener.connect().await.map_err(Some)?;
+        // Without its own notice there is nothing to listen to.
+        let connection = connection.ok_or(None)?;
+        listener.gauge.made();
+        Ok(tokio::spawn(listener.run(connection)).abort_handle())
+    });
+    match started.await {
+        Ok(subscription) => Ok(Some(subscription)),
+        Err(None) => Ok(None),
+        Err(Some(failure)) => Err(failure),
     }
 }
 
@@ -185,16 +98,14 @@ impl Listener {
                 // No client waits any more: the connection is closed until one does.
                 drop(connection);
                 self.gauge.closed();
-                while self.shared.changes().is_empty() {
-                    self.shared.changed.notified().await;
-                }
+                self.wanted.changed().await;
                 connection = self.reconnect().await;
                 self.gauge.made();
             } else {
                 self.gauge.lost();
                 connection = self.reconnect().await;
                 self.gauge.made();
-                self.tell(Notice::Reconnected);
+                self.wanted.tell(Notice::Reconnected);
             }
         }
     }
@@ -210,7 +121,7 @@ impl Listener {
                     let message = message.ok_or(Failure::Silent)?;
                     self.hear(&message);
                 }
-                () = self.shared.changed.notified() => self.adjust(&connection.client).await?,
+                () = self.wanted.changed() => self.adjust(&connection.client).await?,
                 _ = pulse.tick() => {
                     self.within_limit(connection.client.simple_query("")).await?;
                     let names: Vec<_> = self.channels.keys().cloned().collect();
@@ -226,16 +137,9 @@ impl Listener {
 
     /// Follows and stops following names as asked.
     async fn adjust(&mut self, client: &Client) -> Result<(), Failure> {
-        let changes = std::mem::take(&mut *self.shared.changes());
-        let mut new = Vec::new();
-        for (topic, is_followed) in changes {
-            if is_followed && self.followed.insert(topic.clone()) {
-                new.push(topic);
-            } else if !is_followed {
-                self.followed.remove(&topic);
-            }
-        }
-        let wanted: BTreeSet<_> = self.followed.iter().map(|topic| topic.name()).collect();
+        let new = self.wanted.take_changes().new;
+        let followed = self.wanted.followed().iter();
+        let wanted: BTreeSet<_> = followed.map(|topic| topic.name()).collect();
         let mut old = Vec::new();
         self.channels.retain(|name, channel| {
             let is_wanted = wanted.contains(name);
@@ -252,7 +156,7 @@ impl Listener {
         self.follow(client, names).await?;
         // Each name may have been freed after its client checked and before the server listened for it.
         new.into_iter()
-            .for_each(|topic| self.tell(topic.first_hint()));
+            .for_each(|topic| self.wanted.tell(topic.first_hint()));
         Ok(())
     }
 
@@ -291,9 +195,9 @@ impl Listener {
 
     fn hear(&self, message: &str) {
         if let Some((topic, notice)) = read(message)
-            && self.followed.contains(&topic)
+            && self.wanted.followed().contains(&topic)
         {
-            self.tell(notice);
+            self.wanted.tell(notice);
         }
     }
 
@@ -338,11 +242,12 @@ impl Listener {
 
     /// Connects and subscribes again to all topics, however long it takes.
     async fn reconnect(&mut self) -> ListeningConnection {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::new();
         loop {
             if let Ok(Some(connection)) = self.connect().await {
                 let names = self
-                    .followed
+                    .wanted
+                    .followed()
                     .iter()
                     .map(|topic| topic.name().clone())
                     .collect();
@@ -350,9 +255,7 @@ impl Listener {
                     return connection;
                 }
             }
-            // Half of the pause is random, so that clients that lost one server together do not all return together.
-            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pauses.pass().await;
         }
     }
 
@@ -363,12 +266,6 @@ impl Listener {
         match timeout(self.limit, request).await {
             Ok(outcome) => outcome.map_err(|error| Failure::of_request(&error, false, false)),
             Err(_) => Err(Failure::Silent),
-        }
-    }
-
-    fn tell(&self, notice: Notice) {
-        if self.queue.try_send(notice).is_err() {
-            self.shared.has_overflowed.store(true, Ordering::Relaxed);
         }
     }
 }

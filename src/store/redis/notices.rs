@@ -1,24 +1,13 @@
 //! Hints that names were freed: one subscription for all names, on a connection of its own.
 //!
-//! ```text
-//!   follow, unfollow --(changes, notify)--> listener task --(bounded queue)--> next
-//! ```
-//!
-//! The listener reconnects by itself, subscribes again to all topics, and then gives `Reconnected`. When the queue is
-//! full, hints are dropped, and the next one read is `Reconnected` as well, because it asks for the same: check every
-//! name.
+//! The listener reconnects by itself, subscribes again to all topics, and then gives `Reconnected`.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::redis::Msg;
 use deadpool_redis::redis::aio::{PubSubSink, PubSubStream};
 use futures_util::StreamExt;
-use tokio::sync::{Notify, mpsc};
-use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::address::Address;
@@ -26,36 +15,14 @@ use super::budget::Budget;
 use super::failure::Failure;
 use super::fleet::Ear;
 use super::keys::Keys;
-use crate::future::BoxFuture;
-use crate::store::{Notice, Notices, Topic};
+use crate::store::subscription::{Pauses, Subscription, Wanted};
+use crate::store::{Notice, Topic};
 use crate::telemetry::{ConnectionGauge, LaneUse};
 
-/// How many hints may wait to be read. With more, a reconnect is as good: a reader so far behind checks every name.
-const QUEUE: usize = 1_024;
 /// How many channels one command names, so that a reconnect with many names does not block the server.
 const AT_ONCE: usize = 256;
 /// How long the connection may be silent before it is probed.
 const PULSE: Duration = Duration::from_secs(10);
-/// The first pause before a new connection; each further pause is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause before a new connection. Meanwhile waiting clients check again after some time.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// The subscription of a client. The listener ends when this is dropped.
-pub(super) struct Subscription {
-    shared: Arc<Shared>,
-    queue: tokio::sync::Mutex<mpsc::Receiver<Notice>>,
-    task: AbortHandle,
-}
-
-/// The state that a subscription and its listener share.
-#[derive(Default)]
-struct Shared {
-    /// The topics to follow, or to stop following, since the listener last read them.
-    changes: Mutex<HashMap<Topic, bool>>,
-    changed: Notify,
-    has_overflowed: AtomicBool,
-}
 
 /// The task that listens.
 struct SubscriptionTask {
@@ -63,9 +30,7 @@ struct SubscriptionTask {
     keys: Keys,
     /// The limit of each single request to the server.
     limit: Duration,
-    shared: Arc<Shared>,
-    queue: mpsc::Sender<Notice>,
-    followed: BTreeSet<Topic>,
+    wanted: Wanted,
     gauge: Arc<ConnectionGauge>,
 }
 
@@ -86,78 +51,19 @@ pub(super) async fn subscribe(
     keys: &Keys,
     limit: Duration,
 ) -> Result<Subscription, Failure> {
-    let shared = Arc::<Shared>::default();
-    let (sender, receiver) = mpsc::channel(QUEUE);
-    let task = SubscriptionTask {
-        ear,
-        keys: keys.clone(),
-        limit,
-        shared: shared.clone(),
-        queue: sender,
-        followed: BTreeSet::new(),
-        gauge: super::counts().connection(Some(LaneUse::Notices)),
-    };
-    let connection = task.connect().await?;
-    task.gauge.made();
-    Ok(Subscription {
-        shared,
-        queue: tokio::sync::Mutex::new(receiver),
-        task: tokio::spawn(task.run(connection)).abort_handle(),
+    Subscription::start(async |wanted| {
+        let task = SubscriptionTask {
+            ear,
+            keys: keys.clone(),
+            limit,
+            wanted,
+            gauge: super::counts().connection(Some(LaneUse::Notices)),
+        };
+        let connection = task.connect().await?;
+        task.gauge.made();
+        Ok(tokio::spawn(task.run(connection)).abort_handle())
     })
-}
-
-impl Subscription {
-    fn change(&self, topic: &Topic, is_followed: bool) {
-        self.shared.changes().insert(topic.clone(), is_followed);
-        self.shared.changed.notify_one();
-    }
-
-    async fn next_notice(&self) -> Notice {
-        let mut queue = self.queue.lock().await;
-        if self.shared.has_overflowed.swap(false, Ordering::Relaxed) {
-            while queue.try_recv().is_ok() {}
-            return Notice::Reconnected;
-        }
-        match queue.recv().await {
-            Some(notice) => notice,
-            // The listener's runtime has ended. Waiting clients check again after some time.
-            None => std::future::pending().await,
-        }
-    }
-}
-
-impl Notices for Subscription {
-    fn follow(&self, topic: &Topic) {
-        self.change(topic, true);
-    }
-
-    fn unfollow(&self, topic: &Topic) {
-        self.change(topic, false);
-    }
-
-    fn next(&self) -> BoxFuture<'_, Notice> {
-        Box::pin(self.next_notice())
-    }
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription")
-            .field("has_overflowed", &self.shared.has_overflowed)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Shared {
-    fn changes(&self) -> std::sync::MutexGuard<'_, HashMap<Topic, bool>> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    .await
 }
 
 impl SubscriptionTask {
@@ -167,7 +73,7 @@ impl SubscriptionTask {
             self.gauge.lost();
             connection = self.reconnect().await;
             self.gauge.made();
-            self.tell(Notice::Reconnected);
+            self.wanted.tell(Notice::Reconnected);
         }
     }
 
@@ -178,13 +84,13 @@ impl SubscriptionTask {
                 message = connection.stream.next() => match message {
                     Some(message) => {
                         if let Some(notice) = self.read(&message) {
-                            self.tell(notice);
+                            self.wanted.tell(notice);
                         }
                         true
                     }
                     None => false,
                 },
-                () = self.shared.changed.notified() => self.adjust(&mut connection.sink).await.is_ok(),
+                () = self.wanted.changed() => self.adjust(&mut connection.sink).await.is_ok(),
                 () = self.ear.moved(&connection.address) => false,
                 () = sleep(PULSE) => {
                     let pulse = timeout(self.limit, connection.sink.ping::<()>()).await;
@@ -200,21 +106,19 @@ impl SubscriptionTask {
 
     /// Follows and stops following topics as asked.
     async fn adjust(&mut self, sink: &mut PubSubSink) -> Result<(), Failure> {
-        let changes = std::mem::take(&mut *self.shared.changes());
-        let (mut new, mut old) = (Vec::new(), Vec::new());
-        for (topic, is_followed) in changes {
-            if is_followed && self.followed.insert(topic.clone()) {
-                new.push(topic);
-            } else if !is_followed && self.followed.remove(&topic) {
-                old.push(self.channel(&topic));
-            }
-        }
+        let changed = self.wanted.take_changes();
+        let old: Vec<_> = changed
+            .old
+            .iter()
+            .map(|topic| self.channel(topic))
+            .collect();
         for channels in old.chunks(AT_ONCE) {
             self.within_limit(sink.unsubscribe(channels)).await?;
         }
-        self.follow(sink, &new).await?;
+        self.follow(sink, &changed.new).await?;
         // Each name may have been freed after its client checked and before the server listened for it.
-        new.iter().for_each(|topic| self.tell(topic.first_hint()));
+        let hints = changed.new.iter().map(Topic::first_hint);
+        hints.for_each(|hint| self.wanted.tell(hint));
         Ok(())
     }
 
@@ -277,17 +181,15 @@ impl SubscriptionTask {
 
     /// Connects and subscribes again to all topics, however long it takes.
     async fn reconnect(&mut self) -> Connection {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::new();
         loop {
             if let Ok(mut connection) = self.connect().await {
-                let followed: Vec<_> = self.followed.iter().cloned().collect();
+                let followed: Vec<_> = self.wanted.followed().iter().cloned().collect();
                 if self.follow(&mut connection.sink, &followed).await.is_ok() {
                     return connection;
                 }
             }
-            // Half of the pause is random, so that clients that lost one server together do not all return together.
-            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pauses.pass().await;
         }
     }
 
@@ -298,12 +200,6 @@ impl SubscriptionTask {
         match timeout(self.limit, request).await {
             Ok(outcome) => Ok(outcome?),
             Err(_) => Err(Failure::Silent),
-        }
-    }
-
-    fn tell(&self, notice: Notice) {
-        if self.queue.try_send(notice).is_err() {
-            self.shared.has_overflowed.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -9,7 +9,7 @@
 //! the lease, so a release wakes few clients, however many wait. A client without a place watches nothing: the name is
 //! looked at again when the client itself has joined the queue.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,6 +31,7 @@ use super::tree::{Children, Kind};
 use super::{Shared, until};
 use crate::future::BoxFuture;
 use crate::name::Name;
+use crate::store::hints::{Hints, Teller, hints};
 use crate::store::{Notice, Notices, Queued, Topic};
 use crate::telemetry::LaneUse;
 use crate::token::Token;
@@ -39,19 +40,19 @@ use crate::token::Token;
 const LIMIT: Duration = Duration::from_secs(2);
 /// The pause before a name is looked at again after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The greatest number of hints that wait to be taken; if there are more, one hint to check every name replaces them.
-const HINTS: usize = 4096;
 
 /// The end of the subscription that the listener has.
-pub(super) struct Subscription(Arc<Inner>);
+pub(super) struct Subscription {
+    inner: Arc<Inner>,
+    hints: Hints,
+}
 
 struct Inner {
     shared: Arc<Shared>,
     lane: Lane,
     runtime: Handle,
     names: Mutex<HashMap<Name, FollowedName>>,
-    heard: Mutex<VecDeque<Notice>>,
-    has_heard: Notify,
+    teller: Teller,
     /// The session with which the watches end; 0 before the first one.
     session: AtomicI64,
 }
@@ -96,35 +97,36 @@ impl Subscription {
         let gauge = super::counts().connection(Some(LaneUse::Notices));
         let home = LaneHome::Runtime(runtime.clone());
         let lane = Lane::new(address, home, session, gauge);
-        Self(Arc::new(Inner {
+        let (teller, hints) = hints();
+        let inner = Arc::new(Inner {
             shared,
             lane,
             runtime,
             names: Mutex::default(),
-            heard: Mutex::default(),
-            has_heard: Notify::new(),
+            teller,
             session: AtomicI64::new(0),
-        }))
+        });
+        Self { inner, hints }
     }
 
     /// Makes the session.
     pub(super) async fn connect(&self) -> Result<(), Failure> {
-        self.0.lane.session(until(LIMIT)).await.map(drop)
+        self.inner.lane.session(until(LIMIT)).await.map(drop)
     }
 }
 
 impl Notices for Subscription {
     fn follow(&self, topic: &Topic) {
-        let mut names = self.0.names();
+        let mut names = self.inner.names();
         let name = topic.name();
         let followed = names.entry(name.clone()).or_insert_with(|| {
             let changed = Arc::new(Notify::new());
-            self.0.shared.remembered().follow(name, changed.clone());
-            let following = follow(self.0.clone(), name.clone(), changed.clone());
+            self.inner.shared.remembered().follow(name, changed.clone());
+            let following = follow(self.inner.clone(), name.clone(), changed.clone());
             FollowedName {
                 topics: BTreeSet::new(),
                 changed,
-                task: self.0.runtime.spawn(following).abort_handle(),
+                task: self.inner.runtime.spawn(following).abort_handle(),
             }
         });
         if followed.topics.insert(topic.clone()) {
@@ -133,7 +135,7 @@ impl Notices for Subscription {
     }
 
     fn unfollow(&self, topic: &Topic) {
-        let mut names = self.0.names();
+        let mut names = self.inner.names();
         let Some(followed) = names.get_mut(topic.name()) else {
             return;
         };
@@ -141,27 +143,20 @@ impl Notices for Subscription {
         if followed.topics.is_empty() {
             followed.task.abort();
             names.remove(topic.name());
-            self.0.shared.remembered().unfollow(topic.name());
+            self.inner.shared.remembered().unfollow(topic.name());
         }
     }
 
     fn next(&self) -> BoxFuture<'_, Notice> {
-        Box::pin(async move {
-            loop {
-                if let Some(notice) = self.0.heard().pop_front() {
-                    return notice;
-                }
-                self.0.has_heard.notified().await;
-            }
-        })
+        Box::pin(self.hints.next())
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        for (name, followed) in self.0.names().drain() {
+        for (name, followed) in self.inner.names().drain() {
             followed.task.abort();
-            self.0.shared.remembered().unfollow(&name);
+            self.inner.shared.remembered().unfollow(&name);
         }
     }
 }
@@ -169,8 +164,8 @@ impl Drop for Subscription {
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription")
-            .field("lane", &self.0.lane)
-            .field("names", &self.0.names().len())
+            .field("lane", &self.inner.lane)
+            .field("names", &self.inner.names().len())
             .finish_non_exhaustive()
     }
 }
@@ -278,7 +273,7 @@ impl Inner {
         }
         let before = self.session.swap(id, Ordering::Relaxed);
         if before != 0 && before != id {
-            self.hear(Notice::Reconnected);
+            self.teller.tell(Notice::Reconnected);
         }
     }
 
@@ -294,7 +289,7 @@ impl Inner {
         let before = watching.stages.insert(topic.clone(), stage.clone());
         let Some(before) = before else {
             // The server listens from now on, and the name may have been freed before.
-            return self.hear(topic.first_hint());
+            return self.teller.tell(topic.first_hint());
         };
         if before == stage {
             return;
@@ -302,10 +297,10 @@ impl Inner {
         let name = topic.name().clone();
         match (stage, &topic) {
             (Stage::Quiet, _) => {}
-            (Stage::Turn(_), _) => self.hear(Notice::Turn(name)),
-            (Stage::Next(_), _) => self.hear(Notice::Next(name, Queued::OFFER)),
+            (Stage::Turn(_), _) => self.teller.tell(Notice::Turn(name)),
+            (Stage::Next(_), _) => self.teller.tell(Notice::Next(name, Queued::OFFER)),
             (Stage::Freed(_), _) | (Stage::Kept(_), Topic::Freed(_)) => {
-                self.hear(Notice::Freed(name));
+                self.teller.tell(Notice::Freed(name));
             }
             (Stage::Kept(node), Topic::Turn(..)) => {
                 let kept = within(until(LIMIT), session.data(&format!("{path}/{node}"))).await;
@@ -314,7 +309,7 @@ impl Inner {
                     Some(Duration::from_millis(ms))
                 });
                 if let Some(rest) = rest {
-                    self.hear(Notice::Next(name, rest));
+                    self.teller.tell(Notice::Next(name, rest));
                 }
             }
         }
@@ -325,21 +320,6 @@ impl Inner {
         names
             .get(name)
             .map_or_else(BTreeSet::new, |followed| followed.topics.clone())
-    }
-
-    fn hear(&self, notice: Notice) {
-        let mut heard = self.heard();
-        if heard.len() >= HINTS {
-            heard.clear();
-            heard.push_back(Notice::Reconnected);
-        } else {
-            heard.push_back(notice);
-        }
-        self.has_heard.notify_one();
-    }
-
-    fn heard(&self) -> MutexGuard<'_, VecDeque<Notice>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn names(&self) -> MutexGuard<'_, HashMap<Name, FollowedName>> {
