@@ -201,15 +201,15 @@ impl Busy {
         });
         let (_, text) = page(&address, "/metrics");
         check_text(&text);
-        let series = |name: &str| format!("leasehold_store_{name}{{store=\"{kind}\"}}");
-        has(&text, &series("leases"), 1.0);
-        has(&text, &series("waiters"), 1.0);
+        let series = |name: &str| format!("{name}{{store=\"{kind}\"}}");
+        has(&text, &series("leasehold_store_leases"), 1.0);
+        has(&text, &series("leasehold_store_waiters"), 1.0);
         let value = |name: &str| value(&text, &series(name));
-        assert!(value("oldest_lease_timestamp_seconds") > Some(1.7e9));
-        assert!(value("hazards") >= Some(1.0), "{text}");
+        assert!(value("leasehold_store_oldest_lease_timestamp_seconds") > Some(1.7e9));
+        assert!(value("leasehold_store_hazards") >= Some(1.0), "{text}");
         export.signal(Signal::TERM);
         assert_eq!(export.end().code, Some(143));
-        value("clock_offset_seconds")
+        value("leasehold_store_clock_offset_seconds")
     }
 
     /// Lets the holder end, and then the one that waits.
