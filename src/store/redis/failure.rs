@@ -204,7 +204,10 @@ impl Failure {
         };
         let text = text.to_lowercase();
         match &**code {
-            "MOVED" | "ASK" => Some("this server is a node of a cluster: use redis+cluster://"),
+            // A claim has a key in two slots.
+            "MOVED" | "ASK" | "CROSSSLOT" => {
+                Some("this server is a node of a cluster: use redis+cluster://")
+            }
             // A Sentinel knows no scripts.
             "ERR" if text.contains("unknown command") && text.contains("evalsha") => {
                 Some("this server is a Sentinel: use redis+sentinel://HOST/NAME")
