@@ -6,6 +6,8 @@
 //! both. A full queue drops the event, which is a line of the log or a sample of a histogram, and counts it. Gauges are
 //! read by the reporter, once a second, from all clients of the process.
 
+#[cfg(feature = "redis")]
+mod acks;
 mod acquiring;
 mod build;
 mod counts;
@@ -50,6 +52,8 @@ pub(crate) use self::stores::StoreCounts;
 pub use self::survey::Survey;
 pub(crate) use self::survey::{Surveyed, watch};
 pub(crate) use self::table::ALL;
+#[cfg(feature = "redis")]
+pub(crate) use self::words::AckOutcome;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) use self::words::LaneUse;
 pub(crate) use self::words::{

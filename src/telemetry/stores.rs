@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics::{counter, gauge};
 
 use super::samples::{self, Sample};
-use super::words::{ErrorLabel, LaneUse, NoticeOutcome, Standing, StoreCall};
+use super::words::{AckOutcome, ErrorLabel, LaneUse, NoticeOutcome, Standing, StoreCall};
 use super::{quietly, table};
 use crate::error::ErrorKind;
 
@@ -22,6 +22,9 @@ pub(crate) struct StoreCounts {
     errors: [[AtomicU64; ERRORS]; CALLS],
     reconnects: [AtomicU64; USES],
     notices: [AtomicU64; NoticeOutcome::ALL.len()],
+    pub(super) acks: [AtomicU64; AckOutcome::ALL.len()],
+    /// Stores of this kind can wait for replicas.
+    pub(super) has_replicas: AtomicBool,
     /// As last looked at, if ever.
     members: [AtomicUsize; Standing::ALL.len()],
     has_members: AtomicBool,
@@ -38,6 +41,8 @@ impl StoreCounts {
             errors: [const { [const { AtomicU64::new(0) }; ERRORS] }; CALLS],
             reconnects: [const { AtomicU64::new(0) }; USES],
             notices: [const { AtomicU64::new(0) }; NoticeOutcome::ALL.len()],
+            acks: [const { AtomicU64::new(0) }; AckOutcome::ALL.len()],
+            has_replicas: AtomicBool::new(false),
             members: [const { AtomicUsize::new(0) }; Standing::ALL.len()],
             has_members: AtomicBool::new(false),
             connections: Mutex::default(),
@@ -140,6 +145,15 @@ impl StoreCounts {
             quietly(|| {
                 counter!(name, "store" => kind, "outcome" => outcome.as_str()).absolute(total)
             });
+        }
+        if self.has_replicas.load(Ordering::Relaxed) {
+            for (total, outcome) in self.acks.iter().zip(AckOutcome::ALL) {
+                let total = total.load(Ordering::Relaxed);
+                let name = table::REPLICA_ACKS.name;
+                quietly(|| {
+                    counter!(name, "store" => kind, "outcome" => outcome.as_str()).absolute(total);
+                });
+            }
         }
         if self.has_members.load(Ordering::Relaxed) {
             for (count, state) in self.members.iter().zip(Standing::ALL) {

@@ -3,8 +3,8 @@
 
 use super::metric::{Metric, MetricLabel};
 use super::words::{
-    AcquireOutcome, CheckOutcome, ErrorLabel, FenceKind, HoldEnd, LOSS_REASONS, LaneUse,
-    NoticeOutcome, Standing, StoreCall, Trigger,
+    AckOutcome, AcquireOutcome, CheckOutcome, ErrorLabel, FenceKind, HoldEnd, LOSS_REASONS,
+    LaneUse, NoticeOutcome, Standing, StoreCall, Trigger,
 };
 
 /// From half a millisecond, which is a fast round trip, to the longest limit of a request.
@@ -191,6 +191,11 @@ pub(super) const STORE_MEMBERS: Metric = Metric::gauge(
     "Servers of the store when they were last looked at, by whether they take part",
 )
 .by(&[STORE, MetricLabel::new("state", &Standing::WORDS)]);
+pub(super) const REPLICA_ACKS: Metric = Metric::counter(
+    "leasehold_replica_acks_total",
+    "Grants and batches of renewals that waited for replicas (`acknowledged_by`), by whether enough of them had it in time",
+)
+.by(&[STORE, outcome(&AckOutcome::WORDS)]);
 pub(super) const NOTICES: Metric = Metric::counter(
     "leasehold_notices_total",
     "Notices of freed names and of turns, by what became of them; missed: the subscription was down",
@@ -300,7 +305,7 @@ const STORE_HAZARDS: Metric = Metric::gauge(
 .of_tool();
 
 /// All of them: those of the library, then those of the tool.
-pub(crate) static ALL: [Metric; 43] = [
+pub(crate) static ALL: [Metric; 44] = [
     ACQUISITIONS,
     ACQUIRE_ATTEMPTS,
     ACQUIRE_WAIT,
@@ -329,6 +334,7 @@ pub(crate) static ALL: [Metric; 43] = [
     STORE_CONNECTED,
     STORE_RECONNECTS,
     STORE_MEMBERS,
+    REPLICA_ACKS,
     NOTICES,
     LEASE_HELD,
     LEASE_DEADLINE,

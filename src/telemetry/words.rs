@@ -105,6 +105,14 @@ words! {
 }
 
 words! {
+    /// Whether enough replicas have what was written.
+    AckOutcome {
+        Acknowledged = "acknowledged",
+        Missing = "missing",
+    }
+}
+
+words! {
     /// Which guard of storage checked a pass.
     FenceKind {
         Gate = "gate",

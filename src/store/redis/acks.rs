@@ -14,6 +14,7 @@ use super::budget::Budget;
 use super::failure::Failure;
 use super::link::{Link, Request};
 use super::{millis, reply};
+use crate::telemetry::AckOutcome;
 
 /// The longest time that a server waits for its replicas, and so keeps everything else on the connection waiting.
 const LONGEST: Duration = Duration::from_millis(200);
@@ -119,9 +120,14 @@ pub(super) fn wait(replicas: u8, limit: Duration) -> Cmd {
     wait
 }
 
-/// Fails if fewer replicas acknowledged a write than must.
+/// Fails if fewer replicas acknowledged a write than must, and counts it.
 pub(super) fn enough(acknowledged: u64, replicas: u8) -> Result<(), Failure> {
-    match acknowledged >= u64::from(replicas) {
+    let is_enough = acknowledged >= u64::from(replicas);
+    super::counts().ack(match is_enough {
+        true => AckOutcome::Acknowledged,
+        false => AckOutcome::Missing,
+    });
+    match is_enough {
         true => Ok(()),
         false => Err(Failure::Unacknowledged {
             acknowledged,

@@ -133,6 +133,7 @@ impl RuntimeLanes {
         if let Some(known) = open.by_runtime.get(&runtime.id()) {
             return Ok(known.lane.clone());
         }
+        super::counts().has_replicas();
         let gauge = super::counts().connection(self.purpose);
         let lane = Arc::new(Lane::new(self.settings.clone(), gauge));
         let (stop, stopped) = oneshot::channel::<()>();

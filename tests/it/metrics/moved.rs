@@ -5,7 +5,7 @@ use std::path::Path;
 use leasehold::metrics::table;
 
 /// In the order of the table.
-const MOVED: [(&str, &str); 43] = [
+const MOVED: [(&str, &str); 44] = [
     ("acquisitions_total", ENDS_OF_A_CALL),
     ("acquire_attempts_total", ATTEMPTS),
     ("acquire_wait_seconds", ENDS_OF_A_CALL),
@@ -42,6 +42,10 @@ const MOVED: [(&str, &str); 43] = [
     ("store_connected", OUTAGE),
     ("store_reconnects_total", OUTAGE),
     ("store_members", OUTAGE),
+    (
+        "replica_acks_total",
+        "metrics::servers::grants_and_renewals_are_counted_by_whether_replicas_have_them",
+    ),
     ("notices_total", ATTEMPTS),
     ("lease_held", NAMES),
     ("lease_deadline_timestamp_seconds", NAMES),

@@ -6,7 +6,7 @@ use leasehold::{Client, Lease};
 
 use super::exporter::Exporter;
 use crate::harness::alone::alone;
-use crate::harness::redis_server::RedisServer;
+use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::until;
 
@@ -100,4 +100,34 @@ async fn healthy(seen: &Exporter) {
     }
     let none = |value| value == 0.0;
     seen.shows("leasehold_at_risk_leases", &[], none).await;
+}
+
+#[test]
+fn grants_and_renewals_are_counted_by_whether_replicas_have_them() {
+    alone(
+        "metrics::servers::grants_and_renewals_are_counted_by_whether_replicas_have_them",
+        || {
+            let seen = Exporter::install();
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(acknowledged(seen));
+        },
+    );
+}
+
+async fn acknowledged(seen: Exporter) {
+    let master = Setup::default().with_port().start().await;
+    let url = format!("{}?acknowledged_by=1", master.url());
+    let builder = Client::builder().store_url(url).ttl(TTL);
+    let client = builder.build().await.unwrap();
+    client.try_acquire("a").await.unwrap_err();
+    let acks = "leasehold_replica_acks_total";
+    let [acknowledged, missing] = ["outcome=\"acknowledged\"", "outcome=\"missing\""];
+    seen.counts(acks, &["store=\"redis\"", missing]).await;
+    let none = |value| value == 0.0;
+    seen.shows(acks, &[acknowledged], none).await;
+    let replica = RedisServer::start().await;
+    replica.follow(&master).await;
+    let lease = acquired(&client, "b").await;
+    seen.counts(acks, &[acknowledged]).await;
+    lease.release().await;
 }

@@ -165,6 +165,17 @@ fn connections() -> Vec<Panel> {
             "sum by (lane) (increase(leasehold_store_reconnects_total{<store>}[$__rate_interval]))",
         ),
         Panel::lines(
+            "Replica acknowledgements",
+            "ops",
+            "Grants and batches of renewals that waited for replicas (`acknowledged_by` of Redis), by whether enough of them \
+             had it in time. Good: `acknowledged` only; without that setting both are 0. \
+             If not: with `missing` a replica is gone or slow, and without it nothing is granted.",
+        )
+        .query(
+            "{{outcome}}",
+            "sum by (outcome) (rate(leasehold_replica_acks_total{<store>}[$__rate_interval]))",
+        ),
+        Panel::lines(
             "Notices",
             "ops",
             "Notices of freed names and of turns, by what became of them. Good: `delivered`; `unwanted` came when no call \
