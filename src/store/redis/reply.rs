@@ -1,5 +1,6 @@
 //! Parses the replies of the scripts. A reply of any other form is an error; nothing is guessed.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use deadpool_redis::redis::Value;
@@ -236,6 +237,25 @@ pub(super) fn items(value: &Value) -> Result<&[Value], Failure> {
     }
 }
 
+/// Returns the fields of a reply that lists names and values.
+pub(super) fn fields(value: &Value) -> Result<HashMap<&str, &str>, Failure> {
+    match value {
+        Value::Array(fields) => {
+            let pairs = fields.chunks_exact(2);
+            pairs
+                .map(|pair| Ok((text(&pair[0])?, text(&pair[1])?)))
+                .collect()
+        }
+        Value::Map(fields) => {
+            let pairs = fields.iter();
+            pairs
+                .map(|(name, value)| Ok((text(name)?, text(value)?)))
+                .collect()
+        }
+        _ => Err(odd(value)),
+    }
+}
+
 /// Returns the parts of an array.
 pub(super) fn into_items(value: Value) -> Result<Vec<Value>, Failure> {
     match value {
@@ -370,7 +390,7 @@ mod tests {
             (bulk("member"), "member of a quorum"),
             (
                 array(["mismatch", "60000", "7000"].map(bulk)),
-                "max_ttl=60s",
+                "expected=60s",
             ),
             (
                 array(["too_long", "90000", "60000"].map(bulk)),

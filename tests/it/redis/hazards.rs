@@ -4,8 +4,12 @@ use leasehold::ErrorKind;
 use leasehold::store::{Severity, Store};
 
 use super::open;
+use crate::harness::asking::{claim, granted};
+use crate::harness::redis_cluster::RedisCluster;
+use crate::harness::redis_group::{GROUP, RedisGroup};
 use crate::harness::redis_server::{RedisServer, Setup};
-use crate::harness::times::LIMIT;
+use crate::harness::times::{LIMIT, LONG};
+use crate::harness::wait::{until, until_so};
 
 async fn hazards(store: &dyn Store) -> Vec<String> {
     let hazards = store.hazards(LIMIT).await.expect("answered");
@@ -93,4 +97,131 @@ async fn each_weakness_has_a_name_of_its_own() {
             .all(|hazard| hazard.severity >= Severity::Warning),
         "{hazards:?}"
     );
+}
+
+/// Returns once this word is among the hazards, with its hazard.
+async fn until_told(store: &dyn Store, word: &str) -> String {
+    until(word, async || {
+        let hazards = hazards(store).await;
+        hazards.into_iter().find(|hazard| hazard.contains(word))
+    })
+    .await
+}
+
+fn durable() -> Setup {
+    Setup::default().with(["--appendonly", "yes"])
+}
+
+#[tokio::test]
+async fn a_group_whose_replicas_acknowledge_everything_has_no_hazards() {
+    let group = RedisGroup::with(durable).await;
+    let store = open(&format!("{}?acknowledged_by=2", group.url())).await;
+    assert_eq!(hazards(&*store).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn sentinels_that_replace_no_master_or_too_late_are_reported() {
+    let group = RedisGroup::with(durable).await;
+    let store = open(&format!("{}?acknowledged_by=2", group.url())).await;
+    let settings = ["SET", GROUP, "down-after-milliseconds", "30000"];
+    let () = group.sentinels[0].ask(&settings).await.expect("set");
+    let all = hazards(&*store).await;
+    find(&all, "no lease of a ttl below 48 s survives it");
+    let settings = ["SET", GROUP, "down-after-milliseconds", "500"];
+    let () = group.sentinels[0].ask(&settings).await.expect("set");
+    for sentinel in &group.sentinels[1..] {
+        sentinel.pause();
+    }
+    until_told(&*store, "no server takes over when the master fails").await;
+    let all = hazards(&*store).await;
+    let silent = all
+        .iter()
+        .filter(|hazard| hazard.contains("does not answer"));
+    assert_eq!(silent.count(), 2, "{all:?}");
+}
+
+#[tokio::test]
+async fn a_replica_that_would_bring_a_wrong_clock_or_policy_along_is_reported_by_its_address() {
+    let group = RedisGroup::with(|| durable().with_clock()).await;
+    let store = open(&group.url()).await;
+    group.servers[1].step_clock(60_000).await;
+    let () = group.servers[2]
+        .told("CONFIG SET maxmemory-policy allkeys-lru")
+        .await;
+    let () = group.servers[0]
+        .told("CONFIG SET min-replicas-to-write 1")
+        .await;
+    let all = hazards(&*store).await;
+    for (word, server) in [
+        ("ahead of this machine's", &group.servers[1]),
+        ("maxmemory-policy is allkeys-lru", &group.servers[2]),
+    ] {
+        let address = format!(", on redis://127.0.0.1:{}/", server.port());
+        assert!(find(&all, word).contains(&address), "{all:?}");
+    }
+    find(&all, "min-replicas-max-lag is 10 s");
+    assert!(
+        !all.iter().any(|hazard| hazard.contains("is a replica")),
+        "{all:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_makes_a_cluster_stand_still_or_slow_is_reported() {
+    let cluster = RedisCluster::with(|| durable().with_clock(), false).await;
+    let store = open(&cluster.url()).await;
+    let sound = hazards(&*store).await;
+    assert_eq!(sound.len(), 1, "{sound:?}");
+    for node in &cluster.nodes {
+        let address = format!("127.0.0.1:{}", node.port());
+        assert!(
+            find(&sound, "without a replica").contains(&address),
+            "{sound:?}"
+        );
+    }
+    let node = &cluster.nodes[1];
+    for setting in [
+        "cluster-node-timeout 15000",
+        "cluster-require-full-coverage yes",
+        "maxmemory-policy volatile-lru",
+    ] {
+        let () = node.told(&format!("CONFIG SET {setting}")).await;
+    }
+    cluster.begin_move(7, 0, 2).await;
+    node.step_clock(60_000).await;
+    let all = hazards(&*store).await;
+    find(&all, "no lease of a ttl below 37 s survives it");
+    find(&all, "cluster-require-full-coverage is yes");
+    find(&all, "slots in the middle of a move: 7:");
+    let address = format!(", on redis://127.0.0.1:{}/", node.port());
+    for word in [
+        "maxmemory-policy is volatile-lru",
+        "ahead of this machine's",
+    ] {
+        assert!(find(&all, word).contains(&address), "{all:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_clusters_replica_with_a_wrong_policy_is_reported_by_its_address() {
+    let cluster = RedisCluster::with(durable, true).await;
+    let store = open(&cluster.url()).await;
+    let replica = &cluster.nodes[4];
+    let () = replica
+        .told("CONFIG SET maxmemory-policy allkeys-lru")
+        .await;
+    // The nodes name a replica once it has data.
+    for primary in 0..3 {
+        let name = cluster.name_on(primary).await;
+        granted(&*store, &claim(&name, LONG)).await;
+    }
+    let policy = until_told(&*store, "maxmemory-policy is allkeys-lru").await;
+    let address = format!(", on redis://127.0.0.1:{}/", replica.port());
+    assert!(policy.contains(&address), "{policy}");
+    until_so("every replica is named", async || {
+        let all = hazards(&*store).await;
+        !all.iter()
+            .any(|hazard| hazard.contains("without a replica"))
+    })
+    .await;
 }

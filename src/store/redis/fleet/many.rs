@@ -34,8 +34,8 @@ const AT_ONCE: u32 = 3;
 /// Servers of which each serves its slots.
 #[derive(Debug)]
 pub(in super::super) struct Many {
-    source: Arc<Discovery>,
-    template: Template,
+    pub(super) source: Arc<Discovery>,
+    pub(super) template: Template,
     purpose: Option<LaneUse>,
     map: Arc<watch::Sender<Map>>,
     looks: Looks,
@@ -84,7 +84,7 @@ impl Many {
         }
     }
 
-    pub(super) fn is_cluster(&self) -> bool {
+    pub(in super::super) fn is_cluster(&self) -> bool {
         matches!(*self.source, Discovery::Nodes(_))
     }
 

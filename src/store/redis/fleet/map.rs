@@ -33,10 +33,12 @@ pub(super) struct Map {
 
 /// Slots in a row and who serves them. `None` if nobody does.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub(in super::super) struct Range {
     pub(super) first: u16,
     pub(super) last: u16,
-    pub(super) owner: Option<HostPort>,
+    pub(in super::super) owner: Option<HostPort>,
+    /// Those that are known and not down.
+    pub(in super::super) replicas: Vec<HostPort>,
 }
 
 impl Map {
@@ -173,24 +175,35 @@ pub(super) fn slots(
 ) -> Result<Vec<Range>, Failure> {
     let odd = || Failure::Odd(format!("{reply:?}"));
     let read = |range: &Value| {
-        let [first, last, primary, ..] = items(range)? else {
-            return Err(odd());
-        };
-        let [host, port, ..] = items(primary)? else {
+        let [first, last, primary, replicas @ ..] = items(range)? else {
             return Err(odd());
         };
         let slot = |value| u16::try_from(number(value)?).map_err(|_| odd());
-        let port = u16::try_from(number(port)?).map_err(|_| odd())?;
-        let host = match host {
-            Value::Nil => "",
-            host => text(host)?,
+        let node = |node| {
+            let [host, port, ..] = items(node)? else {
+                return Err(odd());
+            };
+            let port = u16::try_from(number(port)?).map_err(|_| odd())?;
+            let host = match host {
+                Value::Nil => "",
+                host => text(host)?,
+            };
+            Ok(HostPort::named(host, port, answered, address_map))
         };
-        let owner = HostPort::named(host, port, answered, address_map);
+        let owner = node(primary)?;
+        // Only their checks need them.
+        let replicas = replicas.iter().filter_map(|replica| node(replica).ok()?);
+        let replicas = replicas.collect();
         let (first, last) = (slot(first)?, slot(last)?);
         if last >= SLOTS || first > last {
             return Err(odd());
         }
-        Ok(Range { first, last, owner })
+        Ok(Range {
+            first,
+            last,
+            owner,
+            replicas,
+        })
     };
     items(reply)?.iter().map(read).collect()
 }
@@ -208,6 +221,7 @@ mod tests {
             first,
             last,
             owner: Some(place(port)),
+            replicas: Vec::new(),
         });
         parts.collect()
     }
@@ -251,7 +265,8 @@ mod tests {
         let word = |text: &str| Value::BulkString(text.into());
         let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), word("id")]);
         let range = |first, last, node| {
-            Value::Array(vec![Value::Int(first), Value::Int(last), node, Value::Nil])
+            let replica = Value::Array(vec![word("10.0.0.9"), Value::Int(7_009), word("id")]);
+            Value::Array(vec![Value::Int(first), Value::Int(last), node, replica])
         };
         let reply = Value::Array(vec![
             range(0, 1, node(word("10.0.0.1"), 7_000)),
@@ -259,6 +274,7 @@ mod tests {
             range(4, 4, node(word("?"), 7_002)),
         ]);
         let read = slots(&reply, &place(1), &AddressMap::default()).expect("a reply");
+        assert_eq!(read[0].replicas, [HostPort::new("10.0.0.9", 7_009)]);
         let owners = read.into_iter().map(|range| range.owner);
         let expected = [
             Some(HostPort::new("10.0.0.1", 7_000)),

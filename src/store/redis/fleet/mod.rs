@@ -9,6 +9,7 @@
 //! The clients and the watchdog of a store share one map, so both give up a server at the same moment. Each looks on its
 //! own connections, because a runtime that is blocked must not keep the other from looking.
 
+mod beside;
 mod each;
 mod look;
 mod many;
@@ -25,7 +26,7 @@ use deadpool_redis::redis::Value;
 pub(super) use self::each::Call;
 pub(super) use self::many::{Discovery, Many};
 pub(super) use self::map::HostPort;
-pub(super) use self::sentinels::Sentinels;
+pub(super) use self::sentinels::{Sentinel, Sentinels};
 pub(super) use self::template::{AddressMap, Template};
 use super::address::Address;
 use super::budget::Budget;
@@ -76,6 +77,14 @@ impl Fleet {
         match self {
             Self::Many(many) if many.is_cluster() => Some(many),
             _ => None,
+        }
+    }
+
+    /// Returns the servers that others tell of.
+    pub(super) fn many(&self) -> Option<&Arc<Many>> {
+        match self {
+            Self::One(..) => None,
+            Self::Many(many) => Some(many),
         }
     }
 

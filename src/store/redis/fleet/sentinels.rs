@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::super::REPLACE_EVERY;
 use super::super::budget::Budget;
 use super::super::failure::Failure;
-use super::super::reply::{items, number, text};
+use super::super::reply::{fields, items, number, text};
 use super::super::runtime_lanes::RuntimeLanes;
 use super::look::most_telling;
 use super::map::{HostPort, Map};
@@ -25,15 +25,15 @@ const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(in super::super) struct Sentinels {
     /// What the Sentinels call the group.
-    name: String,
-    pub(super) all: Vec<Sentinel>,
+    pub(in super::super) name: String,
+    pub(in super::super) all: Vec<Sentinel>,
     address_map: AddressMap,
 }
 
 #[derive(Debug)]
 pub(in super::super) struct Sentinel {
-    place: HostPort,
-    pub(super) lanes: RuntimeLanes,
+    pub(in super::super) place: HostPort,
+    pub(in super::super) lanes: RuntimeLanes,
     /// It did not answer when it was asked last.
     was_silent: AtomicBool,
 }
@@ -175,23 +175,17 @@ fn read(replies: &[Value], name: &str) -> Result<Opinion, Failure> {
     };
     let port = u16::try_from(number(port)?);
     let port = port.map_err(|_| Failure::Odd(format!("{address:?}")))?;
-    let epoch = match master {
-        Value::ServerError(error) => return Err(error.clone().into()),
-        Value::Array(fields) => {
-            let pairs = fields.chunks_exact(2).map(|pair| (&pair[0], &pair[1]));
-            epoch(pairs)?
-        }
-        Value::Map(fields) => epoch(fields.iter().map(|(key, value)| (key, value)))?,
-        _ => return Err(Failure::Odd(format!("{master:?}"))),
+    if let Value::ServerError(error) = master {
+        return Err(error.clone().into());
+    }
+    let epoch = fields(master)?
+        .get("config-epoch")
+        .map(|epoch| epoch.parse());
+    let Some(Ok(epoch)) = epoch else {
+        return Err(Failure::Odd("no config-epoch".into()));
     };
     let master = HostPort::new(text(host)?, port);
     Ok(Opinion { master, epoch })
-}
-
-fn epoch<'a>(mut fields: impl Iterator<Item = (&'a Value, &'a Value)>) -> Result<u64, Failure> {
-    let epoch = fields.find(|(key, _)| text(key).is_ok_and(|key| key == "config-epoch"));
-    let (_, epoch) = epoch.ok_or_else(|| Failure::Odd("no config-epoch".into()))?;
-    number(epoch)
 }
 
 /// Chooses the newest opinion, and of several that are as new the one that most share, in doubt the master that is

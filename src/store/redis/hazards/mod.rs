@@ -1,11 +1,17 @@
 //! Faults in a server's set-up that weaken the promises.
 
+mod cluster;
+mod sentinels;
 mod server;
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use deadpool_redis::redis::{Cmd, Value};
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
+
+use self::server::KnownAs;
 
 use super::REPLACE_EVERY;
 use super::budget::Budget;
@@ -14,22 +20,109 @@ use super::fleet::Fleet;
 use super::runtime_lanes::RuntimeLanes;
 use super::server::Server;
 use crate::error::ErrorKind;
-use crate::store::{Hazard, Member, MemberState};
+use crate::store::{Hazard, Member, MemberState, Severity};
+use crate::term::Timing;
 
-/// Asks the servers about their set-up and judges the answers.
+/// What a server tells of itself, by its address.
+type Looked = (Arc<str>, Vec<Hazard>);
+
+/// Asks the servers about their set-up, those that others tell of too, and judges the answers.
 pub(super) async fn look(fleet: &Fleet, budget: Budget) -> Result<Vec<Hazard>, Failure> {
     let servers = fleet.servers(budget).await?;
-    let is_cluster = fleet.cluster().is_some();
-    let looked = servers
-        .iter()
-        .map(|server| server::look_at(&server.lanes, is_cluster, budget));
-    let mut hazards: Vec<Hazard> = Vec::new();
-    for hazard in try_join_all(looked).await?.into_iter().flatten() {
-        if !hazards.iter().any(|known| known.id == hazard.id) {
-            hazards.push(hazard);
+    let known_as = match fleet.many() {
+        None => KnownAs::OneServer,
+        Some(many) if many.is_cluster() => KnownAs::Primary,
+        Some(_) => KnownAs::Master,
+    };
+    let granting = try_join_all(servers.iter().map(async |server| {
+        let hazards = server::look_at(&server.lanes, known_as, budget).await?;
+        Ok((server.place.clone(), hazards))
+    }));
+    let beside = look_beside(fleet, &servers, budget);
+    let (granting, (mut hazards, replicas)) = tokio::try_join!(granting, beside)?;
+    hazards.extend(told_once(granting, replicas));
+    Ok(hazards)
+}
+
+/// Looks at the Sentinels or the cluster, and at the replicas. Each of those may have to take over one day.
+async fn look_beside(
+    fleet: &Fleet,
+    servers: &[Arc<Server>],
+    budget: Budget,
+) -> Result<(Vec<Hazard>, Vec<Looked>), Failure> {
+    let Some(many) = fleet.many() else {
+        return Ok((Vec::new(), Vec::new()));
+    };
+    // One that is silent leaves the replicas their time.
+    let first = budget.at_most(budget.left() / 2);
+    let (hazards, mut replicas) = match many.sentinels() {
+        Some(group) => {
+            let (hazards, named) = sentinels::look(group, first).await;
+            let reached = named.into_iter().map(|place| many.reached(place));
+            (hazards, reached.collect())
+        }
+        None => cluster::look(many, servers, first).await?,
+    };
+    replicas.sort_by_key(ToString::to_string);
+    replicas.dedup();
+    let looked = replicas.iter().map(async |replica| {
+        let (place, lanes) = many.lanes_beside(replica);
+        let looked = server::look_at(&lanes, KnownAs::Replica, budget).await;
+        lanes.close();
+        let hazards = looked.unwrap_or_else(|failure| vec![unseen(&failure)]);
+        (place, hazards)
+    });
+    Ok((hazards, join_all(looked).await))
+}
+
+fn unseen(failure: &Failure) -> Hazard {
+    Hazard::new(
+        "redis-replica-unseen",
+        Severity::Unknown,
+        format!("a replica cannot be asked: {failure}"),
+        "its clock and its settings cannot be checked, and tokens follow them once it takes over",
+        "Start it, and let this user in",
+    )
+}
+
+/// Tells each weakness once. Where not all servers that grant leases have it, it is told which do.
+fn told_once(granting: Vec<Looked>, replicas: Vec<Looked>) -> Vec<Hazard> {
+    let all: Vec<_> = granting.iter().map(|(place, _)| place.clone()).collect();
+    let mut told: Vec<(Hazard, Vec<Arc<str>>)> = Vec::new();
+    for (place, hazards) in granting.into_iter().chain(replicas) {
+        for hazard in hazards {
+            let is_same = |known: &Hazard| known.id == hazard.id && known.what == hazard.what;
+            match told.iter_mut().find(|(known, _)| is_same(known)) {
+                Some((_, places)) => places.push(place.clone()),
+                None => told.push((hazard, vec![place.clone()])),
+            }
         }
     }
-    Ok(hazards)
+    let named = told.into_iter().map(|(mut hazard, places)| {
+        if !all.iter().all(|place| places.contains(place)) {
+            hazard.what = format!("{}, on {}", hazard.what, places.join(", ")).into();
+        }
+        hazard
+    });
+    named.collect()
+}
+
+/// Returns the hazard of a failover that takes this long, if no lease of the default ttl outlives it. A renewal can have
+/// been due just before the master failed, so two thirds of the ttl must be enough.
+fn slow_failover(takes: Duration, setting: &str) -> Option<Hazard> {
+    let least_ttl = takes * 3 / 2;
+    (least_ttl > Timing::DEFAULT_TTL).then(|| {
+        Hazard::new(
+            "redis-slow-failover",
+            Severity::Warning,
+            format!("a failover takes {takes:.1?} with this {setting}"),
+            format!(
+                "no lease of a ttl below {} s survives it",
+                least_ttl.as_secs_f64().ceil()
+            ),
+            format!("Lower {setting}, or lease for longer"),
+        )
+    })
 }
 
 /// Returns whether each server answers, and its version if it shows it.
@@ -110,5 +203,38 @@ fn text(value: &Value) -> String {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hazard(what: &'static str) -> Hazard {
+        Hazard::new("id", Severity::Warning, what, "endangers", "Fix")
+    }
+
+    fn told(granting: &[(&str, &[&'static str])], replicas: &[(&str, &[&'static str])]) -> String {
+        let looked = |all: &[(&str, &[&'static str])]| {
+            let all = all.iter().map(|(place, whats)| {
+                let hazards = whats.iter().map(|what| hazard(what));
+                (Arc::from(*place), hazards.collect())
+            });
+            all.collect()
+        };
+        let told = told_once(looked(granting), looked(replicas)).into_iter();
+        let told: Vec<_> = told.map(|hazard| hazard.what.into_owned()).collect();
+        told.join("; ")
+    }
+
+    #[test]
+    fn what_all_have_is_told_once_and_what_some_have_with_their_names() {
+        assert_eq!(told(&[("a", &["x"])], &[]), "x");
+        assert_eq!(told(&[("a", &["x"]), ("b", &["x"])], &[]), "x");
+        assert_eq!(
+            told(&[("a", &["x"]), ("b", &["y"])], &[]),
+            "x, on a; y, on b"
+        );
+        assert_eq!(told(&[("a", &[])], &[("r", &["x"])]), "x, on r");
     }
 }

@@ -15,15 +15,32 @@ use crate::store::{Hazard, Severity};
 /// follow its clock.
 const CLOCK_APART: Duration = Duration::from_secs(1);
 
+/// The least `min-replicas-max-lag` that works, in seconds: replicas report once a second.
+const LEAST_LAG: u64 = 2;
+
+/// How the store knows a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum KnownAs {
+    /// By its URL alone.
+    #[default]
+    OneServer,
+    /// As the master of a group that Sentinels watch.
+    Master,
+    /// As a primary of a cluster.
+    Primary,
+    /// As one that may take over.
+    Replica,
+}
+
 /// What the server reports about itself. `None` if the server refuses the command.
 #[derive(Default)]
 struct ServerFacts {
     info: Option<HashMap<String, String>>,
     save: Option<String>,
     min_replicas: Option<String>,
+    max_lag: Option<String>,
     clock_us: u64,
-    /// Whether the store knows that it is a cluster.
-    is_cluster: bool,
+    known_as: KnownAs,
     /// How many replicas the store waits for.
     acknowledged_by: u8,
 }
@@ -41,15 +58,16 @@ impl ServerFacts {
 /// Asks a server about its set-up and judges the answers.
 pub(super) async fn look_at(
     lanes: &RuntimeLanes,
-    is_cluster: bool,
+    known_as: KnownAs,
     budget: Budget,
 ) -> Result<Vec<Hazard>, Failure> {
     let facts = ServerFacts {
         info: allowed(ask(lanes, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
         save: setting(lanes, budget, "save").await?,
         min_replicas: setting(lanes, budget, "min-replicas-to-write").await?,
+        max_lag: setting(lanes, budget, "min-replicas-max-lag").await?,
         clock_us: micros(reply::time(&ask(lanes, budget, &["TIME"]).await?)?),
-        is_cluster,
+        known_as,
         acknowledged_by: lanes.acknowledged_by(),
     };
     Ok(judge(&facts, clock::wall_clock_us()))
@@ -61,9 +79,11 @@ fn micros(time: Duration) -> u64 {
 
 fn judge(facts: &ServerFacts, now_us: u64) -> Vec<Hazard> {
     let mut hazards = unchecked(facts);
-    hazards.extend(of_role(facts));
     hazards.extend(of_memory_and_disk(facts));
-    hazards.extend(of_replicas(facts));
+    if facts.known_as != KnownAs::Replica {
+        hazards.extend(of_role(facts));
+        hazards.extend(of_replicas(facts));
+    }
     hazards.extend(of_clock(facts, now_us));
     hazards
 }
@@ -101,15 +121,16 @@ fn of_role(facts: &ServerFacts) -> Vec<Hazard> {
             "Use the address of its master",
         )
     });
-    let cluster = (facts.is("redis_mode", "cluster") && !facts.is_cluster).then(|| {
-        Hazard::new(
-            "redis-cluster-node",
-            Severity::Critical,
-            "this server is a node of a cluster",
-            "names whose slots are on other nodes cannot be leased",
-            "Use redis+cluster://",
-        )
-    });
+    let cluster =
+        (facts.is("redis_mode", "cluster") && facts.known_as == KnownAs::OneServer).then(|| {
+            Hazard::new(
+                "redis-cluster-node",
+                Severity::Critical,
+                "this server is a node of a cluster",
+                "names whose slots are on other nodes cannot be leased",
+                "Use redis+cluster://",
+            )
+        });
     replica.into_iter().chain(cluster).collect()
 }
 
@@ -167,13 +188,27 @@ fn of_replicas(facts: &ServerFacts) -> Vec<Hazard> {
             "Set acknowledged_by to the number of replicas",
         )
     });
-    let asynchronous = (awaited == 0 && facts.min_replicas.as_deref() == Some("0")).then(|| {
+    let is_off = |setting: &Option<String>| setting.as_deref() == Some("0");
+    let waits_for_none = is_off(&facts.min_replicas) || is_off(&facts.max_lag);
+    let asynchronous = (awaited == 0 && waits_for_none).then(|| {
         Hazard::new(
             "redis-asynchronous-replicas",
             Severity::Warning,
             "grants are answered before a replica has them",
             "a failover can grant a held name again",
             "Set acknowledged_by to the number of replicas, or min-replicas-to-write to 1, and guard storage with a fence",
+        )
+    });
+    let lag: Option<u64> = facts.max_lag.as_ref().and_then(|lag| lag.parse().ok());
+    let lag = lag.filter(|lag| *lag > LEAST_LAG && awaited == 0 && !waits_for_none);
+    let lagging = lag.map(|lag| {
+        Hazard::new(
+            "redis-replica-lag",
+            Severity::Warning,
+            format!("min-replicas-max-lag is {lag} s"),
+            "a master that is cut off with a holder renews its lease for that long, while a replica is promoted and \
+             grants the name again",
+            "Set acknowledged_by to the number of replicas, or min-replicas-max-lag to 2",
         )
     });
     let slow = Hazard::new(
@@ -183,8 +218,8 @@ fn of_replicas(facts: &ServerFacts) -> Vec<Hazard> {
         "a failover by Sentinel takes 30 s with its default down-after-milliseconds, and no lease of a shorter ttl survives it",
         "Set down-after-milliseconds below two thirds of the ttl",
     );
-    let slow = (!facts.is_cluster).then_some(slow);
-    [too_few, some, asynchronous, slow]
+    let slow = (facts.known_as == KnownAs::OneServer).then_some(slow);
+    [too_few, some, asynchronous, lagging, slow]
         .into_iter()
         .flatten()
         .collect()
@@ -222,7 +257,8 @@ mod tests {
             save: Some("3600 1".into()),
             min_replicas: Some("0".into()),
             clock_us: 7_000_000,
-            is_cluster: false,
+            max_lag: Some("10".into()),
+            known_as: KnownAs::OneServer,
             acknowledged_by: 0,
         }
     }
@@ -269,10 +305,36 @@ mod tests {
     }
 
     #[test]
+    fn a_cut_off_master_goes_on_for_as_long_as_a_replica_may_lag() {
+        let mut facts = facts("connected_slaves:1\r\n");
+        facts.min_replicas = Some("1".into());
+        assert!(told(&facts).contains("max-lag is 10 s"), "{}", told(&facts));
+        facts.max_lag = Some("2".into());
+        assert!(!told(&facts).contains("max-lag is"), "{}", told(&facts));
+        facts.max_lag = Some("0".into());
+        assert!(told(&facts).contains("before a replica has them"));
+        facts.acknowledged_by = 1;
+        assert!(!told(&facts).contains("lag"), "{}", told(&facts));
+    }
+
+    #[test]
+    fn of_a_replica_only_that_is_told_which_it_would_bring_along() {
+        let mut facts = facts("role:slave\r\nmaxmemory_policy:allkeys-lru\r\n");
+        facts.known_as = KnownAs::Replica;
+        facts.acknowledged_by = 1;
+        let told = told(&facts);
+        assert!(told.contains("allkeys-lru"), "{told}");
+        assert!(
+            !told.contains("replica") && !told.contains("acknowledged_by"),
+            "{told}"
+        );
+    }
+
+    #[test]
     fn a_cluster_is_a_hazard_only_where_it_is_not_known() {
         let mut facts = facts("redis_mode:cluster\r\n");
         assert!(told(&facts).contains("redis+cluster://"));
-        facts.is_cluster = true;
+        facts.known_as = KnownAs::Primary;
         assert_eq!(told(&facts), "");
     }
 

@@ -1,0 +1,197 @@
+//! What is wrong with a cluster: how long a failover takes, and what stands still while a primary is down or slots move.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+
+use super::super::budget::Budget;
+use super::super::failure::Failure;
+use super::super::fleet::{HostPort, Many};
+use super::super::server::Server;
+use super::{allowed, ask, setting, slow_failover, text};
+use crate::store::{Hazard, Severity};
+
+/// How many slots are named at most.
+const NAMED: usize = 8;
+/// What an election and the news of it take, once a primary counts as failed.
+const ELECTION: Duration = Duration::from_secs(2);
+
+/// What the nodes tell of their cluster.
+#[derive(Debug, Default)]
+struct ClusterFacts {
+    /// The longest time after which a primary suspects a silent node.
+    node_timeout: Option<Duration>,
+    /// Some primary serves nothing while slots are unserved.
+    needs_all_slots: bool,
+    moving: BTreeSet<u16>,
+    without_replica: BTreeSet<String>,
+    is_refusing: bool,
+}
+
+/// What one primary tells.
+struct NodeFacts {
+    timeout: Option<Duration>,
+    needs_all_slots: bool,
+    /// `None` if it refuses to tell.
+    moving: Option<BTreeSet<u16>>,
+}
+
+/// Asks the primaries about their cluster. Returns the hazards, and the replicas.
+pub(super) async fn look(
+    many: &Arc<Many>,
+    primaries: &[Arc<Server>],
+    budget: Budget,
+) -> Result<(Vec<Hazard>, Vec<HostPort>), Failure> {
+    let told = primaries.iter().map(|primary| look_at(primary, budget));
+    let (told, ranges) = tokio::try_join!(try_join_all(told), many.topology(budget))?;
+    let mut facts = ClusterFacts::default();
+    for node in told {
+        facts.node_timeout = facts.node_timeout.max(node.timeout);
+        facts.needs_all_slots |= node.needs_all_slots;
+        facts.is_refusing |= node.moving.is_none();
+        facts.moving.extend(node.moving.unwrap_or_default());
+    }
+    let mut replicas = Vec::new();
+    for range in ranges {
+        match range.owner {
+            Some(owner) if range.replicas.is_empty() => {
+                facts.without_replica.insert(owner.to_string());
+            }
+            _ => replicas.extend(range.replicas),
+        }
+    }
+    Ok((judge(&facts), replicas))
+}
+
+async fn look_at(primary: &Server, budget: Budget) -> Result<NodeFacts, Failure> {
+    let lanes = &primary.lanes;
+    let timeout = setting(lanes, budget, "cluster-node-timeout").await?;
+    let timeout = timeout.and_then(|ms| ms.parse().ok());
+    let coverage = setting(lanes, budget, "cluster-require-full-coverage").await?;
+    let nodes = allowed(ask(lanes, budget, &["CLUSTER", "NODES"]).await)?;
+    Ok(NodeFacts {
+        timeout: timeout.map(Duration::from_millis),
+        needs_all_slots: coverage.as_deref() == Some("yes"),
+        moving: nodes.map(|nodes| moving(&text(&nodes))),
+    })
+}
+
+/// Returns the slots that a node sends or receives, from its reply to `CLUSTER NODES`: `[93-<-ID]` or `[93->-ID]` in its
+/// own line.
+fn moving(nodes: &str) -> BTreeSet<u16> {
+    let own = nodes.lines().filter(|line| line.contains("myself"));
+    let marks = own.flat_map(str::split_ascii_whitespace);
+    let slots = marks.filter_map(|mark| mark.strip_prefix('[')?.split('-').next()?.parse().ok());
+    slots.collect()
+}
+
+fn judge(facts: &ClusterFacts) -> Vec<Hazard> {
+    let takes = facts.node_timeout.map(|timeout| timeout * 3 / 2 + ELECTION);
+    let slow = takes.and_then(|takes| slow_failover(takes, "cluster-node-timeout"));
+    let alone = (!facts.without_replica.is_empty()).then(|| {
+        let primaries: Vec<_> = facts.without_replica.iter().map(String::as_str).collect();
+        Hazard::new(
+            "redis-no-replica",
+            Severity::Warning,
+            format!("primaries without a replica: {}", primaries.join(", ")),
+            "while one of them is down, its names cannot be leased and its leases end",
+            "Give each a replica",
+        )
+    });
+    let all_or_none = facts.needs_all_slots.then(|| {
+        Hazard::new(
+            "redis-full-coverage",
+            Severity::Warning,
+            "cluster-require-full-coverage is yes",
+            "while the slots of one primary are unserved, no name at all can be leased or renewed",
+            "Set it to no",
+        )
+    });
+    let half_moved = (!facts.moving.is_empty()).then(|| {
+        let slots: Vec<_> = facts
+            .moving
+            .iter()
+            .take(NAMED)
+            .map(u16::to_string)
+            .collect();
+        let more = facts.moving.len().saturating_sub(NAMED);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        Hazard::new(
+            "redis-slots-moving",
+            Severity::Warning,
+            format!("slots in the middle of a move: {}{more}", slots.join(", ")),
+            "their names can be renewed, but not leased or released, until the move is over",
+            "If nothing moves them any more, run redis-cli --cluster fix",
+        )
+    });
+    let unchecked = facts.is_refusing.then(|| {
+        Hazard::new(
+            "redis-cluster-refused",
+            Severity::Unknown,
+            "CLUSTER NODES is refused",
+            "slots that were left in the middle of a move are not seen",
+            "Grant `+cluster|nodes`, or check by hand",
+        )
+    });
+    let all = [slow, alone, all_or_none, half_moved, unchecked];
+    all.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(facts: &ClusterFacts) -> String {
+        let hazards = judge(facts).into_iter();
+        hazards.map(|hazard| hazard.to_string()).collect()
+    }
+
+    #[test]
+    fn a_sound_cluster_has_none() {
+        let node_timeout = Some(Duration::from_secs(5));
+        let facts = ClusterFacts {
+            node_timeout,
+            ..ClusterFacts::default()
+        };
+        assert_eq!(told(&facts), "");
+    }
+
+    #[test]
+    fn the_default_timeout_is_told_with_the_ttl_that_outlives_it() {
+        let node_timeout = Some(Duration::from_secs(15));
+        let facts = ClusterFacts {
+            node_timeout,
+            ..ClusterFacts::default()
+        };
+        assert!(told(&facts).contains("ttl below 37 s"), "{}", told(&facts));
+    }
+
+    #[test]
+    fn each_hazard_is_reported() {
+        let facts = ClusterFacts {
+            node_timeout: None,
+            needs_all_slots: true,
+            moving: (0..10).collect(),
+            without_replica: ["a:1".to_owned()].into(),
+            is_refusing: true,
+        };
+        let told = told(&facts);
+        for word in ["coverage", "5, 6, 7 and 2 more", "a:1", "cluster|nodes"] {
+            assert!(told.contains(word), "{word}: {told}");
+        }
+    }
+
+    #[test]
+    fn slots_that_move_are_read_from_the_nodes_own_line() {
+        let nodes = "ab 127.0.0.1:1@10001 myself,master - 0 0 1 connected 0-5460 [93-<-cd] [77->-cd]\n\
+                     cd 127.0.0.1:2@10002 master - 0 0 2 connected 5461-10922 [5->-ab]\n";
+        assert_eq!(moving(nodes), [77, 93].into());
+        assert!(moving("ab 127.0.0.1:1@10001 myself,master - 0 0 1 connected 0-5460").is_empty());
+    }
+}

@@ -1,0 +1,183 @@
+//! What is wrong with a group that Sentinels watch: whether they can replace the master, and how long that takes.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::super::budget::Budget;
+use super::super::failure::Failure;
+use super::super::fleet::{HostPort, Sentinel, Sentinels};
+use super::super::reply;
+use super::{allowed, ask, slow_failover};
+use crate::store::{Hazard, Severity};
+
+/// What an election and the promotion take, once the master counts as down: half of that is left for a busy machine.
+const ELECTION: Duration = Duration::from_secs(2);
+
+/// What one Sentinel tells. `None` is what it refuses to tell.
+#[derive(Debug, Default)]
+struct SentinelFacts {
+    place: String,
+    /// Why it could not replace the master, in its words.
+    objection: Option<String>,
+    is_refusing: bool,
+    /// After how long without an answer it takes the master for down.
+    down_after: Option<Duration>,
+    /// How many Sentinels must take it for down before this one replaces it.
+    quorum: Option<usize>,
+    replicas: Vec<HostPort>,
+}
+
+/// Asks the Sentinels about the group. Returns the hazards, and the replicas by the names that the Sentinels use.
+pub(super) async fn look(sentinels: &Sentinels, budget: Budget) -> (Vec<Hazard>, Vec<HostPort>) {
+    let all = sentinels.all.iter();
+    let told = join_all(all.map(|one| look_at(one, sentinels, budget))).await;
+    let mut hazards = Vec::new();
+    let mut facts = Vec::new();
+    for (sentinel, told) in sentinels.all.iter().zip(told) {
+        match told {
+            Ok(told) => facts.push(told),
+            Err(failure) => hazards.push(is_silent(&sentinel.place, &failure)),
+        }
+    }
+    hazards.extend(judge(&facts));
+    let replicas = facts.into_iter().flat_map(|facts| facts.replicas);
+    (hazards, replicas.collect())
+}
+
+async fn look_at(
+    sentinel: &Sentinel,
+    group: &Sentinels,
+    budget: Budget,
+) -> Result<SentinelFacts, Failure> {
+    let ask = async |what| ask(&sentinel.lanes, budget, &["SENTINEL", what, &group.name]).await;
+    let mut facts = SentinelFacts {
+        place: sentinel.place.to_string(),
+        ..SentinelFacts::default()
+    };
+    match ask("CKQUORUM").await {
+        Err(Failure::Refused { code, text }) if code == "NOQUORUM" => facts.objection = Some(text),
+        told => facts.is_refusing = allowed(told)?.is_none(),
+    }
+    if let Some(master) = allowed(ask("MASTER").await)? {
+        let fields = reply::fields(&master)?;
+        let number = |field| fields.get(field).and_then(|value| value.parse().ok());
+        facts.down_after = number("down-after-milliseconds").map(Duration::from_millis);
+        facts.quorum = number("quorum").and_then(|count| usize::try_from(count).ok());
+    }
+    match allowed(ask("REPLICAS").await)? {
+        None => facts.is_refusing = true,
+        Some(replicas) => {
+            for replica in reply::items(&replicas)? {
+                let fields = reply::fields(replica)?;
+                // What is down is the operators' business, and would keep the others waiting.
+                let is_down = fields
+                    .get("flags")
+                    .is_some_and(|flags| flags.contains("down"));
+                let place = fields.get("ip").zip(fields.get("port"));
+                if let Some((host, Ok(port))) = place.map(|(host, port)| (host, port.parse()))
+                    && !is_down
+                {
+                    facts.replicas.push(HostPort::new(host, port));
+                }
+            }
+        }
+    }
+    Ok(facts)
+}
+
+fn is_silent(place: &HostPort, failure: &Failure) -> Hazard {
+    Hazard::new(
+        "redis-sentinel-down",
+        Severity::Warning,
+        format!("the Sentinel at {place} does not answer: {failure}"),
+        "without most of the Sentinels no server takes over when the master fails",
+        "Start it, or take it out of the URL",
+    )
+}
+
+fn judge(facts: &[SentinelFacts]) -> Vec<Hazard> {
+    let mut objections = facts
+        .iter()
+        .filter_map(|one| Some((&one.place, one.objection.as_ref()?)));
+    let no_quorum = objections.next().map(|(place, objection)| {
+        Hazard::new(
+            "redis-no-quorum",
+            Severity::Warning,
+            format!("the Sentinel at {place} says: {objection}"),
+            "no server takes over when the master fails",
+            "Start the missing Sentinels, or correct their quorum",
+        )
+    });
+    let unchecked = facts.iter().any(|one| one.is_refusing).then(|| {
+        Hazard::new(
+            "redis-sentinel-refused",
+            Severity::Unknown,
+            "a Sentinel refuses CKQUORUM or REPLICAS",
+            "the quorum and the clocks of the replicas cannot be checked",
+            "Grant `+sentinel|ckquorum` and `+sentinel|replicas`, or check them by hand",
+        )
+    });
+    let slow = begins_after(facts);
+    let slow = slow.and_then(|after| slow_failover(after + ELECTION, "down-after-milliseconds"));
+    no_quorum.into_iter().chain(unchecked).chain(slow).collect()
+}
+
+/// Returns after how long without an answer of the master a Sentinel begins to replace it: it must take it for down
+/// itself, and as many Sentinels as its quorum must.
+fn begins_after(facts: &[SentinelFacts]) -> Option<Duration> {
+    let mut down_after: Vec<_> = facts.iter().filter_map(|one| one.down_after).collect();
+    down_after.sort_unstable();
+    let begins = facts.iter().filter_map(|one| {
+        let with_others = down_after.get(one.quorum?.checked_sub(1)?)?;
+        Some(one.down_after?.max(*with_others))
+    });
+    begins.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sentinel(quorum: usize, down_after_ms: u64) -> SentinelFacts {
+        SentinelFacts {
+            place: "db:26379".into(),
+            down_after: Some(Duration::from_millis(down_after_ms)),
+            quorum: Some(quorum),
+            ..SentinelFacts::default()
+        }
+    }
+
+    fn told(facts: &[SentinelFacts]) -> String {
+        let hazards = judge(facts).into_iter();
+        hazards.map(|hazard| hazard.to_string()).collect()
+    }
+
+    #[test]
+    fn a_failover_begins_once_a_quorum_takes_the_master_for_down() {
+        let begins = |facts: &[(usize, u64)]| {
+            let facts: Vec<_> = facts.iter().map(|one| sentinel(one.0, one.1)).collect();
+            begins_after(&facts).map(|after| after.as_millis())
+        };
+        assert_eq!(begins(&[(2, 500), (2, 3_000), (2, 30_000)]), Some(3_000));
+        assert_eq!(begins(&[(1, 500), (3, 60_000), (3, 60_000)]), Some(500));
+        assert_eq!(begins(&[(3, 500), (3, 500)]), None, "too few are known");
+    }
+
+    #[test]
+    fn a_failover_that_the_default_ttl_does_not_outlive_is_told_with_the_ttl_that_does() {
+        assert_eq!(told(&[sentinel(1, 5_000)]), "");
+        let told = told(&[sentinel(2, 30_000), sentinel(2, 30_000)]);
+        assert!(told.contains("down-after-milliseconds"), "{told}");
+        assert!(told.contains("ttl below 48 s"), "{told}");
+    }
+
+    #[test]
+    fn what_a_sentinel_objects_to_or_refuses_is_told() {
+        let mut facts = [sentinel(2, 500), sentinel(2, 500)];
+        facts[1].objection = Some("1 usable Sentinels".into());
+        assert!(told(&facts).contains("1 usable Sentinels"));
+        facts[0].is_refusing = true;
+        assert!(told(&facts).contains("sentinel|ckquorum"));
+    }
+}
