@@ -83,8 +83,8 @@ pub(crate) enum Operation {
     Fault,
     /// The process was killed.
     Death,
-    /// The runner itself, which sleeps for a few milliseconds again and again, woke this much too late (`ttl_us`): the machine
-    /// was busy or stood still.
+    /// The process stood still for so long (`ttl_us`): a worker that stopped itself before its write, or the runner, which
+    /// sleeps for a few milliseconds again and again and woke late: the machine was busy or stood still.
     Stall,
     /// What the register has at the end.
     Final,

@@ -72,7 +72,9 @@ impl Scene {
         // Its next victim may stand still before a write for longer than its turn waited for it.
         self.crew.workers.iter().for_each(WorkerProcess::resume);
         let mut facts = Facts::default().with_detail(fault.title());
-        facts.suspends = fault.suspends();
+        if !self.ground.keeps_all_in(fault) {
+            facts.suspends = fault.suspends();
+        }
         if let Some(name) = self.victim_of(fault, victim) {
             facts.name = name;
         }

@@ -43,7 +43,7 @@ pub(crate) fn table(runs: &[Run]) -> String {
 /// One line a site: what the verdicts counted.
 fn sums(by_site: &BTreeMap<Site, Vec<&Run>>) -> String {
     let mut text = String::from(
-        "\n| store | faults | grants | told | after the deadline: p50, p99, worst (ms) | writes | refused | lost | \
+        "\n| store | faults | grants | told | cancelled after the deadline: p50, p99, worst (ms), how many; and while the machine stood still | writes | refused | lost | \
          overlaps, all in faults that suspend the promise | falls of a token, likewise |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
     );
@@ -78,10 +78,11 @@ fn sums(by_site: &BTreeMap<Site, Vec<&Run>>) -> String {
             falls,
         ] = sums;
         let late = &leads.after_deadline_us;
+        let (count, stalled) = (late.len(), leads.stalled);
         let late = [0.5, 0.99, 1.0].map(|share| ms(quantile(late, share)));
         let _ = writeln!(
             text,
-            "| {site:?} | {faults} | {grants} | {losses} | {} | {writes} | {refused} | {lost} | {excused} | {falls} |",
+            "| {site:?} | {faults} | {grants} | {losses} | {}, {count}; {stalled} | {writes} | {refused} | {lost} | {excused} | {falls} |",
             late.join(", ")
         );
     }

@@ -15,7 +15,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::harness::wait::{at, now};
-use crate::history::{Facts, Operation, Phase, Scribe};
+use crate::history::{Facts, Operation, Phase, Scribe, micros};
 use crate::register::Register;
 use crate::rivals::{Locker, Rival};
 use crate::witness::{Bug, Witness};
@@ -120,10 +120,16 @@ impl Orders {
     }
 
     /// Stands still here, if it was told to.
-    fn stop_here(&self, role: &Role) {
+    fn stop_here(&self, role: &Role, scribe: &Scribe) {
         if self.stops.swap(false, Ordering::SeqCst) {
+            let stopped_at = now();
             std::fs::write(role.note_of_stop(), "").expect("the folder is ours");
             kill_process(getpid(), Signal::STOP).expect("it is this process");
+            let facts = Facts {
+                ttl_us: Some(micros(now().since(stopped_at))),
+                ..Facts::default()
+            };
+            scribe.note(Operation::Stall, Phase::Answer, facts);
         }
     }
 
@@ -371,7 +377,7 @@ impl Worker {
         let value = format!("{}-{}", self.role.process, self.writes);
         facts.value = Some(value.clone());
         facts.previous = previous;
-        self.orders.stop_here(&self.role);
+        self.orders.stop_here(&self.role, &self.scribe);
         let call = self.scribe.invoke(Operation::Write, facts.clone());
         let outcome = register.write(&value, fence).await;
         let (phase, facts) = match &outcome {

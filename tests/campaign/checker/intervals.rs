@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::told::stalls;
+use super::told::{Stall, stalls};
 use super::{Holds, Rule, Spell, Verdict, spells};
 use crate::history::{Event, Operation, Promise};
 
@@ -41,15 +41,15 @@ fn judge_pair(
     name: &str,
     [one, rival]: [&Belief<'_>; 2],
     suspended: &[Spell<'_>],
-    stalls: &[(u64, u64)],
+    stalls: &[Stall<'_>],
     verdict: &mut Verdict,
 ) {
     let overlap_us = one.to_us.min(rival.to_us).saturating_sub(rival.from_us);
     let is_of_job = one.is_job || rival.is_job;
-    let near = stalls.iter().filter(|(from_us, to_us)| {
-        *from_us <= one.to_us && *to_us + 2 * JOBS_SLACK_US >= rival.from_us
+    let near = stalls.iter().filter(|stall| {
+        stall.from_us <= one.to_us && stall.to_us + 2 * JOBS_SLACK_US >= rival.from_us
     });
-    let stalled_us: u64 = near.map(|(from_us, to_us)| to_us - from_us).sum();
+    let stalled_us: u64 = near.map(|stall| stall.to_us - stall.from_us).sum();
     let slack_us = if is_of_job {
         JOBS_SLACK_US + stalled_us
     } else {

@@ -6,12 +6,18 @@ use std::collections::BTreeMap;
 use super::{Figures, Hold, Holds, spells};
 use crate::history::{Event, Operation};
 
+/// A holder that is told up to this much before its deadline is told because of the deadline.
+const EARLY_US: u64 = 10_000;
+/// The process whose stalls are those of the machine.
+const RUNNER: &str = "nemesis";
+
 /// What was measured, in microseconds. Sorted.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Leads {
     /// From the end of a lost lease to the next grant. Negative for an overlap.
     pub(crate) before_rival_us: Vec<i64>,
-    /// From the deadline to the cancellation, of holders that ran at that time.
+    /// From the deadline to the cancellation, of holders that ran at that time. Negative for the five milliseconds by which the
+    /// timer is early.
     pub(crate) after_deadline_us: Vec<i64>,
     /// How many cancellations are not among these, because the runner stood still at that time as well.
     pub(crate) stalled: usize,
@@ -30,15 +36,19 @@ pub(super) fn measure(holds: &Holds, events: &[Event], figures: &mut Figures) {
             spell.fault.facts.name == hold.process
                 && spell.meets(hold.deadline_us.saturating_sub(50_000), told_us)
         });
-        if told_us >= hold.deadline_us && !is_stopped {
-            if stalls
-                .iter()
-                .any(|(from_us, to_us)| told_us >= *from_us && *to_us >= hold.deadline_us)
-            {
-                figures.leads.stalled += 1;
-                continue;
-            }
-            let late = (told_us - hold.deadline_us).cast_signed();
+        // Otherwise it was told for another reason: refused, or evicted.
+        let is_by_deadline = told_us + EARLY_US >= hold.deadline_us;
+        if !is_by_deadline || is_stopped {
+            continue;
+        }
+        let is_stalled = stalls.iter().any(|stall| {
+            let is_of_it = [RUNNER, &hold.process].contains(&stall.process);
+            is_of_it && told_us >= stall.from_us && stall.to_us + EARLY_US >= hold.deadline_us
+        });
+        if is_stalled {
+            figures.leads.stalled += 1;
+        } else {
+            let late = told_us.cast_signed() - hold.deadline_us.cast_signed();
             figures.leads.after_deadline_us.push(late);
         }
     }
@@ -46,15 +56,24 @@ pub(super) fn measure(holds: &Holds, events: &[Event], figures: &mut Figures) {
     figures.leads.after_deadline_us.sort_unstable();
 }
 
-/// When the machine stood still, with some milliseconds before and after.
-pub(super) fn stalls(events: &[Event]) -> Vec<(u64, u64)> {
+/// A time in which a process stood still.
+#[derive(Debug)]
+pub(super) struct Stall<'h> {
+    process: &'h str,
+    pub(super) from_us: u64,
+    pub(super) to_us: u64,
+}
+
+/// When processes stood still, with some milliseconds more. That of the runner means that the machine was busy.
+pub(super) fn stalls(events: &[Event]) -> Vec<Stall<'_>> {
     let stalls = events
         .iter()
         .filter(|event| event.operation == Operation::Stall);
     stalls
-        .map(|stall| {
-            let took_us = stall.facts.ttl_us.expect("it took some time");
-            (stall.at_us - took_us, stall.at_us + 5_000)
+        .map(|stall| Stall {
+            process: &stall.process,
+            from_us: stall.at_us - stall.facts.ttl_us.expect("it took some time"),
+            to_us: stall.at_us + 5_000,
         })
         .collect()
 }

@@ -33,6 +33,11 @@ pub(crate) trait Ground {
     /// The faults that it can have, beside those that are everywhere.
     fn faults(&self) -> &'static [Fault];
 
+    /// Whether it keeps its promises in this fault, though other stores do not.
+    fn keeps_all_in(&self, _: Fault) -> bool {
+        false
+    }
+
     /// Makes a fault happen, for about so long, and heals it.
     fn strike<'a>(
         &'a mut self,
@@ -52,6 +57,8 @@ pub(crate) trait Ground {
 pub(crate) enum Site {
     Sqlite,
     Redis,
+    /// Redis with `max_ttl`: after a loss of data it grants nothing until what it may have forgotten is over.
+    RedisKeepingOut,
     Sentinel,
     Cluster,
     Postgres,
@@ -60,9 +67,10 @@ pub(crate) enum Site {
 }
 
 impl Site {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Sqlite,
         Self::Redis,
+        Self::RedisKeepingOut,
         Self::Sentinel,
         Self::Cluster,
         Self::Postgres,
@@ -74,7 +82,8 @@ impl Site {
     pub(crate) async fn start(self, names: &[String]) -> Box<dyn Ground> {
         match self {
             Self::Sqlite => Box::new(sqlite::SqliteGround::start()),
-            Self::Redis => Box::new(redis::RedisGround::start().await),
+            Self::Redis => Box::new(redis::RedisGround::start(false).await),
+            Self::RedisKeepingOut => Box::new(redis::RedisGround::start(true).await),
             Self::Sentinel => Box::new(sentinel::SentinelGround::start().await),
             Self::Cluster => Box::new(cluster::ClusterGround::start(names).await),
             Self::Postgres => Box::new(postgres::PostgresGround::start().await),

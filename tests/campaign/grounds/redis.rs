@@ -15,10 +15,11 @@ pub(super) struct RedisGround {
     proxy: Proxy,
     /// A snapshot of a while ago.
     old: Vec<u8>,
+    keeps_out: bool,
 }
 
 impl RedisGround {
-    pub(super) async fn start() -> Self {
+    pub(super) async fn start(keeps_out: bool) -> Self {
         let server = Setup::default()
             .with_clock()
             .with(["--io-threads", "4"])
@@ -26,7 +27,12 @@ impl RedisGround {
             .await;
         let proxy = server.proxy().await;
         let old = server.snapshot().await;
-        Self { server, proxy, old }
+        Self {
+            server,
+            proxy,
+            old,
+            keeps_out,
+        }
     }
 
     async fn strike_network(&self, fault: Fault, hold: Duration, random: &mut Rng) {
@@ -110,7 +116,12 @@ pub(super) async fn busy(server: &RedisServer, hold: Duration) {
 
 impl Ground for RedisGround {
     fn url(&self) -> String {
-        self.proxy.url()
+        let url = self.proxy.url();
+        match self.keeps_out {
+            // The tool's ttl, the longest of a campaign.
+            true => format!("{url}?max_ttl=4s"),
+            false => url,
+        }
     }
 
     fn direct_url(&self) -> String {
@@ -138,6 +149,11 @@ impl Ground for RedisGround {
         ]
     }
 
+    fn keeps_all_in(&self, fault: Fault) -> bool {
+        let is_loss = [Fault::RestartedEmpty, Fault::RestartedOld, Fault::Flushed].contains(&fault);
+        self.keeps_out && is_loss
+    }
+
     fn strike<'a>(
         &'a mut self,
         fault: Fault,
@@ -161,7 +177,7 @@ impl Ground for RedisGround {
     }
 }
 
-/// The keys without an expiry, except the marks of the highest tokens.
+/// The keys without an expiry, except the marks of the highest tokens and the note of the server's last loss of data.
 pub(super) async fn left_for_ever(server: &RedisServer) -> Vec<String> {
     let mut connection = server.connect().await.expect("it is up");
     let mut left = Vec::new();
@@ -173,7 +189,7 @@ pub(super) async fn left_for_ever(server: &RedisServer) -> Vec<String> {
             .await
             .expect("answered");
         // -2: it expired since the scan.
-        if ttl == -1 && !key.ends_with("}:mark") {
+        if ttl == -1 && !key.ends_with("}:mark") && !key.ends_with(":node") {
             left.push(key);
         }
     }

@@ -8,7 +8,7 @@ use leasehold::clock::Instant;
 use super::redis::{busy, left_for_ever};
 use super::{Ground, LocalBoxFuture, eventually, pause};
 use crate::fault::Fault;
-use crate::harness::redis_group::RedisGroup;
+use crate::harness::redis_group::{GROUP, RedisGroup};
 use crate::harness::wait::{at, now};
 
 pub(super) struct SentinelGround {
@@ -20,6 +20,9 @@ pub(super) struct SentinelGround {
 impl SentinelGround {
     pub(super) async fn start() -> Self {
         let group = RedisGroup::start().await;
+        // A busy machine keeps a master silent for half a second, and its replacement would be a fault that none drew.
+        let patience = format!("SENTINEL SET {GROUP} down-after-milliseconds 3000");
+        let () = group.sentinels[0].told(&patience).await;
         let master = group.master().await;
         Self {
             group,
@@ -109,14 +112,14 @@ impl Ground for SentinelGround {
         _: &'a mut Rng,
     ) -> LocalBoxFuture<'a, ()> {
         Box::pin(async move {
-            // Sentinels replace a master that a busy machine keeps silent for half a second.
+            // Sentinels replace a master that a busy machine keeps silent for long enough.
             self.master = self.group.master().await;
             let master = &self.group.servers[self.master];
             match fault {
                 Fault::Flushed => master.told("FLUSHALL").await,
                 Fault::ScriptsFlushed => master.told("SCRIPT FLUSH").await,
                 // Less than the Sentinels wait for a master that is silent.
-                Fault::Busy => busy(master, Duration::from_millis(200)).await,
+                Fault::Busy => busy(master, Duration::from_millis(500)).await,
                 _ => self.fail_over(fault, hold).await,
             }
         })
