@@ -5,7 +5,7 @@ use std::time::Duration;
 use deadpool_redis::redis;
 use fastrand::Rng;
 
-use super::{Ground, LocalBoxFuture, pause};
+use super::{Ground, LocalBoxFuture, eventually, pause};
 use crate::fault::Fault;
 use crate::harness::proxy::{self, Proxy, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
@@ -102,16 +102,22 @@ impl RedisGround {
     }
 }
 
-/// Keeps a server busy with a script, for a few seconds at most.
+/// Keeps a server busy with a script for so long. It answers `BUSY` to all others meanwhile, after a first silence.
 pub(super) async fn busy(server: &RedisServer, hold: Duration) {
+    let () = server.told("CONFIG SET lua-time-limit 50").await;
     let mut connection = server.connect().await.expect("it is up");
-    let turns = "for i = 1, ARGV[1] do string.rep('x', 100) end";
-    // The clock of a script stands still, so the time is one of turns: some ten million a second.
-    let count = hold.min(Duration::from_secs(3)).as_millis() as u64 * 4_000;
-    let mut script = redis::cmd("EVAL");
-    script.arg(turns).arg(0).arg(count);
-    // A machine so slow that this takes longer than the administrator waits has a busy server all the same.
-    let _ = script.query_async::<()>(&mut connection).await;
+    let running = tokio::spawn(async move {
+        let mut script = redis::cmd("EVAL");
+        script.arg("while true do end").arg(0);
+        let _ = script.query_async::<()>(&mut connection).await;
+    });
+    pause(hold).await;
+    eventually("the end of the script", async || {
+        let _ = server.ask::<()>("SCRIPT KILL").await;
+        let is_well = server.ask::<String>("PING").await.is_ok();
+        (is_well && running.is_finished()).then_some(())
+    })
+    .await;
 }
 
 impl Ground for RedisGround {
