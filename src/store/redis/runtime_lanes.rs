@@ -57,6 +57,11 @@ impl RuntimeLanes {
         self.settings.acknowledged_by
     }
 
+    /// Returns whether a server that may have lost data is to grant nothing for a while.
+    pub(super) fn keeps_out(&self) -> bool {
+        self.settings.node.max_ttl.is_some()
+    }
+
     /// Returns lanes to the same address whose connections are made beside the pool, so that no other user of the pool
     /// can take them all.
     pub(super) fn beside(&self, purpose: Option<LaneUse>) -> Self {

@@ -43,6 +43,8 @@ struct ServerFacts {
     known_as: KnownAs,
     /// How many replicas the store waits for.
     acknowledged_by: u8,
+    /// Whether the store has a longest ttl, for which a server grants nothing that may have lost data.
+    keeps_out: bool,
 }
 
 impl ServerFacts {
@@ -69,6 +71,7 @@ pub(super) async fn look_at(
         clock_us: micros(reply::time(&ask(lanes, budget, &["TIME"]).await?)?),
         known_as,
         acknowledged_by: lanes.acknowledged_by(),
+        keeps_out: lanes.keeps_out(),
     };
     Ok(judge(&facts, clock::wall_clock_us()))
 }
@@ -211,6 +214,16 @@ fn of_replicas(facts: &ServerFacts) -> Vec<Hazard> {
             "Set acknowledged_by to the number of replicas, or min-replicas-max-lag to 2",
         )
     });
+    // A cluster is not offered it.
+    let forgetful = (!facts.keeps_out && facts.known_as != KnownAs::Primary).then(|| {
+        Hazard::new(
+            "redis-no-keep-out",
+            Severity::Warning,
+            "this server has replicas, and the store has no max_ttl",
+            "a replica that was promoted without the last grants grants held names again",
+            "Set max_ttl to the longest ttl in use",
+        )
+    });
     let slow = Hazard::new(
         "redis-slow-failover",
         Severity::Warning,
@@ -219,7 +232,7 @@ fn of_replicas(facts: &ServerFacts) -> Vec<Hazard> {
         "Set down-after-milliseconds below two thirds of the ttl",
     );
     let slow = (facts.known_as == KnownAs::OneServer).then_some(slow);
-    [too_few, some, asynchronous, lagging, slow]
+    [too_few, some, asynchronous, lagging, forgetful, slow]
         .into_iter()
         .flatten()
         .collect()
@@ -260,6 +273,7 @@ mod tests {
             max_lag: Some("10".into()),
             known_as: KnownAs::OneServer,
             acknowledged_by: 0,
+            keeps_out: false,
         }
     }
 
@@ -302,6 +316,17 @@ mod tests {
         let mut all = facts("connected_slaves:2\r\n");
         all.acknowledged_by = 2;
         assert!(!told(&all).contains("acknowledged_by"), "{}", told(&all));
+    }
+
+    #[test]
+    fn keep_out_is_recommended_where_a_replica_can_be_promoted() {
+        let mut facts = facts("connected_slaves:1\r\n");
+        assert!(told(&facts).contains("max_ttl"), "{}", told(&facts));
+        facts.known_as = KnownAs::Primary;
+        assert!(!told(&facts).contains("max_ttl"), "{}", told(&facts));
+        facts.known_as = KnownAs::Master;
+        facts.keeps_out = true;
+        assert!(!told(&facts).contains("max_ttl"), "{}", told(&facts));
     }
 
     #[test]
