@@ -32,8 +32,14 @@ impl Redis {
         let pattern = self.keys.pattern(prefix);
         // SCAN may return a key twice.
         let mut names = BTreeSet::new();
-        for server in self.fleet.servers(budget).await? {
-            self.scan(&server, &pattern, &mut names, budget).await?;
+        let servers = self.fleet.servers(budget).await?;
+        for server in &servers {
+            self.scan(server, &pattern, &mut names, budget).await?;
+        }
+        // A slot that moved meanwhile may have come to a node that had been scanned before.
+        let scanned = servers.split_last().map(|(_, scanned)| scanned);
+        for server in scanned.unwrap_or_default() {
+            self.scan(server, &pattern, &mut names, budget).await?;
         }
         let names: Vec<_> = names.into_iter().collect();
         let mut list = Vec::new();
