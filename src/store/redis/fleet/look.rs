@@ -2,6 +2,7 @@
 //!
 //! A look is a task of the runtime that asks for it. Calls go on beside it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub(super) struct Looks {
     /// When the last look began.
     began_at: Mutex<Option<Instant>>,
     ended: watch::Sender<Ended>,
+    /// A later look is planned.
+    is_planned: AtomicBool,
 }
 
 /// The last look that has ended.
@@ -39,7 +42,19 @@ impl Looks {
         Self {
             began_at: Mutex::default(),
             ended: watch::Sender::default(),
+            is_planned: AtomicBool::new(false),
         }
+    }
+
+    /// Notes that a later look is planned. Returns whether none was so far.
+    pub(super) fn plan(&self) -> bool {
+        !self.is_planned.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes that the later look begins.
+    pub(super) fn begin_planned(&self) -> Option<Instant> {
+        self.is_planned.store(false, Ordering::Relaxed);
+        self.begin(AT_MOST_EVERY)
     }
 
     /// Notes that a look begins, unless another one began so recently. Returns when it began.

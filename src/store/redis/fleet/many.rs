@@ -277,17 +277,32 @@ impl Many {
 
     /// Begins to look for the servers, unless a look began so recently.
     pub(super) fn look(self: &Arc<Self>, at_most_every: Duration) {
-        let Some(began_at) = self.looks.begin(at_most_every) else {
-            return;
-        };
-        let many = self.clone();
-        tokio::spawn(async move {
-            let failure = many.learn(Budget::new(LOOK_EVERY)).await.err();
-            if let Some(failure) = &failure {
-                tracing::debug!(error = %failure, "the servers were not found");
-            }
-            many.looks.end(began_at, failure);
-        });
+        if let Some(began_at) = self.looks.begin(at_most_every) {
+            tokio::spawn(self.clone().look_now(began_at));
+        }
+    }
+
+    /// Looks now, and once more a little later: a look that began just before may have missed what has changed, and the
+    /// nodes of a cluster learn it one after the other.
+    fn look_twice(self: &Arc<Self>) {
+        self.look(LOOK_EVERY);
+        if self.looks.plan() {
+            let many = self.clone();
+            tokio::spawn(async move {
+                sleep(LOOK_EVERY).await;
+                if let Some(began_at) = many.looks.begin_planned() {
+                    many.look_now(began_at).await;
+                }
+            });
+        }
+    }
+
+    async fn look_now(self: Arc<Self>, began_at: Instant) {
+        let failure = self.learn(Budget::new(LOOK_EVERY)).await.err();
+        if let Some(failure) = &failure {
+            tracing::debug!(error = %failure, "the servers were not found");
+        }
+        self.looks.end(began_at, failure);
     }
 
     async fn learn(self: &Arc<Self>, budget: Budget) -> Result<(), Failure> {
@@ -329,7 +344,7 @@ impl Many {
         if let Some(place) = self.redirected(address, answered) {
             self.change(|map| map.set_owner(slot, place));
         }
-        self.look(LOOK_EVERY);
+        self.look_twice();
     }
 
     /// Looks if this failure is one that another server would not have.

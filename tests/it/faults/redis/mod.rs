@@ -2,6 +2,7 @@
 //! Sentinels and clusters.
 
 mod clusters;
+mod listeners;
 mod listing;
 mod lossy_network;
 mod restart;
