@@ -94,6 +94,28 @@ impl RedisCluster {
         }
     }
 
+    /// Adds a primary without slots. Returns its index.
+    pub(crate) async fn add(&mut self) -> usize {
+        let node = Setup::default().with_cluster_bus();
+        let node = node.with(["--cluster-node-timeout", "1000"]).start().await;
+        let meet = format!("CLUSTER MEET 127.0.0.1 {}", node.port());
+        let () = self.nodes[0].told(&meet).await;
+        self.nodes.push(node);
+        self.agree(self.nodes.len()).await;
+        self.nodes.len() - 1
+    }
+
+    /// Removes the last node, which has no slots any more.
+    pub(crate) async fn remove_last(&mut self) {
+        let node = self.nodes.pop().expect("there is a node");
+        let id: String = node.told("CLUSTER MYID").await;
+        for other in &self.nodes {
+            let () = other.told(&format!("CLUSTER FORGET {id}")).await;
+        }
+        drop(node);
+        self.agree(self.nodes.len()).await;
+    }
+
     /// Waits until each node knows that many, and who serves each slot.
     pub(crate) async fn agree(&self, count: usize) {
         for node in &self.nodes {

@@ -99,3 +99,29 @@ async fn a_primary_that_hangs_costs_none_of_the_thousands_of_leases_of_the_other
     }
     assert!(on_hung.len() > 8_000, "{}", on_hung.len());
 }
+
+#[tokio::test]
+async fn a_node_that_is_added_and_removed_costs_no_lease_and_no_call() {
+    let mut cluster = RedisCluster::start().await;
+    let rivalry = Rivalry::begin(&cluster.url(), &cluster.url(), NAMES, TTL).await;
+    rivalry.renewed_or_lost().await;
+    let names = (0..NAMES).map(|index| format!("rivalry-{index}"));
+    let slots = cluster.slots_of(names.collect()).await;
+    let mut slots: Vec<_> = slots.into_values().filter(|slot| *slot < 5_461).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    assert!(slots.len() > NAMES / 6, "{slots:?}");
+    let added = cluster.add().await;
+    cluster.move_slots(&slots, 0, added).await;
+    rivalry.renewed_or_lost().await;
+    cluster.move_slots(&slots, added, 0).await;
+    cluster.remove_last().await;
+    rivalry.renewed_or_lost().await;
+    rivalry.renewed_or_lost().await;
+    let ended = rivalry.end();
+    assert_eq!(
+        (ended.lost, ended.granted, ended.calls.failed),
+        (0, 0, 0),
+        "{ended}"
+    );
+}

@@ -1,6 +1,7 @@
 //! The store on Redis: many clients on a bad network, a server that forgets thousands of leases, and the faults of
 //! Sentinels and clusters.
 
+mod clocks;
 mod clusters;
 mod listeners;
 mod listing;

@@ -1,0 +1,61 @@
+//! A cluster whose nodes have clocks that are apart.
+
+use std::time::Duration;
+
+use crate::harness::alone::alone;
+use crate::harness::leases::{client_at, take};
+use crate::harness::redis_cluster::RedisCluster;
+use crate::harness::redis_server::Setup;
+use crate::metrics::exporter::Exporter;
+
+const TTL: Duration = Duration::from_secs(6);
+const JUMPS: &str = "leasehold_clock_jumps_total";
+
+#[test]
+fn clocks_that_are_apart_are_no_steps_and_the_step_of_one_node_loses_nothing() {
+    alone(
+        "faults::redis::clocks::clocks_that_are_apart_are_no_steps_and_the_step_of_one_node_loses_nothing",
+        || {
+            let seen = Exporter::install();
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            runtime.block_on(apart(seen));
+        },
+    );
+}
+
+async fn apart(seen: Exporter) {
+    let cluster = RedisCluster::with(|| Setup::default().with_clock(), false).await;
+    cluster.nodes[1].step_clock(5_000).await;
+    cluster.nodes[2].step_clock(-5_000).await;
+    let client = client_at(&cluster.url(), TTL).await;
+    let mut leases = Vec::new();
+    for node in 0..3 {
+        leases.push(take(&client, &cluster.name_on(node).await).await);
+    }
+    // They are renewed at about the same time.
+    for _ in 0..3 {
+        for lease in &leases {
+            let deadline = lease.term().expect("held").deadline();
+            lease.renewed_past(deadline).await.expect("not lost");
+        }
+    }
+    for kind in ["kind=\"forward\"", "kind=\"backward\""] {
+        seen.shows(JUMPS, &[kind], |value| value == 0.0).await;
+    }
+    let others = leases[1..]
+        .iter()
+        .map(|lease| lease.term().expect("held").deadline());
+    let others: Vec<_> = others.collect();
+    cluster.nodes[0].step_clock(2_000).await;
+    seen.counts(JUMPS, &["kind=\"forward\""]).await;
+    for (lease, before) in leases[1..].iter().zip(others) {
+        // What is taken off is that of the node whose clock stepped.
+        assert!(lease.term().expect("held").deadline() >= before);
+    }
+    for lease in &leases {
+        let deadline = lease.term().expect("held").deadline();
+        lease.renewed_past(deadline).await.expect("not lost");
+    }
+    seen.shows(JUMPS, &["kind=\"forward\""], |value| value == 1.0)
+        .await;
+}
