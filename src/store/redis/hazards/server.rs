@@ -214,6 +214,15 @@ fn of_replicas(facts: &ServerFacts) -> Vec<Hazard> {
             "Set acknowledged_by to the number of replicas, or min-replicas-max-lag to 2",
         )
     });
+    [too_few, some, asynchronous, lagging]
+        .into_iter()
+        .flatten()
+        .chain(of_failover(facts))
+        .collect()
+}
+
+/// Returns what a failover to one of the replicas endangers.
+fn of_failover(facts: &ServerFacts) -> impl Iterator<Item = Hazard> {
     // A cluster is not offered it.
     let forgetful = (!facts.keeps_out && facts.known_as != KnownAs::Primary).then(|| {
         Hazard::new(
@@ -232,10 +241,7 @@ fn of_replicas(facts: &ServerFacts) -> Vec<Hazard> {
         "Set down-after-milliseconds below two thirds of the ttl",
     );
     let slow = (facts.known_as == KnownAs::OneServer).then_some(slow);
-    [too_few, some, asynchronous, lagging, forgetful, slow]
-        .into_iter()
-        .flatten()
-        .collect()
+    [forgetful, slow].into_iter().flatten()
 }
 
 fn of_clock(facts: &ServerFacts, now_us: u64) -> Option<Hazard> {
