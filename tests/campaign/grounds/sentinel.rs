@@ -9,6 +9,7 @@ use super::redis::{busy, left_for_ever};
 use super::{Ground, LocalBoxFuture, eventually, pause};
 use crate::fault::Fault;
 use crate::harness::redis_group::{GROUP, RedisGroup};
+use crate::harness::times::PATIENCE;
 use crate::harness::wait::{at, now};
 
 pub(super) struct SentinelGround {
@@ -29,6 +30,19 @@ impl SentinelGround {
             master,
             failed_over_at: Instant::ZERO,
         }
+    }
+
+    /// Orders a failover, and again if the Sentinels gave it up: they do while they take no replica for well.
+    async fn order_until_replaced(&mut self, old: usize) {
+        while self.group.master().await == old {
+            let ordered = self.group.sentinels[0].ask::<String>(&["FAILOVER", GROUP]);
+            let _ = ordered.await;
+            let end = now().after(PATIENCE);
+            while self.group.master().await == old && now() < end {
+                pause(Duration::from_millis(20)).await;
+            }
+        }
+        self.replaced(old).await;
     }
 
     /// Waits for a master other than this one.
@@ -66,8 +80,7 @@ impl SentinelGround {
         let old = self.master;
         match fault {
             Fault::FailoverOrdered => {
-                self.group.fail_over().await;
-                self.replaced(old).await;
+                self.order_until_replaced(old).await;
                 self.followed().await;
             }
             Fault::FailoverByDeath => {
