@@ -15,6 +15,7 @@ mod lease;
 mod licences;
 mod metrics;
 mod postgres;
+mod quorum;
 mod redis;
 mod simulator;
 mod sqlite;

@@ -5,7 +5,7 @@ use leasehold::clock::Instant;
 use leasehold::store::quorum::planted::QuorumBug;
 use leasehold::store::quorum::{
     Decision, Extension, Incarnation, NextProposal, Proposal, Proposer, Purpose, Round, RunNumber,
-    Tally, Vote, Wish, hold_at,
+    TakenBack, Tally, Vote, Wish, hold_at,
 };
 use stateright::{Model, Property};
 
@@ -318,7 +318,7 @@ impl Setup {
             }
             What::TakeBack(token) => {
                 let register = &mut member.register;
-                register.take_back(by, token, now_us, self.planted());
+                register.take_back(by, TakenBack::up_to(token), now_us, self.planted());
                 None
             }
             What::Release => {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Extension, Freed, Incarnation, Proposal, Register, Rules, Tenure, Vote, micros};
+use super::{
+    Extension, Freed, Incarnation, Proposal, Register, Rules, TakenBack, Tenure, Vote, micros,
+};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::{Eviction, Info, Renewal};
-use crate::token::Token;
 
 /// One run of a member's process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,11 +74,17 @@ impl LocalNode {
         vote
     }
 
-    /// Takes back what this holder took at this token or below.
-    pub fn take_back(&mut self, name: &Name, holder: Holder, token: Token, now_us: u64) -> Freed {
+    /// Takes back what this holder took.
+    pub fn take_back(
+        &mut self,
+        name: &Name,
+        holder: Holder,
+        taken: TakenBack,
+        now_us: u64,
+    ) -> Freed {
         let planted = self.rules.planted;
         self.with(name, |register| {
-            register.take_back(holder, token, now_us, planted)
+            register.take_back(holder, taken, now_us, planted)
         })
     }
 
@@ -205,6 +212,7 @@ mod tests {
     use super::super::{AHEAD, Purpose};
     use super::*;
     use crate::holder::ClientId;
+    use crate::token::Token;
 
     const NOW: u64 = 1_795_000_000_000_000;
     const TTL: Duration = Duration::from_secs(10);
@@ -302,7 +310,12 @@ mod tests {
         assert_eq!(node.list("", NOW), [name()]);
         let holder = claim(1, NOW + 5).holder;
         assert_eq!(
-            node.take_back(&name(), holder, claim(1, NOW + 5).token, NOW),
+            node.take_back(
+                &name(),
+                holder,
+                TakenBack::up_to(claim(1, NOW + 5).token),
+                NOW
+            ),
             Freed::Freed
         );
         assert!(!node.evict(&name(), Eviction::Now, NOW));

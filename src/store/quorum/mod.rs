@@ -5,7 +5,7 @@
 //! twice and a later grant gets a higher one. Neither needs a clock.
 //!
 //! ```text
-//! Proposer ── token ──► every Node ── Vote ──► Round ── Decision
+//! Proposer ── token ──► every member ── Vote ──► Round ── Decision
 //!    ▲                    │ Register: the lease and the counter of one name
 //!    └── Proposals        │ Incarnation: whether the server still has its data
 //! ```
@@ -16,7 +16,6 @@
 mod incarnation;
 mod local;
 mod memory;
-mod node;
 pub mod planted;
 mod propose;
 mod register;
@@ -28,9 +27,10 @@ use std::time::Duration;
 pub use self::incarnation::{Incarnation, Rules};
 pub use self::local::{LocalNode, RunNumber, hold_at};
 pub use self::memory::{NextProposal, Proposals};
-pub use self::node::{InMemory, Node, NodeLease, Timed};
 pub use self::propose::{Proposer, TooFarAhead, Wish};
-pub use self::register::{Attempted, Counter, Freed, Proposal, Purpose, Register, Tenure, Vote};
+pub use self::register::{
+    Attempted, Counter, Freed, Proposal, Purpose, Register, TakenBack, Tenure, Vote,
+};
 pub use self::renewal::{Extension, Tally};
 pub use self::round::{Decision, Round};
 

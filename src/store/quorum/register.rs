@@ -100,6 +100,28 @@ pub enum Vote {
     Mismatch(u64),
 }
 
+/// Which tokens of a holder are taken back: those that brought no grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TakenBack {
+    /// This token and those below it.
+    pub token: Token,
+    /// But none at or below this one, which was granted to the holder before it lost the name. A granted token stays
+    /// counted wherever it was taken: otherwise it could be granted again.
+    pub above: Option<Token>,
+}
+
+impl TakenBack {
+    /// Returns the taking back of this token by a holder that was never granted the name.
+    pub const fn up_to(token: Token) -> Self {
+        let above = None;
+        Self { token, above }
+    }
+
+    fn covers(self, token: Token) -> bool {
+        token <= self.token && self.above.is_none_or(|above| token > above)
+    }
+}
+
 /// What a member freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Freed {
@@ -210,16 +232,17 @@ impl Register {
         }
     }
 
-    /// Takes back what this holder took at this token or below, and puts the counter back.
+    /// Takes back what this holder took, and puts the counter back.
     pub fn take_back(
         &mut self,
         holder: Holder,
-        token: Token,
+        taken: TakenBack,
         now_us: u64,
         planted: Planted,
     ) -> Freed {
         self.expire(now_us);
-        let is_covered = |taken: Token| taken <= token || planted.has(QuorumBug::TakenBackByHolder);
+        let is_covered =
+            |token: Token| taken.covers(token) || planted.has(QuorumBug::TakenBackByHolder);
         if let Some(counter) = &mut self.counter
             && let Some(last) = counter.last
             && last.by == Some(holder)
@@ -372,8 +395,22 @@ mod tests {
 
         fn take_back(&mut self, of: u64, above: u64) -> Freed {
             let planted = Planted::default();
+            self.register.take_back(
+                holder(of),
+                TakenBack::up_to(token(above)),
+                NOW + self.later,
+                planted,
+            )
+        }
+
+        fn take_back_since(&mut self, of: u64, granted: u64, above: u64) -> Freed {
+            let taken = TakenBack {
+                token: token(above),
+                above: Some(token(granted)),
+            };
+            let planted = Planted::default();
             self.register
-                .take_back(holder(of), token(above), NOW + self.later, planted)
+                .take_back(holder(of), taken, self.now(), planted)
         }
 
         fn release(&mut self, of: u64) -> Freed {
@@ -513,6 +550,18 @@ mod tests {
         assert_eq!(desk.take_back(2, 9), Freed::NotHeld);
         assert!(is_held(desk.claim(3, 7)));
         assert_eq!(desk.renew(1, 5), Extension::Renewed);
+    }
+
+    #[test]
+    fn a_token_that_was_granted_stays_counted_when_a_later_one_is_taken_back() {
+        let mut desk = Desk::default();
+        desk.claim(1, 5);
+        assert_eq!(desk.take_back_since(1, 5, 9), Freed::NotHeld);
+        assert_eq!(desk.renew(1, 5), Extension::Renewed);
+        assert_eq!(desk.claim(1, 9), Vote::Yes(token(9)));
+        assert_eq!(desk.take_back_since(1, 5, 9), Freed::Freed);
+        assert_eq!(desk.claim(2, 5), low(5));
+        assert_eq!(desk.claim(2, 6), Vote::Yes(token(6)));
     }
 
     #[test]

@@ -21,6 +21,10 @@ pub(super) struct Scripts {
     pub(super) evict: Script,
     pub(super) inspect: Script,
     pub(super) leave: Script,
+    /// The last three are those of a member of a quorum.
+    pub(super) hold: Script,
+    pub(super) free: Script,
+    pub(super) evict_member: Script,
 }
 
 /// Joins the script in this file with the parts that it needs in front of it.
@@ -38,6 +42,9 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     evict: script!("lease.lua", "queue.lua", "evict.lua"),
     inspect: script!("lease.lua", "inspect.lua"),
     leave: script!("lease.lua", "queue.lua", "leave.lua"),
+    hold: script!("lease.lua", "hold.lua"),
+    free: script!("lease.lua", "free.lua"),
+    evict_member: script!("lease.lua", "evict_member.lua"),
 });
 
 /// The usual number of arguments of a call: those of a claim with a place in the queue, or a grant and a ttl for each
@@ -76,7 +83,7 @@ impl Script {
 }
 
 impl Scripts {
-    pub(super) fn each(&self) -> [&Script; 7] {
+    pub(super) fn each(&self) -> [&Script; 10] {
         let Self {
             acquire,
             renew,
@@ -85,8 +92,22 @@ impl Scripts {
             evict,
             inspect,
             leave,
+            hold,
+            free,
+            evict_member,
         } = self;
-        [acquire, renew, renew_one, release, evict, inspect, leave]
+        [
+            acquire,
+            renew,
+            renew_one,
+            release,
+            evict,
+            inspect,
+            leave,
+            hold,
+            free,
+            evict_member,
+        ]
     }
 }
 

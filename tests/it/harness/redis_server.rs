@@ -170,6 +170,17 @@ impl RedisServer {
         .await;
     }
 
+    /// Lets its wall clock stand still at this moment, in microseconds since 1970, and returns once the server uses it.
+    pub(crate) async fn stop_clock_at(&self, us: u64) {
+        let clock = self.clock.as_ref().expect("it was set up with a clock");
+        clock.stand_still_at(us);
+        until("the stopped clock", async || {
+            let (seconds, micros): (u64, u64) = self.told("TIME").await;
+            (seconds * 1_000_000 + micros == us).then_some(())
+        })
+        .await;
+    }
+
     /// Returns the time of its wall clock.
     pub(crate) async fn time_ms(&self) -> i64 {
         let (seconds, micros): (i64, i64) = self.told("TIME").await;

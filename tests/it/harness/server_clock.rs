@@ -1,7 +1,7 @@
 //! The wall clock of one server, moved by the test while the server runs.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -24,7 +24,8 @@ impl ServerClock {
             file: folder.join("clock"),
             ahead_us: AtomicI64::new(0),
         };
-        clock.write_ahead_us(0);
+        clock.write_us(0, 0);
+        clock.write_us(1, 0);
         clock
     }
 
@@ -32,10 +33,15 @@ impl ServerClock {
     pub(crate) fn step(&self, by_ms: i64) {
         let by_us = by_ms * 1_000;
         let ahead = self.ahead_us.fetch_add(by_us, Ordering::SeqCst) + by_us;
-        self.write_ahead_us(ahead);
+        self.write_us(0, ahead);
     }
 
-    fn write_ahead_us(&self, us: i64) {
+    /// Lets the clock stand still at this moment, in microseconds since 1970.
+    pub(crate) fn stand_still_at(&self, us: u64) {
+        self.write_us(1, us.try_into().expect("the present"));
+    }
+
+    fn write_us(&self, index: u64, us: i64) {
         // In place, because the server has this file mapped.
         let mut file = fs::OpenOptions::new()
             .create(true)
@@ -43,6 +49,7 @@ impl ServerClock {
             .write(true)
             .open(&self.file)
             .expect("the folder can be written");
+        file.seek(SeekFrom::Start(8 * index)).expect("a file");
         file.write_all(&us.to_ne_bytes()).expect("eight bytes fit");
     }
 

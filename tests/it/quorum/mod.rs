@@ -1,0 +1,4 @@
+//! The quorum: the scripts of a member, and the store on real servers.
+
+mod agreement;
+mod member;
