@@ -65,7 +65,7 @@
 //! # Features
 //! | feature | what it brings |
 //! |---|---|
-//! | `redis` (default) | the store on a Redis or Valkey server, and the fence in Redis |
+//! | `redis` (default) | the store on a Redis or Valkey server, or on a quorum of them, and the fence in Redis |
 //! | `sqlite` | the embedded store: one file, several processes of one machine |
 //! | `postgres` | the store in a Postgres database |
 //! | `zookeeper` | the store in a ZooKeeper ensemble |

@@ -46,6 +46,14 @@ pub(super) fn open_redis(_: &str) -> Result<Arc<dyn Store>, Error> {
 }
 
 #[cfg_attr(
+    all(feature = "redis", not(test)),
+    expect(dead_code, reason = "the store is there")
+)]
+pub(super) fn open_quorum(_: &str) -> Result<Arc<dyn Store>, Error> {
+    Err(absent("redis"))
+}
+
+#[cfg_attr(
     all(feature = "zookeeper", not(test)),
     expect(dead_code, reason = "the store is there")
 )]
@@ -71,6 +79,7 @@ mod tests {
         for (error, feature) in [
             (open_sqlite("/a").await.err(), "sqlite"),
             (open_redis("redis://a").err(), "redis"),
+            (open_quorum("redis+quorum://a,b,c").err(), "redis"),
             (open_postgres("postgres://a/b").err(), "postgres"),
             (
                 init_postgres("postgres://a/b", settings, limit).await.err(),

@@ -1,7 +1,7 @@
 //! The stores, which grant leases, and the contract that every store keeps.
 //!
 //! [`memory`] is the reference implementation to read, `sqlite` is embedded, and `redis`, `postgres` and `zookeeper`
-//! are for many machines. A store is passive: it has no timers and renews nothing; the watchdog renews.
+//! are for many machines; `quorum` uses several Redis servers that know nothing of each other. A store is passive: it has no timers and renews nothing; the watchdog renews.
 //! `store::conformance` (feature `conformance`) has this contract as tests, for those who implement a store.
 //!
 //! # Guarantees
@@ -44,8 +44,7 @@ pub mod conformance;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(feature = "internals")]
-#[doc(hidden)]
+#[cfg(any(feature = "internals", feature = "redis"))]
 pub mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;

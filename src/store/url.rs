@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(not(feature = "redis"))]
-use super::absent::open_redis;
 #[cfg(not(feature = "sqlite"))]
 use super::absent::open_sqlite;
 #[cfg(not(feature = "zookeeper"))]
 use super::absent::open_zookeeper;
 #[cfg(not(feature = "postgres"))]
 use super::absent::{init_postgres, open_postgres, postgres_sql};
+#[cfg(not(feature = "redis"))]
+use super::absent::{open_quorum, open_redis};
 use super::memory::Memory;
 #[cfg(feature = "postgres")]
 use super::postgres::{init_postgres, open_url as open_postgres, postgres_sql};
+#[cfg(feature = "redis")]
+use super::quorum::open_url as open_quorum;
 #[cfg(feature = "redis")]
 use super::redis::open_url as open_redis;
 #[cfg(feature = "sqlite")]
@@ -45,12 +47,12 @@ pub fn init_sql(url: &str, settings: TableSettings) -> Result<String, Error> {
     postgres_sql(url, settings)
 }
 
-/// Returns the scheme of one server and the kind of several, `sentinel` or `cluster`, where a scheme of Redis names
-/// several.
+/// Returns the scheme of one server and the kind of several, `sentinel`, `cluster` or `quorum`, where a scheme of Redis
+/// names several.
 pub(super) fn several_servers(scheme: &str) -> Option<(&str, &str)> {
     let (of_one, several) = scheme.split_once(['+', '-'])?;
     let is_known = ["redis", "rediss", "valkey", "valkeys"].contains(&of_one)
-        && ["sentinel", "cluster"].contains(&several);
+        && ["sentinel", "cluster", "quorum"].contains(&several);
     is_known.then_some((of_one, several))
 }
 
@@ -64,7 +66,7 @@ fn needs_tables(url: &str) -> Result<(), Error> {
 }
 
 /// Opens the store at this URL: `redis://`, `rediss://`, `redis+unix:`, `redis+sentinel://`, `redis+cluster://`,
-/// `postgres://`, `zookeeper://`, `sqlite:PATH` or `memory:`.
+/// `redis+quorum://`, `postgres://`, `zookeeper://`, `sqlite:PATH` or `memory:`.
 ///
 /// # Errors
 /// `Invalid` for a URL of another scheme, or of a store that was not compiled in; otherwise the errors of opening the
@@ -78,12 +80,13 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
         "memory" => Ok(Arc::new(Memory::new())),
         "sqlite" => open_sqlite(rest).await,
         "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix" => open_redis(url),
+        _ if several_servers(scheme).is_some_and(|(_, kind)| kind == "quorum") => open_quorum(url),
         _ if several_servers(scheme).is_some() => open_redis(url),
         "postgres" | "postgresql" => open_postgres(url),
         "zookeeper" => open_zookeeper(url),
         // The URL is not shown: if its scheme was forgotten, a password may be in it.
         _ => Err(Error::invalid(
-            "store URL refused: unknown scheme; expected redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, postgres://, zookeeper://, sqlite:PATH or memory:",
+            "store URL refused: unknown scheme; expected redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, redis+quorum://, postgres://, zookeeper://, sqlite:PATH or memory:",
         )),
     }
 }

@@ -8,6 +8,7 @@ use leasehold::store::redis::Redis;
 use leasehold::store::sqlite::Sqlite;
 
 use crate::harness::postgres_server::PostgresServer;
+use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::redis_server::RedisServer;
 use crate::postgres;
 
@@ -29,6 +30,24 @@ async fn redis_keeps_the_contract() {
     let store = Redis::open(&server.url()).expect("a URL in order");
     conformance::check(Arc::new(store)).await;
     server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn a_quorum_of_three_keeps_the_contract() {
+    a_quorum_keeps_the_contract(3).await;
+}
+
+#[tokio::test]
+async fn a_quorum_of_five_keeps_the_contract() {
+    a_quorum_keeps_the_contract(5).await;
+}
+
+async fn a_quorum_keeps_the_contract(members: usize) {
+    let quorum = RedisQuorum::start(members).await;
+    conformance::check(Arc::new(quorum.open())).await;
+    for server in &quorum.servers {
+        server.assert_all_keys_run_out().await;
+    }
 }
 
 #[tokio::test]

@@ -264,9 +264,9 @@ pub struct CompletionsOptions {
 #[derive(Debug, Args)]
 pub struct StoreOptions {
     /// The store that keeps the leases: redis://HOST, rediss://HOST, redis+unix:PATH, redis+sentinel://HOST,HOST/NAME,
-    /// redis+cluster://HOST,HOST, postgres://HOST/DATABASE, zookeeper://HOST,HOST/CHROOT or sqlite:PATH. Certificates for TLS with Redis and Postgres: ?ca=FILE (or ca=system),
-    /// ?cert=FILE&key=FILE and ?server_name=NAME, or the variables LEASEHOLD_TLS_CA, LEASEHOLD_TLS_CERT, LEASEHOLD_TLS_KEY
-    /// and LEASEHOLD_TLS_SERVER_NAME [env: LEASEHOLD_STORE] [default: a file of this user]
+    /// redis+cluster://HOST,HOST, redis+quorum://HOST,HOST,HOST, postgres://HOST/DATABASE, zookeeper://HOST,HOST/CHROOT or
+    /// sqlite:PATH. Certificates for TLS with Redis and Postgres: ?ca=FILE (or ca=system), ?cert=FILE&key=FILE and
+    /// ?server_name=NAME, or the variables LEASEHOLD_TLS_CA, LEASEHOLD_TLS_CERT, LEASEHOLD_TLS_KEY and LEASEHOLD_TLS_SERVER_NAME [env: LEASEHOLD_STORE] [default: a file of this user]
     #[arg(long = "store", value_name = "URL")]
     pub url: Option<String>,
 

@@ -55,7 +55,7 @@ impl Rules {
     /// Returns how long a member grants nothing after it has lost its data: the longest ttl, and a hundredth more
     /// because the clocks of the holders may be slower than the member's.
     pub fn keep_out(&self) -> Duration {
-        self.max_ttl + self.max_ttl / 100 + Duration::from_millis(2)
+        super::keep_out(self.max_ttl)
     }
 }
 

@@ -18,10 +18,15 @@ use crate::token::Token;
 /// is left on any member, and no request of it is on its way for as long as ten.
 const TTLS: u32 = 10;
 
+/// So many more holders than were left by the last sweep bring the next one, so that a sweep costs little for each claim.
+const SWEEP_AT_LEAST: usize = 64;
+
 /// The last proposal of each holder.
 #[derive(Debug, Default)]
 pub struct Proposals {
     of: HashMap<Holder, Proposed>,
+    /// With how many holders those are forgotten next that have sent nothing for a long time.
+    sweep_at: usize,
     planted: Planted,
 }
 
@@ -29,6 +34,8 @@ pub struct Proposals {
 struct Proposed {
     token: Token,
     is_granted: bool,
+    /// The last token that was granted to it, also after it has lost the name.
+    granted: Option<Token>,
     info: Arc<Info>,
     forget_at: Instant,
 }
@@ -50,6 +57,7 @@ impl Proposals {
     pub fn new(planted: Planted) -> Self {
         Self {
             of: HashMap::new(),
+            sweep_at: 0,
             planted,
         }
     }
@@ -73,10 +81,15 @@ impl Proposals {
         ttl: Duration,
         now: Instant,
     ) {
+        if self.of.len() >= self.sweep_at {
+            self.sweep(now);
+            self.sweep_at = 2 * self.of.len() + SWEEP_AT_LEAST;
+        }
         let forget_at = now.after(ttl * TTLS);
         let proposed = self.of.entry(holder).or_insert_with(|| Proposed {
             token,
             is_granted: false,
+            granted: None,
             info: info.clone(),
             forget_at,
         });
@@ -89,7 +102,20 @@ impl Proposals {
     pub fn note_granted(&mut self, holder: Holder, token: Token) {
         if let Some(proposed) = self.of.get_mut(&holder) {
             proposed.is_granted |= proposed.token == token;
+            proposed.granted = proposed.granted.max(Some(token));
         }
+    }
+
+    /// Notes that no majority has what was granted to this holder any more.
+    pub fn note_lost(&mut self, holder: Holder) {
+        if let Some(proposed) = self.of.get_mut(&holder) {
+            proposed.is_granted = false;
+        }
+    }
+
+    /// Returns the last token that was granted to this holder.
+    pub fn granted(&self, holder: Holder) -> Option<Token> {
+        self.of.get(&holder)?.granted
     }
 
     /// Notes that a renewal of this holder was sent.
@@ -183,6 +209,17 @@ mod tests {
         proposals.note_sent(holder(), token(6), &Arc::default(), TTL, AT);
         proposals.note_granted(holder(), token(5));
         assert_eq!(proposals.next(holder()), NextProposal::Above(token(6)));
+    }
+
+    #[test]
+    fn after_a_grant_that_was_lost_the_next_is_above_it_and_it_stays_known() {
+        let mut proposals = after_sending(5);
+        assert_eq!(proposals.granted(holder()), None);
+        proposals.note_granted(holder(), token(5));
+        proposals.note_lost(holder());
+        assert_eq!(proposals.next(holder()), NextProposal::Above(token(5)));
+        proposals.note_sent(holder(), token(6), &Arc::default(), TTL, AT);
+        assert_eq!(proposals.granted(holder()), Some(token(5)));
     }
 
     #[test]

@@ -104,6 +104,18 @@ impl Round {
         }
     }
 
+    /// Returns whether no majority can have the token: so many members said that they do not. One that failed may have it.
+    pub fn is_lost(&self) -> bool {
+        let without = |vote: &Vote| matches!(vote, Vote::Low { .. } | Vote::Held(_));
+        let without = self.cast().filter(without).count();
+        self.votes.len() - without < self.majority()
+    }
+
+    /// Returns how many members have voted.
+    pub fn cast_votes(&self) -> usize {
+        self.cast().count()
+    }
+
     /// Returns the members that may have taken the token, now or later. From each of them it has to be taken back.
     pub fn to_take_back(&self) -> impl Iterator<Item = usize> + '_ {
         let votes = self.votes.iter().enumerate();
@@ -482,6 +494,15 @@ mod tests {
         let votes = [Some(yes()), Some(held(2)), None, Some(low(5))];
         let back: Vec<usize> = round(5, votes).to_take_back().collect();
         assert_eq!(back, [0, 2, 4]);
+    }
+
+    #[test]
+    fn a_token_is_lost_only_when_so_many_say_so_that_no_majority_has_it() {
+        let is_lost = |votes| round::<3>(3, votes).is_lost();
+        assert!(is_lost([Some(low(5)), None, Some(held(2))]));
+        assert!(!is_lost([Some(low(5)), None, Some(yes())]));
+        assert!(!is_lost([Some(low(5)), Some(Vote::Away(9)), None]));
+        assert_eq!(round(3, [Some(low(5)), None, Some(yes())]).cast_votes(), 2);
     }
 
     #[test]

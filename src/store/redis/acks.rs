@@ -123,7 +123,7 @@ pub(super) fn wait(replicas: u8, limit: Duration) -> Cmd {
 /// Fails if fewer replicas acknowledged a write than must, and counts it.
 pub(super) fn enough(acknowledged: u64, replicas: u8) -> Result<(), Failure> {
     let is_enough = acknowledged >= u64::from(replicas);
-    super::counts().ack(match is_enough {
+    super::counts(false).ack(match is_enough {
         true => AckOutcome::Acknowledged,
         false => AckOutcome::Missing,
     });

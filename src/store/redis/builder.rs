@@ -40,6 +40,7 @@ pub struct Builder {
     connect_timeout: Duration,
     acknowledged_by: u8,
     max_ttl: Option<Duration>,
+    is_member: bool,
     tls: Tls,
     address_map: AddressMap,
 }
@@ -68,6 +69,7 @@ impl Builder {
             connect_timeout: CONNECT_TIMEOUT,
             acknowledged_by: 0,
             max_ttl: None,
+            is_member: false,
             tls: Tls::new(),
             address_map: AddressMap::default(),
         }
@@ -135,6 +137,12 @@ impl Builder {
         self
     }
 
+    /// Makes the server a member of a quorum.
+    pub(super) fn of_quorum(mut self) -> Self {
+        self.is_member = true;
+        self
+    }
+
     /// Sets where the servers are reached that Sentinels or the nodes of a cluster name, if that differs from the names,
     /// as behind NAT or a load balancer. The function gets a host and a port, and returns the host and the port to connect
     /// to; it should return what it does not know as it is. The hosts of the URL are used as they are.
@@ -191,7 +199,7 @@ impl Builder {
                 };
                 let settings = Settings {
                     source: Connector::Pool(pool.clone()),
-                    node: node(&keys, self.max_ttl),
+                    node: node(&keys, self.max_ttl, self.is_member),
                     connect_timeout: self.connect_timeout,
                     acknowledged_by: self.acknowledged_by,
                     has_written: Arc::default(),
@@ -209,6 +217,12 @@ impl Builder {
         let max_ttl = settings.max_ttl.or(self.max_ttl);
         check_max_ttl(max_ttl)?;
         let target = Target::parse(&url, &self.tls)?;
+        if self.is_member && !matches!(target, Target::One(_)) {
+            return Err(Error::invalid(format!(
+                "store URL refused: a member of a quorum is one server; expected redis:// or rediss:// store={}",
+                target.shown()
+            )));
+        }
         let place = target.shown();
         if self.address_map.is_set() && matches!(target, Target::One(_)) {
             return Err(Error::invalid(
@@ -218,7 +232,7 @@ impl Builder {
         }
         let template = |address: &Address| Template {
             address: address.clone(),
-            node: node(&keys, max_ttl),
+            node: node(&keys, max_ttl, self.is_member),
             connect_timeout: self.connect_timeout,
             acknowledged_by,
             address_map: self.address_map.clone(),
@@ -244,7 +258,7 @@ impl Builder {
             } => {
                 // They hold no leases, and need not show their run.
                 let of_sentinels = Template {
-                    node: node(&keys, None),
+                    node: node(&keys, None, false),
                     ..template(&sentinel)
                 };
                 let sentinels = Sentinels::new(name, places, &of_sentinels);
@@ -288,10 +302,12 @@ impl fmt::Debug for Builder {
     }
 }
 
-fn node(keys: &Keys, max_ttl: Option<Duration>) -> NodeKey {
+fn node(keys: &Keys, max_ttl: Option<Duration>, is_member: bool) -> NodeKey {
     NodeKey {
         key: keys.node().into(),
+        marks: keys.marks().into(),
         max_ttl,
+        is_member,
     }
 }
 

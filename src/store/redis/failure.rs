@@ -47,6 +47,11 @@ pub(super) enum Failure {
     /// The server belongs to a quorum.
     #[error("the server is a member of a quorum: open the quorum, or use another prefix")]
     Member,
+    /// The server was to be used as a member of a quorum.
+    #[error(
+        "the server grants leases on its own: open it alone, or use another prefix for the quorum"
+    )]
+    Alone,
     /// The server wants to know to which run of it a claim is sent, since it was set up to keep out after this connection
     /// was made. Nothing was changed.
     #[error("the run of the server is not known on this connection")]
@@ -156,7 +161,8 @@ impl Failure {
         match self {
             Self::Closed | Self::NotReached(_) => Sent::Never,
             Self::Abandoned | Self::Certificates(_) => Sent::Never,
-            Self::Member | Self::Unserved(_) | Self::NoSuchMaster(_) => Sent::Never,
+            Self::Member | Self::Alone => Sent::Never,
+            Self::Unserved(_) | Self::NoSuchMaster(_) => Sent::Never,
             Self::Argument { .. } | Self::Mark(_) | Self::NotServing { .. } => Sent::Answered,
             Self::RunUnknown | Self::OtherMaxTtl { .. } | Self::TooLong { .. } => Sent::Answered,
             Self::FoundClosed(_) | Self::SentBefore(_) => Sent::Perhaps,
@@ -322,6 +328,7 @@ impl Failure {
             | Self::Odd(_)
             | Self::Mark(_)
             | Self::Member
+            | Self::Alone
             | Self::NoSuchMaster(_) => ErrorKind::Misconfigured,
         }
     }

@@ -72,6 +72,16 @@ impl Keys {
         format!("{}:node", self.prefix)
     }
 
+    /// Returns the SCAN pattern of the marks of all slots.
+    pub(super) fn marks(&self) -> String {
+        self.pattern("") + ":mark"
+    }
+
+    /// Returns the key of the tokens that a member of a quorum took for this name, a hash.
+    pub(super) fn counter(&self, name: &Name) -> String {
+        self.join(name.as_str(), "}:token")
+    }
+
     /// Returns the key of the queue of waiting clients, a sorted set.
     pub(super) fn queue(&self, name: &Name) -> String {
         self.join(name.as_str(), "}:queue")

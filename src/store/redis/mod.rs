@@ -59,6 +59,7 @@ mod keys;
 mod lane;
 mod link;
 mod list;
+mod member;
 mod notices;
 mod renewals;
 mod reply;
@@ -78,21 +79,24 @@ use std::time::Duration;
 use deadpool_redis::Pool;
 
 pub use self::builder::Builder;
+pub(super) use self::member::{RedisMember, Voted};
+pub(super) use self::target::members_of;
 use crate::future::BoxFuture;
 use crate::holder::ClientId;
 
-use self::budget::Budget;
+use self::budget::{Budget, replace_every};
 use self::failure::Failure;
 use self::fleet::Fleet;
 use self::keys::Keys;
 use self::link::Request;
+use self::runtime_lanes::counts;
 use self::scripts::SCRIPTS;
 use super::{
     Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
     Name, Notices, Queued, Release, Renewal, Renewed, Store, Token,
 };
 use crate::clock::Boottime;
-use crate::telemetry::{LaneUse, StoreCounts};
+use crate::telemetry::LaneUse;
 
 /// The label of this kind of store in metrics.
 const KIND: &str = "redis";
@@ -100,9 +104,6 @@ const KIND: &str = "redis";
 const PUBLISH: &str = "PUBLISH";
 /// How often a silent connection is replaced, for requests without a ttl.
 const REPLACE_EVERY: Duration = Duration::from_millis(500);
-/// The longest pause between two replacements, for requests of long leases: a tenth of a ttl of one hour would keep
-/// them from a new master for six minutes.
-const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 
 /// A store on Redis or Valkey.
 ///
@@ -151,7 +152,7 @@ impl Redis {
         failure.during(operation, format_args!("name={name} store={}", self.place))
     }
 
-    /// The same as `error`, for an operation that concerns no single name.
+    /// The same for an operation that concerns no single name.
     fn error_of_all(&self, failure: Failure, operation: &str) -> Error {
         failure.during(operation, format_args!("store={}", self.place))
     }
@@ -253,23 +254,23 @@ impl Redis {
         reply::left(&reply.await?)
     }
 
-    /// Returns the same store on a connection of its own, beside the pool.
-    async fn beside(&self, lane: Lane) -> Result<Arc<dyn Store>, Error> {
-        if self.fleet.is_closed() {
-            return Err(self.error_of_all(Failure::Closed, "connect"));
-        }
+    /// Returns the same store on a connection of its own, beside the pool, which is not made so far.
+    fn beside(&self, lane: Lane) -> Self {
         let purpose = (lane == Lane::Watchdog).then_some(LaneUse::Watchdog);
-        let fleet = self.fleet.beside(purpose);
-        let connected = fleet.connect(self.connect_timeout).await;
-        connected.map_err(|failure| self.error_of_all(failure, "connect"))?;
-        Ok(Arc::new(Self {
-            fleet,
+        Self {
+            fleet: self.fleet.beside(purpose),
             keys: self.keys.clone(),
             max_ttl: self.max_ttl,
             connect_timeout: self.connect_timeout,
             own_pool: None,
             place: self.place.clone(),
-        }))
+        }
+    }
+
+    /// Makes the connections of the calling runtime now.
+    async fn connect(&self) -> Result<(), Error> {
+        let connected = self.fleet.connect(self.connect_timeout).await;
+        connected.map_err(|failure| self.error_of_all(failure, "connect"))
     }
 }
 
@@ -356,7 +357,8 @@ impl Store for Redis {
             if self.fleet.is_closed() {
                 return Err(self.error_of_all(Failure::Closed, "subscribe"));
             }
-            match notices::subscribe(ear, &self.keys, self.connect_timeout).await {
+            let (keys, limit) = (&self.keys, self.connect_timeout);
+            match notices::subscribe(ear, keys, counts(false), limit).await {
                 Ok(subscription) => Ok(Some(Box::new(subscription) as Box<dyn Notices>)),
                 Err(failure) => Err(self.error_of_all(failure, "subscribe")),
             }
@@ -414,7 +416,14 @@ impl Store for Redis {
     }
 
     fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        Box::pin(self.beside(lane))
+        Box::pin(async move {
+            if self.fleet.is_closed() {
+                return Err(self.error_of_all(Failure::Closed, "connect"));
+            }
+            let beside = self.beside(lane);
+            beside.connect().await?;
+            Ok(Arc::new(beside) as Arc<dyn Store>)
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -427,11 +436,6 @@ impl Store for Redis {
     }
 }
 
-/// Where this kind of store is counted.
-fn counts() -> &'static StoreCounts {
-    StoreCounts::of(KIND)
-}
-
 /// Opens the store at a URL whose scheme is one of ours.
 pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
     Ok(Arc::new(Redis::open(url)?))
@@ -440,10 +444,4 @@ pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
 /// Converts to whole milliseconds, rounded up: the server must keep a lease for at least as long as its holder expects.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-/// Returns how often a connection to a silent server or to a replica is replaced: once in ttl/10, however many requests
-/// fail on it, and at least as often as for leases of the default ttl.
-fn replace_every(ttl: Duration) -> Duration {
-    (ttl / 10).min(REPLACE_AT_LEAST_EVERY)
 }

@@ -17,7 +17,7 @@ use super::fleet::Ear;
 use super::keys::Keys;
 use crate::store::subscription::{Pauses, Subscription, Wanted};
 use crate::store::{Notice, Topic};
-use crate::telemetry::{ConnectionGauge, LaneUse};
+use crate::telemetry::{ConnectionGauge, LaneUse, StoreCounts};
 
 /// How many channels one command names, so that a reconnect with many names does not block the server.
 const AT_ONCE: usize = 256;
@@ -49,16 +49,11 @@ struct Connection {
 pub(super) async fn subscribe(
     ear: Ear,
     keys: &Keys,
+    counts: &'static StoreCounts,
     limit: Duration,
 ) -> Result<Subscription, Failure> {
     Subscription::start(async |wanted| {
-        let task = SubscriptionTask {
-            ear,
-            keys: keys.clone(),
-            limit,
-            wanted,
-            gauge: super::counts().connection(Some(LaneUse::Notices)),
-        };
+        let task = SubscriptionTask::new(ear, keys, counts, limit, wanted);
         let connection = task.connect().await?;
         task.gauge.made();
         Ok(tokio::spawn(task.run(connection)).abort_handle())
@@ -66,7 +61,43 @@ pub(super) async fn subscribe(
     .await
 }
 
+/// The same for a server that cannot be reached now: begins to listen once it can.
+pub(super) async fn subscribe_later(
+    ear: Ear,
+    keys: &Keys,
+    counts: &'static StoreCounts,
+    limit: Duration,
+) -> Result<Subscription, Failure> {
+    Subscription::start(async |wanted| {
+        let mut task = SubscriptionTask::new(ear, keys, counts, limit, wanted);
+        let listening = async move {
+            let connection = task.reconnect().await;
+            task.gauge.made();
+            task.wanted.tell(Notice::Reconnected);
+            task.run(connection).await;
+        };
+        Ok(tokio::spawn(listening).abort_handle())
+    })
+    .await
+}
+
 impl SubscriptionTask {
+    fn new(
+        ear: Ear,
+        keys: &Keys,
+        counts: &'static StoreCounts,
+        limit: Duration,
+        wanted: Wanted,
+    ) -> Self {
+        Self {
+            ear,
+            keys: keys.clone(),
+            limit,
+            wanted,
+            gauge: counts.connection(Some(LaneUse::Notices)),
+        }
+    }
+
     async fn run(mut self, mut connection: Connection) {
         loop {
             self.listen(&mut connection).await;

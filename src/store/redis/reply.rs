@@ -165,7 +165,7 @@ pub(super) fn scanned(reply: &Value) -> Result<(u64, Vec<&str>), Failure> {
 }
 
 /// Returns the failure in a reply that is neither a grant nor a refusal.
-fn refusal(reply: &Value) -> Failure {
+pub(super) fn refusal(reply: &Value) -> Failure {
     let read = || -> Result<Failure, Failure> {
         Ok(match tagged(reply)? {
             ("invalid", [argument, value, rest @ ..]) => Failure::Argument {
@@ -190,7 +190,7 @@ fn refusal(reply: &Value) -> Failure {
     read().unwrap_or_else(|failure| failure)
 }
 
-fn held(name: &Name, left: &Value, value: &Value) -> Result<Held, Failure> {
+pub(super) fn held(name: &Name, left: &Value, value: &Value) -> Result<Held, Failure> {
     let mut held = Held::new(name.clone());
     // A number below 0 means that the key has no expiry.
     held.remaining = match left {
@@ -220,7 +220,7 @@ fn inner_error(message: &Value) -> Result<Failure, Failure> {
 }
 
 /// Returns the tag and the elements after it. A reply of a tag alone is not an array, which would cost the server more.
-fn tagged(reply: &Value) -> Result<(&str, &[Value]), Failure> {
+pub(super) fn tagged(reply: &Value) -> Result<(&str, &[Value]), Failure> {
     match reply {
         Value::Array(items) => match items.as_slice() {
             [tag, rest @ ..] => Ok((text(tag)?, rest)),

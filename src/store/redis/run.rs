@@ -14,14 +14,18 @@ use super::budget::Budget;
 use super::failure::Failure;
 use super::hazards;
 use super::link::{Link, Request};
-use super::millis;
+use super::{millis, reply};
 
 /// The key in which a server keeps whether it still has its data, and what this client does about it.
 #[derive(Debug, Clone)]
 pub(super) struct NodeKey {
     pub(super) key: Arc<str>,
+    /// The SCAN pattern of the marks, which only a server has that grants leases on its own.
+    pub(super) marks: Arc<str>,
     /// The longest ttl. Without it the client obeys the key where there is one, and creates none.
     pub(super) max_ttl: Option<Duration>,
+    /// Whether the server is used as a member of a quorum.
+    pub(super) is_member: bool,
 }
 
 /// A run of a server, as its claims name it.
@@ -30,6 +34,8 @@ pub(super) struct ServerRun {
     id: Box<str>,
     /// The client's longest ttl; 0 for a client that only obeys.
     max_ttl_ms: u64,
+    /// Of a member of a quorum: whether every write is on its disk before it is answered.
+    is_trusted: Option<bool>,
 }
 
 impl ServerRun {
@@ -49,6 +55,9 @@ impl ServerRun {
             });
             link.send(Request::One(&command), budget).await
         };
+        if node.is_member {
+            return Self::of_member(link, node, budget).await.map(Some);
+        }
         let is_there = match ask(&["EXISTS", &node.key]).await {
             Ok(count) => count != Value::Int(0),
             // If the check is not permitted, or the server is a node of a cluster, the requests themselves report what
@@ -68,7 +77,47 @@ impl ServerRun {
         Ok(Some(Self {
             id: id.as_str().into(),
             max_ttl_ms: node.max_ttl.map_or(0, millis),
+            is_trusted: None,
         }))
+    }
+
+    /// The same for a server that is used as a member of a quorum.
+    ///
+    /// # Errors
+    /// `Alone` on a server that grants leases on its own: the quorum would not know of them.
+    async fn of_member(link: &Link, node: &NodeKey, budget: Budget) -> Result<Self, Failure> {
+        let ask = async |words: &[&str]| {
+            let mut command = Cmd::new();
+            words.iter().for_each(|word| {
+                command.arg(*word);
+            });
+            link.send(Request::One(&command), budget).await
+        };
+        let row = ask(&["HMGET", &node.key, "run", "floor"]).await?;
+        match reply::items(&row)? {
+            [Value::Nil, _] if has_marks(link, &node.marks, budget).await? => {
+                return Err(Failure::Alone);
+            }
+            [run, Value::Nil] if *run != Value::Nil => return Err(Failure::Alone),
+            _ => {}
+        }
+        let told = hazards::lines(&ask(&["INFO"]).await?);
+        let is = |key: &str, value: &str| told.get(key).is_some_and(|told| told == value);
+        let id = told.get("run_id").filter(|id| !id.is_empty());
+        let id = id.ok_or_else(|| Failure::Odd("INFO without run_id".into()))?;
+        let is_alone = is("aof_enabled", "1") && is("connected_slaves", "0");
+        let is_trusted = is_alone
+            && match ask(&["CONFIG", "GET", "appendfsync"]).await {
+                Ok(setting) => hazards::setting_in(&setting) == "always",
+                // If the check is not permitted, the server is not trusted.
+                Err(Failure::Refused { .. }) => false,
+                Err(failure) => return Err(failure),
+            };
+        Ok(Self {
+            id: id.as_str().into(),
+            max_ttl_ms: node.max_ttl.map_or(0, millis),
+            is_trusted: Some(is_trusted),
+        })
     }
 
     /// Returns the claim with the run at its end.
@@ -78,6 +127,29 @@ impl ServerRun {
         };
         let mut told = claim.clone();
         told.arg(&*run.id).arg(run.max_ttl_ms);
+        if let Some(is_trusted) = run.is_trusted {
+            told.arg(u8::from(is_trusted));
+        }
         Cow::Owned(told)
+    }
+}
+
+/// Returns whether the server has a mark. Reads all its keys, once for each connection to a server that is no member so
+/// far.
+async fn has_marks(link: &Link, pattern: &str, budget: Budget) -> Result<bool, Failure> {
+    let mut cursor = 0;
+    loop {
+        let mut scan = Cmd::new();
+        scan.arg("SCAN").arg(cursor).arg("MATCH").arg(pattern);
+        scan.arg("COUNT").arg(1_000);
+        let page = link.send(Request::One(&scan), budget).await?;
+        let (next, keys) = reply::scanned(&page)?;
+        if !keys.is_empty() {
+            return Ok(true);
+        }
+        if next == 0 {
+            return Ok(false);
+        }
+        cursor = next;
     }
 }

@@ -18,7 +18,8 @@ use super::failure::Failure;
 use super::lane::{Lane, Settings};
 use super::link::Request;
 use super::reply;
-use crate::telemetry::LaneUse;
+use crate::store::quorum;
+use crate::telemetry::{LaneUse, StoreCounts};
 
 /// The lanes of one store.
 #[derive(Debug)]
@@ -138,8 +139,12 @@ impl RuntimeLanes {
         if let Some(known) = open.by_runtime.get(&runtime.id()) {
             return Ok(known.lane.clone());
         }
-        super::counts().has_replicas();
-        let gauge = super::counts().connection(self.purpose);
+        let is_member = self.settings.node.is_member;
+        let counts = counts(is_member);
+        if !is_member {
+            counts.has_replicas();
+        }
+        let gauge = counts.connection(self.purpose);
         let lane = Arc::new(Lane::new(self.settings.clone(), gauge));
         let (stop, stopped) = oneshot::channel::<()>();
         let end = RuntimeEnd {
@@ -176,6 +181,11 @@ impl Drop for RuntimeEnd {
             let _ended = lock(&open).by_runtime.remove(&self.id);
         }
     }
+}
+
+/// Where the connections are counted: as those of this kind of store, or of the quorum that the server is a member of.
+pub(super) fn counts(is_member: bool) -> &'static StoreCounts {
+    StoreCounts::of(if is_member { quorum::KIND } else { super::KIND })
 }
 
 fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {

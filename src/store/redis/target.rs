@@ -100,6 +100,9 @@ impl Target {
         let scheme = url.split("://").next().unwrap_or_default();
         match several_servers(scheme) {
             Some((of_one, "sentinel")) => sentinels(&parts(of_one, url)?, tls),
+            Some((_, "quorum")) => Err(refused(
+                "a quorum is a store of its own: open it with Quorum",
+            )),
             Some((of_one, _)) => cluster(&parts(of_one, url)?, tls),
             None => Address::parse(url, tls).map(|address| Self::One(Box::new(address))),
         }
@@ -129,6 +132,26 @@ impl Target {
             }
         }
     }
+}
+
+/// Returns a URL for each member of the quorum that this URL names, and the longest ttl that it sets.
+///
+/// # Errors
+/// `Invalid`; the message contains no part of the URL that could be a secret.
+pub(in crate::store) fn members_of(url: &str) -> Result<(Vec<String>, Option<Duration>), Error> {
+    let (url, settings) = split_settings(url)?;
+    if settings.acknowledged_by.is_some() {
+        return Err(refused("acknowledged_by is of no use in a quorum"));
+    }
+    let scheme = url.split("://").next().unwrap_or_default();
+    let Some((of_one, "quorum")) = several_servers(scheme) else {
+        return Err(refused("it names no quorum"));
+    };
+    let parts = parts(of_one, &url)?;
+    let parameters = parts.parameters_without(&[]);
+    let hosts = parts.hosts.iter();
+    let members = hosts.map(|host| parts.url_of(host, parts.path, &parameters));
+    Ok((members.collect(), settings.max_ttl))
 }
 
 fn parts<'a>(kind: &str, url: &'a str) -> Result<Parts<'a>, Error> {
@@ -265,7 +288,8 @@ fn refused(why: &str) -> Error {
     Error::invalid(format!(
         "store URL refused: {why}; expected redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]/NAME[/DB]\
          [?sentinel_username=USER&sentinel_password=PASSWORD] or \
-         redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...], rediss+... with TLS as for rediss://, \
+         redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...] or \
+         redis+quorum://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB][?max_ttl=60s], rediss+... with TLS as for rediss://, \
          with special characters as %XX"
     ))
 }

@@ -15,6 +15,7 @@ pub(crate) mod prometheus_server;
 pub(crate) mod proxy;
 pub(crate) mod redis_cluster;
 pub(crate) mod redis_group;
+pub(crate) mod redis_quorum;
 pub(crate) mod redis_server;
 pub(crate) mod relay;
 pub(crate) mod resp;

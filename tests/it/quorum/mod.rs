@@ -1,4 +1,6 @@
 //! The quorum: the scripts of a member, and the store on real servers.
 
 mod agreement;
+mod grants;
 mod member;
+mod settings;

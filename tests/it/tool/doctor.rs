@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Ended, Place};
+use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::redis_server::{RedisServer, Setup};
 
 /// What the doctor says of this store.
@@ -224,4 +225,21 @@ fn a_url_that_says_nothing_is_a_bad_argument_and_no_finding() {
     let ended = place.start(tool).end();
     assert_eq!(ended.code, Some(64), "{ended:?}");
     assert_eq!(ended.stdout, "");
+}
+
+#[tokio::test]
+async fn the_members_of_a_quorum_are_shown_up_away_and_down() {
+    let mut quorum = RedisQuorum::start(3).await;
+    let diagnosis = Diagnosis::of(&quorum.url(), &[]);
+    diagnosis.says("store", "ok", &["Redis"]);
+    diagnosis.says("trial", "ok", &[]);
+    quorum.servers[1].restart_empty().await;
+    let port = quorum.servers[1].port().to_string();
+    let diagnosis = Diagnosis::of(&quorum.url(), &[]);
+    diagnosis.says("store", "warning", &[&port, "keeps out", "for another"]);
+    diagnosis.says("trial", "ok", &[]);
+    quorum.servers[1].kill();
+    let diagnosis = Diagnosis::of(&quorum.url(), &[]);
+    diagnosis.says("store", "failure", &[&port, "no answer"]);
+    diagnosis.says("trial", "ok", &[]);
 }

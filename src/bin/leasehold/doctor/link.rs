@@ -17,10 +17,12 @@ impl Link {
     /// Parses the connection from a URL. `None` for a store without a server, and for a socket, which uses no network.
     pub fn of(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
-        let of_one = ["sentinel", "cluster"].iter().find_map(|several| {
-            let scheme = scheme.strip_suffix(several)?;
-            scheme.strip_suffix(['+', '-'])
-        });
+        let of_one = ["sentinel", "cluster", "quorum"]
+            .iter()
+            .find_map(|several| {
+                let scheme = scheme.strip_suffix(several)?;
+                scheme.strip_suffix(['+', '-'])
+            });
         let scheme = of_one.unwrap_or(scheme);
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let authority = place.split('/').next().unwrap_or_default();
@@ -100,6 +102,7 @@ mod tests {
             "redis+sentinel://:secret@localhost,db/main",
             "redis-sentinel://db/main?sentinel_password=secret",
             "valkey+cluster://:secret@a,b",
+            "redis+quorum://:secret@a,b,c",
             "postgres://me:secret@db/jobs?sslmode=disable",
             "postgres://db/jobs?password=secret&sslmode=disable",
             "postgres://me:secret@localhost,db/jobs?sslmode=disable",

@@ -131,7 +131,7 @@ pub(super) async fn see(fleet: &Fleet, budget: Budget) -> Result<Vec<Member>, Fa
     try_join_all(servers.iter().map(|server| see_one(server, budget))).await
 }
 
-async fn see_one(server: &Server, budget: Budget) -> Result<Member, Failure> {
+pub(super) async fn see_one(server: &Server, budget: Budget) -> Result<Member, Failure> {
     let lanes = &server.lanes;
     let place = &*server.place;
     if let Err(failure) = ask(lanes, budget, &["PING"]).await {
@@ -168,14 +168,19 @@ async fn setting(
     name: &str,
 ) -> Result<Option<String>, Failure> {
     let reply = allowed(ask(lanes, budget, &["CONFIG", "GET", name]).await)?;
-    Ok(reply.map(|reply| match reply {
+    Ok(reply.map(|reply| setting_in(&reply)))
+}
+
+/// Reads the reply of CONFIG GET to one name.
+pub(super) fn setting_in(reply: &Value) -> String {
+    match reply {
         Value::Array(pair) => pair.get(1).map(text).unwrap_or_default(),
         Value::Map(pairs) => pairs
             .first()
             .map(|(_, value)| text(value))
             .unwrap_or_default(),
         _ => String::new(),
-    }))
+    }
 }
 
 /// A server that refuses one command, or does not know it, still answers the others.

@@ -102,8 +102,9 @@ fn members(members: &Result<Vec<Member>, Trouble>) -> Finding {
     let shown = |member: &Member| {
         let version = member.version.iter().map(|version| format!(" ({version})"));
         let role = match member.state {
-            MemberState::Standby => ", a standby that grants nothing",
-            _ => "",
+            MemberState::Standby => ", a standby that grants nothing".into(),
+            MemberState::Away { remaining } => format!(", for another {remaining:.0?}"),
+            _ => String::new(),
         };
         format!("{}{}{role}", member.place, version.collect::<String>())
     };

@@ -1,0 +1,120 @@
+//! The settings of a quorum, checked all at once.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::MAX_TTL;
+use super::members::Members;
+use super::store::Quorum;
+use crate::error::Error;
+use crate::store::Tls;
+use crate::store::redis::{Redis, RedisMember, members_of};
+
+/// The prefix of keys, if none is set.
+const PREFIX: &str = "leasehold";
+/// How long a handshake may take, as with one server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Builds a [`Quorum`]. [`Quorum::builder`] makes one.
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder {
+    /// They contain the passwords.
+    urls: Vec<String>,
+    prefix: String,
+    max_ttl: Duration,
+    connect_timeout: Duration,
+    tls: Tls,
+}
+
+impl Builder {
+    pub(super) fn of_members(urls: Vec<String>) -> Self {
+        Self {
+            urls,
+            prefix: PREFIX.into(),
+            max_ttl: MAX_TTL,
+            connect_timeout: CONNECT_TIMEOUT,
+            tls: Tls::new(),
+        }
+    }
+
+    /// Returns a builder for the servers of one URL, `redis+quorum://HOST,HOST,HOST[?max_ttl=60s]`.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that cannot be used. The message contains no secrets.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        let (urls, max_ttl) = members_of(url)?;
+        let builder = Self::of_members(urls);
+        Ok(match max_ttl {
+            Some(max_ttl) => builder.max_ttl(max_ttl),
+            None => builder,
+        })
+    }
+
+    /// Sets what all keys begin with (default: `leasehold`). The rules for names hold.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the longest ttl of a lease (default: 60 s). It must be the same for all clients of the quorum; another one is
+    /// `Misconfigured`. A claim with a longer ttl is `Invalid`.
+    ///
+    /// It is also the time for which a new quorum, and each member that came back without its data, takes no claims.
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
+        self.max_ttl = max_ttl;
+        self
+    }
+
+    /// Sets how long making a connection may take (default: 2 s, at most 20 s).
+    pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
+        self.connect_timeout = connect_timeout;
+        self
+    }
+
+    /// Sets how TLS is done, where the URLs do not say it. They must use TLS.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// Checks all settings and makes the store. The only I/O is that certificate files are read.
+    ///
+    /// # Errors
+    /// `Invalid`, with the setting that is refused.
+    pub fn build(self) -> Result<Quorum, Error> {
+        let count = self.urls.len();
+        if count < 3 || count.is_multiple_of(2) {
+            return Err(Error::invalid(format!(
+                "quorum refused: expected an odd number of members, at least 3 members={count}"
+            )));
+        }
+        let mut members: Vec<RedisMember> = Vec::new();
+        for url in &self.urls {
+            let server = Redis::builder(url)
+                .prefix(&*self.prefix)
+                .connect_timeout(self.connect_timeout)
+                .tls(self.tls.clone());
+            let member = RedisMember::new(server, self.max_ttl)?;
+            let place = member.place();
+            if members.iter().any(|other| other.place() == place) {
+                return Err(Error::invalid(format!(
+                    "quorum refused: expected different members member={place}"
+                )));
+            }
+            members.push(member);
+        }
+        let members = Members::new(members);
+        Ok(Quorum::of(members, self.max_ttl, self.connect_timeout))
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("members", &self.urls.len())
+            .field("prefix", &self.prefix)
+            .field("max_ttl", &self.max_ttl)
+            .field("connect_timeout", &self.connect_timeout)
+            .finish_non_exhaustive()
+    }
+}

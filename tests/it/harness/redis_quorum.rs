@@ -1,0 +1,67 @@
+//! Independent Redis servers, the members of a quorum.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold::store::quorum::{Builder, Quorum};
+
+use super::redis_server::{RedisServer, Setup};
+
+/// The longest ttl of the quorums in tests.
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(60);
+
+/// The members. They end on drop.
+#[derive(Debug)]
+pub(crate) struct RedisQuorum {
+    pub(crate) servers: Vec<RedisServer>,
+}
+
+impl RedisQuorum {
+    /// Starts so many members that have been in use for a long time: they take claims at once.
+    pub(crate) async fn start(members: usize) -> Self {
+        let quorum = Self::start_new(members).await;
+        join_all(quorum.servers.iter().map(|server| settle(server, MAX_TTL))).await;
+        quorum
+    }
+
+    /// Starts so many servers that were never used.
+    pub(crate) async fn start_new(members: usize) -> Self {
+        let servers = (0..members).map(|_| Setup::default().with_port().start());
+        let servers = join_all(servers).await;
+        Self { servers }
+    }
+
+    /// Returns a builder of a store on all of them.
+    pub(crate) fn builder(&self) -> Builder {
+        Quorum::builder(self.servers.iter().map(RedisServer::url)).max_ttl(MAX_TTL)
+    }
+
+    /// Returns the URL of all of them.
+    pub(crate) fn url(&self) -> String {
+        let places = self
+            .servers
+            .iter()
+            .map(|server| format!("127.0.0.1:{}", server.port()));
+        format!("redis+quorum://{}", places.collect::<Vec<_>>().join(","))
+    }
+
+    /// Returns a store on all of them.
+    pub(crate) fn open(&self) -> Quorum {
+        self.builder().build().expect("settings in order")
+    }
+}
+
+/// Makes a server look as if it had been a member for a long time, with this longest ttl.
+pub(crate) async fn settle(server: &RedisServer, max_ttl: Duration) {
+    let run = run_id(server).await;
+    let max_ttl = max_ttl.as_millis();
+    let row = format!("HSET leasehold:node run {run} ready 0 floor 0 keep_out {max_ttl}");
+    let _: i64 = server.told(&row).await;
+}
+
+/// Returns the run of this server.
+pub(crate) async fn run_id(server: &RedisServer) -> String {
+    let info: String = server.told("INFO server").await;
+    let line = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    line.expect("a run").trim().into()
+}

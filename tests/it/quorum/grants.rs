@@ -1,0 +1,224 @@
+//! Grants of a quorum of real servers: contention, outages, losses of data.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::ErrorKind;
+use leasehold::store::quorum::Quorum;
+use leasehold::store::{Answer, HeldState, MemberState, Outcome, Release, Store};
+use tokio::task::JoinSet;
+
+use crate::harness::asking::{asked, claim, granted, held, next_token, released, renewed};
+use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum, settle};
+use crate::harness::times::{LIMIT, LONG, STORED_TTL, UNANSWERED};
+use crate::harness::wait::until;
+
+/// The state of each member.
+async fn states(store: &Quorum) -> Vec<MemberState> {
+    let members = store.members(LIMIT).await.expect("answered");
+    members.iter().map(|member| member.state).collect()
+}
+
+#[tokio::test]
+async fn of_32_claims_at_once_exactly_one_is_granted() {
+    let quorum = RedisQuorum::start(3).await;
+    // Each from a store of its own, as from a process of its own.
+    for round in 0..5 {
+        let name = format!("contended-{round}");
+        let mut asking = JoinSet::new();
+        for _ in 0..32 {
+            let (store, claim) = (quorum.open(), claim(&name, LONG));
+            asking.spawn(async move { (asked(&store, &claim, LIMIT * 2).await, store, claim) });
+        }
+        let answers = asking.join_all().await;
+        let granted = answers
+            .iter()
+            .filter(|(answer, ..)| matches!(answer, Ok(Answer::Granted(_))));
+        let told: Vec<_> = answers.iter().map(|(answer, ..)| answer).collect();
+        assert_eq!(granted.count(), 1, "{told:?}");
+        assert!(told.iter().all(|answer| answer.is_ok()), "{told:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_dead_member_keeps_no_one_from_a_lease() {
+    let mut quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    let first = claim("a", LONG);
+    let token = granted(&store, &first).await;
+    quorum.servers[1].kill();
+    assert!(matches!(renewed(&store, &first).await, Outcome::Renewed));
+    assert_eq!(held(&store, &claim("a", LONG)).await.by, Some(first.holder));
+    assert_eq!(released(&store, &first).await, Release::Released);
+    assert!(next_token(&store, "a").await > token);
+    assert_eq!(
+        states(&store).await,
+        [MemberState::Up, MemberState::Down, MemberState::Up]
+    );
+}
+
+#[tokio::test]
+async fn without_a_majority_nothing_is_granted_and_the_error_says_why() {
+    let mut quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    let first = claim("a", LONG);
+    granted(&store, &first).await;
+    quorum.servers[0].kill();
+    quorum.servers[2].kill();
+    let error = asked(&store, &claim("b", LONG), LIMIT)
+        .await
+        .expect_err("no majority");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(
+        error.to_string().contains("1 of 3 members answered"),
+        "{error}"
+    );
+    assert!(matches!(renewed(&store, &first).await, Outcome::Unknown(_)));
+    // What the one member took was taken back.
+    let list = quorum.servers[1].keys().await;
+    assert!(!list.contains(&"leasehold:{b}".into()), "{list:?}");
+}
+
+#[tokio::test]
+async fn a_hung_member_never_sets_the_latency() {
+    let quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    next_token(&store, "warm").await;
+    quorum.servers[2].pause();
+    let clock = store.clock();
+    let begun = clock.now();
+    // More claims than would fit into the limit if each waited for the hung member.
+    for round in 0..20 {
+        let first = claim(&format!("a{round}"), LONG);
+        granted(&store, &first).await;
+        assert!(matches!(renewed(&store, &first).await, Outcome::Renewed));
+        held(&store, &claim(&format!("a{round}"), LONG)).await;
+        assert_eq!(released(&store, &first).await, Release::Released);
+    }
+    let took = clock.now().since(begun);
+    quorum.servers[2].resume();
+    // 80 calls of 5 s each would take 400 s.
+    assert!(took < LIMIT * 4, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_new_quorum_keeps_out_and_then_grants() {
+    let quorum = RedisQuorum::start_new(3).await;
+    let store = quorum
+        .builder()
+        .max_ttl(STORED_TTL)
+        .build()
+        .expect("in order");
+    let kept_out = held(&store, &claim("a", STORED_TTL)).await;
+    assert_eq!(kept_out.state, HeldState::KeepOut);
+    let remaining = kept_out.remaining.expect("it has an end");
+    assert!(remaining <= STORED_TTL * 2, "{remaining:?}");
+    for state in states(&store).await {
+        assert!(matches!(state, MemberState::Away { .. }), "{state:?}");
+    }
+    let token = until("the end of the keep-out", async || {
+        let first = claim("a", STORED_TTL);
+        match asked(&store, &first, LIMIT).await.expect("answered") {
+            Answer::Granted(grant) => Some(grant.token),
+            Answer::Held(_) => None,
+        }
+    });
+    let token = token.await;
+    // The last of them may be back a little later than a majority.
+    until("all members", async || {
+        let states = states(&store).await;
+        (states == [MemberState::Up; 3]).then_some(())
+    })
+    .await;
+    let now_us = quorum.servers[0].time_ms().await * 1_000;
+    let now_us = u64::try_from(now_us).expect("after 1970");
+    assert!(
+        token.get() > now_us + 3_600_000_000,
+        "above the floor: {token}"
+    );
+}
+
+#[tokio::test]
+async fn a_member_that_comes_back_empty_does_not_help_a_rival_and_gets_the_lease_back() {
+    let mut quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    let first = claim("a", LONG / 2);
+    let token = granted(&store, &first).await;
+    quorum.servers[0].restart_empty().await;
+    // Another process, which sees only that member and one that has the lease.
+    quorum.servers[2].pause();
+    let rival = quorum.open();
+    let answer = asked(&rival, &claim("a", LONG / 2), UNANSWERED).await;
+    assert!(!matches!(answer, Ok(Answer::Granted(_))), "{answer:?}");
+    quorum.servers[2].resume();
+    // As if the keep-out were over.
+    settle(&quorum.servers[0], MAX_TTL).await;
+    until("the repair", async || {
+        assert!(matches!(renewed(&store, &first).await, Outcome::Renewed));
+        let keys = quorum.servers[0].keys().await;
+        keys.contains(&"leasehold:{a}".to_owned()).then_some(())
+    })
+    .await;
+    let shown: String = quorum.servers[0].told("GET leasehold:{a}").await;
+    assert!(shown.contains(&format!(" {token} ")), "{shown}");
+}
+
+#[tokio::test]
+async fn tokens_rise_through_the_loss_of_one_member_and_of_two() {
+    let mut quorum = RedisQuorum::start_new(3).await;
+    let stores: Vec<Arc<Quorum>> = (0..3)
+        .map(|_| {
+            let builder = quorum.builder().max_ttl(STORED_TTL);
+            Arc::new(builder.build().expect("in order"))
+        })
+        .collect();
+    let mut last = None;
+    for lost in [&[][..], &[0], &[1], &[2, 0], &[1, 2]] {
+        for member in lost {
+            quorum.servers[*member].restart_empty().await;
+        }
+        for store in &stores {
+            let token = until("a grant", async || {
+                let claim = claim("a", STORED_TTL);
+                match asked(&**store, &claim, LIMIT).await {
+                    Ok(Answer::Granted(grant)) => {
+                        released(&**store, &claim).await;
+                        Some(grant.token)
+                    }
+                    _ => None,
+                }
+            });
+            let token = Some(token.await);
+            assert!(token > last, "{token:?} after {last:?} lost={lost:?}");
+            last = token;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_client_is_woken_by_a_release() {
+    let mut quorum = RedisQuorum::start(3).await;
+    // Also with a dead member.
+    quorum.servers[1].kill();
+    let client = async || {
+        let store = quorum.open();
+        leasehold::Client::builder()
+            .store(store)
+            .build()
+            .await
+            .expect("a client")
+    };
+    let (one, other) = (client().await, client().await);
+    let lease = one.acquire("a").await.expect("it is free");
+    let waiting = tokio::spawn(async move {
+        let lease = other.acquire("a").await.expect("it is freed");
+        let token = lease.token();
+        lease.release().await;
+        token
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let token = lease.token();
+    lease.release().await;
+    let next = tokio::time::timeout(LIMIT * 2, waiting).await;
+    assert!(next.expect("woken").expect("no panic") > token);
+}

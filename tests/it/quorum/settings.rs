@@ -1,0 +1,144 @@
+//! What a quorum is made of, and what is refused.
+
+use std::time::Duration;
+
+use leasehold::store::quorum::Quorum;
+use leasehold::store::{self, Store as _};
+use leasehold::{Client, Error, ErrorKind, WaitOrder};
+
+use crate::harness::asking::{asked, claim, granted};
+use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum, settle};
+use crate::harness::redis_server::RedisServer;
+use crate::harness::times::{LIMIT, LONG};
+
+fn refused(url: &str) -> Error {
+    Quorum::open(url).expect_err(url)
+}
+
+#[test]
+fn a_quorum_is_opened_by_its_url() {
+    for (url, expected) in [
+        (
+            "redis+quorum://me:s3cret@a,b:7000,[::1]?max_ttl=30s",
+            "quorum of redis://a:6379/0, redis://b:7000/0, redis://[::1]:6379/0",
+        ),
+        (
+            "redis-quorum://:s3cret@a,b,c/3",
+            "quorum of redis://a:6379/3, redis://b:6379/3, redis://c:6379/3",
+        ),
+        (
+            "valkeys+quorum://a,b,c",
+            "quorum of valkeys://a:6379/0, valkeys://b:6379/0, valkeys://c:6379/0",
+        ),
+    ] {
+        let store = Quorum::open(url).expect(url);
+        assert_eq!(store.location(), expected);
+        assert!(!format!("{store:?}").contains("s3cret"));
+    }
+    let store = Quorum::open("redis+quorum://a,b,c?max_ttl=30s").expect("a URL in order");
+    assert_eq!(store.facts().max_ttl, Some(Duration::from_secs(30)));
+    assert_eq!(store.facts().kind, "quorum");
+}
+
+#[tokio::test]
+async fn every_way_to_open_a_store_opens_a_quorum() {
+    let store = store::open("redis+quorum://a,b,c")
+        .await
+        .expect("a URL in order");
+    assert_eq!(store.facts().kind, "quorum");
+}
+
+#[test]
+fn a_bad_quorum_is_refused_with_what_is_wrong_and_without_its_secret() {
+    for (url, what) in [
+        ("redis+quorum://:s3cret@a,b", "an odd number"),
+        ("redis+quorum://:s3cret@a", "an odd number"),
+        ("redis+quorum://:s3cret@a,b,c,d", "an odd number"),
+        ("redis+quorum://:s3cret@a,b,a:6379", "different members"),
+        ("redis+quorum://:s3cret@a,b,c?max_ttl=soon", "max_ttl"),
+        ("redis+quorum://:s3cret@a,b,c?max_ttl=1ms", "max_ttl"),
+        (
+            "redis+quorum://:s3cret@a,b,c?acknowledged_by=1",
+            "acknowledged_by",
+        ),
+        ("redis+quorum://:s3cret@a,,c", "host is missing"),
+        ("redis+cluster://:s3cret@a,b,c", "no quorum"),
+    ] {
+        let error = refused(url);
+        let text = format!("{error} {error:?}");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{url}: {text}");
+        assert!(text.contains(what), "{url}: {text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+    let members = ["redis://a", "redis://b", "redis+cluster://c"];
+    let error = Quorum::builder(members).build().expect_err("a cluster");
+    assert!(error.to_string().contains("one server"), "{error}");
+}
+
+#[tokio::test]
+async fn a_fair_wait_is_refused_because_members_keep_no_common_queue() {
+    let quorum = RedisQuorum::start(3).await;
+    let client = Client::builder()
+        .store(quorum.open())
+        .build()
+        .await
+        .expect("a client");
+    let request = client.request("a").order(WaitOrder::Fair);
+    let error = request.acquire().await.expect_err("no queue");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_ttl_above_the_longest_is_refused_and_nothing_is_sent() {
+    let quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    let long = claim("a", MAX_TTL + Duration::from_millis(1));
+    let error = asked(&store, &long, LIMIT).await.expect_err("too long");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+    assert_eq!(quorum.servers[0].keys().await, ["leasehold:node"]);
+}
+
+#[tokio::test]
+async fn clients_with_another_longest_ttl_are_misconfigured() {
+    let quorum = RedisQuorum::start(3).await;
+    granted(&quorum.open(), &claim("a", LONG / 2)).await;
+    let other = quorum
+        .builder()
+        .max_ttl(LONG / 2)
+        .build()
+        .expect("in order");
+    let error = asked(&other, &claim("b", LONG / 3), LIMIT).await;
+    let error = error.expect_err("another longest ttl");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(error.to_string().contains("theirs=60s"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_grants_leases_on_its_own_is_no_member() {
+    let quorum = RedisQuorum::start_new(3).await;
+    for server in &quorum.servers {
+        let alone = leasehold::store::redis::Redis::open(&server.url()).expect("a URL in order");
+        granted(&alone, &claim("a", LONG)).await;
+    }
+    let error = asked(&quorum.open(), &claim("b", LONG), LIMIT).await;
+    let error = error.expect_err("they grant leases on their own");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(
+        error.to_string().contains("on its own") || format!("{error:?}").contains("on its own"),
+        "{error:?}"
+    );
+    let other = quorum.builder().prefix("other").build().expect("in order");
+    let held = crate::harness::asking::held(&other, &claim("b", LONG)).await;
+    assert_eq!(held.state, leasehold::store::HeldState::KeepOut);
+}
+
+#[tokio::test]
+async fn a_member_is_no_server_alone() {
+    let server = RedisServer::start().await;
+    settle(&server, MAX_TTL).await;
+    let alone = leasehold::store::redis::Redis::open(&server.url()).expect("a URL in order");
+    let error = asked(&alone, &claim("a", LONG), LIMIT)
+        .await
+        .expect_err("a member");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+}
