@@ -91,21 +91,31 @@ impl Run {
     }
 }
 
-/// Runs all of them at once, each on threads of its own: some faults block the thread that makes them happen. A run that
-/// fails, because a server did not start for example, is not among the results.
+/// Runs all of them at once, each on threads of its own: some faults block the thread that makes them happen.
+///
+/// A run that comes to no end, because a server did not start in time on a busy machine for example, is begun once more.
+/// That says nothing about a lease: what is judged is the history of a run that came to its end. One that fails twice is not
+/// among the results.
 pub(crate) fn run_at_once(plans: Vec<Plan>) -> Vec<Run> {
-    let threads = plans.into_iter().map(|plan| {
-        std::thread::spawn(|| {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(2)
-                .enable_all()
-                .build();
-            runtime.expect("threads").block_on(run(plan))
-        })
-    });
-    let threads: Vec<_> = threads.collect();
-    let runs = threads.into_iter().map(std::thread::JoinHandle::join);
-    runs.flatten().collect()
+    let begin = |plan: &Plan| {
+        let plan = plan.clone();
+        std::thread::spawn(|| run_on_this_thread(plan))
+    };
+    let threads: Vec<_> = plans.iter().map(begin).collect();
+    let runs = threads.into_iter().zip(plans);
+    runs.filter_map(|(thread, plan)| {
+        let run = thread.join();
+        run.or_else(|_| begin(&plan).join()).ok()
+    })
+    .collect()
+}
+
+fn run_on_this_thread(plan: Plan) -> Run {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    runtime.expect("threads").block_on(run(plan))
 }
 
 async fn run(plan: Plan) -> Run {
