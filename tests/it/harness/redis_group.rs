@@ -6,11 +6,12 @@ use std::process::{Command, Stdio};
 use std::{env, ffi::OsString};
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{self, FromRedisValue, RedisError};
+use deadpool_redis::redis::{self, AsyncConnectionConfig, FromRedisValue, RedisError};
 use tempfile::TempDir;
 
 use super::child::GuardedChild;
 use super::redis_server::{INSTALL, RedisServer, Setup, free_port};
+use super::times::PATIENCE;
 use super::tls::Certificate;
 use super::wait::{until, until_so};
 
@@ -202,7 +203,13 @@ impl SentinelServer {
     async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let socket = self.folder.path().join("socket");
         let client = redis::Client::open(format!("redis+unix://{}", socket.display()))?;
-        client.get_multiplexed_async_connection().await
+        // The crate's default of half a second is too short on a busy machine.
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        client
+            .get_multiplexed_async_connection_with_config(&patient)
+            .await
     }
 
     /// Stops it at once.
