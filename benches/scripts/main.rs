@@ -37,8 +37,15 @@ const INFO: &str = r#"{"host":"build-agent-7","pid":31337}"#;
 #[derive(Clone, Copy, PartialEq)]
 enum Layout {
     Ours,
+    /// The same on a server that keeps out after a loss of its data.
+    KeepingOut,
     Baseline,
 }
+
+/// The run of its server, as claims name it.
+const RUN: &str = "91c2f7a6d0e5b8433c1f6a9d2e7b05486fd13a7c";
+/// Its longest ttl in milliseconds.
+const MAX_TTL: u32 = 60_000;
 
 /// The scripts of a layout on a server of its own.
 struct Bench {
@@ -56,7 +63,7 @@ impl Bench {
         let server = Server::start().await;
         let mut connection = server.connect().await;
         let [acquire, release, renew] = match layout {
-            Layout::Ours => [
+            Layout::Ours | Layout::KeepingOut => [
                 concat!(
                     include_str!("../../src/store/redis/lease.lua"),
                     include_str!("../../src/store/redis/queue.lua"),
@@ -92,7 +99,7 @@ impl Bench {
                 .await
                 .expect("it compiles")
         };
-        Self {
+        let mut bench = Self {
             layout,
             acquire: load(acquire).await,
             release: load(release).await,
@@ -100,25 +107,38 @@ impl Bench {
             connection,
             client: ClientId::draw(),
             _server: server,
+        };
+        if layout == Layout::KeepingOut {
+            let mut settled = cmd("HSET");
+            settled.arg("leasehold:node").arg("run").arg(RUN);
+            settled.arg("ready").arg(0).arg("keep_out").arg(MAX_TTL);
+            let _: i64 = bench.ask(&settled).await;
         }
+        bench
     }
 
     fn acquire(&self, name: &str, holder: &str) -> Cmd {
         let lease = lease(name);
         let mut call = cmd("EVALSHA");
-        call.arg(&self.acquire).arg(4).arg(&lease);
+        call.arg(&self.acquire);
         match self.layout {
-            Layout::Ours => call.arg(mark(name)),
-            Layout::Baseline => call.arg(format!("{lease}:token")),
+            Layout::Baseline => call.arg(4).arg(&lease).arg(format!("{lease}:token")),
+            _ => call.arg(5).arg(&lease).arg(mark(name)),
         };
         call.arg(format!("{lease}:queue"))
-            .arg(format!("{lease}:alive"))
-            .arg(holder)
-            .arg(30_000)
-            .arg(0)
-            .arg(INFO);
-        if self.layout == Layout::Baseline {
-            call.arg(3_600_000);
+            .arg(format!("{lease}:alive"));
+        if self.layout != Layout::Baseline {
+            call.arg("leasehold:node");
+        }
+        call.arg(holder).arg(30_000).arg(0).arg(INFO);
+        match self.layout {
+            Layout::Ours => {}
+            Layout::KeepingOut => {
+                call.arg(RUN).arg(MAX_TTL);
+            }
+            Layout::Baseline => {
+                call.arg(3_600_000);
+            }
         }
         call
     }
@@ -146,11 +166,11 @@ impl Bench {
         for ((_, holder), granted) in leases.iter().zip(grants) {
             match self.layout {
                 // What the value of the lease begins with.
-                Layout::Ours => call.arg(format!("{holder} {} ", token(granted))),
                 Layout::Baseline => call.arg(holder).arg(30_000),
+                _ => call.arg(format!("{holder} {} ", token(granted))),
             };
         }
-        if self.layout == Layout::Ours {
+        if self.layout != Layout::Baseline {
             call.arg(30_000);
         }
         call
@@ -246,7 +266,7 @@ fn mark(name: &str) -> String {
 }
 
 /// Measures the server's microseconds for a pair, for its halves, and for a renewal in a batch.
-async fn time(ours: &mut Bench, baseline: &mut Bench) {
+async fn time(ours: &mut Bench, baseline: &mut Bench, names: [Option<&str>; 4]) {
     let mut runs = [const { Vec::new() }; 4];
     for run in 0..RUNS {
         let ours = block(ours, run).await;
@@ -255,14 +275,10 @@ async fn time(ours: &mut Bench, baseline: &mut Bench) {
             runs.push(spent);
         }
     }
-    let names = [
-        "server_us_per_pair",
-        "server_us_per_acquire",
-        "server_us_per_release",
-        "server_us_per_renewal_of_256",
-    ];
     for (name, runs) in names.iter().zip(&runs) {
-        case(name, "us", runs);
+        if let Some(name) = name {
+            case(name, "us", runs);
+        }
     }
 }
 
@@ -333,7 +349,17 @@ fn main() {
     runtime.block_on(async {
         let mut ours = Bench::start(Layout::Ours).await;
         let mut baseline = Bench::start(Layout::Baseline).await;
-        time(&mut ours, &mut baseline).await;
+        let names = [
+            "server_us_per_pair",
+            "server_us_per_acquire",
+            "server_us_per_release",
+            "server_us_per_renewal_of_256",
+        ];
+        time(&mut ours, &mut baseline, names.map(Some)).await;
+        let mut keeping_out = Bench::start(Layout::KeepingOut).await;
+        let name = "server_us_per_acquire_keeping_out_vs_without";
+        time(&mut keeping_out, &mut ours, [None, Some(name), None, None]).await;
+        drop(keeping_out);
         let bytes = (memory(&mut ours).await, memory(&mut baseline).await);
         case("bytes_per_held_lease", "bytes", &[bytes]);
         let (ours, baseline) = (
