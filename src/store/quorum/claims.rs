@@ -139,6 +139,11 @@ impl<'a> Rounds<'a> {
         };
         while let Some((member, answer)) = asked.next().await {
             outcome.note(quorum, member, answer);
+            // Where another holder is in the way, a missing vote seldom brings a grant. Otherwise it may be the one that
+            // is needed, of a member that is only slow.
+            if !outcome.held.is_empty() {
+                asked.hurry();
+            }
             // A refusal is told once all have answered that answer soon: what they took has to be taken back.
             if let Some(Decision::Granted(_) | Decision::Low { .. }) = outcome.round.decision() {
                 break;

@@ -103,6 +103,7 @@ impl Quorum {
         F: Future<Output = Result<T, Failed>> + Send + 'static,
     {
         let mut asked = self.members.ask(limit, ask);
+        asked.hurry();
         let (mut answers, mut failures) = (Vec::new(), Vec::new());
         while let Some((member, answer)) = asked.next().await {
             match answer {

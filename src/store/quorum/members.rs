@@ -1,7 +1,7 @@
 //! The members, and one question to all of them at once.
 //!
-//! All are asked at the same moment, and their answers are read as they come. Once a majority has answered, the others are
-//! awaited for a short time only: a member that hangs never sets the latency. One that did not answer is not asked for a
+//! All are asked at the same moment, and their answers are read as they come. Once a majority has answered, and
+//! nothing hangs on the others, they are awaited for a short time only: a member that hangs does not set the latency. One that did not answer is not asked for a
 //! second, as long as a majority of the others is well.
 
 use std::future::Future;
@@ -45,6 +45,8 @@ pub(super) struct Poll<T> {
     answered: usize,
     /// How long the majority took that has answered.
     took: Option<Duration>,
+    /// Whether the others are awaited for a short time only once a majority has answered.
+    hurries: bool,
 }
 
 type Answering<T> = Pin<Box<dyn Future<Output = (usize, Result<T, Failed>)> + Send>>;
@@ -124,6 +126,7 @@ impl Members {
             deadline: asked_at.after(limit),
             answered: 0,
             took: None,
+            hurries: false,
         }
     }
 }
@@ -141,6 +144,11 @@ impl<T: Send + 'static> Poll<T> {
             self.took = Some(Boottime.now().since(self.asked_at));
         }
         Some((member, answer))
+    }
+
+    /// Awaits the others for a short time only, once a majority has answered: what they have to say changes little.
+    pub(super) const fn hurry(&mut self) {
+        self.hurries = true;
     }
 
     /// Awaits the answers for no longer than those that come in such a time as a majority took before.
@@ -167,7 +175,7 @@ impl<T: Send + 'static> Poll<T> {
     }
 
     fn until(&self) -> Instant {
-        let Some(took) = self.took else {
+        let Some(took) = self.took.filter(|_| self.hurries) else {
             return self.deadline;
         };
         let patience = PATIENCE.max(took * TIMES_AS_LONG);
