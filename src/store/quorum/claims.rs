@@ -54,6 +54,8 @@ struct Votes {
     failures: Vec<(usize, Failed)>,
     /// The members that have this holder now.
     taken_by: Vec<usize>,
+    /// Whether a member wants a higher token.
+    is_low: bool,
     took: Option<Duration>,
 }
 
@@ -135,13 +137,14 @@ impl<'a> Rounds<'a> {
             clocks: vec![0; members],
             failures: Vec::new(),
             taken_by: Vec::new(),
+            is_low: false,
             took: None,
         };
         while let Some((member, answer)) = asked.next().await {
             outcome.note(quorum, member, answer);
-            // Where another holder is in the way, a missing vote seldom brings a grant. Otherwise it may be the one that
-            // is needed, of a member that is only slow.
-            if !outcome.held.is_empty() {
+            // Where another holder is in the way, or a higher token is wanted, a missing vote seldom brings a grant.
+            // Otherwise it may be the one that is needed, of a member that is only slow.
+            if !outcome.held.is_empty() || outcome.is_low {
                 asked.hurry();
             }
             // A refusal is told once all have answered that answer soon: what they took has to be taken back.
@@ -372,6 +375,7 @@ impl Votes {
             self.clocks[member] = clock_us;
         }
         self.held.extend(told.held.map(|held| (member, *held)));
+        self.is_low |= matches!(told.vote, Vote::Low { .. });
         if matches!(told.vote, Vote::Yes(_)) {
             self.taken_by.push(member);
         }
