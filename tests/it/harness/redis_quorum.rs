@@ -19,16 +19,29 @@ pub(crate) struct RedisQuorum {
 impl RedisQuorum {
     /// Starts so many members that have been in use for a long time: they take claims at once.
     pub(crate) async fn start(members: usize) -> Self {
-        let quorum = Self::start_new(members).await;
-        join_all(quorum.servers.iter().map(|server| settle(server, MAX_TTL))).await;
-        quorum
+        Self::start_new(members).await.settled().await
+    }
+
+    /// The same for members that also listen on ports, for a URL of all of them.
+    pub(crate) async fn start_with_ports(members: usize) -> Self {
+        let mut servers = Vec::new();
+        // One after the other, so that no two find the same port free.
+        for _ in 0..members {
+            servers.push(Setup::default().with_port().start().await);
+        }
+        Self { servers }.settled().await
     }
 
     /// Starts so many servers that were never used.
     pub(crate) async fn start_new(members: usize) -> Self {
-        let servers = (0..members).map(|_| Setup::default().with_port().start());
+        let servers = (0..members).map(|_| Setup::default().start());
         let servers = join_all(servers).await;
         Self { servers }
+    }
+
+    async fn settled(self) -> Self {
+        join_all(self.servers.iter().map(|server| settle(server, MAX_TTL))).await;
+        self
     }
 
     /// Returns a builder of a store on all of them.

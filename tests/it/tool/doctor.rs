@@ -229,7 +229,7 @@ fn a_url_that_says_nothing_is_a_bad_argument_and_no_finding() {
 
 #[tokio::test]
 async fn the_members_of_a_quorum_are_shown_up_away_and_down() {
-    let mut quorum = RedisQuorum::start(3).await;
+    let mut quorum = RedisQuorum::start_with_ports(3).await;
     let diagnosis = Diagnosis::of(&quorum.url(), &[]);
     diagnosis.says("store", "ok", &["Redis"]);
     diagnosis.says("trial", "ok", &[]);
