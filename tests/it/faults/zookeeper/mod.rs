@@ -227,10 +227,10 @@ async fn no_hint_is_lost_between_servers() {
     let ensemble = ensemble().await;
     for order in [WaitOrder::Fair, WaitOrder::Any] {
         // A lost hint costs a look by time: the ttl, or five seconds. Were hints lost, one in seventy would be, so that
-        // none of these runs passed. A single pause may be one of a busy machine.
+        // both of these runs had one. A single pause may be one of a busy machine.
         let mut gaps = Vec::new();
         while gaps.iter().all(|gap| *gap >= TTL / 2) {
-            assert!(gaps.len() < 3, "{order:?}: {gaps:?}");
+            assert!(gaps.len() < 2, "{order:?}: {gaps:?}");
             let mut contest = Contest::begin(&quick(&ensemble.url("")), 6, order).await;
             contest.advance(250).await;
             gaps.push(contest.end(&format!("hand-offs {order:?}")).await);
