@@ -5,6 +5,7 @@
 //! unseen, a run is read on the connection that carries the claims, and never used on another one.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,13 +49,7 @@ impl ServerRun {
         node: &NodeKey,
         budget: Budget,
     ) -> Result<Option<Self>, Failure> {
-        let ask = async |words: &[&str]| {
-            let mut command = Cmd::new();
-            words.iter().for_each(|word| {
-                command.arg(*word);
-            });
-            link.send(Request::One(&command), budget).await
-        };
+        let ask = async |words: &[&str]| ask_on(link, words, budget).await;
         if node.is_member {
             return Self::of_member(link, node, budget).await.map(Some);
         }
@@ -72,10 +67,8 @@ impl ServerRun {
             return Ok(None);
         }
         let told = hazards::lines(&ask(&["INFO", "server"]).await?);
-        let id = told.get("run_id").filter(|id| !id.is_empty());
-        let id = id.ok_or_else(|| Failure::Odd("INFO without run_id".into()))?;
         Ok(Some(Self {
-            id: id.as_str().into(),
+            id: run_id(&told)?,
             max_ttl_ms: node.max_ttl.map_or(0, millis),
             is_trusted: None,
         }))
@@ -86,13 +79,7 @@ impl ServerRun {
     /// # Errors
     /// `Alone` on a server that grants leases on its own: the quorum would not know of them.
     async fn of_member(link: &Link, node: &NodeKey, budget: Budget) -> Result<Self, Failure> {
-        let ask = async |words: &[&str]| {
-            let mut command = Cmd::new();
-            words.iter().for_each(|word| {
-                command.arg(*word);
-            });
-            link.send(Request::One(&command), budget).await
-        };
+        let ask = async |words: &[&str]| ask_on(link, words, budget).await;
         let row = ask(&["HMGET", &node.key, "run", "floor"]).await?;
         match reply::items(&row)? {
             [Value::Nil, _] if has_marks(link, &node.marks, budget).await? => {
@@ -103,8 +90,6 @@ impl ServerRun {
         }
         let told = hazards::lines(&ask(&["INFO"]).await?);
         let is = |key: &str, value: &str| told.get(key).is_some_and(|told| told == value);
-        let id = told.get("run_id").filter(|id| !id.is_empty());
-        let id = id.ok_or_else(|| Failure::Odd("INFO without run_id".into()))?;
         let is_alone = is("aof_enabled", "1") && is("connected_slaves", "0");
         let is_trusted = is_alone
             && match ask(&["CONFIG", "GET", "appendfsync"]).await {
@@ -114,7 +99,7 @@ impl ServerRun {
                 Err(failure) => return Err(failure),
             };
         Ok(Self {
-            id: id.as_str().into(),
+            id: run_id(&told)?,
             max_ttl_ms: node.max_ttl.map_or(0, millis),
             is_trusted: Some(is_trusted),
         })
@@ -132,6 +117,21 @@ impl ServerRun {
         }
         Cow::Owned(told)
     }
+}
+
+async fn ask_on(link: &Link, words: &[&str], budget: Budget) -> Result<Value, Failure> {
+    let mut command = Cmd::new();
+    words.iter().for_each(|word| {
+        command.arg(*word);
+    });
+    link.send(Request::One(&command), budget).await
+}
+
+/// Returns the run id among what INFO told.
+fn run_id(told: &HashMap<String, String>) -> Result<Box<str>, Failure> {
+    let id = told.get("run_id").filter(|id| !id.is_empty());
+    let id = id.ok_or_else(|| Failure::Odd("INFO without run_id".into()))?;
+    Ok(id.as_str().into())
 }
 
 /// Returns whether the server has a mark. Reads all its keys, once for each connection to a server that is no member so
