@@ -150,13 +150,21 @@ impl Lane {
         request: Request<'_>,
         budget: Budget,
     ) -> Result<Value, Failure> {
+        let Request::Claim(claim) = request else {
+            return self.send_as_it_is(link, request, budget).await;
+        };
+        let claim = ServerRun::told_in(claim, link.run());
+        let claim = Request::Written(&claim, reply::is_grant);
+        reply::takes_claims(self.send_as_it_is(link, claim, budget).await?)
+    }
+
+    async fn send_as_it_is(
+        &self,
+        link: &Link,
+        request: Request<'_>,
+        budget: Budget,
+    ) -> Result<Value, Failure> {
         match (request, self.settings.acknowledged_by) {
-            (Request::Claim(claim), _) => {
-                let claim = ServerRun::told_in(claim, link.run());
-                let claim = Request::Written(&claim, reply::is_grant);
-                let answer = Box::pin(self.send(link, claim, budget)).await?;
-                reply::takes_claims(answer)
-            }
             (Request::Written(command, is_written), replicas) if replicas > 0 => {
                 let sent = link.send_written(command, replicas, is_written, budget);
                 sent.await
