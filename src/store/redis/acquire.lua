@@ -40,7 +40,7 @@ end
 if max_ttl and (#max_ttl > 12 or not find(max_ttl, '^%d+$')) then return {'invalid', 'max_ttl', max_ttl, '0'} end
 
 -- Usually none of the keys exists: one command finds that out.
-local is_plain = call('EXISTS', lease, queue, alive, node or lease) == 0
+local is_plain = not (node and run) and call('EXISTS', lease, queue, alive, node or lease) == 0
 if node and (run or not is_plain and call('EXISTS', node) == 1) then
   local refusal, left = refusal_of(node, run or '', max_ttl or '0', ttl)
   if refusal then return refusal end
