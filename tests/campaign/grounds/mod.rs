@@ -15,6 +15,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::fault::Fault;
+use crate::harness::relay::{Passing, Relay};
 use crate::harness::wait::{at, now};
 
 /// A future that stays on its thread.
@@ -107,4 +108,11 @@ async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> 
 
 async fn pause(time: Duration) {
     at(now().after(time)).await;
+}
+
+/// Lets this much through for a while.
+async fn pass_only(relay: &Relay, passing: Passing, hold: Duration) {
+    relay.pass(passing);
+    pause(hold).await;
+    relay.pass(Passing::All);
 }

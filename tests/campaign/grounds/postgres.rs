@@ -6,7 +6,7 @@ use fastrand::Rng;
 use leasehold::store;
 use leasehold::store::TableSettings;
 
-use super::{Ground, LocalBoxFuture, pause};
+use super::{Ground, LocalBoxFuture, pass_only, pause};
 use crate::fault::Fault;
 use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::relay::{Passing, Relay};
@@ -37,12 +37,6 @@ impl PostgresGround {
         self.server.end(signal).await;
         pause(hold).await;
         self.server.start_again().await;
-    }
-
-    async fn pass_only(&self, passing: Passing, hold: Duration) {
-        self.relay.pass(passing);
-        pause(hold).await;
-        self.relay.pass(Passing::All);
     }
 }
 
@@ -79,8 +73,8 @@ impl Ground for PostgresGround {
                 Fault::ServerKilled => self.restart("QUIT", hold).await,
                 Fault::ServerRestarted => self.restart("INT", hold).await,
                 Fault::Cut => self.relay.cut(),
-                Fault::BlackHole => self.pass_only(Passing::Nothing, hold).await,
-                Fault::OneWay => self.pass_only(Passing::Requests, hold).await,
+                Fault::BlackHole => pass_only(&self.relay, Passing::Nothing, hold).await,
+                Fault::OneWay => pass_only(&self.relay, Passing::Requests, hold).await,
                 Fault::Flushed => {
                     let stranger = self.database.connect().await;
                     let deleted = stranger.batch_execute("DELETE FROM leasehold.lease").await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use tempfile::TempDir;
 
-use super::{Ground, LocalBoxFuture, pause};
+use super::{Ground, LocalBoxFuture, pass_only, pause};
 use crate::fault::Fault;
 use crate::harness::relay::{Passing, Relay};
 use crate::harness::zookeeper_server::ZookeeperServer;
@@ -43,12 +43,6 @@ impl ZookeeperGround {
         self.server.run();
         self.server.serving().await;
     }
-
-    async fn pass_only(&self, passing: Passing, hold: Duration) {
-        self.relay.pass(passing);
-        pause(hold).await;
-        self.relay.pass(Passing::All);
-    }
 }
 
 impl Ground for ZookeeperGround {
@@ -81,8 +75,8 @@ impl Ground for ZookeeperGround {
         Box::pin(async move {
             match fault {
                 Fault::Cut => self.relay.cut(),
-                Fault::BlackHole => self.pass_only(Passing::Nothing, hold).await,
-                Fault::OneWay => self.pass_only(Passing::Requests, hold).await,
+                Fault::BlackHole => pass_only(&self.relay, Passing::Nothing, hold).await,
+                Fault::OneWay => pass_only(&self.relay, Passing::Requests, hold).await,
                 Fault::ServerStopped => {
                     self.server.pause();
                     pause(hold).await;
