@@ -14,6 +14,11 @@ mod counts;
 mod fences;
 mod metric;
 mod names;
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "the members of a quorum are Redis servers")
+)]
+mod quorum;
 mod reporter;
 mod samples;
 #[cfg_attr(

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use metrics::{counter, gauge};
 
+use super::quorum::QuorumCounts;
 use super::samples::{self, Sample};
 use super::words::{AckOutcome, ErrorLabel, LaneUse, NoticeOutcome, Standing, StoreCall};
 use super::{quietly, table};
@@ -18,13 +19,14 @@ const USES: usize = LaneUse::ALL.len();
 /// The totals of all stores of one kind.
 #[derive(Debug)]
 pub(crate) struct StoreCounts {
-    kind: &'static str,
+    pub(super) kind: &'static str,
     errors: [[AtomicU64; ERRORS]; CALLS],
     reconnects: [AtomicU64; USES],
     notices: [AtomicU64; NoticeOutcome::ALL.len()],
     pub(super) acks: [AtomicU64; AckOutcome::ALL.len()],
     /// Stores of this kind can wait for replicas.
     pub(super) has_replicas: AtomicBool,
+    pub(super) quorum: QuorumCounts,
     /// As last looked at, if ever.
     members: [AtomicUsize; Standing::ALL.len()],
     has_members: AtomicBool,
@@ -43,6 +45,7 @@ impl StoreCounts {
             notices: [const { AtomicU64::new(0) }; NoticeOutcome::ALL.len()],
             acks: [const { AtomicU64::new(0) }; AckOutcome::ALL.len()],
             has_replicas: AtomicBool::new(false),
+            quorum: QuorumCounts::default(),
             members: [const { AtomicUsize::new(0) }; Standing::ALL.len()],
             has_members: AtomicBool::new(false),
             connections: Mutex::default(),
@@ -155,6 +158,7 @@ impl StoreCounts {
                 });
             }
         }
+        self.quorum.tell(kind);
         if self.has_members.load(Ordering::Relaxed) {
             for (count, state) in self.members.iter().zip(Standing::ALL) {
                 let count = count.load(Ordering::Relaxed);

@@ -22,6 +22,8 @@ const SHARES: [f64; 13] = [
 ];
 /// Up to the most leases of one batch.
 const BATCHES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+/// One, unless others claim the name at the same moment.
+const ROUNDS: [f64; 9] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0];
 /// Zero is on time.
 const OVERRUNS: [f64; 11] = [
     0.0, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
@@ -196,6 +198,22 @@ pub(super) const REPLICA_ACKS: Metric = Metric::counter(
     "Grants and batches of renewals that waited for replicas (`acknowledged_by`), by whether enough of them had it in time",
 )
 .by(&[STORE, outcome(&AckOutcome::WORDS)]);
+pub(super) const QUORUM_ROUNDS: Metric = Metric::histogram(
+    "leasehold_quorum_rounds",
+    "Rounds of requests to all members that one claim to a quorum of servers took",
+    &ROUNDS,
+)
+.by(&[STORE]);
+pub(super) const QUORUM_TAKEN_BACK: Metric = Metric::counter(
+    "leasehold_quorum_taken_back_total",
+    "Tokens that brought no grant and were taken back from the members of a quorum that had taken them",
+)
+.by(&[STORE]);
+pub(super) const QUORUM_REPAIRS: Metric = Metric::counter(
+    "leasehold_quorum_repairs_total",
+    "Leases put back at a member of a quorum that lacked them while a majority renewed them",
+)
+.by(&[STORE]);
 pub(super) const NOTICES: Metric = Metric::counter(
     "leasehold_notices_total",
     "Notices of freed names and of turns, by what became of them; missed: the subscription was down",
@@ -304,8 +322,16 @@ const STORE_HAZARDS: Metric = Metric::gauge(
 .by(&[STORE])
 .of_tool();
 
+const STORE_KEEP_OUT: Metric = Metric::gauge(
+    "leasehold_store_keep_out_seconds",
+    "How long until the last server of the store that keeps out takes claims again; 0 if none keeps out",
+)
+.in_seconds()
+.by(&[STORE])
+.of_tool();
+
 /// All of them: those of the library, then those of the tool.
-pub(crate) static ALL: [Metric; 44] = [
+pub(crate) static ALL: [Metric; 48] = [
     ACQUISITIONS,
     ACQUIRE_ATTEMPTS,
     ACQUIRE_WAIT,
@@ -335,6 +361,9 @@ pub(crate) static ALL: [Metric; 44] = [
     STORE_RECONNECTS,
     STORE_MEMBERS,
     REPLICA_ACKS,
+    QUORUM_ROUNDS,
+    QUORUM_TAKEN_BACK,
+    QUORUM_REPAIRS,
     NOTICES,
     LEASE_HELD,
     LEASE_DEADLINE,
@@ -350,6 +379,7 @@ pub(crate) static ALL: [Metric; 44] = [
     STORE_OLDEST_LEASE,
     STORE_CLOCK_OFFSET,
     STORE_HAZARDS,
+    STORE_KEEP_OUT,
 ];
 
 /// Tells the recorder what the metrics of the library are.

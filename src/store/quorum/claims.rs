@@ -93,18 +93,23 @@ impl<'a> Rounds<'a> {
                 self.facts()
             ))));
         }
-        loop {
+        let mut rounds = 0;
+        let answer = loop {
+            rounds += 1;
             let now = Boottime.now();
             let next = self.quorum.shared.proposals().next(self.claim.holder);
             let proposed = self.quorum.shared.propose(self.wish, next, now);
             let token = proposed.map_err(|far| self.too_far(Some(far), &[]))?;
             let outcome = self.ask(token).await;
-            match self.judge(outcome, next).await? {
-                NextStep::Answered(answer) => return Ok(answer),
-                NextStep::Again { pause: false } => {}
-                NextStep::Again { pause: true } => self.pause().await,
+            match self.judge(outcome, next).await {
+                Ok(NextStep::Answered(answer)) => break Ok(answer),
+                Ok(NextStep::Again { pause: false }) => {}
+                Ok(NextStep::Again { pause: true }) => self.pause().await,
+                Err(failed) => break Err(failed),
             }
-        }
+        };
+        self.quorum.shared.counts.claimed_in(rounds);
+        answer
     }
 
     /// Proposes this token to all members, and returns their votes.
@@ -234,6 +239,7 @@ impl<'a> Rounds<'a> {
         if members.is_empty() {
             return;
         }
+        self.quorum.shared.counts.taken_back();
         let claim = &self.claim;
         let taken = TakenBack {
             token: round.proposed(),

@@ -156,6 +156,7 @@ impl Tallies {
             };
             let (member, renewal) = (members[member].clone(), renewal.clone());
             let limit = shared.connect_timeout;
+            shared.counts.repaired();
             tokio::spawn(async move {
                 let proposal = Proposal {
                     holder: renewal.holder,

@@ -19,6 +19,7 @@ use crate::store::{
     Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, Lane, Member, Notices, Release,
     Renewal, Renewed, Store,
 };
+use crate::telemetry::StoreCounts;
 use crate::token::Token;
 
 /// A store on a quorum of independent Redis or Valkey servers.
@@ -37,6 +38,7 @@ pub(super) struct Shared {
     pub(super) connect_timeout: Duration,
     /// Where the members are, without secrets.
     pub(super) place: String,
+    pub(super) counts: &'static StoreCounts,
 }
 
 impl Quorum {
@@ -55,12 +57,15 @@ impl Quorum {
 
     pub(super) fn of(members: Members, max_ttl: Duration, connect_timeout: Duration) -> Self {
         let places: Vec<_> = members.iter().map(|member| member.place()).collect();
+        let counts = StoreCounts::of(KIND);
+        counts.has_quorums();
         let shared = Shared {
             proposer: Mutex::new(Proposer::new(members.len(), Planted::default())),
             proposals: Mutex::default(),
             max_ttl,
             connect_timeout,
             place: format!("quorum of {}", places.join(", ")),
+            counts,
         };
         Self {
             shared: Arc::new(shared),

@@ -9,5 +9,6 @@ mod leases;
 mod log;
 mod moved;
 mod page;
+mod quorum;
 mod servers;
 pub(crate) mod text;

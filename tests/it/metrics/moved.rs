@@ -5,7 +5,7 @@ use std::path::Path;
 use leasehold::metrics::table;
 
 /// In the order of the table.
-const MOVED: [(&str, &str); 44] = [
+const MOVED: [(&str, &str); 48] = [
     ("acquisitions_total", ENDS_OF_A_CALL),
     ("acquire_attempts_total", ATTEMPTS),
     ("acquire_wait_seconds", ENDS_OF_A_CALL),
@@ -46,6 +46,9 @@ const MOVED: [(&str, &str); 44] = [
         "replica_acks_total",
         "metrics::servers::grants_and_renewals_are_counted_by_whether_replicas_have_them",
     ),
+    ("quorum_rounds", QUORUM),
+    ("quorum_taken_back_total", QUORUM),
+    ("quorum_repairs_total", QUORUM),
     ("notices_total", ATTEMPTS),
     ("lease_held", NAMES),
     ("lease_deadline_timestamp_seconds", NAMES),
@@ -70,6 +73,10 @@ const MOVED: [(&str, &str); 44] = [
     ("store_oldest_lease_timestamp_seconds", WHOLE_STORE),
     ("store_clock_offset_seconds", WHOLE_STORE),
     ("store_hazards", WHOLE_STORE),
+    (
+        "store_keep_out_seconds",
+        "tool::on_quorum::the_exporter_counts_the_members_and_tells_how_long_one_keeps_out",
+    ),
 ];
 
 const ENDS_OF_A_CALL: &str = "metrics::leases::each_end_of_a_call_to_acquire_is_counted_once";
@@ -80,6 +87,7 @@ const LATE_EXPORTER: &str =
 const OUTAGE: &str =
     "metrics::servers::an_outage_of_the_server_is_seen_from_its_first_failed_renewal_to_its_end";
 const ENDS_OF_A_GUARD: &str = "metrics::leases::each_end_of_a_guard_is_counted_once";
+const QUORUM: &str = "metrics::quorum::rounds_tries_that_were_taken_back_and_repairs_are_counted";
 const OVERSLEPT: &str =
     "watchdog::seen::a_watchdog_that_oversleeps_is_seen_while_it_sleeps_and_afterwards";
 const BACK_IN_TIME: &str = "watchdog::seen::a_store_that_went_back_in_time_is_counted";

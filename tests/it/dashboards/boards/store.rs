@@ -26,6 +26,7 @@ pub(super) fn board() -> Board {
             ("Is it there?", presence()),
             ("Calls", calls()),
             ("Connections and notices", connections()),
+            ("A quorum of servers", quorum()),
             ("The whole store (from `leasehold export`)", whole()),
         ],
     }
@@ -189,8 +190,61 @@ fn connections() -> Vec<Panel> {
     ]
 }
 
+fn quorum() -> Vec<Panel> {
+    vec![
+        Panel::lines(
+            "Rounds per claim",
+            "short",
+            "Rounds of requests to all members of a quorum that a claim takes on average; 0 without a quorum. \
+             Good: near 1. \
+             If not: many clients claim the same name at once, or a member has just come back without its data.",
+        )
+        .query(
+            "rounds",
+            "(sum(rate(leasehold_quorum_rounds_sum{<store>}[$__rate_interval])) \
+             / sum(rate(leasehold_quorum_rounds_count{<store>}[$__rate_interval]))) or vector(0)",
+        ),
+        Panel::lines(
+            "Claims taken back, leases repaired",
+            "ops",
+            "Tokens that brought no grant and were taken back, and leases that were put back at a member that lacked them; \
+             0 without a quorum. Good: 0 but for names that several clients want, and after a member came back. \
+             If not: with steady repairs a member loses its keys; `leasehold doctor` examines each.",
+        )
+        .query(
+            "taken back",
+            "sum(rate(leasehold_quorum_taken_back_total{<store>}[$__rate_interval])) or vector(0)",
+        )
+        .query(
+            "repaired",
+            "sum(rate(leasehold_quorum_repairs_total{<store>}[$__rate_interval])) or vector(0)",
+        ),
+    ]
+}
+
 fn whole() -> Vec<Panel> {
     vec![
+        Panel::lines(
+            "Servers",
+            "short",
+            "The servers of the store as they were last looked at: up, away (it keeps out, or only follows) or down. \
+             Good: all `up`, but for standbys, which are `away`. \
+             If not: `leasehold status --members` names them. A quorum grants as long as more than half are `up`.",
+        )
+        .query(
+            "{{store}} {{state}}",
+            "max by (store, state) (leasehold_store_members{<store>})",
+        ),
+        Panel::lines(
+            "Keep-out",
+            "s",
+            "How long until the last server that keeps out takes claims again. Good: 0. \
+             If not: a server came back without its data, or was promoted; it is back by itself after this time.",
+        )
+        .query(
+            "{{store}}",
+            "max by (store) (leasehold_store_keep_out_seconds{<store>})",
+        ),
         Panel::lines(
             "Leases and waiting clients",
             "short",
