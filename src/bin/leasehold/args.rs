@@ -153,6 +153,10 @@ pub struct StatusOptions {
     /// Show only this name
     pub name: Option<String>,
 
+    /// Show the servers of the store instead of leases: up, away (it keeps out, and for how long), standby or down
+    #[arg(long, conflicts_with = "name")]
+    pub members: bool,
+
     /// Print a JSON list
     #[arg(long)]
     pub json: bool,

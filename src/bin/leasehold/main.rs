@@ -24,6 +24,7 @@ mod guardian;
 mod init;
 mod log;
 mod mailbox;
+mod members;
 mod process;
 mod run;
 mod say;

@@ -1,15 +1,16 @@
-//! `leasehold status`: shows the holder of one name, or of all names.
+//! `leasehold status`: shows the holder of one name, or of all names, and the servers of the store.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use leasehold::Name;
-use leasehold::store::{Hazard, Held, HeldState};
+use leasehold::store::{Hazard, Held, HeldState, Store};
 use serde::Serialize;
 
 use crate::args;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
+use crate::members::{self, MemberRow};
 use crate::say;
 use crate::store::{Choice, first_contact};
 
@@ -45,34 +46,62 @@ pub fn main(
             })
             .await?;
         let contact = arguments.store.connect_timeout;
+        let store = client.store();
+        if arguments.members {
+            let members = first_contact(contact, store.members(contact)).await?;
+            print(&match arguments.json {
+                true => json(members.iter().map(MemberRow::from).collect())?,
+                false => members::lines(&members),
+            });
+            return Ok(Exit::Success);
+        }
+        if !arguments.json {
+            print(&format!("store: {}\n", store.location()));
+            // Before the leases: without enough servers they cannot be listed.
+            print(&servers(&**store, contact).await);
+        }
         // A long list needs many requests.
         let limit = contact.max(LIMIT);
         let leases: Vec<Held> = match &name {
-            Some(name) => first_contact(contact, client.store().inspect(name, contact))
+            Some(name) => first_contact(contact, store.inspect(name, contact))
                 .await?
                 .into_iter()
                 .collect(),
-            None => first_contact(limit, client.store().list("", LIMIT)).await?,
+            None => first_contact(limit, store.list("", LIMIT)).await?,
         };
         if arguments.json {
-            print(&json(leases)?);
+            print(&json(leases.into_iter().map(Row::from).collect())?);
         } else {
-            let hazards = first_contact(limit, client.store().hazards(LIMIT)).await?;
-            print(&text(&client.store().location(), &hazards, &leases));
+            let hazards = first_contact(limit, store.hazards(LIMIT)).await?;
+            print(&text(&hazards, &leases));
         }
         Ok(Exit::Success)
     })
 }
 
-fn json(leases: Vec<Held>) -> Result<String, Failure> {
-    let rows: Vec<Row> = leases.into_iter().map(Row::from).collect();
+/// Returns the lines of the servers. Not to know them is no reason to hide the leases.
+async fn servers(store: &dyn Store, limit: Duration) -> String {
+    match store.members(limit).await {
+        Ok(members) if members::are_notable(&members) => members::lines(&members),
+        Ok(_) => String::new(),
+        Err(error) => {
+            say::note(
+                "servers",
+                format_args!("the servers were not looked at: {error:#}"),
+            );
+            String::new()
+        }
+    }
+}
+
+fn json<T: Serialize>(rows: Vec<T>) -> Result<String, Failure> {
     serde_json::to_string_pretty(&rows)
         .map(|text| text + "\n")
         .map_err(|error| Failure::internal("cannot write the list", &error))
 }
 
-fn text(location: &str, hazards: &[Hazard], leases: &[Held]) -> String {
-    let mut text = format!("store: {location}\n");
+fn text(hazards: &[Hazard], leases: &[Held]) -> String {
+    let mut text = String::new();
     for hazard in hazards {
         text.push_str(&format!("hazard: {hazard}\n"));
     }

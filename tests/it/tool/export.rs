@@ -22,7 +22,7 @@ fn asked(address: &str, request: &str) -> String {
 }
 
 /// The first line of the answer for this page, and its body.
-fn page(address: &str, path: &str) -> (String, String) {
+pub(super) fn page(address: &str, path: &str) -> (String, String) {
     let answer = asked(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     let line = head.lines().next().expect("a line");
@@ -30,7 +30,7 @@ fn page(address: &str, path: &str) -> (String, String) {
 }
 
 /// Where the tool says that it serves metrics.
-fn address(process: &Process) -> String {
+pub(super) fn address(process: &Process) -> String {
     process.wait_to_say("/metrics");
     let said = process.said();
     let (_, rest) = said.split_once("http://").expect("an address");
@@ -38,14 +38,14 @@ fn address(process: &Process) -> String {
 }
 
 /// The value of the series that begins so.
-fn value(text: &str, start: &str) -> Option<f64> {
+pub(super) fn value(text: &str, start: &str) -> Option<f64> {
     let mut lines = text.lines();
     let line = lines.find(|line| line.starts_with(start))?;
     line.rsplit(' ').next()?.parse().ok()
 }
 
 /// Fails unless the series has this value.
-fn has(text: &str, start: &str, expected: f64) {
+pub(super) fn has(text: &str, start: &str, expected: f64) {
     assert_eq!(value(text, start), Some(expected), "{start} in {text}");
 }
 

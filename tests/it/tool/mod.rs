@@ -15,6 +15,7 @@ mod job;
 mod limits;
 mod loss;
 mod on_postgres;
+mod on_quorum;
 mod on_redis;
 mod on_zookeeper;
 mod operators;

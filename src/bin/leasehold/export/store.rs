@@ -1,10 +1,10 @@
-//! Scans a whole store for `leasehold export`: its leases, its queues, its hazards and its clock.
+//! Scans a whole store for `leasehold export`: its leases, its queues, its servers, its hazards and its clock.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use leasehold::clock::{Clock, Monotonic, wall_clock};
-use leasehold::store::{Held, HeldState, Renewal, Store};
+use leasehold::store::{Held, HeldState, Member, MemberState, Renewal, Store};
 use leasehold::{Client, ClientId, Error, Holder, Name, Token};
 use metrics::gauge;
 use serde_json::json;
@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::site::Site;
 use crate::exit::{Exit, Failure};
+use crate::members::MemberRow;
 use crate::say;
 
 /// The shortest time between two scans, each of which reads every lease.
@@ -44,12 +45,13 @@ pub async fn watch(client: &Client, site: &Arc<Site>, limit: Duration) -> Result
     let kind = store.facts().kind;
     loop {
         let began = Monotonic.now();
-        let found = tokio::select! {
-            found = scan(&**store, limit) => found,
+        let (found, members) = tokio::select! {
+            both = async { tokio::join!(scan(&**store, limit), store.members(limit)) } => both,
             _ = terminate.recv() => return Ok(Exit::Signal(SignalKind::terminate().as_raw_value())),
             _ = interrupt.recv() => return Ok(Exit::Signal(SignalKind::interrupt().as_raw_value())),
         };
-        show(kind, &store.location(), &found, site);
+        show_members(kind, &members);
+        show(kind, &store.location(), &found, &members, site);
         let took = Monotonic.now().since(began);
         let pause = EVERY.max(took.saturating_mul(SHARE));
         tokio::select! {
@@ -96,9 +98,32 @@ async fn clock_offset(store: &dyn Store, limit: Duration) -> Result<Option<f64>,
     Ok(both.map(|(server, ours)| server.as_secs_f64() - (ours + half).as_secs_f64()))
 }
 
+/// Sets the gauge of the servers that keep out. The library has counted the servers when they were looked at.
+fn show_members(kind: &'static str, members: &Result<Vec<Member>, Error>) {
+    let left = |member: &Member| match member.state {
+        MemberState::Away { remaining } => remaining,
+        _ => Duration::ZERO,
+    };
+    let longest = members
+        .as_ref()
+        .map(|members| members.iter().map(left).max());
+    let seconds = longest.map_or(f64::NAN, |left| left.unwrap_or_default().as_secs_f64());
+    gauge!("leasehold_store_keep_out_seconds", "store" => kind).set(seconds);
+}
+
+fn rows(members: &[Member]) -> Vec<MemberRow> {
+    members.iter().map(MemberRow::from).collect()
+}
+
 /// Sets the gauges and the pages. After a scan that failed the gauges tell nothing, so that no old value looks like a new
 /// one.
-fn show(kind: &'static str, location: &str, found: &Result<Found, Error>, site: &Site) {
+fn show(
+    kind: &'static str,
+    location: &str,
+    found: &Result<Found, Error>,
+    members: &Result<Vec<Member>, Error>,
+    site: &Site,
+) {
     let of = |value: fn(&Found) -> f64| found.as_ref().map_or(f64::NAN, value);
     let gauges: [(&'static str, f64); 4] = [
         (
@@ -135,6 +160,7 @@ fn show(kind: &'static str, location: &str, found: &Result<Found, Error>, site: 
         "leases": found.as_ref().ok().map(|found| found.leases),
         "waiters": found.as_ref().ok().map(|found| found.waiters),
         "hazards": found.as_ref().ok().map(|found| found.hazards),
+        "members": members.as_ref().ok().map(|members| rows(members)),
         "error": error,
     });
     site.set(found.is_ok(), status);
@@ -182,7 +208,9 @@ mod tests {
         };
         let unavailable = || Error::new(leasehold::ErrorKind::Unavailable, "no answer");
         let text = |found| {
-            metrics::with_local_recorder(&recorder, || show("redis", "place", &found, &site));
+            metrics::with_local_recorder(&recorder, || {
+                show("redis", "place", &found, &Ok(Vec::new()), &site);
+            });
             recorder.handle().render()
         };
         let leases = "leasehold_store_leases{store=\"redis\"}";

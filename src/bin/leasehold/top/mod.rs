@@ -184,6 +184,7 @@ impl View {
                     self.model.seen(&name, held, now);
                 }
             }
+            News::Looked(members) => self.model.looked(members, now),
             News::Evicted(name, true) => {
                 self.model.message = Some(format!(
                     "evicted the holder of {name}: it is told at its next renewal"

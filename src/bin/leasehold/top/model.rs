@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::store::Held;
+use leasehold::store::{Held, Member, MemberState};
 use leasehold::{Name, Token};
 
 /// The leases of a store, and what the operator looks at.
@@ -32,6 +32,9 @@ pub struct Model {
     pub fault: Option<String>,
     /// What became of an eviction.
     pub message: Option<String>,
+    /// The servers of the store as they were last looked at, and when.
+    members: Vec<Member>,
+    looked_at: Instant,
 }
 
 /// One lease.
@@ -166,7 +169,27 @@ impl Model {
             rate: None,
             fault: None,
             message: None,
+            members: Vec::new(),
+            looked_at: Instant::ZERO,
         }
+    }
+
+    /// Takes a look at the servers of the store.
+    pub fn looked(&mut self, members: Vec<Member>, now: Instant) {
+        self.members = members;
+        self.looked_at = now;
+    }
+
+    /// The servers, with what is left of the time for which they grant nothing.
+    pub fn members(&self, now: Instant) -> impl Iterator<Item = Member> {
+        let passed = now.since(self.looked_at);
+        self.members.iter().map(move |member| {
+            let mut member = member.clone();
+            if let MemberState::Away { remaining } = &mut member.state {
+                *remaining = remaining.saturating_sub(passed);
+            }
+            member
+        })
     }
 
     /// Takes a list of all leases, which is in name order.

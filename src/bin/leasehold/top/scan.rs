@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold::clock::{Clock, Instant, Monotonic};
-use leasehold::store::{Eviction, Held, Store};
+use leasehold::store::{Eviction, Held, Member, Store};
 use leasehold::{Client, Error, Name};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
@@ -31,6 +31,9 @@ const LIST_LIMIT: Duration = Duration::from_secs(30);
 /// For a single request.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// How often the servers are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+
 /// How many names are looked at at the same time.
 const AT_ONCE: usize = 16;
 
@@ -47,6 +50,8 @@ pub enum Wish {
 pub enum News {
     Listed(Vec<Held>),
     Seen(Vec<(Name, Option<Held>)>),
+    /// The servers of the store.
+    Looked(Vec<Member>),
     /// Whether the name was held.
     Evicted(Name, bool),
     Failed(Error),
@@ -70,6 +75,7 @@ pub async fn run(client: Client, mut wishes: Receiver<Wish>, news: SyncSender<Ne
     let signals = [SignalKind::terminate(), SignalKind::hangup()];
     let [mut terminate, mut hang_up] = signals.map(|kind| signal(kind).ok());
     let now = Monotonic.now();
+    tokio::spawn(look_at_servers(client.store().clone(), news.clone()));
     let mut scan = Scan {
         store: client.store().clone(),
         news,
@@ -141,6 +147,21 @@ impl Scan {
             }
         }
         Ok(News::Seen(seen))
+    }
+}
+
+/// Looks at the servers again and again. Beside the lists, because a server that hangs takes a look its whole limit.
+async fn look_at_servers(store: Arc<dyn Store>, news: SyncSender<News>) {
+    loop {
+        // Why they cannot be looked at is told with the leases.
+        if let Ok(members) = store.members(LIMIT).await
+            && news.send(News::Looked(members)).is_err()
+        {
+            return;
+        }
+        Monotonic
+            .sleep_until(Monotonic.now().after(LOOK_EVERY))
+            .await;
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::{Duration, SystemTime};
 
 use leasehold::clock::Instant;
-use leasehold::store::{Held, HeldState};
+use leasehold::store::{Held, HeldState, Member, MemberState};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -14,6 +14,7 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table};
 
 use super::model;
 use super::model::{Mode, Model, Sort};
+use crate::members;
 use crate::status::word;
 
 /// A lease with less left than this is close to its end.
@@ -39,8 +40,10 @@ pub struct Scene {
 /// Draws everything, and tells the model how many rows fit.
 pub fn draw(frame: &mut Frame<'_>, model: &mut Model, scene: &Scene) {
     let detail = if model.has_detail { DETAIL_LINES } else { 0 };
-    let [head, note, table, pane, foot] = Layout::vertical([
+    let missing = missing(model, scene);
+    let [head, servers, note, table, pane, foot] = Layout::vertical([
         Constraint::Length(1),
+        Constraint::Length(u16::from(missing.is_some())),
         Constraint::Length(1),
         Constraint::Min(2),
         Constraint::Length(detail),
@@ -49,6 +52,9 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, scene: &Scene) {
     .areas(frame.area());
     model.fit(usize::from(table.height.saturating_sub(1)));
     frame.render_widget(summary(model, scene), head);
+    if let Some(missing) = missing {
+        frame.render_widget(missing, servers);
+    }
     frame.render_widget(notice(model, scene), note);
     frame.render_widget(rows(model, scene, table.width), table);
     if model.has_detail {
@@ -71,6 +77,11 @@ fn summary<'a>(model: &Model, scene: &Scene) -> Line<'a> {
     let direction = if model.is_reversed { " reversed" } else { "" };
     text.push_str(&format!("  by {}{direction}", model.sort.in_words()));
     text.push_str(&format!("  {} waiting", model.waiting()));
+    let members: Vec<_> = model.members(scene.now).collect();
+    if members::are_notable(&members) {
+        let (well, all) = (members.iter().filter(is_well).count(), members.len());
+        text.push_str(&format!("  {well} of {all} servers well"));
+    }
     if let Some(rate) = model.rate() {
         text.push_str(&format!("  {rate:.1} grants/s"));
     }
@@ -79,6 +90,25 @@ fn summary<'a>(model: &Model, scene: &Scene) -> Line<'a> {
         None => text.push_str("  listing ..."),
     }
     Line::styled(text, Style::new().add_modifier(Modifier::BOLD))
+}
+
+/// Whether a server takes part, or would once it is promoted.
+fn is_well(member: &&Member) -> bool {
+    matches!(member.state, MemberState::Up | MemberState::Standby)
+}
+
+/// The line for the servers that do not take part, if there are any.
+fn missing<'a>(model: &Model, scene: &Scene) -> Option<Line<'a>> {
+    let members: Vec<_> = model.members(scene.now).collect();
+    let missing: Vec<_> = members.iter().filter(|member| !is_well(member)).collect();
+    let is_down = missing.iter().any(|one| one.state == MemberState::Down);
+    let shown = missing.iter().map(|member| {
+        let (word, facts) = (members::word(member.state), members::facts(member));
+        format!("{word} {}", printable(&facts))
+    });
+    let text = format!(" ! {}", shown.collect::<Vec<_>>().join("; "));
+    let colour = if is_down { Color::Red } else { Color::Magenta };
+    (!missing.is_empty()).then(|| Line::styled(text, scene.colour(colour)))
 }
 
 /// The line for the filter, a fault or a message; the first of them that there is.

@@ -12,6 +12,7 @@ use leasehold::store::{Member, MemberState};
 
 use super::facts::{NoticeOutcome, Reached, Trouble, TurnOutcome};
 use super::finding::{Finding, Verdict};
+use crate::members::facts;
 
 use clock::clock;
 pub use machine::machine;
@@ -99,18 +100,9 @@ fn members(members: &Result<Vec<Member>, Trouble>) -> Finding {
         Ok(members) => members,
         Err(trouble) => return unreached(trouble),
     };
-    let shown = |member: &Member| {
-        let version = member.version.iter().map(|version| format!(" ({version})"));
-        let role = match member.state {
-            MemberState::Standby => ", a standby that grants nothing".into(),
-            MemberState::Away { remaining } => format!(", for another {remaining:.0?}"),
-            _ => String::new(),
-        };
-        format!("{}{}{role}", member.place, version.collect::<String>())
-    };
     let of = |wanted: fn(MemberState) -> bool| {
         let found = members.iter().filter(|member| wanted(member.state));
-        found.map(shown).collect::<Vec<_>>().join(", ")
+        found.map(facts).collect::<Vec<_>>().join(", ")
     };
     let down = of(|state| state == MemberState::Down);
     let away = of(|state| matches!(state, MemberState::Away { .. }));

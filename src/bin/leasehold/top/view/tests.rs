@@ -129,6 +129,27 @@ fn a_store_that_does_not_answer_is_told_and_its_rows_stay() {
 }
 
 #[test]
+fn a_server_that_keeps_out_and_one_that_is_down_have_a_line_with_the_time_that_is_left() {
+    let mut model = model();
+    let remaining = Duration::from_secs(41);
+    let away = Member::new("b:6379", MemberState::Away { remaining });
+    let down = Member::new("c:6379", MemberState::Down);
+    let up = Member::new("a:6379", MemberState::Up);
+    model.looked(vec![up.clone(), away, down], NOW);
+    let mut scene = scene();
+    scene.now = NOW.after(Duration::from_secs(11));
+    let screen = text(&mut model, &scene, 110, 10);
+    is_like(&screen, include_str!("screens/servers.txt"));
+    // All are well: no line, and the table has the room. A single one is not even counted.
+    model.looked(vec![up.clone(), up.clone(), up.clone()], NOW);
+    let screen = text(&mut model, &scene, 110, 10);
+    assert!(screen.contains("3 of 3 servers well"), "{screen}");
+    assert!(!screen.contains("6379"), "{screen}");
+    model.looked(vec![up], NOW);
+    assert!(!text(&mut model, &scene, 110, 10).contains("servers"));
+}
+
+#[test]
 fn without_colours_the_text_is_the_same() {
     let with = scene();
     let without = Scene {

@@ -1,0 +1,104 @@
+//! The servers of a store, as every command shows them.
+
+use leasehold::store::{Member, MemberState};
+use serde::Serialize;
+
+/// One server as it is printed in JSON. Fields are added, never renamed.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct MemberRow {
+    place: String,
+    /// `up`, `away`, `standby` or `down`.
+    state: &'static str,
+    /// How long it grants nothing from now on, because it came back without its data or was promoted.
+    remaining_ms: Option<u64>,
+    version: Option<String>,
+}
+
+impl From<&Member> for MemberRow {
+    fn from(member: &Member) -> Self {
+        let remaining_ms = match member.state {
+            MemberState::Away { remaining } => {
+                Some(u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX))
+            }
+            _ => None,
+        };
+        Self {
+            place: member.place.clone(),
+            state: word(member.state),
+            remaining_ms,
+            version: member.version.clone(),
+        }
+    }
+}
+
+/// Returns the one word for whether a server takes part.
+pub const fn word(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Away { .. } => "away",
+        MemberState::Standby => "standby",
+        MemberState::Down => "down",
+        _ => "up",
+    }
+}
+
+/// Returns the address of a server, its version, and why it grants nothing and for how long.
+pub fn facts(member: &Member) -> String {
+    let version = member.version.iter().map(|version| format!(" ({version})"));
+    let role = match member.state {
+        MemberState::Standby => ", a standby that grants nothing".into(),
+        MemberState::Away { remaining } => format!(", for another {remaining:.0?}"),
+        _ => String::new(),
+    };
+    format!("{}{}{role}", member.place, version.collect::<String>())
+}
+
+/// Returns whether a command tells of the servers that was not asked for them. A single one that takes part is no news.
+pub const fn are_notable(members: &[Member]) -> bool {
+    !matches!(
+        members,
+        [] | [Member {
+            state: MemberState::Up,
+            ..
+        }]
+    )
+}
+
+/// Returns a line for each server.
+pub fn lines(members: &[Member]) -> String {
+    let line = |member: &Member| format!("server: {} {}\n", word(member.state), facts(member));
+    members.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn away() -> Member {
+        let remaining = Duration::from_millis(41_200);
+        Member::new("b", MemberState::Away { remaining })
+    }
+
+    #[test]
+    fn each_server_has_a_line_and_a_single_one_is_told_unless_it_is_well() {
+        let up = Member::new("a", MemberState::Up).with_version(Some("redis 7.0.15".into()));
+        assert!(!are_notable(std::slice::from_ref(&up)));
+        assert!(are_notable(&[away()]));
+        let all = [up, away(), Member::new("c", MemberState::Down)];
+        assert!(are_notable(&all));
+        assert_eq!(
+            lines(&all),
+            "server: up a (redis 7.0.15)\nserver: away b, for another 41s\nserver: down c\n"
+        );
+    }
+
+    #[test]
+    fn a_row_has_how_long_it_keeps_out() {
+        let row = serde_json::to_value(MemberRow::from(&away())).expect("JSON");
+        let expected = serde_json::json!({
+            "place": "b", "state": "away", "remaining_ms": 41_200, "version": null,
+        });
+        assert_eq!(row, expected);
+    }
+}

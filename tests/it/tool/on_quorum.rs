@@ -1,0 +1,127 @@
+//! The tool on a quorum of servers: how it shows them.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::export::{address, has, page, value};
+use super::terminal::Shell;
+use super::{Place, until};
+use crate::harness::redis_quorum::RedisQuorum;
+use crate::metrics::text::check_text;
+
+/// Starts a quorum of which one member is up, one has come back empty, and one is dead.
+async fn torn() -> RedisQuorum {
+    let mut quorum = RedisQuorum::start_with_ports(3).await;
+    quorum.servers[1].restart_empty().await;
+    quorum.servers[2].kill();
+    quorum
+}
+
+fn ports(quorum: &RedisQuorum) -> Vec<String> {
+    let ports = quorum.servers.iter();
+    ports.map(|server| server.port().to_string()).collect()
+}
+
+#[tokio::test]
+async fn the_status_shows_which_member_is_up_away_and_down() {
+    let quorum = torn().await;
+    let ports = ports(&quorum);
+    let place = Place::new();
+    let store = ["--store", &quorum.url()];
+    let ended = place
+        .start(place.tool(&[&["status"], &store[..]].concat()))
+        .end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for (word, port) in ["up", "away", "down"].iter().zip(&ports) {
+        let lines = ended.stdout.lines();
+        let mut lines = lines.filter(|line| line.starts_with(&format!("server: {word} ")));
+        let line = lines.next().unwrap_or_else(|| panic!("{word}: {ended:?}"));
+        assert!(line.contains(port), "{line}");
+        assert_eq!(line.contains(", for another "), *word == "away", "{line}");
+        assert_eq!(lines.next(), None, "{ended:?}");
+    }
+    assert!(ended.stdout.contains("nothing is held"), "{ended:?}");
+
+    let json = [&["status", "--members", "--json"], &store[..]].concat();
+    let ended = place.start(place.tool(&json)).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let rows: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let states: Vec<_> = (0..3)
+        .map(|row| rows[row]["state"].as_str().expect("text"))
+        .collect();
+    assert_eq!(states, ["up", "away", "down"]);
+    let remaining = rows[1]["remaining_ms"].as_u64().expect("a number");
+    // The longest ttl of this quorum is a minute.
+    assert!((1..=60_700).contains(&remaining), "{remaining}");
+    assert!(rows[0]["remaining_ms"].is_null(), "{rows}");
+    assert!(
+        rows[0]["version"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty()),
+        "{rows}"
+    );
+}
+
+#[tokio::test]
+async fn without_a_majority_the_status_shows_the_members_before_it_fails() {
+    let mut quorum = RedisQuorum::start_with_ports(3).await;
+    quorum.servers[0].kill();
+    quorum.servers[2].kill();
+    let place = Place::new();
+    let ended = place
+        .start(place.tool(&["status", "--store", &quorum.url()]))
+        .end();
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    let down = ended.stdout.matches("server: down ").count();
+    let up = ended.stdout.matches("server: up ").count();
+    assert_eq!((up, down), (1, 2), "{ended:?}");
+}
+
+#[tokio::test]
+async fn the_exporter_counts_the_members_and_tells_how_long_one_keeps_out() {
+    let mut quorum = torn().await;
+    let place = Place::new();
+    let arguments = ["export", "--store", &quorum.url(), "--listen", ":0"];
+    let mut export = place.start(place.tool(&arguments));
+    let address = address(&export);
+    until("the first scan", || {
+        page(&address, "/readyz").0.contains(" 200 ")
+    });
+    let (_, text) = page(&address, "/metrics");
+    check_text(&text);
+    for state in ["up", "away", "down"] {
+        let series = format!("leasehold_store_members{{store=\"quorum\",state=\"{state}\"}}");
+        has(&text, &series, 1.0);
+    }
+    let keep_out = value(&text, "leasehold_store_keep_out_seconds{store=\"quorum\"}");
+    assert!(
+        keep_out.is_some_and(|left| left > 0.0 && left <= 60.7),
+        "{text}"
+    );
+    let status = page(&address, "/status").1;
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(status["members"][1]["state"], "away", "{status}");
+    quorum.servers[0].kill();
+    export.signal(Signal::TERM);
+    assert_eq!(export.end().code, Some(143));
+}
+
+#[tokio::test]
+async fn the_live_view_shows_which_member_is_away_and_down() {
+    let quorum = torn().await;
+    let ports = ports(&quorum);
+    let place = Place::new();
+    let mut shell = Shell::on(&place);
+    let url = quorum.url();
+    shell.press(&format!(
+        "stty rows 24 cols 160; $TOOL top --store '{url}'\n"
+    ));
+    shell.sees("\x1b[?1049h");
+    shell.sees("away");
+    shell.sees(&ports[1]);
+    shell.sees("another");
+    shell.sees("down");
+    shell.sees(&ports[2]);
+    shell.press("q");
+    shell.sees("\x1b[?1049l");
+}
