@@ -4,7 +4,7 @@
 use leasehold::store::quorum::planted::QuorumBug;
 
 use crate::Promise::OneHolder;
-use crate::verdicts::{again, holds, is_refuted, proposing, with_a_loss};
+use crate::verdicts::{again, holds, is_refuted, losing, proposing, with_a_loss};
 use crate::{GivesUp, Setup};
 
 /// Two claims, of which the first asks twice and renews once, with three tokens.
@@ -77,6 +77,31 @@ fn three_claims_keep_tokens_rising_without_clocks() {
         ..Setup::without_clocks()
     };
     holds("three claims of one round, clocks broken", setup);
+}
+
+#[test]
+fn two_rounds_after_a_lost_grant_keep_tokens_rising_without_clocks() {
+    let setup = Setup {
+        asks: vec![4, 1],
+        restarts: 1,
+        gives_up: GivesUp::AfterALoss,
+        ..losing(Setup::without_clocks())
+    };
+    holds("two rounds after a lost grant, clocks broken", setup);
+}
+
+#[test]
+fn a_request_that_comes_twice_after_a_lost_grant_keeps_tokens_rising() {
+    let setup = Setup {
+        doubled: 1,
+        renewals: vec![1, 0],
+        gives_up: GivesUp::AfterALoss,
+        ..losing(Setup::without_clocks())
+    };
+    holds(
+        "a lost grant, a renewal, a request twice, clocks broken",
+        setup,
+    );
 }
 
 #[test]

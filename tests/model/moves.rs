@@ -4,8 +4,8 @@ use leasehold::Token;
 use leasehold::clock::Instant;
 use leasehold::store::quorum::planted::QuorumBug;
 use leasehold::store::quorum::{
-    Decision, Extension, Incarnation, NextProposal, Proposal, Proposer, Purpose, Round, RunNumber,
-    TakenBack, Tally, Vote, Wish, hold_at,
+    Decision, Extension, Incarnation, LastProposal, NextProposal, Proposal, Proposer, Purpose,
+    Round, RunNumber, TakenBack, Tally, Tenure, Vote, Wish, hold_at, majority,
 };
 use stateright::{Model, Property};
 
@@ -28,9 +28,10 @@ impl Model for Setup {
             phase: Phase::Idle,
             asked: 0,
             renewed: 0,
-            next: NextProposal::Fresh,
+            last: None,
             seen: 0,
             granted: None,
+            has_lost: false,
             believes_until: 0,
         };
         vec![World {
@@ -172,7 +173,8 @@ impl Setup {
             Phase::Asking(..) => match self.gives_up {
                 GivesUp::Always => steps.push(Step::GiveUp(claim)),
                 GivesUp::ToAskAgain if may_ask => steps.push(Step::GiveUp(claim)),
-                GivesUp::ToAskAgain | GivesUp::Never => {}
+                GivesUp::AfterALoss if asker.has_lost => steps.push(Step::GiveUp(claim)),
+                GivesUp::ToAskAgain | GivesUp::AfterALoss | GivesUp::Never => {}
             },
             Phase::Renewing(..) => {
                 if may_ask || may_renew {
@@ -181,7 +183,7 @@ impl Setup {
             }
         }
         let is_free = match asker.phase {
-            Phase::Asking(..) => self.hurries,
+            Phase::Asking(..) => self.hurries || self.is_lost(world, claim),
             _ => matches!(asker.phase, Phase::Idle),
         };
         if may_ask && is_free {
@@ -231,8 +233,41 @@ impl Setup {
         }
     }
 
+    /// Whether the claim asks again for what it was granted, and its store takes that for lost by the votes that came.
+    fn is_lost(&self, world: &World, claim: usize) -> bool {
+        let asker = &world.claims[claim];
+        let Phase::Asking(token, _) = asker.phase else {
+            return false;
+        };
+        let round = || self.round(world, claim, token);
+        asker.granted == Some(token)
+            && matches!(round().close(), Decision::Low { .. })
+            && round().is_lost()
+    }
+
+    /// Notes that the store takes the grant for lost. A majority that has it all the same breaks a promise.
+    fn lose(&self, world: &mut World, claim: usize) {
+        let Some(token) = world.claims[claim].granted else {
+            return;
+        };
+        let having = world.having(claim, token, |member| {
+            self.clock_us(world.now, member.gained)
+        });
+        if having >= majority(world.members.len()) {
+            self.is_broken(world, Promise::SameTokenAgain);
+        }
+        let asker = &mut world.claims[claim];
+        asker.has_lost = true;
+        if let Some(last) = &mut asker.last {
+            last.lose();
+        }
+    }
+
     /// Proposes a token as the store does. The guess stands for the members' clocks, which may have told anything.
     fn ask(&self, world: &mut World, claim: usize, guess: u64) -> Option<()> {
+        if self.is_lost(world, claim) {
+            self.lose(world, claim);
+        }
         let mut proposer = Proposer::new(1, self.planted());
         let at = Instant::ZERO;
         // The proposer adds its spread to the clock.
@@ -242,7 +277,9 @@ impl Setup {
             floor: None,
             seen: asker.seen,
         };
-        let token = proposer.propose(wish, asker.next, at).ok()??;
+        let last = asker.last;
+        let next = last.map_or(NextProposal::Fresh, |last| last.next(self.planted()));
+        let token = proposer.propose(wish, next, at).ok()??;
         // Several guesses may come to the same.
         let is_the_least = guess == *self.guesses[claim].start() || token.get() == BASE_US + guess;
         if !is_the_least {
@@ -255,7 +292,10 @@ impl Setup {
         world.end_exchange(claim, self.has(QuorumBug::AnyYesCounts));
         let asker = &mut world.claims[claim];
         asker.asked += 1;
-        asker.next = NextProposal::after(token, asker.granted == Some(token), self.planted());
+        asker
+            .last
+            .get_or_insert(LastProposal::sent(token))
+            .send(token);
         asker.phase = Phase::Asking(token, sent);
         world.send_to_all(claim, What::Hold(token, Purpose::Claim));
         Some(())
@@ -266,11 +306,18 @@ impl Setup {
         let Phase::Asking(token, _) = world.claims[claim].phase else {
             return;
         };
-        let is_granted = world.claims[claim].granted == Some(token);
-        if !is_granted || self.has(QuorumBug::GrantTakenBack) {
+        let asker = &world.claims[claim];
+        let is_granted = asker.granted == Some(token);
+        if let Some(last) = asker.last
+            && (!is_granted || self.has(QuorumBug::GrantTakenBack))
+        {
+            let taken = match is_granted {
+                true => TakenBack::up_to(token),
+                false => last.taking_back(token, self.planted()),
+            };
             let round = self.round(world, claim, token);
             for member in round.to_take_back().collect::<Vec<_>>() {
-                world.send(member, claim, What::TakeBack(token));
+                world.send(member, claim, What::TakeBack(taken));
             }
         }
         world.end_exchange(claim, self.has(QuorumBug::AnyYesCounts));
@@ -316,9 +363,9 @@ impl Setup {
                 );
                 (purpose == Purpose::Claim).then_some(Said::Vote(vote))
             }
-            What::TakeBack(token) => {
+            What::TakeBack(taken) => {
                 let register = &mut member.register;
-                register.take_back(by, TakenBack::up_to(token), now_us, self.planted());
+                register.take_back(by, taken, now_us, self.planted());
                 None
             }
             What::Release => {
@@ -357,12 +404,8 @@ impl Setup {
         }
         match (reply.said, world.claims[claim].phase) {
             (Said::Vote(vote), Phase::Asking(token, sent)) => {
-                // All refusals are one, as far as a later vote is concerned.
-                let said = match vote {
-                    Vote::Yes(_) => vote,
-                    _ => Vote::Ahead,
-                };
-                world.members[place].heard[claim] = Some(Said::Vote(said));
+                let is_repeated = world.claims[claim].granted == Some(token);
+                world.members[place].heard[claim] = Some(Said::Vote(counted(vote, is_repeated)));
                 if let Vote::Low { floor, .. } = vote {
                     let seen = &mut world.claims[claim].seen;
                     *seen = floor.max(*seen);
@@ -391,16 +434,21 @@ impl Setup {
         if is_taken {
             self.is_broken(world, Promise::OneClaimPerToken);
         }
-        if before.is_some_and(|granted| granted != token) {
+        let asker = &world.claims[claim];
+        let has_it = !asker.has_lost || asker.believes_until > world.now;
+        if before.is_some_and(|granted| granted != token) && has_it {
             self.is_broken(world, Promise::SameTokenAgain);
         }
-        if before.is_none() && sent.told >= Some(token) {
+        if before != Some(token) && sent.told >= Some(token) {
             self.is_broken(world, Promise::TokensRise);
         }
         let asker = &mut world.claims[claim];
         asker.phase = Phase::Idle;
         asker.granted = Some(token);
-        asker.next = NextProposal::after(token, true, self.planted());
+        asker.has_lost = false;
+        if let Some(last) = &mut asker.last {
+            last.grant(token);
+        }
         self.believe(world, claim, sent);
         let told = (token, u8::try_from(claim).expect("few claims"));
         if let Err(at) = world.told.binary_search(&told) {
@@ -487,7 +535,7 @@ impl Setup {
             let is_done = claim.asked == *most && !matches!(claim.phase, Phase::Asking(..));
             if is_done || claim.phase == Phase::Ended {
                 claim.seen = 0;
-                claim.next = NextProposal::Fresh;
+                claim.last = None;
             }
         }
         world.members.sort_unstable();
@@ -503,5 +551,22 @@ impl Setup {
             }
         }
         round
+    }
+}
+
+/// What the claim keeps of a vote. All refusals are one, as far as a later vote is concerned, but for a holder that asks
+/// again for its grant: it counts the members that do not have it.
+fn counted(vote: Vote, is_repeated: bool) -> Vote {
+    match vote {
+        Vote::Yes(_) => vote,
+        Vote::Low { .. } if is_repeated => Vote::Low {
+            floor: 0,
+            of_server: 0,
+        },
+        Vote::Held(tenure) if is_repeated => Vote::Held(Tenure {
+            ends_at_us: 0,
+            ..tenure
+        }),
+        _ => Vote::Ahead,
     }
 }

@@ -31,6 +31,8 @@ pub enum GivesUp {
     Always,
     /// Only to ask again.
     ToAskAgain,
+    /// Only if it has lost a grant before.
+    AfterALoss,
     /// Never: it goes on at once with a higher token.
     Never,
 }

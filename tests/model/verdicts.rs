@@ -51,6 +51,16 @@ pub(crate) fn proposing(first: u64, second: u64, setup: Setup) -> Setup {
     }
 }
 
+/// The first claim asks again for what it was granted until it is lost, and then for a new token.
+pub(crate) fn losing(setup: Setup) -> Setup {
+    Setup {
+        asks: vec![3, 1],
+        gives_up: GivesUp::Never,
+        hurries: false,
+        ..proposing(1, 2, setup)
+    }
+}
+
 /// One member comes back without its data, and the second claim asks twice.
 pub(crate) fn with_a_loss(setup: Setup) -> Setup {
     Setup {
@@ -92,6 +102,45 @@ fn a_renewal_and_a_repair_keep_tokens_rising_without_clocks() {
 fn an_empty_restart_breaks_nothing() {
     let setup = with_a_loss(proposing(2, 1, Setup::without_clocks()));
     holds("a member without its data, clocks broken", setup);
+}
+
+#[test]
+fn a_holder_that_asks_again_after_its_grant_was_lost_keeps_tokens_rising() {
+    let setup = Setup {
+        restarts: 1,
+        gives_up: GivesUp::AfterALoss,
+        ..losing(Setup::without_clocks())
+    };
+    holds(
+        "a grant that is lost and asked for again, clocks broken",
+        setup,
+    );
+}
+
+#[test]
+fn a_holder_that_asks_again_keeps_its_token_as_long_as_a_majority_has_it() {
+    let setup = Setup {
+        ticks: 2,
+        ..losing(Setup::new())
+    };
+    holds("a grant that is asked for again, clocks kept", setup);
+}
+
+#[test]
+fn taking_back_what_was_granted_before_a_loss_is_refuted() {
+    let setup = Setup {
+        restarts: 1,
+        gives_up: GivesUp::AfterALoss,
+        guesses: vec![1..=1, 1..=1],
+        ..losing(Setup::without_clocks())
+    };
+    is_refuted(QuorumBug::LostGrantTakenBack, OneClaimPerToken, setup);
+}
+
+#[test]
+fn a_grant_that_counts_as_lost_without_a_majority_is_refuted() {
+    let setup = losing(Setup::without_clocks());
+    is_refuted(QuorumBug::LostWithoutAMajority, SameTokenAgain, setup);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use leasehold::Holder;
 use leasehold::store::quorum::{
-    Extension, Incarnation, NextProposal, Purpose, Register, RunNumber, Vote,
+    Extension, Incarnation, LastProposal, Purpose, Register, RunNumber, TakenBack, Vote,
 };
 use leasehold::{ClientId, Token};
 
@@ -60,7 +60,7 @@ pub(crate) struct Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum What {
     Hold(Token, Purpose),
-    TakeBack(Token),
+    TakeBack(TakenBack),
     Release,
     Renew(Token),
 }
@@ -85,12 +85,14 @@ pub(crate) struct Claiming {
     pub(crate) phase: Phase,
     pub(crate) asked: u8,
     pub(crate) renewed: u8,
-    /// What it has to propose next.
-    pub(crate) next: NextProposal,
+    /// What its store remembers of its last proposal.
+    pub(crate) last: Option<LastProposal>,
     /// The highest floor that a member told it.
     pub(crate) seen: u64,
     /// The token that it was granted.
     pub(crate) granted: Option<Token>,
+    /// Whether its store has taken that token for lost since.
+    pub(crate) has_lost: bool,
     /// The holder believes to hold before this tick; 0 if it does not.
     pub(crate) believes_until: u8,
 }
@@ -164,7 +166,7 @@ pub enum Promise {
     OneHolder,
     /// Z: after a higher token was told, a renewal that is sent is not told to have succeeded.
     OvertakenIsNotRenewed,
-    /// I: a holder that asks again gets the token that it has.
+    /// I: a holder that asks again gets the token that it has. It gets another one only if no majority has that any more.
     SameTokenAgain,
 }
 
@@ -173,6 +175,21 @@ impl World {
     pub(crate) fn told_to_others(&self, claim: usize) -> Option<Token> {
         let others = self.told.iter().filter(|(_, to)| usize::from(*to) != claim);
         others.map(|(token, _)| *token).max()
+    }
+
+    /// Returns at how many members this claim has the name under this token.
+    pub(crate) fn having(
+        &self,
+        claim: usize,
+        token: Token,
+        now_us: impl Fn(&Column) -> u64,
+    ) -> usize {
+        let is_it = |member: &&Column| {
+            let tenure = member.register.tenure(now_us(member));
+            tenure
+                .is_some_and(|tenure| tenure.holder == Some(holder(claim)) && tenure.token == token)
+        };
+        self.members.iter().filter(is_it).count()
     }
 
     /// Returns how many holders believe to hold.

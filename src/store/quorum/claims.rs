@@ -13,9 +13,7 @@ use std::time::Duration;
 use super::members::Poll;
 use super::planted::Planted;
 use super::store::Quorum;
-use super::{
-    Decision, NextProposal, Proposal, Purpose, Round, TakenBack, Tenure, TooFarAhead, Vote, Wish,
-};
+use super::{Decision, NextProposal, Proposal, Purpose, Round, Tenure, TooFarAhead, Vote, Wish};
 use crate::clock::{Boottime, Clock as _, Instant};
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::Voted;
@@ -241,10 +239,8 @@ impl<'a> Rounds<'a> {
         }
         self.quorum.shared.counts.taken_back();
         let claim = &self.claim;
-        let taken = TakenBack {
-            token: round.proposed(),
-            above: self.quorum.shared.proposals().granted(claim.holder),
-        };
+        let (holder, token) = (claim.holder, round.proposed());
+        let taken = self.quorum.shared.proposals().taking_back(holder, token);
         // A moment at least, also at the end of the limit: what is left behind keeps the name from others for one ttl.
         let limit = self.deadline.since(Boottime.now()).max(LONGEST_PAUSE);
         let count = members.len();

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::TakenBack;
 use super::planted::Planted;
 use crate::holder::Holder;
 use crate::store::Info;
@@ -32,12 +33,18 @@ pub struct Proposals {
 
 #[derive(Debug)]
 struct Proposed {
+    last: LastProposal,
+    info: Arc<Info>,
+    forget_at: Instant,
+}
+
+/// The token that a holder proposed last, and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LastProposal {
     token: Token,
     is_granted: bool,
     /// The last token that was granted to it, also after it has lost the name.
     granted: Option<Token>,
-    info: Arc<Info>,
-    forget_at: Instant,
 }
 
 /// Which token a holder has to propose next.
@@ -47,8 +54,8 @@ pub enum NextProposal {
     Fresh,
     /// One above this, which brought no grant.
     Above(Token),
-    /// This one, which was granted. It is never raised and never taken back. If no majority has it any more, the name
-    /// is not held, whatever a higher token would bring.
+    /// This one, which was granted. It is never taken back. Only when so many members say that they do not have it that
+    /// no majority can, it counts as lost, and a higher one is proposed.
     Again(Token),
 }
 
@@ -64,12 +71,10 @@ impl Proposals {
 
     /// Returns what this holder has to propose next.
     pub fn next(&self, holder: Holder) -> NextProposal {
-        match self.of.get(&holder) {
-            None => NextProposal::Fresh,
-            Some(proposed) => {
-                NextProposal::after(proposed.token, proposed.is_granted, self.planted)
-            }
-        }
+        let of_holder = self.of.get(&holder);
+        of_holder.map_or(NextProposal::Fresh, |proposed| {
+            proposed.last.next(self.planted)
+        })
     }
 
     /// Notes a proposal before it is sent.
@@ -87,35 +92,34 @@ impl Proposals {
         }
         let forget_at = now.after(ttl * TTLS);
         let proposed = self.of.entry(holder).or_insert_with(|| Proposed {
-            token,
-            is_granted: false,
-            granted: None,
+            last: LastProposal::sent(token),
             info: info.clone(),
             forget_at,
         });
-        proposed.is_granted &= proposed.token == token;
-        proposed.token = token;
+        proposed.last.send(token);
         proposed.forget_at = proposed.forget_at.max(forget_at);
     }
 
     /// Notes that this token was granted to its holder.
     pub fn note_granted(&mut self, holder: Holder, token: Token) {
         if let Some(proposed) = self.of.get_mut(&holder) {
-            proposed.is_granted |= proposed.token == token;
-            proposed.granted = proposed.granted.max(Some(token));
+            proposed.last.grant(token);
         }
     }
 
     /// Notes that no majority has what was granted to this holder any more.
     pub fn note_lost(&mut self, holder: Holder) {
         if let Some(proposed) = self.of.get_mut(&holder) {
-            proposed.is_granted = false;
+            proposed.last.lose();
         }
     }
 
-    /// Returns the last token that was granted to this holder.
-    pub fn granted(&self, holder: Holder) -> Option<Token> {
-        self.of.get(&holder)?.granted
+    /// Returns how a proposal of this token is taken back that brought this holder no grant.
+    pub fn taking_back(&self, holder: Holder, token: Token) -> TakenBack {
+        let of_holder = self.of.get(&holder);
+        of_holder.map_or(TakenBack::up_to(token), |proposed| {
+            proposed.last.taking_back(token, self.planted)
+        })
     }
 
     /// Notes that a renewal of this holder was sent.
@@ -151,13 +155,45 @@ impl Proposals {
     }
 }
 
-impl NextProposal {
-    /// Returns what follows the proposal of this token.
-    pub const fn after(token: Token, is_granted: bool, planted: Planted) -> Self {
-        match planted.is_remembered_as_granted(is_granted) {
-            true => Self::Again(token),
-            false => Self::Above(token),
+impl LastProposal {
+    /// Returns what is remembered after the first proposal of a holder.
+    pub const fn sent(token: Token) -> Self {
+        Self {
+            token,
+            is_granted: false,
+            granted: None,
         }
+    }
+
+    /// Notes that this token is proposed now.
+    pub fn send(&mut self, token: Token) {
+        self.is_granted &= self.token == token;
+        self.token = token;
+    }
+
+    /// Notes that this token was granted.
+    pub fn grant(&mut self, token: Token) {
+        self.is_granted |= self.token == token;
+        self.granted = self.granted.max(Some(token));
+    }
+
+    /// Notes that no majority has what was granted any more.
+    pub const fn lose(&mut self) {
+        self.is_granted = false;
+    }
+
+    /// Returns what has to be proposed next.
+    pub const fn next(self, planted: Planted) -> NextProposal {
+        match planted.is_remembered_as_granted(self.is_granted) {
+            true => NextProposal::Again(self.token),
+            false => NextProposal::Above(self.token),
+        }
+    }
+
+    /// Returns how a proposal of this token is taken back that brought no grant: what was granted before stays counted.
+    pub const fn taking_back(self, token: Token, planted: Planted) -> TakenBack {
+        let above = planted.kept_when_taking_back(self.granted);
+        TakenBack { token, above }
     }
 }
 
@@ -214,12 +250,17 @@ mod tests {
     #[test]
     fn after_a_grant_that_was_lost_the_next_is_above_it_and_it_stays_known() {
         let mut proposals = after_sending(5);
-        assert_eq!(proposals.granted(holder()), None);
+        let taken = proposals.taking_back(holder(), token(5));
+        assert_eq!(taken, TakenBack::up_to(token(5)));
         proposals.note_granted(holder(), token(5));
         proposals.note_lost(holder());
         assert_eq!(proposals.next(holder()), NextProposal::Above(token(5)));
         proposals.note_sent(holder(), token(6), &Arc::default(), TTL, AT);
-        assert_eq!(proposals.granted(holder()), Some(token(5)));
+        let taken = TakenBack {
+            token: token(6),
+            above: Some(token(5)),
+        };
+        assert_eq!(proposals.taking_back(holder(), token(6)), taken);
     }
 
     #[test]

@@ -113,7 +113,7 @@ pub use self::incarnation::{Incarnation, Rules};
 #[doc(hidden)]
 pub use self::local::{LocalNode, RunNumber, hold_at};
 #[doc(hidden)]
-pub use self::memory::{NextProposal, Proposals};
+pub use self::memory::{LastProposal, NextProposal, Proposals};
 #[doc(hidden)]
 pub use self::propose::{Proposer, TooFarAhead, Wish};
 #[doc(hidden)]

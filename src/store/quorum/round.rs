@@ -108,7 +108,8 @@ impl Round {
     pub fn is_lost(&self) -> bool {
         let without = |vote: &Vote| matches!(vote, Vote::Low { .. } | Vote::Held(_));
         let without = self.cast().filter(without).count();
-        self.votes.len() - without < self.majority()
+        let is_lost = self.votes.len() - without < self.majority();
+        is_lost || without > 0 && self.planted.has(QuorumBug::LostWithoutAMajority)
     }
 
     /// Returns how many members have voted.

@@ -23,7 +23,7 @@ impl Planted {
 
 impl QuorumBug {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::MembersCount,
         Self::MembersCountByClock,
         Self::EqualTokenTaken,
@@ -34,6 +34,8 @@ impl QuorumBug {
         Self::TakenBackByHolder,
         Self::SameTokenAfterTakingBack,
         Self::GrantTakenBack,
+        Self::LostGrantTakenBack,
+        Self::LostWithoutAMajority,
         Self::RenewalIgnoresTheToken,
         Self::RenewalCreates,
         Self::RepairUnchecked,

@@ -42,6 +42,10 @@ pub enum QuorumBug {
     SameTokenAfterTakingBack,
     /// A grant that is asked for again without success is taken back like a try.
     GrantTakenBack,
+    /// A holder that lost its grant frees it, too, when it takes back what it proposed after it.
+    LostGrantTakenBack,
+    /// A grant that is asked for again counts as lost as soon as one member does not have it.
+    LostWithoutAMajority,
     /// A renewal does not compare the token.
     RenewalIgnoresTheToken,
     /// A renewal creates the lease where it is missing.
@@ -164,6 +168,13 @@ impl Planted {
             NextProposal::Above(token) | NextProposal::Again(token) => {
                 token.get() + !self.has(QuorumBug::SameTokenAfterTakingBack) as u64
             }
+        }
+    }
+
+    pub(super) const fn kept_when_taking_back(self, granted: Option<Token>) -> Option<Token> {
+        match self.has(QuorumBug::LostGrantTakenBack) {
+            true => None,
+            false => granted,
         }
     }
 
