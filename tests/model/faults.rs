@@ -1,6 +1,7 @@
 //! The larger bounds, which take minutes. Among them are those with three tokens: with two, the bug of a renewal that does not
 //! compare its token is invisible.
 
+use leasehold::store::Eviction;
 use leasehold::store::quorum::planted::QuorumBug;
 
 use crate::Promise::OneHolder;
@@ -102,6 +103,32 @@ fn a_request_that_comes_twice_after_a_lost_grant_keeps_tokens_rising() {
         "a lost grant, a renewal, a request twice, clocks broken",
         setup,
     );
+}
+
+#[test]
+fn an_evicted_holder_that_asks_again_keeps_tokens_rising() {
+    let setup = Setup {
+        evicts: Some(Eviction::Now),
+        renewals: vec![1, 0],
+        asks: vec![2, 1],
+        gives_up: GivesUp::Never,
+        hurries: false,
+        ..proposing(1, 2, Setup::without_clocks())
+    };
+    holds("an eviction at once, asked again, clocks broken", setup);
+}
+
+#[test]
+fn an_eviction_and_the_end_of_its_lease_break_nothing() {
+    let setup = Setup {
+        evicts: Some(Eviction::Marked),
+        renewals: vec![1, 0],
+        ticks: 2,
+        gives_up: GivesUp::Never,
+        hurries: false,
+        ..proposing(1, 2, Setup::new())
+    };
+    holds("an eviction that is marked, clocks kept", setup);
 }
 
 #[test]

@@ -23,7 +23,9 @@
 //! [`Round`]: leasehold::store::quorum::Round
 //! [`Tally`]: leasehold::store::quorum::Tally
 
+mod asking;
 mod moves;
+mod outside;
 mod report;
 mod setup;
 mod world;

@@ -1,16 +1,11 @@
 //! Which steps are possible, and what each does.
 
-use leasehold::Token;
-use leasehold::clock::Instant;
+use leasehold::store::Eviction;
 use leasehold::store::quorum::planted::QuorumBug;
-use leasehold::store::quorum::{
-    Decision, Extension, Incarnation, LastProposal, NextProposal, Proposal, Proposer, Purpose,
-    Round, RunNumber, TakenBack, Tally, Tenure, Vote, Wish, hold_at, majority,
-};
+use leasehold::store::quorum::{Incarnation, Proposal, Purpose, RunNumber, hold_at};
 use stateright::{Model, Property};
 
-use crate::setup::BASE_US;
-use crate::world::{Claiming, Column, Phase, Reply, Said, Sent, Spent, What, holder};
+use crate::world::{Claiming, Column, Evicted, Phase, Reply, Said, Spent, What, holder};
 use crate::{Clocks, GivesUp, Promise, Setup, Step, World};
 
 impl Model for Setup {
@@ -32,6 +27,9 @@ impl Model for Setup {
             seen: 0,
             granted: None,
             has_lost: false,
+            eviction: Evicted::No,
+            after: 0,
+            written: 0,
             believes_until: 0,
         };
         vec![World {
@@ -40,6 +38,7 @@ impl Model for Setup {
             claims: vec![claim; claims],
             told: Vec::new(),
             spent: Spent::default(),
+            row: None,
             broken: None,
         }]
     }
@@ -56,6 +55,9 @@ impl Model for Setup {
             if member == 0 || world.members[member] != world.members[member - 1] {
                 self.steps_of_member(world, member, steps);
             }
+        }
+        if self.evicts.is_some() && !world.spent.has_evicted && !world.told.is_empty() {
+            steps.push(Step::Evict);
         }
         if world.now < self.ticks {
             steps.push(Step::Tick);
@@ -78,6 +80,8 @@ impl Model for Setup {
                 next.claims[claim].believes_until = 0;
                 next.send_to_all(claim, What::Release);
             }
+            Step::Write(claim) => self.write(&mut next, claim),
+            Step::Evict => self.evict(&mut next),
             Step::CarryOut(member, request) => {
                 let reply = self.carry_out(&mut next, member, request);
                 next.members[member].requests.remove(request);
@@ -134,31 +138,20 @@ impl Model for Setup {
                 member.row = row;
             }
         }
-        if self.clocks == Clocks::Kept && next.believers() > 1 {
+        if self.keeps_time() && next.believers() > 1 {
             self.is_broken(&mut next, Promise::OneHolder);
         }
+        self.check_ends(world, &mut next, step);
         self.normalize(&mut next);
         Some(next)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always("T1", |_: &Self, world: &World| {
-                world.broken != Some(Promise::OneClaimPerToken)
-            }),
-            Property::always("T2", |_: &Self, world: &World| {
-                world.broken != Some(Promise::TokensRise)
-            }),
-            Property::always("X", |_: &Self, world: &World| {
-                world.broken != Some(Promise::OneHolder)
-            }),
-            Property::always("Z", |_: &Self, world: &World| {
-                world.broken != Some(Promise::OvertakenIsNotRenewed)
-            }),
-            Property::always("I", |_: &Self, world: &World| {
-                world.broken != Some(Promise::SameTokenAgain)
-            }),
-        ]
+        // One property for each promise would be looked at in each state, and all are about the same field.
+        vec![Property::always(
+            "every promise",
+            |_: &Self, world: &World| world.broken.is_none(),
+        )]
     }
 }
 
@@ -192,6 +185,9 @@ impl Setup {
         }
         if may_renew && matches!(asker.phase, Phase::Idle) {
             steps.push(Step::Renew(claim));
+        }
+        if asker.granted.is_some() && asker.written < self.writes {
+            steps.push(Step::Write(claim));
         }
         if self.releases && asker.granted.is_some() {
             steps.push(Step::Release(claim));
@@ -233,119 +229,27 @@ impl Setup {
         }
     }
 
-    /// Whether the claim asks again for what it was granted, and its store takes that for lost by the votes that came.
-    fn is_lost(&self, world: &World, claim: usize) -> bool {
-        let asker = &world.claims[claim];
-        let Phase::Asking(token, _) = asker.phase else {
-            return false;
-        };
-        let round = || self.round(world, claim, token);
-        asker.granted == Some(token)
-            && matches!(round().close(), Decision::Low { .. })
-            && round().is_lost()
-    }
-
-    /// Notes that the store takes the grant for lost. A majority that has it all the same breaks a promise.
-    fn lose(&self, world: &mut World, claim: usize) {
-        let Some(token) = world.claims[claim].granted else {
-            return;
-        };
-        let having = world.having(claim, token, |member| {
-            self.clock_us(world.now, member.gained)
-        });
-        if having >= majority(world.members.len()) {
-            self.is_broken(world, Promise::SameTokenAgain);
-        }
-        let asker = &mut world.claims[claim];
-        asker.has_lost = true;
-        if let Some(last) = &mut asker.last {
-            last.lose();
-        }
-    }
-
-    /// Proposes a token as the store does. The guess stands for the members' clocks, which may have told anything.
-    fn ask(&self, world: &mut World, claim: usize, guess: u64) -> Option<()> {
-        if self.is_lost(world, claim) {
-            self.lose(world, claim);
-        }
-        let mut proposer = Proposer::new(1, self.planted());
-        let at = Instant::ZERO;
-        // The proposer adds its spread to the clock.
-        proposer.note_clock(0, BASE_US + guess - 20_000, at);
-        let asker = &world.claims[claim];
-        let wish = Wish {
-            floor: None,
-            seen: asker.seen,
-        };
-        let last = asker.last;
-        let next = last.map_or(NextProposal::Fresh, |last| last.next(self.planted()));
-        let token = proposer.propose(wish, next, at).ok()??;
-        // Several guesses may come to the same.
-        let is_the_least = guess == *self.guesses[claim].start() || token.get() == BASE_US + guess;
-        if !is_the_least {
-            return None;
-        }
-        let sent = Sent {
-            at: world.now,
-            told: world.told_to_others(claim),
-        };
-        world.end_exchange(claim, self.has(QuorumBug::AnyYesCounts));
-        let asker = &mut world.claims[claim];
-        asker.asked += 1;
-        asker
-            .last
-            .get_or_insert(LastProposal::sent(token))
-            .send(token);
-        asker.phase = Phase::Asking(token, sent);
-        world.send_to_all(claim, What::Hold(token, Purpose::Claim));
-        Some(())
-    }
-
-    /// Ends a round without a grant: takes back what it may have taken, unless that was granted before.
-    fn give_up(&self, world: &mut World, claim: usize) {
-        let Phase::Asking(token, _) = world.claims[claim].phase else {
-            return;
-        };
-        let asker = &world.claims[claim];
-        let is_granted = asker.granted == Some(token);
-        if let Some(last) = asker.last
-            && (!is_granted || self.has(QuorumBug::GrantTakenBack))
-        {
-            let taken = match is_granted {
-                true => TakenBack::up_to(token),
-                false => last.taking_back(token, self.planted()),
-            };
-            let round = self.round(world, claim, token);
-            for member in round.to_take_back().collect::<Vec<_>>() {
-                world.send(member, claim, What::TakeBack(taken));
-            }
-        }
-        world.end_exchange(claim, self.has(QuorumBug::AnyYesCounts));
-        world.claims[claim].phase = Phase::Idle;
-    }
-
-    fn renew(&self, world: &mut World, claim: usize) {
-        let Some(token) = world.claims[claim].granted else {
-            return;
-        };
-        world.end_exchange(claim, false);
-        let sent = Sent {
-            at: world.now,
-            told: world.told_to_others(claim),
-        };
-        let holder = &mut world.claims[claim];
-        holder.renewed += 1;
-        holder.phase = Phase::Renewing(token, sent);
-        world.send_to_all(claim, What::Renew(token));
-    }
-
     /// Returns the reply, if the claim waits for it.
-    fn carry_out(&self, world: &mut World, place: usize, request: usize) -> Option<Reply> {
+    pub(crate) fn carry_out(
+        &self,
+        world: &mut World,
+        place: usize,
+        request: usize,
+    ) -> Option<Reply> {
         let member = &mut world.members[place];
         let request = member.requests[request];
         let now_us = self.clock_us(world.now, member.gained);
         let by = holder(request.claim.into());
         let said = match request.what {
+            What::EvictMarked | What::EvictNow => {
+                let how = match request.what {
+                    What::EvictNow => Eviction::Now,
+                    _ => Eviction::Marked,
+                };
+                member.register.evict(how, now_us, self.planted());
+                self.note_evicted(world);
+                return None;
+            }
             What::Hold(token, purpose) => {
                 let proposal = Proposal {
                     holder: by,
@@ -397,113 +301,9 @@ impl Setup {
         }
     }
 
-    fn hear(&self, world: &mut World, place: usize, reply: Reply) {
-        let claim = usize::from(reply.claim);
-        if world.members[place].heard[claim].is_some() {
-            return;
-        }
-        match (reply.said, world.claims[claim].phase) {
-            (Said::Vote(vote), Phase::Asking(token, sent)) => {
-                let is_repeated = world.claims[claim].granted == Some(token);
-                world.members[place].heard[claim] = Some(Said::Vote(counted(vote, is_repeated)));
-                if let Vote::Low { floor, .. } = vote {
-                    let seen = &mut world.claims[claim].seen;
-                    *seen = floor.max(*seen);
-                }
-                let decision = self.round(world, claim, token).decision();
-                if let Some(Decision::Granted(token)) = decision {
-                    self.grant(world, claim, token, sent);
-                }
-            }
-            (Said::Extension(_), Phase::Renewing(token, sent)) => {
-                world.members[place].heard[claim] = Some(reply.said);
-                self.hear_renewal(world, claim, token, sent);
-            }
-            _ => {}
-        }
-    }
-
-    /// Tells the holder that it has the name.
-    fn grant(&self, world: &mut World, claim: usize, token: Token, sent: Sent) {
-        world.end_exchange(claim, false);
-        let others = world.told.iter();
-        let is_taken = others
-            .clone()
-            .any(|(told, to)| *told == token && usize::from(*to) != claim);
-        let before = world.claims[claim].granted;
-        if is_taken {
-            self.is_broken(world, Promise::OneClaimPerToken);
-        }
-        let asker = &world.claims[claim];
-        let has_it = !asker.has_lost || asker.believes_until > world.now;
-        if before.is_some_and(|granted| granted != token) && has_it {
-            self.is_broken(world, Promise::SameTokenAgain);
-        }
-        if before != Some(token) && sent.told >= Some(token) {
-            self.is_broken(world, Promise::TokensRise);
-        }
-        let asker = &mut world.claims[claim];
-        asker.phase = Phase::Idle;
-        asker.granted = Some(token);
-        asker.has_lost = false;
-        if let Some(last) = &mut asker.last {
-            last.grant(token);
-        }
-        self.believe(world, claim, sent);
-        let told = (token, u8::try_from(claim).expect("few claims"));
-        if let Err(at) = world.told.binary_search(&told) {
-            world.told.insert(at, told);
-        }
-    }
-
-    fn hear_renewal(&self, world: &mut World, claim: usize, token: Token, sent: Sent) {
-        let mut tally = Tally::new(world.members.len(), self.planted());
-        for (place, member) in world.members.iter().enumerate() {
-            if let Some(Said::Extension(extension)) = member.heard[claim] {
-                tally.count(place, extension);
-            }
-        }
-        match tally.outcome() {
-            Some(Extension::Renewed) => {
-                if sent.told > Some(token) {
-                    self.is_broken(world, Promise::OvertakenIsNotRenewed);
-                }
-                self.believe(world, claim, sent);
-                for member in tally.to_repair().collect::<Vec<_>>() {
-                    world.send(member, claim, What::Hold(token, Purpose::Repair));
-                }
-            }
-            Some(Extension::Refused | Extension::Evicted) => {
-                world.end_exchange(claim, false);
-                world.claims[claim].phase = Phase::Ended;
-                world.claims[claim].believes_until = 0;
-            }
-            Some(Extension::Unknown) | None => {}
-        }
-    }
-
-    fn is_broken(&self, world: &mut World, promise: Promise) {
+    pub(crate) fn is_broken(&self, world: &mut World, promise: Promise) {
         if self.only.is_none_or(|only| only == promise) {
             world.broken.get_or_insert(promise);
-        }
-    }
-
-    fn believe(&self, world: &mut World, claim: usize, sent: Sent) {
-        if self.clocks == Clocks::Broken {
-            return;
-        }
-        let from = match self.has(QuorumBug::DeadlineFromTheReply) {
-            true => world.now,
-            false => sent.at,
-        };
-        let margin = match self.has(QuorumBug::NoMargin) {
-            true => 0,
-            false => self.margin,
-        };
-        let until = from + self.ttl - margin;
-        let believes_until = &mut world.claims[claim].believes_until;
-        if until > world.now {
-            *believes_until = until.max(*believes_until);
         }
     }
 
@@ -536,37 +336,9 @@ impl Setup {
             if is_done || claim.phase == Phase::Ended {
                 claim.seen = 0;
                 claim.last = None;
+                claim.has_lost = false;
             }
         }
         world.members.sort_unstable();
-    }
-
-    /// The votes that the claim has heard in its present round.
-    fn round(&self, world: &World, claim: usize, token: Token) -> Round {
-        let members = world.members.len();
-        let mut round = Round::new(holder(claim), token, members, self.planted());
-        for (place, member) in world.members.iter().enumerate() {
-            if let Some(Said::Vote(vote)) = member.heard[claim] {
-                round.count(place, vote);
-            }
-        }
-        round
-    }
-}
-
-/// What the claim keeps of a vote. All refusals are one, as far as a later vote is concerned, but for a holder that asks
-/// again for its grant: it counts the members that do not have it.
-fn counted(vote: Vote, is_repeated: bool) -> Vote {
-    match vote {
-        Vote::Yes(_) => vote,
-        Vote::Low { .. } if is_repeated => Vote::Low {
-            floor: 0,
-            of_server: 0,
-        },
-        Vote::Held(tenure) if is_repeated => Vote::Held(Tenure {
-            ends_at_us: 0,
-            ..tenure
-        }),
-        _ => Vote::Ahead,
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use leasehold::store::Eviction;
 use leasehold::store::quorum::planted::{Planted, QuorumBug};
 use leasehold::store::quorum::{AHEAD, Rules};
 
@@ -63,6 +64,10 @@ pub struct Setup {
     pub restarts: u8,
     /// How many members come back with an old copy of their data.
     pub copies: u8,
+    /// How an operator evicts the holder, once. `None` for never.
+    pub evicts: Option<Eviction>,
+    /// How many times each holder writes to a storage that has a fence.
+    pub writes: u8,
     /// How many requests are carried out twice.
     pub doubled: u8,
     /// When a claim gives up a round, and takes back.
@@ -99,6 +104,8 @@ impl Setup {
             gains: 0,
             restarts: 0,
             copies: 0,
+            evicts: None,
+            writes: 0,
             doubled: 0,
             gives_up: GivesUp::Always,
             hurries: true,
@@ -116,6 +123,11 @@ impl Setup {
             clocks: Clocks::Broken,
             ..Self::new()
         }
+    }
+
+    /// Whether the promises hold that rest on clocks.
+    pub(crate) fn keeps_time(&self) -> bool {
+        self.clocks == Clocks::Kept && self.evicts != Some(Eviction::Now)
     }
 
     pub(crate) fn planted(&self) -> Planted {

@@ -3,10 +3,12 @@
 //! A bug is looked for in bounds that are wide enough for it and no wider, so that all of them together take seconds. The
 //! sound protocol is searched in wider ones, also of the kinds in which the bugs are found.
 
+use leasehold::store::Eviction;
 use leasehold::store::quorum::planted::QuorumBug;
 
 use crate::Promise::{
-    OneClaimPerToken, OneHolder, OvertakenIsNotRenewed, SameTokenAgain, TokensRise,
+    EvictedIsNotRenewed, OneClaimPerToken, OneHolder, OvertakenIsNotRenewed,
+    OvertakenWritesAreRefused, RunsOut, SameTokenAgain, TokensRise, ToldInOrder,
 };
 use crate::{GivesUp, Promise, Report, Setup, check};
 
@@ -32,6 +34,19 @@ pub(crate) fn is_refuted(bug: QuorumBug, promise: Promise, setup: Setup) {
     };
     let report = judged(&format!("{bug:?}"), planted);
     assert!(report.broken.is_some(), "{bug:?} was not found: {report}");
+}
+
+/// Without any bug some state breaks this promise: the assumptions of the promise are not kept, and they are needed.
+pub(crate) fn needs_its_assumptions(what: &str, promise: Promise, setup: Setup) {
+    let setup = Setup {
+        only: Some(promise),
+        ..setup
+    };
+    let report = judged(what, setup);
+    assert!(
+        report.broken.is_some(),
+        "{what}: nothing was found: {report}"
+    );
 }
 
 /// Two claims, of which the first asks twice: it proposes 1, then 2, and the other 3.
@@ -141,6 +156,117 @@ fn taking_back_what_was_granted_before_a_loss_is_refuted() {
 fn a_grant_that_counts_as_lost_without_a_majority_is_refuted() {
     let setup = losing(Setup::without_clocks());
     is_refuted(QuorumBug::LostWithoutAMajority, SameTokenAgain, setup);
+}
+
+#[test]
+fn a_fenced_storage_refuses_the_writes_of_the_overtaken() {
+    let setup = Setup {
+        writes: 2,
+        releases: true,
+        gives_up: GivesUp::Never,
+        ..Setup::without_clocks()
+    };
+    holds("two writes of each of two claims, clocks broken", setup);
+}
+
+#[test]
+fn an_eviction_that_leaves_the_name_taken_breaks_nothing() {
+    let setup = Setup {
+        evicts: Some(Eviction::Marked),
+        renewals: vec![1, 0],
+        ticks: 1,
+        gives_up: GivesUp::Never,
+        hurries: false,
+        ..proposing(1, 2, Setup::new())
+    };
+    holds("an eviction that is marked, clocks kept", setup);
+}
+
+#[test]
+fn an_eviction_at_once_keeps_tokens_rising() {
+    let setup = Setup {
+        evicts: Some(Eviction::Now),
+        renewals: vec![1, 0],
+        gives_up: GivesUp::Never,
+        hurries: false,
+        ..proposing(1, 2, Setup::without_clocks())
+    };
+    holds("an eviction at once, clocks broken", setup);
+}
+
+#[test]
+fn claims_that_are_told_in_the_order_of_no_token_are_refuted() {
+    let setup = proposing(1, 2, Setup::new());
+    is_refuted(QuorumBug::NoOwnerCheck, ToldInOrder, setup);
+}
+
+#[test]
+fn a_renewal_that_adds_up_is_refuted() {
+    let setup = Setup {
+        renewals: vec![1, 0],
+        ticks: 1,
+        ..proposing(1, 2, Setup::new())
+    };
+    is_refuted(QuorumBug::RenewalAddsTheTtl, RunsOut, setup);
+}
+
+#[test]
+fn a_fence_cannot_help_where_tokens_do_not_rise() {
+    let setup = Setup {
+        writes: 1,
+        ..with_a_loss(proposing(2, 1, Setup::without_clocks()))
+    };
+    let what = OvertakenWritesAreRefused;
+    is_refuted(QuorumBug::LossWithoutFloor, what, setup);
+}
+
+#[test]
+fn an_eviction_that_keeps_the_holder_is_refuted() {
+    let setup = Setup {
+        evicts: Some(Eviction::Now),
+        asks: vec![2, 0],
+        renewals: vec![1, 0],
+        gives_up: GivesUp::Never,
+        ..proposing(1, 2, Setup::without_clocks())
+    };
+    let what = EvictedIsNotRenewed;
+    is_refuted(QuorumBug::EvictionKeepsTheHolder, what, setup);
+}
+
+#[test]
+fn two_may_believe_if_a_clock_gains_more_than_the_margin() {
+    let setup = Setup {
+        ticks: 2,
+        ttl: 3,
+        margin: 1,
+        gains: 2,
+        ..proposing(1, 2, Setup::new())
+    };
+    needs_its_assumptions("a clock that gains more than the margin", OneHolder, setup);
+}
+
+#[test]
+fn two_may_believe_if_a_clock_gains_more_than_the_margin_during_a_keep_out() {
+    let setup = Setup {
+        ticks: 1,
+        gains: 2,
+        ..with_a_loss(proposing(1, 1, Setup::new()))
+    };
+    let what = "a clock that gains more than the margin, keeping out";
+    needs_its_assumptions(what, OneHolder, setup);
+}
+
+#[test]
+fn an_overtaken_holder_may_be_renewed_after_an_empty_restart_with_broken_clocks() {
+    let setup = Setup {
+        restarts: 1,
+        renewals: vec![2, 0],
+        gives_up: GivesUp::Never,
+        hurries: false,
+        ..proposing(1, 2, Setup::without_clocks())
+    };
+    let what = "an empty restart and broken clocks";
+    needs_its_assumptions(what, OvertakenIsNotRenewed, setup);
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub struct World {
     /// The tokens that were told to be granted, each with its claim.
     pub(crate) told: Vec<(Token, u8)>,
     pub(crate) spent: Spent,
+    /// The row of the storage that the holders write to: the token of the last write, and whose it is.
+    pub(crate) row: Option<(Token, u8)>,
     /// The promise that the last step broke.
     pub(crate) broken: Option<Promise>,
 }
@@ -27,6 +29,7 @@ pub(crate) struct Spent {
     pub(crate) restarts: u8,
     pub(crate) copies: u8,
     pub(crate) doubled: u8,
+    pub(crate) has_evicted: bool,
 }
 
 /// A member, and what is on its way to and from it.
@@ -63,6 +66,8 @@ pub(crate) enum What {
     TakeBack(TakenBack),
     Release,
     Renew(Token),
+    EvictMarked,
+    EvictNow,
 }
 
 /// A member's reply to a claim.
@@ -93,6 +98,12 @@ pub(crate) struct Claiming {
     pub(crate) granted: Option<Token>,
     /// Whether its store has taken that token for lost since.
     pub(crate) has_lost: bool,
+    /// What an operator did to what it was granted.
+    pub(crate) eviction: Evicted,
+    /// The claims that were told of a grant before its own was sent, a bit each; none unless there are writes.
+    pub(crate) after: u8,
+    /// How many times it has written.
+    pub(crate) written: u8,
     /// The holder believes to hold before this tick; 0 if it does not.
     pub(crate) believes_until: u8,
 }
@@ -116,6 +127,21 @@ pub(crate) struct Sent {
     pub(crate) at: u8,
     /// The highest token that another claim was told to be granted.
     pub(crate) told: Option<Token>,
+    /// The claims that were told of a grant, a bit each; none unless there are writes.
+    pub(crate) after: u8,
+    /// Whether the holder was evicted at all members.
+    pub(crate) is_evicted: bool,
+}
+
+/// What an operator did to a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Evicted {
+    /// Nothing. Exits: UnderWay.
+    No,
+    /// The operator has asked the members to evict its holder. Exits: Everywhere, No (by another grant).
+    UnderWay,
+    /// All members have done it. Exits: No (by another grant).
+    Everywhere,
 }
 
 /// A step from one state to the next.
@@ -131,6 +157,10 @@ pub enum Step {
     StopRenewing(usize),
     /// The holder releases.
     Release(usize),
+    /// The holder writes to the storage.
+    Write(usize),
+    /// An operator evicts the holder.
+    Evict,
     /// A member carries out a request, and the claim hears the reply if it waits for one.
     CarryOut(usize, usize),
     /// A member carries out a request, and its reply is lost.
@@ -168,6 +198,15 @@ pub enum Promise {
     OvertakenIsNotRenewed,
     /// I: a holder that asks again gets the token that it has. It gets another one only if no majority has that any more.
     SameTokenAgain,
+    /// T3: claims that are under way together are told in the order of their tokens.
+    ToldInOrder,
+    /// F: what a member has runs out, at most one ttl after it was last asked for that.
+    RunsOut,
+    /// The storage refuses the writes of a holder once another has written whose claim was sent after the grant to the
+    /// first was told, and takes those of that other.
+    OvertakenWritesAreRefused,
+    /// A holder that was evicted at all members is not told that a later renewal has succeeded.
+    EvictedIsNotRenewed,
 }
 
 impl World {
@@ -190,6 +229,13 @@ impl World {
                 .is_some_and(|tenure| tenure.holder == Some(holder(claim)) && tenure.token == token)
         };
         self.members.iter().filter(is_it).count()
+    }
+
+    /// Returns the claims that were told of a grant, a bit each.
+    pub(crate) fn told_claims(&self) -> u8 {
+        self.told
+            .iter()
+            .fold(0, |bits, (_, claim)| bits | 1 << claim)
     }
 
     /// Returns how many holders believe to hold.
@@ -222,6 +268,7 @@ impl World {
         let is_awaited = match what {
             What::Hold(_, Purpose::Claim) | What::Renew(_) => true,
             What::Hold(_, Purpose::Repair) | What::TakeBack(_) | What::Release => false,
+            What::EvictMarked | What::EvictNow => false,
         };
         let request = Request {
             claim: u8::try_from(claim).expect("few claims"),

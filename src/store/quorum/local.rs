@@ -112,7 +112,8 @@ impl LocalNode {
 
     /// Evicts the holder. Returns whether the name was held.
     pub fn evict(&mut self, name: &Name, how: Eviction, now_us: u64) -> bool {
-        self.with(name, |register| register.evict(how, now_us))
+        let planted = self.rules.planted;
+        self.with(name, |register| register.evict(how, now_us, planted))
     }
 
     /// Returns the lease of this name.

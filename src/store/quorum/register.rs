@@ -303,7 +303,8 @@ impl Register {
         match self.tenure.as_mut().filter(is_of_grant) {
             Some(tenure) if tenure.is_evicted => Extension::Evicted,
             Some(tenure) => {
-                tenure.ends_at_us = ends_at_us;
+                let from_us = planted.extended_from(now_us, tenure.ends_at_us);
+                tenure.ends_at_us = from_us.saturating_add(micros(ttl));
                 Extension::Renewed
             }
             None if is_free && planted.has(QuorumBug::RenewalCreates) => {
@@ -320,9 +321,14 @@ impl Register {
     }
 
     /// Evicts the holder. Returns whether the name was held, and for [`Eviction::Now`] whether it was taken at all.
-    pub fn evict(&mut self, how: Eviction, now_us: u64) -> bool {
+    ///
+    /// What is left of the holder in the counter goes too, so that nothing of it that is still on its way takes the name
+    /// here again.
+    pub fn evict(&mut self, how: Eviction, now_us: u64, planted: Planted) -> bool {
         self.expire(now_us);
-        if let Some(counter) = &mut self.counter {
+        if let Some(counter) = &mut self.counter
+            && !planted.has(QuorumBug::EvictionKeepsTheHolder)
+        {
             counter.by = None;
             if let Some(last) = &mut counter.last {
                 last.by = None;
@@ -645,7 +651,10 @@ mod tests {
         let mut desk = Desk::default();
         desk.claim(1, 5);
         let now = desk.now();
-        assert!(desk.register.evict(Eviction::Marked, now));
+        assert!(
+            desk.register
+                .evict(Eviction::Marked, now, Planted::default())
+        );
         assert_eq!(desk.renew(1, 5), Extension::Evicted);
         assert!(is_held(desk.claim(1, 6)));
         assert!(is_held(desk.claim(2, 6)));
@@ -659,8 +668,8 @@ mod tests {
         let mut desk = Desk::default();
         desk.claim(1, 5);
         let now = desk.now();
-        assert!(desk.register.evict(Eviction::Now, now));
-        assert!(!desk.register.evict(Eviction::Now, now));
+        assert!(desk.register.evict(Eviction::Now, now, Planted::default()));
+        assert!(!desk.register.evict(Eviction::Now, now, Planted::default()));
         assert_eq!(desk.repair(1, 5), low(5));
         assert_eq!(desk.claim(1, 5), low(5));
     }
@@ -674,7 +683,11 @@ mod tests {
         assert_eq!(desk.renew(1, 5), Extension::Refused);
         assert!(is_held(desk.claim(1, 6)));
         assert_eq!(desk.release(1), Freed::NotHeld);
-        assert!(!desk.register.evict(Eviction::Marked, now));
+        assert!(
+            !desk
+                .register
+                .evict(Eviction::Marked, now, Planted::default())
+        );
         desk.sleep(TTL);
         assert_eq!(
             desk.claim(1, micros(TTL) + 1),

@@ -23,7 +23,7 @@ impl Planted {
 
 impl QuorumBug {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::MembersCount,
         Self::MembersCountByClock,
         Self::EqualTokenTaken,
@@ -47,6 +47,8 @@ impl QuorumBug {
         Self::FloorTooLow,
         Self::CounterForgottenEarly,
         Self::OldCopyTrusted,
+        Self::RenewalAddsTheTtl,
+        Self::EvictionKeepsTheHolder,
         Self::DeadlineFromTheReply,
         Self::NoMargin,
     ];

@@ -68,6 +68,10 @@ pub enum QuorumBug {
     CounterForgottenEarly,
     /// A member that comes back with an old copy of its data takes it for its data.
     OldCopyTrusted,
+    /// A renewal adds the ttl to what is left of the lease.
+    RenewalAddsTheTtl,
+    /// After an eviction a member takes the last token of the evicted holder again.
+    EvictionKeepsTheHolder,
     /// The term of a lease is counted from the reply.
     DeadlineFromTheReply,
     /// A holder believes in its lease for as long as the members do.
@@ -117,6 +121,14 @@ impl Planted {
         match self.has(QuorumBug::CounterForgottenEarly) {
             true => 0,
             false => us,
+        }
+    }
+
+    /// Returns from when the ttl of a renewal is counted.
+    pub(super) const fn extended_from(self, now_us: u64, ends_at_us: u64) -> u64 {
+        match self.has(QuorumBug::RenewalAddsTheTtl) {
+            true => ends_at_us,
+            false => now_us,
         }
     }
 
