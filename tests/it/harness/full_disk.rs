@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
 use super::preload;
@@ -51,9 +50,8 @@ impl FullDisk {
         file.write_all(&[full as u8]).expect("a byte fits");
     }
 
-    /// Makes this program use the switch.
-    pub(crate) fn rule(&self, command: &mut Command) {
-        command.env("LD_PRELOAD", &self.shim);
-        command.env("LEASEHOLD_TEST_DISK", &self.switch);
+    /// Returns the values of `LD_PRELOAD` and `LEASEHOLD_TEST_DISK` for a program that uses the switch.
+    pub(crate) fn variables(&self) -> [&Path; 2] {
+        [&self.shim, &self.switch]
     }
 }

@@ -88,27 +88,35 @@ impl PostgresServer {
 
     /// Starts a server whose clock the test moves.
     pub(crate) async fn start_with_clock(settings: &[&str]) -> (Self, ServerClock) {
-        let (folder, data) = new_folder();
-        initialize(&data);
-        let clock = ServerClock::in_folder(&folder);
-        let [library, file] = clock.variables();
-        let library = preload::copied(library, &folder);
-        let rule = |command: &mut Command| {
-            command.env("LD_PRELOAD", library);
-            command.env("LEASEHOLD_TEST_CLOCK", file);
-        };
-        let server = Self::run(folder, &data, PORT, settings, rule).await;
+        let (server, clock, _) = Self::start_on_own_machine(settings).await;
         (server, clock)
     }
 
     /// Starts a server whose disk the test fills.
     pub(crate) async fn start_with_disk(settings: &[&str]) -> (Self, FullDisk) {
+        let (server, _, disk) = Self::start_on_own_machine(settings).await;
+        (server, disk)
+    }
+
+    /// Starts a server whose clock the test moves, and whose disk it fills.
+    pub(crate) async fn start_on_own_machine(settings: &[&str]) -> (Self, ServerClock, FullDisk) {
         let (folder, data) = new_folder();
         initialize(&data);
-        let disk = FullDisk::in_folder(&folder);
-        let rule = |command: &mut Command| disk.rule(command);
+        let (clock, disk) = (
+            ServerClock::in_folder(&folder),
+            FullDisk::in_folder(&folder),
+        );
+        let [of_clock, clock_file] = clock.variables();
+        let of_clock = preload::copied(of_clock, &folder);
+        let [of_disk, disk_file] = disk.variables();
+        let rule = |command: &mut Command| {
+            let both = format!("{}:{}", of_clock.display(), of_disk.display());
+            command.env("LD_PRELOAD", both);
+            command.env("LEASEHOLD_TEST_CLOCK", clock_file);
+            command.env("LEASEHOLD_TEST_DISK", disk_file);
+        };
         let server = Self::run(folder, &data, PORT, settings, rule).await;
-        (server, disk)
+        (server, clock, disk)
     }
 
     /// Starts the same behind TLS on a port of this machine; it accepts no connection without TLS.

@@ -19,17 +19,22 @@ pub(crate) struct RedisQuorum {
 impl RedisQuorum {
     /// Starts so many members that have been in use for a long time: they take claims at once.
     pub(crate) async fn start(members: usize) -> Self {
-        Self::start_new(members).await.settled().await
+        Self::start_new(members).await.settled(MAX_TTL).await
     }
 
     /// The same for members that also listen on ports, for a URL of all of them.
     pub(crate) async fn start_with_ports(members: usize) -> Self {
+        Self::with(members, Setup::default, MAX_TTL).await
+    }
+
+    /// The same for members that are set up so, with this longest ttl.
+    pub(crate) async fn with(members: usize, setup: impl Fn() -> Setup, max_ttl: Duration) -> Self {
         let mut servers = Vec::new();
         // One after the other, so that no two find the same port free.
         for _ in 0..members {
-            servers.push(Setup::default().with_port().start().await);
+            servers.push(setup().with_port().start().await);
         }
-        Self { servers }.settled().await
+        Self { servers }.settled(max_ttl).await
     }
 
     /// Starts so many servers that were never used.
@@ -39,8 +44,8 @@ impl RedisQuorum {
         Self { servers }
     }
 
-    async fn settled(self) -> Self {
-        join_all(self.servers.iter().map(|server| settle(server, MAX_TTL))).await;
+    async fn settled(self, max_ttl: Duration) -> Self {
+        join_all(self.servers.iter().map(|server| settle(server, max_ttl))).await;
         self
     }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::contender::Contender;
 use super::{TICK, TTL, quick};
 use crate::harness::network::in_own_network;
+use crate::harness::relay::Passing;
 use crate::harness::wait::{at, now};
+use crate::harness::zookeeper_server::peers::PeerNetwork;
 use crate::harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
 
 /// How long an election and the ttl of a dead holder may take beside the ttl, on a busy machine.
@@ -120,4 +122,23 @@ fn three_servers_apart_grant_nothing() {
             }
         },
     );
+}
+
+/// The network between servers that runs without root, on which the campaign rests.
+#[tokio::test]
+async fn a_leader_that_is_cut_off_by_relays_serves_no_more_until_they_meet() {
+    let (ensemble, between) = PeerNetwork::start(Duration::from_millis(500)).await;
+    let is_leader = |server: &ZookeeperServer| server.mode().as_deref() == Some("leader");
+    let old = ensemble.servers.iter().position(is_leader);
+    let old = old.expect("there is a leader");
+    between.pass(&[old], Passing::Nothing);
+    // Three and a half seconds, and an election on a busy machine.
+    let end = now().after(SLACK + SLACK);
+    let is_other = |(index, server): (usize, &ZookeeperServer)| index != old && is_leader(server);
+    while is_leader(&ensemble.servers[old]) || !ensemble.servers.iter().enumerate().any(is_other) {
+        assert!(now() < end, "the others elect no leader");
+        at(now().after(Duration::from_millis(50))).await;
+    }
+    between.pass(&[old], Passing::All);
+    ensemble.serving().await;
 }

@@ -3,6 +3,7 @@
 //! One serves after a second or two, so most tests of one run share one and have a chroot each. Those that stop a server
 //! have their own.
 
+pub(crate) mod peers;
 mod wire;
 
 use std::fs;
@@ -83,10 +84,15 @@ impl ZookeeperServer {
 
     /// A server of the test's own, with this `tickTime`.
     pub(crate) async fn start(tick: Duration) -> Self {
+        Self::start_as(tick, |server| server).await
+    }
+
+    /// The same, changed like this before it runs.
+    pub(crate) async fn start_as(tick: Duration, changed: impl Fn(Self) -> Self) -> Self {
         let mut why = String::new();
         for _ in 0..STARTS {
             let [port] = free_ports();
-            let server = Self::configured(ServerPlace::here(port), tick, "");
+            let server = changed(Self::configured(ServerPlace::here(port), tick, ""));
             server.run();
             match server.try_serving().await {
                 Ok(()) => return server,
@@ -94,6 +100,17 @@ impl ZookeeperServer {
             }
         }
         panic!("{why}");
+    }
+
+    /// Gives it a wall clock that the test can move; it must not run.
+    pub(crate) fn with_clock(mut self) -> Self {
+        self.clock = Some(ServerClock::in_folder(self.folder.path()));
+        self
+    }
+
+    /// Moves its wall clock.
+    pub(crate) fn step_clock(&self, by_ms: i64) {
+        self.clock.as_ref().expect("it has one").step(by_ms);
     }
 
     fn configured(place: ServerPlace, tick: Duration, more: &str) -> Self {
@@ -320,19 +337,19 @@ impl ZookeeperEnsemble {
     pub(crate) async fn with_clocks(tick: Duration, ahead_ms: [Option<i64>; 3]) -> Self {
         let ports = free_ports::<9>();
         let (client, peer) = ports.split_at(3);
-        let peers: Vec<_> = peer
+        let peers: Vec<String> = peer
             .chunks(2)
             .map(|ports| format!("127.0.0.1:{}:{}", ports[0], ports[1]))
             .collect();
         let places = client.iter().map(|port| ServerPlace::here(*port));
-        let servers = configured(places, tick, &peers).zip(ahead_ms);
-        let servers = servers.map(|(mut server, ahead_ms)| {
-            server.clock = ahead_ms.map(|ahead_ms| {
-                let clock = ServerClock::in_folder(server.folder.path());
-                clock.step(ahead_ms);
-                clock
-            });
-            server
+        let servers = configured(places, tick, |_| peers.clone()).zip(ahead_ms);
+        let servers = servers.map(|(server, ahead_ms)| match ahead_ms {
+            Some(ahead_ms) => {
+                let server = server.with_clock();
+                server.step_clock(ahead_ms);
+                server
+            }
+            None => server,
         });
         Self::run(servers.collect()).await
     }
@@ -342,9 +359,10 @@ impl ZookeeperEnsemble {
         let hosts = [1, 2, 3].map(|number| network.host(number));
         let peers = hosts
             .each_ref()
-            .map(|host| format!("{}:2888:3888", host.address()));
+            .map(|host| format!("{}:2888:3888", host.address()))
+            .to_vec();
         let places = hosts.into_iter().map(ServerPlace::on);
-        Self::run(configured(places, tick, &peers).collect()).await
+        Self::run(configured(places, tick, |_| peers.clone()).collect()).await
     }
 
     async fn run(servers: Vec<ZookeeperServer>) -> Self {
@@ -376,17 +394,17 @@ impl ZookeeperEnsemble {
     }
 }
 
-/// The servers of an ensemble, in the order of their numbers.
+/// The servers of an ensemble, in the order of their numbers, each with the peers that it knows.
 fn configured(
     places: impl Iterator<Item = ServerPlace>,
     tick: Duration,
-    peers: &[String],
+    peers_of: impl Fn(usize) -> Vec<String>,
 ) -> impl Iterator<Item = ZookeeperServer> {
-    let mut members = String::from("initLimit=20\nsyncLimit=5\n");
-    for (index, peer) in peers.iter().enumerate() {
-        members += &format!("server.{}={peer}\n", index + 1);
-    }
     places.enumerate().map(move |(index, place)| {
+        let mut members = String::from("initLimit=20\nsyncLimit=5\n");
+        for (index, peer) in peers_of(index).iter().enumerate() {
+            members += &format!("server.{}={peer}\n", index + 1);
+        }
         let server = ZookeeperServer::configured(place, tick, &members);
         let id = server.path("data").join("myid");
         fs::write(id, (index + 1).to_string()).expect("a file");

@@ -1,0 +1,60 @@
+//! The networks between the servers of an ensemble: one for each connection that a server makes to another one.
+
+use std::time::Duration;
+
+use super::super::relay::{Passing, Relay};
+use super::{ServerPlace, ZookeeperEnsemble, configured, free_ports};
+
+/// All of them. Each server knows the others by the ports of these networks alone.
+#[derive(Debug)]
+pub(crate) struct PeerNetwork {
+    links: Vec<Link>,
+}
+
+#[derive(Debug)]
+struct Link {
+    from: usize,
+    to: usize,
+    relay: Relay,
+}
+
+impl PeerNetwork {
+    /// Starts three servers with this `tickTime`, and with networks between them.
+    pub(crate) async fn start(tick: Duration) -> (ZookeeperEnsemble, Self) {
+        let ports = free_ports::<9>();
+        let (client, peer) = ports.split_at(3);
+        let own: Vec<&[u16]> = peer.chunks(2).collect();
+        let (mut links, mut peers) = (Vec::new(), Vec::new());
+        for from in 0..own.len() {
+            let mut known = Vec::new();
+            for (to, ports) in own.iter().enumerate() {
+                let mut seen = ports.to_vec();
+                if from != to {
+                    seen.clear();
+                    for port in *ports {
+                        let relay = Relay::before_port(*port).await;
+                        seen.push(relay.port());
+                        links.push(Link { from, to, relay });
+                    }
+                }
+                known.push(format!("127.0.0.1:{}:{}", seen[0], seen[1]));
+            }
+            peers.push(known);
+        }
+        let places = client.iter().map(|port| ServerPlace::here(*port));
+        let servers = configured(places, tick, |server| peers[server].clone());
+        (
+            ZookeeperEnsemble::run(servers.collect()).await,
+            Self { links },
+        )
+    }
+
+    /// From now on passes only this between these servers and all others.
+    pub(crate) fn pass(&self, servers: &[usize], passing: Passing) {
+        for link in &self.links {
+            if servers.contains(&link.from) || servers.contains(&link.to) {
+                link.relay.pass(passing);
+            }
+        }
+    }
+}
