@@ -17,6 +17,8 @@
 mod alternating;
 mod bare;
 mod held;
+#[path = "../yardstick/leases.rs"]
+mod leases;
 mod pairs;
 #[path = "../yardstick/zookeeper.rs"]
 mod server;

@@ -1,25 +1,22 @@
 //! Acquire and release, hand-off and renewals: beside the least that ZooKeeper can do, and beside our store on Redis.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures_util::future::join_all;
-use leasehold::store::{Answer, Ask, Claim, Info, MAX_BATCH, Outcome, Renewal, Store};
-use leasehold::{Attempt, Client, ClientId, Holder, Name, OutagePolicy, WaitOrder};
+use leasehold::store::MAX_BATCH;
+use leasehold::{Client, WaitOrder};
 
 use super::alternating::alternating;
 use super::bare::Bare;
+use super::leases::{RENEWED, client, hand_off, pair, renewed_per_s, taken};
 use super::server::Server;
 use super::throughput::throughput;
-use super::yardstick::{self, case, median, seconds};
+use super::yardstick::{self, case, seconds};
 
 const RUNS: usize = 5;
 const BLOCKS: usize = 4;
 const BLOCK: usize = 25;
 const PAIRS_A_TASK: usize = 10;
-const TURNS: usize = 40;
-const RENEWED: usize = 2_048;
-const LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn measure() {
     let (server, redis) = (Server::start().await, yardstick::Server::start().await);
@@ -30,20 +27,6 @@ pub(crate) async fn measure() {
     sixty_four_tasks(&ours, &other, &bare).await;
     hand_offs(&server.url(), &redis.url()).await;
     renewals(&server.url(), &redis.url(), &bare).await;
-}
-
-async fn client(url: &str) -> Client {
-    let client = Client::open(url).await.expect("the store opens");
-    let request = client.request("warm").on_outage(OutagePolicy::WaitOut);
-    drop(request.acquire().await.expect("it is free"));
-    client
-}
-
-async fn pair(client: &Client, name: &str) {
-    match client.try_acquire(name).await.expect("the store answers") {
-        Attempt::Acquired(lease) => lease.release().await,
-        other => panic!("{other:?}"),
-    };
 }
 
 async fn one_task(ours: &Client, redis: &Client, bare: &Bare) {
@@ -97,75 +80,17 @@ async fn sixty_four_tasks(ours: &Client, redis: &Client, bare: &Arc<Bare>) {
     );
 }
 
-/// Returns the median microseconds from a release to the grant of the other one of two clients.
-async fn hand_off(clients: &[Client; 2]) -> f64 {
-    let acquire = async |client: &Client| {
-        let request = client.request("turns").order(WaitOrder::Fair);
-        let request = request.on_outage(OutagePolicy::WaitOut);
-        request.acquire().await.expect("in the end")
-    };
-    let mut took = Vec::new();
-    let mut held = acquire(&clients[0]).await;
-    for turn in 1..=TURNS {
-        let next = async {
-            let lease = acquire(&clients[turn % 2]).await;
-            (lease, Instant::now())
-        };
-        let release = async {
-            // Long enough for the other one to be asleep in the queue.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            let released_at = Instant::now();
-            held.release().await;
-            released_at
-        };
-        let ((lease, granted_at), released_at) = tokio::join!(next, release);
-        took.push((granted_at - released_at).as_secs_f64() * 1e6);
-        held = lease;
-    }
-    held.release().await;
-    median(took)
-}
-
 async fn hand_offs(url: &str, redis: &str) {
     let ours = [client(url).await, client(url).await];
     let other = [client(redis).await, client(redis).await];
     let mut runs = Vec::new();
     for _ in 0..RUNS {
-        runs.push((hand_off(&ours).await, hand_off(&other).await));
+        runs.push((
+            hand_off(&ours, WaitOrder::Fair).await,
+            hand_off(&other, WaitOrder::Fair).await,
+        ));
     }
     case("zookeeper_hand_off_fair_p50_vs_redis", "us", &runs);
-}
-
-/// Takes leases straight from the store at this URL, and returns their renewals.
-async fn taken(url: &str) -> (Arc<dyn Store>, Vec<Renewal>) {
-    let store = leasehold::store::open(url).await.expect("the store opens");
-    let client = ClientId::draw();
-    let info = Arc::new(Info::here(None).expect("no label"));
-    let mut renewals = Vec::new();
-    for index in 0..RENEWED {
-        let name = Name::new(format!("renewed-{index}")).expect("a name");
-        let holder = Holder::draw(client).expect("random bits");
-        let ttl = Duration::from_secs(600);
-        let claim = Claim::new(name.clone(), holder, ttl, info.clone());
-        let answer = store.acquire(&claim, Ask::default(), LIMIT).await;
-        match answer.expect("answered") {
-            Answer::Granted(grant) => {
-                renewals.push(Renewal::new(name, holder, grant.token, ttl));
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-    (store, renewals)
-}
-
-async fn renewed_per_s(store: &dyn Store, renewals: &[Renewal]) -> f64 {
-    let start = Instant::now();
-    let batches = renewals.chunks(MAX_BATCH);
-    for renewed in join_all(batches.map(|batch| store.renew(batch, LIMIT))).await {
-        let is_renewed = |outcome: &Outcome| matches!(outcome, Outcome::Renewed);
-        assert!(renewed.outcomes.iter().all(is_renewed), "none is lost");
-    }
-    renewals.len() as f64 / seconds(start)
 }
 
 async fn renewals(url: &str, redis: &str, bare: &Bare) {

@@ -1,0 +1,122 @@
+//! All stores side by side in one run: what acquiring and releasing, a hand-off to a waiting client, and renewals cost on
+//! each, as ratios to one Redis server.
+//!
+//! ```text
+//! cargo bench --all-features --bench stores
+//! ```
+//! It takes about two minutes. No server flushes its disk, but for a second Postgres server. The servers and the network
+//! between them are those of one machine, so a round trip costs next to nothing: where servers are apart, count the
+//! round trips instead.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a bench measures with the clock that stands still in no suspend it would survive"
+)]
+
+#[path = "../yardstick/alternating.rs"]
+mod alternating;
+#[path = "../../tests/campaign/harness.rs"]
+#[expect(
+    clippy::unwrap_used,
+    unused_imports,
+    reason = "the harness is one for tests"
+)]
+mod harness;
+#[path = "../yardstick/leases.rs"]
+mod leases;
+#[path = "../yardstick/mod.rs"]
+#[expect(dead_code, reason = "the servers are those of the tests")]
+mod yardstick;
+
+use std::time::Duration;
+
+use alternating::alternating;
+use harness::postgres_server::{Database, PostgresServer};
+use harness::redis_cluster::RedisCluster;
+use harness::redis_group::RedisGroup;
+use harness::redis_quorum::RedisQuorum;
+use harness::redis_server::RedisServer;
+use harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
+use leasehold::store::TableSettings;
+use leasehold::{Client, WaitOrder};
+use leases::{client, hand_off, pair, renewed_per_s, taken};
+use tempfile::TempDir;
+use yardstick::case;
+
+const RUNS: usize = 5;
+const BLOCKS: usize = 4;
+const BLOCK: usize = 25;
+
+/// A store beside the one on Redis.
+async fn beside(store: &str, url: &str, redis: &str) {
+    pairs(store, &client(url).await, &client(redis).await).await;
+    let ours = [client(url).await, client(url).await];
+    let other = [client(redis).await, client(redis).await];
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        let ours = hand_off(&ours, WaitOrder::Any).await;
+        runs.push((ours, hand_off(&other, WaitOrder::Any).await));
+    }
+    case(&format!("{store}_hand_off_p50_vs_redis"), "us", &runs);
+    let ((ours, of_ours), (other, of_other)) = (taken(url).await, taken(redis).await);
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        let ours = renewed_per_s(&*ours, &of_ours).await;
+        runs.push((ours, renewed_per_s(&*other, &of_other).await));
+    }
+    let name = format!("{store}_renewals_per_s_vs_redis");
+    case(&name, "renewals/s", &runs);
+}
+
+async fn pairs(store: &str, ours: &Client, redis: &Client) {
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        let ours = async || pair(ours, "one").await;
+        runs.push(alternating(BLOCKS, BLOCK, ours, async || pair(redis, "one").await).await);
+    }
+    case(&format!("{store}_pair_p50_vs_redis"), "us", &runs);
+}
+
+async fn postgres(settings: &[&str]) -> (PostgresServer, Database) {
+    let server = PostgresServer::start(settings).await;
+    let database = server.database_named("postgres");
+    let (url, settings) = (database.url(), TableSettings::default());
+    let made = leasehold::store::init(&url, settings, Duration::from_secs(10)).await;
+    made.expect("set up");
+    (server, database)
+}
+
+fn main() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        // A server of its own for each comparison: names that are taken in one are free in the next.
+        let redis = async || RedisServer::start().await;
+        let folder = TempDir::new().expect("a folder");
+        let file = format!("sqlite:{}", folder.path().join("leases.sqlite").display());
+        beside("sqlite", &file, &redis().await.url()).await;
+        let group = RedisGroup::start().await;
+        beside("sentinel", &group.url(), &redis().await.url()).await;
+        let acknowledged = format!("{}?acknowledged_by=1", group.url());
+        let (ours, other) = (client(&acknowledged).await, redis().await);
+        pairs("sentinel_acknowledged", &ours, &client(&other.url()).await).await;
+        drop(group);
+        let cluster = RedisCluster::with_replicas().await;
+        beside("cluster", &cluster.url(), &redis().await.url()).await;
+        drop(cluster);
+        let quorum = RedisQuorum::start_with_ports(3).await;
+        beside("quorum", &quorum.url(), &redis().await.url()).await;
+        drop(quorum);
+        let (server, database) = postgres(&["fsync=off"]).await;
+        beside("postgres", &database.url(), &redis().await.url()).await;
+        drop(server);
+        let (server, database) = postgres(&[]).await;
+        beside("postgres_flushing", &database.url(), &redis().await.url()).await;
+        drop(server);
+        let tick = Duration::from_secs(2);
+        let server = ZookeeperServer::start(tick).await;
+        beside("zookeeper", &server.url(""), &redis().await.url()).await;
+        drop(server);
+        let ensemble = ZookeeperEnsemble::start(tick).await;
+        beside("ensemble", &ensemble.url(""), &redis().await.url()).await;
+    });
+}
