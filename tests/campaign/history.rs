@@ -71,7 +71,7 @@ pub(crate) enum Operation {
     Acquire,
     /// The lease was asked whether it is held. Its time is from before the question.
     Check,
-    /// The lease's cancellation reached its holder.
+    /// The lease's cancellation reached the thread of its holder that waits for nothing else.
     Told,
     Release,
     /// The register was read, after the fence was raised.
@@ -83,8 +83,8 @@ pub(crate) enum Operation {
     Fault,
     /// The process was killed.
     Death,
-    /// The process stood still for so long (`ttl_us`): a worker that stopped itself before its write, or the runner, which
-    /// sleeps for a few milliseconds again and again and woke late: the machine was busy or stood still.
+    /// The process stood still for so long (`ttl_us`): a thread of it that sleeps for a few milliseconds again and again woke
+    /// late. That of the runner means that the machine was busy.
     Stall,
     /// What the register has at the end.
     Final,
@@ -138,6 +138,11 @@ impl Scribe {
             file: Arc::new(file.expect("the folder is ours")),
             calls: Arc::default(),
         }
+    }
+
+    /// Whose history it is.
+    pub(crate) fn process(&self) -> &str {
+        &self.process
     }
 
     /// Notes the beginning of a call, and returns its number.

@@ -8,6 +8,7 @@
 mod checker;
 mod controls;
 mod crew;
+mod ear;
 mod fault;
 mod faults;
 mod grounds;

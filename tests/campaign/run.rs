@@ -11,11 +11,12 @@ use leasehold::store::HeldState;
 
 use crate::checker::{self, Rule, Verdict};
 use crate::crew::Crew;
+use crate::ear::note_stalls;
 use crate::fault::Fault;
 use crate::grounds::Site;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{now, until};
-use crate::history::{self, Event, Facts, Operation, Phase, Scribe, micros};
+use crate::history::{self, Event, Facts, Operation, Phase, Scribe};
 use crate::nemesis::{Pack, Scene, operator, pause};
 use crate::worker::{Kind, Role};
 
@@ -124,7 +125,8 @@ async fn run(plan: Plan) -> Run {
     fs::create_dir_all(&folder).expect("the target folder is ours");
     eprintln!("campaign: {plan:?}");
     let mut scene = set(&plan, &folder).await;
-    let watched = tokio::spawn(watch_the_machine(scene.scribe.clone()));
+    // The runner is never stopped: when it stands still, the machine does, and no store and no lease is blamed for it.
+    let watched = tokio::spawn(note_stalls(scene.scribe.clone()));
     let mut random = Rng::with_seed(plan.seed);
     let kinds = match plan.only.is_empty() {
         true => scene.faults(),
@@ -159,7 +161,7 @@ async fn set(plan: &Plan, folder: &Path) -> Scene {
         // One: more rivals for it.
         _ => names[..1].to_vec(),
     };
-    let ground = plan.site.start(&names).await;
+    let ground = plan.site.start(&names, plan.seed).await;
     let storage = Setup::default()
         .with(["--appendonly", "yes"])
         .with(["--appendfsync", "always"])
@@ -233,23 +235,6 @@ fn last_reads(events: &[Event]) -> Vec<LastRead> {
         }
     }
     last.into_values().collect()
-}
-
-/// Notes when the whole machine stands still, so that no store and no lease is blamed for it.
-async fn watch_the_machine(scribe: Scribe) {
-    const STEP: Duration = Duration::from_millis(5);
-    loop {
-        let slept_at = now();
-        pause(STEP).await;
-        let took = now().since(slept_at);
-        if took > 4 * STEP {
-            let facts = Facts {
-                ttl_us: Some(micros(took)),
-                ..Facts::default()
-            };
-            scribe.note(Operation::Stall, Phase::Answer, facts);
-        }
-    }
 }
 
 async fn note_what_is_left(scene: &Scene) {

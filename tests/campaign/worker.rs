@@ -14,8 +14,9 @@ use leasehold::{Attempt, Client, Error, Lease, OutagePolicy, WaitOrder};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
+use crate::ear::Ear;
 use crate::harness::wait::{at, now};
-use crate::history::{Facts, Operation, Phase, Scribe, micros};
+use crate::history::{Facts, Operation, Phase, Scribe};
 use crate::register::Register;
 use crate::rivals::{Locker, Rival};
 use crate::witness::{Bug, Witness};
@@ -82,6 +83,16 @@ impl Role {
         self.folder.join(format!("{}.orders", self.process))
     }
 
+    /// What tells a job to leave a process behind.
+    pub(crate) fn fork_order(&self) -> PathBuf {
+        self.folder.join("fork.order")
+    }
+
+    /// What is there as long as that process lives.
+    pub(crate) fn fork_note(&self) -> PathBuf {
+        self.folder.join("fork.note")
+    }
+
     /// What it leaves before it stops itself.
     pub(crate) fn note_of_stop(&self) -> PathBuf {
         self.folder.join(format!("{}.stopped", self.process))
@@ -120,16 +131,13 @@ impl Orders {
     }
 
     /// Stands still here, if it was told to.
-    fn stop_here(&self, role: &Role, scribe: &Scribe) {
+    #[expect(clippy::disallowed_methods, reason = "to stand still is the fault")]
+    fn stop_here(&self, role: &Role) {
         if self.stops.swap(false, Ordering::SeqCst) {
-            let stopped_at = now();
             std::fs::write(role.note_of_stop(), "").expect("the folder is ours");
             kill_process(getpid(), Signal::STOP).expect("it is this process");
-            let facts = Facts {
-                ttl_us: Some(micros(now().since(stopped_at))),
-                ..Facts::default()
-            };
-            scribe.note(Operation::Stall, Phase::Answer, facts);
+            // Another thread may have received the signal, and this one goes on for a moment.
+            std::thread::sleep(STEP);
         }
     }
 
@@ -148,8 +156,11 @@ impl Orders {
 struct Worker {
     role: Role,
     scribe: Scribe,
+    ear: Ear,
     orders: Arc<Orders>,
     random: Rng,
+    /// Whether the store keeps a line of who waits.
+    has_queue: bool,
     writes: u64,
 }
 
@@ -171,8 +182,10 @@ fn a_worker_takes_names_and_writes() {
         let worker = Worker {
             random: Rng::with_seed(role.seed),
             role,
+            ear: Ear::of(scribe.clone()),
             scribe,
             orders,
+            has_queue: false,
             writes: 0,
         };
         // On a thread of the runtime, so that `block_here` blocks one.
@@ -210,10 +223,11 @@ impl Worker {
         client.shutdown(Duration::from_secs(5)).await;
     }
 
-    async fn client(&self, bug: Option<Bug>) -> Client {
+    async fn client(&mut self, bug: Option<Bug>) -> Client {
         loop {
             let client = async {
                 let store = store::open(&self.role.store).await?;
+                self.has_queue = store.facts().has_queue;
                 let witness: Arc<dyn Store> =
                     Arc::new(Witness::new(store, self.scribe.clone(), bug));
                 let builder = Client::builder().shared_store(witness);
@@ -229,7 +243,7 @@ impl Worker {
 
     async fn acquired(&mut self, client: &Client, name: &str, is_last: bool) -> Option<Lease> {
         let call = self.scribe.invoke(Operation::Acquire, Facts::named(name));
-        let order = match self.random.bool() {
+        let order = match self.has_queue && self.random.bool() {
             true => WaitOrder::Fair,
             false => WaitOrder::Any,
         };
@@ -255,18 +269,8 @@ impl Worker {
         };
         self.scribe.end(Operation::Acquire, phase, call, facts);
         let lease = outcome.ok().flatten()?;
-        self.watch(&lease);
+        self.ear.await_loss(&lease, facts_of(&lease));
         Some(lease)
-    }
-
-    /// Notes the moment at which the lease is cancelled.
-    fn watch(&self, lease: &Lease) {
-        let (told, facts) = (lease.cancellation_token(), facts_of(lease));
-        let scribe = self.scribe.clone();
-        tokio::spawn(async move {
-            told.cancelled().await;
-            scribe.note(Operation::Told, Phase::Answer, facts);
-        });
     }
 
     async fn hold(&mut self, lease: Lease) {
@@ -377,7 +381,7 @@ impl Worker {
         let value = format!("{}-{}", self.role.process, self.writes);
         facts.value = Some(value.clone());
         facts.previous = previous;
-        self.orders.stop_here(&self.role, &self.scribe);
+        self.orders.stop_here(&self.role);
         let call = self.scribe.invoke(Operation::Write, facts.clone());
         let outcome = register.write(&value, fence).await;
         let (phase, facts) = match &outcome {

@@ -17,6 +17,8 @@ pub(crate) struct Hold {
     pub(crate) token: u64,
     /// When the first request of this holder was sent.
     pub(crate) claimed_us: u64,
+    /// When the request was sent that was answered with the grant: the store may have granted it from then on.
+    pub(crate) asked_us: u64,
     /// When the grant was answered.
     pub(crate) answered_us: u64,
     /// When its caller had the lease, if it ever did.
@@ -115,6 +117,7 @@ impl Holds {
             claimed_us: self.first_claims[&holder],
             holder,
             token,
+            asked_us: request.at_us,
             answered_us: answer.at_us,
             believed_us: None,
             deadline_us,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::told::{Stall, stalls};
+use super::told::{RUNNER, Stall, stalls};
 use super::{Holds, Rule, Spell, Verdict, spells};
 use crate::history::{Event, Operation, Promise};
 
@@ -16,6 +16,8 @@ const JOBS_SLACK_US: u64 = 1_000_000;
 #[derive(Debug)]
 struct Belief<'h> {
     who: &'h str,
+    /// From when the store may have had the lease, and so may have lost it.
+    stored_us: u64,
     from_us: u64,
     to_us: u64,
     is_job: bool,
@@ -25,7 +27,7 @@ pub(super) fn judge(holds: &Holds, events: &[Event], verdict: &mut Verdict) {
     let suspended = spells(events, |fault| {
         fault.facts.suspends.contains(&Promise::Exclusion)
     });
-    let stalls = stalls(events);
+    let stalls = stalls(events, &[RUNNER]);
     for (name, mut beliefs) in beliefs(holds, events) {
         beliefs.sort_by_key(|belief| belief.from_us);
         for (index, one) in beliefs.iter().enumerate() {
@@ -60,7 +62,7 @@ fn judge_pair(
     }
     let is_excused = suspended
         .iter()
-        .any(|spell| spell.meets(one.from_us, rival.from_us));
+        .any(|spell| spell.meets(one.stored_us, rival.from_us));
     if is_excused {
         verdict.figures.excused += 1;
         return;
@@ -82,6 +84,7 @@ fn beliefs<'h>(holds: &'h Holds, events: &'h [Event]) -> BTreeMap<&'h str, Vec<B
     for hold in holds.believed() {
         beliefs.entry(&hold.name).or_default().push(Belief {
             who: &hold.process,
+            stored_us: hold.asked_us,
             from_us: hold.believed_us.expect("it is believed"),
             to_us: hold.end_us(),
             is_job: false,
@@ -97,6 +100,8 @@ fn beliefs<'h>(holds: &'h Holds, events: &'h [Event]) -> BTreeMap<&'h str, Vec<B
         names.insert(holder, &beat.facts.name);
         let job = jobs.entry(holder).or_insert(Belief {
             who: &beat.process,
+            // The tool starts a job as soon as it has the lease.
+            stored_us: beat.at_us.saturating_sub(JOBS_SLACK_US),
             from_us: beat.at_us,
             to_us: beat.at_us,
             is_job: true,

@@ -38,6 +38,8 @@ pub(crate) enum Rule {
     OneHolder,
     /// No lease says that it is held past its deadline.
     NoLateYes,
+    /// A holder that runs is told of its deadline.
+    LossIsTold,
     /// No job of the tool works on while another holder has its name.
     JobsEnd,
     /// Who waits is served in the end.
@@ -80,7 +82,7 @@ pub(crate) fn judge(events: &[Event]) -> Verdict {
     verdict.broken.extend(holds.late_yes.iter().cloned());
     tokens::judge(&holds, events, &mut verdict);
     intervals::judge(&holds, events, &mut verdict);
-    told::measure(&holds, events, &mut verdict.figures);
+    told::judge(&holds, events, &mut verdict);
     writes::judge(events, &mut verdict);
     ending::judge(events, &mut verdict);
     verdict

@@ -221,6 +221,18 @@ fn a_fault_that_was_over_before_the_grant_excuses_nothing() {
 }
 
 #[test]
+fn a_fault_that_freed_a_lease_before_its_grant_was_answered_excuses_the_overlap() {
+    for (over_us, broken) in [(8_500, Some(Rule::OneHolder)), (9_500, None)] {
+        let mut draft = sound();
+        draft.note(8_300, "w2", 6, Operation::Release);
+        draft.fault((8_400, over_us), &[Promise::Exclusion]);
+        draft.grant((9_000, 10_000), "w3", 7);
+        draft.grant((9_600, 11_000), "w1", 8);
+        assert_eq!(draft.broken(), broken, "{over_us}");
+    }
+}
+
+#[test]
 fn a_fault_whose_effect_outlasts_it_excuses_for_as_long() {
     for (echo_us, broken) in [(0, Some(Rule::TokensRise)), (9_000, None)] {
         let mut draft = sound();
@@ -297,6 +309,49 @@ fn a_renewal_without_an_answer_moves_no_deadline() {
     draft.events.last_mut().expect("an event").phase = Phase::Unknown;
     draft.note(1_200_000, "w2", 6, Operation::Check);
     assert_eq!(draft.broken(), Some(Rule::NoLateYes));
+}
+
+#[test]
+fn a_holder_that_runs_and_is_not_told_of_its_deadline_is_refused() {
+    let deadline_us = 5_000 + DEADLINE_US;
+    for (told_us, broken) in [
+        (Some(deadline_us + 900_000), None),
+        (Some(deadline_us + 1_000_001), Some(Rule::LossIsTold)),
+        (None, Some(Rule::LossIsTold)),
+    ] {
+        let mut draft = sound();
+        if let Some(told_us) = told_us {
+            draft.note(told_us, "w2", 6, Operation::Told);
+        }
+        draft.grant((3_000_000, 3_100_000), "w2", 7);
+        draft.note(3_200_000, "w2", 7, Operation::Release);
+        assert_eq!(draft.broken(), broken, "{told_us:?}");
+    }
+}
+
+#[test]
+fn a_worker_that_stands_still_after_the_end_of_its_fault_is_not_told_late() {
+    let deadline_us = 5_000 + DEADLINE_US;
+    for (who, broken, figures) in [
+        ("w2", None, (0, 1)),
+        ("nemesis", None, (0, 1)),
+        ("w1", Some(Rule::LossIsTold), (1, 0)),
+    ] {
+        let mut draft = sound();
+        let stop = Facts::named("w2");
+        draft.call((8_000, 8_100), "nemesis", Operation::Fault, stop);
+        let woke_us = deadline_us + 2_000_000;
+        let stood_still = Facts {
+            ttl_us: Some(2_500_000),
+            ..Facts::default()
+        };
+        draft.note(woke_us, "w2", 6, Operation::Told);
+        let (stall, is) = (Operation::Stall, Phase::Answer);
+        draft.at(woke_us + 100, who, stall, is, stood_still);
+        let leads = draft.verdict().figures.leads;
+        let seen = (leads.after_deadline_us.len(), leads.stalled);
+        assert_eq!((draft.broken(), seen), (broken, figures), "{who}");
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(super) fn judge(holds: &Holds, events: &[Event], verdict: &mut Verdict) {
             };
             let is_excused = suspended
                 .iter()
-                .any(|spell| spell.meets(high.answered_us, hold.answered_us));
+                .any(|spell| spell.meets(high.asked_us, hold.answered_us));
             if is_excused {
                 verdict.figures.falls += 1;
             } else {
@@ -42,7 +42,7 @@ pub(super) fn judge(holds: &Holds, events: &[Event], verdict: &mut Verdict) {
         judge_unique(name, &holds, verdict, |one, other| {
             suspended
                 .iter()
-                .any(|spell| spell.meets(one.answered_us, other.answered_us))
+                .any(|spell| spell.meets(one.asked_us, other.answered_us))
         });
     }
 }

@@ -1,15 +1,17 @@
-//! How long before the rival's grant a holder was told, and how late the cancellation was. Figures, not verdicts: on a busy
-//! machine a task runs when it can.
+//! How long before the rival's grant a holder was told, and how soon after its deadline. The second is judged only where it is
+//! beyond doubt: on a busy machine a thread runs when it can.
 
 use std::collections::BTreeMap;
 
-use super::{Figures, Hold, Holds, spells};
+use super::{Hold, Holds, Rule, Spell, Verdict, spells};
 use crate::history::{Event, Operation};
 
 /// A holder that is told up to this much before its deadline is told because of the deadline.
 const EARLY_US: u64 = 10_000;
+/// A holder that ran, on a machine that ran, and was not told so long after its deadline was not told because of it.
+const LATE_US: u64 = 1_000_000;
 /// The process whose stalls are those of the machine.
-const RUNNER: &str = "nemesis";
+pub(super) const RUNNER: &str = "nemesis";
 
 /// What was measured, in microseconds. Sorted.
 #[derive(Debug, Default, Clone)]
@@ -23,37 +25,87 @@ pub(crate) struct Leads {
     pub(crate) stalled: usize,
 }
 
-pub(super) fn measure(holds: &Holds, events: &[Event], figures: &mut Figures) {
-    let stopped = spells(events, |fault| !fault.facts.name.is_empty());
-    figures.leads.before_rival_us = holds.leads().into_iter().map(|(_, lead)| lead).collect();
-    let stalls = stalls(events);
+/// Measures how soon holders were told, and refuses what is no delay any more.
+pub(super) fn judge(holds: &Holds, events: &[Event], verdict: &mut Verdict) {
+    let mut leads = Leads::default();
+    leads.before_rival_us = holds.leads().into_iter().map(|(_, lead)| lead).collect();
+    let stops = Stops::of(events);
     for hold in holds.believed() {
-        let Some(told_us) = hold.told_us else {
-            continue;
-        };
-        figures.losses += 1;
-        let is_stopped = stopped.iter().any(|spell| {
-            spell.fault.facts.name == hold.process
-                && spell.meets(hold.deadline_us.saturating_sub(50_000), told_us)
-        });
-        // Otherwise it was told for another reason: refused, or evicted.
-        let is_by_deadline = told_us + EARLY_US >= hold.deadline_us;
-        if !is_by_deadline || is_stopped {
-            continue;
-        }
-        let is_stalled = stalls.iter().any(|stall| {
-            let is_of_it = [RUNNER, &hold.process].contains(&stall.process);
-            is_of_it && told_us >= stall.from_us && stall.to_us + EARLY_US >= hold.deadline_us
-        });
-        if is_stalled {
-            figures.leads.stalled += 1;
-        } else {
-            let late = told_us.cast_signed() - hold.deadline_us.cast_signed();
-            figures.leads.after_deadline_us.push(late);
+        verdict.figures.losses += usize::from(hold.told_us.is_some());
+        leads.note_cancellation(hold, &stops);
+        let knew_us = hold.given_up_us.into_iter().chain(hold.told_us).min();
+        let knew_us = knew_us.unwrap_or_else(|| stops.last_seen_us(&hold.process));
+        let late_us = knew_us.saturating_sub(hold.deadline_us);
+        if late_us > LATE_US && !stops.meet(hold, knew_us) && !stops.stall(hold, knew_us) {
+            let (name, process) = (&hold.name, &hold.process);
+            let what = format!("{process} was not told of {name} for {late_us} us");
+            verdict.refuse(Rule::LossIsTold, what);
         }
     }
-    figures.leads.before_rival_us.sort_unstable();
-    figures.leads.after_deadline_us.sort_unstable();
+    leads.before_rival_us.sort_unstable();
+    leads.after_deadline_us.sort_unstable();
+    verdict.figures.leads = leads;
+}
+
+impl Leads {
+    fn note_cancellation(&mut self, hold: &Hold, stops: &Stops<'_>) {
+        let Some(told_us) = hold.told_us else {
+            return;
+        };
+        // Otherwise it was told for another reason: refused, or evicted.
+        let is_by_deadline = told_us + EARLY_US >= hold.deadline_us;
+        if !is_by_deadline || stops.meet(hold, told_us) {
+            return;
+        }
+        if stops.stall(hold, told_us) {
+            self.stalled += 1;
+        } else {
+            let late = told_us.cast_signed() - hold.deadline_us.cast_signed();
+            self.after_deadline_us.push(late);
+        }
+    }
+}
+
+/// When processes did not run.
+struct Stops<'h> {
+    /// Stopped by a fault.
+    by_fault: Vec<Spell<'h>>,
+    /// By their own account, whatever the reason. A worker that was told to stop before its next write may do so long after that
+    /// fault has ended.
+    stalls: Vec<Stall<'h>>,
+    last_seen_us: BTreeMap<&'h str, u64>,
+}
+
+impl<'h> Stops<'h> {
+    fn of(events: &'h [Event]) -> Self {
+        Self {
+            by_fault: spells(events, |fault| !fault.facts.name.is_empty()),
+            stalls: stalls(events, &[]),
+            last_seen_us: events
+                .iter()
+                .map(|event| (&*event.process, event.at_us))
+                .collect(),
+        }
+    }
+
+    /// Whether a fault stopped the holder shortly before its deadline or until this moment.
+    fn meet(&self, hold: &Hold, until_us: u64) -> bool {
+        let from_us = hold.deadline_us.saturating_sub(50_000);
+        let mut stops = self.by_fault.iter();
+        stops.any(|stop| stop.fault.facts.name == hold.process && stop.meets(from_us, until_us))
+    }
+
+    /// Whether the holder or the machine stood still between its deadline and this moment.
+    fn stall(&self, hold: &Hold, until_us: u64) -> bool {
+        self.stalls.iter().any(|stall| {
+            let is_of_it = [RUNNER, &hold.process].contains(&stall.process);
+            is_of_it && until_us >= stall.from_us && stall.to_us + EARLY_US >= hold.deadline_us
+        })
+    }
+
+    fn last_seen_us(&self, process: &str) -> u64 {
+        self.last_seen_us.get(process).copied().unwrap_or(0)
+    }
 }
 
 /// A time in which a process stood still.
@@ -64,11 +116,12 @@ pub(super) struct Stall<'h> {
     pub(super) to_us: u64,
 }
 
-/// When processes stood still, with some milliseconds more. That of the runner means that the machine was busy.
-pub(super) fn stalls(events: &[Event]) -> Vec<Stall<'_>> {
-    let stalls = events
-        .iter()
-        .filter(|event| event.operation == Operation::Stall);
+/// When these processes stood still, or all if none is named; with some milliseconds more. That of the runner means that the
+/// machine was busy.
+pub(super) fn stalls<'h>(events: &'h [Event], of: &[&str]) -> Vec<Stall<'h>> {
+    let stalls = events.iter().filter(|event| {
+        event.operation == Operation::Stall && (of.is_empty() || of.contains(&&*event.process))
+    });
     stalls
         .map(|stall| Stall {
             process: &stall.process,
