@@ -36,6 +36,7 @@ pub(crate) struct Crew {
 
 /// The tool, started again and again.
 pub(crate) struct Tool {
+    role: Role,
     running: Arc<Mutex<Option<GuardedChild>>>,
     finishes: Arc<AtomicBool>,
     task: JoinHandle<()>,
@@ -51,7 +52,7 @@ fn this_test(test: &str, role: &Role) -> Command {
     command
 }
 
-const fn arguments(test: &str) -> [&str; 5] {
+pub(crate) const fn arguments(test: &str) -> [&str; 5] {
     [
         "--exact",
         test,
@@ -131,8 +132,9 @@ impl Tool {
     pub(crate) fn start(role: Role) -> Self {
         let running = Arc::<Mutex<Option<GuardedChild>>>::default();
         let finishes = Arc::<AtomicBool>::default();
-        let task = tokio::spawn(run_jobs(role, running.clone(), finishes.clone()));
+        let task = tokio::spawn(run_jobs(role.clone(), running.clone(), finishes.clone()));
         Self {
+            role,
             running,
             finishes,
             task,
@@ -149,6 +151,16 @@ impl Tool {
     /// SIGKILL.
     pub(crate) fn kill(&self) {
         *self.running.lock().expect("no panic") = None;
+    }
+
+    /// Has its next job leave a process behind that writes later.
+    pub(crate) fn fork_job(&self) {
+        fs::write(self.role.fork_order(), "").expect("the folder is ours");
+    }
+
+    /// Whether it still has to, or that process still lives.
+    pub(crate) fn job_forks(&self) -> bool {
+        self.role.fork_order().exists() || self.role.fork_note().exists()
     }
 
     /// Waits for its job, and starts no other one.

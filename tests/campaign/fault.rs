@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     ToolStopped,
     /// SIGKILL of the tool.
     ToolKilled,
+    /// A process that the job forked leaves its session, and writes after the job has ended.
+    JobForkedAway,
     // -- by an operator
     /// The holder is marked as evicted.
     Evicted,
@@ -72,10 +74,16 @@ pub(crate) enum Fault {
     /// The primary stands still until another one is made, and wakes.
     OldPrimaryWakes,
     SlotMoved,
+    /// A primary is added, serves the slot of a name for a while, and is removed.
+    NodeAdded,
     /// One of three servers is stopped.
     MinorityStopped,
     /// Two of three servers are stopped.
     MajorityStopped,
+    /// Nothing passes to or from one of three servers.
+    MinorityCutOff,
+    /// Nothing passes to or from two of three servers.
+    MajorityCutOff,
 }
 
 impl Fault {
@@ -83,7 +91,7 @@ impl Fault {
     pub(crate) const STEP: Duration = Duration::from_secs(5);
 
     /// All of them.
-    pub(crate) const ALL: [Self; 33] = [
+    pub(crate) const ALL: [Self; 37] = [
         Self::WorkerStopped,
         Self::WorkerStoppedBeforeWrite,
         Self::WorkerKilled,
@@ -91,6 +99,7 @@ impl Fault {
         Self::RuntimeBlocked,
         Self::ToolStopped,
         Self::ToolKilled,
+        Self::JobForkedAway,
         Self::Evicted,
         Self::EvictedNow,
         Self::StorageRestarted,
@@ -115,8 +124,11 @@ impl Fault {
         Self::FailoverByDeath,
         Self::OldPrimaryWakes,
         Self::SlotMoved,
+        Self::NodeAdded,
         Self::MinorityStopped,
         Self::MajorityStopped,
+        Self::MinorityCutOff,
+        Self::MajorityCutOff,
     ];
 
     /// Whether every ground can have it, because it is not one of the store.

@@ -1,6 +1,7 @@
 //! The long campaign: 1,000 faults over all stores, and the same stores without a fence. It prints the table of
 //! `README.md`.
 
+use crate::checker::Rule;
 use crate::grounds::Site;
 use crate::normal::seed;
 use crate::report::{table, unfenced_table};
@@ -8,7 +9,7 @@ use crate::run::{Plan, Run, run_at_once};
 use crate::worker::Kind;
 
 /// How many faults each store has; the sum is 1,000 and some more.
-const FAULTS: usize = 126;
+const FAULTS: usize = 112;
 
 #[test]
 fn every_promise_holds_on_every_store_in_a_thousand_faults() {
@@ -18,7 +19,7 @@ fn every_promise_holds_on_every_store_in_a_thousand_faults() {
     let only = std::env::var("LEASEHOLD_CAMPAIGN_STORE").ok();
     let is_told = |site: &Site| {
         only.as_ref()
-            .is_none_or(|only| *only == format!("{site:?}"))
+            .is_none_or(|only| only.split(',').any(|only| only == format!("{site:?}")))
     };
     let sites: Vec<Site> = Site::ALL.into_iter().filter(is_told).collect();
     let sound = sites.iter().map(|site| Plan::sound(*site, seed, faults));
@@ -32,6 +33,13 @@ fn every_promise_holds_on_every_store_in_a_thousand_faults() {
     let unfenced = run_at_once(unfenced.collect());
     println!("{}", unfenced_table(&unfenced));
     runs.iter().for_each(Run::assert_sound);
+    // What the leases promise does not rest on the fence.
+    for run in &unfenced {
+        let of_fence = [Rule::WritesAreKept, Rule::WritesAreInOrder];
+        let mut broken = run.verdict.broken.iter();
+        let others = broken.find(|broken| !of_fence.contains(&broken.rule));
+        assert_eq!(others, None, "{} {}", run.plan.title, run.file.display());
+    }
     let lost = unfenced.iter().map(|run| run.verdict.figures.lost);
     assert!(lost.sum::<usize>() > 0, "the control loses");
     assert_eq!(runs.len(), sites.len(), "each run came to its end");

@@ -19,6 +19,8 @@ pub(crate) mod proxy;
 pub(crate) mod redis_cluster;
 #[path = "../it/harness/redis_group.rs"]
 pub(crate) mod redis_group;
+#[path = "../it/harness/redis_quorum.rs"]
+pub(crate) mod redis_quorum;
 #[path = "../it/harness/redis_server.rs"]
 pub(crate) mod redis_server;
 #[path = "../it/harness/relay.rs"]

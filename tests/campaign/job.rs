@@ -1,18 +1,22 @@
 //! A job of the tool: this test binary once more, under `leasehold run`. It reads the register of its name, works, and
 //! writes through the fence with the pass that it finds in its environment.
 
+use std::process::Command;
 use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold::fence::{Bearer, Pass};
 
+use crate::crew::arguments;
 use crate::harness::wait::{at, now};
 use crate::history::{Facts, Operation, Phase, Scribe};
 use crate::register::Register;
-use crate::worker::Role;
+use crate::worker::{ROLE, Role};
 
 /// How often it notes that it lives.
 const STEP: Duration = Duration::from_millis(20);
+/// What a job had read, for the process that it leaves behind.
+const PREVIOUS: &str = "LEASEHOLD_CAMPAIGN_PREVIOUS";
 
 #[test]
 fn a_job_writes_under_the_tool() {
@@ -42,7 +46,21 @@ async fn work(role: &Role, pass: &Pass) {
         scribe.note(Operation::Beat, Phase::Answer, facts.clone());
         at(now().after(STEP)).await;
     }
-    let value = format!("{}-1", role.process);
+    if std::fs::rename(role.fork_order(), role.fork_note()).is_ok() {
+        return leave_a_process_behind(role, previous);
+    }
+    write(&scribe, register, fence, facts, previous).await;
+}
+
+/// Writes over what was read.
+async fn write(
+    scribe: &Scribe,
+    mut register: Register,
+    fence: &dyn Bearer,
+    facts: Facts,
+    previous: Option<String>,
+) {
+    let value = format!("{}-1", scribe.process());
     let facts = Facts {
         value: Some(value.clone()),
         previous,
@@ -54,4 +72,42 @@ async fn work(role: &Role, pass: &Pass) {
         Err(failed) => failed.phase,
     };
     scribe.end(Operation::Write, phase, call, facts);
+}
+
+/// Starts this program once more in a session of its own, where the tool does not end it, with the pass and with what was
+/// read. The job has ended, and its name may be another one's, when that process writes.
+fn leave_a_process_behind(role: &Role, previous: Option<String>) {
+    let mut left = role.clone();
+    left.process = format!("{}.left", role.process);
+    let mut command = Command::new("setsid");
+    command
+        .arg("--fork")
+        .arg(std::env::current_exe().expect("the test binary"))
+        .args(arguments("job::a_process_that_a_job_left_behind_writes"))
+        .env(ROLE, left.to_text())
+        .env(PREVIOUS, previous.unwrap_or_default());
+    let left = command.status().expect("setsid starts");
+    assert!(left.success(), "setsid: {left}");
+}
+
+#[test]
+fn a_process_that_a_job_left_behind_writes() {
+    // In the suite itself there is no role: a job starts it with one.
+    let Some(role) = Role::of_this_process() else {
+        return;
+    };
+    let pass = Pass::from_environment().unwrap().expect("the tool's");
+    let previous = std::env::var(PREVIOUS).ok().filter(|text| !text.is_empty());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let scribe = Scribe::in_folder(&role.folder, &role.process);
+        let facts = Facts::held(pass.name.as_str(), pass.holder, pass.token.get());
+        // Long enough for others to have had the name.
+        at(now().after(2 * role.ttl)).await;
+        let register = Register::new(&role.storage, pass.name.as_str());
+        write(&scribe, register, &pass, facts, previous).await;
+    });
+    std::fs::remove_file(role.fork_note()).unwrap();
 }

@@ -59,7 +59,8 @@ impl Scene {
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let own = self.ground.faults();
         let everywhere = Fault::ALL.into_iter().filter(|fault| {
-            let needs_tool = matches!(fault, Fault::ToolStopped | Fault::ToolKilled);
+            let of_tool = [Fault::ToolStopped, Fault::ToolKilled, Fault::JobForkedAway];
+            let needs_tool = of_tool.contains(fault);
             fault.is_everywhere() && (!needs_tool || self.crew.tool.is_some())
         });
         everywhere.chain(own.iter().copied()).collect()
@@ -72,15 +73,14 @@ impl Scene {
         // Its next victim may stand still before a write for longer than its turn waited for it.
         self.crew.workers.iter().for_each(WorkerProcess::resume);
         let mut facts = Facts::default().with_detail(fault.title());
-        if !self.ground.keeps_all_in(fault) {
-            facts.suspends = fault.suspends();
-        }
+        facts.suspends = self.ground.suspends(fault);
         if let Some(name) = self.victim_of(fault, victim) {
             facts.name = name;
         }
         let call = self.scribe.invoke(Operation::Fault, facts.clone());
         match fault {
             Fault::ToolStopped | Fault::ToolKilled => self.strike_tool(fault, hold).await,
+            Fault::JobForkedAway => self.fork_job().await,
             Fault::Evicted | Fault::EvictedNow => self.evict(fault, random).await,
             Fault::StorageRestarted => {
                 self.storage.kill();
@@ -96,7 +96,7 @@ impl Scene {
 
     /// The process that a fault of this kind stops.
     fn victim_of(&self, fault: Fault, victim: usize) -> Option<String> {
-        let is_of_worker = (fault as u8) <= (Fault::RuntimeBlocked as u8);
+        let is_of_worker = (fault as u8) <= (Fault::WorkerStarved as u8);
         is_of_worker.then(|| self.crew.workers[victim].name().to_owned())
     }
 
@@ -148,6 +148,17 @@ impl Scene {
         tool.with(GuardedChild::resume);
     }
 
+    async fn fork_job(&self) {
+        let Some(tool) = &self.crew.tool else {
+            return;
+        };
+        tool.fork_job();
+        let end = now().after(10 * self.ttl);
+        while tool.job_forks() && now() < end {
+            pause(Duration::from_millis(20)).await;
+        }
+    }
+
     async fn evict(&self, fault: Fault, random: &mut Rng) {
         let name = &self.names[random.usize(..self.names.len())];
         let name = Name::new(name).expect("valid");
@@ -183,7 +194,7 @@ mod tests {
         let deal = |seed| {
             let mut random = Rng::with_seed(seed);
             let mut pack = Pack::of(Fault::ALL.to_vec());
-            let faults = (0..99).map(|_| pack.draw(&mut random));
+            let faults = (0..3 * Fault::ALL.len()).map(|_| pack.draw(&mut random));
             faults.collect::<Vec<_>>()
         };
         assert_eq!(deal(7), deal(7));

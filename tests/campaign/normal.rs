@@ -11,8 +11,14 @@ const FAULTS: usize = 24;
 #[test]
 fn every_promise_holds_on_three_stores_in_seventy_two_faults() {
     let seed = seed();
-    // Sentinels and clusters fail over by themselves on a machine that stands still for a second. They are in the long run.
-    let others = [Site::Postgres, Site::Zookeeper];
+    let others = [
+        Site::Postgres,
+        Site::Zookeeper,
+        Site::Ensemble,
+        Site::Sentinel,
+        Site::Cluster,
+        Site::Quorum,
+    ];
     let other = others[Rng::with_seed(seed).usize(..others.len())];
     let sites = [Site::Sqlite, Site::Redis, other];
     let plans = sites.map(|site| Plan::sound(site, seed, FAULTS));

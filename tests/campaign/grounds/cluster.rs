@@ -9,6 +9,11 @@ use super::{Ground, LocalBoxFuture, eventually, pause};
 use crate::fault::Fault;
 use crate::harness::redis_cluster::RedisCluster;
 
+/// A busy machine keeps a primary silent for seconds, and its replacement would be a fault that none drew.
+const PATIENT: Duration = Duration::from_secs(60);
+/// While a primary is to be replaced.
+const IMPATIENT: Duration = Duration::from_secs(2);
+
 pub(super) struct ClusterGround {
     cluster: RedisCluster,
     slot: u16,
@@ -17,12 +22,18 @@ pub(super) struct ClusterGround {
 impl ClusterGround {
     pub(super) async fn start(names: &[String]) -> Self {
         let cluster = RedisCluster::with_replicas().await;
-        // A busy machine keeps a primary silent for a second, and its replacement would be a fault that none drew.
-        for node in &cluster.nodes {
-            let () = node.told("CONFIG SET cluster-node-timeout 3000").await;
-        }
         let slot = cluster.slot_of(&names[0]).await;
-        Self { cluster, slot }
+        let ground = Self { cluster, slot };
+        ground.set_patience(PATIENT).await;
+        ground
+    }
+
+    /// Sets after which silence a primary is replaced.
+    async fn set_patience(&self, time: Duration) {
+        let set = format!("CONFIG SET cluster-node-timeout {}", time.as_millis());
+        for node in &self.cluster.nodes {
+            node.told::<()>(&set).await;
+        }
     }
 
     /// The node that serves the slot, by its own account; of several, the one with the highest epoch.
@@ -66,6 +77,7 @@ impl ClusterGround {
     async fn fail_over(&mut self, fault: Fault, hold: Duration) {
         let old = self.primary().await;
         let new = self.replica_of(old).await;
+        self.set_patience(IMPATIENT).await;
         match fault {
             Fault::FailoverOrdered => {
                 // It is refused, or given up, while the two do not hear of each other.
@@ -85,6 +97,7 @@ impl ClusterGround {
                 self.cluster.nodes[old].resume();
             }
         }
+        self.set_patience(PATIENT).await;
         eventually("the old primary follows", async || {
             let info = self.cluster.nodes[old].ask::<String>("INFO replication");
             let info = info.await.ok()?;
@@ -112,6 +125,16 @@ impl ClusterGround {
         }
         self.cluster.move_slots(&[self.slot], from, to).await;
     }
+
+    /// Adds a primary, lets it serve the slot for a while, and removes it again.
+    async fn add_node(&mut self, hold: Duration) {
+        let old = self.primary().await;
+        let new = self.cluster.add().await;
+        self.cluster.move_slots(&[self.slot], old, new).await;
+        pause(hold).await;
+        self.cluster.move_slots(&[self.slot], new, old).await;
+        self.cluster.remove_last().await;
+    }
 }
 
 /// Whether this line of `CLUSTER NODES` has the slot.
@@ -134,6 +157,7 @@ impl Ground for ClusterGround {
             Fault::FailoverByDeath,
             Fault::OldPrimaryWakes,
             Fault::SlotMoved,
+            Fault::NodeAdded,
             Fault::Flushed,
             Fault::ScriptsFlushed,
         ]
@@ -148,6 +172,7 @@ impl Ground for ClusterGround {
         Box::pin(async move {
             match fault {
                 Fault::SlotMoved => self.move_slot().await,
+                Fault::NodeAdded => self.add_node(hold).await,
                 Fault::Flushed | Fault::ScriptsFlushed => {
                     let primary = &self.cluster.nodes[self.primary().await];
                     let command = match fault {

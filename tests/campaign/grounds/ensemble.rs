@@ -1,4 +1,4 @@
-//! Three ZooKeeper servers.
+//! Three ZooKeeper servers, with networks between them.
 
 use std::time::Duration;
 
@@ -6,16 +6,30 @@ use fastrand::Rng;
 
 use super::{Ground, LocalBoxFuture, pause};
 use crate::fault::Fault;
+use crate::harness::relay::Passing;
+use crate::harness::zookeeper_server::peers::PeerNetwork;
 use crate::harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
+
+const TICK: Duration = Duration::from_millis(500);
+/// How long a leader waits for the majority before it gives up: its `syncLimit`, and some more.
+const SYNC_LIMIT: Duration = TICK.saturating_mul(6);
 
 pub(super) struct EnsembleGround {
     ensemble: ZookeeperEnsemble,
+    between: PeerNetwork,
 }
 
 impl EnsembleGround {
     pub(super) async fn start() -> Self {
-        let ensemble = ZookeeperEnsemble::start(Duration::from_millis(500)).await;
-        Self { ensemble }
+        let (ensemble, between) = PeerNetwork::start(TICK).await;
+        Self { ensemble, between }
+    }
+
+    /// Cuts these servers off from the others, and connects them again. Clients still reach all of them.
+    async fn cut_off(&self, servers: &[usize], hold: Duration) {
+        self.between.pass(servers, Passing::Nothing);
+        pause(SYNC_LIMIT + hold).await;
+        self.between.pass(servers, Passing::All);
     }
 
     async fn stop(servers: &[ZookeeperServer], hold: Duration) {
@@ -36,6 +50,8 @@ impl Ground for EnsembleGround {
             Fault::ServerStopped,
             Fault::MinorityStopped,
             Fault::MajorityStopped,
+            Fault::MinorityCutOff,
+            Fault::MajorityCutOff,
         ]
     }
 
@@ -64,7 +80,9 @@ impl Ground for EnsembleGround {
                     let one = random.usize(..3);
                     Self::stop(&servers[one..=one], hold).await;
                 }
-                _ => Self::stop(&servers[1..], hold).await,
+                Fault::MajorityStopped => Self::stop(&servers[1..], hold).await,
+                Fault::MinorityCutOff => self.cut_off(&[random.usize(..3)], hold).await,
+                _ => self.cut_off(&[1, 2], hold).await,
             }
             self.ensemble.serving().await;
         })

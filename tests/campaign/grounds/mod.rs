@@ -4,6 +4,7 @@
 mod cluster;
 mod ensemble;
 mod postgres;
+mod quorum;
 mod redis;
 mod sentinel;
 mod sqlite;
@@ -17,6 +18,10 @@ use fastrand::Rng;
 use crate::fault::Fault;
 use crate::harness::relay::{Passing, Relay};
 use crate::harness::wait::{at, now};
+use crate::history::Promise;
+
+/// With how many I/O threads a Redis server runs, in one half of the runs and in the other.
+const IO_THREADS: [&str; 2] = ["1", "4"];
 
 /// A future that stays on its thread.
 pub(crate) type LocalBoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -34,9 +39,9 @@ pub(crate) trait Ground {
     /// The faults that it can have, beside those that are everywhere.
     fn faults(&self) -> &'static [Fault];
 
-    /// Whether it keeps its promises in this fault, though other stores do not.
-    fn keeps_all_in(&self, _: Fault) -> bool {
-        false
+    /// The promises that are not made in this fault on this store.
+    fn suspends(&self, fault: Fault) -> Vec<Promise> {
+        fault.suspends()
     }
 
     /// Makes a fault happen, for about so long, and heals it.
@@ -65,10 +70,11 @@ pub(crate) enum Site {
     Postgres,
     Zookeeper,
     Ensemble,
+    Quorum,
 }
 
 impl Site {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Sqlite,
         Self::Redis,
         Self::RedisKeepingOut,
@@ -77,19 +83,25 @@ impl Site {
         Self::Postgres,
         Self::Zookeeper,
         Self::Ensemble,
+        Self::Quorum,
     ];
 
-    /// Starts its servers. `names` are those that workers will take.
-    pub(crate) async fn start(self, names: &[String]) -> Box<dyn Ground> {
+    /// Starts its servers. `names` are those that workers will take. By the seed one of the two kinds of Redis has I/O threads
+    /// throughout, and the other one has none.
+    pub(crate) async fn start(self, names: &[String], seed: u64) -> Box<dyn Ground> {
+        let half = usize::from(seed % 2 == 1);
         match self {
             Self::Sqlite => Box::new(sqlite::SqliteGround::start()),
-            Self::Redis => Box::new(redis::RedisGround::start(false).await),
-            Self::RedisKeepingOut => Box::new(redis::RedisGround::start(true).await),
+            Self::Redis => Box::new(redis::RedisGround::start(false, IO_THREADS[half]).await),
+            Self::RedisKeepingOut => {
+                Box::new(redis::RedisGround::start(true, IO_THREADS[1 - half]).await)
+            }
             Self::Sentinel => Box::new(sentinel::SentinelGround::start().await),
             Self::Cluster => Box::new(cluster::ClusterGround::start(names).await),
             Self::Postgres => Box::new(postgres::PostgresGround::start().await),
             Self::Zookeeper => Box::new(zookeeper::ZookeeperGround::start().await),
             Self::Ensemble => Box::new(ensemble::EnsembleGround::start().await),
+            Self::Quorum => Box::new(quorum::QuorumGround::start().await),
         }
     }
 }

@@ -8,19 +8,26 @@ use leasehold::store::TableSettings;
 
 use super::{Ground, LocalBoxFuture, pass_only, pause};
 use crate::fault::Fault;
+use crate::harness::full_disk::{Full, FullDisk};
 use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::relay::{Passing, Relay};
+use crate::harness::server_clock::ServerClock;
 use crate::harness::times::PATIENCE;
+
+const STEP_MS: i64 = Fault::STEP.as_millis() as i64;
 
 pub(super) struct PostgresGround {
     server: PostgresServer,
     database: Database,
     relay: Relay,
+    clock: ServerClock,
+    disk: FullDisk,
 }
 
 impl PostgresGround {
     pub(super) async fn start() -> Self {
-        let server = PostgresServer::start(&["fsync=off", "max_connections=100"]).await;
+        let settings = ["fsync=off", "max_connections=100"];
+        let (server, clock, disk) = PostgresServer::start_on_own_machine(&settings).await;
         let database = server.database_named("postgres");
         let settings = TableSettings::default();
         let made = store::init(&database.url(), settings, PATIENCE).await;
@@ -30,7 +37,15 @@ impl PostgresGround {
             server,
             database,
             relay,
+            clock,
+            disk,
         }
+    }
+
+    async fn flush(&self) {
+        let stranger = self.database.connect().await;
+        let deleted = stranger.batch_execute("DELETE FROM leasehold.lease").await;
+        deleted.expect("deleted");
     }
 
     async fn restart(&self, signal: &str, hold: Duration) {
@@ -55,6 +70,10 @@ impl Ground for PostgresGround {
             Fault::ServerKilled,
             Fault::ServerRestarted,
             Fault::Flushed,
+            Fault::Full,
+            Fault::ClockAhead,
+            Fault::ClockBehind,
+            Fault::FlushedBehind,
             Fault::Busy,
             Fault::Cut,
             Fault::BlackHole,
@@ -75,10 +94,24 @@ impl Ground for PostgresGround {
                 Fault::Cut => self.relay.cut(),
                 Fault::BlackHole => pass_only(&self.relay, Passing::Nothing, hold).await,
                 Fault::OneWay => pass_only(&self.relay, Passing::Requests, hold).await,
-                Fault::Flushed => {
-                    let stranger = self.database.connect().await;
-                    let deleted = stranger.batch_execute("DELETE FROM leasehold.lease").await;
-                    deleted.expect("deleted");
+                Fault::Flushed => self.flush().await,
+                Fault::Full => {
+                    self.disk.set(Full::Tables);
+                    pause(hold).await;
+                    self.disk.set(Full::Nothing);
+                }
+                Fault::ClockAhead => {
+                    self.clock.step(STEP_MS);
+                    pause(hold).await;
+                    self.clock.step(-STEP_MS);
+                }
+                Fault::ClockBehind | Fault::FlushedBehind => {
+                    self.clock.step(-STEP_MS);
+                    if fault == Fault::FlushedBehind {
+                        self.flush().await;
+                    }
+                    pause(hold).await;
+                    self.clock.step(STEP_MS);
                 }
                 _ => {
                     let stranger = self.database.connect().await;

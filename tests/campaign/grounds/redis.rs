@@ -9,6 +9,7 @@ use super::{Ground, LocalBoxFuture, eventually, pause};
 use crate::fault::Fault;
 use crate::harness::proxy::{self, Proxy, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
+use crate::history::Promise;
 
 pub(super) struct RedisGround {
     server: RedisServer,
@@ -19,12 +20,9 @@ pub(super) struct RedisGround {
 }
 
 impl RedisGround {
-    pub(super) async fn start(keeps_out: bool) -> Self {
-        let server = Setup::default()
-            .with_clock()
-            .with(["--io-threads", "4"])
-            .start()
-            .await;
+    pub(super) async fn start(keeps_out: bool, io_threads: &str) -> Self {
+        let setup = Setup::default().with_clock();
+        let server = setup.with(["--io-threads", io_threads]).start().await;
         let proxy = server.proxy().await;
         let old = server.snapshot().await;
         Self {
@@ -155,9 +153,13 @@ impl Ground for RedisGround {
         ]
     }
 
-    fn keeps_all_in(&self, fault: Fault) -> bool {
-        let is_loss = [Fault::RestartedEmpty, Fault::RestartedOld, Fault::Flushed].contains(&fault);
-        self.keeps_out && is_loss
+    fn suspends(&self, fault: Fault) -> Vec<Promise> {
+        match fault {
+            Fault::RestartedEmpty | Fault::RestartedOld | Fault::Flushed if self.keeps_out => {
+                Vec::new()
+            }
+            _ => fault.suspends(),
+        }
     }
 
     fn strike<'a>(

@@ -12,6 +12,11 @@ use crate::harness::redis_group::{GROUP, RedisGroup};
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::{at, now};
 
+/// A busy machine keeps a master silent for seconds, and its replacement would be a fault that none drew.
+const PATIENT: Duration = Duration::from_secs(60);
+/// While a master is to be replaced.
+const IMPATIENT: Duration = Duration::from_secs(1);
+
 pub(super) struct SentinelGround {
     group: RedisGroup,
     master: usize,
@@ -21,15 +26,21 @@ pub(super) struct SentinelGround {
 impl SentinelGround {
     pub(super) async fn start() -> Self {
         let group = RedisGroup::start().await;
-        // A busy machine keeps a master silent for half a second, and its replacement would be a fault that none drew.
-        let patience = format!("SENTINEL SET {GROUP} down-after-milliseconds 3000");
-        let () = group.sentinels[0].told(&patience).await;
         let master = group.master().await;
-        Self {
+        let ground = Self {
             group,
             master,
             failed_over_at: Instant::ZERO,
-        }
+        };
+        ground.set_patience(PATIENT).await;
+        ground
+    }
+
+    /// Sets after which silence of the master the first Sentinel begins a failover; the others only vote.
+    async fn set_patience(&self, time: Duration) {
+        let ms = time.as_millis();
+        let set = format!("SENTINEL SET {GROUP} down-after-milliseconds {ms}");
+        let () = self.group.sentinels[0].told(&set).await;
     }
 
     /// Orders a failover, and again if the Sentinels gave it up: they do while they take no replica for well.
@@ -78,6 +89,9 @@ impl SentinelGround {
 
     async fn fail_over_now(&mut self, fault: Fault, hold: Duration) {
         let old = self.master;
+        if fault != Fault::FailoverOrdered {
+            self.set_patience(IMPATIENT).await;
+        }
         match fault {
             Fault::FailoverOrdered => {
                 self.order_until_replaced(old).await;
@@ -86,6 +100,7 @@ impl SentinelGround {
             Fault::FailoverByDeath => {
                 self.group.servers[old].kill();
                 self.replaced(old).await;
+                self.set_patience(PATIENT).await;
                 pause(hold).await;
                 self.group.servers[old].start_again().await;
                 self.followed().await;
@@ -93,6 +108,7 @@ impl SentinelGround {
             _ => {
                 self.group.servers[old].pause();
                 self.replaced(old).await;
+                self.set_patience(PATIENT).await;
                 pause(hold).await;
                 self.group.servers[old].resume();
                 pause(hold).await;

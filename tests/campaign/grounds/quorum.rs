@@ -1,0 +1,180 @@
+//! A quorum of three servers that know nothing of each other, each behind a network that passes bytes. Most faults strike
+//! one of them, which the seed draws.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::redis::{busy, left_for_ever};
+use super::{Ground, LocalBoxFuture, pass_only, pause};
+use crate::fault::Fault;
+use crate::harness::redis_quorum::RedisQuorum;
+use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::relay::{Passing, Relay};
+use crate::history::Promise;
+
+const MEMBERS: usize = 3;
+/// The tool's ttl, the longest of a campaign: for so long a member keeps out that came back without its data.
+const MAX_TTL: Duration = Duration::from_secs(4);
+
+pub(super) struct QuorumGround {
+    quorum: RedisQuorum,
+    relays: Vec<Relay>,
+    /// A snapshot of each, of a while ago.
+    old: Vec<Vec<u8>>,
+}
+
+impl QuorumGround {
+    pub(super) async fn start() -> Self {
+        let setup = || Setup::default().with_clock();
+        let quorum = RedisQuorum::with(MEMBERS, setup, MAX_TTL).await;
+        let (mut relays, mut old) = (Vec::new(), Vec::new());
+        for server in &quorum.servers {
+            relays.push(Relay::before(&server.socket()).await);
+            old.push(server.snapshot().await);
+        }
+        Self {
+            quorum,
+            relays,
+            old,
+        }
+    }
+
+    /// Stops these members, and lets them go on.
+    async fn stop(members: &[RedisServer], hold: Duration) {
+        members.iter().for_each(RedisServer::pause);
+        pause(hold).await;
+        members.iter().for_each(RedisServer::resume);
+    }
+
+    /// Cuts off these members, and connects them again.
+    async fn cut_off(relays: &[Relay], hold: Duration) {
+        relays.iter().for_each(|relay| relay.pass(Passing::Nothing));
+        pause(hold).await;
+        relays.iter().for_each(|relay| relay.pass(Passing::All));
+    }
+
+    async fn strike_member(&mut self, fault: Fault, member: usize, hold: Duration) {
+        let server = &mut self.quorum.servers[member];
+        match fault {
+            Fault::ServerKilled => {
+                // No write is acknowledged after the snapshot.
+                let () = server.told("CLIENT PAUSE 60000 WRITE").await;
+                let all = server.snapshot().await;
+                server.kill();
+                pause(hold).await;
+                server.restart_from(&all).await;
+            }
+            Fault::RestartedEmpty => server.restart_empty().await,
+            Fault::RestartedOld => {
+                let now = server.snapshot().await;
+                let old = std::mem::replace(&mut self.old[member], now);
+                server.restart_from(&old).await;
+            }
+            Fault::Flushed => server.told("FLUSHALL").await,
+            Fault::ScriptsFlushed => server.told("SCRIPT FLUSH").await,
+            Fault::Full => {
+                let () = server.told("CONFIG SET maxmemory 1").await;
+                pause(hold).await;
+                let () = server.told("CONFIG SET maxmemory 0").await;
+            }
+            Fault::Busy => busy(server, hold).await,
+            _ => {
+                let step = Fault::STEP.as_millis() as i64;
+                let step = match fault {
+                    Fault::ClockAhead => step,
+                    _ => -step,
+                };
+                server.step_clock(step).await;
+                if fault == Fault::FlushedBehind {
+                    let () = server.told("FLUSHALL").await;
+                }
+                pause(hold).await;
+                server.step_clock(-step).await;
+            }
+        }
+    }
+}
+
+impl Ground for QuorumGround {
+    fn url(&self) -> String {
+        let places = self.relays.iter();
+        let places: Vec<_> = places
+            .map(|relay| format!("127.0.0.1:{}", relay.port()))
+            .collect();
+        format!("redis+quorum://{}?max_ttl=4s", places.join(","))
+    }
+
+    fn direct_url(&self) -> String {
+        format!("{}?max_ttl=4s", self.quorum.url())
+    }
+
+    fn faults(&self) -> &'static [Fault] {
+        &[
+            Fault::ServerStopped,
+            Fault::ServerKilled,
+            Fault::RestartedEmpty,
+            Fault::RestartedOld,
+            Fault::Flushed,
+            Fault::Full,
+            Fault::ClockAhead,
+            Fault::ClockBehind,
+            Fault::FlushedBehind,
+            Fault::ScriptsFlushed,
+            Fault::Busy,
+            Fault::Cut,
+            Fault::OneWay,
+            Fault::MajorityStopped,
+            Fault::MinorityCutOff,
+            Fault::MajorityCutOff,
+        ]
+    }
+
+    /// A member that lost its data keeps out, and no token rests on a clock. One clock that gains more than the margin within a
+    /// ttl can give the name away too early; a clock that was behind gains when it is set right.
+    fn suspends(&self, fault: Fault) -> Vec<Promise> {
+        match fault {
+            Fault::RestartedEmpty | Fault::RestartedOld | Fault::Flushed => Vec::new(),
+            Fault::ClockAhead | Fault::ClockBehind | Fault::FlushedBehind => {
+                vec![Promise::Exclusion]
+            }
+            _ => fault.suspends(),
+        }
+    }
+
+    fn strike<'a>(
+        &'a mut self,
+        fault: Fault,
+        hold: Duration,
+        random: &'a mut Rng,
+    ) -> LocalBoxFuture<'a, ()> {
+        Box::pin(async move {
+            let one = random.usize(..MEMBERS);
+            let two = match random.bool() {
+                true => 0..2,
+                false => 1..3,
+            };
+            match fault {
+                Fault::ServerStopped => {
+                    Self::stop(&self.quorum.servers[one..=one], hold).await;
+                }
+                Fault::MajorityStopped => Self::stop(&self.quorum.servers[two], hold).await,
+                Fault::Cut => self.relays[one].cut(),
+                Fault::OneWay => pass_only(&self.relays[one], Passing::Requests, hold).await,
+                Fault::MinorityCutOff => Self::cut_off(&self.relays[one..=one], hold).await,
+                Fault::MajorityCutOff => Self::cut_off(&self.relays[two], hold).await,
+                _ => self.strike_member(fault, one, hold).await,
+            }
+        })
+    }
+
+    fn left_for_ever(&self) -> LocalBoxFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let mut left = Vec::new();
+            for server in &self.quorum.servers {
+                left.extend(left_for_ever(server).await);
+            }
+            left
+        })
+    }
+}
