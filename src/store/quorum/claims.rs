@@ -98,7 +98,7 @@ impl<'a> Rounds<'a> {
             let next = self.quorum.shared.proposals().next(self.claim.holder);
             let proposed = self.quorum.shared.propose(self.wish, next, now);
             let token = proposed.map_err(|far| self.too_far(Some(far), &[]))?;
-            let outcome = self.ask(token).await;
+            let outcome = self.ask(token, is_repeated(next)).await;
             match self.judge(outcome, next).await {
                 Ok(NextStep::Answered(answer)) => break Ok(answer),
                 Ok(NextStep::Again { pause: false }) => {}
@@ -111,7 +111,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Proposes this token to all members, and returns their votes.
-    async fn ask(&mut self, token: Token) -> Votes {
+    async fn ask(&mut self, token: Token, is_repeated: bool) -> Votes {
         let Self { quorum, claim, .. } = self;
         let now = Boottime.now();
         let shared = &quorum.shared;
@@ -151,8 +151,11 @@ impl<'a> Rounds<'a> {
                 asked.hurry();
             }
             // A refusal is told once all have answered that answer soon: what they took has to be taken back.
-            if let Some(Decision::Granted(_) | Decision::Low { .. }) = outcome.round.decision() {
-                break;
+            match outcome.round.decision() {
+                Some(Decision::Granted(_)) => break,
+                // A token that was granted is given up once so many lack it that no majority can have it.
+                Some(Decision::Low { .. }) if !is_repeated || outcome.round.is_lost() => break,
+                _ => {}
             }
         }
         outcome.took = asked.took();
@@ -163,8 +166,7 @@ impl<'a> Rounds<'a> {
     async fn judge(&mut self, outcome: Votes, next: NextProposal) -> Result<NextStep, Failed> {
         let decision = outcome.round.close();
         let (holder, shared) = (self.claim.holder, &self.quorum.shared);
-        // What was granted before and is asked for again.
-        let is_repeated = matches!(next, NextProposal::Again(_));
+        let is_repeated = is_repeated(next);
         match decision {
             Decision::Granted(token) => {
                 shared.proposals().note_granted(holder, token);
@@ -356,6 +358,11 @@ impl<'a> Rounds<'a> {
         };
         Failed { error, sent }
     }
+}
+
+/// Returns whether it was granted before and is asked for again.
+const fn is_repeated(next: NextProposal) -> bool {
+    matches!(next, NextProposal::Again(_))
 }
 
 impl Votes {

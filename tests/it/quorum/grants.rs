@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::store::quorum::Quorum;
-use leasehold::store::{Answer, HeldState, MemberState, Outcome, Release, Store};
+use leasehold::store::{Answer, Eviction, HeldState, MemberState, Outcome, Release, Store};
 use tokio::task::JoinSet;
 
 use crate::harness::asking::{Asking, asked, claim, granted, held, next_token, released, renewed};
@@ -63,6 +63,20 @@ async fn a_dead_member_keeps_no_one_from_a_lease() {
         states(&store).await,
         [MemberState::Up, MemberState::Down, MemberState::Up]
     );
+}
+
+#[tokio::test]
+async fn a_holder_whose_lease_is_gone_asks_again_and_is_granted_though_a_member_is_dead() {
+    let mut quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    quorum.servers[1].kill();
+    for round in 0..10 {
+        let first = claim(&format!("a{round}"), LONG);
+        let token = granted(&store, &first).await;
+        let evicted = store.evict(&first.name, Eviction::Now, LIMIT).await;
+        assert!(evicted.expect("answered"));
+        assert!(granted(&store, &first).await > token);
+    }
 }
 
 #[tokio::test]
