@@ -4,7 +4,7 @@
 //! the others; so a name is hinted when so many members have freed it that a majority may be free, or a moment after the
 //! first.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -38,12 +38,13 @@ struct Counted {
 }
 
 /// The hints of one name.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum HintCount {
-    /// So many members told of it. Exits: Told.
-    Open { hints: usize, due: Instant },
-    /// So many more may tell of the same. Exits: Open (more did), gone (its time is over).
-    Told { more: usize, until: Instant },
+    /// These members told of it. Exits: Told.
+    Open { by: BTreeSet<usize>, due: Instant },
+    /// The others may tell of the same. Exits: Open (one of these members tells of the next release), gone (its time is
+    /// over).
+    Told { by: BTreeSet<usize>, until: Instant },
 }
 
 impl MergedNotices {
@@ -70,7 +71,7 @@ impl MergedNotices {
             }
             let due = self.counted().next_due();
             let coming = select_all(self.each.iter().map(|notices| notices.next()));
-            let (notice, ..) = match due {
+            let (notice, member, _) = match due {
                 Some(due) => tokio::select! {
                     notice = coming => notice,
                     () = Boottime.sleep_until(due) => continue,
@@ -78,7 +79,7 @@ impl MergedNotices {
                 None => coming.await,
             };
             match notice {
-                Notice::Freed(name) => self.counted().note(name, Boottime.now()),
+                Notice::Freed(name) => self.counted().note(member, name, Boottime.now()),
                 other => return other,
             }
         }
@@ -112,46 +113,39 @@ impl fmt::Debug for MergedNotices {
 }
 
 impl Counted {
-    /// Notes the hint of one member.
-    fn note(&mut self, name: Name, now: Instant) {
+    /// Notes the hint of one member. Its second hint is of another release than its first.
+    fn note(&mut self, member: usize, name: Name, now: Instant) {
         let enough = majority(self.members);
-        let first = HintCount::Open {
-            hints: 1,
+        let first = || HintCount::Open {
+            by: BTreeSet::from([member]),
             due: now.after(PATIENCE),
         };
-        let hints = self.of.entry(name);
-        hints
-            .and_modify(|hints| {
-                *hints = match *hints {
-                    HintCount::Open { hints, due } if hints + 1 < enough => HintCount::Open {
-                        hints: hints + 1,
-                        due,
-                    },
-                    HintCount::Open { hints, .. } => HintCount::Open {
-                        hints: hints + 1,
-                        due: now,
-                    },
-                    HintCount::Told { more, until } if more > 0 && now < until => HintCount::Told {
-                        more: more - 1,
-                        until,
-                    },
-                    HintCount::Told { .. } => first,
+        let hints = self.of.entry(name).or_insert_with(first);
+        match hints {
+            HintCount::Open { by, due } => {
+                by.insert(member);
+                if by.len() >= enough {
+                    *due = now;
                 }
-            })
-            .or_insert(first);
+            }
+            HintCount::Told { by, until } => {
+                if now >= *until || !by.insert(member) {
+                    *hints = first();
+                }
+            }
+        }
     }
 
     /// Returns a name that is to be hinted now.
     fn due(&mut self, now: Instant) -> Option<Name> {
         self.of.retain(|_, hints| match hints {
             HintCount::Open { .. } => true,
-            HintCount::Told { more, until } => *more > 0 && now < *until,
+            HintCount::Told { until, .. } => now < *until,
         });
-        let members = self.members;
-        self.of.iter_mut().find_map(|(name, hints)| match *hints {
-            HintCount::Open { hints: told, due } if due <= now => {
+        self.of.iter_mut().find_map(|(name, hints)| match hints {
+            HintCount::Open { by, due } if *due <= now => {
                 *hints = HintCount::Told {
-                    more: members.saturating_sub(told),
+                    by: std::mem::take(by),
                     until: now.after(STRAGGLERS),
                 };
                 Some(name.clone())
@@ -189,11 +183,11 @@ mod tests {
     #[test]
     fn a_name_is_hinted_once_a_majority_freed_it() {
         let mut counted = counted();
-        counted.note(name(), AT);
+        counted.note(0, name(), AT);
         assert_eq!(counted.due(AT), None);
-        counted.note(name(), AT);
+        counted.note(1, name(), AT);
         assert_eq!(counted.due(AT), Some(name()));
-        counted.note(name(), AT);
+        counted.note(2, name(), AT);
         assert_eq!(
             counted.due(AT.after(PATIENCE)),
             None,
@@ -204,7 +198,7 @@ mod tests {
     #[test]
     fn a_single_hint_is_told_a_moment_later() {
         let mut counted = counted();
-        counted.note(name(), AT);
+        counted.note(0, name(), AT);
         assert_eq!(counted.next_due(), Some(AT.after(PATIENCE)));
         assert_eq!(counted.due(AT.after(PATIENCE)), Some(name()));
     }
@@ -212,11 +206,11 @@ mod tests {
     #[test]
     fn another_release_right_after_the_first_is_hinted_too() {
         let mut counted = counted();
-        counted.note(name(), AT);
-        counted.note(name(), AT);
+        counted.note(0, name(), AT);
+        counted.note(1, name(), AT);
         assert_eq!(counted.due(AT), Some(name()));
-        for _ in 0..3 {
-            counted.note(name(), AT);
+        for member in [2, 0, 1] {
+            counted.note(member, name(), AT);
         }
         assert_eq!(counted.due(AT), Some(name()));
     }
@@ -224,12 +218,16 @@ mod tests {
     #[test]
     fn a_member_that_tells_nothing_hides_no_later_release() {
         let mut counted = counted();
-        counted.note(name(), AT);
-        counted.note(name(), AT);
+        counted.note(0, name(), AT);
+        counted.note(1, name(), AT);
         assert_eq!(counted.due(AT), Some(name()));
+        for member in [0, 1] {
+            counted.note(member, name(), AT);
+        }
+        assert_eq!(counted.due(AT), Some(name()), "two of three are alive");
         let later = AT.after(STRAGGLERS);
         assert_eq!(counted.due(later), None);
-        counted.note(name(), later);
+        counted.note(2, name(), later);
         assert_eq!(counted.due(later.after(PATIENCE)), Some(name()));
     }
 }
