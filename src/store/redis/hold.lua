@@ -88,9 +88,11 @@ if mode == 'repair' then takes = proposed > (last or 0) or is_again
 else takes = proposed > math.max(last or now, least) or is_again and proposed > least end
 if not takes then return 'low ' .. digits(math.max(last or now, least)) .. ' ' .. digits(least) .. ' ' .. clock end
 
--- The counter is the first write, and one that a full server refuses: then nothing is half done. It is kept for an hour
--- after the clock has passed its tokens. Its expiry is set before it, too: a user without that permission fails before
--- there is a key that would stay for ever.
+-- The first write changes nothing, but a full server refuses it: then nothing is half done. After it, or any other write,
+-- the server would accept them all.
+call('SET', lease, value or '', 'XX', 'KEEPTTL')
+-- The counter is kept for an hour after the clock has passed its tokens. Its expiry is set before it, too: a user without
+-- that permission fails before there is a key that would stay for ever.
 local was = last or now
 local kept = digits(3600000 + math.max(0, math.ceil((math.max(was, proposed) - now) / 1000)))
 local is_new = call('PEXPIRE', counter, kept) == 0

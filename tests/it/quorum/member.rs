@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{Script, Value, cmd, from_redis_value};
+use deadpool_redis::redis::{RedisError, Script, Value, cmd, from_redis_value};
 use leasehold::store::quorum::{
     Attempted, Extension, Freed, Proposal, Purpose, Rules, TakenBack, Tenure, Vote,
 };
@@ -56,8 +56,18 @@ impl RawMember {
         ]
     }
 
-    /// Proposes a token, and returns the vote and the clock of the server.
+    /// Proposes a token, and returns the vote.
     pub(super) async fn hold(&mut self, name: &Name, proposal: &Proposal) -> Vote {
+        let vote = self.try_hold(name, proposal).await;
+        vote.expect("hold.lua answers")
+    }
+
+    /// The same where the server may refuse the script.
+    pub(super) async fn try_hold(
+        &mut self,
+        name: &Name,
+        proposal: &Proposal,
+    ) -> Result<Vote, RedisError> {
         let [lease, counter] = Self::keys(name);
         let mode = match proposal.purpose {
             Purpose::Claim => "claim",
@@ -76,9 +86,8 @@ impl RawMember {
             .arg(millis(self.rules.max_ttl))
             .arg(u8::from(self.rules.is_trusted))
             .invoke_async(&mut self.connection)
-            .await
-            .expect("hold.lua answers");
-        vote(reply)
+            .await?;
+        Ok(vote(reply))
     }
 
     pub(super) async fn take_back(

@@ -3,4 +3,5 @@
 mod agreement;
 mod grants;
 mod member;
+mod scripts;
 mod settings;
