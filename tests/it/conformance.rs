@@ -38,6 +38,11 @@ async fn a_quorum_of_three_keeps_the_contract() {
 }
 
 #[tokio::test]
+async fn a_quorum_of_three_with_a_dead_member_keeps_the_contract() {
+    a_quorum_without_a_member_keeps_the_contract(3, RedisServer::kill).await;
+}
+
+#[tokio::test]
 async fn a_quorum_of_five_keeps_the_contract() {
     a_quorum_keeps_the_contract(5).await;
 }
@@ -46,6 +51,20 @@ async fn a_quorum_keeps_the_contract(members: usize) {
     let quorum = RedisQuorum::start(members).await;
     conformance::check(Arc::new(quorum.open())).await;
     for server in &quorum.servers {
+        server.assert_all_keys_run_out().await;
+    }
+}
+
+/// Checks a quorum of so many members, to one of which this was done: it does not answer.
+pub(crate) async fn a_quorum_without_a_member_keeps_the_contract(
+    members: usize,
+    silence: impl Fn(&mut RedisServer),
+) {
+    let mut quorum = RedisQuorum::start(members).await;
+    let store = quorum.open();
+    silence(&mut quorum.servers[members - 1]);
+    conformance::check_with_members_down(Arc::new(store), 1).await;
+    for server in &quorum.servers[..members - 1] {
         server.assert_all_keys_run_out().await;
     }
 }

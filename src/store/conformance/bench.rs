@@ -63,6 +63,8 @@ pub(super) enum Extended {
 pub(super) struct Bench {
     pub(super) store: Arc<dyn Store>,
     pub(super) prefix: String,
+    /// How many servers of the store do not answer.
+    pub(super) down: usize,
 }
 
 impl Bench {

@@ -36,7 +36,7 @@ mod facts;
 // Below the macro, which it uses.
 mod waiting;
 
-use self::facts::the_facts_are_told_and_every_member_is_up;
+use self::facts::the_facts_are_told_and_the_members_are_up;
 
 const CHECKS: &[(&str, Check)] = checks![
     a_free_name_is_granted_and_a_taken_one_is_held,
@@ -63,7 +63,7 @@ const CHECKS: &[(&str, Check)] = checks![
     an_eviction_of_a_free_name_says_so,
     a_list_has_all_names_with_the_prefix,
     odd_names_are_kept_apart,
-    the_facts_are_told_and_every_member_is_up,
+    the_facts_are_told_and_the_members_are_up,
     the_watchdogs_connection_sees_the_same_leases,
     contended_grants_are_exclusive,
 ];
@@ -80,7 +80,16 @@ const LAST: &[(&str, Check)] = checks![a_closed_store_says_so];
 /// Where the store breaks the contract.
 pub async fn check(store: Arc<dyn Store>) {
     let facts = store.facts();
-    check_as(store, facts).await;
+    check_as(store, facts, 0).await;
+}
+
+/// Runs the checks of [`check`] against a store some of whose servers, `down` of them, do not answer.
+///
+/// # Panics
+/// As [`check`].
+pub async fn check_with_members_down(store: Arc<dyn Store>, down: usize) {
+    let facts = store.facts();
+    check_as(store, facts, down).await;
 }
 
 /// Runs the checks of [`check`] against a store that can give notices, but not in this set-up, for example behind a
@@ -91,10 +100,10 @@ pub async fn check(store: Arc<dyn Store>) {
 pub async fn check_without_notices(store: Arc<dyn Store>) {
     let mut facts = store.facts();
     facts.has_notices = false;
-    check_as(store, facts).await;
+    check_as(store, facts, 0).await;
 }
 
-async fn check_as(store: Arc<dyn Store>, facts: Facts) {
+async fn check_as(store: Arc<dyn Store>, facts: Facts, down: usize) {
     let run = Uuid::new_v4().simple().to_string();
     let waiting = waiting::checks(facts);
     let all = [CHECKS, &waiting, LAST].concat();
@@ -102,6 +111,7 @@ async fn check_as(store: Arc<dyn Store>, facts: Facts) {
         let bench = Bench {
             store: store.clone(),
             prefix: format!("{run}/{name}"),
+            down,
         };
         let outcome = tokio::spawn(async move { check(&bench).await }).await;
         if let Err(broken) = outcome {
