@@ -14,7 +14,6 @@ use tokio::task::JoinHandle;
 
 use super::asking::{asked, claim};
 use super::leases::client_at;
-use super::times::LONG;
 use super::wait::{at, now, soon, until, until_so};
 
 /// How often the rival asks.
@@ -101,7 +100,7 @@ impl Rivalry {
             seen.clone(),
         )));
         let caller = store::open(url).await.expect("a URL in order");
-        tasks.push(tokio::spawn(call(caller, ttl / 6, seen.clone())));
+        tasks.push(tokio::spawn(call(caller, ttl, seen.clone())));
         Self {
             _client: client,
             leases,
@@ -215,7 +214,7 @@ async fn ask_for_all(
 ) {
     let claims: Vec<_> = leases
         .iter()
-        .map(|lease| (lease, claim(lease.name().as_str(), LONG)))
+        .map(|lease| (lease, claim(lease.name().as_str(), ttl)))
         .collect();
     loop {
         let open = claims.iter().filter(|(lease, _)| {
@@ -238,10 +237,11 @@ async fn ask_for_all(
     }
 }
 
-/// Takes a name and frees it again, each time another one.
-async fn call(store: Arc<dyn Store>, limit: Duration, seen: Arc<Mutex<Seen>>) {
+/// Takes a name and frees it again, each time another one. A sixth of the ttl is the limit of a call.
+async fn call(store: Arc<dyn Store>, ttl: Duration, seen: Arc<Mutex<Seen>>) {
+    let limit = ttl / 6;
     for index in 0_u64.. {
-        let claim = claim(&format!("caller-{}", index % 64), LONG);
+        let claim = claim(&format!("caller-{}", index % 64), ttl);
         let begun_at = now();
         let taken = asked(&*store, &claim, limit).await;
         note_call(&seen, begun_at, taken.as_ref().err());

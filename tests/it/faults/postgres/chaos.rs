@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::clock::Instant;
 
 use super::contender;
-use super::journal::{Journal, Wrongs};
+use crate::faults::journal::{Journal, Wrongs};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::subprocess::Subprocess;
 use crate::harness::wait::{at, now};

@@ -4,18 +4,17 @@
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold::{Client, OutagePolicy, WaitOrder};
+use leasehold::WaitOrder;
 
+use crate::faults::turns::take_turn;
 use crate::harness::leases::client_at;
 use crate::harness::relay::{Passing, Relay};
-use crate::harness::subprocess::{self, Subprocess, say};
+use crate::harness::subprocess::{self, Subprocess};
 use crate::harness::wait::{at, now};
 
 const TTL: Duration = Duration::from_millis(1_500);
-const NAMES: u64 = 3;
 
-/// Starts one at the server behind this socket. It says `granted NAME TOKEN`, then `held NAME TOKEN MOMENT` for each
-/// moment at which its lease was certainly held, and `lost NAME TOKEN` if it was told of a loss.
+/// Starts one at the server behind this socket. It says what its [turns](take_turn) brought.
 pub(super) fn start(socket: &Path, seed: u64) -> Subprocess {
     let test = "faults::postgres::contender::a_contender_takes_turns_until_it_is_killed";
     Subprocess::start(test, &format!("{seed} {}", socket.display()))
@@ -48,7 +47,8 @@ async fn contend(socket: &Path, seed: u64) {
     let mut dice = fastrand::Rng::with_seed(seed);
     tokio::join!(fail(&relay, dice.fork()), async {
         loop {
-            take_turn(&client, &mut dice).await;
+            let order = dice.choice([WaitOrder::Any, WaitOrder::Fair]);
+            take_turn(&client, order.expect("two"), &mut dice).await;
         }
     });
 }
@@ -65,33 +65,5 @@ async fn fail(relay: &Relay, mut dice: fastrand::Rng) {
         rest(50..2_000).await;
         relay.cut();
         relay.pass(Passing::All);
-    }
-}
-
-async fn take_turn(client: &Client, dice: &mut fastrand::Rng) {
-    let order = dice.choice([WaitOrder::Any, WaitOrder::Fair]);
-    let request = client.request(format!("n{}", dice.u64(..NAMES)));
-    let request = request
-        .order(order.expect("two"))
-        .on_outage(OutagePolicy::WaitOut);
-    let Ok(lease) = request.acquire().await else {
-        return;
-    };
-    let what = format!("{} {}", lease.name(), lease.token());
-    say(format_args!("granted {what}"));
-    // Every sixth outlives a renewal.
-    let longest = if dice.u32(..6) == 0 { 3_000 } else { 60 };
-    let end = now().after(Duration::from_millis(dice.u64(..longest)));
-    while now() < end {
-        // Read before the check: if the check succeeds, the lease was held at this moment.
-        let moment = now();
-        if lease.check().is_err() {
-            return say(format_args!("lost {what}"));
-        }
-        say(format_args!("held {what} {}", moment.as_nanos()));
-        at(now().after(Duration::from_millis(5))).await;
-    }
-    if dice.u32(..4) > 0 {
-        lease.release().await;
     }
 }

@@ -6,7 +6,6 @@ mod contender;
 mod failover;
 mod full_disk;
 mod growth;
-mod journal;
 mod planted;
 mod recovery;
 mod stops;

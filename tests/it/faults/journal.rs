@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 /// Grants and holds of all names.
 #[derive(Debug, Default)]
@@ -55,6 +56,15 @@ impl Journal {
             "lost" => self.losses += 1,
             _ => panic!("{line}"),
         }
+    }
+
+    /// Returns the longest time in which no lease of any name began.
+    pub(super) fn longest_gap(&self) -> Duration {
+        let holds = self.names.values().flat_map(BTreeMap::values).flatten();
+        let mut begun: Vec<u64> = holds.map(|hold| hold.first).collect();
+        begun.sort_unstable();
+        let gaps = begun.windows(2).map(|pair| pair[1] - pair[0]);
+        Duration::from_nanos(gaps.max().unwrap_or_default())
     }
 
     pub(super) fn wrongs(&self) -> Wrongs {

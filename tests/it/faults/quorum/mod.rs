@@ -1,0 +1,7 @@
+//! What becomes of leases on a quorum of servers when members die, hang and forget, and networks do their worst.
+
+mod chaos;
+mod conformance;
+mod contender;
+mod rivals;
+mod way;

@@ -1,0 +1,159 @@
+//! Holders of some leases and a rival for their names, while members of the quorum die, hang or forget, one or two at once,
+//! and while requests come late and twice.
+//!
+//! In each of these no two hold a name at once, tokens rise, every call ends in time, and afterwards all works again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::way::Way;
+use crate::harness::redis_quorum::{RedisQuorum, settle};
+use crate::harness::rivalry::{Ended, Rivalry};
+use crate::harness::wait::{at, now};
+
+/// The ttl of the leases, and the longest of the quorum. The caller's limit is a sixth of it.
+const TTL: Duration = Duration::from_secs(6);
+/// How long a call may take: one and a half times its limit.
+const LONGEST_CALL: Duration = Duration::from_millis(1_500);
+const NAMES: usize = 12;
+
+/// So many times in one call the machine may be late to wake a task.
+const WAKES: u32 = 4;
+
+/// The quorum, and the ways of the holder and of the rival.
+struct Stage {
+    quorum: RedisQuorum,
+    ways: [Way; 2],
+    rivalry: Rivalry,
+    /// By how much this machine was late at most to wake a task, in microseconds.
+    late_us: Arc<AtomicU64>,
+}
+
+impl Stage {
+    async fn set() -> Self {
+        let quorum = RedisQuorum::start_new(3).await;
+        for server in &quorum.servers {
+            settle(server, TTL).await;
+        }
+        let ways = [Way::to(&quorum).await, Way::to(&quorum).await];
+        let [url, rival_url] = [&ways[0], &ways[1]].map(|way| way.url(TTL));
+        let rivalry = Rivalry::begin(&url, &rival_url, NAMES, TTL).await;
+        let late_us = Arc::<AtomicU64>::default();
+        tokio::spawn(note_lateness(late_us.clone()));
+        Self {
+            quorum,
+            ways,
+            rivalry,
+            late_us,
+        }
+    }
+
+    /// Returns what was seen, once calls succeed again.
+    async fn end(self) -> Ended {
+        self.rivalry.caller_succeeds().await;
+        let ended = self.rivalry.end();
+        assert!(ended.overlaps.is_empty(), "{ended}");
+        let late = Duration::from_micros(self.late_us.load(Ordering::Relaxed));
+        let longest = LONGEST_CALL + late * WAKES;
+        assert!(ended.calls.worst <= longest, "late={late:?} {ended}");
+        ended
+    }
+
+    /// The same where every lease must have lasted.
+    async fn end_with_all_leases(self) {
+        self.rivalry.renewed_or_lost().await;
+        let ended = self.end().await;
+        assert_eq!((ended.lost, ended.granted), (0, 0), "{ended}");
+    }
+}
+
+async fn note_lateness(late_us: Arc<AtomicU64>) {
+    loop {
+        let due = now().after(Duration::from_millis(10));
+        at(due).await;
+        let late = u64::try_from(now().since(due).as_micros()).unwrap_or(u64::MAX);
+        late_us.fetch_max(late, Ordering::Relaxed);
+    }
+}
+
+async fn rest(time: Duration) {
+    at(now().after(time)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_member_that_dies_and_comes_back_empty_costs_no_lease() {
+    let mut stage = Stage::set().await;
+    stage.quorum.servers[0].kill();
+    rest(TTL).await;
+    stage.quorum.servers[0].restart_empty().await;
+    rest(TTL * 2).await;
+    stage.end_with_all_leases().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_members_that_come_back_empty_at_once_end_the_leases_before_a_rival_is_granted() {
+    let mut stage = Stage::set().await;
+    stage.quorum.servers[1].kill();
+    stage.quorum.servers[0].restart_empty().await;
+    stage.quorum.servers[1].restart_empty().await;
+    stage.rivalry.all_are_lost().await;
+    stage.rivalry.rival_has_all().await;
+    let ended = stage.end().await;
+    assert_eq!((ended.lost, ended.granted), (NAMES, NAMES), "{ended}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_member_that_hangs_costs_no_lease() {
+    let stage = Stage::set().await;
+    stage.quorum.servers[0].pause();
+    rest(TTL * 2).await;
+    stage.quorum.servers[0].resume();
+    stage.end_with_all_leases().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_members_that_hang_end_the_leases_before_a_rival_is_granted() {
+    let stage = Stage::set().await;
+    for server in &stage.quorum.servers[..2] {
+        server.pause();
+    }
+    stage.rivalry.all_are_lost().await;
+    rest(TTL / 2).await;
+    for server in &stage.quorum.servers[..2] {
+        server.resume();
+    }
+    stage.rivalry.rival_has_all().await;
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_are_blind_to_one_member_each_exclude_each_other() {
+    let stage = Stage::set().await;
+    for (way, member) in stage.ways.iter().zip(0..) {
+        way.0[member].stall();
+    }
+    rest(TTL * 2).await;
+    for (way, member) in stage.ways.iter().zip(0..) {
+        way.0[member].flow();
+    }
+    stage.end_with_all_leases().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_come_two_ttls_late_or_twice_let_no_two_hold() {
+    let seed = fastrand::u64(..);
+    eprintln!("seed={seed}");
+    let stage = Stage::set().await;
+    for (way, index) in stage.ways.iter().zip(0..) {
+        way.storm(seed ^ (index << 32), TTL * 2, [10, 100]);
+    }
+    rest(TTL * 3).await;
+    stage.ways.iter().for_each(Way::calm);
+    // What is late arrives meanwhile.
+    rest(TTL * 2).await;
+    let met = stage.ways.each_ref().map(Way::met);
+    eprintln!("{met:?}");
+    assert!(met.iter().all(|met| met.late > 0 && met.doubled > 0));
+    stage.end().await;
+}
