@@ -8,11 +8,16 @@ use super::redis::left_for_ever;
 use super::{Ground, LocalBoxFuture, eventually, pause};
 use crate::fault::Fault;
 use crate::harness::redis_cluster::RedisCluster;
+use crate::harness::wait::now;
 
 /// A busy machine keeps a primary silent for seconds, and its replacement would be a fault that none drew.
 const PATIENT: Duration = Duration::from_secs(60);
 /// While a primary is to be replaced.
 const IMPATIENT: Duration = Duration::from_secs(2);
+
+/// After this a replica has given up a failover that it was ordered.
+const GIVEN_UP: Duration = Duration::from_secs(7);
+const ORDERS: usize = 10;
 
 pub(super) struct ClusterGround {
     cluster: RedisCluster,
@@ -79,11 +84,7 @@ impl ClusterGround {
         let new = self.replica_of(old).await;
         self.set_patience(IMPATIENT).await;
         match fault {
-            Fault::FailoverOrdered => {
-                // It is refused, or given up, while the two do not hear of each other.
-                let _ = self.cluster.nodes[new].ask::<()>("CLUSTER FAILOVER").await;
-                self.promoted(new).await;
-            }
+            Fault::FailoverOrdered => self.order_until_promoted(new).await,
             Fault::FailoverByDeath => {
                 self.cluster.nodes[old].kill();
                 self.promoted(new).await;
@@ -106,12 +107,34 @@ impl ClusterGround {
         .await;
     }
 
+    /// Orders a failover, and again if it was refused or given up: it is while the two do not hear of each other, or where the
+    /// others have voted for a replica of this primary just before.
+    async fn order_until_promoted(&self, replica: usize) {
+        for _ in 0..ORDERS {
+            let _ = self.cluster.nodes[replica]
+                .ask::<()>("CLUSTER FAILOVER")
+                .await;
+            let end = now().after(GIVEN_UP);
+            while now() < end {
+                if self.is_primary(replica).await {
+                    return;
+                }
+                pause(Duration::from_millis(20)).await;
+            }
+        }
+        panic!("no order of a failover was followed");
+    }
+
     async fn promoted(&self, replica: usize) {
         eventually("the replica is promoted", async || {
-            let info = self.cluster.nodes[replica].ask::<String>("INFO replication");
-            info.await.ok()?.contains("role:master").then_some(())
+            self.is_primary(replica).await.then_some(())
         })
         .await;
+    }
+
+    async fn is_primary(&self, node: usize) -> bool {
+        let info = self.cluster.nodes[node].ask::<String>("INFO replication");
+        info.await.is_ok_and(|info| info.contains("role:master"))
     }
 
     async fn move_slot(&self) {

@@ -19,9 +19,7 @@ pub(super) struct ZookeeperGround {
 
 impl ZookeeperGround {
     pub(super) async fn start() -> Self {
-        let server =
-            ZookeeperServer::start_as(Duration::from_millis(500), ZookeeperServer::with_clock)
-                .await;
+        let server = ZookeeperServer::start(Duration::from_millis(500)).await;
         let relay = Relay::before_port(server.port()).await;
         Self {
             server,
@@ -62,8 +60,6 @@ impl Ground for ZookeeperGround {
             Fault::ServerKilled,
             Fault::RestartedEmpty,
             Fault::RestartedOld,
-            Fault::ClockAhead,
-            Fault::ClockBehind,
             Fault::Cut,
             Fault::BlackHole,
             Fault::OneWay,
@@ -81,16 +77,6 @@ impl Ground for ZookeeperGround {
                 Fault::Cut => self.relay.cut(),
                 Fault::BlackHole => pass_only(&self.relay, Passing::Nothing, hold).await,
                 Fault::OneWay => pass_only(&self.relay, Passing::Requests, hold).await,
-                Fault::ClockAhead | Fault::ClockBehind => {
-                    let step = Fault::STEP.as_millis() as i64;
-                    let step = match fault {
-                        Fault::ClockAhead => step,
-                        _ => -step,
-                    };
-                    self.server.step_clock(step);
-                    pause(hold).await;
-                    self.server.step_clock(-step);
-                }
                 Fault::ServerStopped => {
                     self.server.pause();
                     pause(hold).await;

@@ -84,15 +84,10 @@ impl ZookeeperServer {
 
     /// A server of the test's own, with this `tickTime`.
     pub(crate) async fn start(tick: Duration) -> Self {
-        Self::start_as(tick, |server| server).await
-    }
-
-    /// The same, changed like this before it runs.
-    pub(crate) async fn start_as(tick: Duration, changed: impl Fn(Self) -> Self) -> Self {
         let mut why = String::new();
         for _ in 0..STARTS {
             let [port] = free_ports();
-            let server = changed(Self::configured(ServerPlace::here(port), tick, ""));
+            let server = Self::configured(ServerPlace::here(port), tick, "");
             server.run();
             match server.try_serving().await {
                 Ok(()) => return server,
@@ -103,13 +98,13 @@ impl ZookeeperServer {
     }
 
     /// Gives it a wall clock that the test can move; it must not run.
-    pub(crate) fn with_clock(mut self) -> Self {
+    fn with_clock(mut self) -> Self {
         self.clock = Some(ServerClock::in_folder(self.folder.path()));
         self
     }
 
     /// Moves its wall clock.
-    pub(crate) fn step_clock(&self, by_ms: i64) {
+    fn step_clock(&self, by_ms: i64) {
         self.clock.as_ref().expect("it has one").step(by_ms);
     }
 
