@@ -9,6 +9,8 @@ pub(crate) mod child;
 pub(crate) mod full_disk;
 #[path = "../it/harness/network.rs"]
 pub(crate) mod network;
+#[path = "../it/harness/ports.rs"]
+pub(crate) mod ports;
 #[path = "../it/harness/postgres_server.rs"]
 pub(crate) mod postgres_server;
 #[path = "../it/harness/preload.rs"]

@@ -9,6 +9,7 @@ pub(crate) mod full_disk;
 pub(crate) mod leases;
 pub(crate) mod network;
 pub(crate) mod pgbouncer;
+pub(crate) mod ports;
 pub(crate) mod postgres_server;
 pub(crate) mod preload;
 pub(crate) mod prometheus_server;

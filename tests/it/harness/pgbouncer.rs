@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
+use super::ports::free_port;
 use super::postgres_server::{Database, as_user, unprivileged_user};
 use super::wait::until;
 
@@ -42,9 +43,7 @@ impl PgBouncer {
             Path::new(PROGRAM).exists(),
             "no {PROGRAM}; to install it: {INSTALL}"
         );
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
-        let port = listener.local_addr().expect("it is bound").port();
-        drop(listener);
+        let port = free_port();
         Self::start(database, connections, port).await
     }
 

@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,6 +16,7 @@ use tokio::sync::OnceCell;
 use tokio_postgres::{Client, Config, NoTls};
 
 use super::full_disk::FullDisk;
+use super::ports::free_port;
 use super::preload;
 use super::server_clock::ServerClock;
 use super::tls::Certificate;
@@ -139,9 +139,7 @@ impl PostgresServer {
             "local all all trust\nhostssl all all 127.0.0.1/32 trust {option}\nhostssl all all ::1/128 trust {option}\n"
         );
         fs::write(data.join("pg_hba.conf"), rules).expect("root writes anywhere");
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
-        let port = listener.local_addr().expect("it is bound").port();
-        drop(listener);
+        let port = free_port();
         let settings = [
             "listen_addresses=localhost".into(),
             "fsync=off".into(),

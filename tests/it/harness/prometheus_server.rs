@@ -1,7 +1,7 @@
 //! A Prometheus for one test, on a free loopback port, with its data in a temporary folder.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::child::GuardedChild;
+use super::ports::free_port;
 
 /// The command that installs the server.
 const INSTALL: &str = "apt-get install -y --no-install-recommends prometheus";
@@ -39,9 +40,7 @@ impl PrometheusServer {
         let folder = TempDir::new().expect("a temporary folder");
         let file = folder.path().join("prometheus.yml");
         std::fs::write(&file, config).expect("the folder can be written");
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
-        let port = listener.local_addr().expect("it is bound").port();
-        drop(listener);
+        let port = free_port();
         let mut server = Self {
             process: GuardedChild::spawn(command(folder.path(), port), INSTALL),
             port,

@@ -1,7 +1,6 @@
 //! A master with two replicas, and three Sentinels that watch them.
 
 use std::fs;
-use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::{env, ffi::OsString};
 
@@ -10,7 +9,8 @@ use deadpool_redis::redis::{self, AsyncConnectionConfig, FromRedisValue, RedisEr
 use tempfile::TempDir;
 
 use super::child::GuardedChild;
-use super::redis_server::{INSTALL, RedisServer, Setup, free_port};
+use super::ports::free_port;
+use super::redis_server::{INSTALL, RedisServer, Setup};
 use super::times::PATIENCE;
 use super::tls::Certificate;
 use super::wait::{until, until_so};
@@ -224,11 +224,4 @@ async fn sentinels_replace_a_master_that_is_gone() {
     assert_eq!(group.master().await, 0);
     group.servers[0].kill();
     assert_ne!(group.master_after(0).await, 0);
-}
-
-#[test]
-fn a_port_with_a_bus_is_below_those_of_outgoing_connections() {
-    let port = super::redis_server::free_port_with_bus();
-    assert!(port < 22_000, "{port}");
-    TcpListener::bind(("127.0.0.1", port + 10_000)).expect("its bus is free");
 }

@@ -3,7 +3,6 @@
 //! It runs the machine's `redis-server`, or the program that `LEASEHOLD_TEST_REDIS_SERVER` names.
 
 use std::ffi::OsString;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
@@ -13,6 +12,7 @@ use deadpool_redis::redis::{self, AsyncConnectionConfig, FromRedisValue, RedisEr
 use tempfile::TempDir;
 
 use super::child::GuardedChild;
+use super::ports::free_port;
 use super::proxy::Proxy;
 use super::server_clock::ServerClock;
 use super::times::PATIENCE;
@@ -27,7 +27,6 @@ pub(crate) const INSTALL: &str = "apt-get install -y redis-server";
 pub(crate) struct Setup {
     arguments: Vec<String>,
     has_port: bool,
-    is_cluster_member: bool,
     is_tls: bool,
     has_clock: bool,
     password: Option<String>,
@@ -47,8 +46,7 @@ impl Setup {
     }
 
     /// Makes it a member of a cluster, on a free loopback port, with the port 10,000 above it for the other members.
-    pub(crate) fn with_cluster_bus(mut self) -> Self {
-        self.is_cluster_member = true;
+    pub(crate) fn with_cluster_bus(self) -> Self {
         self.with_port()
             .with(["--cluster-enabled", "yes"])
             .with(["--cluster-require-full-coverage", "no"])
@@ -80,10 +78,7 @@ impl Setup {
         let clock = self
             .has_clock
             .then(|| ServerClock::in_folder(folder.path()));
-        let port = self.has_port.then(|| match self.is_cluster_member {
-            true => free_port_with_bus(),
-            false => free_port(),
-        });
+        let port = self.has_port.then(free_port);
         let mut server = RedisServer {
             process: None,
             port,
@@ -94,22 +89,6 @@ impl Setup {
         server.start_again().await;
         server
     }
-}
-
-/// Returns a port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
-    listener.local_addr().expect("it is bound").port()
-}
-
-/// Returns a port that was free a moment ago, as was the port 10,000 above it. Both are below the ports of outgoing
-/// connections, so that no connection takes one of them before the server does.
-pub(crate) fn free_port_with_bus() -> u16 {
-    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    (0..1_000)
-        .map(|_| fastrand::u16(10_100..22_000))
-        .find(|port| is_free(*port) && is_free(*port + 10_000))
-        .expect("loopback has two free ports")
 }
 
 /// A running server. It ends on drop.

@@ -1,4 +1,4 @@
-//! ZooKeeper servers of the tests' own, on random ports of this machine or on hosts of a network of the test's own.
+//! ZooKeeper servers of the tests' own, on ports of this machine or on hosts of a network of the test's own.
 //!
 //! One serves after a second or two, so most tests of one run share one and have a chroot each. Those that stop a server
 //! have their own.
@@ -8,11 +8,11 @@ mod wire;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -21,6 +21,7 @@ use tokio::sync::OnceCell;
 pub(crate) use self::wire::Wire;
 use super::child::GuardedChild;
 use super::network::{Host, Network};
+use super::ports::free_port;
 use super::server_clock::ServerClock;
 use super::wait::{at, now};
 
@@ -36,8 +37,6 @@ const JARS: &[&str] = &[
 const START: Duration = Duration::from_secs(60);
 /// How often a server is started on other ports, if another program took its port in the meantime.
 const STARTS: usize = 3;
-/// The ports of servers. The kernel gives none of them to a program that asks for any port, and none to a connection.
-const PORTS: std::ops::Range<u16> = 10_000..32_000;
 
 static SHARED: OnceCell<ZookeeperServer> = OnceCell::const_new();
 static CHROOTS: AtomicU32 = AtomicU32::new(0);
@@ -86,8 +85,7 @@ impl ZookeeperServer {
     pub(crate) async fn start(tick: Duration) -> Self {
         let mut why = String::new();
         for _ in 0..STARTS {
-            let [port] = free_ports();
-            let server = Self::configured(ServerPlace::here(port), tick, "");
+            let server = Self::configured(ServerPlace::here(free_port()), tick, "");
             server.run();
             match server.try_serving().await {
                 Ok(()) => return server,
@@ -330,7 +328,7 @@ impl ZookeeperEnsemble {
 
     /// The same, each with its wall clock ahead by so many milliseconds.
     pub(crate) async fn with_clocks(tick: Duration, ahead_ms: [Option<i64>; 3]) -> Self {
-        let ports = free_ports::<9>();
+        let ports = [(); 9].map(|()| free_port());
         let (client, peer) = ports.split_at(3);
         let peers: Vec<String> = peer
             .chunks(2)
@@ -413,29 +411,6 @@ fn copy_files(from: &Path, to: &Path) {
         let name = file.file_name().expect("it has a name");
         fs::copy(&file, to.join(name)).expect("copied");
     }
-}
-
-/// Ports that no program listens on, and that no other server of this process has.
-fn free_ports<const N: usize>() -> [u16; N] {
-    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
-    let next = NEXT.get_or_init(|| AtomicU16::new(fastrand::u16(PORTS)));
-    let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    let turn = |port: u16| {
-        Some(if port + 1 < PORTS.end {
-            port + 1
-        } else {
-            PORTS.start
-        })
-    };
-    [(); N].map(|()| {
-        loop {
-            let port = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, turn);
-            let port = port.expect("it has a next one");
-            if is_free(port) {
-                return port;
-            }
-        }
-    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::relay::{Passing, Relay};
-use super::{ServerPlace, ZookeeperEnsemble, configured, free_ports};
+use super::{ServerPlace, ZookeeperEnsemble, configured};
+use crate::harness::ports::free_port;
 
 /// All of them. Each server knows the others by the ports of these networks alone.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ struct Link {
 impl PeerNetwork {
     /// Starts three servers with this `tickTime`, and with networks between them.
     pub(crate) async fn start(tick: Duration) -> (ZookeeperEnsemble, Self) {
-        let ports = free_ports::<9>();
+        let ports = [(); 9].map(|()| free_port());
         let (client, peer) = ports.split_at(3);
         let own: Vec<&[u16]> = peer.chunks(2).collect();
         let (mut links, mut peers) = (Vec::new(), Vec::new());
