@@ -22,6 +22,9 @@ pub(crate) fn in_own_network(test: &str, body: impl FnOnce(&Network)) {
 #[derive(Debug)]
 pub(crate) struct Network(());
 
+/// The address of the test itself on the bridge.
+pub(crate) const OF_TEST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 254);
+
 /// One host.
 #[derive(Debug, Clone)]
 pub(crate) struct Host(u8);
@@ -30,7 +33,7 @@ impl Network {
     fn new() -> Self {
         ip("link set lo up");
         ip("link add bridge type bridge");
-        ip("addr add 198.18.0.254/24 dev bridge");
+        ip(&format!("addr add {OF_TEST}/24 dev bridge"));
         ip("link set bridge up");
         Self(())
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use deadpool_redis::redis;
 
+use super::network::Network;
 use super::redis_server::{RedisServer, Setup};
 use super::wait::until_so;
 
@@ -28,6 +29,11 @@ impl RedisCluster {
     /// Starts three primaries, each with a replica. A silent primary counts as down after a second.
     pub(crate) async fn with_replicas() -> Self {
         Self::with(Setup::default, true).await
+    }
+
+    /// The same with each node on a host of its own.
+    pub(crate) async fn on_hosts(network: &Network) -> Self {
+        Self::with(Setup::on_hosts(network), true).await
     }
 
     /// The same, with nodes that are set up so.
@@ -63,8 +69,7 @@ impl RedisCluster {
                 .await;
         }
         for node in &self.nodes[1..] {
-            let meet = format!("CLUSTER MEET 127.0.0.1 {}", node.port());
-            let () = self.nodes[0].told(&meet).await;
+            self.meet(node).await;
         }
         self.agree(self.nodes.len()).await;
         for (primary, replica) in self.nodes.iter().zip(&self.nodes[PRIMARIES..]) {
@@ -94,12 +99,16 @@ impl RedisCluster {
         }
     }
 
+    async fn meet(&self, node: &RedisServer) {
+        let meet = format!("CLUSTER MEET {} {}", node.address(), node.port());
+        let () = self.nodes[0].told(&meet).await;
+    }
+
     /// Adds a primary without slots. Returns its index.
     pub(crate) async fn add(&mut self) -> usize {
         let node = Setup::default().with_cluster_bus();
         let node = node.with(["--cluster-node-timeout", "1000"]).start().await;
-        let meet = format!("CLUSTER MEET 127.0.0.1 {}", node.port());
-        let () = self.nodes[0].told(&meet).await;
+        self.meet(&node).await;
         self.nodes.push(node);
         self.agree(self.nodes.len()).await;
         self.nodes.len() - 1
@@ -133,7 +142,7 @@ impl RedisCluster {
     pub(crate) fn url(&self) -> String {
         let hosts = self.nodes[..PRIMARIES].iter();
         let hosts: Vec<_> = hosts
-            .map(|node| format!("127.0.0.1:{}", node.port()))
+            .map(|node| format!("{}:{}", node.address(), node.port()))
             .collect();
         let scheme = self.nodes[0].scheme();
         format!("{scheme}+cluster://{}", hosts.join(","))

@@ -1,6 +1,7 @@
 //! A master with two replicas, and three Sentinels that watch them.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::{env, ffi::OsString};
 
@@ -9,6 +10,7 @@ use deadpool_redis::redis::{self, AsyncConnectionConfig, FromRedisValue, RedisEr
 use tempfile::TempDir;
 
 use super::child::GuardedChild;
+use super::network::{Network, OF_TEST};
 use super::ports::free_port;
 use super::redis_server::{INSTALL, RedisServer, Setup};
 use super::times::PATIENCE;
@@ -30,6 +32,7 @@ pub(crate) struct RedisGroup {
 #[derive(Debug)]
 pub(crate) struct SentinelServer {
     process: GuardedChild,
+    address: Ipv4Addr,
     port: u16,
     folder: TempDir,
 }
@@ -43,6 +46,11 @@ impl RedisGroup {
     /// The same, with servers that are set up so.
     pub(crate) async fn with(setup: impl Fn() -> Setup) -> Self {
         Self::with_sentinels(setup, Vec::new()).await
+    }
+
+    /// The same with each server on a host of its own. The Sentinels are on that of the test.
+    pub(crate) async fn on_hosts(network: &Network) -> Self {
+        Self::with(Setup::on_hosts(network)).await
     }
 
     /// The same behind TLS, where servers and Sentinels show this certificate, and ask clients for one of the same
@@ -63,7 +71,7 @@ impl RedisGroup {
         }
         // Only the first stands for election. Otherwise two of them can split the votes, and the next election comes
         // after twice the failover-timeout, later than a short lease can wait.
-        let master = servers[0].port();
+        let master = &servers[0];
         let sentinels = [(1, 500), (3, 60_000), (3, 60_000)].into_iter();
         let sentinels = sentinels
             .map(|(quorum, after_ms)| SentinelServer::watch(master, quorum, after_ms, &settings));
@@ -89,7 +97,7 @@ impl RedisGroup {
     /// Returns the URL for the store.
     pub(crate) fn url(&self) -> String {
         let hosts = self.sentinels.iter();
-        let hosts: Vec<_> = hosts.map(|one| format!("127.0.0.1:{}", one.port)).collect();
+        let hosts: Vec<_> = hosts.map(SentinelServer::host).collect();
         let scheme = self.servers[0].scheme();
         format!("{scheme}+sentinel://{}/{GROUP}", hosts.join(","))
     }
@@ -136,12 +144,16 @@ impl RedisGroup {
 }
 
 impl SentinelServer {
-    /// Starts a Sentinel for the master on this port, which begins a failover once this many take it for down. With these
-    /// settings, which are those of TLS.
-    fn watch(master: u16, quorum: u8, down_after_ms: u32, settings: &[String]) -> Self {
+    /// Starts a Sentinel for this master, which begins a failover once this many take it for down. With these settings,
+    /// which are those of TLS.
+    fn watch(master: &RedisServer, quorum: u8, down_after_ms: u32, settings: &[String]) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let file = folder.path().join("sentinel.conf");
         let port = free_port();
+        let address = match master.address().is_loopback() {
+            true => master.address(),
+            false => OF_TEST,
+        };
         let ports = match settings.is_empty() {
             true => format!("port {port}"),
             false => format!("port 0\ntls-port {port}"),
@@ -151,14 +163,16 @@ impl SentinelServer {
             .map(|pair| pair.join(" ").replacen("--", "", 1))
             .collect();
         let lines = format!(
-            "{ports}\n{}\nbind 127.0.0.1\ndir {}\nunixsocket {}\n\
-             sentinel monitor {GROUP} 127.0.0.1 {master} {quorum}\n\
+            "{ports}\n{}\nbind {address}\nprotected-mode no\ndir {}\nunixsocket {}\n\
+             sentinel monitor {GROUP} {} {} {quorum}\n\
              sentinel down-after-milliseconds {GROUP} {down_after_ms}\n\
              sentinel failover-timeout {GROUP} 3000\n\
              sentinel parallel-syncs {GROUP} 2\n",
             settings.join("\n"),
             folder.path().display(),
             folder.path().join("socket").display(),
+            master.address(),
+            master.port(),
         );
         fs::write(&file, lines).expect("the folder is ours");
         let program = env::var_os("LEASEHOLD_TEST_REDIS_SERVER");
@@ -171,6 +185,7 @@ impl SentinelServer {
             .stderr(Stdio::null());
         Self {
             process: GuardedChild::spawn(command, INSTALL),
+            address,
             port,
             folder,
         }
@@ -178,7 +193,7 @@ impl SentinelServer {
 
     /// Returns its address.
     pub(crate) fn host(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("{}:{}", self.address, self.port)
     }
 
     /// Runs a command of the Sentinel.

@@ -2,7 +2,9 @@
 //!
 //! It runs the machine's `redis-server`, or the program that `LEASEHOLD_TEST_REDIS_SERVER` names.
 
+use std::cell::Cell;
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
@@ -12,6 +14,7 @@ use deadpool_redis::redis::{self, AsyncConnectionConfig, FromRedisValue, RedisEr
 use tempfile::TempDir;
 
 use super::child::GuardedChild;
+use super::network::{Host, Network};
 use super::ports::free_port;
 use super::proxy::Proxy;
 use super::server_clock::ServerClock;
@@ -30,6 +33,7 @@ pub(crate) struct Setup {
     is_tls: bool,
     has_clock: bool,
     password: Option<String>,
+    host: Option<Host>,
 }
 
 impl Setup {
@@ -64,6 +68,21 @@ impl Setup {
     pub(crate) fn with_clock(mut self) -> Self {
         self.has_clock = true;
         self
+    }
+
+    /// Starts it on this host of the test's own network, where its port can be reached from all hosts.
+    pub(crate) fn on(mut self, host: Host) -> Self {
+        self.host = Some(host);
+        self.with_port().with(["--protected-mode", "no"])
+    }
+
+    /// Returns the default settings, each time on a new host of this network.
+    pub(crate) fn on_hosts(network: &Network) -> impl Fn() -> Self {
+        let last = Cell::new(0);
+        move || {
+            last.set(last.get() + 1);
+            Self::default().on(network.host(last.get()))
+        }
     }
 
     /// Makes it require this password.
@@ -123,6 +142,17 @@ impl RedisServer {
         self.folder.path()
     }
 
+    /// Returns the host that it was set up on.
+    pub(crate) fn host(&self) -> &Host {
+        self.setup.host.as_ref().expect("it was set up on a host")
+    }
+
+    /// Returns the address at which its port is.
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        let host = self.setup.host.as_ref();
+        host.map_or(Ipv4Addr::LOCALHOST, Host::address)
+    }
+
     /// Returns the scheme of a URL with its port, and of its group or cluster: `redis`, or `rediss` with TLS.
     pub(crate) fn scheme(&self) -> &'static str {
         match self.setup.is_tls {
@@ -131,7 +161,7 @@ impl RedisServer {
         }
     }
 
-    /// Returns its loopback port.
+    /// Returns its port.
     pub(crate) fn port(&self) -> u16 {
         self.port.expect("it was set up with a port")
     }
@@ -303,7 +333,7 @@ impl RedisServer {
     /// Makes it a replica, and returns once it has all data.
     pub(crate) async fn follow(&self, master: &Self) {
         let () = self
-            .told(&format!("REPLICAOF 127.0.0.1 {}", master.port()))
+            .told(&format!("REPLICAOF {} {}", master.address(), master.port()))
             .await;
         until("the replica's link", async || {
             let info: String = self.told("INFO replication").await;
@@ -320,7 +350,11 @@ impl RedisServer {
     /// Starts the process, without waiting for its answer.
     pub(crate) fn launch(&mut self) {
         let program = env::var_os("LEASEHOLD_TEST_REDIS_SERVER");
-        let mut command = Command::new(program.unwrap_or_else(|| OsString::from("redis-server")));
+        let program = program.unwrap_or_else(|| OsString::from("redis-server"));
+        let mut command = match &self.setup.host {
+            None => Command::new(program),
+            Some(host) => host.program(program),
+        };
         let _ = fs::remove_file(self.socket());
         let log = fs::File::create(self.folder.path().join("log")).expect("the folder is ours");
         if self.setup.is_tls {
@@ -330,7 +364,7 @@ impl RedisServer {
         }
         command
             .arg(self.port.unwrap_or(0).to_string())
-            .args(["--bind", "127.0.0.1", "--unixsocket"])
+            .args(["--bind", &self.address().to_string(), "--unixsocket"])
             .arg(self.socket())
             .arg("--dir")
             .arg(self.folder.path())

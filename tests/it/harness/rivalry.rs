@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold::clock::Instant;
 use leasehold::store::{self, Answer, Store};
-use leasehold::{Attempt, Client, Error, Lease};
+use leasehold::{Attempt, Client, Error, Lease, Token};
 use tokio::task::JoinHandle;
 
 use super::asking::{asked, claim};
@@ -93,10 +93,10 @@ impl Rivalry {
         let mut tasks: Vec<_> = leases.iter().map(|lease| note_loss(lease, &seen)).collect();
         let leases = Arc::new(leases);
         let rival = store::open(rival_url).await.expect("a URL in order");
-        tasks.push(tokio::spawn(ask_for_all(
-            rival,
+        tasks.push(tokio::spawn(rival_for(
             leases.clone(),
-            ttl,
+            rival,
+            ttl / 6,
             seen.clone(),
         )));
         let caller = store::open(url).await.expect("a URL in order");
@@ -206,33 +206,46 @@ fn note_loss(lease: &Lease, seen: &Arc<Mutex<Seen>>) -> JoinHandle<()> {
     })
 }
 
-async fn ask_for_all(
-    store: Arc<dyn Store>,
+async fn rival_for(
     leases: Arc<Vec<Lease>>,
+    rival: Arc<dyn Store>,
     ttl: Duration,
     seen: Arc<Mutex<Seen>>,
 ) {
-    let claims: Vec<_> = leases
-        .iter()
-        .map(|lease| (lease, claim(lease.name().as_str(), ttl)))
-        .collect();
-    loop {
-        let open = claims.iter().filter(|(lease, _)| {
-            let seen = seen.lock().expect("no panic");
-            !seen.granted.contains_key(lease.name().as_str())
+    let names: Vec<_> = leases.iter().map(|lease| lease.name().as_str()).collect();
+    ask_for_all(&*rival, &names, ttl, |index, token| {
+        let lease = &leases[index];
+        let granted = Granted {
+            at: now(),
+            rises: token > lease.token(),
+            is_believed: lease.check().is_ok(),
+        };
+        let mut seen = seen.lock().expect("no panic");
+        seen.granted.insert(lease.name().to_string(), granted);
+    })
+    .await;
+}
+
+/// Asks for all of these names with this ttl all the time, each until it is granted, and reports the index and the token
+/// of each grant.
+pub(crate) async fn ask_for_all(
+    store: &dyn Store,
+    names: &[impl AsRef<str>],
+    ttl: Duration,
+    granted: impl Fn(usize, Token),
+) {
+    let claims = names.iter().map(|name| claim(name.as_ref(), ttl));
+    let mut open: Vec<_> = claims.enumerate().collect();
+    while !open.is_empty() {
+        let answers = open.iter().map(async |(index, claim)| {
+            let Ok(Answer::Granted(grant)) = asked(store, claim, ttl / 6).await else {
+                return false;
+            };
+            granted(*index, grant.token);
+            true
         });
-        join_all(open.map(async |(lease, claim)| {
-            if let Ok(Answer::Granted(grant)) = asked(&*store, claim, ttl / 6).await {
-                let granted = Granted {
-                    at: now(),
-                    rises: grant.token > lease.token(),
-                    is_believed: lease.check().is_ok(),
-                };
-                let mut seen = seen.lock().expect("no panic");
-                seen.granted.insert(lease.name().to_string(), granted);
-            }
-        }))
-        .await;
+        let mut granted = join_all(answers).await.into_iter();
+        open.retain(|_| !granted.next().expect("one for each"));
         at(now().after(EVERY)).await;
     }
 }

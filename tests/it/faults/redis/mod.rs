@@ -3,8 +3,10 @@
 
 mod clocks;
 mod clusters;
+mod holder;
 mod listeners;
 mod listing;
 mod lossy_network;
+mod partitions;
 mod restart;
 mod sentinels;
