@@ -205,6 +205,13 @@ impl SentinelServer {
             .await
     }
 
+    /// Changes after how long without an answer it takes the master for down.
+    pub(crate) async fn take_for_down_after(&self, ms: u32) {
+        let ms = ms.to_string();
+        let setting = ["SET", GROUP, "down-after-milliseconds", &ms];
+        let () = self.ask(&setting).await.expect("set");
+    }
+
     /// Runs any command, given as one line, that must succeed.
     pub(crate) async fn told<T: FromRedisValue>(&self, line: &str) -> T {
         let mut words = line.split_ascii_whitespace();
