@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 /// Something in the store's set-up that weakens a promise, and how to fix it.
 ///
@@ -19,6 +20,8 @@ pub struct Hazard {
     pub endangers: Cow<'static, str>,
     /// How to fix it, as a sentence without its full stop.
     pub fix: Cow<'static, str>,
+    /// Only leases of a shorter ttl are concerned. `None` if all are.
+    pub below_ttl: Option<Duration>,
 }
 
 /// How serious a hazard is.
@@ -48,12 +51,40 @@ impl Hazard {
             what: what.into(),
             endangers: endangers.into(),
             fix: fix.into(),
+            below_ttl: None,
         }
+    }
+
+    /// Limits the hazard to leases of a shorter ttl than this.
+    #[must_use = "it is the limited hazard"]
+    pub const fn below_ttl(mut self, ttl: Duration) -> Self {
+        self.below_ttl = Some(ttl);
+        self
+    }
+
+    /// Returns whether leases of this ttl are concerned.
+    pub fn concerns(&self, ttl: Duration) -> bool {
+        self.below_ttl.is_none_or(|below| ttl < below)
     }
 }
 
 impl fmt::Display for Hazard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}. {}.", self.what, self.endangers, self.fix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limited_hazard_concerns_shorter_leases_only() {
+        let ttl = Duration::from_secs(30);
+        let hazard = Hazard::new("id", Severity::Warning, "what", "endangers", "Fix");
+        assert!(hazard.concerns(ttl));
+        let hazard = hazard.below_ttl(ttl);
+        assert!(!hazard.concerns(ttl));
+        assert!(hazard.concerns(ttl - Duration::from_millis(1)));
     }
 }

@@ -180,7 +180,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<bool, Error>>;
 
-    /// Returns the faults of this store's set-up that weaken the promises.
+    /// Returns the faults of this store's set-up that weaken the promises. The store does not know the ttl of its users'
+    /// leases: [`Hazard::concerns`] tells whether a fault weakens those of a given ttl.
     fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>>;
 
     /// Returns the servers of the store, and whether each takes part in grants.

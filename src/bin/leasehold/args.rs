@@ -227,7 +227,7 @@ pub struct DoctorOptions {
     #[arg(long)]
     pub strict: bool,
 
-    /// The ttl with which latency and clocks are judged
+    /// The ttl with which latency, clocks and the time of a failover are judged
     #[arg(long, value_name = "DURATION", default_value = "30s", env = "LEASEHOLD_TTL", value_parser = duration)]
     pub ttl: Duration,
 

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use leasehold::Name;
+use leasehold::clock::Timing;
 use leasehold::store::{Hazard, Held, HeldState, Store};
 use serde::Serialize;
 
@@ -102,7 +103,8 @@ fn json<T: Serialize>(rows: Vec<T>) -> Result<String, Failure> {
 
 fn text(hazards: &[Hazard], leases: &[Held]) -> String {
     let mut text = String::new();
-    for hazard in hazards {
+    let usual = |hazard: &&Hazard| hazard.concerns(Timing::DEFAULT_TTL);
+    for hazard in hazards.iter().filter(usual) {
         text.push_str(&format!("hazard: {hazard}\n"));
     }
     if leases.is_empty() {

@@ -1,19 +1,29 @@
 //! What the store says against a server's set-up.
 
+use std::time::Duration;
+
 use leasehold::ErrorKind;
+use leasehold::clock::Timing;
 use leasehold::store::{Severity, Store};
 
 use super::open;
 use crate::harness::asking::{claim, granted};
 use crate::harness::redis_cluster::RedisCluster;
-use crate::harness::redis_group::{GROUP, RedisGroup};
+use crate::harness::redis_group::RedisGroup;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{until, until_so};
 
+/// What concerns leases of the default ttl.
 async fn hazards(store: &dyn Store) -> Vec<String> {
+    hazards_of(store, Timing::DEFAULT_TTL).await
+}
+
+/// What concerns leases of this ttl.
+async fn hazards_of(store: &dyn Store, ttl: Duration) -> Vec<String> {
     let hazards = store.hazards(LIMIT).await.expect("answered");
-    hazards.iter().map(ToString::to_string).collect()
+    let told = hazards.iter().filter(|hazard| hazard.concerns(ttl));
+    told.map(ToString::to_string).collect()
 }
 
 /// The one that speaks of this.
@@ -122,13 +132,17 @@ async fn a_group_that_acknowledges_everything_and_keeps_out_has_no_hazards() {
 #[tokio::test]
 async fn sentinels_that_replace_no_master_or_too_late_are_reported() {
     let group = RedisGroup::with(durable).await;
-    let store = open(&format!("{}?acknowledged_by=2", group.url())).await;
-    let settings = ["SET", GROUP, "down-after-milliseconds", "30000"];
-    let () = group.sentinels[0].ask(&settings).await.expect("set");
+    let store = open(&format!("{}?acknowledged_by=2&max_ttl=60s", group.url())).await;
+    group.sentinels[0].take_for_down_after(30_000).await;
     let all = hazards(&*store).await;
     find(&all, "no lease of a ttl below 48 s survives it");
-    let settings = ["SET", GROUP, "down-after-milliseconds", "500"];
-    let () = group.sentinels[0].ask(&settings).await.expect("set");
+    let of_longer = hazards_of(&*store, Duration::from_secs(48)).await;
+    assert_eq!(of_longer, [""; 0]);
+    group.sentinels[0].take_for_down_after(5_000).await;
+    assert_eq!(hazards_of(&*store, Duration::from_secs(11)).await, [""; 0]);
+    let of_shorter = hazards_of(&*store, Duration::from_secs(10)).await;
+    find(&of_shorter, "no lease of a ttl below 11 s survives it");
+    group.sentinels[0].take_for_down_after(500).await;
     for sentinel in &group.sentinels[1..] {
         sentinel.pause();
     }

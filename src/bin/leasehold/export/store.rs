@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use leasehold::clock::{Clock, Monotonic, wall_clock};
-use leasehold::store::{Held, HeldState, Member, MemberState, Renewal, Store};
+use leasehold::clock::{Clock, Monotonic, Timing, wall_clock};
+use leasehold::store::{Hazard, Held, HeldState, Member, MemberState, Renewal, Store};
 use leasehold::{Client, ClientId, Error, Holder, Name, Token};
 use metrics::gauge;
 use serde_json::json;
@@ -66,7 +66,9 @@ async fn scan(store: &dyn Store, limit: Duration) -> Result<Found, Error> {
     let leases = store.list("", LIST_LIMIT).await?;
     let hazards = store.hazards(limit).await?;
     let clock_offset = clock_offset(store, limit).await?;
-    Ok(found(&leases, hazards.len(), clock_offset))
+    let usual = |hazard: &&Hazard| hazard.concerns(Timing::DEFAULT_TTL);
+    let hazards = hazards.iter().filter(usual).count();
+    Ok(found(&leases, hazards, clock_offset))
 }
 
 fn found(leases: &[Held], hazards: usize, clock_offset: Option<f64>) -> Found {

@@ -15,8 +15,6 @@ use crate::store::{Hazard, Severity};
 
 /// How many slots are named at most.
 const NAMED: usize = 8;
-/// What an election and the news of it take, once a primary counts as failed.
-const ELECTION: Duration = Duration::from_secs(2);
 
 /// What the nodes tell of their cluster.
 #[derive(Debug, Default)]
@@ -88,8 +86,13 @@ fn moving(nodes: &str) -> BTreeSet<u16> {
 }
 
 fn judge(facts: &ClusterFacts) -> Vec<Hazard> {
-    let takes = facts.node_timeout.map(|timeout| timeout * 3 / 2 + ELECTION);
-    let slow = takes.and_then(|takes| slow_failover(takes, "cluster-node-timeout"));
+    let slow = facts.node_timeout.map(|timeout| {
+        slow_failover(
+            timeout * 3 / 2,
+            "this cluster-node-timeout",
+            "Lower cluster-node-timeout, or lease for longer",
+        )
+    });
     let alone = (!facts.without_replica.is_empty()).then(|| {
         let primaries: Vec<_> = facts.without_replica.iter().map(String::as_str).collect();
         Hazard::new(
@@ -154,22 +157,24 @@ mod tests {
 
     #[test]
     fn a_sound_cluster_has_none() {
-        let node_timeout = Some(Duration::from_secs(5));
-        let facts = ClusterFacts {
-            node_timeout,
-            ..ClusterFacts::default()
-        };
-        assert_eq!(told(&facts), "");
+        assert_eq!(told(&ClusterFacts::default()), "");
     }
 
     #[test]
-    fn the_default_timeout_is_told_with_the_ttl_that_outlives_it() {
-        let node_timeout = Some(Duration::from_secs(15));
-        let facts = ClusterFacts {
-            node_timeout,
-            ..ClusterFacts::default()
-        };
-        assert!(told(&facts).contains("ttl below 37 s"), "{}", told(&facts));
+    fn a_timeout_is_told_with_the_ttl_that_outlives_it() {
+        for (seconds, least) in [(5, 15), (15, 37)] {
+            let facts = ClusterFacts {
+                node_timeout: Some(Duration::from_secs(seconds)),
+                ..ClusterFacts::default()
+            };
+            let told = told(&facts);
+            assert!(told.contains(&format!("ttl below {least} s")), "{told}");
+            let [slow] = &judge(&facts)[..] else {
+                panic!("{told}");
+            };
+            assert!(slow.concerns(Duration::from_secs(least - 1)));
+            assert!(!slow.concerns(Duration::from_secs(least)));
+        }
     }
 
     #[test]

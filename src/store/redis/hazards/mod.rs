@@ -4,7 +4,9 @@ mod cluster;
 mod sentinels;
 mod server;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +23,6 @@ use super::runtime_lanes::RuntimeLanes;
 use super::server::Server;
 use crate::error::ErrorKind;
 use crate::store::{Hazard, Member, MemberState, Severity};
-use crate::term::Timing;
 
 /// What a server tells of itself, by its address.
 type Looked = (Arc<str>, Vec<Hazard>);
@@ -107,22 +108,27 @@ fn told_once(granting: Vec<Looked>, replicas: Vec<Looked>) -> Vec<Hazard> {
     named.collect()
 }
 
-/// Returns the hazard of a failover that takes this long, if no lease of the default ttl outlives it. A renewal can have
-/// been due just before the master failed, so two thirds of the ttl must be enough.
-fn slow_failover(takes: Duration, setting: &str) -> Option<Hazard> {
-    let least_ttl = takes * 3 / 2;
-    (least_ttl > Timing::DEFAULT_TTL).then(|| {
-        Hazard::new(
-            "redis-slow-failover",
-            Severity::Warning,
-            format!("a failover takes {takes:.1?} with this {setting}"),
-            format!(
-                "no lease of a ttl below {} s survives it",
-                least_ttl.as_secs_f64().ceil()
-            ),
-            format!("Lower {setting}, or lease for longer"),
-        )
-    })
+/// What an election and the promotion take, once a master counts as down: half of that is left for a busy machine.
+const ELECTION: Duration = Duration::from_secs(2);
+
+/// Returns the hazard of a failover that begins after so long without an answer. A renewal can have been due just before
+/// the master failed, so two thirds of the ttl must be enough.
+fn slow_failover(
+    begins_after: Duration,
+    by: impl Display,
+    fix: impl Into<Cow<'static, str>>,
+) -> Hazard {
+    let takes = begins_after + ELECTION;
+    let least_ttl = Duration::from_secs((takes * 3 / 2).as_secs_f64().ceil() as u64);
+    let least = least_ttl.as_secs();
+    Hazard::new(
+        "redis-slow-failover",
+        Severity::Warning,
+        format!("a failover takes {takes:.1?} with {by}"),
+        format!("no lease of a ttl below {least} s survives it"),
+        fix,
+    )
+    .below_ttl(least_ttl)
 }
 
 /// Returns whether each server answers, and its version if it shows it.

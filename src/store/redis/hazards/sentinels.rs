@@ -11,9 +11,6 @@ use super::super::reply;
 use super::{allowed, ask, slow_failover};
 use crate::store::{Hazard, Severity};
 
-/// What an election and the promotion take, once the master counts as down: half of that is left for a busy machine.
-const ELECTION: Duration = Duration::from_secs(2);
-
 /// What one Sentinel tells. `None` is what it refuses to tell.
 #[derive(Debug, Default)]
 struct SentinelFacts {
@@ -118,8 +115,13 @@ fn judge(facts: &[SentinelFacts]) -> Vec<Hazard> {
             "Grant `+sentinel|ckquorum` and `+sentinel|replicas`, or check them by hand",
         )
     });
-    let slow = begins_after(facts);
-    let slow = slow.and_then(|after| slow_failover(after + ELECTION, "down-after-milliseconds"));
+    let slow = begins_after(facts).map(|after| {
+        slow_failover(
+            after,
+            "this down-after-milliseconds",
+            "Lower down-after-milliseconds, or lease for longer",
+        )
+    });
     no_quorum.into_iter().chain(unchecked).chain(slow).collect()
 }
 
@@ -165,8 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failover_that_the_default_ttl_does_not_outlive_is_told_with_the_ttl_that_does() {
-        assert_eq!(told(&[sentinel(1, 5_000)]), "");
+    fn a_failover_is_told_with_the_ttl_that_outlives_it() {
+        let brief = judge(&[sentinel(1, 5_000)]);
+        assert_eq!(brief[0].below_ttl, Some(Duration::from_secs(11)));
         let told = told(&[sentinel(2, 30_000), sentinel(2, 30_000)]);
         assert!(told.contains("down-after-milliseconds"), "{told}");
         assert!(told.contains("ttl below 48 s"), "{told}");

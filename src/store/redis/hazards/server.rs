@@ -7,13 +7,16 @@ use super::super::budget::Budget;
 use super::super::failure::Failure;
 use super::super::reply;
 use super::super::runtime_lanes::RuntimeLanes;
-use super::{allowed, ask, lines, setting};
+use super::{allowed, ask, lines, setting, slow_failover};
 use crate::clock;
 use crate::store::{Hazard, Severity};
 
 /// How far the server's clock may be from ours before it is reported: the tokens of a server that takes over later
 /// follow its clock.
 const CLOCK_APART: Duration = Duration::from_secs(1);
+
+/// The default of Sentinels that this store does not know.
+const DOWN_AFTER: Duration = Duration::from_secs(30);
 
 /// The least `min-replicas-max-lag` that works, in seconds: replicas report once a second.
 const LEAST_LAG: u64 = 2;
@@ -233,14 +236,13 @@ fn of_failover(facts: &ServerFacts) -> impl Iterator<Item = Hazard> {
             "Set max_ttl to the longest ttl in use",
         )
     });
-    let slow = Hazard::new(
-        "redis-slow-failover",
-        Severity::Warning,
-        "this server has replicas",
-        "a failover by Sentinel takes 30 s with its default down-after-milliseconds, and no lease of a shorter ttl survives it",
-        "Set down-after-milliseconds below two thirds of the ttl",
-    );
-    let slow = (facts.known_as == KnownAs::OneServer).then_some(slow);
+    let slow = (facts.known_as == KnownAs::OneServer).then(|| {
+        slow_failover(
+            DOWN_AFTER,
+            "the default down-after-milliseconds of Sentinels",
+            "Set down-after-milliseconds below half of the ttl",
+        )
+    });
     [forgetful, slow].into_iter().flatten()
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::super::ports::free_port;
 use super::super::relay::{Passing, Relay};
 use super::{ServerPlace, ZookeeperEnsemble, configured};
-use crate::harness::ports::free_port;
+
 
 /// All of them. Each server knows the others by the ports of these networks alone.
 #[derive(Debug)]

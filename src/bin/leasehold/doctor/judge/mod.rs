@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::clock::Timing;
-use leasehold::store::{Member, MemberState};
+use leasehold::store::{Hazard, Member, MemberState};
 
 use super::facts::{NoticeOutcome, Reached, Trouble, TurnOutcome};
 use super::finding::{Finding, Verdict};
@@ -53,8 +53,22 @@ pub fn reached(facts: Reached, timing: &Timing, outage: Duration) -> Vec<Finding
             .iter()
             .flat_map(|found| clock(found, timing, &hazards)),
     );
-    findings.extend(hazards.into_iter().map(Finding::from));
+    findings.extend(
+        hazards
+            .into_iter()
+            .map(|hazard| of_hazard(hazard, timing.ttl())),
+    );
     findings
+}
+
+fn of_hazard(hazard: Hazard, ttl: Duration) -> Finding {
+    match hazard.concerns(ttl) {
+        true => Finding::from(hazard),
+        false => Finding::ok(
+            hazard.id,
+            format!("{}, which a lease of {ttl:?} outlasts", hazard.what),
+        ),
+    }
 }
 
 fn unseen(trouble: &Trouble) -> Finding {
@@ -268,6 +282,8 @@ fn turns(outcome: &TurnOutcome) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::store::Severity;
+
     use super::*;
 
     const fn ms(ms: u64) -> Duration {
@@ -297,6 +313,18 @@ mod tests {
         let found = max_ttl(most, Duration::from_secs(61));
         assert_eq!(found.verdict, Verdict::Failure);
         assert!(found.what.contains("up to 60s, and 61s"), "{found}");
+    }
+
+    #[test]
+    fn a_hazard_of_short_leases_is_judged_by_the_ttl() {
+        let below = Duration::from_secs(48);
+        let hazard = Hazard::new("id", Severity::Warning, "a failover takes 32 s", "b", "C");
+        let hazard = hazard.below_ttl(below);
+        let found = of_hazard(hazard.clone(), below);
+        assert_eq!(found.verdict, Verdict::Ok);
+        assert!(found.what.contains("32 s, which a lease of 48s"), "{found}");
+        let found = of_hazard(hazard, below - ms(1));
+        assert_eq!(found.verdict, Verdict::Warning);
     }
 
     #[test]
