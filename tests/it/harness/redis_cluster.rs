@@ -1,12 +1,15 @@
 //! A cluster: three primaries, each with a replica if the test wants them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use deadpool_redis::redis;
 
+use tokio::process::Command;
+
 use super::network::Network;
 use super::redis_server::{RedisServer, Setup};
-use super::wait::until_so;
+use super::wait::{at, now, until_so};
 
 /// The number of slots.
 const SLOTS: u16 = 16_384;
@@ -114,13 +117,66 @@ impl RedisCluster {
         self.nodes.len() - 1
     }
 
-    /// Removes the last node, which has no slots any more.
+    /// Moves so many slots from one node to another, by the operators' tool.
+    pub(crate) async fn reshard(&self, slots: u16, from: usize, to: usize) {
+        let from: String = self.nodes[from].told("CLUSTER MYID").await;
+        let to: String = self.nodes[to].told("CLUSTER MYID").await;
+        let slots = slots.to_string();
+        self.operate(
+            "reshard",
+            &[
+                "--cluster-from",
+                &from,
+                "--cluster-to",
+                &to,
+                "--cluster-slots",
+                &slots,
+                "--cluster-yes",
+            ],
+        )
+        .await;
+    }
+
+    /// Gives each primary as many slots, by the operators' tool.
+    pub(crate) async fn rebalance(&self) {
+        self.operate("rebalance", &["--cluster-use-empty-masters"])
+            .await;
+    }
+
+    /// Takes all slots of a node and gives each other primary as many, by the operators' tool.
+    pub(crate) async fn empty(&self, node: usize) {
+        let id: String = self.nodes[node].told("CLUSTER MYID").await;
+        let weight = format!("{id}=0");
+        self.operate("rebalance", &["--cluster-weight", &weight])
+            .await;
+    }
+
+    /// Runs `redis-cli --cluster`, which does nothing until all nodes agree.
+    async fn operate(&self, what: &str, arguments: &[&str]) {
+        let node = format!("{}:{}", self.nodes[0].address(), self.nodes[0].port());
+        until_so(what, async || {
+            let mut tool = Command::new("redis-cli");
+            tool.args(["--cluster", what, &node]).args(arguments);
+            let ended = tool.output().await.expect("redis-cli starts");
+            let is_done = ended.status.success();
+            if !is_done {
+                eprintln!("{what}: {}", String::from_utf8_lossy(&ended.stdout));
+            }
+            is_done
+        })
+        .await;
+        self.agree(self.nodes.len()).await;
+    }
+
+    /// Removes the last node, which has no slots any more, and stops it a moment later: the operators' tool leaves it
+    /// running, and until then it redirects the clients that take it for the owner of a slot.
     pub(crate) async fn remove_last(&mut self) {
         let node = self.nodes.pop().expect("there is a node");
         let id: String = node.told("CLUSTER MYID").await;
         for other in &self.nodes {
             let () = other.told(&format!("CLUSTER FORGET {id}")).await;
         }
+        at(now().after(Duration::from_secs(2))).await;
         drop(node);
         self.agree(self.nodes.len()).await;
     }
@@ -153,6 +209,19 @@ impl RedisCluster {
         let slot = self.slot_of(name).await;
         let owner = (0..PRIMARIES).find(|index| slots_of(*index).contains(&slot));
         owner.expect("each slot has a primary")
+    }
+
+    /// Returns how many slots this node serves, to its own knowledge.
+    pub(crate) async fn slot_count(&self, node: usize) -> usize {
+        let id: String = self.nodes[node].told("CLUSTER MYID").await;
+        let nodes: String = self.nodes[node].told("CLUSTER NODES").await;
+        let line = nodes.lines().find(|line| line.starts_with(&id));
+        let ranges = line.expect("it knows itself").split(' ').skip(8);
+        let count = ranges.filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            Some(1 + last.parse::<usize>().ok()? - first.parse::<usize>().ok()?)
+        });
+        count.sum()
     }
 
     /// Returns the slot of this name.

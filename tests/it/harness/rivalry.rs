@@ -76,6 +76,22 @@ pub(crate) struct Ended {
 impl Rivalry {
     /// Takes that many names by the store at one URL, and lets a rival ask for them over another.
     pub(crate) async fn begin(url: &str, rival_url: &str, names: usize, ttl: Duration) -> Self {
+        let mut rivalry = Self::without_rival(url, names, ttl, 1).await;
+        let rival = store::open(rival_url).await.expect("a URL in order");
+        let (leases, seen) = (rivalry.leases.clone(), rivalry.seen.clone());
+        let rival = tokio::spawn(rival_for(leases, rival, ttl, seen));
+        rivalry.tasks.push(rival);
+        rivalry
+    }
+
+    /// Takes that many names, and lets so many callers take and free others. For so many names that a rival would have no
+    /// time to ask for all of them.
+    pub(crate) async fn without_rival(
+        url: &str,
+        names: usize,
+        ttl: Duration,
+        callers: usize,
+    ) -> Self {
         let client = client_at(url, ttl).await;
         let mut leases = Vec::new();
         for index in 0..names {
@@ -92,15 +108,11 @@ impl Rivalry {
         let seen = Arc::<Mutex<Seen>>::default();
         let mut tasks: Vec<_> = leases.iter().map(|lease| note_loss(lease, &seen)).collect();
         let leases = Arc::new(leases);
-        let rival = store::open(rival_url).await.expect("a URL in order");
-        tasks.push(tokio::spawn(rival_for(
-            leases.clone(),
-            rival,
-            ttl / 6,
-            seen.clone(),
-        )));
-        let caller = store::open(url).await.expect("a URL in order");
-        tasks.push(tokio::spawn(call(caller, ttl, seen.clone())));
+        let store = store::open(url).await.expect("a URL in order");
+        for caller in 0..callers {
+            let call = call(store.clone(), caller, ttl, seen.clone());
+            tasks.push(tokio::spawn(call));
+        }
         Self {
             _client: client,
             leases,
@@ -251,10 +263,10 @@ pub(crate) async fn ask_for_all(
 }
 
 /// Takes a name and frees it again, each time another one. A sixth of the ttl is the limit of a call.
-async fn call(store: Arc<dyn Store>, ttl: Duration, seen: Arc<Mutex<Seen>>) {
+async fn call(store: Arc<dyn Store>, caller: usize, ttl: Duration, seen: Arc<Mutex<Seen>>) {
     let limit = ttl / 6;
     for index in 0_u64.. {
-        let claim = claim(&format!("caller-{}", index % 64), ttl);
+        let claim = claim(&format!("caller-{caller}-{}", index % 64), ttl);
         let begun_at = now();
         let taken = asked(&*store, &claim, limit).await;
         note_call(&seen, begun_at, taken.as_ref().err());

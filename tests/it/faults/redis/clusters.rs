@@ -100,6 +100,37 @@ async fn a_primary_that_hangs_costs_none_of_the_thousands_of_leases_of_the_other
     assert!(on_hung.len() > 8_000, "{}", on_hung.len());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_that_move_between_nodes_cost_none_of_1000_leases_and_hardly_a_call_of_several_callers()
+ {
+    let mut cluster = RedisCluster::start().await;
+    // Long enough for a renewal on a machine on which everything is moved meanwhile.
+    let ttl = Duration::from_secs(15);
+    let rivalry = Rivalry::without_rival(&cluster.url(), 1_000, ttl, 8).await;
+    cluster.reshard(2_000, 0, 1).await;
+    rivalry.renewed_or_lost().await;
+    let resharded = rivalry.calls();
+    let added = cluster.add().await;
+    cluster.rebalance().await;
+    assert!(cluster.slot_count(added).await > 4_000);
+    rivalry.renewed_or_lost().await;
+    let rebalanced = rivalry.calls();
+    cluster.empty(added).await;
+    cluster.remove_last().await;
+    rivalry.renewed_or_lost().await;
+    rivalry.renewed_or_lost().await;
+    eprintln!("resharded: {resharded:?}\nrebalanced: {rebalanced:?}");
+    let ended = rivalry.end();
+    assert_eq!(ended.lost, 0, "{ended}");
+    // A call is given up if its slot is known to be elsewhere while it waits: the old server may have carried it out.
+    let why = ended.calls.failure.as_deref().unwrap_or_default();
+    assert!(
+        why.is_empty() || why.contains("another server has taken over"),
+        "{ended}"
+    );
+    assert!(ended.calls.failed * 1_000 <= ended.calls.made, "{ended}");
+}
+
 #[tokio::test]
 async fn a_node_that_is_added_and_removed_costs_no_lease_and_no_call() {
     let mut cluster = RedisCluster::start().await;

@@ -6,7 +6,6 @@ use super::super::ports::free_port;
 use super::super::relay::{Passing, Relay};
 use super::{ServerPlace, ZookeeperEnsemble, configured};
 
-
 /// All of them. Each server knows the others by the ports of these networks alone.
 #[derive(Debug)]
 pub(crate) struct PeerNetwork {
