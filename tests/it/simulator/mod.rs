@@ -11,6 +11,8 @@
 //! nothing for the longest ttl, and then no two holders may be told yes. Without keep-out that is beyond what is promised,
 //! and a planted store that should keep out and does not must be found.
 //!
+//! The protocol of a quorum has a world of its own, in [`quorum`], in the same virtual time.
+//!
 //! A campaign takes the seeds from 0 on: short ones are here, long ones in [`faults`](crate::faults).
 //! `LEASEHOLD_SIMULATED` sets how many schedules are run, `LEASEHOLD_SIMULATED_FROM` the first seed;
 //! `LEASEHOLD_SIMULATED_SEED` runs and prints one of them. A seed that was found to break a promise becomes a test with
@@ -24,6 +26,7 @@ mod network;
 mod plan;
 mod planted;
 mod process;
+pub(crate) mod quorum;
 mod runner;
 mod slot;
 mod stage;
