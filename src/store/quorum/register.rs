@@ -37,8 +37,9 @@ pub struct Tenure {
 /// The tokens that were taken for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Counter {
-    /// The highest token that was taken and not taken back, the last one apart. The clock if there was none.
-    pub token: u64,
+    /// The highest token that was taken and not taken back, the last one apart. `None` if the last one is all that there
+    /// is: once that is taken back there is no counter any more, as before. A repair counts from the clock.
+    pub token: Option<u64>,
     /// Who took it; `None` once that holder released the name.
     pub by: Option<(Holder, Token)>,
     /// The last token that was taken. It counts as much as `token` until it is taken back.
@@ -189,13 +190,15 @@ impl Register {
             let of_server = server_floor;
             return Vote::Low { floor, of_server };
         }
-        let was = last.unwrap_or(now_us);
+        // A claim is above the clock where there was no counter. A repair may be below it, and no claim may follow it there.
+        let was = last.or((proposal.purpose == Purpose::Repair).then_some(now_us));
         let counter = Counter {
             token: was,
             by,
             last: None,
             forget_at_us: 0,
         };
+        let highest = token.get().max(was.unwrap_or(0));
         let before = self.counter.filter(|_| is_again).unwrap_or(counter);
         self.counter = Some(Counter {
             last: Some(Attempted {
@@ -204,7 +207,7 @@ impl Register {
             }),
             forget_at_us: now_us
                 .saturating_add(micros(memory))
-                .saturating_add(planted.in_front(was.max(token.get()).saturating_sub(now_us))),
+                .saturating_add(planted.in_front(highest.saturating_sub(now_us))),
             ..before
         });
         self.tenure = Some(Tenure {
@@ -223,16 +226,17 @@ impl Register {
             Some(Counter {
                 token, by, last, ..
             }) => match last {
-                None => (Some(token), by),
+                None => (token, by),
                 Some(last) => (
-                    Some(token.max(last.token.get())),
+                    token.max(Some(last.token.get())),
                     last.by.map(|holder| (holder, last.token)),
                 ),
             },
         }
     }
 
-    /// Takes back what this holder took, and puts the counter back.
+    /// Takes back what this holder took, and puts the counter back as it was before, also if there was none: a lease that
+    /// is in use elsewhere under a lower token than the clock can still be put back here.
     pub fn take_back(
         &mut self,
         holder: Holder,
@@ -249,6 +253,7 @@ impl Register {
             && is_covered(last.token)
         {
             counter.last = None;
+            self.counter = self.counter.filter(|counter| counter.token.is_some());
         }
         let is_own = |tenure: &Tenure| tenure.holder == Some(holder) && is_covered(tenure.token);
         match self.tenure.take_if(|tenure| is_own(tenure)) {
@@ -537,6 +542,20 @@ mod tests {
         assert_eq!(desk.take_back(2, 9), Freed::Freed);
         assert_eq!(desk.claim(3, 5), low(5));
         assert_eq!(desk.claim(3, 6), Vote::Yes(token(6)));
+    }
+
+    #[test]
+    fn a_claim_without_success_at_a_member_that_forgot_the_name_does_not_bar_its_holder() {
+        let mut desk = Desk {
+            later: 20,
+            ..Desk::default()
+        };
+        desk.claim(2, 25);
+        assert_eq!(desk.take_back(2, 25), Freed::Freed);
+        assert_eq!(desk.register.counter(desk.now()), None);
+        assert_eq!(desk.repair(1, 5), Vote::Yes(token(5)));
+        desk.take_back(1, 5);
+        assert_eq!(desk.claim(2, 19), low(20), "it is above the clock of then");
     }
 
     #[test]

@@ -15,7 +15,8 @@
 --        {'invalid', argument, value}    nothing was changed
 --        A clock is the server's, in microseconds since 1970.
 --
---   counter   hash: token   the highest token that was taken and not taken back, the last one apart
+--   counter   hash: token   the highest token that was taken and not taken back, the last one apart; missing if there
+--                           is none, so that nothing is left once the last one is taken back
 --                   by      '<holder> <token>' that took it; missing once that holder released the name
 --                   try     the last token that was taken; it counts as much as `token` until it is taken back
 --                   trier   the holder that took it; missing once that holder released the name
@@ -93,10 +94,10 @@ if not takes then return 'low ' .. digits(math.max(last or now, least)) .. ' ' .
 call('SET', lease, value or '', 'XX', 'KEEPTTL')
 -- The counter is kept for an hour after the clock has passed its tokens. Its expiry is set before it, too: a user without
 -- that permission fails before there is a key that would stay for ever.
-local was = last or now
-local kept = digits(3600000 + math.max(0, math.ceil((math.max(was, proposed) - now) / 1000)))
+local was = last or mode == 'repair' and now
+local kept = digits(3600000 + math.max(0, math.ceil((math.max(was or 0, proposed) - now) / 1000)))
 local is_new = call('PEXPIRE', counter, kept) == 0
-if is_again then call('HSET', counter, 'try', token, 'trier', holder)
+if is_again or not was then call('HSET', counter, 'try', token, 'trier', holder)
 else call('HSET', counter, 'token', digits(was), 'by', by or '', 'try', token, 'trier', holder) end
 if is_new then call('PEXPIRE', counter, kept) end
 call('SET', lease, me .. ' {"since":' .. clock .. ',' .. sub(info, 2), 'PX', ttl)

@@ -41,7 +41,7 @@ pub(super) struct Kept {
 /// The counter of a name, without what only the tests of time compare.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KeptCounter {
-    pub(super) token: u64,
+    pub(super) token: Option<u64>,
     pub(super) by: Option<(Holder, Token)>,
     pub(super) last: Option<Attempted>,
     /// When it is forgotten, in milliseconds since 1970, rounded up.
@@ -182,7 +182,7 @@ impl RawMember {
         let left: i64 = self.told("PTTL", &counter).await;
         let (token, by, last, trier) = fields;
         let by = by.filter(|by| !by.is_empty());
-        let counter = token.map(|token| KeptCounter {
+        let counter = token.or(last).map(|_| KeptCounter {
             token,
             by: by.map(|by| {
                 let (holder, token) = by.split_once(' ').expect("a holder and a token");

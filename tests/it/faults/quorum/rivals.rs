@@ -92,6 +92,17 @@ async fn one_member_that_dies_and_comes_back_empty_costs_no_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_was_empty_has_the_leases_again_when_the_next_one_dies() {
+    let mut stage = Stage::set().await;
+    stage.quorum.servers[0].restart_empty().await;
+    // It takes claims again after the longest ttl, and the leases at the next renewals.
+    rest(TTL * 2).await;
+    stage.quorum.servers[1].kill();
+    rest(TTL * 2).await;
+    stage.end_with_all_leases().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_members_that_come_back_empty_at_once_end_the_leases_before_a_rival_is_granted() {
     let mut stage = Stage::set().await;
     stage.quorum.servers[1].kill();
