@@ -4,8 +4,8 @@ use leasehold::Token;
 use leasehold::clock::Instant;
 use leasehold::store::quorum::planted::QuorumBug;
 use leasehold::store::quorum::{
-    Decision, Extension, LastProposal, NextProposal, Proposer, Purpose, Round, TakenBack, Tally,
-    Tenure, Vote, Wish, majority,
+    Decision, Extension, LastProposal, NextProposal, Proposer, Purpose, Round, SPREAD, TakenBack,
+    Tally, Tenure, Vote, Wish, majority,
 };
 
 use crate::setup::BASE_US;
@@ -51,7 +51,8 @@ impl Setup {
         let mut proposer = Proposer::new(1, self.planted());
         let at = Instant::ZERO;
         // The proposer adds its spread to the clock.
-        proposer.note_clock(0, BASE_US + guess - 20_000, at);
+        let spread_us = u64::try_from(SPREAD.as_micros()).expect("it is short");
+        proposer.note_clock(0, BASE_US + guess - spread_us, at);
         let asker = &world.claims[claim];
         let wish = Wish {
             floor: None,

@@ -115,7 +115,7 @@ pub use self::local::{LocalNode, RunNumber, hold_at};
 #[doc(hidden)]
 pub use self::memory::{LastProposal, NextProposal, Proposals};
 #[doc(hidden)]
-pub use self::propose::{Proposer, TooFarAhead, Wish};
+pub use self::propose::{Proposer, SPREAD, TooFarAhead, Wish};
 #[doc(hidden)]
 pub use self::register::{
     Attempted, Counter, Freed, Proposal, Purpose, Register, TakenBack, Tenure, Vote,
