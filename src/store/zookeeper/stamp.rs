@@ -21,7 +21,12 @@ pub(super) struct Stamp {
 /// The leader's clock, as far as its stamps tell.
 #[derive(Debug, Default)]
 pub(super) struct LeaderClock {
+    /// The stamp with the highest number: the tokens are above it.
     last: Option<Heard>,
+    /// The stamp of the same leader that was heard last: terms are over by it. A server alone that was restored from an old
+    /// copy numbers its writes from there, so that all its stamps have lower numbers than the highest for a while, and its
+    /// clock may have been set back meanwhile.
+    latest: Option<Heard>,
     /// When the last change of leaders was noticed.
     changed_at: Option<Instant>,
 }
@@ -59,12 +64,17 @@ impl Stamp {
 impl LeaderClock {
     /// Takes in the stamp of a write of this client, whose reply came at `now`.
     pub(super) fn hear(&mut self, stamp: Stamp, now: Instant) {
+        let heard = Some(Heard { stamp, at: now });
         match self.last {
-            Some(last) if last.stamp.zxid >= stamp.zxid => return,
+            Some(last) if last.stamp.epoch() > stamp.epoch() => return,
+            Some(last) if last.stamp.zxid >= stamp.zxid => {
+                self.latest = heard;
+                return;
+            }
             Some(last) if last.stamp.epoch() != stamp.epoch() => self.changed_at = Some(now),
             _ => {}
         }
-        self.last = Some(Heard { stamp, at: now });
+        (self.last, self.latest) = (heard, heard);
     }
 
     /// Returns whether, as far as this client knows, the same leader has written for this long.
@@ -92,7 +102,7 @@ impl LeaderClock {
         unchanged_for: Duration,
         now: Instant,
     ) -> Left {
-        let Some(last) = self.last else {
+        let Some(last) = self.latest else {
             return Left::Unknown;
         };
         if began.epoch() > last.stamp.epoch() {
@@ -174,6 +184,20 @@ mod tests {
     fn a_reply_that_was_overtaken_moves_nothing_back() {
         let clock = heard(&[(stamp(60_500, 1, 9), 500), (stamp(60_400, 1, 8), 900)]);
         assert_eq!(clock.now_us(at(500)), Some(60_500_000));
+    }
+
+    #[test]
+    fn a_server_that_was_restored_and_whose_clock_was_set_back_ends_no_term_early() {
+        // Its writes are numbered from an old copy on, and its clock is half a minute behind where it was.
+        let clock = heard(&[(stamp(60_500, 0, 90), 500), (stamp(31_000, 0, 40), 1_000)]);
+        let left = |now| clock.left(stamp(31_000, 0, 39), SPAN, Duration::ZERO, at(now));
+        assert_eq!(left(1_500), Left::For(Duration::from_millis(1_501)));
+        assert_eq!(left(3_001), Left::Over);
+        assert_eq!(
+            clock.now_us(at(1_000)),
+            Some(61_000_000),
+            "tokens do not fall"
+        );
     }
 
     #[test]
