@@ -51,6 +51,10 @@ impl PeerNetwork {
     }
 
     /// From now on passes only this between these servers and all others.
+    ///
+    /// Votes may still pass: a server that is asked for a vote connects back to the address that the asking one names as
+    /// its own. So a leader that is cut off can be elected again and again, and no one serves until they meet. A whole
+    /// partition needs hosts of their own (`ZookeeperEnsemble::on_hosts`).
     pub(crate) fn pass(&self, servers: &[usize], passing: Passing) {
         for link in &self.links {
             if servers.contains(&link.from) || servers.contains(&link.to) {
