@@ -62,6 +62,18 @@
 //! 9. For two hours after a quorum was set up, or a member lost its data, tokens are up to two hours in front of the
 //!    clock. To move to another kind of store within that time, give a floor.
 //!
+//! # What it costs
+//! Measured with three servers and all clients on two cores, nothing beside them (`cargo bench --all-features --bench
+//! quorum`; medians, the spread in brackets). A round trip there is some 100 us.
+//!
+//! | case | measured |
+//! |---|---|
+//! | acquire and release, p50, against one server | 1.46 (1.3 to 1.7) |
+//! | the same against rslock's Redlock on the same servers, which has no token | 1.24 (1.06 to 1.30) |
+//! | p99 while one of the three servers stands still for half of the time, against rslock | 0.002: 2.3 ms and 984 ms |
+//! | claims that no other one meets, in one round | all; the first claim of a process takes two |
+//! | 2, 10 and 50 clients ask for one free name at once: until one has it, p99 in round trips | 2.8, 17 (11 to 101) and 92 |
+//!
 //! # How it works
 //! The client names the token and proposes it to every member at once; a member takes exactly that token, or refuses it.
 //! A name is had by the holder that has it on a majority, and two majorities share a member, so no token is granted twice
