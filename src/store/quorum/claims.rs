@@ -91,6 +91,7 @@ impl<'a> Rounds<'a> {
                 self.facts()
             ))));
         }
+        self.quorum.learn_the_clocks(self.deadline).await;
         let mut rounds = 0;
         let answer = loop {
             rounds += 1;

@@ -68,6 +68,11 @@ impl Proposer {
         }
     }
 
+    /// Returns whether the clock of a member is known.
+    pub fn knows_a_clock(&self) -> bool {
+        self.readings.iter().any(Option::is_some)
+    }
+
     /// Notes the floor that binds all names of a server, and the clock that came with it.
     pub fn note_floor(&mut self, of_server: u64, clock_us: u64) {
         self.lift = self.lift.max(of_server.saturating_sub(clock_us));

@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
+use crate::store::redis::MemberClock;
 use crate::store::{
     Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, Lane, Member, Notices, Release,
     Renewal, Renewed, Store,
@@ -71,6 +72,27 @@ impl Quorum {
             shared: Arc::new(shared),
             members,
         }
+    }
+
+    /// Connects, if no clock is known so far: a member tells its clock then, and the first proposal can be right. If no
+    /// majority is met within half of the time that is left, the proposal itself reports what is wrong.
+    pub(super) async fn learn_the_clocks(&self, deadline: Instant) {
+        if self.shared.proposer().knows_a_clock() {
+            return;
+        }
+        let limit = deadline.since(Boottime.now()) / 2;
+        let mut asked = self.members.ask(limit, |member| async move {
+            member.meet().await.map_err(Failed::never)
+        });
+        let mut known = 0;
+        while known < majority(self.members.len())
+            && let Some((member, met)) = asked.next().await
+        {
+            known += usize::from(met.is_ok());
+            self.shared.note_met(member, met.ok().flatten());
+        }
+        let shared = self.shared.clone();
+        asked.go_on(move |member, met| shared.note_met(member, met.ok().flatten()));
     }
 
     /// Makes the error of a call that brought no majority of answers.
@@ -142,6 +164,15 @@ impl Shared {
 
     pub(super) fn proposer(&self) -> MutexGuard<'_, Proposer> {
         self.proposer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what a member told of its clock when the connection was made.
+    pub(super) fn note_met(&self, member: usize, met: Option<MemberClock>) {
+        if let Some(clock) = met {
+            let mut proposer = self.proposer();
+            proposer.note_clock(member, clock.us, clock.at);
+            proposer.note_floor(clock.floor, clock.us);
+        }
     }
 
     /// Returns the token to propose. As long as no clock is known it is one that every member refuses, because the refusals
@@ -286,21 +317,25 @@ impl Quorum {
         }
         let members = self.members.beside(lane);
         let mut asked = members.ask(self.shared.connect_timeout, |member| async move {
-            member.connect().await.map_err(Failed::never)
+            member.meet().await.map_err(Failed::never)
         });
         let (mut made, mut failures) = (0, Vec::new());
         while made < majority(members.len())
             && let Some((member, outcome)) = asked.next().await
         {
             match outcome {
-                Ok(()) => made += 1,
+                Ok(met) => {
+                    made += 1;
+                    self.shared.note_met(member, met);
+                }
                 Err(failed) => failures.push((member, failed)),
             }
         }
         if made < majority(members.len()) {
             return Err(self.error("connect", made, &failures, facts));
         }
-        asked.go_on(|_, _| ());
+        let shared = self.shared.clone();
+        asked.go_on(move |member, met| shared.note_met(member, met.ok().flatten()));
         Ok(Self {
             members,
             shared: self.shared.clone(),

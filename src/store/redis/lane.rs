@@ -79,10 +79,8 @@ impl Lane {
     }
 
     /// Makes the connection now.
-    pub(super) async fn connect(&self) -> Result<(), Failure> {
-        self.link(Budget::new(self.settings.connect_timeout))
-            .await
-            .map(drop)
+    pub(super) async fn connect(&self) -> Result<Arc<Link>, Failure> {
+        self.link(Budget::new(self.settings.connect_timeout)).await
     }
 
     /// Sends a request and awaits its answer.

@@ -10,6 +10,7 @@ use super::budget::Budget;
 use super::failure::Failure;
 use super::fleet::Fleet;
 use super::link::Request;
+use super::run::MemberClock;
 use super::scripts::SCRIPTS;
 use super::{
     Builder, KIND, PUBLISH, REPLACE_EVERY, Redis, hazards, millis, notices, replace_every, reply,
@@ -63,9 +64,13 @@ impl RedisMember {
         }
     }
 
-    /// Makes the connection of the calling runtime now.
-    pub(in crate::store) async fn connect(&self) -> Result<(), Error> {
-        self.redis.connect().await
+    /// Makes the connection of the calling runtime now, and returns what the server told of its clock then.
+    pub(in crate::store) async fn meet(&self) -> Result<Option<MemberClock>, Error> {
+        let met = match &self.redis.fleet {
+            Fleet::One(server, _) => server.lanes.meet_member().await,
+            Fleet::Many(_) => Ok(None),
+        };
+        met.map_err(|failure| self.redis.error_of_all(failure, "connect"))
     }
 
     pub(in crate::store) fn is_closed(&self) -> bool {

@@ -80,6 +80,7 @@ use deadpool_redis::Pool;
 
 pub use self::builder::Builder;
 pub(super) use self::member::{RedisMember, Voted};
+pub(super) use self::run::MemberClock;
 pub(super) use self::target::members_of;
 use crate::future::BoxFuture;
 use crate::holder::ClientId;

@@ -9,13 +9,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::redis::{Cmd, Value};
+use deadpool_redis::redis::{Cmd, Value, pipe};
 
 use super::budget::Budget;
 use super::failure::Failure;
 use super::hazards;
 use super::link::{Link, Request};
 use super::{millis, reply};
+use crate::clock::{Boottime, Clock as _, Instant};
 
 /// The key in which a server keeps whether it still has its data, and what this client does about it.
 #[derive(Debug, Clone)]
@@ -37,6 +38,31 @@ pub(super) struct ServerRun {
     max_ttl_ms: u64,
     /// Of a member of a quorum: whether every write is on its disk before it is answered.
     is_trusted: Option<bool>,
+    clock: Option<MemberClock>,
+}
+
+/// What a member of a quorum told when the connection was made.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::store) struct MemberClock {
+    /// Its clock, in microseconds since 1970.
+    pub(in crate::store) us: u64,
+    /// It takes only tokens above this one.
+    pub(in crate::store) floor: u64,
+    /// When the answer came.
+    pub(in crate::store) at: Instant,
+}
+
+impl MemberClock {
+    /// Reads the reply to TIME and the floor. `None` if the user lacks the permission, which claims report.
+    fn told_in(time: Value, floor: Option<&Value>, at: Instant) -> Option<Self> {
+        let time = reply::time(&reply::no_error(time).ok()?).ok()?;
+        let floor = floor.and_then(|floor| reply::number(floor).ok());
+        Some(Self {
+            us: u64::try_from(time.as_micros()).ok()?,
+            floor: floor.unwrap_or_default(),
+            at,
+        })
+    }
 }
 
 impl ServerRun {
@@ -71,6 +97,7 @@ impl ServerRun {
             id: run_id(&told)?,
             max_ttl_ms: node.max_ttl.map_or(0, millis),
             is_trusted: None,
+            clock: None,
         }))
     }
 
@@ -80,8 +107,16 @@ impl ServerRun {
     /// `Alone` on a server that grants leases on its own: the quorum would not know of them.
     async fn of_member(link: &Link, node: &NodeKey, budget: Budget) -> Result<Self, Failure> {
         let ask = async |words: &[&str]| ask_on(link, words, budget).await;
-        let row = ask(&["HMGET", &node.key, "run", "floor"]).await?;
-        match reply::items(&row)? {
+        let mut look = pipe();
+        look.cmd("HMGET").arg(&[&*node.key, "run", "floor"]);
+        look.cmd("TIME");
+        let told = link.send(Request::All(&look), budget).await?;
+        let at = Boottime.now();
+        let [row, time] = <[Value; 2]>::try_from(reply::into_items(told)?)
+            .map_err(|_| Failure::Odd("too few replies".into()))?;
+        let row = reply::no_error(row)?;
+        let items = reply::items(&row)?;
+        match items {
             [Value::Nil, _] if has_marks(link, &node.marks, budget).await? => {
                 return Err(Failure::Alone);
             }
@@ -102,7 +137,13 @@ impl ServerRun {
             id: run_id(&told)?,
             max_ttl_ms: node.max_ttl.map_or(0, millis),
             is_trusted: Some(is_trusted),
+            clock: MemberClock::told_in(time, items.get(1), at),
         })
+    }
+
+    /// Returns what a member of a quorum told when it was met.
+    pub(super) fn clock(&self) -> Option<MemberClock> {
+        self.clock
     }
 
     /// Returns the claim with the run at its end.

@@ -18,6 +18,7 @@ use super::failure::Failure;
 use super::lane::{Lane, Settings};
 use super::link::Request;
 use super::reply;
+use super::run::{MemberClock, ServerRun};
 use crate::store::quorum;
 use crate::telemetry::{LaneUse, StoreCounts};
 
@@ -73,7 +74,13 @@ impl RuntimeLanes {
 
     /// Makes the connection of the calling runtime now.
     pub(super) async fn connect(&self) -> Result<(), Failure> {
-        self.lane()?.connect().await
+        self.lane()?.connect().await.map(drop)
+    }
+
+    /// The same, and returns what a member of a quorum told then.
+    pub(super) async fn meet_member(&self) -> Result<Option<MemberClock>, Failure> {
+        let link = self.lane()?.connect().await?;
+        Ok(link.run().and_then(ServerRun::clock))
     }
 
     /// Sends one command and awaits its answer, as [`Lane::request`] does.

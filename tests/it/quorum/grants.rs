@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::asking::{Asking, asked, claim, granted, held, next_token, released, renewed};
 use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum, settle};
+use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LIMIT, LONG, STORED_TTL, UNANSWERED};
 use crate::harness::wait::{at, now, until};
 
@@ -93,6 +94,40 @@ async fn of_32_claims_at_once_exactly_one_is_granted() {
         assert_eq!(granted.count(), 1, "{told:?}");
         assert!(told.iter().all(|answer| answer.is_ok()), "{told:?}");
     }
+}
+
+/// Returns how often this server was asked for a script, since the statistics were reset.
+async fn scripts_called(server: &RedisServer) -> u64 {
+    let stats: String = server.told("INFO commandstats").await;
+    let calls = stats.lines().find_map(|line| {
+        let (_, rest) = line.split_once("cmdstat_evalsha:calls=")?;
+        rest.split(',').next()?.parse().ok()
+    });
+    calls.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn the_first_claim_of_a_client_takes_one_round() {
+    let quorum = RedisQuorum::start(3).await;
+    // Scripts are loaded by an earlier client, so that no call is made twice for that.
+    granted_by_all(&quorum, &quorum.open(), LONG).await;
+    // On a busy machine a clock may be read late.
+    for number in 0..5 {
+        for server in &quorum.servers {
+            let () = server.told("CONFIG RESETSTAT").await;
+        }
+        let first = claim(&format!("first-{number}"), LONG);
+        granted(&quorum.open(), &first).await;
+        let is_had = is_had_by_all(&quorum, &first).await;
+        let mut calls = Vec::new();
+        for server in &quorum.servers {
+            calls.push(scripts_called(server).await);
+        }
+        if is_had && calls == [1; 3] {
+            return;
+        }
+    }
+    panic!("no first claim took one call to each member");
 }
 
 #[tokio::test]
