@@ -71,7 +71,7 @@
 //! | acquire and release, p50, against one server | 1.46 (1.3 to 1.7) |
 //! | the same against rslock's Redlock on the same servers, which has no token | 1.24 (1.06 to 1.30) |
 //! | p99 while one of the three servers stands still for half of the time, against rslock | 0.002: 2.3 ms and 984 ms |
-//! | claims that no other one meets, in one round | all; the first claim of a process takes two |
+//! | claims that no other one meets, in one round | all, also the first one of a process |
 //! | 2, 10 and 50 clients ask for one free name at once: until one has it, p99 in round trips | 2.8, 17 (11 to 101) and 92 |
 //!
 //! # How it works
