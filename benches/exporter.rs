@@ -13,6 +13,8 @@
     reason = "a bench measures with the clock that stands still in no suspend it would survive"
 )]
 
+#[path = "yardstick/many.rs"]
+mod many;
 #[path = "watchdog/stores.rs"]
 mod stores;
 #[expect(dead_code, reason = "the other benches use the rest")]
@@ -28,8 +30,8 @@ use metrics::{
     set_global_recorder,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
-use tokio::task::JoinSet;
 
+use self::many::take_many;
 use self::stores::{Gated, Yes};
 use self::yardstick::{Server, case, median, seconds};
 
@@ -164,19 +166,10 @@ async fn renewals(server: &Server) {
 const LEASES: usize = 50_000;
 
 async fn take(client: &Client) -> Vec<Lease> {
-    const TASKS: usize = 64;
-    let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let client = client.clone();
-        tasks.spawn(async move {
-            let mut leases = Vec::new();
-            for index in (task..LEASES).step_by(TASKS) {
-                leases.push(held(&client, &format!("renewed-{index:012}")).await);
-            }
-            leases
-        });
-    }
-    tasks.join_all().await.into_iter().flatten().collect()
+    take_many(client, LEASES, |client, index| async move {
+        held(&client, &format!("renewed-{index:012}")).await
+    })
+    .await
 }
 
 fn main() {

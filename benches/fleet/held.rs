@@ -4,14 +4,13 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, Lease};
 use rustix::time::{ClockId, clock_gettime};
-use tokio::task::JoinSet;
 
 use super::harness::redis_server::RedisServer;
+use super::many::take_many;
 use super::yardstick::{figure, seconds};
 use super::{client, taken};
 
 const LEASES: usize = 100_000;
-const TASKS: usize = 64;
 
 /// Holds them over these servers.
 pub(crate) async fn measure(what: &str, url: &str, servers: &[RedisServer], hold: Duration) {
@@ -37,18 +36,10 @@ pub(crate) async fn measure(what: &str, url: &str, servers: &[RedisServer], hold
 }
 
 async fn take(client: &Client) -> Vec<Lease> {
-    let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let client = client.clone();
-        tasks.spawn(async move {
-            let mut leases = Vec::new();
-            for index in (task..LEASES).step_by(TASKS) {
-                leases.push(taken(&client, &format!("held-{index:011}")).await);
-            }
-            leases
-        });
-    }
-    tasks.join_all().await.into_iter().flatten().collect()
+    take_many(client, LEASES, |client, index| async move {
+        taken(&client, &format!("held-{index:011}")).await
+    })
+    .await
 }
 
 /// Returns the seconds of processor time that this process has used.

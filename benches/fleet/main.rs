@@ -16,6 +16,8 @@ mod alternating;
 #[path = "../yardstick/harness.rs"]
 mod harness;
 mod held;
+#[path = "../yardstick/many.rs"]
+mod many;
 mod pairs;
 mod renewals;
 mod servers;

@@ -4,15 +4,14 @@ use std::time::{Duration, Instant};
 
 use leasehold::store::postgres::Postgres;
 use leasehold::{Attempt, Client};
-use tokio::task::JoinSet;
 use tokio_postgres::NoTls;
 
+use super::many::take_many;
 use super::server::Server;
 use super::yardstick::{figure, seconds};
 
 const LEASES: usize = 100_000;
 const TTL: Duration = Duration::from_secs(30);
-const TASKS: usize = 64;
 
 /// How long they are held, and with how full pages.
 #[derive(Debug, Clone, Copy)]
@@ -76,22 +75,14 @@ pub(crate) async fn measure(server: &Server, plan: Plan) {
 }
 
 async fn take(client: &Client) -> Vec<leasehold::Lease> {
-    let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let client = client.clone();
-        tasks.spawn(async move {
-            let mut leases = Vec::new();
-            for index in (task..LEASES).step_by(TASKS) {
-                let name = format!("held-{index:011}");
-                match client.try_acquire(&name).await.expect("answered") {
-                    Attempt::Acquired(lease) => leases.push(lease),
-                    other => panic!("{other:?}"),
-                }
-            }
-            leases
-        });
-    }
-    tasks.join_all().await.into_iter().flatten().collect()
+    take_many(client, LEASES, |client, index| async move {
+        let name = format!("held-{index:011}");
+        match client.try_acquire(&name).await.expect("answered") {
+            Attempt::Acquired(lease) => lease,
+            other => panic!("{other:?}"),
+        }
+    })
+    .await
 }
 
 /// What the server counts.

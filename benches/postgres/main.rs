@@ -16,6 +16,8 @@
 mod alternating;
 mod baseline;
 mod held;
+#[path = "../yardstick/many.rs"]
+mod many;
 #[path = "../yardstick/postgres.rs"]
 mod server;
 #[path = "../yardstick/throughput.rs"]

@@ -14,6 +14,8 @@
     reason = "a bench measures with the clock that stands still in no suspend it would survive"
 )]
 
+#[path = "../yardstick/many.rs"]
+mod many;
 mod screen;
 #[expect(dead_code, reason = "the other benches use the rest")]
 #[path = "../yardstick/mod.rs"]
@@ -23,13 +25,12 @@ use std::time::{Duration, Instant};
 
 use deadpool_redis::redis;
 use leasehold::{Attempt, Client, Lease};
-use tokio::task::JoinSet;
 
+use self::many::take_many;
 use self::screen::{Screen, Terminal};
 use self::yardstick::{Server, figure, median, seconds};
 
 const LEASES: usize = 10_000;
-const TASKS: usize = 64;
 /// Longer than the bench: nothing is renewed meanwhile.
 const TTL: Duration = Duration::from_secs(3_600);
 
@@ -39,19 +40,11 @@ const AIM: Duration = Duration::from_millis(50);
 async fn take(url: &str) -> (Client, Vec<Lease>) {
     let builder = Client::builder().store_url(url).ttl(TTL);
     let client = builder.build().await.expect("the store opens");
-    let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let client = client.clone();
-        tasks.spawn(async move {
-            let mut leases = Vec::new();
-            for index in (task..LEASES).step_by(TASKS) {
-                leases.push(held(&client, &format!("job-{index:05}")).await);
-            }
-            leases
-        });
-    }
-    let leases = tasks.join_all().await.into_iter().flatten();
-    (client, leases.collect())
+    let leases = take_many(&client, LEASES, |client, index| async move {
+        held(&client, &format!("job-{index:05}")).await
+    });
+    let leases = leases.await;
+    (client, leases)
 }
 
 async fn held(client: &Client, name: &str) -> Lease {

@@ -15,6 +15,8 @@
 
 mod cancel;
 mod held;
+#[path = "../yardstick/many.rs"]
+mod many;
 mod renewals;
 mod schedule;
 mod stores;

@@ -15,6 +15,7 @@ use leasehold::{Client, Lease};
 use rslock::{Lock, LockManager};
 use tokio::task::JoinSet;
 
+use super::many::take_many;
 use super::stores::Gated;
 use super::yardstick::{Server, case, seconds};
 use super::{RUNS, held};
@@ -58,18 +59,10 @@ pub(crate) async fn measure() {
 }
 
 async fn take(client: &Client) -> Vec<Lease> {
-    let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let client = client.clone();
-        tasks.spawn(async move {
-            let mut leases = Vec::new();
-            for index in (task..LEASES).step_by(TASKS) {
-                leases.push(held(&client, &format!("renewed-{index:012}")).await);
-            }
-            leases
-        });
-    }
-    tasks.join_all().await.into_iter().flatten().collect()
+    take_many(client, LEASES, |client, index| async move {
+        held(&client, &format!("renewed-{index:012}")).await
+    })
+    .await
 }
 
 /// Sends the same batches over one connection, as many under way as the watchdog has.

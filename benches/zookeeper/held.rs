@@ -4,14 +4,13 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, Lease, OutagePolicy};
 use rustix::time::{ClockId, clock_gettime};
-use tokio::task::JoinSet;
 
+use super::many::take_many;
 use super::server::Server;
 use super::yardstick::{figure, seconds};
 
 const LEASES: usize = 10_000;
 const TTL: Duration = Duration::from_secs(30);
-const TASKS: usize = 64;
 
 /// Holds them for so many seconds.
 pub(crate) async fn measure(for_seconds: u64) {
@@ -48,20 +47,12 @@ async fn client(url: &str) -> Client {
 }
 
 async fn take(client: &Client) -> Vec<Lease> {
-    let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let client = client.clone();
-        tasks.spawn(async move {
-            let mut leases = Vec::new();
-            for index in (task..LEASES).step_by(TASKS) {
-                let request = client.request(format!("held-{index:011}"));
-                let lease = request.on_outage(OutagePolicy::WaitOut).acquire().await;
-                leases.push(lease.expect("it is free"));
-            }
-            leases
-        });
-    }
-    tasks.join_all().await.into_iter().flatten().collect()
+    take_many(client, LEASES, |client, index| async move {
+        let request = client.request(format!("held-{index:011}"));
+        let lease = request.on_outage(OutagePolicy::WaitOut).acquire().await;
+        lease.expect("it is free")
+    })
+    .await
 }
 
 fn lost(leases: &[Lease]) -> f64 {

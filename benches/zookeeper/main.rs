@@ -19,6 +19,8 @@ mod bare;
 mod held;
 #[path = "../yardstick/leases.rs"]
 mod leases;
+#[path = "../yardstick/many.rs"]
+mod many;
 mod pairs;
 #[path = "../yardstick/zookeeper.rs"]
 mod server;
