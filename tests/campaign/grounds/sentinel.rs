@@ -21,6 +21,8 @@ pub(super) struct SentinelGround {
     group: RedisGroup,
     master: usize,
     failed_over_at: Instant,
+    /// When the servers were last told whom to follow.
+    followed_at: Instant,
 }
 
 impl SentinelGround {
@@ -31,6 +33,7 @@ impl SentinelGround {
             group,
             master,
             failed_over_at: Instant::ZERO,
+            followed_at: Instant::ZERO,
         };
         ground.set_patience(PATIENT).await;
         ground
@@ -43,9 +46,11 @@ impl SentinelGround {
         let () = self.group.sentinels[0].told(&set).await;
     }
 
-    /// Orders a failover, and again if the Sentinels gave it up: they do while they take no replica for well.
+    /// Orders a failover, and again if the Sentinels gave it up: they do while they take no replica for well, and when a
+    /// replica that they promote does not become a master in time.
     async fn order_until_replaced(&mut self, old: usize) {
         while self.group.master().await == old {
+            self.roles_known().await;
             let ordered = self.group.sentinels[0].ask::<String>(&["FAILOVER", GROUP]);
             let _ = ordered.await;
             let end = now().after(PATIENCE);
@@ -54,6 +59,15 @@ impl SentinelGround {
             }
         }
         self.replaced(old).await;
+    }
+
+    /// Waits until no Sentinel undoes the next failover. The roles that [`Self::followed`] gave are news to them.
+    async fn roles_known(&self) {
+        eventually("each Sentinel knows the roles", async || {
+            let is_so = self.group.roles_are_known_since(self.followed_at).await;
+            is_so.then_some(())
+        })
+        .await;
     }
 
     /// Waits for a master other than this one.
@@ -71,18 +85,20 @@ impl SentinelGround {
     }
 
     /// Has the others follow the master. Sentinels would, but an old master only after eight seconds or more.
-    async fn followed(&self) {
+    async fn followed(&mut self) {
         let servers = &self.group.servers;
         for (index, replica) in servers.iter().enumerate() {
             if index != self.master {
                 replica.follow(&servers[self.master]).await;
             }
         }
+        self.followed_at = now();
     }
 
     async fn fail_over(&mut self, fault: Fault, hold: Duration) {
         // Sentinels begin no failover within twice the failover-timeout of the last one.
         at(self.failed_over_at.after(Duration::from_secs(7))).await;
+        self.roles_known().await;
         self.fail_over_now(fault, hold).await;
         self.failed_over_at = now();
     }

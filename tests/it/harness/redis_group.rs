@@ -7,6 +7,7 @@ use std::{env, ffi::OsString};
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{self, AsyncConnectionConfig, FromRedisValue, RedisError};
+use leasehold::clock::Instant;
 use tempfile::TempDir;
 
 use super::child::GuardedChild;
@@ -15,7 +16,7 @@ use super::ports::free_port;
 use super::redis_server::{INSTALL, RedisServer, Setup};
 use super::times::PATIENCE;
 use super::tls::Certificate;
-use super::wait::{until, until_so};
+use super::wait::{now, until, until_so};
 
 /// What the Sentinels call the group.
 pub(crate) const GROUP: &str = "main";
@@ -82,11 +83,9 @@ impl RedisGroup {
         for sentinel in &group.sentinels {
             until("the Sentinel knows the others", async || {
                 let known: Vec<String> = sentinel.ask(&["MASTER", GROUP]).await.ok()?;
-                let value = |key: &str| {
-                    let at = known.iter().position(|word| word == key)?;
-                    known.get(at + 1)
-                };
-                let is_ready = value("num-slaves")? == "2" && value("num-other-sentinels")? == "2";
+                let number = |key| value(&known, key);
+                let is_ready =
+                    number("num-slaves")? == "2" && number("num-other-sentinels")? == "2";
                 is_ready.then_some(())
             })
             .await;
@@ -130,6 +129,18 @@ impl RedisGroup {
                 .then_some(master)
         })
         .await
+    }
+
+    /// Whether every Sentinel has heard since this moment that every server is what the Sentinel takes it for. It asks once in
+    /// ten seconds. One that heard last, from an old master, that it is a master makes it a replica again as soon as it is
+    /// promoted.
+    pub(crate) async fn roles_are_known_since(&self, moment: Instant) -> bool {
+        for sentinel in &self.sentinels {
+            if !sentinel.knows_roles_since(moment).await.unwrap_or(false) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Makes the Sentinels replace the master, as an operator does.
@@ -205,6 +216,20 @@ impl SentinelServer {
             .await
     }
 
+    /// Whether each server that it watches has said since this moment to be what the Sentinel takes it for.
+    async fn knows_roles_since(&self, moment: Instant) -> Result<bool, RedisError> {
+        let master: Vec<String> = self.ask(&["MASTER", GROUP]).await?;
+        let replicas: Vec<Vec<String>> = self.ask(&["REPLICAS", GROUP]).await?;
+        let has_said = |server: &[String], role| {
+            let asked_ms = value(server, "info-refresh").and_then(|ms| ms.parse().ok());
+            let since_ms = now().since(moment).as_millis();
+            value(server, "role-reported") == Some(role)
+                && asked_ms.is_some_and(|ms: u128| ms < since_ms)
+        };
+        let is_known = replicas.iter().all(|replica| has_said(replica, "slave"));
+        Ok(is_known && has_said(&master, "master"))
+    }
+
     /// Changes after how long without an answer it takes the master for down.
     pub(crate) async fn take_for_down_after(&self, ms: u32) {
         let ms = ms.to_string();
@@ -238,6 +263,12 @@ impl SentinelServer {
     pub(crate) fn pause(&self) {
         self.process.pause();
     }
+}
+
+/// Returns what stands after this key.
+fn value<'a>(pairs: &'a [String], key: &str) -> Option<&'a str> {
+    let at = pairs.iter().position(|word| word == key)?;
+    pairs.get(at + 1).map(String::as_str)
 }
 
 #[tokio::test]
