@@ -8,14 +8,12 @@ use super::lane::{left, within};
 use super::queue::delete_places;
 use super::reading::{NameReading, Signature};
 use super::session::{Change, Mode, Session, Stat};
+use super::stamp;
 use super::{Zookeeper, millis, until};
 use crate::clock::{Boottime, Clock, Instant};
 use crate::name::Name;
 use crate::store::{Answer, Ask, Claim, Grant};
 use crate::token::Token;
-
-/// How old the last stamp may be from which a token is minted: this machine's clock may run faster than the leader's.
-const OLD_STAMP: Duration = Duration::from_secs(60);
 
 /// What is known of a name that is to be granted.
 struct Ground<'a> {
@@ -311,7 +309,7 @@ impl Zookeeper {
         until: Instant,
     ) -> Result<Token, Failure> {
         let age = self.remembered().clock.age(Boottime.now());
-        if age.is_none_or(|age| age > OLD_STAMP) {
+        if age.is_none_or(|age| age > stamp::OLD) {
             self.freshen(until).await?;
         }
         let now_us = self.remembered().clock.now_us(Boottime.now());

@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
+/// How old the last stamp may be from which a token is minted: this machine's clock may run faster than the leader's. No
+/// reply is overtaken by as much, so a lower stamp that comes after one so old is of servers that lost their data.
+pub(super) const OLD: Duration = Duration::from_secs(60);
+
 /// The moment of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
@@ -65,14 +69,17 @@ impl LeaderClock {
     /// Takes in the stamp of a write of this client, whose reply came at `now`.
     pub(super) fn hear(&mut self, stamp: Stamp, now: Instant) {
         let heard = Some(Heard { stamp, at: now });
-        match self.last {
+        match self.last.filter(|last| now.since(last.at) < OLD) {
             Some(last) if last.stamp.epoch() > stamp.epoch() => return,
             Some(last) if last.stamp.zxid >= stamp.zxid => {
                 self.latest = heard;
                 return;
             }
-            Some(last) if last.stamp.epoch() != stamp.epoch() => self.changed_at = Some(now),
             _ => {}
+        }
+        let epoch = self.last.map(|last| last.stamp.epoch());
+        if epoch.is_some_and(|epoch| epoch != stamp.epoch()) {
+            self.changed_at = Some(now);
         }
         (self.last, self.latest) = (heard, heard);
     }
@@ -89,9 +96,9 @@ impl LeaderClock {
 
     /// Returns a time that the leader's clock has reached, in microseconds since 1970.
     pub(super) fn now_us(&self, now: Instant) -> Option<u64> {
-        let last = self.last?;
-        let since = last.stamp.since_1970() + now.since(last.at);
-        u64::try_from(since.as_micros()).ok()
+        let heard = [self.last, self.latest].into_iter().flatten();
+        let reached = heard.map(|heard| heard.stamp.since_1970() + now.since(heard.at));
+        u64::try_from(reached.max()?.as_micros()).ok()
     }
 
     /// Returns what is left of a term with this length and this first stamp, seen unchanged for `unchanged_for`.
@@ -198,6 +205,29 @@ mod tests {
             Some(61_000_000),
             "tokens do not fall"
         );
+    }
+
+    #[test]
+    fn tokens_of_a_server_that_was_restored_are_not_behind_its_clock() {
+        // The clock that was behind by half a minute is right again.
+        let clock = heard(&[(stamp(60_500, 0, 90), 500), (stamp(91_000, 0, 40), 1_000)]);
+        assert_eq!(clock.now_us(at(1_500)), Some(91_500_000));
+    }
+
+    #[test]
+    fn after_a_loss_of_data_the_time_is_known_again_within_a_minute() {
+        // It numbers its writes anew, alone or with the other servers of its ensemble.
+        for (before, after) in [(0, 0), (7, 3)] {
+            let clock = heard(&[
+                (stamp(60_500, before, 9_000), 500),
+                (stamp(90_000, after, 4), 30_000),
+                (stamp(125_000, after, 5), 65_000),
+            ]);
+            assert_eq!(clock.age(at(65_100)), Some(Duration::from_millis(100)));
+            assert_eq!(clock.now_us(at(65_100)), Some(125_100_000));
+            let left = clock.left(stamp(125_000, after, 5), SPAN, Duration::ZERO, at(65_100));
+            assert_eq!(left, Left::For(Duration::from_millis(1_901)));
+        }
     }
 
     #[test]
