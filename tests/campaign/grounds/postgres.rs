@@ -96,7 +96,7 @@ impl Ground for PostgresGround {
                 Fault::OneWay => pass_only(&self.relay, Passing::Requests, hold).await,
                 Fault::Flushed => self.flush().await,
                 Fault::Full => {
-                    self.disk.set(Full::Tables);
+                    self.disk.set(Full::Data);
                     pause(hold).await;
                     self.disk.set(Full::Nothing);
                 }

@@ -1,5 +1,6 @@
-/* A disk that is full for the files that one server would grow, while a byte of a mapped file says so: 1 for those of
- * tables, 2 for those of the log, 3 for both. What needs no more room is written, as on a real disk. */
+/* A disk that is full for the files that some programs would grow, while a byte of a mapped file says so. Its lowest bit is
+ * for the files whose path has the first of the texts in LEASEHOLD_TEST_DISK_PARTS, which colons separate; the next bit for
+ * the second; and so on. What needs no more room is written, as on a real disk: a hole in a file has no room. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -13,25 +14,51 @@
 #include <unistd.h>
 
 static volatile unsigned char *full;
+static char parts[4096];
 
 __attribute__((constructor)) static void map_switch(void) {
-    const char *path = getenv("LEASEHOLD_TEST_DISK");
+    const char *path = getenv("LEASEHOLD_TEST_DISK"), *of_parts = getenv("LEASEHOLD_TEST_DISK_PARTS");
+    if (of_parts) snprintf(parts, sizeof parts, "%s", of_parts);
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
     void *page = mmap(NULL, 1, PROT_READ, MAP_SHARED, file, 0);
     if (page != MAP_FAILED) full = page;
 }
 
-static int is_full(int file, off_t end) {
-    struct stat facts;
+static int is_of_full_part(const char *path) {
+    char rest[sizeof parts], *next = rest;
+    memcpy(rest, parts, sizeof rest);
+    for (int part = 0; next; part++) {
+        char *text = strsep(&next, ":");
+        if (*full >> part & 1 && strstr(path, text)) return 1;
+    }
+    return 0;
+}
+
+static int has_room(const char *link, off_t at, off_t end) {
+    /* A descriptor of its own, which has a position of its own. */
+    int file = open(link, O_RDONLY | O_CLOEXEC);
+    off_t hole = file < 0 ? -1 : lseek(file, at, SEEK_HOLE);
+    if (file >= 0) close(file);
+    return hole >= end;
+}
+
+static int is_full(int file, off_t at, size_t count) {
     char link[64], path[4096];
-    if (!full || !*full) return 0;
-    if (fstat(file, &facts) != 0 || end <= facts.st_size) return 0;
+    if (!full || !*full || at < 0) return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length < 0) return 0;
     path[length] = 0;
-    return (*full & 1 && strstr(path, "/base/")) || (*full & 2 && strstr(path, "/pg_wal/"));
+    return is_of_full_part(path) && !has_room(link, at, at + (off_t)count);
+}
+
+/* Where a plain write begins; below zero for what has no positions, as a pipe. */
+static off_t position(int file) {
+    struct stat facts;
+    int flags = fcntl(file, F_GETFL);
+    int appends = flags >= 0 && flags & O_APPEND && fstat(file, &facts) == 0;
+    return appends ? facts.st_size : lseek(file, 0, SEEK_CUR);
 }
 
 static ssize_t no_room(void) {
@@ -39,24 +66,29 @@ static ssize_t no_room(void) {
     return -1;
 }
 
+ssize_t write(int file, const void *bytes, size_t count) {
+    if (full && *full && is_full(file, position(file), count)) return no_room();
+    return syscall(SYS_write, file, bytes, count);
+}
+
 ssize_t pwrite(int file, const void *bytes, size_t count, off_t at) {
-    if (is_full(file, at + (off_t)count)) return no_room();
+    if (is_full(file, at, count)) return no_room();
     return syscall(SYS_pwrite64, file, bytes, count, at);
 }
 
 ssize_t pwrite64(int file, const void *bytes, size_t count, off_t at) { return pwrite(file, bytes, count, at); }
 
 ssize_t pwritev(int file, const struct iovec *parts, int count, off_t at) {
-    off_t end = at;
-    for (int part = 0; part < count; part++) end += (off_t)parts[part].iov_len;
-    if (is_full(file, end)) return no_room();
+    size_t bytes = 0;
+    for (int part = 0; part < count; part++) bytes += parts[part].iov_len;
+    if (is_full(file, at, bytes)) return no_room();
     return syscall(SYS_pwritev, file, parts, count, at, 0);
 }
 
 ssize_t pwritev64(int file, const struct iovec *parts, int count, off_t at) { return pwritev(file, parts, count, at); }
 
 int posix_fallocate(int file, off_t at, off_t count) {
-    if (is_full(file, at + count)) return ENOSPC;
+    if (is_full(file, at, (size_t)count)) return ENOSPC;
     return syscall(SYS_fallocate, file, 0, at, count) == 0 ? 0 : errno;
 }
 

@@ -1,21 +1,22 @@
-//! A disk that is full for one server, as long as the test says so.
+//! A disk that is full for some programs, as long as the test says so.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 
 use super::preload;
 
-/// Which files of a Postgres server cannot grow.
+/// Which files cannot grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Full {
     /// None: there is room.
     Nothing = 0,
-    /// The files of tables and indexes.
-    Tables = 1,
-    /// The files of the log as well.
-    TablesAndLog = 3,
+    /// Those of the data.
+    Data = 1,
+    /// Those of the log as well.
+    DataAndLog = 3,
 }
 
 /// A switch in a file that a preloaded library reads.
@@ -23,24 +24,27 @@ pub(crate) enum Full {
 pub(crate) struct FullDisk {
     switch: PathBuf,
     shim: PathBuf,
+    parts: String,
 }
 
 impl FullDisk {
-    /// Makes the switch for a server in this folder, with room at first.
-    pub(crate) fn in_folder(folder: &Path) -> Self {
+    /// Makes the switch in this folder, with room at first. `parts` is what the paths of the files of the data have in common,
+    /// and then those of the log if it can be full on its own.
+    pub(crate) fn in_folder(folder: &Path, parts: &[&str]) -> Self {
         static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
         let source = include_bytes!("full_disk.c");
         let library = LIBRARY.get_or_init(|| preload::compiled("full_disk", source));
         let disk = Self {
             switch: folder.join("disk"),
             shim: preload::copied(library, folder),
+            parts: parts.join(":"),
         };
         disk.set(Full::Nothing);
         disk
     }
 
     pub(crate) fn set(&self, full: Full) {
-        // In place, because the server has this file mapped.
+        // In place, because the programs have this file mapped.
         let mut file = fs::OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -50,8 +54,19 @@ impl FullDisk {
         file.write_all(&[full as u8]).expect("a byte fits");
     }
 
-    /// Returns the values of `LD_PRELOAD` and `LEASEHOLD_TEST_DISK` for a program that uses the switch.
-    pub(crate) fn variables(&self) -> [&Path; 2] {
-        [&self.shim, &self.switch]
+    /// Makes this program, and those that it starts, use the disk.
+    pub(crate) fn rule(&self, command: &mut Command) {
+        let [(_, shim), others @ ..] = self.variables();
+        preload::load(command, shim);
+        command.envs(others);
+    }
+
+    /// Returns the variables that make a program use the disk and nothing else that is preloaded.
+    pub(crate) fn variables(&self) -> [(&'static str, &Path); 3] {
+        [
+            ("LD_PRELOAD", &self.shim),
+            ("LEASEHOLD_TEST_DISK", &self.switch),
+            ("LEASEHOLD_TEST_DISK_PARTS", Path::new(&self.parts)),
+        ]
     }
 }

@@ -17,7 +17,6 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use super::full_disk::FullDisk;
 use super::ports::free_port;
-use super::preload;
 use super::server_clock::ServerClock;
 use super::tls::Certificate;
 use super::wait::until;
@@ -102,18 +101,11 @@ impl PostgresServer {
     pub(crate) async fn start_on_own_machine(settings: &[&str]) -> (Self, ServerClock, FullDisk) {
         let (folder, data) = new_folder();
         initialize(&data);
-        let (clock, disk) = (
-            ServerClock::in_folder(&folder),
-            FullDisk::in_folder(&folder),
-        );
-        let [of_clock, clock_file] = clock.variables();
-        let of_clock = preload::copied(of_clock, &folder);
-        let [of_disk, disk_file] = disk.variables();
+        let clock = ServerClock::in_folder(&folder);
+        let disk = FullDisk::in_folder(&folder, &["/base/", "/pg_wal/"]);
         let rule = |command: &mut Command| {
-            let both = format!("{}:{}", of_clock.display(), of_disk.display());
-            command.env("LD_PRELOAD", both);
-            command.env("LEASEHOLD_TEST_CLOCK", clock_file);
-            command.env("LEASEHOLD_TEST_DISK", disk_file);
+            clock.rule(command);
+            disk.rule(command);
         };
         let server = Self::run(folder, &data, PORT, settings, rule).await;
         (server, clock, disk)

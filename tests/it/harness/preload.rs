@@ -1,5 +1,6 @@
 //! Libraries in C that are loaded before all others, to replace functions of the C library.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -31,4 +32,18 @@ pub(crate) fn copied(library: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join(library.file_name().expect("a library has a name"));
     fs::copy(library, &copy).expect("the folder can be written");
     copy
+}
+
+/// Has this program load a library, beside those that it is to load already.
+pub(crate) fn load(command: &mut Command, library: &Path) {
+    let loaded = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD");
+    let mut all = loaded
+        .and_then(|(_, loaded)| loaded)
+        .map_or_else(OsString::new, |loaded| {
+            let mut loaded = loaded.to_owned();
+            loaded.push(":");
+            loaded
+        });
+    all.push(library);
+    command.env("LD_PRELOAD", all);
 }

@@ -14,14 +14,19 @@ use super::preload;
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     file: PathBuf,
+    shim: PathBuf,
     ahead_us: AtomicI64,
 }
 
 impl ServerClock {
     /// Makes a clock without an offset, kept in this folder.
     pub(crate) fn in_folder(folder: &Path) -> Self {
+        static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+        let source = include_bytes!("server_clock.c");
+        let library = LIBRARY.get_or_init(|| preload::compiled("server_clock", source));
         let clock = Self {
             file: folder.join("clock"),
+            shim: preload::copied(library, folder),
             ahead_us: AtomicI64::new(0),
         };
         clock.write_us(0, 0);
@@ -55,16 +60,12 @@ impl ServerClock {
 
     /// Makes this program use the clock.
     pub(crate) fn rule(&self, command: &mut Command) {
-        let [library, clock] = self.variables();
-        command.env("LD_PRELOAD", library);
-        command.env("LEASEHOLD_TEST_CLOCK", clock);
+        preload::load(command, &self.shim);
+        command.env("LEASEHOLD_TEST_CLOCK", &self.file);
     }
 
     /// Returns the values of `LD_PRELOAD` and `LEASEHOLD_TEST_CLOCK` for a program that uses the clock.
     pub(crate) fn variables(&self) -> [&Path; 2] {
-        static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-        let source = include_bytes!("server_clock.c");
-        let library = LIBRARY.get_or_init(|| preload::compiled("server_clock", source));
-        [library, &self.file]
+        [&self.shim, &self.file]
     }
 }

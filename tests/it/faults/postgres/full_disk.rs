@@ -34,7 +34,7 @@ async fn where_the_tables_cannot_grow_claims_are_refused_unharmed_and_renewals_g
     let kept = claim("kept", LONG);
     granted(&*store, &kept).await;
     let token = next_token(&*store, "free").await;
-    disk.set(Full::Tables);
+    disk.set(Full::Data);
     let error = first_refusal(&*store).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
     assert!(error.to_string().contains("the disk is full"), "{error}");
@@ -56,7 +56,7 @@ async fn where_the_log_is_full_the_holder_is_told_by_its_deadline_and_tokens_ris
     let client = client.build().await.expect("a client");
     let lease = client.acquire("a").await.expect("granted");
     let stranger = database.connect().await;
-    disk.set(Full::TablesAndLog);
+    disk.set(Full::DataAndLog);
     // Another program writes until the log needs a further file, at which the whole server stops.
     let fill = "SELECT pg_logical_emit_message(false, 'full', repeat('x', 1000000))";
     until("the end of the log's room", async || {
