@@ -46,7 +46,7 @@
 //!
 //! # What it promises in each fault
 //! *Kept by the leader's clock* means: the last tokens are lost or stale, and tokens rise under the assumption that
-//! [the contract](super) makes about the clock.
+//! [the contract](super) makes about the clock. A client knows that clock by a write that is at most a minute old.
 //!
 //! | fault | tokens rise | told in time | nothing left behind |
 //! |---|---|---|---|
@@ -55,6 +55,8 @@
 //! | the majority is lost | kept | kept: nothing is granted | kept |
 //! | all data is lost, or restored from a snapshot | kept by the leader's clock | only the fence protects | kept |
 //! | the leader's clock steps forward while it leads | kept | only the fence protects | kept |
+//! | the leader's clock steps back while it leads | kept | kept | a holder that died leaves its name taken for longer, by the step |
+//! | a server's disk is full | kept | kept: the server ends itself | kept |
 //!
 //! # What it leaves to others
 //! A transaction that conflicted with another client's is retried within its limit; nothing else is retried.

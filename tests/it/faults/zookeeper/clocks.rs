@@ -1,19 +1,21 @@
-//! Leaders whose wall clocks are far apart.
+//! Leaders whose wall clocks are far apart, or are stepped.
 
 use std::time::Duration;
 
 use leasehold::store::{Answer, Outcome};
 
 use super::{TICK, TTL};
-use crate::harness::asking::{asked, claim, granted, renewed};
+use crate::harness::asking::{asked, claim, granted, held, released, renewed};
 use crate::harness::leases::client_at;
-use crate::harness::times::LIMIT;
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now};
-use crate::harness::zookeeper_server::ZookeeperEnsemble;
+use crate::harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
 use crate::zookeeper::{open, take};
 
 /// The third one leads first, and is the one behind: the next leader's clock is ahead of it by half a minute or a minute.
 const AHEAD_MS: [Option<i64>; 3] = [Some(30_000), None, Some(-30_000)];
+
+const HOUR_MS: i64 = 3_600_000;
 
 /// A lease that is renewed lives on; one whose holder died is not granted before its time, though the next leader's clock
 /// says that it was over long ago.
@@ -58,4 +60,32 @@ async fn a_leader_whose_clock_is_ahead_ends_no_lease_early() {
     }
     drop(held);
     client.shutdown(LIMIT).await;
+}
+
+/// The rival knows the clock as it was before the step back: it asks for the time before it takes over what seems to be over.
+#[tokio::test]
+async fn a_step_forward_frees_names_early_and_one_back_gives_none_away() {
+    let server = ZookeeperServer::start_on_own_machine(TICK).await;
+    let url = server.url("");
+    let (store, rival) = (open(&url), open(&url));
+    let first = claim("a", LONG);
+    let token = granted(&*store, &first).await;
+
+    server.step_clock(HOUR_MS);
+    let second = claim("a", LONG);
+    let next = granted(&*rival, &second).await;
+    assert!(next > token, "{next} after {token}");
+    let renewal = renewed(&*store, &first).await;
+    assert!(matches!(renewal, Outcome::Refused), "{renewal:?}");
+
+    server.step_clock(-2 * HOUR_MS);
+    let third = claim("b", LONG);
+    granted(&*store, &third).await;
+    let left = held(&*rival, &claim("b", LONG)).await.remaining;
+    assert!(left.is_some_and(|left| left <= LONG), "{left:?}");
+    assert!(matches!(renewed(&*store, &third).await, Outcome::Renewed));
+    assert!(matches!(renewed(&*rival, &second).await, Outcome::Renewed));
+    released(&*rival, &second).await;
+    let last = granted(&*store, &claim("a", LONG)).await;
+    assert!(last > next, "{last} after {next}");
 }

@@ -18,6 +18,7 @@ use crate::zookeeper::{open, take};
 mod clients;
 mod clocks;
 mod contender;
+mod full_disk;
 mod load;
 mod partitions;
 mod storm;

@@ -20,6 +20,7 @@ use tokio::sync::OnceCell;
 
 pub(crate) use self::wire::Wire;
 use super::child::GuardedChild;
+use super::full_disk::{Full, FullDisk};
 use super::network::{Host, Network};
 use super::ports::free_port;
 use super::server_clock::ServerClock;
@@ -48,6 +49,8 @@ pub(crate) struct ZookeeperServer {
     place: ServerPlace,
     /// Its wall clock, if it has one of its own.
     clock: Option<ServerClock>,
+    /// What fills its disk, if the test can.
+    disk: Option<FullDisk>,
     child: Mutex<Option<GuardedChild>>,
 }
 
@@ -83,9 +86,19 @@ impl ZookeeperServer {
 
     /// A server of the test's own, with this `tickTime`.
     pub(crate) async fn start(tick: Duration) -> Self {
+        Self::start_on(tick, |server| server).await
+    }
+
+    /// The same, with a wall clock that the test moves and a disk that it fills.
+    pub(crate) async fn start_on_own_machine(tick: Duration) -> Self {
+        Self::start_on(tick, |server| server.with_clock().with_disk()).await
+    }
+
+    async fn start_on(tick: Duration, machine: impl Fn(Self) -> Self) -> Self {
         let mut why = String::new();
         for _ in 0..STARTS {
             let server = Self::configured(ServerPlace::here(free_port()), tick, "");
+            let server = machine(server);
             server.run();
             match server.try_serving().await {
                 Ok(()) => return server,
@@ -101,9 +114,21 @@ impl ZookeeperServer {
         self
     }
 
+    /// Gives it a disk that the test can fill; it must not run.
+    fn with_disk(mut self) -> Self {
+        let disk = FullDisk::in_folder(self.folder.path(), &["/version-2/"]);
+        self.disk = Some(disk);
+        self
+    }
+
     /// Moves its wall clock.
-    fn step_clock(&self, by_ms: i64) {
+    pub(crate) fn step_clock(&self, by_ms: i64) {
         self.clock.as_ref().expect("it has one").step(by_ms);
+    }
+
+    /// Says which of its files cannot grow: its log and its snapshots are its data.
+    pub(crate) fn fill_disk(&self, full: Full) {
+        self.disk.as_ref().expect("it has one").set(full);
     }
 
     fn configured(place: ServerPlace, tick: Duration, more: &str) -> Self {
@@ -127,6 +152,7 @@ impl ZookeeperServer {
             folder,
             place,
             clock: None,
+            disk: None,
             child: Mutex::new(None),
         }
     }
@@ -150,6 +176,9 @@ impl ZookeeperServer {
         };
         if let Some(clock) = &self.clock {
             clock.rule(&mut command);
+        }
+        if let Some(disk) = &self.disk {
+            disk.rule(&mut command);
         }
         command
             .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
@@ -248,6 +277,12 @@ impl ZookeeperServer {
         self.child().take();
     }
 
+    /// Whether it has ended, by itself or because it was killed.
+    pub(crate) fn has_ended(&self) -> bool {
+        let ended = self.child().as_mut().map(GuardedChild::ended);
+        ended.is_none_or(|how| how.is_some())
+    }
+
     /// Stops it where it stands; its sockets stay open.
     pub(crate) fn pause(&self) {
         self.child().as_ref().expect("it runs").pause();
@@ -275,6 +310,18 @@ impl ZookeeperServer {
     /// Forgets everything; it must not run.
     pub(crate) fn empty(&self) {
         fs::remove_dir_all(self.data()).expect("it had data");
+    }
+
+    /// Removes a log that ended before its first bytes, because the disk was full; it must not run. The server does not start
+    /// with one (ZOOKEEPER-1621).
+    pub(crate) fn remove_empty_log(&self) {
+        for file in fs::read_dir(self.data()).expect("it had data") {
+            let file = file.expect("readable");
+            let is_log = file.file_name().to_string_lossy().starts_with("log.");
+            if is_log && file.metadata().expect("readable").len() == 0 {
+                fs::remove_file(file.path()).expect("it is ours");
+            }
+        }
     }
 
     /// Copies what it remembers; it must not run.
@@ -373,11 +420,13 @@ impl ZookeeperEnsemble {
     }
 
     pub(crate) fn leader(&self) -> &ZookeeperServer {
+        self.elected().expect("there is a leader")
+    }
+
+    /// The leader, or none during an election.
+    pub(crate) fn elected(&self) -> Option<&ZookeeperServer> {
         let is_leader = |server: &&ZookeeperServer| server.mode().as_deref() == Some("leader");
-        self.servers
-            .iter()
-            .find(is_leader)
-            .expect("there is a leader")
+        self.servers.iter().find(is_leader)
     }
 
     pub(crate) fn url(&self, chroot: &str) -> String {

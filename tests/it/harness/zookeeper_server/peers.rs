@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::ports::free_port;
 use super::super::relay::{Passing, Relay};
-use super::{ServerPlace, ZookeeperEnsemble, configured};
+use super::{ServerPlace, ZookeeperEnsemble, ZookeeperServer, configured};
 
 /// All of them. Each server knows the others by the ports of these networks alone.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ struct Link {
 }
 
 impl PeerNetwork {
-    /// Starts three servers with this `tickTime`, and with networks between them.
+    /// Starts three servers with this `tickTime`, with networks between them, and each with a wall clock that the test moves.
     pub(crate) async fn start(tick: Duration) -> (ZookeeperEnsemble, Self) {
         let ports = [(); 9].map(|()| free_port());
         let (client, peer) = ports.split_at(3);
@@ -44,6 +44,7 @@ impl PeerNetwork {
         }
         let places = client.iter().map(|port| ServerPlace::here(*port));
         let servers = configured(places, tick, |server| peers[server].clone());
+        let servers = servers.map(ZookeeperServer::with_clock);
         (
             ZookeeperEnsemble::run(servers.collect()).await,
             Self { links },
