@@ -47,6 +47,7 @@ fn this_test(test: &str, role: &Role) -> Command {
     command
         .args(arguments(test))
         .env(ROLE, role.to_text())
+        .envs(role.environment.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     command
@@ -203,6 +204,7 @@ fn spawn_tool(job: &Role, name: &str) -> GuardedChild {
         .arg(std::env::current_exe().expect("the test binary"))
         .args(arguments("job::a_job_writes_under_the_tool"))
         .env(ROLE, job.to_text())
+        .envs(job.environment.iter().cloned())
         .env("XDG_RUNTIME_DIR", &job.folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

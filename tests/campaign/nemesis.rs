@@ -89,7 +89,7 @@ impl Scene {
             _ if fault.is_everywhere() => self.strike_worker(fault, victim, hold).await,
             _ => self.ground.strike(fault, hold, random).await,
         }
-        facts.ttl_us = Some(micros(fault.echo()));
+        facts.ttl_us = Some(micros(self.ground.echo(fault)));
         self.scribe
             .end(Operation::Fault, Phase::Answer, call, facts);
     }

@@ -176,6 +176,7 @@ async fn set(plan: &Plan, folder: &Path) -> Scene {
         ttl: TTL,
         seed: plan.seed,
         kind: plan.kind,
+        environment: ground.environment(),
     };
     let crew = Crew::start(&role, WORKERS, true);
     Scene {

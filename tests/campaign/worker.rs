@@ -41,6 +41,8 @@ pub(crate) struct Role {
     pub(crate) ttl: Duration,
     pub(crate) seed: u64,
     pub(crate) kind: Kind,
+    /// What its environment has beside that of the runner.
+    pub(crate) environment: Vec<(String, String)>,
 }
 
 /// How it locks and writes.

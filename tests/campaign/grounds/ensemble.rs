@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::{Ground, LocalBoxFuture, pause};
+use super::zookeeper::step_clock;
+use super::{Ground, LocalBoxFuture, eventually, pause};
 use crate::fault::Fault;
 use crate::harness::relay::Passing;
 use crate::harness::zookeeper_server::peers::PeerNetwork;
 use crate::harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
+use crate::history::Promise;
 
 const TICK: Duration = Duration::from_millis(500);
 /// How long a leader waits for the majority before it gives up: its `syncLimit`, and some more.
@@ -32,6 +34,11 @@ impl EnsembleGround {
         self.between.pass(servers, Passing::All);
     }
 
+    /// On a busy machine one can be elected that no fault made necessary.
+    async fn leader(&self) -> &ZookeeperServer {
+        eventually("a leader", async || self.ensemble.elected()).await
+    }
+
     async fn stop(servers: &[ZookeeperServer], hold: Duration) {
         servers.iter().for_each(ZookeeperServer::pause);
         pause(hold).await;
@@ -48,11 +55,26 @@ impl Ground for EnsembleGround {
         &[
             Fault::ServerKilled,
             Fault::ServerStopped,
+            Fault::ClockAhead,
+            Fault::ClockBehind,
             Fault::MinorityStopped,
             Fault::MajorityStopped,
             Fault::MinorityCutOff,
             Fault::MajorityCutOff,
         ]
+    }
+
+    /// A step forward of the leader's clock ends terms too early. No data is lost here, so no token rests on a clock.
+    fn suspends(&self, fault: Fault) -> Vec<Promise> {
+        match fault {
+            Fault::ClockAhead | Fault::ClockBehind => vec![Promise::Exclusion],
+            _ => fault.suspends(),
+        }
+    }
+
+    /// A step back ends no term too early.
+    fn echo(&self, _: Fault) -> Duration {
+        Duration::ZERO
     }
 
     fn strike<'a>(
@@ -65,16 +87,19 @@ impl Ground for EnsembleGround {
             let servers = &self.ensemble.servers;
             match fault {
                 Fault::ServerKilled => {
-                    let leader = self.ensemble.leader();
+                    let leader = self.leader().await;
                     leader.kill();
                     pause(hold).await;
                     leader.run();
                 }
                 Fault::ServerStopped => {
-                    let leader = self.ensemble.leader();
+                    let leader = self.leader().await;
                     leader.pause();
                     pause(hold).await;
                     leader.resume();
+                }
+                Fault::ClockAhead | Fault::ClockBehind => {
+                    step_clock(self.leader().await, fault, hold).await;
                 }
                 Fault::MinorityStopped => {
                     let one = random.usize(..3);

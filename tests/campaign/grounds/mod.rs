@@ -44,6 +44,16 @@ pub(crate) trait Ground {
         fault.suspends()
     }
 
+    /// How much longer than itself a fault suspends them on this store.
+    fn echo(&self, fault: Fault) -> Duration {
+        fault.echo()
+    }
+
+    /// What the environment of the worker processes and of the tool has beside that of the runner.
+    fn environment(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Makes a fault happen, for about so long, and heals it.
     fn strike<'a>(
         &'a mut self,

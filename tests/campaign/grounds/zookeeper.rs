@@ -3,28 +3,43 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold::clock::Instant;
 use tempfile::TempDir;
 
-use super::{Ground, LocalBoxFuture, pass_only, pause};
+use super::{Ground, LocalBoxFuture, eventually, pass_only, pause};
 use crate::fault::Fault;
+use crate::harness::full_disk::Full;
 use crate::harness::relay::{Passing, Relay};
+use crate::harness::wait::now;
 use crate::harness::zookeeper_server::ZookeeperServer;
+use crate::history::Promise;
 
 pub(super) struct ZookeeperGround {
     server: ZookeeperServer,
     relay: Relay,
     /// What it remembered a while ago.
     old: Option<TempDir>,
+    /// When it last lost data.
+    lost_at: Option<Instant>,
+    /// Until when tokens can be behind the last one, if that is lost.
+    stepped_until: Option<Instant>,
 }
+
+/// For how long after a step of the clock: a client knows the clock by its last write, and waits for seconds without one.
+const AFTER_STEP: Duration = Fault::STEP.saturating_mul(3);
+/// A client that knows a clock of before a loss of data mints by it for a minute.
+const AFTER_LOSS: Duration = Duration::from_secs(60).saturating_add(Fault::STEP);
 
 impl ZookeeperGround {
     pub(super) async fn start() -> Self {
-        let server = ZookeeperServer::start(Duration::from_millis(500)).await;
+        let server = ZookeeperServer::start_on_own_machine(Duration::from_millis(500)).await;
         let relay = Relay::before_port(server.port()).await;
         Self {
             server,
             relay,
             old: None,
+            lost_at: None,
+            stepped_until: None,
         }
     }
 
@@ -40,9 +55,48 @@ impl ZookeeperGround {
             }
             _ => pause(hold).await,
         }
+        if fault != Fault::ServerKilled {
+            self.lost_at = Some(now());
+            if self.is_unsure_of_time() {
+                self.stepped_until = Some(now().after(AFTER_LOSS));
+            }
+        }
         self.server.run();
         self.server.serving().await;
     }
+
+    /// Whether tokens that rest on the clock can fall: it, or what a client knows of it, can be behind the clock that minted the
+    /// last ones.
+    fn is_unsure_of_time(&self) -> bool {
+        self.stepped_until.is_some_and(|until| now() < until)
+    }
+
+    /// Leaves its disk without room. The server ends itself at the first write that needs some, and is started again once
+    /// there is room.
+    async fn fill_disk(&self, hold: Duration) {
+        self.server.fill_disk(Full::Data);
+        eventually("the end of the server", async || {
+            self.server.has_ended().then_some(())
+        })
+        .await;
+        pause(hold).await;
+        self.server.fill_disk(Full::Nothing);
+        self.server.remove_empty_log();
+        self.server.run();
+        self.server.serving().await;
+    }
+}
+
+/// Steps the wall clock of a server, and back.
+pub(super) async fn step_clock(server: &ZookeeperServer, fault: Fault, hold: Duration) {
+    let step = Fault::STEP.as_millis() as i64;
+    let step = match fault {
+        Fault::ClockAhead => step,
+        _ => -step,
+    };
+    server.step_clock(step);
+    pause(hold).await;
+    server.step_clock(-step);
 }
 
 impl Ground for ZookeeperGround {
@@ -60,10 +114,32 @@ impl Ground for ZookeeperGround {
             Fault::ServerKilled,
             Fault::RestartedEmpty,
             Fault::RestartedOld,
+            Fault::Full,
+            Fault::ClockAhead,
+            Fault::ClockBehind,
             Fault::Cut,
             Fault::BlackHole,
             Fault::OneWay,
         ]
+    }
+
+    /// A step forward of the leader's clock ends terms too early, and one that was behind goes forward in the end. Tokens are
+    /// above the last one, whatever the clock; but where the last one is lost, they rest on the clock.
+    fn suspends(&self, fault: Fault) -> Vec<Promise> {
+        let has_lost = self.lost_at.is_some_and(|at| now().since(at) < Fault::STEP);
+        match fault {
+            Fault::RestartedEmpty | Fault::RestartedOld if self.is_unsure_of_time() => {
+                vec![Promise::Exclusion, Promise::Tokens]
+            }
+            Fault::ClockBehind if has_lost => vec![Promise::Exclusion, Promise::Tokens],
+            Fault::ClockAhead | Fault::ClockBehind => vec![Promise::Exclusion],
+            _ => fault.suspends(),
+        }
+    }
+
+    /// A step back ends no term too early.
+    fn echo(&self, _: Fault) -> Duration {
+        Duration::ZERO
     }
 
     fn strike<'a>(
@@ -81,6 +157,12 @@ impl Ground for ZookeeperGround {
                     self.server.pause();
                     pause(hold).await;
                     self.server.resume();
+                }
+                Fault::Full => self.fill_disk(hold).await,
+                Fault::ClockAhead | Fault::ClockBehind => {
+                    step_clock(&self.server, fault, hold).await;
+                    let until = now().after(AFTER_STEP);
+                    self.stepped_until = self.stepped_until.max(Some(until));
                 }
                 _ => self.restart(fault, hold).await,
             }
