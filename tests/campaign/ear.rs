@@ -13,7 +13,7 @@ use crate::history::{Facts, Operation, Phase, Scribe, micros};
 const STEP: Duration = Duration::from_millis(5);
 
 /// The thread. It ends with its process.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Ear {
     thread: Handle,
     scribe: Scribe,

@@ -14,6 +14,7 @@ mod faults;
 mod grounds;
 mod harness;
 mod history;
+mod idle;
 mod job;
 mod nemesis;
 mod normal;

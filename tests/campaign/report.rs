@@ -123,7 +123,7 @@ fn add(rows: &mut BTreeMap<Fault, Row>, events: &[Event]) {
         rows.entry(*fault).or_default().struck += 1;
     }
     let holds = Holds::of(events);
-    for hold in holds.believed() {
+    for hold in holds.contended() {
         if let Some(fault) = hold.believed_us.and_then(at) {
             rows.entry(fault).or_default().grants += 1;
         }

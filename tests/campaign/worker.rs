@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::ear::Ear;
 use crate::harness::wait::{at, now};
 use crate::history::{Facts, Operation, Phase, Scribe};
+use crate::idle::IdleLeases;
 use crate::register::Register;
 use crate::rivals::{Locker, Rival};
 use crate::witness::{Bug, Witness};
@@ -210,6 +211,8 @@ impl Worker {
 
     async fn work_with_leases(&mut self, bug: Option<Bug>) {
         let client = self.client(bug).await;
+        let idle = (self.role.kind == Kind::Sound)
+            .then(|| IdleLeases::keep(&client, &self.scribe, &self.ear));
         while !self.orders.finishes() {
             let name = self.any_name();
             if let Some(lease) = self.acquired(&client, &name, false).await {
@@ -219,8 +222,11 @@ impl Worker {
         }
         for name in self.role.names.clone() {
             if let Some(lease) = self.acquired(&client, &name, true).await {
-                self.release(lease).await;
+                release(&self.scribe, lease).await;
             }
+        }
+        if let Some(idle) = idle {
+            idle.release().await;
         }
         client.shutdown(Duration::from_secs(5)).await;
     }
@@ -282,16 +288,7 @@ impl Worker {
                 break;
             }
         }
-        self.release(lease).await;
-    }
-
-    async fn release(&self, lease: Lease) {
-        let facts = facts_of(&lease);
-        let call = self.scribe.invoke(Operation::Release, facts.clone());
-        let outcome = lease.release().await;
-        let facts = facts.with_detail(format!("{outcome:?}"));
-        self.scribe
-            .end(Operation::Release, Phase::Answer, call, facts);
+        release(&self.scribe, lease).await;
     }
 
     /// Reads, works, checks and writes. Returns whether there may be a next time.
@@ -421,7 +418,16 @@ impl Worker {
     }
 }
 
-fn facts_of(lease: &Lease) -> Facts {
+/// Gives a lease back, and notes it.
+pub(crate) async fn release(scribe: &Scribe, lease: Lease) {
+    let facts = facts_of(&lease);
+    let call = scribe.invoke(Operation::Release, facts.clone());
+    let outcome = lease.release().await;
+    let facts = facts.with_detail(format!("{outcome:?}"));
+    scribe.end(Operation::Release, Phase::Answer, call, facts);
+}
+
+pub(crate) fn facts_of(lease: &Lease) -> Facts {
     Facts::held(lease.name().as_str(), lease.holder(), lease.token().get())
 }
 

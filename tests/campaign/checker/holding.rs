@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{Broken, Rule};
 use crate::history::{Event, Operation, Phase};
+use crate::idle::is_idle;
 
 /// The grant of a name to one holder.
 #[derive(Debug, Clone)]
@@ -80,6 +81,11 @@ impl Holds {
     /// Those whose caller had the lease.
     pub(crate) fn believed(&self) -> impl Iterator<Item = &Hold> {
         self.all.iter().filter(|hold| hold.believed_us.is_some())
+    }
+
+    /// Those of names that several want.
+    pub(crate) fn contended(&self) -> impl Iterator<Item = &Hold> {
+        self.believed().filter(|hold| !is_idle(&hold.name))
     }
 
     fn note_sent(&mut self, request: &Event) {

@@ -58,9 +58,9 @@ pub(crate) struct Verdict {
 /// What the table of results has.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Figures {
-    /// Grants that reached their caller, those of jobs included.
+    /// Grants that reached their caller, those of jobs included, those of idle leases not.
     pub(crate) grants: usize,
-    /// Holders that were told of a loss.
+    /// Holders that were told of a loss, without those of idle leases.
     pub(crate) losses: usize,
     pub(crate) leads: Leads,
     pub(crate) acknowledged: usize,
@@ -78,7 +78,7 @@ pub(crate) struct Figures {
 pub(crate) fn judge(events: &[Event]) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = Holds::of(events);
-    verdict.figures.grants = holds.believed().count() + jobs(events);
+    verdict.figures.grants = holds.contended().count() + jobs(events);
     verdict.broken.extend(holds.late_yes.iter().cloned());
     tokens::judge(&holds, events, &mut verdict);
     intervals::judge(&holds, events, &mut verdict);

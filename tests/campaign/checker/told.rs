@@ -29,9 +29,10 @@ pub(crate) struct Leads {
 pub(super) fn judge(holds: &Holds, events: &[Event], verdict: &mut Verdict) {
     let mut leads = Leads::default();
     leads.before_rival_us = holds.leads().into_iter().map(|(_, lead)| lead).collect();
+    let told = holds.contended().filter(|hold| hold.told_us.is_some());
+    verdict.figures.losses = told.count();
     let stops = Stops::of(events);
     for hold in holds.believed() {
-        verdict.figures.losses += usize::from(hold.told_us.is_some());
         leads.note_cancellation(hold, &stops);
         let knew_us = hold.given_up_us.into_iter().chain(hold.told_us).min();
         let knew_us = knew_us.unwrap_or_else(|| stops.last_seen_us(&hold.process));
@@ -132,10 +133,10 @@ pub(super) fn stalls<'h>(events: &'h [Event], of: &[&str]) -> Vec<Stall<'h>> {
 }
 
 impl Holds {
-    /// Of each lost lease: when its holder was told, and how long after the end of its belief the next grant came.
+    /// Of each lost lease of a name that several want: when its holder was told, and how long after the end of its belief the next grant came.
     pub(crate) fn leads(&self) -> Vec<(u64, i64)> {
         let mut by_name: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
-        for hold in self.believed() {
+        for hold in self.contended() {
             by_name.entry(&hold.name).or_default().push(hold);
         }
         let mut leads = Vec::new();
