@@ -104,8 +104,15 @@ impl Lease {
     /// pass in a message.
     ///
     /// # Errors
-    /// `Lost`, with the reason.
+    /// `Lost`, with the reason. `Closed` in a forked child: the lease is the parent's, who may have released it.
     pub fn pass(&self) -> Result<Pass, Error> {
+        if self.is_forked() {
+            let what = format!(
+                "pass refused: the lease belongs to the parent of this process name={}",
+                self.name()
+            );
+            return Err(Error::new(ErrorKind::Closed, what));
+        }
         self.check()?;
         Ok(Pass::new(self.name().clone(), self.holder, self.token()))
     }

@@ -13,7 +13,7 @@
 //! | An operator evicts the holder | The next renewal is refused, with the reason `evicted`. The name stays taken for the rest of the ttl, unless the operator frees it at once. | The ttl; a fence where the name was freed at once. |
 //! | The server's clock is stepped forward | The watchdog sees it in the next reply to a renewal and moves the deadlines earlier by the same amount. | A fence, until that reply. |
 //! | The wall clock of the holder is changed | Nothing: leases are measured by clocks that only go forward. | |
-//! | The process forks | In the child every call of the inherited client fails with `Closed`, and drops do nothing. | The parent keeps its leases. |
+//! | The process forks | In the child every call of the inherited client and [`Lease::pass`](crate::Lease::pass) fail with `Closed`, and drops do nothing. A copy of a lease counts there until the deadline that it had at the fork, and its `CancellationToken` is never cancelled. | The parent keeps its leases. A fence, once it has released one. |
 //! | The work panics | [`run`](crate::Client::run) releases the lease and passes the panic on. Elsewhere the guard is dropped, which releases the lease. | |
 //! | The watchdog's thread ends | All leases of the client are lost with the reason `watchdog_died`, and acquiring fails. | |
 //!

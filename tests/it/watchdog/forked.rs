@@ -1,6 +1,7 @@
 //! What a forked child can do with a client that it inherited: nothing.
 //!
-//! The child of a real fork cannot be had without `unsafe`, so the client is told that it is in one.
+//! The child of a real fork cannot be had without `unsafe`, so the client is told that it is in one. The campaign forks its
+//! workers with a library in C.
 
 use leasehold::internals::pretend_forked;
 use leasehold::store::Store;
@@ -23,6 +24,20 @@ async fn a_forked_client_grants_nothing() {
     assert!(client.shutdown(PATIENCE).await);
     pretend_forked(&client, false);
     lease.check().unwrap();
+}
+
+/// The parent may have released the lease: its copy in the child does not hear of that.
+#[tokio::test]
+async fn a_forked_lease_draws_no_pass() {
+    let store = FaultyStore::new();
+    let client = client(&store).await;
+    let lease = take(&client, "a").await;
+    pretend_forked(&client, true);
+    let error = lease.pass().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+    assert!(error.to_string().contains("name=a"), "{error}");
+    pretend_forked(&client, false);
+    lease.pass().unwrap();
 }
 
 #[tokio::test]
