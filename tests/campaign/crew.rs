@@ -10,7 +10,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::task::JoinHandle;
 
+use crate::forked;
 use crate::harness::child::GuardedChild;
+use crate::harness::preload;
 use crate::harness::wait::{at, now};
 use crate::history::{Facts, Operation, Phase, Scribe};
 use crate::worker::{Kind, Order, ROLE, Role};
@@ -76,8 +78,9 @@ impl WorkerProcess {
     }
 
     fn spawn(role: &Role) -> GuardedChild {
-        let test = "worker::a_worker_takes_names_and_writes";
-        GuardedChild::spawn(this_test(test, role), "cargo")
+        let mut command = this_test("worker::a_worker_takes_names_and_writes", role);
+        preload::load(&mut command, forked::library());
+        GuardedChild::spawn(command, "cargo")
     }
 
     fn child(&self) -> &GuardedChild {
@@ -108,6 +111,11 @@ impl WorkerProcess {
     /// Whether it stands still before a write, or did so since the last time that it was resumed.
     pub(crate) fn stands_still(&self) -> bool {
         self.role.note_of_stop().exists()
+    }
+
+    /// Whether a child that it forked lives.
+    pub(crate) fn has_forked_child(&self) -> bool {
+        self.role.note_of_fork().exists()
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {

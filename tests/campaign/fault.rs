@@ -18,6 +18,8 @@ pub(crate) enum Fault {
     WorkerKilled,
     /// It runs for 3 of 60 ms only.
     WorkerStarved,
+    /// It forks with a lease in hand, and leaves its work to the child.
+    WorkerForked,
     /// The threads of its runtime are blocked; the watchdog has its own.
     RuntimeBlocked,
     /// SIGSTOP of the tool, not of its guardian and its job.
@@ -91,11 +93,12 @@ impl Fault {
     pub(crate) const STEP: Duration = Duration::from_secs(5);
 
     /// All of them.
-    pub(crate) const ALL: [Self; 37] = [
+    pub(crate) const ALL: [Self; 38] = [
         Self::WorkerStopped,
         Self::WorkerStoppedBeforeWrite,
         Self::WorkerKilled,
         Self::WorkerStarved,
+        Self::WorkerForked,
         Self::RuntimeBlocked,
         Self::ToolStopped,
         Self::ToolKilled,

@@ -11,6 +11,7 @@ mod crew;
 mod ear;
 mod fault;
 mod faults;
+mod forked;
 mod grounds;
 mod harness;
 mod history;

@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::grounds::Ground;
 use crate::harness::child::GuardedChild;
 use crate::harness::redis_server::RedisServer;
-use crate::harness::wait::{at, now, until};
+use crate::harness::wait::{at, now, until, until_so};
 use crate::history::{Facts, Operation, Phase, Scribe, micros};
 use crate::worker::Order;
 
@@ -127,6 +127,18 @@ impl Scene {
                     victim.resume();
                     pause(Duration::from_millis(3)).await;
                 }
+            }
+            Fault::WorkerForked => {
+                victim.order(Order::Fork);
+                let end = now().after(3 * self.ttl);
+                while !victim.has_forked_child() && now() < end {
+                    pause(Duration::from_millis(10)).await;
+                }
+                // It writes after two of its parent's ttls.
+                until_so("the end of the forked child", async || {
+                    !victim.has_forked_child()
+                })
+                .await;
             }
             _ => {
                 victim.order(Order::Block(hold));

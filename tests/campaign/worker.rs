@@ -15,6 +15,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::ear::Ear;
+use crate::forked::{self, Unfinished};
 use crate::harness::wait::{at, now};
 use crate::history::{Facts, Operation, Phase, Scribe};
 use crate::idle::IdleLeases;
@@ -64,6 +65,8 @@ pub(crate) enum Kind {
 pub(crate) enum Order {
     /// Stop yourself right before your next write, after the last check.
     StopBeforeWrite,
+    /// Fork right before your next write, after the last check, and leave it to the child.
+    Fork,
     /// Block each thread of your runtime for so long.
     Block(Duration),
     /// Take each name once more, and end.
@@ -96,6 +99,11 @@ impl Role {
         self.folder.join("fork.note")
     }
 
+    /// What is there as long as a child of this worker lives.
+    pub(crate) fn note_of_fork(&self) -> PathBuf {
+        self.folder.join(format!("{}.forked", self.process))
+    }
+
     /// What it leaves before it stops itself.
     pub(crate) fn note_of_stop(&self) -> PathBuf {
         self.folder.join(format!("{}.stopped", self.process))
@@ -106,6 +114,7 @@ impl Role {
 #[derive(Debug, Default)]
 struct Orders {
     stops: AtomicBool,
+    forks: AtomicBool,
     finishes: AtomicBool,
     block_ms: AtomicU64,
 }
@@ -119,6 +128,7 @@ impl Orders {
             while let Ok(length) = socket.recv(&mut bytes) {
                 match serde_json::from_slice(&bytes[..length]).expect("an order") {
                     Order::StopBeforeWrite => orders.stops.store(true, Ordering::SeqCst),
+                    Order::Fork => orders.forks.store(true, Ordering::SeqCst),
                     Order::Finish => orders.finishes.store(true, Ordering::SeqCst),
                     Order::Block(time) => {
                         let ms = time.as_millis() as u64;
@@ -127,6 +137,11 @@ impl Orders {
                 }
             }
         });
+    }
+
+    /// Whether it was told to fork since this was asked last.
+    fn fork_is_due(&self) -> bool {
+        self.forks.swap(false, Ordering::SeqCst)
     }
 
     fn finishes(&self) -> bool {
@@ -216,7 +231,7 @@ impl Worker {
         while !self.orders.finishes() {
             let name = self.any_name();
             if let Some(lease) = self.acquired(&client, &name, false).await {
-                self.hold(lease).await;
+                self.hold(&client, lease).await;
             }
             self.rest().await;
         }
@@ -281,10 +296,10 @@ impl Worker {
         Some(lease)
     }
 
-    async fn hold(&mut self, lease: Lease) {
+    async fn hold(&mut self, client: &Client, lease: Lease) {
         let mut register = Register::new(&self.role.storage, lease.name().as_str());
         for _ in 0..self.random.u32(1..4) {
-            if !self.write_once(&lease, &mut register).await {
+            if !self.write_once(client, &lease, &mut register).await {
                 break;
             }
         }
@@ -292,7 +307,12 @@ impl Worker {
     }
 
     /// Reads, works, checks and writes. Returns whether there may be a next time.
-    async fn write_once(&mut self, lease: &Lease, register: &mut Register) -> bool {
+    async fn write_once(
+        &mut self,
+        client: &Client,
+        lease: &Lease,
+        register: &mut Register,
+    ) -> bool {
         let fence: Option<&dyn Bearer> = match self.role.kind {
             Kind::Sound | Kind::Planted(_) => Some(lease),
             Kind::Unfenced | Kind::Rival(_) => None,
@@ -311,6 +331,19 @@ impl Worker {
             Ok(pass) => pass,
             Err(_) => return false,
         };
+        if self.orders.fork_is_due() {
+            self.writes += 1;
+            forked::leave_a_child(&Unfinished {
+                role: &self.role,
+                client,
+                lease,
+                pass: &pass,
+                has_fence: fence.is_some(),
+                previous,
+                number: self.writes,
+            });
+            return false;
+        }
         let fence = fence.map(|_| &pass as &dyn Bearer);
         self.write(register, fence, facts, previous).await
     }
