@@ -50,9 +50,9 @@ pub(crate) enum Fault {
     Flushed,
     /// No more memory or disk.
     Full,
-    /// The wall clock goes forward by some seconds, and back again afterwards.
+    /// The wall clock goes forward by some seconds, and back again afterwards; on ZooKeeper only with a fault of its own.
     ClockAhead,
-    /// The wall clock goes back by some seconds, and forward again afterwards.
+    /// The wall clock goes back by some seconds, and forward again afterwards; likewise.
     ClockBehind,
     /// Everything is deleted while the wall clock is behind: the assumption of the promise that tokens rise is broken.
     FlushedBehind,

@@ -67,12 +67,13 @@ impl Ground for EnsembleGround {
     /// A step forward of the leader's clock ends terms too early. No data is lost here, so no token rests on a clock.
     fn suspends(&self, fault: Fault) -> Vec<Promise> {
         match fault {
-            Fault::ClockAhead | Fault::ClockBehind => vec![Promise::Exclusion],
+            Fault::ClockAhead => vec![Promise::Exclusion],
+            Fault::ClockBehind => Vec::new(),
             _ => fault.suspends(),
         }
     }
 
-    /// A step back ends no term too early.
+    /// What a step has done to a lease it has done at once.
     fn echo(&self, _: Fault) -> Duration {
         Duration::ZERO
     }
@@ -99,7 +100,7 @@ impl Ground for EnsembleGround {
                     leader.resume();
                 }
                 Fault::ClockAhead | Fault::ClockBehind => {
-                    step_clock(self.leader().await, fault, hold).await;
+                    step_clock(self.leader().await, fault);
                 }
                 Fault::MinorityStopped => {
                     let one = random.usize(..3);

@@ -25,9 +25,10 @@ pub(super) struct ZookeeperGround {
     stepped_until: Option<Instant>,
 }
 
-/// For how long after a step of the clock: a client knows the clock by its last write, and waits for seconds without one.
-const AFTER_STEP: Duration = Fault::STEP.saturating_mul(3);
-/// A client that knows a clock of before a loss of data mints by it for a minute.
+/// A loss of data and a step of the clock within this time belong together: a client knows the clock by its last write, and
+/// waits for seconds without one.
+const TOGETHER: Duration = Fault::STEP.saturating_mul(3);
+/// A client that knows the clock of before a loss of data mints by it for a minute, also once that is stepped.
 const AFTER_LOSS: Duration = Duration::from_secs(60).saturating_add(Fault::STEP);
 
 impl ZookeeperGround {
@@ -65,6 +66,10 @@ impl ZookeeperGround {
         self.server.serving().await;
     }
 
+    fn has_lost_within(&self, time: Duration) -> bool {
+        self.lost_at.is_some_and(|at| now().since(at) < time)
+    }
+
     /// Whether tokens that rest on the clock can fall: it, or what a client knows of it, can be behind the clock that minted the
     /// last ones.
     fn is_unsure_of_time(&self) -> bool {
@@ -87,16 +92,14 @@ impl ZookeeperGround {
     }
 }
 
-/// Steps the wall clock of a server, and back.
-pub(super) async fn step_clock(server: &ZookeeperServer, fault: Fault, hold: Duration) {
+/// Steps the wall clock of a server. It stays so until it is stepped the other way, because the one step suspends a promise
+/// and the other does not.
+pub(super) fn step_clock(server: &ZookeeperServer, fault: Fault) {
     let step = Fault::STEP.as_millis() as i64;
-    let step = match fault {
+    server.step_clock(match fault {
         Fault::ClockAhead => step,
         _ => -step,
-    };
-    server.step_clock(step);
-    pause(hold).await;
-    server.step_clock(-step);
+    });
 }
 
 impl Ground for ZookeeperGround {
@@ -123,21 +126,21 @@ impl Ground for ZookeeperGround {
         ]
     }
 
-    /// A step forward of the leader's clock ends terms too early, and one that was behind goes forward in the end. Tokens are
-    /// above the last one, whatever the clock; but where the last one is lost, they rest on the clock.
+    /// A step forward of the leader's clock ends terms too early. Tokens are above the last one, whatever the clock; but where
+    /// the last one is lost, they rest on the clock.
     fn suspends(&self, fault: Fault) -> Vec<Promise> {
-        let has_lost = self.lost_at.is_some_and(|at| now().since(at) < Fault::STEP);
         match fault {
             Fault::RestartedEmpty | Fault::RestartedOld if self.is_unsure_of_time() => {
                 vec![Promise::Exclusion, Promise::Tokens]
             }
-            Fault::ClockBehind if has_lost => vec![Promise::Exclusion, Promise::Tokens],
-            Fault::ClockAhead | Fault::ClockBehind => vec![Promise::Exclusion],
+            Fault::ClockAhead => vec![Promise::Exclusion],
+            Fault::ClockBehind if self.has_lost_within(TOGETHER) => vec![Promise::Tokens],
+            Fault::ClockBehind => Vec::new(),
             _ => fault.suspends(),
         }
     }
 
-    /// A step back ends no term too early.
+    /// What a step has done to a lease it has done at once.
     fn echo(&self, _: Fault) -> Duration {
         Duration::ZERO
     }
@@ -160,9 +163,12 @@ impl Ground for ZookeeperGround {
                 }
                 Fault::Full => self.fill_disk(hold).await,
                 Fault::ClockAhead | Fault::ClockBehind => {
-                    step_clock(&self.server, fault, hold).await;
-                    let until = now().after(AFTER_STEP);
-                    self.stepped_until = self.stepped_until.max(Some(until));
+                    step_clock(&self.server, fault);
+                    let time = match self.has_lost_within(AFTER_LOSS) {
+                        true => AFTER_LOSS,
+                        false => TOGETHER,
+                    };
+                    self.stepped_until = self.stepped_until.max(Some(now().after(time)));
                 }
                 _ => self.restart(fault, hold).await,
             }
