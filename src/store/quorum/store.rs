@@ -81,18 +81,39 @@ impl Quorum {
             return;
         }
         let limit = deadline.since(Boottime.now()) / 2;
-        let mut asked = self.members.ask(limit, |member| async move {
+        let _ = self.meet(&self.members, limit).await;
+    }
+
+    /// Connects to a majority of these members, and learns the clock of each. Those that are late are waited for beside.
+    ///
+    /// # Errors
+    /// How many were met, and why others were not.
+    async fn meet(
+        &self,
+        members: &Members,
+        limit: Duration,
+    ) -> Result<(), (usize, Vec<(usize, Failed)>)> {
+        let mut asked = members.ask(limit, |member| async move {
             member.meet().await.map_err(Failed::never)
         });
-        let mut known = 0;
-        while known < majority(self.members.len())
-            && let Some((member, met)) = asked.next().await
+        let (mut met, mut failures) = (0, Vec::new());
+        while met < majority(members.len())
+            && let Some((member, outcome)) = asked.next().await
         {
-            known += usize::from(met.is_ok());
-            self.shared.note_met(member, met.ok().flatten());
+            match outcome {
+                Ok(clock) => {
+                    met += 1;
+                    self.shared.note_met(member, clock);
+                }
+                Err(failed) => failures.push((member, failed)),
+            }
         }
         let shared = self.shared.clone();
-        asked.go_on(move |member, met| shared.note_met(member, met.ok().flatten()));
+        asked.go_on(move |member, clock| shared.note_met(member, clock.ok().flatten()));
+        match met < majority(members.len()) {
+            true => Err((met, failures)),
+            false => Ok(()),
+        }
     }
 
     /// Makes the error of a call that brought no majority of answers.
@@ -316,26 +337,9 @@ impl Quorum {
             return Err(Error::new(ErrorKind::Closed, message));
         }
         let members = self.members.beside(lane);
-        let mut asked = members.ask(self.shared.connect_timeout, |member| async move {
-            member.meet().await.map_err(Failed::never)
-        });
-        let (mut made, mut failures) = (0, Vec::new());
-        while made < majority(members.len())
-            && let Some((member, outcome)) = asked.next().await
-        {
-            match outcome {
-                Ok(met) => {
-                    made += 1;
-                    self.shared.note_met(member, met);
-                }
-                Err(failed) => failures.push((member, failed)),
-            }
+        if let Err((met, failures)) = self.meet(&members, self.shared.connect_timeout).await {
+            return Err(self.error("connect", met, &failures, facts));
         }
-        if made < majority(members.len()) {
-            return Err(self.error("connect", made, &failures, facts));
-        }
-        let shared = self.shared.clone();
-        asked.go_on(move |member, met| shared.note_met(member, met.ok().flatten()));
         Ok(Self {
             members,
             shared: self.shared.clone(),
