@@ -145,6 +145,10 @@ impl RedisGroup {
 
     /// Makes the Sentinels replace the master, as an operator does.
     pub(crate) async fn fail_over(&self) {
+        until_so("each Sentinel knows the roles", async || {
+            self.roles_are_known_since(Instant::ZERO).await
+        })
+        .await;
         // It is refused while a Sentinel has no replica that it takes for well.
         until_so("the failover begins", async || {
             let begun = self.sentinels[0].ask::<String>(&["FAILOVER", GROUP]).await;
