@@ -30,7 +30,7 @@
 //! # What it promises
 //! | promise | rests on |
 //! |---|---|
-//! | No token is granted to two claims | No member forgets a token that it took, or it comes back with a floor above all of them. **No clock.** |
+//! | No token is granted to two claims | No member forgets a token that it took, or it comes back with a floor above all of them (limit 2). **No other clock.** |
 //! | A claim that is sent after a grant was told gets a higher token | the same |
 //! | A lease ends for its holder before another holder gets the name | the same; each member's clock gains no more than the margin on the holder's within one ttl; a member that lost its data keeps out for the longest ttl |
 //! | Once a higher token was granted, the older holder's renewals are refused | No member lost its data. No clock |
@@ -38,7 +38,7 @@
 //! | What is granted, half granted or on its way runs out at most one ttl after the last member heard of it | nothing |
 //! | Grants and renewals go on | A majority is up, and has its data on disk or has been up for the keep-out |
 //!
-//! That the first two need no clock is what this store adds to Redlock. Two claims that were under way *together* may be
+//! That the first two need no clock, but that of a member which lost its data, is what this store adds to Redlock. Two claims that were under way *together* may be
 //! told in another order than that of their tokens if clocks are broken; a fence is not disturbed by that.
 //!
 //! # Its limits
@@ -46,8 +46,9 @@
 //!    believe in their leases until the older one's deadline. The tokens are right, so the fence protects. If such a
 //!    member then also comes back empty, the overtaken holder can even be told "renewed". A clock that loses time harms
 //!    no one.
-//! 2. If a member comes back empty with its clock more than two hours behind where it was, a token can repeat. Start the
-//!    server after the time is synchronised.
+//! 2. A member that comes back empty takes only tokens that are more than two hours in front of its clock. So a token can
+//!    repeat or fall if that clock is behind where it was: by more than two hours the first time; by any time while tokens
+//!    are in front of the clock (limit 9). Start the server after the time is synchronised.
 //! 3. A loss of data is seen by another run of the server, or by a missing `<prefix>:node`. Keys that are deleted by hand
 //!    or evicted under memory pressure while that key stays are not noticed. Set `maxmemory-policy noeviction`.
 //! 4. Each member is one process. Where Sentinel, a cluster or a balancer puts another process in its place, the member
@@ -59,8 +60,9 @@
 //! 7. The members' clocks are several, so the watchdog cannot see a step of one of them.
 //! 8. Waiting is not fair: [`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`, because the members keep no common
 //!    queue. Under heavy contention a grant takes more rounds.
-//! 9. For two hours after a quorum was set up, or a member lost its data, tokens are up to two hours in front of the
-//!    clock. To move to another kind of store within that time, give a floor.
+//! 9. Once a quorum was set up, or a member lost its data, tokens are up to two hours in front of the clock, until two
+//!    hours after the last client that was there has ended. To move to another kind of store within that time, give a
+//!    floor.
 //!
 //! # What it costs
 //! Measured with three servers and all clients on two cores, nothing beside them (`cargo bench --all-features --bench

@@ -130,14 +130,12 @@ impl Ground for QuorumGround {
         ]
     }
 
-    /// A member that lost its data keeps out, and no token rests on a clock. One clock that gains more than the margin within a
-    /// ttl can give the name away too early; a clock that was behind gains when it is set right.
+    /// A member that lost its data keeps out, and no token rests on a clock but that of such a member. One clock that gains more
+    /// than the margin within a ttl can give the name away too early; a clock that was behind gains when it is set right.
     fn suspends(&self, fault: Fault) -> Vec<Promise> {
         match fault {
             Fault::RestartedEmpty | Fault::RestartedOld | Fault::Flushed => Vec::new(),
-            Fault::ClockAhead | Fault::ClockBehind | Fault::FlushedBehind => {
-                vec![Promise::Exclusion]
-            }
+            Fault::ClockAhead | Fault::ClockBehind => vec![Promise::Exclusion],
             _ => fault.suspends(),
         }
     }
