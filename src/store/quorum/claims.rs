@@ -377,10 +377,10 @@ impl Votes {
             }
         };
         if let Some(clock_us) = told.clock_us {
-            let mut proposer = quorum.shared.proposer();
-            proposer.note_clock(member, clock_us, Boottime.now());
+            let (mut proposer, now) = (quorum.shared.proposer(), Boottime.now());
+            proposer.note_clock(member, clock_us, now);
             if let Vote::Low { of_server, .. } = told.vote {
-                proposer.note_floor(of_server, clock_us);
+                proposer.note_floor(of_server, clock_us, now);
             }
             self.clocks[member] = clock_us;
         }

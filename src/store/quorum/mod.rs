@@ -47,8 +47,9 @@
 //!    member then also comes back empty, the overtaken holder can even be told "renewed". A clock that loses time harms
 //!    no one.
 //! 2. A member that comes back empty takes only tokens that are more than two hours in front of its clock. So a token can
-//!    repeat or fall if that clock is behind where it was: by more than two hours the first time; by any time while tokens
-//!    are in front of the clock (limit 9). Start the server after the time is synchronised.
+//!    repeat or fall if that clock is behind where it was by more than half of the time since the quorum was set up or
+//!    another member came back empty, or by more than two hours; a floor that a caller gave shortens that. Start the server
+//!    after the time is synchronised.
 //! 3. A loss of data is seen by another run of the server, or by a missing `<prefix>:node`. Keys that are deleted by hand
 //!    or evicted under memory pressure while that key stays are not noticed. Set `maxmemory-policy noeviction`.
 //! 4. Each member is one process. Where Sentinel, a cluster or a balancer puts another process in its place, the member
@@ -60,9 +61,8 @@
 //! 7. The members' clocks are several, so the watchdog cannot see a step of one of them.
 //! 8. Waiting is not fair: [`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`, because the members keep no common
 //!    queue. Under heavy contention a grant takes more rounds.
-//! 9. Once a quorum was set up, or a member lost its data, tokens are up to two hours in front of the clock, until two
-//!    hours after the last client that was there has ended. To move to another kind of store within that time, give a
-//!    floor.
+//! 9. For four hours after a quorum was set up, or a member lost its data, tokens are in front of the clock: by two hours
+//!    at first, then less and less. To move to another kind of store within that time, give a floor.
 //!
 //! # What it costs
 //! Measured with three servers and all clients on two cores, nothing beside them (`cargo bench --all-features --bench
@@ -148,7 +148,7 @@ pub(crate) use self::store::open_url;
 pub const KIND: &str = "quorum";
 
 /// How far in front of a member's clock a token may be. Also how far a member that lost its data lifts its tokens: it
-/// took none that was further ahead, unless its clock has gone back by more than this.
+/// took none that was further ahead, unless its clock has gone back.
 pub const AHEAD: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// The longest ttl of a quorum whose builder sets none, and so the time for which a member that lost its data grants

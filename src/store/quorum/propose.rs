@@ -19,9 +19,8 @@ pub const SPREAD: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Proposer {
     readings: Vec<Option<MemberTime>>,
-    /// The most by which the floor of a server was in front of its clock. A claim that is not lifted by that needs a
-    /// second round at each name, for as long as the tokens of names that were leased since are in front of the clock.
-    lift: u64,
+    /// Until when tokens are proposed in front of the clocks, because a member has lost its data.
+    leads_until: Instant,
     planted: Planted,
 }
 
@@ -54,7 +53,7 @@ impl Proposer {
     pub fn new(members: usize, planted: Planted) -> Self {
         Self {
             readings: vec![None; members],
-            lift: 0,
+            leads_until: Instant::ZERO,
             planted,
         }
     }
@@ -73,9 +72,23 @@ impl Proposer {
         self.readings.iter().any(Option::is_some)
     }
 
-    /// Notes the floor that binds all names of a server, and the clock that came with it.
-    pub fn note_floor(&mut self, of_server: u64, clock_us: u64) {
-        self.lift = self.lift.max(of_server.saturating_sub(clock_us));
+    /// Notes the floor that binds all names of a server, the clock that came with it, and when its answer came.
+    ///
+    /// The floor is that of the server's last loss of data, [`AHEAD`] in front of its clock then. All tokens are proposed above
+    /// it at once: otherwise each claim of a name that was leased since needs a second round.
+    pub fn note_floor(&mut self, of_server: u64, clock_us: u64, at: Instant) {
+        let left_us = of_server
+            .saturating_add(micros(AHEAD))
+            .saturating_sub(clock_us);
+        let left = Duration::from_micros(left_us).min(2 * AHEAD);
+        self.leads_until = self.leads_until.max(at.after(left));
+    }
+
+    /// How far in front of the clocks tokens are because of that: by [`AHEAD`] at first, and by half of what has passed less
+    /// from then on. So they rise, and yet come back to the clock. What is between them and `AHEAD` is by how much the clock of
+    /// the next member that loses its data may be behind.
+    fn lead(&self, now: Instant) -> Duration {
+        self.leads_until.since(now) / 2
     }
 
     /// Returns the token to propose. `None` as long as no member's clock was read.
@@ -110,7 +123,7 @@ impl Proposer {
         let clock_us = clocks[many - 1];
         let most = clock_us.saturating_add(micros(AHEAD));
         let by_clock = highest
-            .saturating_add(self.lift)
+            .saturating_add(micros(self.lead(now)))
             .saturating_add(micros(SPREAD));
         let token = self.planted.above(next).max(by_clock.min(most));
         let token = token
@@ -205,19 +218,52 @@ mod tests {
     fn a_server_that_came_back_empty_lifts_all_later_proposals() {
         let mut proposer = proposer([Some(NOW), Some(NOW), Some(NOW)]);
         let minute = 60_000_000;
-        proposer.note_floor(NOW + micros(AHEAD) - minute, NOW);
-        proposer.note_floor(NOW + 5, NOW);
+        let floor = NOW + micros(AHEAD) - minute;
+        proposer.note_floor(floor, NOW, AT);
+        proposer.note_floor(NOW + 5, NOW, AT);
+        proposer.note_floor(0, NOW, AT);
         assert_eq!(
             fresh(&proposer, Wish::default()),
-            NOW + micros(AHEAD) - minute + 1_000_000
+            floor + minute / 2 + 1_000_000
         );
+    }
+
+    #[test]
+    fn tokens_rise_while_they_come_back_to_the_clock() {
+        let mut proposer = proposer([Some(NOW), Some(NOW), Some(NOW)]);
+        proposer.note_floor(NOW + micros(AHEAD), NOW, AT);
+        let after = |passed| {
+            let proposed = proposer.propose(Wish::default(), NextProposal::Fresh, AT.after(passed));
+            proposed.expect("not too far").expect("a clock").get() - micros(passed) - NOW
+        };
+        let hour = Duration::from_secs(3_600);
+        let second = 1_000_000;
+        assert_eq!(after(hour), micros(AHEAD - hour / 2) + second);
+        assert_eq!(after(2 * hour), micros(hour) + second);
+        assert_eq!(after(4 * hour), second);
+        assert_eq!(after(9 * hour), second);
+    }
+
+    #[test]
+    fn the_next_floor_is_above_all_tokens_though_the_clock_is_behind_by_half_of_the_time_since_the_last_loss()
+     {
+        let mut proposer = proposer([Some(NOW), Some(NOW), Some(NOW)]);
+        proposer.note_floor(NOW + micros(AHEAD), NOW, AT);
+        for minutes in [1, 10, 100, 1_000] {
+            let passed = Duration::from_secs(60 * minutes);
+            let last = proposer.propose(Wish::default(), NextProposal::Fresh, AT.after(passed));
+            let last = last.expect("not too far").expect("a clock").get();
+            let behind = (passed / 2).min(AHEAD) - SPREAD;
+            let next_floor = NOW + micros(passed) - micros(behind) + micros(AHEAD);
+            assert!(next_floor >= last, "{minutes} min: {next_floor} {last}");
+        }
     }
 
     #[test]
     fn the_lift_never_leads_past_what_a_majority_accepts() {
         let hour = 3_600_000_000;
         let mut proposer = proposer([Some(NOW + hour), Some(NOW), Some(NOW)]);
-        proposer.note_floor(NOW + micros(AHEAD), NOW);
+        proposer.note_floor(NOW + micros(AHEAD), NOW, AT);
         assert_eq!(fresh(&proposer, Wish::default()), NOW + micros(AHEAD));
     }
 

@@ -192,7 +192,7 @@ impl Shared {
         if let Some(clock) = met {
             let mut proposer = self.proposer();
             proposer.note_clock(member, clock.us, clock.at);
-            proposer.note_floor(clock.floor, clock.us);
+            proposer.note_floor(clock.floor, clock.us, clock.at);
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::asking::{Asking, asked, claim, granted, held, next_token, released, renewed};
 use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum, settle};
-use crate::harness::redis_server::RedisServer;
+use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, STORED_TTL, UNANSWERED};
 use crate::harness::wait::{at, now, until};
 
@@ -73,6 +73,33 @@ async fn a_member_that_hears_of_a_claim_late_takes_it_all_the_same() {
         }
     }
     panic!("it never took a claim that came a tenth of a second late");
+}
+
+/// All members have just come back empty, so all tokens have to be two hours in front of their clocks, and may not be further.
+#[tokio::test]
+async fn a_member_whose_clock_is_a_little_behind_takes_claims_soon_after_a_loss_of_all_data() {
+    let quorum = RedisQuorum::with(3, || Setup::default().with_clock(), MAX_TTL).await;
+    quorum.servers[2].step_clock(-200).await;
+    for server in &quorum.servers {
+        let (seconds, _): (u64, u64) = server.told("TIME").await;
+        let floor = (seconds + 2 * 3_600) * 1_000_000;
+        let _: i64 = server
+            .told(&format!("HSET leasehold:node floor {floor}"))
+            .await;
+    }
+    let store = quorum.open();
+    // All clocks are known after this one, and some seconds have passed if a member refused it.
+    let first = claim("first", LONG);
+    granted(&store, &first).await;
+    let _ = is_had_by_all(&quorum, &first).await;
+    let mut names = 0..;
+    until("a claim that all members take", async || {
+        let claim = claim(&format!("wanted-by-all-{}", names.next()?), LONG);
+        let granted = asked(&store, &claim, LIMIT).await.ok()?;
+        let is_granted = matches!(granted, Answer::Granted(_));
+        (is_granted && is_had_by_all(&quorum, &claim).await).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

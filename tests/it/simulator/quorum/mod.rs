@@ -96,5 +96,5 @@ fn a_quorum_keeps_every_promise_in_a_thousand_schedules() {
 
 #[test]
 fn planted_bugs_of_the_quorum_are_caught_by_chance() {
-    each_is_caught(&BY_CHANCE, 300);
+    each_is_caught(&BY_CHANCE, 500);
 }

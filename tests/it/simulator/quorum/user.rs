@@ -212,7 +212,7 @@ impl Scene {
         }
         at.proposer.note_clock(member, clock_us, now);
         if let Vote::Low { of_server, .. } = vote {
-            at.proposer.note_floor(of_server, clock_us);
+            at.proposer.note_floor(of_server, clock_us, now);
         }
         asking.round.count(member, vote);
         let decision = asking.round.decision();
