@@ -17,27 +17,45 @@ struct Row {
     losses: usize,
     leads: Leads,
     refused: usize,
+    lost: usize,
 }
 
-/// Prints the rows of these runs of one site, and its sums.
-pub(crate) fn table(runs: &[Run]) -> String {
-    let mut by_site: BTreeMap<Site, Vec<&Run>> = BTreeMap::new();
-    for run in runs {
-        by_site.entry(run.plan.site).or_default().push(run);
-    }
+/// Prints the rows of these runs and their sums, by sites. Of the runs without a fence the rows have what was lost.
+pub(crate) fn table(runs: &[Run], unfenced: &[Run]) -> String {
+    let by_site = by_site(runs);
+    let unfenced = self::by_site(unfenced);
     let mut text = String::from(
-        "| store | fault | struck | grants | told | before the rival's grant: p50, worst (ms) | stale writes refused |\n\
-         |---|---|---|---|---|---|---|\n",
+        "| store | fault | struck | grants | told | before the rival's grant: p50, worst (ms) | stale writes refused | \
+         writes lost | without a fence |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
     );
     for (site, runs) in &by_site {
-        let mut rows: BTreeMap<Fault, Row> = BTreeMap::new();
-        runs.iter().for_each(|run| add(&mut rows, &run.events));
-        for (fault, row) in rows {
-            let _ = writeln!(text, "| {site:?} | {} | {} |", fault.title(), row.cells());
+        let without = unfenced
+            .get(site)
+            .map_or_else(BTreeMap::new, |runs| rows(runs));
+        for (fault, row) in rows(runs) {
+            let lost = without.get(&fault).map(|row| row.lost.to_string());
+            let lost = lost.unwrap_or_else(|| String::from("–"));
+            let (fault, cells) = (fault.title(), row.cells());
+            let _ = writeln!(text, "| {site:?} | {fault} | {cells} | {lost} |");
         }
     }
     text.push_str(&sums(&by_site));
     text
+}
+
+fn by_site(runs: &[Run]) -> BTreeMap<Site, Vec<&Run>> {
+    let mut by_site: BTreeMap<Site, Vec<&Run>> = BTreeMap::new();
+    for run in runs {
+        by_site.entry(run.plan.site).or_default().push(run);
+    }
+    by_site
+}
+
+fn rows(runs: &[&Run]) -> BTreeMap<Fault, Row> {
+    let mut rows = BTreeMap::new();
+    runs.iter().for_each(|run| add(&mut rows, run));
+    rows
 }
 
 /// One line a site: what the verdicts counted.
@@ -60,7 +78,7 @@ fn sums(by_site: &BTreeMap<Site, Vec<&Run>>) -> String {
                 figures.losses,
                 figures.acknowledged,
                 figures.refused,
-                figures.lost,
+                figures.lost_us.len(),
                 figures.excused,
                 figures.falls,
             ]) {
@@ -98,7 +116,10 @@ pub(crate) fn unfenced_table(runs: &[Run]) -> String {
         let _ = writeln!(
             text,
             "| {:?} | {} | {} | {} |",
-            run.plan.site, run.plan.faults, figures.acknowledged, figures.lost
+            run.plan.site,
+            run.plan.faults,
+            figures.acknowledged,
+            figures.lost_us.len()
         );
     }
     text
@@ -108,7 +129,8 @@ fn is_fault(event: &Event) -> bool {
     event.operation == Operation::Fault && event.phase == Phase::Invoke
 }
 
-fn add(rows: &mut BTreeMap<Fault, Row>, events: &[Event]) {
+fn add(rows: &mut BTreeMap<Fault, Row>, run: &Run) {
+    let events = &run.events;
     let struck: Vec<(u64, Fault)> = events
         .iter()
         .filter(|event| is_fault(event))
@@ -143,6 +165,10 @@ fn add(rows: &mut BTreeMap<Fault, Row>, events: &[Event]) {
     for fault in refused.filter_map(|event| at(event.at_us)) {
         rows.entry(fault).or_default().refused += 1;
     }
+    let lost = run.verdict.figures.lost_us.iter();
+    for fault in lost.filter_map(|lost_us| at(*lost_us)) {
+        rows.entry(fault).or_default().lost += 1;
+    }
 }
 
 fn fault_of(event: &Event) -> Option<Fault> {
@@ -156,13 +182,14 @@ impl Row {
         leads.sort_unstable();
         let (middle, worst) = (quantile(leads, 0.5), leads.first().copied());
         format!(
-            "{} | {} | {} | {}, {} | {}",
+            "{} | {} | {} | {}, {} | {} | {}",
             self.struck,
             self.grants,
             self.losses,
             ms(middle),
             ms(worst),
-            self.refused
+            self.refused,
+            self.lost
         )
     }
 }

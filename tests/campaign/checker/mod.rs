@@ -66,8 +66,8 @@ pub(crate) struct Figures {
     pub(crate) acknowledged: usize,
     /// Writes that a fence refused.
     pub(crate) refused: usize,
-    /// Acknowledged writes that are gone.
-    pub(crate) lost: usize,
+    /// When the writes were acknowledged that are gone.
+    pub(crate) lost_us: Vec<u64>,
     /// Overlaps, all of them in a fault that suspends the promise.
     pub(crate) excused: usize,
     /// Falls of a token in a fault that suspends the promise.

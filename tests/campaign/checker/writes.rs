@@ -95,8 +95,9 @@ fn judge_register(
         value = write.begun.facts.previous.as_deref();
     }
     for (value, write) in writes {
-        if write.acknowledged_us.is_some() && !kept.contains(value) {
-            verdict.figures.lost += 1;
+        let lost_us = write.acknowledged_us.filter(|_| !kept.contains(value));
+        if let Some(lost_us) = lost_us {
+            verdict.figures.lost_us.push(lost_us);
             let token = write.begun.facts.token;
             let what = format!("{name}: {value} (token {token:?}) was acknowledged and is gone");
             verdict.refuse(Rule::WritesAreKept, what);
