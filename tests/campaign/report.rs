@@ -110,7 +110,7 @@ fn sums(by_site: &BTreeMap<Site, Vec<&Run>>) -> String {
 /// What the same stores lose without a fence.
 pub(crate) fn unfenced_table(runs: &[Run]) -> String {
     let mut text =
-        String::from("| store, without a fence | faults | writes | lost |\n|---|---|---|---|\n");
+        String::from("\n| store, without a fence | faults | writes | lost |\n|---|---|---|---|\n");
     for run in runs {
         let figures = &run.verdict.figures;
         let _ = writeln!(
