@@ -35,11 +35,11 @@ static int is_of_full_part(const char *path) {
     return 0;
 }
 
-static int has_room(const char *link, off_t at, off_t end) {
-    /* A descriptor of its own, which has a position of its own. */
-    int file = open(link, O_RDONLY | O_CLOEXEC);
-    off_t hole = file < 0 ? -1 : lseek(file, at, SEEK_HOLE);
-    if (file >= 0) close(file);
+/* With this very descriptor: to open and close another one would end every lock that the process has on the file. */
+static int has_room(int file, off_t at, off_t end) {
+    off_t position = lseek(file, 0, SEEK_CUR);
+    off_t hole = lseek(file, at, SEEK_HOLE);
+    if (position >= 0) lseek(file, position, SEEK_SET);
     return hole >= end;
 }
 
@@ -50,7 +50,7 @@ static int is_full(int file, off_t at, size_t count) {
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length < 0) return 0;
     path[length] = 0;
-    return is_of_full_part(path) && !has_room(link, at, at + (off_t)count);
+    return is_of_full_part(path) && !has_room(file, at, at + (off_t)count);
 }
 
 /* Where a plain write begins; below zero for what has no positions, as a pipe. */
