@@ -38,8 +38,9 @@
 //! | What is granted, half granted or on its way runs out at most one ttl after the last member heard of it | nothing |
 //! | Grants and renewals go on | A majority is up, and has its data on disk or has been up for the keep-out |
 //!
-//! That the first two need no clock, but that of a member which lost its data, is what this store adds to Redlock. Two claims that were under way *together* may be
-//! told in another order than that of their tokens if clocks are broken; a fence is not disturbed by that.
+//! That the first two need no clock, but that of a member which lost its data, is what this store adds to Redlock. Two
+//! claims that were under way *together* may be told in another order than that of their tokens if clocks are broken; a
+//! fence is not disturbed by that.
 //!
 //! # Its limits
 //! 1. If the clock of a member of the granting majority gains more than the margin within one ttl, two holders may both
