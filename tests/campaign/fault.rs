@@ -166,6 +166,15 @@ impl Fault {
         }
     }
 
+    /// By how much it moves a wall clock.
+    pub(crate) const fn step_ms(self) -> i64 {
+        let step = Self::STEP.as_millis() as i64;
+        match self {
+            Self::ClockAhead => step,
+            _ => -step,
+        }
+    }
+
     /// Its name in the table of results.
     pub(crate) fn title(self) -> String {
         let mut title = String::new();

@@ -80,20 +80,14 @@ impl Unfinished<'_> {
     }
 
     async fn write(&self, scribe: &Scribe) {
-        let value = format!("{}-1", scribe.process());
         let facts = Facts {
-            value: Some(value.clone()),
+            value: Some(format!("{}-1", scribe.process())),
             previous: self.previous.clone(),
             ..facts_of(self.lease)
         };
         let fence = self.has_fence.then_some(self.pass as &dyn Bearer);
         // The parent's connection is served by its runtime.
         let mut register = Register::new(&self.role.storage, self.lease.name().as_str());
-        let call = scribe.invoke(Operation::Write, facts.clone());
-        let phase = match register.write(&value, fence).await {
-            Ok(()) => Phase::Answer,
-            Err(failed) => failed.phase,
-        };
-        scribe.end(Operation::Write, phase, call, facts);
+        register.write_noted(scribe, fence, facts).await;
     }
 }

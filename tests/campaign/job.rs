@@ -60,18 +60,12 @@ async fn write(
     facts: Facts,
     previous: Option<String>,
 ) {
-    let value = format!("{}-1", scribe.process());
     let facts = Facts {
-        value: Some(value.clone()),
+        value: Some(format!("{}-1", scribe.process())),
         previous,
         ..facts
     };
-    let call = scribe.invoke(Operation::Write, facts.clone());
-    let phase = match register.write(&value, Some(fence)).await {
-        Ok(()) => Phase::Answer,
-        Err(failed) => failed.phase,
-    };
-    scribe.end(Operation::Write, phase, call, facts);
+    register.write_noted(scribe, Some(fence), facts).await;
 }
 
 /// Starts this program once more in a session of its own, where the tool does not end it, with the pass and with what was

@@ -111,10 +111,7 @@ impl Scene {
             }
             Fault::WorkerStoppedBeforeWrite => {
                 victim.order(Order::StopBeforeWrite);
-                let end = now().after(3 * self.ttl);
-                while !victim.stands_still() && now() < end {
-                    pause(Duration::from_millis(10)).await;
-                }
+                pause_until_so(3 * self.ttl, || victim.stands_still()).await;
                 // Past the end of its lease.
                 pause(self.ttl + hold / 2).await;
                 victim.resume();
@@ -130,10 +127,7 @@ impl Scene {
             }
             Fault::WorkerForked => {
                 victim.order(Order::Fork);
-                let end = now().after(3 * self.ttl);
-                while !victim.has_forked_child() && now() < end {
-                    pause(Duration::from_millis(10)).await;
-                }
+                pause_until_so(3 * self.ttl, || victim.has_forked_child()).await;
                 // It writes after two of its parent's ttls.
                 until_so("the end of the forked child", async || {
                     !victim.has_forked_child()
@@ -165,10 +159,7 @@ impl Scene {
             return;
         };
         tool.fork_job();
-        let end = now().after(10 * self.ttl);
-        while tool.job_forks() && now() < end {
-            pause(Duration::from_millis(20)).await;
-        }
+        pause_until_so(10 * self.ttl, || !tool.job_forks()).await;
     }
 
     async fn evict(&self, fault: Fault, random: &mut Rng) {
@@ -195,6 +186,14 @@ pub(crate) async fn operator(ground: &dyn Ground) -> Arc<dyn Store> {
 
 pub(crate) async fn pause(time: Duration) {
     at(now().after(time)).await;
+}
+
+/// Pauses until it is so, for at most this long: what was ordered may not come about.
+async fn pause_until_so(limit: Duration, is_so: impl Fn() -> bool) {
+    let end = now().after(limit);
+    while !is_so() && now() < end {
+        pause(Duration::from_millis(10)).await;
+    }
 }
 
 #[cfg(test)]

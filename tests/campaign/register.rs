@@ -8,7 +8,7 @@ use leasehold::fence::Bearer;
 use leasehold::fence::redis::Fence;
 use leasehold::{Error, ErrorKind};
 
-use crate::history::Phase;
+use crate::history::{Facts, Operation, Phase, Scribe};
 
 /// How long a writer waits for storage.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -60,11 +60,7 @@ impl Register {
     }
 
     /// Writes it, through the fence if there is a bearer.
-    pub(crate) async fn write(
-        &mut self,
-        value: &str,
-        bearer: Option<&dyn Bearer>,
-    ) -> Result<(), Failed> {
+    async fn write(&mut self, value: &str, bearer: Option<&dyn Bearer>) -> Result<(), Failed> {
         let mut commands = redis::pipe();
         commands.set(&self.key, value);
         let fence = self.fence.clone();
@@ -83,6 +79,24 @@ impl Register {
         let outcome = written.await;
         self.keep(&outcome, connection);
         outcome
+    }
+
+    /// Writes the value of these facts, and notes it. Returns whether storage acknowledged it.
+    pub(crate) async fn write_noted(
+        &mut self,
+        scribe: &Scribe,
+        bearer: Option<&dyn Bearer>,
+        facts: Facts,
+    ) -> bool {
+        let value = facts.value.clone().expect("a value");
+        let call = scribe.invoke(Operation::Write, facts.clone());
+        let outcome = self.write(&value, bearer).await;
+        let (phase, facts) = match &outcome {
+            Ok(()) => (Phase::Answer, facts),
+            Err(failed) => (failed.phase, facts.with_detail(&failed.why)),
+        };
+        scribe.end(Operation::Write, phase, call, facts);
+        outcome.is_ok()
     }
 
     async fn connect(&mut self) -> Result<MultiplexedConnection, Failed> {

@@ -410,18 +410,10 @@ impl Worker {
         previous: Option<String>,
     ) -> bool {
         self.writes += 1;
-        let value = format!("{}-{}", self.role.process, self.writes);
-        facts.value = Some(value.clone());
+        facts.value = Some(format!("{}-{}", self.role.process, self.writes));
         facts.previous = previous;
         self.orders.stop_here(&self.role);
-        let call = self.scribe.invoke(Operation::Write, facts.clone());
-        let outcome = register.write(&value, fence).await;
-        let (phase, facts) = match &outcome {
-            Ok(()) => (Phase::Answer, facts),
-            Err(failed) => (failed.phase, facts.with_detail(&failed.why)),
-        };
-        self.scribe.end(Operation::Write, phase, call, facts);
-        outcome.is_ok()
+        register.write_noted(&self.scribe, fence, facts).await
     }
 
     async fn work_with(&mut self, rival: Rival) {

@@ -133,7 +133,8 @@ pub(super) fn stalls<'h>(events: &'h [Event], of: &[&str]) -> Vec<Stall<'h>> {
 }
 
 impl Holds {
-    /// Of each lost lease of a name that several want: when its holder was told, and how long after the end of its belief the next grant came.
+    /// Of each lost lease of a name that several want: when its holder was told, and how long after the end of its belief the
+    /// next grant came.
     pub(crate) fn leads(&self) -> Vec<(u64, i64)> {
         let mut by_name: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
         for hold in self.contended() {

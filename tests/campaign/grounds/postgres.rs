@@ -14,8 +14,6 @@ use crate::harness::relay::{Passing, Relay};
 use crate::harness::server_clock::ServerClock;
 use crate::harness::times::PATIENCE;
 
-const STEP_MS: i64 = Fault::STEP.as_millis() as i64;
-
 pub(super) struct PostgresGround {
     server: PostgresServer,
     database: Database,
@@ -100,18 +98,13 @@ impl Ground for PostgresGround {
                     pause(hold).await;
                     self.disk.set(Full::Nothing);
                 }
-                Fault::ClockAhead => {
-                    self.clock.step(STEP_MS);
-                    pause(hold).await;
-                    self.clock.step(-STEP_MS);
-                }
-                Fault::ClockBehind | Fault::FlushedBehind => {
-                    self.clock.step(-STEP_MS);
+                Fault::ClockAhead | Fault::ClockBehind | Fault::FlushedBehind => {
+                    self.clock.step(fault.step_ms());
                     if fault == Fault::FlushedBehind {
                         self.flush().await;
                     }
                     pause(hold).await;
-                    self.clock.step(STEP_MS);
+                    self.clock.step(-fault.step_ms());
                 }
                 _ => {
                     let stranger = self.database.connect().await;

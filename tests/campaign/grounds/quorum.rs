@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::redis::{busy, left_for_ever};
+use super::redis::{busy, left_for_ever, strike_clock};
 use super::{Ground, LocalBoxFuture, pass_only, pause};
 use crate::fault::Fault;
 use crate::harness::redis_quorum::RedisQuorum;
@@ -79,19 +79,7 @@ impl QuorumGround {
                 let () = server.told("CONFIG SET maxmemory 0").await;
             }
             Fault::Busy => busy(server, hold).await,
-            _ => {
-                let step = Fault::STEP.as_millis() as i64;
-                let step = match fault {
-                    Fault::ClockAhead => step,
-                    _ => -step,
-                };
-                server.step_clock(step).await;
-                if fault == Fault::FlushedBehind {
-                    let () = server.told("FLUSHALL").await;
-                }
-                pause(hold).await;
-                server.step_clock(-step).await;
-            }
+            _ => strike_clock(server, fault, hold).await,
         }
     }
 }

@@ -81,23 +81,19 @@ impl RedisGround {
                 let () = self.server.told("CONFIG SET maxmemory 0").await;
             }
             Fault::Busy => busy(&self.server, hold).await,
-            _ => self.strike_clock(fault, hold).await,
+            _ => strike_clock(&self.server, fault, hold).await,
         }
     }
+}
 
-    async fn strike_clock(&self, fault: Fault, hold: Duration) {
-        let step = Fault::STEP.as_millis() as i64;
-        let step = match fault {
-            Fault::ClockAhead => step,
-            _ => -step,
-        };
-        self.server.step_clock(step).await;
-        if fault == Fault::FlushedBehind {
-            let () = self.server.told("FLUSHALL").await;
-        }
-        pause(hold).await;
-        self.server.step_clock(-step).await;
+/// Steps the wall clock of a server, and back.
+pub(super) async fn strike_clock(server: &RedisServer, fault: Fault, hold: Duration) {
+    server.step_clock(fault.step_ms()).await;
+    if fault == Fault::FlushedBehind {
+        let () = server.told("FLUSHALL").await;
     }
+    pause(hold).await;
+    server.step_clock(-fault.step_ms()).await;
 }
 
 /// Keeps a server busy with a script for so long. It answers `BUSY` to all others meanwhile, after a first silence.

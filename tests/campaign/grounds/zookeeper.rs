@@ -95,11 +95,7 @@ impl ZookeeperGround {
 /// Steps the wall clock of a server. It stays so until it is stepped the other way, because the one step suspends a promise
 /// and the other does not.
 pub(super) fn step_clock(server: &ZookeeperServer, fault: Fault) {
-    let step = Fault::STEP.as_millis() as i64;
-    server.step_clock(match fault {
-        Fault::ClockAhead => step,
-        _ => -step,
-    });
+    server.step_clock(fault.step_ms());
 }
 
 impl Ground for ZookeeperGround {
