@@ -1,7 +1,7 @@
 //! A batch job that only one process runs at a time, and that stops when it loses its lease. Needs no server.
 //!
 //! ```text
-//! cargo run --example batch_job --features sqlite
+//! cargo run -p leasehold --example batch_job
 //! ```
 
 use std::time::Duration;

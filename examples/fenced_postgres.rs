@@ -2,7 +2,7 @@
 //! database.
 //!
 //! ```text
-//! DATABASE_URL=postgresql://user@localhost/test cargo run --example fenced_postgres --features postgres,tokio-postgres
+//! DATABASE_URL=postgresql://user@localhost/test cargo run -p leasehold --example fenced_postgres --features postgres,tokio-postgres
 //! ```
 //! It makes the schema `leasehold` and the tables `leasehold_fence` and `leasehold_example`, and leaves them there.
 

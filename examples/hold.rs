@@ -1,7 +1,7 @@
 //! Holds a lease for a few seconds and shows how it is renewed. Needs no server.
 //!
 //! ```text
-//! cargo run --example hold --features sqlite
+//! cargo run -p leasehold --example hold
 //! ```
 //! Run it twice at once: the second waits for the first, and its token is greater.
 

@@ -1,8 +1,8 @@
 //! A paused writer wakes up and writes: lost without a fence, refused with one. Needs no server.
 //!
 //! ```text
-//! cargo run --example storage_writer --features sqlite,rusqlite
-//! cargo run --example storage_writer --features sqlite,rusqlite -- --pauses 200
+//! cargo run -p leasehold --example storage_writer --features rusqlite
+//! cargo run -p leasehold --example storage_writer --features rusqlite -- --pauses 200
 //! ```
 //!
 //! Two processes take turns at the lease `ledger`. Each reads a total, checks its lease, and writes the total plus one.

@@ -3,7 +3,7 @@
 //! Lease names are not labels: thousands of names would be tens of thousands of series. A group is one word for many
 //! leases, chosen by the user, and there are never more than a few of them in one process.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use crate::error::Error;
 
@@ -37,7 +37,7 @@ impl Group {
                 "group {shown:?} refused: expected 1 to {MAX_BYTES} bytes without control characters"
             )));
         }
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.lock();
         Ok(admit(&mut known, word))
     }
 

@@ -2,7 +2,6 @@
 
 pub use crate::telemetry::Survey;
 pub use crate::watchdog::claiming;
-pub use crate::watchdog::leaving;
 pub use crate::watchdog::schedule;
 pub use crate::watchdog::signal;
 
@@ -19,4 +18,10 @@ pub fn pretend_forked(client: &Client, is_forked: bool) {
 /// Returns the limit of one request for callers that set none.
 pub fn request_limit(ttl: Duration) -> Duration {
     term::request_limit(ttl)
+}
+
+/// Returns the scripts of a member of a quorum, `names.lua` and `place.lua`, as they are loaded.
+#[cfg(feature = "quorum")]
+pub fn quorum_scripts() -> [&'static str; 2] {
+    crate::store::quorum::sources()
 }

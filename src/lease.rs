@@ -12,11 +12,12 @@ use crate::fence::{Bearer, Pass, Refusal};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
+use crate::store::MAX_KEEP;
 use crate::telemetry::{self, Count, Event, HoldEnd, LeaseLabel};
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
 use crate::watchdog::Enrollment;
-pub use crate::watchdog::leaving::ReleaseOutcome;
+pub use crate::watchdog::schedule::ReleaseOutcome;
 
 /// The guard of a held lease, which is renewed until the guard is released or dropped.
 ///
@@ -196,12 +197,13 @@ impl Lease {
     }
 
     /// Releases the lease, but keeps the name taken for another `rest`, so that a short job does not run twice when the
-    /// clocks of two machines differ. If the lease was lost before, by an eviction for example, the name is not kept.
+    /// clocks of two machines differ. If the lease was lost before, by an eviction for example, the name is not kept. A
+    /// longer `rest` than a year ([`MAX_KEEP`]) counts as a year.
     ///
     /// # Cancel safety
     /// The same as for [`release`](Self::release).
     pub async fn release_keeping(self, rest: Duration) -> ReleaseOutcome {
-        self.end(Some(rest)).await
+        self.end(Some(rest.min(MAX_KEEP))).await
     }
 
     async fn end(mut self, keep_for: Option<Duration>) -> ReleaseOutcome {
@@ -209,7 +211,7 @@ impl Lease {
             return ReleaseOutcome::Unknown;
         }
         // Withdrawn first: no renewal may follow the release.
-        let (withdrawal, was_held) = self.enrollment.withdraw(keep_for);
+        let (leaving, was_held) = self.enrollment.withdraw(keep_for);
         let held_for = self.clock().now().since(self.held_since);
         let end = if was_held {
             HoldEnd::Released
@@ -218,13 +220,13 @@ impl Lease {
         };
         let group = self.enrollment.reporter().group();
         telemetry::left(group, &self.label(), end, held_for);
-        let ending = match withdrawal {
+        let outcome = match leaving {
             None => ReleaseOutcome::AlreadyLost,
-            Some(withdrawal) => withdrawal.send().await,
+            Some(leaving) => self.enrollment.release(leaving).await,
         };
-        self.enrollment.reporter().count(ending.count(), 1);
-        telemetry::released(group, &self.label(), ending.as_str());
-        ending
+        self.enrollment.reporter().count(outcome.count(), 1);
+        telemetry::released(group, &self.label(), outcome.as_str());
+        outcome
     }
 
     /// The name and the token under which logs report this lease.
@@ -256,9 +258,10 @@ impl Bearer for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.is_forked() && !self.enrollment.has_ended() {
-            let (count, end) = match self.enrollment.leave() {
-                true => (Count::Dropped, HoldEnd::Dropped),
-                false => (Count::AlreadyLost, HoldEnd::Lost),
+            let (count, end) = if self.enrollment.leave() {
+                (Count::Dropped, HoldEnd::Dropped)
+            } else {
+                (Count::AlreadyLost, HoldEnd::Lost)
             };
             let reporter = self.enrollment.reporter();
             reporter.count(count, 1);

@@ -65,17 +65,16 @@
 //! # Features
 //! | feature | what it brings |
 //! |---|---|
-//! | `redis` (default) | the store on a Redis or Valkey server, or on a quorum of them, and the fence in Redis |
-//! | `sqlite` | the embedded store: one file, several processes of one machine |
+//! | `sqlite` (default) | the embedded store: one file, several processes of one machine |
+//! | `redis` | the store on a Redis or Valkey server, and the fence in Redis |
+//! | `quorum` | the store on a quorum of such servers |
 //! | `postgres` | the store in a Postgres database |
 //! | `zookeeper` | the store in a ZooKeeper ensemble |
 //! | `rusqlite`, `tokio-postgres`, `sqlx` | the fence in a transaction of that driver |
 //! | `http`, `tower` | the fence as an HTTP header, and as a layer in front of a service |
-//! | `cli` | the command-line tool, with Redis and SQLite |
-//! | `top` | the live view of the tool, `leasehold top` |
-//! | `export` | the exporters of the tool: `leasehold export`, `run --metrics` and `run --metrics-file` |
-//! | `full` | the command-line tool with everything: every store, the live view and the exporters |
 //! | `conformance` | the contracts of a store and of a fence as tests, for those who implement one |
+//!
+//! The command-line tool is a package of its own, `leasehold-cli`.
 //!
 //! The crate runs on Linux, in a tokio runtime with its I/O and time drivers enabled.
 
@@ -83,8 +82,6 @@
 
 mod client;
 pub mod clock;
-#[cfg(any(feature = "postgres", feature = "zookeeper"))]
-mod driver;
 mod error;
 pub mod fence;
 mod floors;
@@ -99,6 +96,8 @@ mod lease;
 pub mod manual;
 pub mod metrics;
 mod name;
+#[cfg(any(feature = "http", feature = "postgres", feature = "zookeeper"))]
+mod percent;
 mod reason;
 #[cfg(feature = "redis")]
 mod redis_codes;

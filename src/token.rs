@@ -23,8 +23,8 @@ impl Token {
     /// The greatest token, 2^53-1: the greatest number up to which Lua, JavaScript and JSON count exactly.
     pub const MAX: Self = Self(NonZeroU64::new((1 << 53) - 1).expect("not zero"));
 
-    /// How far ahead of the store's clock a floor may be. A floor further ahead is taken for a mistake, because its
-    /// effect would be permanent.
+    /// How far ahead of the store's clock a floor may lift a token. A floor further ahead is taken for a mistake, because
+    /// its effect would be permanent; a floor that the last token has reached has no effect, however far ahead it is.
     pub const FLOOR_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Checks a token.
@@ -52,12 +52,13 @@ impl Token {
     /// back.
     ///
     /// # Errors
-    /// `Invalid` for a floor more than [`Token::FLOOR_AHEAD`] past the clock; `Misconfigured` when the numbers run out.
+    /// `Invalid` for a floor above the last token and more than [`Token::FLOOR_AHEAD`] past the clock; `Misconfigured` when
+    /// the numbers run out.
     pub fn mint(last: Option<Self>, floor: Option<Self>, now_us: u64) -> Result<Self, Error> {
         let last = last.map_or(0, Self::get);
         let floor = floor.map_or(0, Self::get);
         let ahead = u64::try_from(Self::FLOOR_AHEAD.as_micros()).expect("a day fits");
-        if floor > now_us.saturating_add(ahead) {
+        if floor > last.max(now_us.saturating_add(ahead)) {
             return Err(Error::invalid(format!(
                 "acquire refused: the floor is more than a day ahead of the store's clock floor={floor} clock_us={now_us}"
             )));
@@ -146,6 +147,17 @@ mod tests {
         );
         let error = Token::mint(None, Some(token(day + 8)), 7).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn a_floor_that_the_counter_has_passed_has_no_effect_however_far_ahead_it_is() {
+        let last = Some(token(1 << 51));
+        for floor in [1 << 51, (1 << 51) - 1] {
+            let next = Token::mint(last, Some(token(floor)), 7).expect("taken");
+            assert_eq!(next.get(), (1 << 51) + 1, "{floor}");
+        }
+        let above = Token::mint(last, Some(token((1 << 51) + 1)), 7).expect_err("refused");
+        assert_eq!(above.kind(), ErrorKind::Invalid);
     }
 
     #[test]

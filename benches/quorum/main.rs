@@ -2,8 +2,8 @@
 //! information about the holder and no notice.
 //!
 //! ```text
-//! cargo bench --bench quorum --features redis
-//! cargo bench --bench quorum --features redis -- pairs
+//! cargo bench --bench quorum --features quorum
+//! cargo bench --bench quorum --features quorum -- pairs
 //! ```
 
 #![expect(

@@ -1,8 +1,8 @@
 //! The live view over 10,000 leases: how long a key takes to show, and what the view costs the store.
 //!
 //! ```text
-//! cargo bench --all-features --bench top              # a minute over Redis and a minute over SQLite
-//! cargo bench --all-features --bench top -- redis 20  # one of them, for so many seconds
+//! cargo bench -p leasehold-cli --bench top              # a minute over Redis and a minute over SQLite
+//! cargo bench -p leasehold-cli --bench top -- redis 20  # one of them, for so many seconds
 //! ```
 //!
 //! The tool runs on a terminal of its own and is pressed keys at random moments, so that some come while a list arrives.

@@ -85,7 +85,7 @@ impl Bench {
         for _ in 0..TURNS {
             self.now = self.now.after(Duration::from_secs(10));
             let started = Instant::now();
-            let turn = self.schedule.turn(self.now);
+            let turn = self.schedule.turn(self.now, |_| 0);
             turns.push(seconds(started) * 1e6);
             let due: usize = turn.batches.iter().map(|batch| batch.renewals.len()).sum();
             assert_eq!(due as u64, DUE);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::{
-    Answer, Ask, Claim, Eviction, Facts, Failed, Grant, Hazard, Held, Lane, Member, Notices,
-    Outcome, Release, Renewal, Renewed, Store,
+    Answer, Ask, Claim, Eviction, Facts, Failed, Grant, Hazard, Held, Member, Notices, Outcome,
+    Purpose, Release, Renewal, Renewed, Store,
 };
 
 use leasehold::{BoxFuture, ClientId, Error, Holder, Name, Token};
@@ -158,9 +158,9 @@ impl Store for Gated {
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
         Box::pin(self.renew_through(batch, limit))
     }
-    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, purpose: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move {
-            let inner = self.inner.on_own_connection(lane).await?;
+            let inner = self.inner.on_own_connection(purpose).await?;
             Ok(Arc::new(Self {
                 inner,
                 ..self.clone()
@@ -242,7 +242,7 @@ impl Store for Yes {
     fn hazards(&self, _: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
-    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, _: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async { Ok(Arc::new(Self) as Arc<dyn Store>) })
     }
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -2,7 +2,7 @@
 //! server of its own, with a fault every now and then.
 //!
 //! ```text
-//! cargo run --example fleet --features export -- --for 10min
+//! cargo run -p leasehold-cli --example fleet -- --for 10min
 //! ```
 //!
 //! It needs `redis-server`, or `--store redis://HOST`. With `--prometheus PORT` it starts the `prometheus` of this machine

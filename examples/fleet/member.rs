@@ -14,7 +14,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use super::{Result, scrape, work};
 
 /// Tells a process that it is a member; the text of its role.
-pub(crate) const ROLE: &str = "LEASEHOLD_FLEET_ROLE";
+pub(crate) const ROLE: &str = "FLEET_ROLE";
 
 /// How long leases last. Short, so that faults show soon.
 pub(crate) const TTL: Duration = Duration::from_secs(10);

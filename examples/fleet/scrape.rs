@@ -11,7 +11,7 @@ use super::process::Process;
 
 /// The settings of a Prometheus that scrapes this fleet every so many seconds, with our rules.
 pub(crate) fn config(folder: &Path, seconds: u32) -> String {
-    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/rules");
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../dashboards/rules");
     format!(
         "global:\n  scrape_interval: {seconds}s\n  evaluation_interval: {seconds}s\n\
          rule_files:\n  - '{}/*.yml'\n\

@@ -18,7 +18,7 @@ pub(crate) fn built() -> Result<PathBuf> {
         let mut build = Command::new(cargo);
         build.current_dir(env!("CARGO_MANIFEST_DIR"));
         // With the example, so that all dependencies have the features that they are built with already.
-        build.args(["build", "--quiet", "--features", "export"]);
+        build.args(["build", "--quiet", "--package", "leasehold-cli"]);
         build.args(["--bin", "leasehold", "--example", "fleet"]);
         // What cargo told us of ourselves would have it build dependencies again whose build scripts look at that.
         let told = |name: &str| {
@@ -38,7 +38,7 @@ pub(crate) fn built() -> Result<PathBuf> {
     }
     match tool.exists() {
         true => Ok(tool),
-        false => Err("build the tool first: cargo build --features export".into()),
+        false => Err("build the tool first: cargo build --package leasehold-cli".into()),
     }
 }
 
@@ -57,8 +57,8 @@ pub(crate) fn start(role: &Role, arguments: &[&str]) -> Result<Process> {
     let mut process = Process::start(&mut command)?;
     let address = || {
         let said = fs::read_to_string(&said).ok()?;
-        let (_, rest) = said.split_once("http://")?;
-        Some(rest.split_once("/metrics")?.0.to_owned())
+        let (before, _) = said.split_once("/metrics")?;
+        Some(before.rsplit_once("http://")?.1.to_owned())
     };
     wait_for(name, || Ok(process.has_ended()? || address().is_some()))?;
     let address = address().ok_or_else(|| fs::read_to_string(&said).unwrap_or_default())?;

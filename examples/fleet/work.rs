@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use deadpool_redis::redis;
 use leasehold::clock::{Boottime, Clock};
 use leasehold::fence::redis::Fence;
 use leasehold::{Client, Lease, OutagePolicy, WaitOrder};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Inner;
+use super::request::Looks;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floor;
@@ -16,9 +17,9 @@ use crate::telemetry::{self, AcquireTimer, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
 use crate::waiting::{Found, Look, OutagePolicy, Place, WaitOrder};
-use crate::watchdog::claiming::{Patience, USELESS_GRANTS};
+use crate::watchdog::Pending;
+use crate::watchdog::claiming::{Patience, USELESS_GRANTS, Verdict};
 use crate::watchdog::schedule::Limits;
-use crate::watchdog::{Answered, Pending, Withdrawal};
 
 /// The least time for an answer, even if the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
@@ -44,15 +45,8 @@ pub(super) struct Acquiring {
     pub(super) known: Floor,
     pub(super) outage: OutagePolicy,
     pub(super) order: WaitOrder,
+    pub(super) looks: Looks,
     pub(super) clock: Arc<dyn Clock>,
-}
-
-/// The outcome of one attempt.
-enum Looked {
-    Granted(Lease),
-    Held(Box<Held>),
-    /// The grant is of no use: ask again.
-    Anew,
 }
 
 impl Acquiring {
@@ -106,10 +100,8 @@ impl Acquiring {
         loop {
             timer.attempted(std::mem::replace(&mut trigger, Trigger::Retry));
             let asked = self.ask(&mut pending, patience, None, Instant::FAR_FUTURE);
-            match asked.await? {
-                Looked::Granted(lease) => return Ok(Attempt::Acquired(lease)),
-                Looked::Held(held) => return Ok(Attempt::Held(held)),
-                Looked::Anew => {}
+            if let Some(attempt) = asked.await? {
+                return Ok(attempt);
             }
         }
     }
@@ -133,29 +125,39 @@ impl Acquiring {
             let queued = look.queue_position();
             let patience = Patience::Until(ends_at);
             let asked = self.ask(&mut pending, patience, queued, ends_at);
-            let (found, why) = match asked.await {
-                Ok(Looked::Granted(lease)) => {
+            let found = match asked.await {
+                Ok(Some(Attempt::Acquired(lease))) => {
                     look.granted(self.timing.ttl());
                     return Ok(lease);
                 }
-                Ok(Looked::Anew) => {
+                Ok(None) => {
                     trigger = Some(Trigger::Retry);
                     continue;
                 }
-                Ok(Looked::Held(held)) => {
+                Ok(Some(Attempt::Held(held))) => {
                     timer.waits(held.remaining);
-                    (Found::Held(Arc::from(held)), None)
+                    Found::Held(Arc::from(held))
                 }
-                Err(error) if error.is_transient() => (Found::Failed(error.clone()), Some(error)),
+                Err(error) if error.is_transient() => Found::Failed(error),
                 Err(error) => return Err(error),
             };
+            self.report(&found);
             look.found(found.clone());
-            trigger = why.as_ref().map(|_| Trigger::Retry);
-            match why {
-                Some(error) if self.outage == OutagePolicy::Fail => return Err(error),
-                _ if now >= ends_at => return Err(self.timed_out(found)),
+            trigger = matches!(found, Found::Failed(_)).then_some(Trigger::Retry);
+            match found {
+                Found::Failed(error) if self.outage == OutagePolicy::Fail => return Err(error),
+                found if now >= ends_at => return Err(self.timed_out(found)),
                 _ => {}
             }
+        }
+    }
+
+    fn report(&self, found: &Found) {
+        if let Some(looks) = &self.looks {
+            looks.send_replace(Some(match found {
+                Found::Held(held) => Ok(Held::clone(held)),
+                Found::Failed(error) => Err(error.clone()),
+            }));
         }
     }
 
@@ -205,15 +207,15 @@ impl Acquiring {
         Error::new(ErrorKind::TimedOut, message)
     }
 
-    /// Sends one attempt. If no claim is enrolled, enrolls one first. A grant takes the enrollment over; an attempt
-    /// without an answer leaves it in doubt.
+    /// Sends one attempt. If no claim is enrolled, enrolls one first. An attempt without an answer leaves its claim in
+    /// doubt. Returns `None` if the grant is of no use, so that the caller asks again.
     async fn ask(
         &self,
         slot: &mut Option<Pending>,
         patience: Patience,
         queued: Option<Queued>,
         ends_at: Instant,
-    ) -> Result<Looked, Error> {
+    ) -> Result<Option<Attempt>, Error> {
         if slot.is_none() {
             *slot = Some(self.request_by(patience, ends_at).await?);
         }
@@ -231,33 +233,45 @@ impl Acquiring {
         let claim = pending.claim().expect("it was enrolled above");
         let ask = Ask::default().with_floor(asked.floor).with_queued(queued);
         let answer = self.client.store.acquire(claim, ask, limit).await;
-        match pending.answered(asked, answer, self.seen())? {
-            Answered::Taken(held) => Ok(Looked::Held(held)),
-            Answered::AskAgain => Ok(Looked::Anew),
-            Answered::AskAnew(withdrawal) => {
-                self.give_back(withdrawal).await;
-                Ok(Looked::Anew)
-            }
-            Answered::TooLate(withdrawal) => {
-                self.give_back(withdrawal).await;
-                Err(self.too_late())
-            }
-            Answered::TokenFell { token, seen } => Err(self.token_fell(token, seen)),
-            Answered::Granted {
-                enrollment,
+        let verdict = pending.answered(asked, answer, self.seen());
+        self.follow(verdict, pending).await
+    }
+
+    /// Does what the verdict on an attempt asks for. A grant takes the enrollment over.
+    async fn follow(
+        &self,
+        verdict: Verdict,
+        pending: &mut Pending,
+    ) -> Result<Option<Attempt>, Error> {
+        match verdict {
+            Verdict::Granted {
+                id,
                 claim,
                 token,
                 held_since,
             } => {
+                let enrollment = pending.granted(id, claim.name);
                 self.known.raise(token);
-                telemetry::granted(self.group(), claim.name.as_str(), token.get());
-                Ok(Looked::Granted(Lease {
+                telemetry::granted(self.group(), self.name(), token.get());
+                Ok(Some(Attempt::Acquired(Lease {
                     enrollment,
                     holder: claim.holder,
                     timing: self.timing,
                     held_since,
-                }))
+                })))
             }
+            Verdict::Taken(held) => Ok(Some(Attempt::Held(held))),
+            Verdict::Failed(error) => Err(error),
+            Verdict::Again(leaving) => {
+                pending.give_back(leaving).await;
+                Ok(None)
+            }
+            Verdict::TooLate(leaving) => {
+                pending.give_back(leaving).await;
+                Err(self.too_late())
+            }
+            Verdict::TokenFell { token, seen } => Err(self.token_fell(token, seen)),
+            Verdict::Closed => Err(Error::shut_down()),
         }
     }
 
@@ -267,13 +281,6 @@ impl Acquiring {
             self.name
         );
         Error::new(ErrorKind::TimedOut, message)
-    }
-
-    /// Releases a grant that is of no use, so that the next claim does not find the name taken by this one.
-    async fn give_back(&self, withdrawal: Option<Withdrawal>) {
-        if let Some(withdrawal) = withdrawal {
-            withdrawal.send().await;
-        }
     }
 
     fn token_fell(&self, token: Token, seen: Token) -> Error {

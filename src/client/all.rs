@@ -2,9 +2,9 @@
 //!
 //! They are acquired one after the other in byte order, so callers that do this cannot deadlock.
 
-use std::future::poll_fn;
-use std::task::Poll;
 use std::time::Duration;
+
+use futures_util::future::select_all;
 
 use super::owner::{Owner, Share};
 use crate::error::Error;
@@ -90,18 +90,12 @@ fn in_order(names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Vec<Name
 
 /// Waits until one of them is lost.
 async fn any_lost(taken: &[Share]) -> Error {
-    let mut losses: Vec<_> = taken.iter().map(|hold| Box::pin(hold.lost())).collect();
-    poll_fn(|context| {
-        let mut losses = losses.iter_mut();
-        if losses.any(|loss| loss.as_mut().poll(context).is_ready()) {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
-    let lost = taken.iter().find_map(|hold| hold.check().err());
-    lost.expect("a loss is written before it is told")
+    if taken.is_empty() {
+        return std::future::pending().await;
+    }
+    let (_, lost, _) = select_all(taken.iter().map(|share| Box::pin(share.lost()))).await;
+    let lost = taken[lost].check();
+    lost.expect_err("a loss is written before it is told")
 }
 
 #[cfg(test)]

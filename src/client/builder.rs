@@ -29,11 +29,12 @@ enum StoreSource {
 }
 
 impl fmt::Debug for StoreSource {
-    /// A URL can hold a password, so of a URL only the scheme is shown.
+    /// A URL can hold a password, so of a URL only the scheme is shown; nothing if it is missing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Url(url) => {
                 let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+                let scheme = if scheme.contains('@') { "" } else { scheme };
                 write!(f, "Url({scheme}:...)")
             }
             Self::Store(store) => f.debug_tuple("Store").field(&store.location()).finish(),

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::Client;
 use super::acquire::{Acquiring, Attempt};
 use crate::error::{Error, ErrorKind};
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::store::{Held, Info};
+use crate::store::{Facts, Held, Info};
 use crate::telemetry::{AcquireOutcome, AcquireTimer};
 use crate::term::Timing;
 use crate::token::Token;
@@ -32,7 +34,11 @@ pub struct LeaseRequest {
     pub(super) limits: Limits,
     pub(super) outage: OutagePolicy,
     pub(super) order: WaitOrder,
+    pub(super) looks: Looks,
 }
+
+/// Where a waiting request reports what it finds.
+pub(super) type Looks = Option<watch::Sender<Option<Result<Held, Error>>>>;
 
 impl LeaseRequest {
     pub(super) fn new(client: Client, name: &str) -> Self {
@@ -46,6 +52,7 @@ impl LeaseRequest {
             limits: Limits::default(),
             outage: OutagePolicy::default(),
             order: WaitOrder::default(),
+            looks: None,
         }
     }
 
@@ -96,6 +103,13 @@ impl LeaseRequest {
     /// not overtake a client that waits in [fair](WaitOrder::Fair) order.
     pub fn order(mut self, order: WaitOrder) -> Self {
         self.order = order;
+        self
+    }
+
+    /// Reports to `looks` what a waiting request finds whenever it asks the store: who has the name, or why the store
+    /// did not answer. Of several requests of one client for one name, only the first in line asks.
+    pub fn report_to(mut self, looks: watch::Sender<Option<Result<Held, Error>>>) -> Self {
+        self.looks = Some(looks);
         self
     }
 
@@ -202,20 +216,7 @@ impl LeaseRequest {
                 ));
             }
         }
-        let facts = client.store.facts();
-        if self.order == WaitOrder::Fair && !facts.has_queue {
-            return Err(Error::invalid(format!(
-                "acquire refused: a store without a queue has no fair order store={}",
-                facts.kind
-            )));
-        }
-        if let Some(most) = facts.max_ttl.filter(|most| timing.ttl() > *most) {
-            return Err(Error::invalid(format!(
-                "acquire refused: the store keeps no ttl of {:?}; expected at most {most:?} store={}",
-                timing.ttl(),
-                facts.kind
-            )));
-        }
+        check_facts(client.store.facts(), self.order, timing.ttl())?;
         let name = Name::new(&self.name)?;
         client.check_open()?;
         Ok(Acquiring {
@@ -227,6 +228,7 @@ impl LeaseRequest {
             floor: self.floor,
             outage: self.outage,
             order: self.order,
+            looks: self.looks,
             clock: client.store.clock(),
             client,
         })
@@ -241,6 +243,22 @@ impl LeaseRequest {
         let outcome = lease.as_ref().err().map(outcome_of);
         timer.ended(outcome.unwrap_or(AcquireOutcome::Acquired));
         lease
+    }
+}
+
+/// Checks that the store can do what is asked.
+fn check_facts(facts: Facts, order: WaitOrder, ttl: Duration) -> Result<(), Error> {
+    let Facts { kind, .. } = facts;
+    if order == WaitOrder::Fair && !facts.has_queue {
+        return Err(Error::invalid(format!(
+            "acquire refused: a store without a queue has no fair order store={kind}"
+        )));
+    }
+    match facts.max_ttl.filter(|most| ttl > *most) {
+        None => Ok(()),
+        Some(most) => Err(Error::invalid(format!(
+            "acquire refused: the store keeps no ttl of {ttl:?}; expected at most {most:?} store={kind}"
+        ))),
     }
 }
 

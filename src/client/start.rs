@@ -2,9 +2,10 @@
 //! outcome.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{FutureExt as _, Shared};
+use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::future::{BoxFuture, shielded};
@@ -58,7 +59,7 @@ impl Start {
     where
         F: Future<Output = Result<Watchdog, Error>> + Send + 'static,
     {
-        let mut current = self.attempt.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.attempt.lock();
         match &*current {
             Some(attempt) if !matches!(attempt.clone().now_or_never(), Some(Err(_))) => {
                 attempt.clone()

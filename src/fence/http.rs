@@ -31,11 +31,13 @@
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use super::{Bearer, Blocked, Pass, Refusal, refuse};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
+use crate::percent;
 use crate::telemetry::{self, FenceKind};
 use crate::token::Token;
 
@@ -215,35 +217,20 @@ fn pass(text: &str) -> Result<Pass, Error> {
     Ok(Pass::new(name, holder, token))
 }
 
-fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte) {
-            encoded.push(byte.into());
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
+fn encoded(text: &str) -> PercentEncode<'_> {
+    const CODED: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~')
+        .remove(b'/')
+        .remove(b':');
+    utf8_percent_encode(text, CODED)
 }
 
 fn decoded(text: &str) -> Result<String, Error> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
-        let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(malformed(
-                "a percent sign is not followed by two hex digits",
-            ));
-        };
-        bytes.push(u8::try_from(high * 16 + low).expect("two hex digits are a byte"));
-    }
-    String::from_utf8(bytes).map_err(malformed)
+    let why = "its name has a percent sign without two hex digits, or is not UTF-8";
+    percent::decode(text).ok_or_else(|| malformed(why))
 }
 
 fn malformed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

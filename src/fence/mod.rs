@@ -6,9 +6,6 @@ pub mod gate;
 #[cfg(feature = "http")]
 pub mod http;
 mod pass;
-#[cfg(all(feature = "internals", feature = "conformance"))]
-#[doc(hidden)]
-pub mod planted;
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 mod postgres;
 #[cfg(feature = "redis")]

@@ -73,20 +73,10 @@ impl Fence {
     /// `Invalid` for a resource that breaks the rule of names.
     pub fn new(resource: impl Into<String>) -> Result<Self, Error> {
         let resource = resource.into();
-        let key = format!("leasehold:fence:{{{resource}}}");
-        Self::at_key(resource, key)
-    }
-
-    /// Makes the fence for this resource, under a key of the caller's choice.
-    ///
-    /// # Errors
-    /// `Invalid` for a resource that breaks the rule of names.
-    pub fn at_key(resource: impl Into<String>, key: impl Into<String>) -> Result<Self, Error> {
-        let resource = resource.into();
         checked_resource(&resource)?;
         Ok(Self {
+            key: format!("leasehold:fence:{{{resource}}}"),
             resource,
-            key: key.into(),
             script: Script::new(include_str!("fence.lua")),
         })
     }

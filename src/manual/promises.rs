@@ -11,7 +11,9 @@
 //! release, expiry, crash, flush, eviction, a restart without data, failover, and a restore from a snapshot.
 //!
 //! *Assumption:* none while the store keeps its counter. If the counter is lost or stale, the clock that mints the
-//! next token must not be behind the clock that minted the last one by more than the time between the two grants.
+//! next token must not be behind the clock that minted the last one by more than the time between the two grants, and
+//! the last token must not have been ahead of its clock by more than that: a floor lifts it by up to a day, and a clock
+//! that was set back leaves it ahead. `leasehold doctor` reports tokens that are ahead of a Redis server's clock.
 //!
 //! A client that sees a token fall refuses the grant and releases it. When a fence refuses a pass, the client raises
 //! its floor for that name, so the token of the next grant is above what storage has seen.

@@ -41,7 +41,7 @@ pub(super) fn postgres_sql(_: &str, _: TableSettings) -> Result<String, Error> {
     all(feature = "redis", not(test)),
     expect(dead_code, reason = "the store is there")
 )]
-pub(super) fn open_redis(_: &str) -> Result<Arc<dyn Store>, Error> {
+pub(super) async fn init_redis(_: &str, _: TableSettings, _: Duration) -> Result<(), Error> {
     Err(absent("redis"))
 }
 
@@ -49,8 +49,48 @@ pub(super) fn open_redis(_: &str) -> Result<Arc<dyn Store>, Error> {
     all(feature = "redis", not(test)),
     expect(dead_code, reason = "the store is there")
 )]
-pub(super) fn open_quorum(_: &str) -> Result<Arc<dyn Store>, Error> {
+pub(super) fn redis_script(_: &str, _: TableSettings) -> Result<String, Error> {
     Err(absent("redis"))
+}
+
+#[cfg_attr(
+    all(feature = "redis", not(test)),
+    expect(dead_code, reason = "the store is there")
+)]
+pub(super) fn open_redis(_: &str) -> Result<Arc<dyn Store>, Error> {
+    Err(absent("redis"))
+}
+
+#[cfg_attr(
+    all(feature = "quorum", not(test)),
+    expect(dead_code, reason = "the store is there")
+)]
+pub(super) fn open_quorum(_: &str) -> Result<Arc<dyn Store>, Error> {
+    Err(absent("quorum"))
+}
+
+#[cfg_attr(
+    all(feature = "quorum", not(test)),
+    expect(dead_code, reason = "the store is there")
+)]
+pub(super) async fn init_quorum(_: &str, _: TableSettings, _: Duration) -> Result<(), Error> {
+    Err(absent("quorum"))
+}
+
+#[cfg_attr(
+    all(feature = "quorum", not(test)),
+    expect(dead_code, reason = "the store is there")
+)]
+pub(super) async fn replace_quorum(_: &str, _: &str, _: bool, _: Duration) -> Result<(), Error> {
+    Err(absent("quorum"))
+}
+
+#[cfg_attr(
+    all(feature = "quorum", not(test)),
+    expect(dead_code, reason = "the store is there")
+)]
+pub(super) fn quorum_plan(_: &str, _: TableSettings) -> Result<String, Error> {
+    Err(absent("quorum"))
 }
 
 #[cfg_attr(
@@ -79,13 +119,26 @@ mod tests {
         for (error, feature) in [
             (open_sqlite("/a").await.err(), "sqlite"),
             (open_redis("redis://a").err(), "redis"),
-            (open_quorum("redis+quorum://a,b,c").err(), "redis"),
+            (open_quorum("redis+quorum://a,b,c").err(), "quorum"),
+            (
+                init_quorum("redis+quorum://a,b,c", settings, limit)
+                    .await
+                    .err(),
+                "quorum",
+            ),
+            (replace_quorum("", "", false, limit).await.err(), "quorum"),
+            (quorum_plan("", settings).err(), "quorum"),
             (open_postgres("postgres://a/b").err(), "postgres"),
             (
                 init_postgres("postgres://a/b", settings, limit).await.err(),
                 "postgres",
             ),
             (postgres_sql("postgres://a/b", settings).err(), "postgres"),
+            (
+                init_redis("redis://a", settings, limit).await.err(),
+                "redis",
+            ),
+            (redis_script("redis://a", settings).err(), "redis"),
             (open_zookeeper("zookeeper://a").err(), "zookeeper"),
         ] {
             let error = error.expect("refused");

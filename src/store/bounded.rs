@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{
-    Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, Lane, Member, Notices, Outcome,
+    Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, Member, Notices, Outcome, Purpose,
     Release, Renewal, Renewed, Store,
 };
 use crate::clock::{Clock, Instant, Sleep};
@@ -37,7 +37,7 @@ pub(crate) struct Bounded {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     /// What this connection is for; none: for the callers.
-    lane: Option<Lane>,
+    purpose: Option<Purpose>,
     counts: &'static StoreCounts,
 }
 
@@ -55,7 +55,7 @@ impl Bounded {
             clock: store.clock(),
             counts: StoreCounts::of(store.facts().kind),
             store,
-            lane: None,
+            purpose: None,
         }
     }
 
@@ -90,15 +90,15 @@ impl Bounded {
     fn count_kind(&self, call: StoreCall, began_at: Instant, error: Option<ErrorKind>) {
         let took = self.clock.now().since(began_at);
         // The threads that have a connection of their own must not block.
-        let is_background = self.lane.is_some();
+        let is_background = self.purpose.is_some();
         self.counts.call_ended(call, took, error, is_background);
     }
 
     /// The watchdog has few calls at once, and leases live by them: they are worth a timer that a suspend does not delay.
     fn timer(&self, at: Instant) -> Sleep<'_> {
-        match self.lane {
-            Some(Lane::Watchdog) => self.clock.sleep_until(at),
-            Some(Lane::Waiting) | None => self.clock.nap_until(at),
+        match self.purpose {
+            Some(Purpose::Watchdog) => self.clock.sleep_until(at),
+            Some(Purpose::Waiting) | None => self.clock.nap_until(at),
         }
     }
 
@@ -300,12 +300,12 @@ impl Store for Bounded {
         })
     }
 
-    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, purpose: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         self.unnamed("connect", LIMIT, async move {
-            let store = self.store.on_own_connection(lane).await?;
-            let lane = Some(lane);
+            let store = self.store.on_own_connection(purpose).await?;
+            let purpose = Some(purpose);
             let bounded = Self {
-                lane,
+                purpose,
                 ..Self::new(store)
             };
             Ok(Arc::new(bounded) as Arc<dyn Store>)

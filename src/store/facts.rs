@@ -57,9 +57,9 @@ impl Facts {
 
 /// The purpose of a connection of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Lane {
+pub enum Purpose {
     /// For the watchdog, which renews and releases. A store whose leases live in a session makes the session for this
-    /// lane.
+    /// purpose.
     Watchdog,
     /// For the waiting clients, which leave queues.
     Waiting,

@@ -3,10 +3,11 @@
 //! When the queue is full, hints are dropped, and the next one read is `Reconnected`, because it asks for the same: check
 //! every name.
 
-use std::sync::Arc;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 
 use super::Notice;
 
@@ -45,16 +46,19 @@ pub(super) fn hints() -> (Teller, Hints) {
 impl Hints {
     /// Returns the next hint. Dropping the future loses none.
     pub(super) async fn next(&self) -> Notice {
-        let mut queue = self.queue.lock().await;
         if self.has_overflowed.swap(false, Ordering::Relaxed) {
-            while queue.try_recv().is_ok() {}
+            while self.queue().try_recv().is_ok() {}
             return Notice::Reconnected;
         }
-        match queue.recv().await {
+        match poll_fn(|context| self.queue().poll_recv(context)).await {
             Some(notice) => notice,
             // The listener's runtime has ended. Waiting clients check again after some time.
             None => std::future::pending().await,
         }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, mpsc::Receiver<Notice>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

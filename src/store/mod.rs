@@ -27,7 +27,7 @@
 //! # Assumptions
 //! If the store's highest token is lost or stale (flush, eviction, empty restart, a replica that missed it), the
 //! clock that mints the next token is not behind the clock that minted the last one by more than the time between the
-//! two grants.
+//! two grants, nor was the last one lifted further than that above its clock, by a floor or by a clock that was set back.
 //!
 //! # Errors
 //! The kind of an error tells the caller what to do; it does not say whether the request was carried out. For `acquire`
@@ -44,7 +44,7 @@ pub mod conformance;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(any(feature = "internals", feature = "redis"))]
+#[cfg(any(feature = "internals", feature = "quorum"))]
 pub mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -54,10 +54,18 @@ pub mod sqlite;
 pub mod zookeeper;
 
 mod absent;
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod backend;
 mod bounded;
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod budget;
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod check;
 mod claim;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod connect_timeout;
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod connection;
 mod facts;
 mod hazard;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
@@ -85,15 +93,15 @@ use crate::token::Token;
 
 pub(crate) use self::bounded::{Bounded, gives_up_after};
 pub use self::claim::{Answer, Ask, Claim, Failed, Grant, Held, HeldState, Info, Queued, Sent};
-pub use self::facts::{Facts, Lane, Member, MemberState};
+pub use self::facts::{Facts, Member, MemberState, Purpose};
 pub use self::hazard::{Hazard, Severity};
 pub use self::notice::{Notice, Notices, Topic};
-pub use self::release::{Eviction, Release};
-pub use self::renewal::{Outcome, Renewal, Renewed};
+pub use self::release::{Eviction, MAX_KEEP, Release};
+pub use self::renewal::{Outcome, Renewal, Renewed, ServerTime};
 pub use self::tables::TableSettings;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub use self::tls::Tls;
-pub use self::url::{init, init_sql, open};
+pub use self::url::{init, init_script, open, replace};
 
 /// The greatest number of renewals in one batch. 256 renewals keep a Redis server busy for 0.2 to 0.5 ms, and a SQLite
 /// file for some milliseconds; 1,000 would block a Redis server for 1 to 1.7 ms.
@@ -116,7 +124,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the part of the store that keeps this name. Leases of one shard are renewed together, and a shard that
     /// does not answer delays no other. A store on one server answers 0 for every name. The answer may change while the
-    /// store is open: the watchdog asks when a lease is enrolled and again after each batch.
+    /// store is open: the watchdog asks when a claim is sent, when a renewal falls due and when a release is sent, so this must
+    /// be cheap.
     fn shard(&self, name: &Name) -> u32;
 
     /// Grants the name to the claim's holder, or returns who has it. This is one attempt of a claim; each attempt of it
@@ -133,8 +142,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// has at most [`MAX_BATCH`] renewals: a store sends it as one request and does not divide a longer one.
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed>;
 
-    /// Frees the name if this holder has it. With `keep_for` the name stays taken for that long and cannot be renewed;
-    /// an evicted holder keeps nothing, so its name is free at once.
+    /// Frees the name if this holder has it. With `keep_for` the name stays taken for that long, at most [`MAX_KEEP`], and
+    /// cannot be renewed; an evicted holder keeps nothing, so its name is free at once.
     fn release<'a>(
         &'a self,
         name: &'a Name,
@@ -192,7 +201,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Opens the same store on a connection of its own, made on the calling runtime, so that nothing that blocks the
     /// user's connections can delay a renewal or a departure from the queue.
-    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>>;
+    fn on_own_connection(&self, purpose: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>>;
 
     /// Closes the connections. Later calls fail with `Closed`.
     fn close(&self) -> BoxFuture<'_, ()>;

@@ -1,5 +1,10 @@
 //! How a lease ends before its time: released by its holder, or evicted by an operator.
 
+use std::time::Duration;
+
+/// The longest time for which a release keeps its name taken.
+pub const MAX_KEEP: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
 /// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
@@ -14,7 +19,7 @@ pub enum Release {
 #[non_exhaustive]
 pub enum Eviction {
     /// The holder is told at its next renewal. The name stays taken for the rest of the ttl, so that no two holders
-    /// overlap.
+    /// overlap; on a quorum for its longest ttl, unless the holder releases it.
     Marked,
     /// The name is free at once. The holder may continue its work until its next renewal, and only a fence protects.
     Now,

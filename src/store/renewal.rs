@@ -40,9 +40,20 @@ impl Renewal {
 pub struct Renewed {
     /// One outcome for each renewal of the batch, in its order.
     pub outcomes: Vec<Outcome>,
-    /// The server's own clock when it answered, since 1970. With it the watchdog tells a step of that clock from the
-    /// passing of time.
-    pub server_time: Option<Duration>,
+    /// The time of the server that answered. With it the watchdog tells a step of the server's clock from the passing of
+    /// time. `None` if it is not known, or if several servers answered.
+    pub server_time: Option<ServerTime>,
+}
+
+/// What the clock of a server showed when it answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServerTime {
+    /// The server, as [`Store::shard`](super::Store::shard) numbers them: readings are compared with those of the same
+    /// number only. Servers that share the leases' ends, such as a master and the replica that takes its place, share a
+    /// number, because there a difference of their clocks ends leases as a step does.
+    pub shard: u32,
+    /// The time since 1970.
+    pub time: Duration,
 }
 
 impl Renewed {
@@ -52,6 +63,13 @@ impl Renewed {
             outcomes,
             server_time: None,
         }
+    }
+
+    /// Adds the time of the one server of a store, or of one after the other whose leases have the same ends.
+    #[must_use]
+    pub fn at(mut self, time: Option<Duration>) -> Self {
+        self.server_time = time.map(|time| ServerTime { shard: 0, time });
+        self
     }
 }
 

@@ -9,7 +9,4 @@ use std::time::Duration;
 pub struct TableSettings {
     /// The longest ttl that the store grants (default: ten minutes). After a failover nothing is granted for this long.
     pub max_ttl: Option<Duration>,
-    /// Makes the tables UNLOGGED: nothing of a lease is written to the database's log, and no standby has it. After a
-    /// crash of the server every holder loses its lease, and nothing is granted for the longest ttl.
-    pub is_unlogged: bool,
 }

@@ -9,42 +9,66 @@ use super::absent::open_sqlite;
 use super::absent::open_zookeeper;
 #[cfg(not(feature = "postgres"))]
 use super::absent::{init_postgres, open_postgres, postgres_sql};
+#[cfg(not(feature = "quorum"))]
+use super::absent::{init_quorum, open_quorum, quorum_plan, replace_quorum};
 #[cfg(not(feature = "redis"))]
-use super::absent::{open_quorum, open_redis};
+use super::absent::{init_redis, open_redis, redis_script};
 use super::memory::Memory;
 #[cfg(feature = "postgres")]
 use super::postgres::{init_postgres, open_url as open_postgres, postgres_sql};
+#[cfg(feature = "quorum")]
+use super::quorum::{init_quorum, open_url as open_quorum, quorum_plan, replace_quorum};
 #[cfg(feature = "redis")]
-use super::quorum::open_url as open_quorum;
-#[cfg(feature = "redis")]
-use super::redis::open_url as open_redis;
+use super::redis::{init_redis, open_url as open_redis, redis_script};
 #[cfg(feature = "sqlite")]
 use super::sqlite::open_url as open_sqlite;
 #[cfg(feature = "zookeeper")]
 use super::zookeeper::open_url as open_zookeeper;
 use super::{Error, Store, TableSettings};
 
-/// Makes the tables and functions of the store at this URL, if its kind needs them: `postgres://`. When it is run
-/// again, it repairs what is missing and changes only what the settings name.
+/// Sets up the store at this URL, if its kind needs it.
+///
+/// For `postgres://` this makes the tables and functions. When it is run again, it repairs what is missing and changes
+/// only what the settings name. For `redis://` and `redis+sentinel://` with `max_ttl` it notes that the server is new, as
+/// `Redis::init` does, and refuses one that is not. For `redis+quorum://` it makes the servers members, as `Quorum::init`
+/// does.
 ///
 /// # Errors
-/// `Invalid` for a URL of a store that needs no tables, or that was not compiled in; otherwise the errors of the
-/// store's requests.
+/// `Invalid` for a URL of a store that needs no set-up, or that was not compiled in; `Misconfigured` if a server in Redis
+/// is not new; otherwise the errors of the store's requests.
 ///
 /// # Cancel safety
-/// Dropping the future leaves the outcome unknown. The function is idempotent: run it again.
+/// Dropping the future leaves the outcome unknown: run it again.
 pub async fn init(url: &str, settings: TableSettings, limit: Duration) -> Result<(), Error> {
-    needs_tables(url)?;
-    init_postgres(url, settings, limit).await
+    match kind_to_init(url)? {
+        NeedsInit::Quorum => init_quorum(url, settings, limit).await,
+        NeedsInit::Redis => init_redis(url, settings, limit).await,
+        NeedsInit::Postgres => init_postgres(url, settings, limit).await,
+    }
 }
 
-/// Returns the SQL that [`init`] would run, for a database administrator to run.
+/// Makes the servers of the quorum at this URL its members in place of those at the URL `old`, as `Quorum::replace` does.
 ///
 /// # Errors
-/// The same as those of [`init`].
-pub fn init_sql(url: &str, settings: TableSettings) -> Result<String, Error> {
-    needs_tables(url)?;
-    postgres_sql(url, settings)
+/// `Invalid` unless both are quorums; otherwise as for [`init`].
+///
+/// # Cancel safety
+/// Dropping the future leaves the outcome unknown: run it again.
+pub async fn replace(url: &str, old: &str, from_clock: bool, limit: Duration) -> Result<(), Error> {
+    replace_quorum(url, old, from_clock, limit).await
+}
+
+/// Returns the SQL, or the Lua script for a server in Redis, that [`init`] would run, for an administrator to run. For a
+/// quorum, it says what `init` would do.
+///
+/// # Errors
+/// `Invalid`, as for [`init`].
+pub fn init_script(url: &str, settings: TableSettings) -> Result<String, Error> {
+    match kind_to_init(url)? {
+        NeedsInit::Quorum => quorum_plan(url, settings),
+        NeedsInit::Redis => redis_script(url, settings),
+        NeedsInit::Postgres => postgres_sql(url, settings),
+    }
 }
 
 /// Returns the scheme of one server and the kind of several, `sentinel`, `cluster` or `quorum`, where a scheme of Redis
@@ -56,13 +80,54 @@ pub(super) fn several_servers(scheme: &str) -> Option<(&str, &str)> {
     is_known.then_some((of_one, several))
 }
 
-fn needs_tables(url: &str) -> Result<(), Error> {
-    match url.split_once(':') {
-        Some(("postgres" | "postgresql", _)) => Ok(()),
-        _ => Err(Error::invalid(
-            "init refused: only a store in Postgres has tables to be made; expected postgres://",
-        )),
+/// Returns whether a URL has an `@` after its hosts. Then a password with an unwritten `/`, `?` or `#` was probably cut
+/// in two, and its second half would be taken for a path or a parameter, and shown.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+pub(super) fn has_stray_at(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let end = rest.find(['/', '?', '#']);
+    end.is_some_and(|end| rest[end..].contains('@'))
+}
+
+/// Why such a URL is refused.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+pub(super) const STRAY_AT: &str =
+    "it has an '@' after its hosts, so a '/', '?' or '#' in its password may not be written as %XX";
+
+/// A kind of store that needs a set-up.
+enum NeedsInit {
+    Postgres,
+    Quorum,
+    Redis,
+}
+
+fn kind_to_init(url: &str) -> Result<NeedsInit, Error> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    let of_quorum = several_servers(scheme).is_some_and(|(_, kind)| kind == "quorum");
+    let refused = |why| Err(Error::invalid(format!("init refused: {why}")));
+    match scheme {
+        _ if of_quorum => Ok(NeedsInit::Quorum),
+        "postgres" | "postgresql" => Ok(NeedsInit::Postgres),
+        _ if is_of_redis(scheme) => Ok(NeedsInit::Redis),
+        _ => refused(
+            "only a store in Postgres, on a Redis server with max_ttl, or on a quorum needs a set-up; expected postgres://, \
+             redis://, redis+sentinel:// or redis+quorum://",
+        ),
     }
+}
+
+/// Returns whether a scheme is that of a store on Redis or Valkey: on one server, or on several that are no quorum.
+fn is_of_redis(scheme: &str) -> bool {
+    let of_one = [
+        "redis",
+        "rediss",
+        "redis+unix",
+        "valkey",
+        "valkeys",
+        "valkey+unix",
+    ];
+    let of_several = several_servers(scheme).is_some_and(|(_, kind)| kind != "quorum");
+    of_one.contains(&scheme) || of_several
 }
 
 /// Opens the store at this URL: `redis://`, `rediss://`, `redis+unix:`, `redis+sentinel://`, `redis+cluster://`,
@@ -79,9 +144,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
     match scheme {
         "memory" => Ok(Arc::new(Memory::new())),
         "sqlite" => open_sqlite(rest).await,
-        "redis" | "rediss" | "redis+unix" | "valkey" | "valkeys" | "valkey+unix" => open_redis(url),
-        _ if several_servers(scheme).is_some_and(|(_, kind)| kind == "quorum") => open_quorum(url),
-        _ if several_servers(scheme).is_some() => open_redis(url),
+        _ if is_of_redis(scheme) => open_redis(url),
+        _ if several_servers(scheme).is_some() => open_quorum(url),
         "postgres" | "postgresql" => open_postgres(url),
         "zookeeper" => open_zookeeper(url),
         // The URL is not shown: if its scheme was forgotten, a password may be in it.

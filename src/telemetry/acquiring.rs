@@ -39,7 +39,7 @@ impl<'a> AcquireTimer<'a> {
     fn new(group: Group, name: &'a str, clock: &'a dyn Clock, is_waiter: bool) -> Self {
         tracing::debug!(name, group = group.as_str(), "acquire begins");
         Self {
-            counts: Counts::of(group),
+            counts: Counts::of_group(group),
             group,
             name,
             clock,

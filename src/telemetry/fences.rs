@@ -1,17 +1,11 @@
 //! What is counted of the checks at guarded storage.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use metrics::histogram;
 
-use metrics::{counter, histogram};
-
+use super::counts::{Count, Counts};
+use super::table;
 use super::words::{CheckOutcome, FenceKind};
-use super::{quietly, table};
 use crate::clock::{Clock, Instant, Monotonic};
-
-const OUTCOMES: usize = CheckOutcome::ALL.len();
-
-static CHECKS: [[AtomicU64; OUTCOMES]; FenceKind::ALL.len()] =
-    [const { [const { AtomicU64::new(0) }; OUTCOMES] }; FenceKind::ALL.len()];
 
 /// A check that is under way. One that is dropped before its end is not counted.
 #[derive(Debug)]
@@ -29,8 +23,7 @@ impl FenceCheck {
         }
     }
 
-    /// Counts the check, and tells the recorder at once: a process that only guards storage has no client, and so no
-    /// reporter.
+    /// Counts the check.
     pub(crate) fn ended(self, group: Option<&str>, name: &str, token: u64, outcome: CheckOutcome) {
         let took = Monotonic.now().since(self.began_at);
         let fence = self.fence.as_str();
@@ -49,26 +42,10 @@ impl FenceCheck {
     }
 }
 
-/// Counts a check whose begin was not seen.
-pub(super) fn count(fence: FenceKind, outcome: CheckOutcome) {
-    let total = &CHECKS[fence as usize][outcome as usize];
-    let total = total.fetch_add(1, Ordering::Relaxed) + 1;
-    tell_total(fence, outcome, total);
-}
-
-/// Tells the recorder the totals of the fences that are in use.
-pub(super) fn tell_all() {
-    for (totals, fence) in CHECKS.iter().zip(FenceKind::ALL) {
-        let totals = totals.each_ref().map(|total| total.load(Ordering::Relaxed));
-        if totals.iter().any(|total| *total > 0) {
-            for (total, outcome) in totals.into_iter().zip(CheckOutcome::ALL) {
-                quietly(|| tell_total(fence, outcome, total));
-            }
-        }
-    }
-}
-
-fn tell_total(fence: FenceKind, outcome: CheckOutcome, total: u64) {
-    let (name, fence, outcome) = (table::FENCE_CHECKS.name, fence.as_str(), outcome.as_str());
-    counter!(name, "fence" => fence, "outcome" => outcome).absolute(total);
+/// Counts a check, and sets the total in the recorder at once: a process that only guards storage has no client, and so no
+/// reporter.
+pub(crate) fn count(fence: FenceKind, outcome: CheckOutcome) {
+    let counts = Counts::of(Some(("fence", fence.as_str())));
+    counts.add(Count::Checked(outcome), 1);
+    counts.tell_total(Count::Checked(outcome));
 }

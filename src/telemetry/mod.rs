@@ -1,26 +1,17 @@
-//! What leasehold tells the outside: one function per event, each a metric and a tracing event. The only caller of the
+//! What leasehold shows to the outside: one function per event, each a metric and a tracing event. The only caller of the
 //! `metrics` and `tracing` macros for lease events.
 //!
-//! The user's subscriber and recorder run inside these calls, and may block. So the watchdog's thread never makes them:
-//! it counts, which is an addition and is never dropped, and hands an [`Event`] to a [`Reporter`], whose own thread tells
-//! both. A full queue drops the event, which is a line of the log or a sample of a histogram, and counts it. Gauges are
-//! read by the reporter, once a second, from all clients of the process.
+//! The user's subscriber and recorder run inside these calls, and may block. So the watchdog's thread never makes them: it
+//! [counts](counts), which is an addition and is never dropped, and hands an [`Event`] to the [`reporter`], the thread that
+//! calls both. A full queue drops the event, which is a line of the log or a sample of a histogram, and counts it. Once a
+//! second the reporter sets all totals, and the gauges, which it reads from all clients and stores of the process.
 
-#[cfg(feature = "redis")]
-mod acks;
 mod acquiring;
-mod build;
 mod counts;
 mod fences;
 mod metric;
 mod names;
-#[cfg_attr(
-    not(feature = "redis"),
-    expect(dead_code, reason = "the members of a quorum are Redis servers")
-)]
-mod quorum;
 mod reporter;
-mod samples;
 #[cfg_attr(
     not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
     expect(
@@ -42,11 +33,11 @@ use tracing::level_filters::LevelFilter;
 
 pub(crate) use self::acquiring::AcquireTimer;
 pub(crate) use self::counts::Count;
-use self::counts::{Counts, count_for_process};
-pub(crate) use self::fences::FenceCheck;
+use self::counts::Counts;
+pub(crate) use self::fences::{FenceCheck, count as count_refusal};
 pub use self::metric::{Metric, MetricKind, MetricLabel};
 pub(crate) use self::names::allow_names;
-pub(crate) use self::reporter::{Reporter, update};
+pub(crate) use self::reporter::{Reporter, update, watch};
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) use self::stores::ConnectionGauge;
 pub(crate) use self::stores::StoreCounts;
@@ -55,7 +46,7 @@ pub(crate) use self::stores::StoreCounts;
     expect(unreachable_pub, reason = "the feature `internals` re-exports it")
 )]
 pub use self::survey::Survey;
-pub(crate) use self::survey::{Surveyed, watch};
+pub(crate) use self::survey::Surveyed;
 pub(crate) use self::table::ALL;
 #[cfg(feature = "redis")]
 pub(crate) use self::words::AckOutcome;
@@ -230,18 +221,13 @@ pub(crate) fn notices_refused(error: &Error) {
 
 /// A grant was refused because its token was not above one seen before.
 pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
-    count_for_process(Count::TokenFell);
+    Counts::of_process().add(Count::TokenFell, 1);
     tracing::error!(name, token, floor, "a grant was refused: its token fell");
 }
 
 /// A fence refused a write.
 pub(crate) fn write_refused(group: Option<&str>, name: &str, token: u64, reason: &'static str) {
     tracing::warn!(name, token, group, reason, "a fence refused a write");
-}
-
-/// A write was refused by a guard whose check was not seen.
-pub(crate) fn count_refusal(fence: FenceKind, outcome: CheckOutcome) {
-    fences::count(fence, outcome);
 }
 
 /// The file of a gate grows on; what it keeps is safe.
@@ -251,7 +237,7 @@ pub(crate) fn gate_not_shortened(path: &Path, error: &std::io::Error) {
 
 /// A group was named that is one too many.
 pub(crate) fn group_folded(word: &str) {
-    count_for_process(Count::LabelFolded);
+    Counts::of_process().add(Count::LabelFolded, 1);
     tracing::warn!(
         group = word,
         "too many groups: this one is counted as `other`"
@@ -261,9 +247,9 @@ pub(crate) fn group_folded(word: &str) {
 /// Describes every metric, and tells zeros where the labels are known, so that dashboards see no gaps.
 pub(crate) fn describe(group: Group) {
     table::describe();
-    build::tell();
-    Counts::tell_process();
-    Counts::of(group).tell();
+    reporter::tell_build();
+    Counts::of_process().tell();
+    Counts::of_group(group).tell();
     survey::register(group);
 }
 

@@ -4,11 +4,11 @@
 //! not.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
 
 use metrics::gauge;
+use parking_lot::Mutex;
 
-use super::counts::{Count, count_for_process};
+use super::counts::{Count, Counts};
 use super::survey::unix_seconds_in;
 use super::{quietly, table};
 use crate::group::Group;
@@ -28,7 +28,7 @@ static KNOWN: Mutex<BTreeMap<&'static str, KnownNames>> = Mutex::new(BTreeMap::n
 /// Gives each name of this group series of its own, up to the limit.
 pub(crate) fn allow_names(group: Group, limit: usize) {
     if limit > 0 {
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.lock();
         let known = known.entry(group.as_str()).or_default();
         known.limit = known.limit.max(limit);
     }
@@ -46,9 +46,9 @@ pub(super) struct Names {
 
 impl Names {
     /// Those of this group, if it asked for any.
-    pub(super) fn of(group: Group) -> Option<Self> {
-        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = known.get(group.as_str())?;
+    pub(super) fn of(group: &str) -> Option<Self> {
+        let known = KNOWN.lock();
+        let known = known.get(group)?;
         let unheld = known.names.iter().map(|name| (name.clone(), f64::NAN));
         Some(Self {
             limit: known.limit,
@@ -71,9 +71,9 @@ impl Names {
     }
 
     /// Tells the recorder, and remembers the names.
-    pub(super) fn tell(self, group: Group) {
+    pub(super) fn tell(self, group: &'static str) {
         for (name, left) in &self.held {
-            let (group, name) = (group.as_str(), name.as_str());
+            let name = name.as_str();
             let is_held = f64::from(u8::from(!left.is_nan()));
             let deadline = unix_seconds_in(*left);
             quietly(|| {
@@ -83,12 +83,12 @@ impl Names {
                 gauge!(ends, "group" => group, "name" => name.to_owned()).set(deadline);
             });
         }
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = known.entry(group.as_str()).or_default();
+        let mut known = KNOWN.lock();
+        let known = known.entry(group).or_default();
         known.names = self.order;
         for name in self.over {
             if !known.folded.contains(&name) {
-                count_for_process(Count::LabelFolded);
+                Counts::of_process().add(Count::LabelFolded, 1);
                 if known.folded.len() >= known.limit {
                     known.folded.clear();
                 }

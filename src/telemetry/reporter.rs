@@ -1,20 +1,28 @@
-//! The thread that calls the user's subscriber and recorder in place of threads that must not block.
+//! The thread that calls the user's subscriber and recorder in place of threads that must not block: one for all clients of
+//! the process. It shows each event when it comes, and everything else once a tick.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use metrics::{gauge, histogram};
+use parking_lot::{Condvar, Mutex};
 
 use super::counts::{Count, Counts};
 use super::stores::StoreCounts;
-use super::{Event, build, fences, quietly, samples, survey, table};
+use super::survey::{self, Surveyed};
+use super::words::StoreCall;
+use super::{Event, quietly, table};
 use crate::clock::{Clock, Instant, Monotonic};
 use crate::error::{Error, ErrorKind};
 use crate::group::Group;
 
 /// Events that wait for the reporter. A hundred batches a second fill it in ten seconds of a blocked log, which is when
 /// dropping is right.
-const QUEUE: usize = 1_024;
-/// How often totals and gauges are told: the recorder of a scrape every few seconds sees what is true.
+const EVENTS: usize = 1_024;
+/// Samples that wait. A second of a busy watchdog has as many: a hundred batches and some thousand releases of dropped
+/// guards.
+const SAMPLES: usize = 4_096;
+/// How often totals and gauges are set: the recorder of a scrape every few seconds sees what is true.
 const TICK: Duration = Duration::from_secs(1);
 /// A round that takes long is followed by a pause that is longer by this: reading a million leases each second is not
 /// worth a twentieth of a core.
@@ -22,33 +30,44 @@ const REST: u32 = 50;
 /// The longest such pause.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// Counts, and hands events to its thread. Never blocks.
-#[derive(Debug, Clone)]
+/// What waits for the thread. Locked for a push or a swap, never while code of the user's runs.
+struct Sink {
+    events: Vec<(Group, Event)>,
+    samples: Vec<Sample>,
+    /// The clients of the process. The thread ends with the last of them.
+    sources: Vec<Weak<dyn Surveyed>>,
+    /// The process in which the thread runs, because a forked child has none. 0: it does not run.
+    runs_in: u32,
+}
+
+static SINK: Mutex<Sink> = Mutex::new(Sink {
+    events: Vec::new(),
+    samples: Vec::new(),
+    sources: Vec::new(),
+    runs_in: 0,
+});
+/// Wakes the thread for an event, and for the end of a client. Samples wait for the next tick.
+static CAME: Condvar = Condvar::new();
+/// The address of the recorder that was last used. Locked while the recorder is called, so that no older value follows a
+/// newer one.
+static RECORDER: Mutex<usize> = Mutex::new(0);
+
+/// Counts, and hands events to the thread. Never blocks.
+#[derive(Debug)]
 pub(crate) struct Reporter {
-    queue: SyncSender<Event>,
     counts: &'static Counts,
     group: Group,
+    /// In a forked child, drops do nothing.
+    made_in: u32,
 }
 
 impl Reporter {
-    /// Starts the reporter's thread. It ends when the last handle is gone.
-    pub(crate) fn start(group: Group) -> Result<Self, Error> {
-        let (queue, events) = sync_channel(QUEUE);
-        let reporter = Self {
-            queue,
-            counts: Counts::of(group),
+    pub(crate) fn new(group: Group) -> Self {
+        Self {
+            counts: Counts::of_group(group),
             group,
-        };
-        let thread = std::thread::Builder::new().name("leasehold-report".into());
-        let started = thread.spawn(move || report(&events, group));
-        started.map_err(|source| {
-            Error::new(
-                ErrorKind::Unavailable,
-                "acquire failed: the reporter's thread did not start",
-            )
-            .with_source(source)
-        })?;
-        Ok(reporter)
+            made_in: std::process::id(),
+        }
     }
 
     /// The label under which its events are counted.
@@ -56,9 +75,17 @@ impl Reporter {
         self.group
     }
 
-    /// Hands an event over. A full queue drops it and counts that.
+    /// Hands an event over. Where too many wait, it is dropped, and that is counted.
     pub(crate) fn send(&self, event: Event) {
-        if let Err(TrySendError::Full(_)) = self.queue.try_send(event) {
+        let mut sink = SINK.lock();
+        let has_room = sink.events.len() < EVENTS;
+        if has_room {
+            sink.events.push((self.group, event));
+        }
+        drop(sink);
+        if has_room {
+            CAME.notify_one();
+        } else {
             self.count(Count::EventDropped, 1);
         }
     }
@@ -71,73 +98,150 @@ impl Reporter {
     }
 }
 
-/// The thread's whole life: tells each event when it comes, and totals and gauges once a tick.
-fn report(events: &Receiver<Event>, group: Group) {
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        if self.made_in == std::process::id() {
+            CAME.notify_one();
+        }
+    }
+}
+
+/// One call to a store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    pub(super) store: &'static str,
+    pub(super) call: StoreCall,
+    pub(super) took: Duration,
+}
+
+impl Sample {
+    /// Gives it to the recorder, on this thread.
+    pub(super) fn tell(self) {
+        let (store, call) = (self.store, self.call.as_str());
+        let name = table::STORE_REQUEST_DURATION.name;
+        histogram!(name, "store" => store, "op" => call).record(self.took);
+    }
+
+    /// Leaves it to the reporter. One that is too many is dropped and counted.
+    pub(super) fn keep(self) {
+        let mut sink = SINK.lock();
+        let has_room = sink.samples.len() < SAMPLES;
+        if has_room {
+            sink.samples.push(self);
+        }
+        drop(sink);
+        if !has_room {
+            Counts::of_process().add(Count::EventDropped, 1);
+        }
+    }
+}
+
+/// Reads the state of this client too, for as long as it lives, and starts the thread if it does not run.
+///
+/// # Errors
+/// `Unavailable` where the thread cannot be started.
+pub(crate) fn watch(client: Weak<dyn Surveyed>) -> Result<(), Error> {
+    let mut sink = SINK.lock();
+    if sink.runs_in != std::process::id() {
+        let thread = std::thread::Builder::new().name("leasehold-report".into());
+        thread.spawn(report).map_err(|source| {
+            Error::new(
+                ErrorKind::Unavailable,
+                "acquire failed: the reporter's thread did not start",
+            )
+            .with_source(source)
+        })?;
+        sink.runs_in = std::process::id();
+        // What is left of them is the parent's.
+        sink.sources.clear();
+    }
+    sink.sources.push(client);
+    Ok(())
+}
+
+/// The clients of the process.
+pub(super) fn sources() -> Vec<Arc<dyn Surveyed>> {
+    SINK.lock()
+        .sources
+        .iter()
+        .filter_map(Weak::upgrade)
+        .collect()
+}
+
+/// The thread's whole life.
+fn report() {
     let mut next = Monotonic.now();
     loop {
-        let event = events.recv_timeout(next.since(Monotonic.now()));
-        let is_last = matches!(event, Err(RecvTimeoutError::Disconnected));
-        if let Ok(event) = event {
-            // A subscriber or recorder that panics is the user's; the next event is still told.
+        let (events, samples, is_last) = next_events(next);
+        for (group, event) in events {
+            // A subscriber or recorder that panics is the user's; the next event is still shown.
             quietly(|| event.emit(group));
         }
-        samples::tell_kept();
+        for sample in samples {
+            quietly(|| sample.tell());
+        }
         if is_last {
-            // What was counted since the last tick would be told by no one.
+            // Otherwise what was counted since the last tick would be lost.
             return update();
         }
-        if Monotonic.now() >= next {
-            next = tick(Monotonic.now());
+        let now = Monotonic.now();
+        if now >= next {
+            tell(&mut RECORDER.lock());
+            let took = Monotonic.now().since(now);
+            next = now.after((took * REST).clamp(TICK, LONGEST_REST));
         }
     }
 }
 
-/// When the recorder was last told everything, and which one it was.
-struct Told {
-    at: Instant,
-    recorder: usize,
-}
-
-/// Locked while it is told, so that no older value follows a newer one.
-static TOLD: Mutex<Told> = Mutex::new(Told {
-    at: Instant::ZERO,
-    recorder: 0,
-});
-
-/// Tells everything, unless another client's reporter just did or does so now. Answers when it is to be told again.
-fn tick(now: Instant) -> Instant {
-    let mut told = match TOLD.try_lock() {
-        Ok(told) => told,
-        Err(TryLockError::Poisoned(told)) => told.into_inner(),
-        Err(TryLockError::WouldBlock) => return now.after(TICK),
+/// Waits for events, at most until `until`. Returns what came, and whether no client is left.
+fn next_events(until: Instant) -> (Vec<(Group, Event)>, Vec<Sample>, bool) {
+    let mut sink = SINK.lock();
+    let has_clients = |sink: &mut Sink| {
+        sink.sources.retain(|client| client.strong_count() > 0);
+        !sink.sources.is_empty()
     };
-    if now.since(told.at) >= TICK / 2 || told.at == Instant::ZERO {
-        told.at = now;
-        tell(&mut told);
+    if sink.events.is_empty() && has_clients(&mut sink) {
+        CAME.wait_for(&mut sink, until.since(Monotonic.now()));
     }
-    let took = Monotonic.now().since(now);
-    now.after((took * REST).clamp(TICK, LONGEST_REST))
+    let is_last = !has_clients(&mut sink);
+    if is_last {
+        sink.runs_in = 0;
+    }
+    let events = std::mem::take(&mut sink.events);
+    (events, std::mem::take(&mut sink.samples), is_last)
 }
 
 /// Sets every counter and gauge of this process in the recorder that is installed now, and describes each metric to it.
 pub(crate) fn update() {
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    told.recorder = 0;
-    tell(&mut told);
+    let mut known = RECORDER.lock();
+    *known = 0;
+    tell(&mut known);
 }
 
-fn tell(told: &mut Told) {
+fn tell(known: &mut usize) {
     // Another recorder than before knows nothing of what the metrics mean.
     let recorder = metrics::with_recorder(|recorder| std::ptr::from_ref(recorder).addr());
-    if std::mem::replace(&mut told.recorder, recorder) != recorder {
+    if std::mem::replace(known, recorder) != recorder {
         quietly(table::describe);
     }
-    quietly(build::tell);
-    Counts::tell_process();
-    for counts in Counts::of_all_groups() {
-        counts.tell();
-    }
+    quietly(tell_build);
     survey::tell_all();
     StoreCounts::tell_all();
-    fences::tell_all();
+    for counts in Counts::all() {
+        counts.tell();
+    }
+}
+
+/// Which stores were compiled in, besides the one in memory.
+pub(super) fn tell_build() {
+    let features = [
+        ("postgres", cfg!(feature = "postgres")),
+        ("redis", cfg!(feature = "redis")),
+        ("sqlite", cfg!(feature = "sqlite")),
+        ("zookeeper", cfg!(feature = "zookeeper")),
+    ];
+    let features = features.into_iter().filter(|(_, is_in)| *is_in);
+    let features: Vec<_> = features.map(|(name, _)| name).collect();
+    let (version, features) = (env!("CARGO_PKG_VERSION"), features.join(","));
+    gauge!(table::BUILD_INFO.name, "version" => version, "features" => features).set(1.0);
 }

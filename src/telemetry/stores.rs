@@ -1,35 +1,25 @@
 //! What is counted of stores, by their kind: calls and their failures, connections, servers, notices.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use metrics::{counter, gauge};
+use metrics::gauge;
+use parking_lot::Mutex;
 
-use super::quorum::QuorumCounts;
-use super::samples::{self, Sample};
-use super::words::{AckOutcome, ErrorLabel, LaneUse, NoticeOutcome, Standing, StoreCall};
+use super::counts::{Count, Counts};
+use super::reporter::Sample;
+use super::words::{LaneUse, NoticeOutcome, Standing, StoreCall};
 use super::{quietly, table};
 use crate::error::ErrorKind;
 
-const CALLS: usize = StoreCall::ALL.len();
-const ERRORS: usize = ErrorLabel::ALL.len();
-const USES: usize = LaneUse::ALL.len();
-
-/// The totals of all stores of one kind.
+/// What is known of all stores of one kind.
 #[derive(Debug)]
 pub(crate) struct StoreCounts {
-    pub(super) kind: &'static str,
-    errors: [[AtomicU64; ERRORS]; CALLS],
-    reconnects: [AtomicU64; USES],
-    notices: [AtomicU64; NoticeOutcome::ALL.len()],
-    pub(super) acks: [AtomicU64; AckOutcome::ALL.len()],
-    /// Stores of this kind can wait for replicas.
-    pub(super) has_replicas: AtomicBool,
-    pub(super) quorum: QuorumCounts,
+    kind: &'static str,
+    counts: &'static Counts,
     /// As last looked at, if ever.
-    members: [AtomicUsize; Standing::ALL.len()],
-    has_members: AtomicBool,
+    members: Mutex<Option<[usize; Standing::ALL.len()]>>,
     connections: Mutex<Vec<Weak<ConnectionGauge>>>,
 }
 
@@ -37,33 +27,23 @@ pub(crate) struct StoreCounts {
 static STORES: Mutex<Vec<&'static StoreCounts>> = Mutex::new(Vec::new());
 
 impl StoreCounts {
-    fn new(kind: &'static str) -> Self {
-        Self {
-            kind,
-            errors: [const { [const { AtomicU64::new(0) }; ERRORS] }; CALLS],
-            reconnects: [const { AtomicU64::new(0) }; USES],
-            notices: [const { AtomicU64::new(0) }; NoticeOutcome::ALL.len()],
-            acks: [const { AtomicU64::new(0) }; AckOutcome::ALL.len()],
-            has_replicas: AtomicBool::new(false),
-            quorum: QuorumCounts::default(),
-            members: [const { AtomicUsize::new(0) }; Standing::ALL.len()],
-            has_members: AtomicBool::new(false),
-            connections: Mutex::default(),
-        }
-    }
-
     /// Those of the stores of this kind.
     pub(crate) fn of(kind: &'static str) -> &'static Self {
-        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = STORES.lock();
         if let Some(known) = stores.iter().find(|store| store.kind == kind) {
             return known;
         }
-        let store: &'static Self = Box::leak(Box::new(Self::new(kind)));
+        let store: &'static Self = Box::leak(Box::new(Self {
+            kind,
+            counts: Counts::of(Some(("store", kind))),
+            members: Mutex::default(),
+            connections: Mutex::default(),
+        }));
         stores.push(store);
         store
     }
 
-    /// A call ended. Where `is_background`, the thread is one that must not block, so the sample is told by another.
+    /// A call ended. Where `is_background`, the thread is one that must not block, so the sample is left to the reporter.
     pub(crate) fn call_ended(
         &self,
         call: StoreCall,
@@ -72,109 +52,63 @@ impl StoreCounts {
         is_background: bool,
     ) {
         if let Some(kind) = error {
-            let label = ErrorLabel::from(kind) as usize;
-            self.errors[call as usize][label].fetch_add(1, Ordering::Relaxed);
+            self.counts.add(Count::CallFailed(call, kind.into()), 1);
         }
-        let sample = Sample {
-            store: self.kind,
-            call,
-            took,
-        };
-        match is_background {
-            true => samples::keep(sample),
-            false => sample.tell(),
+        let store = self.kind;
+        let sample = Sample { store, call, took };
+        if is_background {
+            sample.keep();
+        } else {
+            sample.tell();
         }
     }
 
     /// A notice came.
     pub(crate) fn notice(&self, outcome: NoticeOutcome) {
-        self.notices[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.counts.add(Count::Noticed(outcome), 1);
     }
 
-    /// The servers of the store were looked at: so many stand so.
+    /// The servers of the store were looked at: the number of them in each standing.
     pub(crate) fn members_seen(&self, counts: [usize; Standing::ALL.len()]) {
-        for (member, count) in self.members.iter().zip(counts) {
-            member.store(count, Ordering::Relaxed);
-        }
-        self.has_members.store(true, Ordering::Relaxed);
+        *self.members.lock() = Some(counts);
     }
 
-    /// A connection, which is not made so far. Without a purpose no metric tells of it.
+    /// A connection that is not made yet. Without a purpose no metric shows it.
     pub(crate) fn connection(&'static self, purpose: Option<LaneUse>) -> Arc<ConnectionGauge> {
         let connection = Arc::new(ConnectionGauge {
-            store: self,
+            counts: self.counts,
             purpose,
             state: AtomicU8::new(UNMADE),
         });
         if purpose.is_some() {
-            let mut known = self.connections();
+            let mut known = self.connections.lock();
             known.retain(|connection| connection.strong_count() > 0);
             known.push(Arc::downgrade(&connection));
         }
         connection
     }
 
-    fn connections(&self) -> MutexGuard<'_, Vec<Weak<ConnectionGauge>>> {
-        self.connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tells the recorder the totals and states of every kind of store.
+    /// Sets the gauges of every kind of store.
     pub(super) fn tell_all() {
-        let stores = STORES
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let stores = STORES.lock().clone();
         for store in stores {
-            store.tell();
+            store.tell_members();
+            store.tell_connections();
         }
     }
 
-    fn tell(&self) {
-        let kind = self.kind;
-        for (errors, call) in self.errors.iter().zip(StoreCall::ALL) {
-            for (total, error) in errors.iter().zip(ErrorLabel::ALL) {
-                let total = total.load(Ordering::Relaxed);
-                quietly(|| {
-                    counter!(table::STORE_ERRORS.name, "store" => kind, "op" => call.as_str(), "kind" => error.as_str())
-                        .absolute(total);
-                });
-            }
+    fn tell_members(&self) {
+        let members = *self.members.lock();
+        for (count, state) in members.iter().flatten().zip(Standing::ALL) {
+            let (name, state) = (table::STORE_MEMBERS.name, state.as_str());
+            quietly(|| gauge!(name, "store" => self.kind, "state" => state).set(whole(*count)));
         }
-        for (total, outcome) in self.notices.iter().zip(NoticeOutcome::ALL) {
-            let total = total.load(Ordering::Relaxed);
-            let name = table::NOTICES.name;
-            quietly(|| {
-                counter!(name, "store" => kind, "outcome" => outcome.as_str()).absolute(total)
-            });
-        }
-        if self.has_replicas.load(Ordering::Relaxed) {
-            for (total, outcome) in self.acks.iter().zip(AckOutcome::ALL) {
-                let total = total.load(Ordering::Relaxed);
-                let name = table::REPLICA_ACKS.name;
-                quietly(|| {
-                    counter!(name, "store" => kind, "outcome" => outcome.as_str()).absolute(total);
-                });
-            }
-        }
-        self.quorum.tell(kind);
-        if self.has_members.load(Ordering::Relaxed) {
-            for (count, state) in self.members.iter().zip(Standing::ALL) {
-                let count = count.load(Ordering::Relaxed);
-                let name = table::STORE_MEMBERS.name;
-                quietly(|| {
-                    gauge!(name, "store" => kind, "state" => state.as_str()).set(whole(count))
-                });
-            }
-        }
-        self.tell_connections();
     }
 
     /// There is a gauge for each use of which this process has, or had, a connection: one that is down is a 0.
     fn tell_connections(&self) {
         let known: Vec<_> = {
-            let known = self.connections();
+            let known = self.connections.lock();
             known.iter().filter_map(Weak::upgrade).collect()
         };
         for purpose in LaneUse::ALL {
@@ -186,20 +120,55 @@ impl StoreCounts {
             if states.is_empty() {
                 continue;
             }
+            self.counts.show(Count::Reconnected(purpose));
             let is_up = states.iter().all(|state| *state == UP);
-            let total = self.reconnects[purpose as usize].load(Ordering::Relaxed);
-            let (kind, lane) = (self.kind, purpose.as_str());
-            quietly(|| {
-                gauge!(table::STORE_CONNECTED.name, "store" => kind, "lane" => lane)
-                    .set(f64::from(u8::from(is_up)));
-                counter!(table::STORE_RECONNECTS.name, "store" => kind, "lane" => lane)
-                    .absolute(total);
-            });
+            let (name, lane) = (table::STORE_CONNECTED.name, purpose.as_str());
+            let is_up = f64::from(u8::from(is_up));
+            quietly(|| gauge!(name, "store" => self.kind, "lane" => lane).set(is_up));
         }
     }
 }
 
-/// No connection was made so far, or it was closed for good.
+#[cfg(feature = "redis")]
+impl StoreCounts {
+    /// Stores of this kind can wait for replicas: from now on it is shown how often they did, from 0.
+    pub(crate) fn has_replicas(&self) {
+        (super::AckOutcome::ALL.into_iter())
+            .for_each(|outcome| self.counts.show(Count::Acknowledged(outcome)));
+    }
+
+    /// A write waited for replicas.
+    pub(crate) fn ack(&self, outcome: super::AckOutcome) {
+        self.counts.add(Count::Acknowledged(outcome), 1);
+    }
+}
+
+#[cfg(feature = "quorum")]
+impl StoreCounts {
+    /// Stores of this kind are quorums.
+    pub(crate) fn has_quorums(&self) {
+        self.counts.show(Count::TakenBack);
+        self.counts.show(Count::Repaired);
+    }
+
+    /// A claim to a quorum ended after this many rounds. Claims are not made on a thread that must not block.
+    pub(crate) fn claimed_in(&self, rounds: usize) {
+        let name = table::QUORUM_ROUNDS.name;
+        quietly(|| metrics::histogram!(name, "store" => self.kind).record(whole(rounds)));
+    }
+
+    /// A token brought no grant and is taken back.
+    pub(crate) fn taken_back(&self) {
+        self.counts.add(Count::TakenBack, 1);
+    }
+
+    /// A lease is put back at a member that lacks it.
+    pub(crate) fn repaired(&self) {
+        self.counts.add(Count::Repaired, 1);
+    }
+}
+
+/// No connection was made yet, or it was closed for good.
 const UNMADE: u8 = 0;
 /// The last attempt to connect failed, or the connection was given up.
 const DOWN: u8 = 1;
@@ -207,10 +176,10 @@ const UP: u8 = 2;
 /// It was up before, and was given up.
 const BROKEN: u8 = 3;
 
-/// A connection to a server, as metrics tell of it. The code that drives the connection notes what becomes of it.
+/// A connection to a server, as metrics show it. The code that drives the connection notes what becomes of it.
 #[derive(Debug)]
 pub(crate) struct ConnectionGauge {
-    store: &'static StoreCounts,
+    counts: &'static Counts,
     purpose: Option<LaneUse>,
     state: AtomicU8,
 }
@@ -221,15 +190,16 @@ impl ConnectionGauge {
         if self.state.swap(UP, Ordering::Relaxed) == BROKEN
             && let Some(purpose) = self.purpose
         {
-            self.store.reconnects[purpose as usize].fetch_add(1, Ordering::Relaxed);
+            self.counts.add(Count::Reconnected(purpose), 1);
         }
     }
 
     /// An attempt to connect ended.
     pub(crate) fn connecting_ended(&self, is_made: bool) {
-        match is_made {
-            true => self.made(),
-            false => self.lost(),
+        if is_made {
+            self.made();
+        } else {
+            self.lost();
         }
     }
 
@@ -263,7 +233,7 @@ mod tests {
     fn a_connection_that_is_made_again_counts_as_a_reconnect_and_the_first_does_not() {
         let store = StoreCounts::of("reconnecting");
         let connection = store.connection(Some(LaneUse::Requests));
-        let reconnects = || store.reconnects[LaneUse::Requests as usize].load(Ordering::Relaxed);
+        let reconnects = || store.counts.total(Count::Reconnected(LaneUse::Requests));
         connection.lost();
         connection.made();
         assert_eq!(reconnects(), 0, "the first connection, at the second try");

@@ -1,15 +1,15 @@
 //! The gauges: read from every client of the process, added up, and set. None is stepped, so a recorder that is
-//! installed late is told the truth, and clients with the same labels do not overwrite each other.
+//! installed late shows the truth, and clients with the same labels do not overwrite each other.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use metrics::gauge;
 
 use super::counts::Counts;
 use super::names::Names;
+use super::reporter::sources;
 use super::stores::whole;
 use super::{quietly, table};
 use crate::clock::wall_clock_us;
@@ -26,23 +26,10 @@ pub(crate) trait Surveyed: Send + Sync {
     fn survey(&self, survey: &mut Survey);
 }
 
-static SOURCES: Mutex<Vec<Weak<dyn Surveyed>>> = Mutex::new(Vec::new());
-
-/// Asks this one too, for as long as it lives.
-pub(crate) fn watch(source: Weak<dyn Surveyed>) {
-    let mut sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
-    sources.retain(|source| source.strong_count() > 0);
-    sources.push(source);
-}
-
 /// Sets the gauges of a new client's group to zero, unless another client of the group has a state.
 pub(super) fn register(group: Group) {
-    let sources: Vec<_> = {
-        let sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
-        sources.iter().filter_map(Weak::upgrade).collect()
-    };
-    if !sources.iter().any(|source| source.group() == group) {
-        Survey::default().tell(group);
+    if !sources().iter().any(|source| source.group() == group) {
+        Survey::default().tell(group.as_str());
     }
 }
 
@@ -94,8 +81,7 @@ impl Survey {
         self.overdue = self.overdue.max(overdue);
     }
 
-    fn tell(&self, group: Group) {
-        let group = group.as_str();
+    fn tell(&self, group: &'static str) {
         let set = |name: &'static str, value: f64| {
             quietly(|| gauge!(name, "group" => group).set(value));
         };
@@ -115,16 +101,11 @@ pub(super) fn unix_seconds_in(seconds: f64) -> f64 {
 
 /// Reads all states and tells the recorder.
 pub(super) fn tell_all() {
-    let sources: Vec<Arc<dyn Surveyed>> = {
-        let mut sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
-        sources.retain(|source| source.strong_count() > 0);
-        sources.iter().filter_map(Weak::upgrade).collect()
-    };
     let mut surveys: BTreeMap<&'static str, Survey> = BTreeMap::new();
-    for source in sources {
+    for source in sources() {
         let group = source.group();
         let survey = surveys.entry(group.as_str()).or_insert_with(|| Survey {
-            names: Names::of(group),
+            names: Names::of(group.as_str()),
             ..Survey::default()
         });
         source.survey(survey);
@@ -136,13 +117,15 @@ pub(super) fn tell_all() {
     }
     quietly(|| gauge!(table::WATCHDOG_BACKLOG.name).set(whole(backlog)));
     quietly(|| gauge!(table::WATCHDOG_OVERDUE.name).set(overdue.as_secs_f64()));
-    for counts in Counts::of_all_groups() {
-        let Some(group) = counts.group else { continue };
-        let survey = surveys.remove(group.as_str()).unwrap_or_default();
+    for counts in Counts::all() {
+        let Some(group) = counts.group() else {
+            continue;
+        };
+        let survey = surveys.remove(group).unwrap_or_default();
         survey.tell(group);
         let waiters = counts.waiters.load(Ordering::Relaxed);
         let name = table::WAITERS.name;
-        quietly(|| gauge!(name, "group" => group.as_str()).set(whole(waiters)));
+        quietly(|| gauge!(name, "group" => group).set(whole(waiters)));
         if let Some(names) = survey.names.or_else(|| Names::of(group)) {
             names.tell(group);
         }

@@ -253,6 +253,12 @@ const RUN_IN_PROGRESS: Metric = Metric::gauge(
 )
 .by(&[GROUP, NAME])
 .of_tool();
+const RUN_OUTAGE: Metric = Metric::gauge(
+    "leasehold_run_outage",
+    "Whether a run that waits for its lease has not reached its store for 5 s",
+)
+.by(&[GROUP, NAME])
+.of_tool();
 const RUN_EXITS: Metric = Metric::counter(
     "leasehold_run_exits_total",
     "Jobs of `leasehold run` that ended, by why",
@@ -331,7 +337,7 @@ const STORE_KEEP_OUT: Metric = Metric::gauge(
 .of_tool();
 
 /// All of them: those of the library, then those of the tool.
-pub(crate) static ALL: [Metric; 48] = [
+pub(crate) static ALL: [Metric; 49] = [
     ACQUISITIONS,
     ACQUIRE_ATTEMPTS,
     ACQUIRE_WAIT,
@@ -371,6 +377,7 @@ pub(crate) static ALL: [Metric; 48] = [
     LABEL_OVERFLOW,
     BUILD_INFO,
     RUN_IN_PROGRESS,
+    RUN_OUTAGE,
     RUN_EXITS,
     RUN_DURATION,
     RUN_LAST_SUCCESS,

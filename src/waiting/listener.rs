@@ -12,7 +12,7 @@ use super::shared::Shared;
 use super::wake::Wake;
 use crate::error::ErrorKind;
 use crate::name::Name;
-use crate::store::{Lane, Notice, Notices, Store};
+use crate::store::{Notice, Notices, Purpose, Store};
 use crate::telemetry;
 
 /// The pause before another try to subscribe, and before another try to leave a queue.
@@ -142,7 +142,7 @@ impl Drop for Listener {
 async fn leave(shared: Arc<Shared>, store: Arc<OnceCell<Arc<dyn Store>>>, name: Name) {
     for _ in 0..LEAVE_TRIES {
         let own = store
-            .get_or_try_init(|| shared.store.on_own_connection(Lane::Waiting))
+            .get_or_try_init(|| shared.store.on_own_connection(Purpose::Waiting))
             .await;
         if let Ok(store) = own
             && store.leave(&name, shared.client, LEAVE_LIMIT).await.is_ok()

@@ -141,6 +141,8 @@ impl Waiters {
     /// This waiter was granted the name and leaves. No other client can have it before `until`, unless it is freed.
     pub(super) fn granted(&mut self, ticket: WaiterId, until: Instant) -> Wake {
         self.plan(until);
+        // What was found before is over.
+        self.found = None;
         self.leave(ticket)
     }
 
@@ -309,6 +311,17 @@ mod tests {
         assert_eq!(queue.step(1, at(0)), Action::Sleep(at(30)));
         assert!(queue.hint().wakes(&waiters[1]));
         assert_eq!(queue.step(1, at(0)), Action::Look);
+    }
+
+    #[test]
+    fn the_failure_of_a_look_before_a_grant_is_told_to_no_waiter_after_it() {
+        let (mut queue, _) = queue(2);
+        queue.step(0, at(0));
+        let error = Error::invalid("acquire failed: an outage that is over");
+        queue.found(Found::Failed(error), at(5));
+        queue.step(0, at(5));
+        queue.granted(0, at(30)).now();
+        assert!(queue.last_found().is_none() && queue.failure(1).is_none());
     }
 
     #[test]

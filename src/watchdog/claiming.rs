@@ -4,9 +4,9 @@
 //! ```text
 //!  enroll ──► sent ──► answered ─┬─► Granted    renewed from now on
 //!    ▲         ▲                 ├─► Taken      by another: ask again, or give up
-//!    │         ├─────────────────┼─► AskAgain   granted too late: ask again at once
-//!    │         └─────────────────┼─► Failed     the attempt may be open: ask again, or give up
-//!    └───────────────────────────┼─► AskAnew    granted below a floor that rose: another holder asks
+//!    │         ├─────────────────┼─► Failed     the attempt may be open: ask again, or give up
+//!    │         └─────────────────┼─► Again      granted too late: ask again at once
+//!    └───────────────────────────┼─► Again      granted below a floor that rose: another holder asks
 //!                                └─► TooLate, TokenFell, Closed: the request is over
 //! ```
 //!
@@ -18,8 +18,7 @@
 
 use std::sync::Arc;
 
-use super::leaving::Leaving;
-use super::schedule::{LeaseId, Limits, MustWake, Schedule, Useless};
+use super::schedule::{LeaseId, Leaving, Limits, MustWake, Schedule, Useless};
 use super::signal::Signal;
 use crate::error::Error;
 use crate::store::{Answer, Claim, Failed, Grant, Held, Sent};
@@ -87,11 +86,9 @@ pub enum Verdict {
     Taken(Box<Held>),
     /// The attempt failed, so the holder of the name is not known. The claim is still enrolled.
     Failed(Error),
-    /// The grant came too late to be of use. The claim is still enrolled: ask again with the same holder, which gets the
-    /// same lease for its full ttl, so that nothing has to be released before.
-    AskAgain,
-    /// The grant is of no use to this holder. The claim is over: send this release first, then enroll another.
-    AskAnew(Option<Leaving>),
+    /// The grant is of no use: ask again. With a release the claim is over: send the release first, then enroll another.
+    /// Without one the grant came too late, and the same holder gets the same lease for its full ttl.
+    Again(Option<Leaving>),
     /// The grant is of no use, as were those before it. Send this release; the request is over.
     TooLate(Option<Leaving>),
     /// The store granted a token that is not above what it granted before. The request is over.
@@ -125,12 +122,11 @@ impl Claiming {
     pub fn enroll(
         &mut self,
         schedule: &mut Schedule,
-        (mut claim, shard): (Claim, u32),
+        (claim, shard): (Claim, u32),
         (timing, limits): (Timing, Limits),
         signal: Arc<Signal>,
         seen: Option<Token>,
     ) -> bool {
-        claim.holder = schedule.holder_of_next(claim.holder);
         let (name, holder) = (claim.name.clone(), claim.holder);
         let id = schedule.enroll((name, holder), shard, timing, limits, signal);
         self.enrolled = id.map(|id| Enrolled {
@@ -143,13 +139,10 @@ impl Claiming {
 
     /// Notes that an attempt is sent now. Only one is under way at a time.
     pub fn sent(&mut self, schedule: &mut Schedule, seen: Option<Token>, now: Instant) -> Asked {
-        let Enrolled {
-            id, first_floor, ..
-        } = *self.enrolled();
         Asked {
             sent_at: now,
-            floor: schedule.planted().floor(first_floor, self.floor.max(seen)),
-            before: schedule.claim_sent(id, now),
+            floor: self.floor.max(seen),
+            before: schedule.claim_sent(self.enrolled().id, now),
         }
     }
 
@@ -162,8 +155,7 @@ impl Claiming {
         seen: Option<Token>,
         now: Instant,
     ) -> (Verdict, MustWake) {
-        let planted = schedule.planted();
-        let is_open = matches!(&answer, Err(failed) if planted.sent(failed.sent) == Sent::Perhaps);
+        let is_open = matches!(&answer, Err(failed) if failed.sent == Sent::Perhaps);
         if !is_open {
             schedule.claim_answered(self.enrolled().id, asked.before);
         }
@@ -192,39 +184,28 @@ impl Claiming {
         now: Instant,
     ) -> (Verdict, MustWake) {
         let (id, first_floor) = (self.enrolled().id, self.enrolled().first_floor);
-        let planted = schedule.planted();
-        let begins = planted.counted_from(asked.sent_at, now);
-        let must_wake = match schedule.hold(id, grant.token, begins, now) {
+        let must_wake = match schedule.hold(id, grant.token, asked.sent_at, now) {
             Ok(must_wake) => must_wake,
-            Err(Useless::Late) => {
-                if !self.is_out_of_patience(asked) {
-                    return (Verdict::AskAgain, MustWake(false));
-                }
-                let must_wake = self.given_up(schedule, now);
-                return (Verdict::TooLate(None), must_wake);
-            }
-            Err(Useless::Ended) => {
-                let must_wake = self.given_up(schedule, now);
-                return (Verdict::Closed, must_wake);
-            }
+            Err(useless) => return self.not_held(schedule, useless, asked, now),
         };
         let token = grant.token;
         let is_below = |floor: &Token| token <= *floor;
-        if let Some(seen) = planted.seen(first_floor).filter(is_below) {
+        if let Some(seen) = first_floor.filter(is_below) {
             let must_wake = self.given_up(schedule, now);
             return (Verdict::TokenFell { token, seen }, must_wake);
         }
-        let seen = planted.seen(self.floor.max(seen));
+        let seen = self.floor.max(seen);
         if seen.as_ref().is_some_and(is_below) {
             // The floor rose while the claim was under way, and its holder is answered the same token again. Another
             // claim must not find the name taken by this one, so the release goes first.
             self.enrolled = None;
-            let (leaving, exit) = Leaving::begin(schedule, id, None, now);
-            let verdict = match self.is_out_of_patience(asked) {
-                true => Verdict::TooLate(leaving),
-                false => Verdict::AskAnew(leaving),
+            let (leaving, withdrawn) = Leaving::begin(schedule, id, None, now);
+            let verdict = if self.is_out_of_patience(asked) {
+                Verdict::TooLate(leaving)
+            } else {
+                Verdict::Again(leaving)
             };
-            return (verdict, exit.must_wake);
+            return (verdict, withdrawn.must_wake);
         }
         let enrolled = self.enrolled.take().expect("it was asked for");
         let granted = Verdict::Granted {
@@ -234,6 +215,24 @@ impl Claiming {
             held_since: asked.sent_at,
         };
         (granted, must_wake)
+    }
+
+    /// Takes in a grant that cannot be held.
+    fn not_held(
+        &mut self,
+        schedule: &mut Schedule,
+        useless: Useless,
+        asked: &Asked,
+        now: Instant,
+    ) -> (Verdict, MustWake) {
+        let verdict = match useless {
+            Useless::Late if !self.is_out_of_patience(asked) => {
+                return (Verdict::Again(None), MustWake(false));
+            }
+            Useless::Late => Verdict::TooLate(None),
+            Useless::Ended => Verdict::Closed,
+        };
+        (verdict, self.given_up(schedule, now))
     }
 
     /// Counts a grant that is of no use. Returns whether the request gives up after it.
@@ -249,5 +248,44 @@ impl Claiming {
 
     fn enrolled(&self) -> &Enrolled {
         self.enrolled.as_ref().expect("it was enrolled before")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::holder::{ClientId, Holder};
+    use crate::name::Name;
+    use crate::store::Info;
+
+    #[test]
+    fn a_request_whose_grants_are_all_too_late_ends_with_its_limit() {
+        let ttl = Duration::from_secs(30);
+        let timing = Timing::new(ttl, None).expect("valid");
+        let begun = Instant::ZERO.after(ttl);
+        let end = begun.after(ttl * 2);
+        let mut schedule = Schedule::new(7);
+        let mut claiming = Claiming::new(None, Patience::Until(end));
+        let name = Name::new("a").expect("valid");
+        let holder = Holder::new(ClientId::from_u128(1), 1);
+        let claim = Claim::new(name, holder, ttl, Arc::new(Info::default()));
+        let signal = Arc::new(Signal::new(begun));
+        let bounds = (timing, Limits::default());
+        assert!(claiming.enroll(&mut schedule, (claim, 0), bounds, signal, None));
+        let mut granted_late = |sent_at: Instant| {
+            let asked = claiming.sent(&mut schedule, None, sent_at);
+            let grant = Ok(Answer::Granted(Grant::new(Token::MAX)));
+            let now = sent_at.after(ttl);
+            claiming.answered(&mut schedule, asked, grant, None, now).0
+        };
+        for sent_at in [begun, begun.after(ttl), end.before(Duration::from_nanos(1))] {
+            let verdict = granted_late(sent_at);
+            assert!(matches!(verdict, Verdict::Again(None)), "{verdict:?}");
+        }
+        let verdict = granted_late(end);
+        assert!(matches!(verdict, Verdict::TooLate(None)), "{verdict:?}");
+        assert!(!schedule.is_empty(), "the claim is released");
     }
 }

@@ -1,20 +1,19 @@
-//! What the client has in the schedule: a request that is under way, a lease, or a release. Each drives its state machine
-//! with the clock, and wakes the loop where the machine asks for it. Dropping one of them leaves nothing behind.
+//! What the client has in the schedule: a request that is under way, or a lease. Each drives the schedule with the clock, and
+//! wakes the loop where the schedule asks for it. Dropping one of them leaves nothing behind.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
 use super::claiming::{Asked, Claiming, Patience, Verdict};
-use super::leaving::{Leaving, ReleaseOutcome, leave_to_the_loop};
-use super::schedule::{Departure, LeaseId, Limits, Schedule};
+use super::schedule::{LeaseId, Leaving, Limits, ReleaseOutcome, Schedule};
 use super::signal::Signal;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::name::Name;
-use crate::store::{Answer, Claim, Failed, Held};
+use crate::store::{Answer, Claim, Failed};
 use crate::telemetry::Reporter;
-use crate::term::{Instant, Timing};
+use crate::term::Timing;
 use crate::token::Token;
 
 /// A request that is under way. If it is dropped, the loop releases its claim, which the store may have granted or may
@@ -25,28 +24,6 @@ pub(crate) struct Pending {
     /// Of the claim that is enrolled.
     signal: Option<Arc<Signal>>,
     claiming: Claiming,
-}
-
-/// The outcome of one attempt, and what the caller does next.
-#[derive(Debug)]
-pub(crate) enum Answered {
-    /// It is held by this enrollment.
-    Granted {
-        enrollment: Enrollment,
-        claim: Claim,
-        token: Token,
-        held_since: Instant,
-    },
-    /// Another holder has the name.
-    Taken(Box<Held>),
-    /// Granted too late: ask again, with the same claim.
-    AskAgain,
-    /// Send this release, then ask with another claim.
-    AskAnew(Option<Withdrawal>),
-    /// Send this release; every grant came too late.
-    TooLate(Option<Withdrawal>),
-    /// The store granted `token`, which is not above `seen`.
-    TokenFell { token: Token, seen: Token },
 }
 
 impl Pending {
@@ -91,52 +68,35 @@ impl Pending {
         self.claiming.sent(&mut self.shared.schedule(), seen, now)
     }
 
-    /// Takes the answer to an attempt in.
-    ///
-    /// # Errors
-    /// That of the attempt; `Closed` when the client was shut down meanwhile.
+    /// Takes in the answer to an attempt.
     pub(crate) fn answered(
         &mut self,
         asked: Asked,
         answer: Result<Answer, Failed>,
         seen: Option<Token>,
-    ) -> Result<Answered, Error> {
+    ) -> Verdict {
         let now = self.shared.clock.now();
         let claiming = &mut self.claiming;
         let change =
             |schedule: &mut Schedule| claiming.answered(schedule, asked, answer, seen, now);
-        let verdict = self.shared.change(change);
-        let withdrawal = |leaving: Option<Leaving>| {
-            leaving.map(|leaving| Withdrawal::new(self.shared.clone(), leaving))
-        };
-        match verdict {
-            Verdict::Granted {
-                id,
-                claim,
-                token,
-                held_since,
-            } => {
-                let signal = self.signal.take().expect("each claim has one");
-                self.shared.floors.add_keeper(&claim.name);
-                Ok(Answered::Granted {
-                    enrollment: Enrollment {
-                        shared: self.shared.clone(),
-                        signal,
-                        id: Some(id),
-                        name: claim.name.clone(),
-                    },
-                    claim,
-                    token,
-                    held_since,
-                })
-            }
-            Verdict::Taken(held) => Ok(Answered::Taken(held)),
-            Verdict::Failed(error) => Err(error),
-            Verdict::AskAgain => Ok(Answered::AskAgain),
-            Verdict::AskAnew(leaving) => Ok(Answered::AskAnew(withdrawal(leaving))),
-            Verdict::TooLate(leaving) => Ok(Answered::TooLate(withdrawal(leaving))),
-            Verdict::TokenFell { token, seen } => Ok(Answered::TokenFell { token, seen }),
-            Verdict::Closed => Err(Error::shut_down()),
+        self.shared.change(change)
+    }
+
+    /// The enrollment of a claim that was granted.
+    pub(crate) fn granted(&mut self, id: LeaseId, name: Name) -> Enrollment {
+        self.shared.floors.add_keeper(&name);
+        Enrollment {
+            shared: self.shared.clone(),
+            signal: self.signal.take().expect("each claim has one"),
+            id: Some(id),
+            name,
+        }
+    }
+
+    /// Releases a grant that is of no use, so that the next claim does not find the name taken by this one.
+    pub(crate) async fn give_back(&self, leaving: Option<Leaving>) {
+        if let Some(leaving) = leaving {
+            release(&self.shared, leaving).await;
         }
     }
 
@@ -175,22 +135,25 @@ impl Enrollment {
     /// Ends the enrollment before the caller sends its release. Returns the release, or `None` if there is nothing to
     /// release, and whether the lease was held until then. If the caller does not report the answer in time, the loop sends
     /// the release.
-    pub(crate) fn withdraw(&mut self, keep_for: Option<Duration>) -> (Option<Withdrawal>, bool) {
+    pub(crate) fn withdraw(&mut self, keep_for: Option<Duration>) -> (Option<Leaving>, bool) {
         let Some(id) = self.id.take() else {
             return (None, false);
         };
         let now = self.shared.clock.now();
-        let end = |schedule: &mut Schedule| Leaving::begin(schedule, id, keep_for, now);
-        let (leaving, was_held) = self.shared.end(end);
-        let withdrawal = leaving.map(|leaving| Withdrawal::new(self.shared.clone(), leaving));
-        (withdrawal, was_held)
+        let begin = |schedule: &mut Schedule| Leaving::begin(schedule, id, keep_for, now);
+        self.shared.end(begin)
+    }
+
+    /// Sends the release and takes in its answer. If the future is dropped before the answer, the loop sends the release.
+    pub(crate) async fn release(&self, leaving: Leaving) -> ReleaseOutcome {
+        release(&self.shared, leaving).await
     }
 
     /// Leaves the release to the loop. Returns whether the lease was held until then. Never blocks, never fails.
     pub(crate) fn leave(&mut self) -> bool {
         self.id.take().is_some_and(|id| {
             let now = self.shared.clock.now();
-            let end = |schedule: &mut Schedule| ((), leave_to_the_loop(schedule, id, now));
+            let end = |schedule: &mut Schedule| ((), Leaving::by_the_loop(schedule, id, now));
             self.shared.end(end).1
         })
     }
@@ -239,50 +202,31 @@ impl Drop for Enrollment {
     }
 }
 
-/// A release that the caller sends. If it is dropped before the answer, the loop sends the release.
-#[derive(Debug)]
-#[must_use = "without an answer the loop sends the release once more"]
-pub(crate) struct Withdrawal {
-    shared: Arc<Shared>,
-    /// `None` once it is answered.
-    leaving: Option<Leaving>,
+/// Sends a release for its caller.
+async fn release(shared: &Shared, leaving: Leaving) -> ReleaseOutcome {
+    let (keep_for, limit) = (leaving.keep_for, leaving.limit);
+    let mut sent = SentRelease(shared, Some(leaving));
+    let leaving = sent.1.as_ref().expect("it is answered below");
+    let answer = shared
+        .store
+        .release(&leaving.name, leaving.holder, keep_for, limit)
+        .await;
+    let leaving = sent.1.take().expect("it is answered once");
+    let now = shared.clock.now();
+    shared.change(|schedule| leaving.answered(schedule, answer, now))
 }
 
-impl Withdrawal {
-    const fn new(shared: Arc<Shared>, leaving: Leaving) -> Self {
-        let leaving = Some(leaving);
-        Self { shared, leaving }
-    }
+/// A release whose caller may give it up before the answer: then the loop sends it.
+struct SentRelease<'a>(&'a Shared, Option<Leaving>);
 
-    /// Sends the release and takes its answer in.
-    pub(crate) async fn send(mut self) -> ReleaseOutcome {
-        let leaving = self.leaving.as_ref().expect("it is answered once");
-        let answer = {
-            let Departure {
-                name,
-                holder,
-                keep_for,
-                limit,
-                ..
-            } = leaving.departure();
-            let released = self.shared.store.release(name, *holder, *keep_for, *limit);
-            released.await
-        };
-        let leaving = self.leaving.take().expect("it is answered once");
-        let now = self.shared.clock.now();
-        let change = |schedule: &mut Schedule| leaving.answered(schedule, answer, now);
-        self.shared.change(change)
-    }
-}
-
-impl Drop for Withdrawal {
+impl Drop for SentRelease<'_> {
     fn drop(&mut self) {
-        if let Some(leaving) = self.leaving.take()
-            && !self.shared.home.is_forked()
+        let Self(shared, leaving) = self;
+        if let Some(leaving) = leaving.take()
+            && !shared.home.is_forked()
         {
-            let now = self.shared.clock.now();
-            self.shared
-                .change(|schedule| ((), leaving.given_up(schedule, now)));
+            let now = shared.clock.now();
+            shared.change(|schedule| ((), leaving.given_up(schedule, now)));
         }
     }
 }

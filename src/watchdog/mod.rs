@@ -21,11 +21,6 @@ mod enrollment;
     not(feature = "internals"),
     expect(unreachable_pub, reason = "the feature `internals` re-exports it")
 )]
-pub mod leaving;
-#[cfg_attr(
-    not(feature = "internals"),
-    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
-)]
 pub mod schedule;
 mod server_time;
 #[cfg_attr(
@@ -37,16 +32,16 @@ mod survey;
 mod task;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
 use self::claiming::Patience;
-pub(crate) use self::enrollment::{Answered, Enrollment, Pending, Withdrawal};
-use self::leaving::Exit;
-use self::schedule::{Awaited, Loss, MustWake, Schedule};
+pub(crate) use self::enrollment::{Enrollment, Pending};
+use self::schedule::{Awaited, Loss, MustWake, Schedule, Withdrawn};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floors;
@@ -103,11 +98,11 @@ impl Watchdog {
             floors,
             wake: Notify::new(),
             emptied: Notify::new(),
-            reporter: Reporter::start(group)?,
+            reporter: Reporter::new(group),
             home,
             is_dead: AtomicBool::new(false),
         });
-        telemetry::watch(Arc::downgrade(&shared) as _);
+        telemetry::watch(Arc::downgrade(&shared) as _)?;
         let (ready, is_ready) = oneshot::channel();
         let watchdog = Self {
             shared: shared.clone(),
@@ -168,7 +163,7 @@ fn died() -> Error {
 
 impl Shared {
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+        self.schedule.lock()
     }
 
     fn wake_if(&self, MustWake(is_needed): MustWake) {
@@ -198,15 +193,15 @@ impl Shared {
     }
 
     /// Ends an enrollment. Also returns whether its lease was held until then.
-    fn end<T>(&self, end: impl FnOnce(&mut Schedule) -> (T, Exit)) -> (T, bool) {
+    fn end<T>(&self, end: impl FnOnce(&mut Schedule) -> (T, Withdrawn)) -> (T, bool) {
         let mut schedule = self.schedule();
-        let (answer, exit) = end(&mut schedule);
+        let (answer, withdrawn) = end(&mut schedule);
         let is_done = schedule.is_done();
         drop(schedule);
-        self.tell(exit.loss.into_iter().collect());
-        self.wake_if(exit.must_wake);
+        self.tell(withdrawn.loss.into_iter().collect());
+        self.wake_if(withdrawn.must_wake);
         self.tell_emptied_if(is_done);
-        (answer, exit.was_held)
+        (answer, withdrawn.was_held)
     }
 
     /// Cancels the tokens of lost leases.

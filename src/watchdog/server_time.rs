@@ -72,19 +72,16 @@ impl ServerClock {
         memory: Duration,
     ) -> Finding {
         let now = Offset::of(reading);
-        let known = self.offset;
-        let known = known.filter(|known| reading.sent_at.since(known.seen_at) <= memory);
-        let Some(known) = known else {
+        let is_recent = |known: &Offset| reading.sent_at.since(known.seen_at) <= memory;
+        let Some(known) = self.offset.filter(is_recent) else {
             self.offset = Some(now);
             return Finding::Alike;
         };
         let tolerance = nanos(tolerance);
         let drifted = known.drifted_until(reading.seen_at);
         if now.least > drifted.most + tolerance {
-            if self
-                .back_at
-                .is_some_and(|seen_at| reading.sent_at < seen_at)
-            {
+            let is_before = |seen_at| reading.sent_at < seen_at;
+            if self.back_at.is_some_and(is_before) {
                 // Taken before a step back that is known already: what it confirms ends later.
                 return Finding::Alike;
             }

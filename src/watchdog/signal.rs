@@ -23,7 +23,7 @@ use crate::token::Token;
 #[derive(Debug)]
 pub struct Signal {
     /// 0: not granted yet; up to [`LossReason::LAST_CODE`]: the code of a reason; above: the deadline in nanoseconds.
-    pub(super) state: AtomicU64,
+    state: AtomicU64,
     /// When the work last showed progress.
     progress: AtomicU64,
     /// The first token that the holder asked for. Most leases have no other: a token of our own, with a child for the holder,

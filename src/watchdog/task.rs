@@ -8,11 +8,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::Shared;
-use super::leaving::Leaving;
-use super::schedule::{Batch, Departure, Jump};
+use super::schedule::{Batch, Jump, Leaving};
 use crate::error::{Error, ErrorKind};
+use crate::name::Name;
 use crate::reason::LossReason;
-use crate::store::{Lane, Store};
+use crate::store::{Purpose, Store};
 use crate::telemetry::{self, Count, Event};
 use crate::term::Instant;
 
@@ -54,7 +54,7 @@ impl Drop for Obituary<'_> {
 }
 
 async fn live(shared: &Arc<Shared>, ready: Ready) {
-    match shared.store.on_own_connection(Lane::Watchdog).await {
+    match shared.store.on_own_connection(Purpose::Watchdog).await {
         Err(error) => {
             let _ = ready.send(Err(error));
         }
@@ -110,15 +110,16 @@ impl Keeper {
     /// Does what is due. Returns when the next turn is.
     fn turn(&mut self) -> Instant {
         let now = self.shared.clock.now();
-        let turn = self.shared.schedule().turn(now);
+        let shard_of = |name: &Name| self.store.shard(name);
+        let turn = self.shared.schedule().turn(now, shard_of);
         self.shared.tell(turn.losses);
         for batch in turn.batches {
             let (shared, store) = (self.shared.clone(), self.store.clone());
             self.batches.spawn(renew(shared, store, batch));
         }
-        for departure in turn.releases {
+        for leaving in turn.releases {
             let (shared, store) = (self.shared.clone(), self.store.clone());
-            self.releases.spawn(release(shared, store, departure));
+            self.releases.spawn(release(shared, store, leaving));
         }
         self.shared.schedule().next_wake()
     }
@@ -159,18 +160,10 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     shared.tell_renewed(settled.wakes);
 }
 
-async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, departure: Departure) {
-    let leaving = Leaving::of_the_loop(departure);
-    let answer = {
-        let Departure {
-            name,
-            holder,
-            keep_for,
-            limit,
-            ..
-        } = leaving.departure();
-        store.release(name, *holder, *keep_for, *limit).await
-    };
+async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, leaving: Leaving) {
+    let (keep_for, limit) = (leaving.keep_for, leaving.limit);
+    let answer = store.release(&leaving.name, leaving.holder, keep_for, limit);
+    let answer = answer.await;
     let now = shared.clock.now();
     let _ = shared.change(|schedule| leaving.answered(schedule, answer, now));
 }

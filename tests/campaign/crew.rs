@@ -204,6 +204,12 @@ fn spawn_tool(job: &Role, name: &str) -> GuardedChild {
     let config = job.folder.join("config.toml");
     fs::write(&config, "").expect("the folder is ours");
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    // The variables of this test are no settings of the tool.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("LEASEHOLD_") {
+            command.env_remove(name);
+        }
+    }
     command
         .args(["run", "--quiet", "--wait", "3s", "--ttl", TOOL_TTL])
         .args(["--kill-after", "500ms", "--store", &job.store, "--config"])

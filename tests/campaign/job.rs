@@ -16,7 +16,7 @@ use crate::worker::{ROLE, Role};
 /// How often it notes that it lives.
 const STEP: Duration = Duration::from_millis(20);
 /// What a job had read, for the process that it leaves behind.
-const PREVIOUS: &str = "LEASEHOLD_CAMPAIGN_PREVIOUS";
+const PREVIOUS: &str = "CAMPAIGN_PREVIOUS";
 
 #[test]
 fn a_job_writes_under_the_tool() {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use leasehold::clock::Clock;
 use leasehold::store::{
-    Answer, Ask, Claim, Eviction, Facts as StoreFacts, Failed, Grant, Hazard, Held, Lane, Member,
-    Notices, Outcome, Release, Renewal, Renewed, Sent, Store,
+    Answer, Ask, Claim, Eviction, Facts as StoreFacts, Failed, Grant, Hazard, Held, Member,
+    Notices, Outcome, Purpose, Release, Renewal, Renewed, Sent, Store,
 };
 use leasehold::{BoxFuture, ClientId, Error, Holder, Name, Token};
 use serde::{Deserialize, Serialize};
@@ -226,9 +226,9 @@ impl Store for Witness {
         self.store.members(limit)
     }
 
-    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, purpose: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move {
-            let store = self.store.on_own_connection(lane).await?;
+            let store = self.store.on_own_connection(purpose).await?;
             let witness = Self {
                 store,
                 scribe: self.scribe.clone(),

@@ -24,7 +24,7 @@ use crate::rivals::{Locker, Rival};
 use crate::witness::{Bug, Witness};
 
 /// Set only in a worker, or in a job.
-pub(crate) const ROLE: &str = "LEASEHOLD_CAMPAIGN_ROLE";
+pub(crate) const ROLE: &str = "CAMPAIGN_ROLE";
 /// How often a holder asks its lease.
 const STEP: Duration = Duration::from_millis(15);
 

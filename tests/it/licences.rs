@@ -39,7 +39,7 @@ fn every_dependency_has_a_permissive_licence() {
             "--locked",
             "--all-features",
         ])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(crate::harness::tree::root())
         .output()
         .unwrap();
     assert!(

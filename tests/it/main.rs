@@ -1,7 +1,8 @@
 //! Everything that needs more than a pure function: real stores, real processes, real time.
 #![expect(
     clippy::unwrap_used,
-    reason = "tests speak through their names and fail by panic"
+    clippy::await_holding_invalid_type,
+    reason = "tests speak through their names and fail by panic, and the lock of a test may last"
 )]
 
 mod conformance;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
-use leasehold::store::{Lane, Store, Tls, conformance};
+use leasehold::store::{Purpose, Store, Tls, conformance};
 
 use crate::harness::asking::{asked, chain, claim, granted, next_token};
 use crate::harness::times::{LIMIT, LONG, PATIENCE};
@@ -22,7 +22,7 @@ fn patient(url: &str, tls: Tls) -> Redis {
 /// A connection of each kind is made: for requests, for the watchdog, and for notices.
 async fn connects(store: &Redis) {
     next_token(store, "a").await;
-    let own = store.on_own_connection(Lane::Watchdog).await;
+    let own = store.on_own_connection(Purpose::Watchdog).await;
     next_token(&*own.expect("a connection of its own"), "a").await;
     assert!(store.notices().await.expect("a subscription").is_some());
 }
@@ -53,7 +53,7 @@ async fn a_server_that_asks_for_a_certificate_is_shown_it_on_every_connection() 
     let store = Redis::open(&server.url_showing(folder.path())).expect("a URL in order");
     granted(&store, &claim("a", LONG)).await;
     let own = store
-        .on_own_connection(Lane::Watchdog)
+        .on_own_connection(Purpose::Watchdog)
         .await
         .expect("a connection of its own");
     granted(&*own, &claim("b", LONG)).await;
@@ -76,7 +76,7 @@ async fn certificate_files_that_are_replaced_are_read_by_the_next_connection() {
     server.hand_out(folder.path());
     granted(&store, &claim("a", LONG)).await;
     std::fs::remove_file(folder.path().join("key.pem")).expect("it is there");
-    let own = store.on_own_connection(Lane::Watchdog).await;
+    let own = store.on_own_connection(Purpose::Watchdog).await;
     let error = own.expect_err("a file is missing");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     granted(&store, &claim("b", LONG)).await;

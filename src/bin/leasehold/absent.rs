@@ -53,6 +53,10 @@ pub mod export {
             }
         }
 
+        pub const fn waits(&self, _: bool) {
+            match *self {}
+        }
+
         pub const fn acquired(&mut self) {
             match *self {}
         }
@@ -69,7 +73,7 @@ pub mod export {
 
 fn absent(part: &str, feature: &str) -> Failure {
     Failure::usage(format!(
-        "{part} refused: it is not compiled in; expected a build with the feature {feature:?}, which \"full\" has"
+        "{part} refused: it is not compiled in; expected a build with the feature {feature:?}, which is on by default"
     ))
 }
 

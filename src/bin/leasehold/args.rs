@@ -1,20 +1,20 @@
 //! The command line: commands, options and their help. What an option means is decided where it is used.
 
 use std::ffi::OsString;
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use leasehold::clock::Timing;
 
 use crate::exit::Exit;
-use crate::timeline::Distances;
+use crate::help::{self, DOCTOR_HELP, RUN_SHORT_HELP, STORES_HELP, run_help};
+use crate::say;
+use crate::span::{SPAN, Span, duration};
 
 /// Runs a command while holding a lease, and ends it before another holder can get the lease
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, propagate_version = true)]
+#[command(name = "leasehold", version, propagate_version = true, after_long_help = STORES_HELP)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
@@ -26,6 +26,8 @@ pub enum Command {
     Status(StatusOptions),
     /// Check the lease of the job that calls this: exit 0 if it is held, 79 if not, 64 outside of a job
     Check,
+    /// Report progress of the job that calls this, for `run --progress-within`; exit 64 outside of a job
+    Progress,
     Wait(WaitOptions),
     Evict(EvictOptions),
     Init(InitOptions),
@@ -37,27 +39,42 @@ pub enum Command {
     Man,
 }
 
+/// What a waiting run does while its store cannot be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnOutage {
+    Wait,
+    Fail,
+}
+
 /// Run a command while holding a lease
 #[derive(Debug, Args)]
-#[command(after_help = run_help())]
+#[command(after_help = RUN_SHORT_HELP, after_long_help = run_help())]
 pub struct RunOptions {
-    /// The name of the lease: 1 to 512 bytes without control characters, '{' or '}'
+    /// The name of the lease
+    ///
+    /// 1 to 512 bytes without control characters, '{' or '}'.
     pub name: String,
 
-    /// The command to run and its arguments; they are not passed through a shell
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command to run and its arguments
+    ///
+    /// They are not passed through a shell. Options of leasehold stand before the command; `--` may stand there too, and
+    /// must where the command begins with a dash.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 
-    /// Do not wait: exit 75 at once if another holder has the name
+    /// Do not wait: exit 75 if the name is held
     #[arg(short, long, conflicts_with = "wait")]
     pub nonblock: bool,
 
-    /// Wait for at most this long, then exit 75 [default: without limit]
-    #[arg(short, long, value_name = "DURATION", value_parser = duration)]
-    pub wait: Option<Duration>,
+    /// Wait for at most this long, then exit 75
+    ///
+    /// Without it, the wait has no limit.
+    #[arg(short, long, value_name = "DURATION", value_parser = SPAN, allow_hyphen_values = true)]
+    pub wait: Option<Span>,
 
-    /// Wait in a fair queue: first come, first served, and ahead of runs that wait without --fair. Cannot be used
-    /// with -n, which does not wait and never overtakes the queue
+    /// Wait in turn: first come, first served
+    ///
+    /// Ahead of runs that wait without --fair. Cannot be used with -n, which never overtakes the queue.
     #[arg(long, value_name = "true|false", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
     #[arg(
         default_missing_value = "true",
@@ -67,40 +84,89 @@ pub struct RunOptions {
     #[arg(hide_possible_values = true, conflicts_with = "nonblock")]
     pub fair: bool,
 
-    /// How long the store keeps the lease after its last renewal
-    #[arg(long, value_name = "DURATION", default_value = "30s", env = "LEASEHOLD_TTL", value_parser = duration)]
-    pub ttl: Duration,
+    /// What a waiting run does while the store cannot be reached: wait, or fail with exit 69
+    ///
+    /// A run that waits says so after 5 s, and once a minute from then on.
+    #[arg(long, value_name = "wait|fail", default_value = "wait")]
+    #[arg(
+        env = "LEASEHOLD_ON_OUTAGE",
+        hide_short_help = true,
+        hide_possible_values = true
+    )]
+    pub on_outage: OnOutage,
+
+    /// How long it lasts unrenewed
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "30s",
+        env = "LEASEHOLD_TTL"
+    )]
+    #[arg(hide_env = true, value_parser = SPAN, allow_hyphen_values = true)]
+    pub ttl: Span,
 
     /// Treat the lease as over this much earlier than the store does [default: ttl/50 + 20ms]
-    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MARGIN", value_parser = duration)]
-    pub margin: Option<Duration>,
+    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MARGIN", value_parser = SPAN)]
+    #[arg(allow_hyphen_values = true, hide_short_help = true)]
+    pub margin: Option<Span>,
 
     /// Send KILL this long after TERM when the job is ended [default: a third of the ttl, at most 10s]
-    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_KILL_AFTER", value_parser = duration)]
-    pub kill_after: Option<Duration>,
+    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_KILL_AFTER", value_parser = SPAN)]
+    #[arg(allow_hyphen_values = true, hide_short_help = true)]
+    pub kill_after: Option<Span>,
 
     /// End the job after this long, and exit 124
-    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MAX_RUNTIME", value_parser = duration)]
-    pub max_runtime: Option<Duration>,
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "LEASEHOLD_MAX_RUNTIME",
+        hide_env = true
+    )]
+    #[arg(value_parser = SPAN, allow_hyphen_values = true)]
+    pub max_runtime: Option<Span>,
 
     /// Hold the lease for at most this long, then end the job and exit 79
-    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MAX_HOLD", value_parser = duration)]
-    pub max_hold: Option<Duration>,
+    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MAX_HOLD", value_parser = SPAN)]
+    #[arg(allow_hyphen_values = true, hide_short_help = true)]
+    pub max_hold: Option<Span>,
 
-    /// Keep the name taken for at least this long, even if the job ends sooner
-    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_HOLD_AT_LEAST", value_parser = duration)]
-    pub hold_at_least: Option<Duration>,
+    /// End the job and exit 79 if it has not called `leasehold progress` for this long
+    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_PROGRESS_WITHIN", value_parser = SPAN)]
+    #[arg(allow_hyphen_values = true, hide_short_help = true)]
+    pub progress_within: Option<Span>,
+
+    /// Keep the name taken for at least this long
+    ///
+    /// Even if the job ends sooner.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "LEASEHOLD_HOLD_AT_LEAST",
+        hide_env = true
+    )]
+    #[arg(value_parser = SPAN, allow_hyphen_values = true)]
+    pub hold_at_least: Option<Span>,
 
     /// Get a token greater than this one, such as one that storage has already seen
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", hide_short_help = true)]
     pub min_token: Option<String>,
 
-    /// Set a text that `status` and waiting runs show about this holder
-    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_LABEL")]
+    /// Set a text that others see about this holder
+    #[arg(
+        long,
+        value_name = "TEXT",
+        env = "LEASEHOLD_LABEL",
+        hide_short_help = true
+    )]
     pub label: Option<String>,
 
     /// Set the `group` label of this lease in metrics and logs
-    #[arg(long, value_name = "WORD", env = "LEASEHOLD_GROUP")]
+    #[arg(
+        long,
+        value_name = "WORD",
+        env = "LEASEHOLD_GROUP",
+        hide_short_help = true
+    )]
     pub group: Option<String>,
 
     #[command(flatten)]
@@ -109,55 +175,79 @@ pub struct RunOptions {
     #[command(flatten)]
     pub store: StoreOptions,
 
-    /// Write metrics to this file (FILE.prom) at the start, once a minute and at the end, for the textfile collector of
-    /// node_exporter. Needs a build with the feature `export`
-    #[arg(long, value_name = "FILE", env = "LEASEHOLD_METRICS_FILE")]
+    /// Write metrics to this file (FILE.prom) at the start, once a minute and at the end
+    ///
+    /// For the textfile collector of node_exporter. Needs a build with the feature `export`.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LEASEHOLD_METRICS_FILE",
+        hide_short_help = true
+    )]
     pub metrics_file: Option<PathBuf>,
 
-    /// Serve /metrics, /healthz, /readyz and /status at this address while the job runs, such as 9464 (this machine only)
-    /// or 0.0.0.0:9464. Needs a build with the feature `export`
-    #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_METRICS")]
+    /// Serve /metrics, /healthz, /readyz and /status at this address while the job runs
+    ///
+    /// Such as 9464 (this machine only) or 0.0.0.0:9464. Needs a build with the feature `export`.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "LEASEHOLD_METRICS",
+        hide_short_help = true
+    )]
     pub metrics: Option<String>,
 
     /// Write the outcome of the run to this file, as JSON
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub report: Option<PathBuf>,
 
     /// Print messages as JSON, one object per line
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub json: bool,
 
     /// Print each step
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
 
-    /// Print only errors and why the job was ended; if another holder has the name, only the exit code says so
+    /// Print only errors and why the job was ended
+    ///
+    /// If another holder has the name, only the exit code says so.
     #[arg(short, long)]
     pub quiet: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct ConflictOptions {
-    /// The exit code if another holder has the name
+    /// The exit code if it is held
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::NotAcquired.code())]
     pub conflict_exit_code: u8,
 
-    /// Exit 0 if another holder has the name
+    /// Exit 0 if the name is held
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub skip_ok: bool,
 }
 
 /// Show who holds a name, or all names
+///
+/// On a terminal as a table, else one line of key=value for each lease.
 #[derive(Debug, Args)]
 pub struct StatusOptions {
     /// Show only this name
     pub name: Option<String>,
 
+    /// Print nothing: exit 0 if the name is taken, 1 if it is free
+    #[arg(short, long, requires = "name", conflicts_with_all = ["json", "members", "verbose"])]
+    pub quiet: bool,
+
+    /// Show the tokens in the table
+    #[arg(short, long)]
+    pub verbose: bool,
+
     /// Show the servers of the store instead of leases: up, away (it keeps out, and for how long), standby or down
     #[arg(long, conflicts_with = "name")]
     pub members: bool,
 
-    /// Print a JSON list
+    /// Print a JSON object
     #[arg(long)]
     pub json: bool,
 
@@ -172,8 +262,8 @@ pub struct WaitOptions {
     pub name: String,
 
     /// Wait for at most this long, then exit 75 [default: without limit]
-    #[arg(short, long, value_name = "DURATION", value_parser = duration)]
-    pub wait: Option<Duration>,
+    #[arg(short, long, value_name = "DURATION", value_parser = SPAN, allow_hyphen_values = true)]
+    pub wait: Option<Span>,
 
     #[command(flatten)]
     pub store: StoreOptions,
@@ -185,8 +275,7 @@ pub struct EvictOptions {
     /// The name to free
     pub name: String,
 
-    /// Free the name at once, although the holder may continue its work until its next renewal. Without this option the
-    /// name stays taken for the rest of the holder's ttl, and the holder's job is ended before that
+    /// Free the name at once, although the holder may work on until its next renewal. Otherwise its job is ended first
     #[arg(long)]
     pub now: bool,
 
@@ -194,22 +283,24 @@ pub struct EvictOptions {
     pub store: StoreOptions,
 }
 
-/// Make the tables and functions of a store in Postgres, once; a second run repairs what is missing
+/// Set up a store, once: the tables in Postgres, a new Redis server whose URL has max_ttl, or the members of a quorum
 #[derive(Debug, Args)]
 pub struct InitOptions {
-    /// The longest ttl that the store grants; after a failover nothing is granted for this long [default: 10min, or the
-    /// earlier setting]
+    /// The longest ttl that Postgres grants, which a failover takes [default: 10min, or the earlier setting]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_ttl: Option<Duration>,
 
-    /// Make the tables UNLOGGED, also those that are there: faster, but after a crash of the server every holder loses its
-    /// lease, and nothing is granted for the longest ttl
-    #[arg(long)]
-    pub unlogged: bool,
-
-    /// Print the SQL instead of running it
+    /// Print the SQL, the script for redis-cli, or what would be done with a quorum, instead of doing it
     #[arg(long)]
     pub print: bool,
+
+    /// Make the servers of --store the members in place of those at this URL; nothing is granted for the longest ttl
+    #[arg(long, value_name = "URL", conflicts_with = "print")]
+    pub replace: Option<String>,
+
+    /// Replace a quorum of which no majority answers: rests on this machine's clock, and on the old members staying down
+    #[arg(long, requires = "replace")]
+    pub from_clock: bool,
 
     #[command(flatten)]
     pub store: StoreOptions,
@@ -228,8 +319,14 @@ pub struct DoctorOptions {
     pub strict: bool,
 
     /// The ttl with which latency, clocks and the time of a failover are judged
-    #[arg(long, value_name = "DURATION", default_value = "30s", env = "LEASEHOLD_TTL", value_parser = duration)]
-    pub ttl: Duration,
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "30s",
+        env = "LEASEHOLD_TTL"
+    )]
+    #[arg(hide_env = true, value_parser = SPAN, allow_hyphen_values = true)]
+    pub ttl: Span,
 
     #[command(flatten)]
     pub store: StoreOptions,
@@ -237,17 +334,17 @@ pub struct DoctorOptions {
 
 /// Show a live table of a store's leases: who holds what, since when, for how long, and how many clients wait
 ///
-/// Needs a build with the feature `top`, which `full` has. Colours are left out where NO_COLOR is set.
+/// Needs a build with the feature `top`. Colours are left out where NO_COLOR is set.
 #[derive(Debug, Args)]
 pub struct TopOptions {
     #[command(flatten)]
     pub store: StoreOptions,
 }
 
-/// Serve metrics of a whole store, for a fleet that has none of its own: leases, waiting clients, hazards and the clock
+/// Serve metrics and a page of a whole store, for a fleet that has none of its own
 ///
-/// The pages are /metrics, /healthz, /readyz and /status. The store is scanned every 15 s, or less often if that takes
-/// long. Needs a build with the feature `export`, which `full` has.
+/// The pages are / (a table of the leases, for people), /metrics, /healthz, /readyz and /status. The store is scanned
+/// every 15 s, or less often if that takes long. Needs a build with the feature `export`.
 #[derive(Debug, Args)]
 pub struct ExportOptions {
     /// Where to serve: a port of this machine, or an address and a port such as 0.0.0.0:9464
@@ -267,94 +364,58 @@ pub struct CompletionsOptions {
 
 #[derive(Debug, Args)]
 pub struct StoreOptions {
-    /// The store that keeps the leases: redis://HOST, rediss://HOST, redis+unix:PATH, redis+sentinel://HOST,HOST/NAME,
-    /// redis+cluster://HOST,HOST, redis+quorum://HOST,HOST,HOST, postgres://HOST/DATABASE, zookeeper://HOST,HOST/CHROOT or
-    /// sqlite:PATH. Certificates for TLS with Redis and Postgres: ?ca=FILE (or ca=system), ?cert=FILE&key=FILE and
-    /// ?server_name=NAME, or the variables LEASEHOLD_TLS_CA, LEASEHOLD_TLS_CERT, LEASEHOLD_TLS_KEY and LEASEHOLD_TLS_SERVER_NAME [env: LEASEHOLD_STORE] [default: a file of this user]
+    /// The store; see `leasehold --help`
+    ///
+    /// [env: LEASEHOLD_STORE] [default: a file of this user]
     #[arg(long = "store", value_name = "URL")]
     pub url: Option<String>,
 
     /// Read the store's URL from a file, which keeps its password out of the list of processes [env:
     /// LEASEHOLD_STORE_FILE]
-    #[arg(long = "store-file", value_name = "FILE", conflicts_with = "url")]
+    #[arg(
+        long = "store-file",
+        value_name = "FILE",
+        conflicts_with = "url",
+        hide_short_help = true
+    )]
     pub file: Option<PathBuf>,
 
     /// Exit 69 if the store gives no first answer within this time
-    #[arg(long, value_name = "DURATION", default_value = "5s", env = "LEASEHOLD_CONNECT_TIMEOUT", value_parser = duration)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "5s",
+        env = "LEASEHOLD_CONNECT_TIMEOUT"
+    )]
+    #[arg(value_parser = duration, allow_hyphen_values = true, hide_short_help = true)]
     pub connect_timeout: Duration,
 
     /// Read settings from this file only [default: ~/.config/leasehold/config.toml over /etc/leasehold.toml]
-    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LEASEHOLD_CONFIG",
+        hide_short_help = true
+    )]
     pub config: Option<PathBuf>,
-}
-
-const DOCTOR_HELP: &str = "\
-Each finding is one line: ok, warning or failure, what was found, what it endangers, and how to fix it.
-The scratch name begins with leasehold-doctor/ and is released.
-
-Exit codes:
-  0    no failure
-  1    warnings, with --strict
-  2    failures, or the store cannot be reached
-  64   bad argument
-";
-
-const RUN_HELP: &str = "\
-Examples:
-  leasehold run nightly -- ./backup.sh            wait for the lease, then run
-  leasehold run -n nightly -- ./backup.sh         or exit 75 if it runs elsewhere
-  leasehold run -w 5min --store redis://db nightly -- ./backup.sh
-
-The command finds LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and LEASEHOLD_STATUS_FILE in its \
-environment. The first three are the pass: give them to your storage with each write, and let it refuse a token lower \
-than it has seen.
-
-A setting comes from its option, else from the environment, else from the configuration file, whose keys are long \
-options (ttl = \"1min\"), else from the defaults.
-
-Exit codes:
-  the command's own, or 128+n if signal n ended it
-  64   bad argument, nothing was started
-  69   the store cannot be reached
-  75   another holder has the name (-E, --skip-ok)
-  77   authentication with the store failed, or a permission is missing
-  78   the store is misconfigured
-  79   the lease was lost, and the job was ended
-  124  the job ran for longer than --max-runtime
-  125  leasehold itself failed
-  126  the command cannot be run
-  127  there is no such command
-
-When the store cannot be reached, the job is ended before its lease is over. It survives an outage of \
-2/3 ttl - kill-after - margin - min(250ms, ttl/20):
-";
-
-/// Returns the help with the outages that a job survives, computed as `run` computes them.
-fn run_help() -> String {
-    let mut text = String::from(RUN_HELP);
-    for seconds in [5, 30, 60, 300] {
-        let timing = Timing::new(Duration::from_secs(seconds), None).expect("within the limits");
-        let distances = Distances::new(&timing, None).expect("the default fits every ttl");
-        let _ = writeln!(
-            text,
-            "  ttl {:>4}   kill-after {:>5}   {:>7}",
-            format!("{:?}", timing.ttl()),
-            format!("{:.1?}", distances.kill_after()),
-            format!("{:.1?}", distances.outage(&timing)),
-        );
-    }
-    text
 }
 
 impl Arguments {
     /// Reads the command line. Help, the version and errors are printed here; `Err` is the exit that follows.
     pub fn read() -> Result<Self, Exit> {
         Self::try_parse().map_err(|error| {
-            // A reader that closed the pipe does not change the exit code.
-            let _ = error.print();
-            match error.use_stderr() {
-                true => Exit::Usage,
-                false => Exit::Success,
+            let error = help::advised(error);
+            if error.use_stderr() {
+                let _ = error.print();
+                return Exit::Usage;
+            }
+            match say::output(error.render().to_string()) {
+                Ok(()) => Exit::Success,
+                Err(mut failure) => {
+                    failure.say();
+                    say::flush();
+                    failure.exit
+                }
             }
         })
     }
@@ -382,23 +443,7 @@ impl Command {
             Self::Doctor(arguments) => Some(&mut arguments.store),
             Self::Top(arguments) => Some(&mut arguments.store),
             Self::Export(arguments) => Some(&mut arguments.store),
-            Self::Check | Self::Completions(_) | Self::Man => None,
-        }
-    }
-}
-
-/// Parses a duration such as `500ms` or `5min`.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; expected a duration such as 500ms, 30s or 5min"))
-}
-
-impl ConflictOptions {
-    /// Returns the exit of a run if another holder has the name.
-    pub fn exit(&self) -> Exit {
-        match self.skip_ok {
-            true => Exit::Success,
-            false => Exit::Command(self.conflict_exit_code),
+            Self::Check | Self::Progress | Self::Completions(_) | Self::Man => None,
         }
     }
 }

@@ -1,19 +1,13 @@
 //! `leasehold check`: tells a job whether its lease is still held, without the store and without a running tool.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use crate::exit::{Exit, Failure};
 use crate::status_file::{self, Status};
 
 /// Exits 0 if the lease is held, 79 if not, 64 outside of a job.
 pub fn main() -> Result<Exit, Failure> {
-    let Some(path) = std::env::var_os(status_file::VARIABLE) else {
-        return Err(Failure::usage(format!(
-            "not in a job: {} is not set; expected to be run by the command of `leasehold run`",
-            status_file::VARIABLE
-        )));
-    };
-    let status = Status::read(Path::new(&path)).map_err(|error| {
+    let status = Status::read(&status_file()?).map_err(|error| {
         Failure::new(
             Exit::Lost,
             format!("the lease is not held: cannot read its status file: {error}"),
@@ -29,4 +23,15 @@ pub fn main() -> Result<Exit, Failure> {
         )
     })?;
     Ok(Exit::Success)
+}
+
+/// Returns the status file of the job that calls this.
+pub fn status_file() -> Result<PathBuf, Failure> {
+    let path = std::env::var_os(status_file::VARIABLE).map(PathBuf::from);
+    path.ok_or_else(|| {
+        Failure::usage(format!(
+            "not in a job: {} is not set; expected to be run by the command of `leasehold run`",
+            status_file::VARIABLE
+        ))
+    })
 }

@@ -5,14 +5,17 @@
 //! `--config` only that file is read. An unknown key is refused, because with a misspelt `store` each machine would use
 //! a store of its own.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use clap::Arg;
+use clap::{Arg, CommandFactory};
 use serde::Deserialize;
 
-use crate::args::{self, Arguments};
+use crate::args::Arguments;
 use crate::exit::{Exit, Failure};
+use crate::span::Span;
 
 /// The configuration file of the machine.
 const SHARED: &str = "/etc/leasehold.toml";
@@ -33,30 +36,30 @@ struct File {
 struct Settings {
     store: Option<String>,
     store_file: Option<PathBuf>,
+    require_store: Option<bool>,
     connect_timeout: Option<Span>,
     wait: Option<Span>,
     fair: Option<bool>,
+    on_outage: Option<String>,
     conflict_exit_code: Option<u8>,
     ttl: Option<Span>,
     margin: Option<Span>,
     kill_after: Option<Span>,
     max_runtime: Option<Span>,
     max_hold: Option<Span>,
+    progress_within: Option<Span>,
     hold_at_least: Option<Span>,
     label: Option<String>,
     group: Option<String>,
 }
-
-/// A duration as it was written.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(try_from = "String")]
-struct Span(String);
 
 /// A store named by a file.
 #[derive(Debug, Clone)]
 pub enum StoreSetting {
     Url(String),
     File(PathBuf),
+    /// None is named, and `require-store` asks for one.
+    Required,
 }
 
 impl Files {
@@ -65,6 +68,7 @@ impl Files {
         let Some(store) = arguments.command.store_mut() else {
             return Ok(Self::default());
         };
+        check_variables()?;
         if let Some(path) = store.config.take() {
             return Ok(Self(vec![File::read(&path)?]));
         }
@@ -84,7 +88,9 @@ impl Files {
 
     /// Returns the store that the files name. It is used only if neither an option nor a variable names one.
     pub fn store(&self) -> Option<StoreSetting> {
-        self.0.iter().find_map(|file| file.settings.store())
+        let named = self.0.iter().find_map(|file| file.settings.store());
+        let mut required = self.0.iter().filter_map(|file| file.settings.require_store);
+        named.or_else(|| required.next()?.then_some(StoreSetting::Required))
     }
 
     /// Names the files in a usage error, because a bad value may come from one of them.
@@ -122,8 +128,13 @@ impl File {
                 return Ok(None);
             }
             Err(error) => {
+                // As after `su` without a dash.
+                let hint = match is_home_foreign() {
+                    true => " (HOME is the folder of another user)",
+                    false => "",
+                };
                 return Err(Failure::usage(format!(
-                    "configuration refused: {error}; expected a file in TOML config={}",
+                    "configuration refused: {error}{hint}; expected a file in TOML config={}",
                     path.display()
                 )));
             }
@@ -135,10 +146,17 @@ impl File {
     }
 }
 
+fn is_home_foreign() -> bool {
+    let home = std::env::var_os("HOME").and_then(|home| std::fs::metadata(home).ok());
+    home.is_some_and(|home| home.uid() != rustix::process::geteuid().as_raw())
+}
+
 /// Parses a file's text. The long form of the parser's own error would repeat the line, and with it a password.
 fn parse(text: &str) -> Result<Settings, Failure> {
     let settings: Settings = toml::from_str(text).map_err(|error| {
-        let failure = Failure::usage(format!("configuration refused: {}", error.message()));
+        let message = error.message();
+        let message = message.replace("expected a string", "expected a text such as \"30s\"");
+        let failure = Failure::usage(format!("configuration refused: {message}"));
         match error.span() {
             Some(span) => at(failure, text, span.start),
             None => failure,
@@ -183,10 +201,11 @@ fn own() -> Option<PathBuf> {
 impl Settings {
     /// Returns the value for this long option, as it would be typed.
     fn value(&self, option: &str) -> Option<String> {
-        let span = |span: &Option<Span>| span.clone().map(|span| span.0);
+        let span = |span: &Option<Span>| span.clone().map(|span| span.typed);
         match option {
             "connect-timeout" => span(&self.connect_timeout),
             "wait" => span(&self.wait),
+            "on-outage" => self.on_outage.clone(),
             "fair" => self.fair.map(|is_fair| is_fair.to_string()),
             "conflict-exit-code" => self.conflict_exit_code.map(|code| code.to_string()),
             "ttl" => span(&self.ttl),
@@ -194,6 +213,7 @@ impl Settings {
             "kill-after" => span(&self.kill_after),
             "max-runtime" => span(&self.max_runtime),
             "max-hold" => span(&self.max_hold),
+            "progress-within" => span(&self.progress_within),
             "hold-at-least" => span(&self.hold_at_least),
             "label" => self.label.clone(),
             "group" => self.group.clone(),
@@ -207,15 +227,53 @@ impl Settings {
     }
 }
 
-impl TryFrom<String> for Span {
-    type Error = String;
+/// Variables that are neither an option's own nor a setting: those of the store, of TLS, of the log, and those that a job
+/// finds.
+const VARIABLES: [&str; 13] = [
+    "LEASEHOLD_STORE",
+    "LEASEHOLD_STORE_FILE",
+    "LEASEHOLD_TLS_CA",
+    "LEASEHOLD_TLS_CERT",
+    "LEASEHOLD_TLS_KEY",
+    "LEASEHOLD_TLS_SERVER_NAME",
+    "LEASEHOLD_LOG",
+    "LEASEHOLD_LOG_FORMAT",
+    "LEASEHOLD_NAME",
+    "LEASEHOLD_TOKEN",
+    "LEASEHOLD_HOLDER",
+    "LEASEHOLD_TTL_MS",
+    "LEASEHOLD_STATUS_FILE",
+];
 
-    fn try_from(text: String) -> Result<Self, String> {
-        match args::duration(&text) {
-            Ok(_) => Ok(Self(text)),
-            Err(error) => Err(format!("{text:?}: {error}")),
+/// Refuses a variable that is no setting, for the same reason as an unknown key.
+fn check_variables() -> Result<(), Failure> {
+    let command = Arguments::command();
+    let options = command
+        .get_subcommands()
+        .flat_map(clap::Command::get_arguments);
+    let options = options.filter_map(|option| option.get_env()?.to_str());
+    let known: BTreeSet<_> = options.chain(VARIABLES).collect();
+    for (name, _) in std::env::vars_os() {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("LEASEHOLD_")) else {
+            continue;
+        };
+        if !known.contains(name) && !is_of_kubernetes(name) {
+            let known: Vec<_> = known.into_iter().collect();
+            return Err(Failure::usage(format!(
+                "variable {name} refused: it is no setting; expected one of {}",
+                known.join(", ")
+            )));
         }
     }
+    Ok(())
+}
+
+/// Returns whether Kubernetes sets such a variable in every pod for a Service, whose name may begin with `leasehold`.
+fn is_of_kubernetes(name: &str) -> bool {
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || name.ends_with("_PORT")
+        || name.contains("_PORT_")
 }
 
 #[cfg(test)]
@@ -239,7 +297,7 @@ mod tests {
         let text = refused("conflict-exit-code = 256");
         assert!(text.contains("256") && text.contains("u8"), "{text}");
         let text = refused("ttl = 30");
-        assert!(text.contains("30") && text.contains("string"), "{text}");
+        assert!(text.contains("30") && text.contains("\"30s\""), "{text}");
         assert!(refused("store = \"a\"\nstore-file = \"b\"").contains("both"));
     }
 
@@ -273,13 +331,27 @@ mod tests {
     }
 
     #[test]
+    fn what_kubernetes_sets_for_a_service_is_no_misspelt_setting() {
+        for name in [
+            "LEASEHOLD_SERVICE_HOST",
+            "LEASEHOLD_STORE_SERVICE_PORT_REDIS",
+            "LEASEHOLD_PORT",
+            "LEASEHOLD_PORT_6379_TCP_ADDR",
+        ] {
+            assert!(is_of_kubernetes(name), "{name}");
+        }
+        assert!(!is_of_kubernetes("LEASEHOLD_STOR"));
+    }
+
+    #[test]
     fn every_key_is_an_option_of_run() {
         let keys = refused("none = 1");
         let keys: Vec<_> = keys.split('`').skip(3).step_by(2).collect();
         assert!(keys.len() > 10, "{keys:?}");
         let command = <Arguments as clap::CommandFactory>::command();
         let run = command.find_subcommand("run").expect("there");
-        for key in keys {
+        // The one key that no option can undo.
+        for key in keys.into_iter().filter(|key| *key != "require-store") {
             let options = || run.get_arguments().filter_map(Arg::get_long);
             assert!(options().any(|option| option == key), "{key}");
         }

@@ -7,7 +7,7 @@ use crate::args;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::say;
-use crate::store::{Choice, first_contact};
+use crate::store::Choice;
 
 /// Evicts the holder, if there is one.
 pub fn main(
@@ -22,11 +22,11 @@ pub fn main(
     let store = Choice::of(&arguments.store, configured)?;
     crate::block_on(async {
         let contact = arguments.store.connect_timeout;
-        let client = store
+        let contact = store
             .connect(Some(&name), contact, |builder| builder)
             .await?;
-        let evicting = client.store().evict(&name, how, contact);
-        if !first_contact(contact, evicting).await? {
+        let evicting = contact.client.store().evict(&name, how, contact.left());
+        if !contact.answer(evicting).await? {
             say::note("free", format_args!("no holder to evict name={name}"));
         } else if arguments.now {
             say::note(

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use leasehold::{Error, ErrorKind};
 
-use crate::say::Loudness;
+use crate::say::{self, Loudness};
 
 /// How the tool exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,10 @@ pub enum Exit {
     Command(u8),
     /// The command, or the wait for the lease, was ended by this signal.
     Signal(i32),
+    /// The output could not be written, as with a full disk.
+    Unwritten,
+    /// The name that `status --quiet` asks about is free.
+    Free,
     /// `doctor --strict` found warnings, and no failures.
     Warned,
     /// `doctor` found failures.
@@ -50,7 +54,7 @@ impl Exit {
             Self::Command(code) => code,
             // A signal's number is at most 64, so the sum fits.
             Self::Signal(number) => u8::try_from(128 + number).unwrap_or(u8::MAX),
-            Self::Warned => 1,
+            Self::Unwritten | Self::Free | Self::Warned => 1,
             Self::Unsound => 2,
             Self::Usage => 64,
             Self::Unreachable => 69,
@@ -81,6 +85,8 @@ pub struct Failure {
     pub loudness: Loudness,
     /// Another holder has the name, or the wait for it ran out; the user may have chosen the exit code for that.
     pub is_conflict: bool,
+    /// It was printed.
+    pub is_said: bool,
 }
 
 impl Failure {
@@ -100,12 +106,20 @@ impl Failure {
         self
     }
 
+    /// Prints why the tool failed, once.
+    pub fn say(&mut self) {
+        if !std::mem::replace(&mut self.is_said, true) {
+            say::failure(self.loudness, &self);
+        }
+    }
+
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self {
             exit,
             message: message.into(),
             loudness: Loudness::Quiet,
             is_conflict: false,
+            is_said: false,
         }
     }
 }

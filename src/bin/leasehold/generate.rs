@@ -6,6 +6,7 @@ use clap::CommandFactory;
 
 use crate::args::{self, Arguments};
 use crate::exit::{Exit, Failure};
+use crate::say;
 
 /// Prints completions for a shell.
 pub fn completions(arguments: args::CompletionsOptions) -> Result<Exit, Failure> {
@@ -16,14 +17,14 @@ pub fn completions(arguments: args::CompletionsOptions) -> Result<Exit, Failure>
         "leasehold",
         &mut text,
     );
-    print(&text)
+    say::output(&text).map(|()| Exit::Success)
 }
 
 /// Prints one page with all commands.
 pub fn man() -> Result<Exit, Failure> {
     let mut text = Vec::new();
     page(&mut text).map_err(|error| Failure::internal("cannot write the page", &error))?;
-    print(&text)
+    say::output(&text).map(|()| Exit::Success)
 }
 
 fn page(text: &mut Vec<u8>) -> io::Result<()> {
@@ -42,10 +43,4 @@ fn page(text: &mut Vec<u8>) -> io::Result<()> {
         page.render_extra_section(text)?;
     }
     Ok(())
-}
-
-/// Prints the text. It is not an error if the reader closed the pipe early.
-fn print(text: &[u8]) -> Result<Exit, Failure> {
-    let _ = io::stdout().write_all(text);
-    Ok(Exit::Success)
 }

@@ -1,4 +1,5 @@
-//! `leasehold init`: makes the tables and functions of a store in Postgres.
+//! `leasehold init`: makes the tables and functions of a store in Postgres, notes of a Redis server that it is new, or makes
+//! servers the members of a quorum.
 
 use std::io::Write;
 
@@ -10,41 +11,40 @@ use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::{Choice, first_contact};
 
-/// Makes the tables and functions, or prints the SQL.
+/// Sets the store up, or prints the script that would.
 pub fn main(
     arguments: args::InitOptions,
     configured: Option<StoreSetting>,
 ) -> Result<Exit, Failure> {
     let Choice::Url(url) = Choice::of(&arguments.store, configured)? else {
         return Err(Failure::usage(
-            "init refused: no store was named, and the default store needs no tables; expected --store postgres://...",
+            "init refused: no store was named, and the default store needs no set-up; expected --store postgres://..., redis://... or redis+quorum://...",
         ));
     };
     let mut settings = TableSettings::default();
     settings.max_ttl = arguments.max_ttl;
-    settings.is_unlogged = arguments.unlogged;
     if arguments.print {
-        let sql = store::init_sql(&url, settings)?;
-        return match std::io::stdout().write_all(sql.as_bytes()) {
+        let script = store::init_script(&url, settings)?;
+        return match std::io::stdout().write_all(script.as_bytes()) {
             Ok(()) => Ok(Exit::Success),
-            Err(error) => Err(Failure::internal("cannot write the SQL", &error)),
+            Err(error) => Err(Failure::internal("cannot write the script", &error)),
         };
     }
     let limit = arguments.store.connect_timeout;
     crate::block_on(async {
-        first_contact(limit, store::init(&url, settings, limit)).await?;
+        match &arguments.replace {
+            Some(old) => store::replace(&url, old, arguments.from_clock, limit).await?,
+            None => first_contact(limit, store::init(&url, settings, limit)).await?,
+        }
         let store = first_contact(limit, store::open(&url)).await?;
-        // The store learns the limit from its server. If it does not, the tables are there all the same.
+        // A store in Postgres learns the limit from its server. If it does not, it is set up all the same.
         let _ = store.members(limit).await;
         let limited = store.facts().max_ttl;
         let limited = limited.map(|most| format!("; the longest ttl is {most:?}"));
         store.close().await;
         say::note(
             "init",
-            format_args!(
-                "tables and functions are there{}",
-                limited.unwrap_or_default()
-            ),
+            format_args!("the store is set up{}", limited.unwrap_or_default()),
         );
         Ok(Exit::Success)
     })

@@ -21,17 +21,22 @@ mod exit;
 mod export;
 mod generate;
 mod guardian;
+mod help;
 mod init;
 mod log;
 mod mailbox;
 mod members;
 mod process;
+mod progress;
+mod row;
 mod run;
 mod say;
 mod shim;
+mod span;
 mod status;
 mod status_file;
 mod store;
+mod table;
 mod timeline;
 #[cfg(feature = "top")]
 mod top;
@@ -61,8 +66,8 @@ fn tool() -> Exit {
         Err(exit) => return exit,
     };
     let result = log::start().and_then(|()| act(arguments));
-    let exit = result.unwrap_or_else(|failure| {
-        say::failure(failure.loudness, &failure);
+    let exit = result.unwrap_or_else(|mut failure| {
+        failure.say();
         failure.exit
     });
     say::flush();
@@ -76,6 +81,7 @@ fn act(mut arguments: Arguments) -> Result<Exit, Failure> {
         Command::Run(arguments) => run::main(*arguments, store),
         Command::Status(arguments) => status::main(arguments, store),
         Command::Check => check::main(),
+        Command::Progress => progress::main(),
         Command::Wait(arguments) => wait::main(arguments, store),
         Command::Evict(arguments) => evict::main(arguments, store),
         Command::Init(arguments) => init::main(arguments, store),

@@ -34,6 +34,18 @@ impl Process {
     }
 }
 
+/// Returns whether this process runs, directly or not, below the process with this number.
+pub fn is_ancestor(pid: u32) -> bool {
+    let mut above = getpid().as_raw_pid();
+    while let Some(process) = Process::read(above) {
+        above = process.parent;
+        if u32::try_from(above) == Ok(pid) {
+            return true;
+        }
+    }
+    false
+}
+
 /// Returns whether this group has a living process, or a dead one that is ours to reap. A dead process whose parent
 /// left the group and does not reap it does not count. If `/proc` cannot be read, the group is assumed to be alive.
 pub fn has_member(group: Pid) -> bool {
@@ -82,6 +94,12 @@ mod tests {
         let group = rustix::process::getpgrp();
         assert!(has_member(group));
         assert!(living(group).contains(&getpid().as_raw_pid()));
+    }
+
+    #[test]
+    fn our_parent_is_an_ancestor_and_we_are_not() {
+        assert!(is_ancestor(std::os::unix::process::parent_id()));
+        assert!(!is_ancestor(std::process::id()));
     }
 
     #[test]

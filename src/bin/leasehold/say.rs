@@ -5,13 +5,15 @@
 //! and counted if the queue is full.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 
+use crate::exit::{Exit, Failure};
 use crate::mailbox::Mailbox;
 
 /// Enough for all messages of one run; it fills up only if the reader stops reading.
@@ -50,6 +52,52 @@ pub fn as_json(name: &str) {
 /// Returns whether messages are for people, and more than errors are printed.
 pub fn is_for_people() -> bool {
     JSON_NAME.get().is_none() && LOUDNESS.load(Ordering::Relaxed) >= Loudness::Normal as u8
+}
+
+/// Returns the width of the terminal that messages go to, if they do.
+pub fn width() -> Option<usize> {
+    width_of(std::io::stderr())
+}
+
+/// Returns the width of the terminal that the output goes to, if it does.
+pub fn output_width() -> Option<usize> {
+    width_of(std::io::stdout())
+}
+
+fn width_of(stream: impl IsTerminal + AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(&stream).ok();
+    // A terminal that does not know its size.
+    let width = size
+        .map(|size| usize::from(size.ws_col))
+        .filter(|width| *width > 0);
+    stream.is_terminal().then(|| width.unwrap_or(80))
+}
+
+/// Returns whether the user wants colours where a terminal can show them.
+pub fn are_colours_wanted() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Writes the output of a command. A reader that closed the pipe early is no fault; output that is lost is one.
+pub fn output(text: impl AsRef<[u8]>) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout();
+    match stdout
+        .write_all(text.as_ref())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::new(
+            Exit::Unwritten,
+            format!("cannot write the output: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Returns an answer to a program, for [`output`].
+pub fn json(answer: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(answer)
+        .map(|text| text + "\n")
+        .map_err(|error| Failure::internal("cannot write JSON", &error))
 }
 
 /// Prints why the tool failed, at this loudness and above.

@@ -1,26 +1,29 @@
 //! `leasehold status`: shows the holder of one name, or of all names, and the servers of the store.
 
-use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use leasehold::Name;
-use leasehold::clock::Timing;
+use leasehold::clock::{Timing, wall_clock};
 use leasehold::store::{Hazard, Held, HeldState, Store};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::args;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::members::{self, MemberRow};
+use crate::progress;
+use crate::row::{NEW_STORE, Row, word};
 use crate::say;
-use crate::store::{Choice, first_contact};
+use crate::store::Choice;
+use crate::table::{Column, Table};
 
 /// How long the store may take to answer after the first contact.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// One lease as it is printed. Fields are added, never renamed.
+/// One lease as programs read it. Fields are added, never renamed.
 #[derive(Debug, Serialize)]
-struct Row {
+struct Lease {
     name: String,
     /// `held`, `evicted`, `kept`, `offered` or `keep-out`.
     state: &'static str,
@@ -31,6 +34,7 @@ struct Row {
     token: Option<u64>,
     since: Option<String>,
     remaining_ms: Option<u64>,
+    waiting: Option<usize>,
 }
 
 /// Prints the leases.
@@ -41,40 +45,48 @@ pub fn main(
     let name = arguments.name.as_deref().map(Name::new).transpose()?;
     let store = Choice::of(&arguments.store, configured)?;
     crate::block_on(async {
-        let client = store
-            .connect(name.as_ref(), arguments.store.connect_timeout, |builder| {
-                builder
-            })
+        let limit = arguments.store.connect_timeout;
+        let contact = store
+            .connect(name.as_ref(), limit, |builder| builder)
             .await?;
-        let contact = arguments.store.connect_timeout;
-        let store = client.store();
+        let store = contact.client.store();
+        let location = store.location();
         if arguments.members {
-            let members = first_contact(contact, store.members(contact)).await?;
-            print(&match arguments.json {
-                true => json(members.iter().map(MemberRow::from).collect())?,
+            let members = contact.answer(store.members(contact.left())).await?;
+            let rows = || members.iter().map(MemberRow::from).collect::<Vec<_>>();
+            say::output(match arguments.json {
+                true => say::json(&json!({"version": 1, "store": location, "members": rows()}))?,
                 false => members::lines(&members),
-            });
+            })?;
             return Ok(Exit::Success);
         }
-        if !arguments.json {
-            print(&format!("store: {}\n", store.location()));
+        if !arguments.json && !arguments.quiet {
+            say::output(format!("store: {location}\n"))?;
             // Before the leases: without enough servers they cannot be listed.
-            print(&servers(&**store, contact).await);
+            say::output(servers(&**store, contact.left()).await)?;
         }
         // A long list needs many requests.
-        let limit = contact.max(LIMIT);
         let leases: Vec<Held> = match &name {
-            Some(name) => first_contact(contact, store.inspect(name, contact))
-                .await?
-                .into_iter()
-                .collect(),
-            None => first_contact(limit, store.list("", LIMIT)).await?,
+            Some(name) => {
+                let looking = store.inspect(name, contact.left());
+                contact.answer(looking).await?.into_iter().collect()
+            }
+            None => contact.long_answer(LIMIT, store.list("", LIMIT)).await?,
         };
+        if arguments.quiet {
+            return Ok(match leases.is_empty() {
+                true => Exit::Free,
+                false => Exit::Success,
+            });
+        }
         if arguments.json {
-            print(&json(leases.into_iter().map(Row::from).collect())?);
+            let leases: Vec<_> = leases.into_iter().map(Lease::from).collect();
+            say::output(say::json(
+                &json!({"version": 1, "store": location, "leases": leases}),
+            )?)?;
         } else {
-            let hazards = first_contact(limit, store.hazards(LIMIT)).await?;
-            print(&text(&hazards, &leases));
+            let hazards = contact.long_answer(LIMIT, store.hazards(LIMIT)).await?;
+            say::output(text(&hazards, &leases, arguments.verbose))?;
         }
         Ok(Exit::Success)
     })
@@ -95,13 +107,7 @@ async fn servers(store: &dyn Store, limit: Duration) -> String {
     }
 }
 
-fn json<T: Serialize>(rows: Vec<T>) -> Result<String, Failure> {
-    serde_json::to_string_pretty(&rows)
-        .map(|text| text + "\n")
-        .map_err(|error| Failure::internal("cannot write the list", &error))
-}
-
-fn text(hazards: &[Hazard], leases: &[Held]) -> String {
+fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool) -> String {
     let mut text = String::new();
     let usual = |hazard: &&Hazard| hazard.concerns(Timing::DEFAULT_TTL);
     for hazard in hazards.iter().filter(usual) {
@@ -109,22 +115,47 @@ fn text(hazards: &[Hazard], leases: &[Held]) -> String {
     }
     if leases.is_empty() {
         text.push_str("nothing is held\n");
-    }
-    for held in leases {
-        text.push_str(&format!("{} {}\n", held.name, facts(held)));
+    } else if let Some(width) = say::output_width() {
+        text.push_str(&table(leases, width, has_tokens));
+    } else {
+        for held in leases {
+            text.push_str(&format!("{} {}\n", held.name, facts(held)));
+        }
     }
     text
 }
 
-/// Prints the text. It is not an error if the reader closed the pipe early.
-fn print(text: &str) {
-    if let Err(error) = std::io::stdout().write_all(text.as_bytes()) {
-        say::detail("unread", format_args!("output was not read: {error}"));
+/// Returns the leases as a table of this width.
+fn table(leases: &[Held], width: usize, has_tokens: bool) -> String {
+    let now = wall_clock();
+    let rows: Vec<_> = leases
+        .iter()
+        .map(|held| Row {
+            progress: progress::of(held),
+            ..Row::new(held, now)
+        })
+        .collect();
+    let columns: Vec<_> = Column::ALL
+        .into_iter()
+        .filter(|column| has_tokens || *column != Column::Token)
+        .collect();
+    let table = Table::fit(&columns, &rows, width);
+    let mut text = table.head() + "\n";
+    for row in &rows {
+        text.push_str(&match say::are_colours_wanted() {
+            true => row.tone.paint(&table.row(row)),
+            false => table.row(row),
+        });
+        text.push('\n');
     }
+    if leases.iter().any(|held| held.state == HeldState::KeepOut) {
+        text.push_str(&format!("keeps out: {NEW_STORE}\n"));
+    }
+    text
 }
 
-/// Returns the facts about a holder, in the one form in which the tool prints them.
-pub fn facts(held: &Held) -> String {
+/// Returns the facts about a holder as programs read them.
+fn facts(held: &Held) -> String {
     let mut facts = Vec::new();
     if held.state != HeldState::Leased {
         facts.push(format!("state={}", word(held.state)));
@@ -148,21 +179,13 @@ pub fn facts(held: &Held) -> String {
         Some(remaining) => format!("remaining={remaining:.1?}"),
         None => "remaining=unknown".into(),
     });
+    if let Some(waiting) = held.waiting.filter(|waiting| *waiting > 0) {
+        facts.push(format!("waiting={waiting}"));
+    }
     facts.join(" ")
 }
 
-/// Returns the one word for how a name is taken.
-pub const fn word(state: HeldState) -> &'static str {
-    match state {
-        HeldState::Evicted => "evicted",
-        HeldState::Kept => "kept",
-        HeldState::Offered => "offered",
-        HeldState::KeepOut => "keep-out",
-        _ => "held",
-    }
-}
-
-impl From<Held> for Row {
+impl From<Held> for Lease {
     fn from(held: Held) -> Self {
         Self {
             name: held.name.to_string(),
@@ -176,6 +199,7 @@ impl From<Held> for Row {
             remaining_ms: held
                 .remaining
                 .map(|remaining| u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX)),
+            waiting: held.waiting,
         }
     }
 }

@@ -40,6 +40,9 @@ pub struct Status {
     pub boot_id: String,
     /// The process of the tool.
     pub pid: u32,
+    /// When the job last reported progress, on `clock`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_ms: Option<u64>,
 }
 
 /// The state of the lease.
@@ -74,15 +77,10 @@ impl Status {
         if self.state == State::Lost {
             return Err("it was lost".into());
         }
-        let clock: &dyn Clock = match &*self.clock {
-            "CLOCK_BOOTTIME" => &Boottime,
-            "CLOCK_MONOTONIC" => &Monotonic,
-            other => return Err(format!("its clock is unknown: {other:?}")),
-        };
         if boot_id().unwrap_or_default() != self.boot_id {
             return Err("it belongs to another boot of this machine".into());
         }
-        let now_ms = clock.now().as_nanos() / 1_000_000;
+        let now_ms = self.now_ms()?;
         if now_ms >= self.deadline_ms {
             return Err(format!(
                 "its deadline passed {} ms ago",
@@ -90,6 +88,22 @@ impl Status {
             ));
         }
         Ok(())
+    }
+
+    /// Returns how long ago the job reported progress, if it did in this boot.
+    pub fn progress_age(&self) -> Option<Duration> {
+        let age = self.now_ms().ok()?.checked_sub(self.progress_ms?)?;
+        Some(Duration::from_millis(age))
+    }
+
+    /// Returns the time on the clock of the lease.
+    fn now_ms(&self) -> Result<u64, String> {
+        let clock: &dyn Clock = match &*self.clock {
+            "CLOCK_BOOTTIME" => &Boottime,
+            "CLOCK_MONOTONIC" => &Monotonic,
+            other => return Err(format!("its clock is unknown: {other:?}")),
+        };
+        Ok(clock.now().as_nanos() / 1_000_000)
     }
 
     /// Returns the status with another deadline, rounded down: a lease must not seem to last longer than it does.
@@ -117,7 +131,7 @@ enum Change {
 impl StatusFile {
     /// Writes the file for the first time.
     pub fn create(status: Status) -> io::Result<Self> {
-        let path = folder()?.join(format!("{}-{}.json", status.pid, status.holder));
+        let path = path(status.pid, &status.holder)?;
         let mailbox = Mailbox::start("status file", 1, {
             let path = path.clone();
             move |change| make(&path, change)
@@ -156,6 +170,11 @@ fn make(path: &Path, change: Change) {
         Change::Update(status) => drop(write(path, &status)),
         Change::Remove => drop(fs::remove_file(path)),
     }
+}
+
+/// Returns the path of the file of this run.
+pub fn path(pid: u32, holder: &str) -> io::Result<PathBuf> {
+    Ok(folder()?.join(format!("{pid}-{holder}.json")))
 }
 
 /// Returns a folder of this user's own, in memory if there is one.

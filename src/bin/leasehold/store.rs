@@ -1,9 +1,10 @@
 //! Chooses the store that the tool uses, connects to it, and hides the secrets of its URL.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold::clock::{Clock, Monotonic};
+use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::Store;
 use leasehold::store::sqlite::Sqlite;
 use leasehold::{Client, ClientBuilder, Error, ErrorKind, Name};
@@ -11,6 +12,7 @@ use leasehold::{Client, ClientBuilder, Error, ErrorKind, Name};
 use crate::args::StoreOptions;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
+use crate::say;
 
 /// The variable that names the store if `--store` does not.
 pub const VARIABLE: &str = "LEASEHOLD_STORE";
@@ -20,6 +22,18 @@ const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
 
 /// The pause before a store that did not answer is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// The least time for an answer, even if the first request took the whole limit.
+const LEAST_LIMIT: Duration = Duration::from_millis(100);
+
+/// A store that was reached, and what is left of the limit of the first contact: nothing has begun, and the user waits.
+pub struct Contact {
+    pub client: Client,
+    limit: Duration,
+    ends_at: Instant,
+    /// Why the store was not reached so far.
+    doubt: Option<Error>,
+}
 
 /// The chosen store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +67,9 @@ impl Choice {
         match configured {
             Some(StoreSetting::Url(url)) => Self::shared(url),
             Some(StoreSetting::File(path)) => read(&path),
+            Some(StoreSetting::Required) => Err(Failure::usage(
+                "no store named, and the configuration has require-store = true; expected --store, LEASEHOLD_STORE or a key store",
+            )),
             None => Ok(Self::Default),
         }
     }
@@ -73,20 +90,55 @@ impl Choice {
         name: Option<&Name>,
         limit: Duration,
         settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
-    ) -> Result<Client, Failure> {
-        let connecting = first_contact(limit, async {
+    ) -> Result<Contact, Failure> {
+        let ends_at = Monotonic.now().after(limit);
+        let mut doubt = None;
+        let connecting = tokio::time::timeout(limit, async {
             let builder = match self {
                 Self::Url(url) => Client::builder().store_url(url),
                 Self::Default => Client::builder().store(Sqlite::open_default().await?),
             };
             let client = settings(builder).build().await?;
-            reach(&**client.store(), name, limit).await;
+            reach(&**client.store(), name, limit, &mut doubt).await?;
             Ok(client)
         });
-        connecting.await.map_err(|failure| match self {
-            Self::Url(url) => failure.about(format_args!("store={}", shown(url))),
+        let mut failure = match connecting.await {
+            Ok(Ok(client)) => {
+                return Ok(Contact {
+                    client,
+                    limit,
+                    ends_at,
+                    doubt,
+                });
+            }
+            Ok(Err(error)) => refused(error),
+            Err(_) => silent(limit, doubt.as_ref()),
+        };
+        failure.message.push_str(self.hint(failure.exit));
+        Err(match self {
+            Self::Url(url) => about_store(failure, &shown(url)),
             Self::Default => failure,
         })
+    }
+
+    /// Returns what to try when this store fails in this way.
+    fn hint(&self, exit: Exit) -> &'static str {
+        let url = match self {
+            Self::Url(url) => url.as_str(),
+            Self::Default => "",
+        };
+        match exit {
+            Exit::Denied | Exit::Misconfigured if *self == Self::Default => {
+                "; another place can be named by --store sqlite:PATH"
+            }
+            Exit::Misconfigured
+                if url.starts_with("sqlite://") && !url.starts_with("sqlite:///") =>
+            {
+                "; an absolute path has three slashes: sqlite:///PATH"
+            }
+            Exit::Unreachable if url.starts_with("rediss") => "; a server without TLS has redis://",
+            _ => "",
+        }
     }
 
     /// Returns the store for messages, without secrets.
@@ -106,14 +158,50 @@ impl Choice {
     }
 }
 
-fn read(path: &Path) -> Result<Choice, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let path = path.display();
-        Failure::usage(format!(
-            "store file {path} refused: {error}; expected a file with a URL"
-        ))
-    })?;
-    Choice::shared(text.trim().into())
+impl Contact {
+    /// Returns what is left of the limit.
+    pub fn left(&self) -> Duration {
+        self.ends_at.since(Monotonic.now()).max(LEAST_LIMIT)
+    }
+
+    /// Limits the time of the command's own first answer.
+    pub async fn answer<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Failure> {
+        self.within(self.left(), answer).await
+    }
+
+    /// The same for an answer that takes longer by its nature, such as a long list. A store that was not reached before
+    /// gets no more time for it.
+    pub async fn long_answer<T>(
+        &self,
+        limit: Duration,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Failure> {
+        let limit = match self.doubt {
+            Some(_) => self.left(),
+            None => limit.max(self.limit),
+        };
+        self.within(limit, answer).await
+    }
+
+    /// The same within this limit.
+    pub async fn within<T>(
+        &self,
+        limit: Duration,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Failure> {
+        let failure = match tokio::time::timeout(limit, answer).await {
+            Ok(answer) => return answer.map_err(|error| self.about(refused(error))),
+            Err(_) => silent(limit, self.doubt.as_ref()),
+        };
+        Err(self.about(failure))
+    }
+
+    fn about(&self, failure: Failure) -> Failure {
+        about_store(failure, &self.client.store().location())
+    }
 }
 
 /// Limits the time of the first answer: nothing has begun, and the user waits.
@@ -122,47 +210,113 @@ pub async fn first_contact<T>(
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Failure> {
     match tokio::time::timeout(limit, answer).await {
-        Ok(Err(error)) if error.kind() == ErrorKind::TimedOut => {
-            Err(Failure::new(Exit::Unreachable, format!("{error:#}")))
-        }
-        Ok(answer) => answer.map_err(Failure::from),
-        Err(_) => Err(Failure::new(
-            Exit::Unreachable,
-            format!("no answer from the store within {limit:?}"),
-        )),
+        Ok(answer) => answer.map_err(refused),
+        Err(_) => Err(silent(limit, None)),
     }
 }
 
-/// Asks until the store has answered, if only with an error: a store that is silent now may answer in a moment. The
-/// request changes nothing, so it can be retried, and the command's own requests need no retry. It asks about the
-/// command's own name, because the user may lack the permission for other names.
-async fn reach(store: &dyn Store, name: Option<&Name>, limit: Duration) {
+/// A store that was silent cannot be reached, whatever the request was for.
+fn refused(error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::TimedOut => Failure::new(Exit::Unreachable, format!("{error:#}")),
+        _ => Failure::from(error),
+    }
+}
+
+fn silent(limit: Duration, doubt: Option<&Error>) -> Failure {
+    let why = doubt.map(|error| format!(": {error:#}"));
+    let message = format!(
+        "no answer from the store within {limit:.1?}{}",
+        why.unwrap_or_default()
+    );
+    Failure::new(Exit::Unreachable, message)
+}
+
+/// Names the store, unless the message does.
+fn about_store(failure: Failure, store: &str) -> Failure {
+    match failure.message.contains("store=") {
+        true => failure,
+        false => failure.about(format_args!("store={store}")),
+    }
+}
+
+fn read(path: &Path) -> Result<Choice, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let path = path.display();
+        Failure::usage(format!(
+            "store file {path} refused: {error}; expected a file with a URL"
+        ))
+    })?;
+    let url = text.trim();
+    let mode = std::fs::metadata(path).map_or(0, |file| file.mode());
+    if mode & 0o044 != 0 && Choice::is_secret(url) {
+        say::fault(
+            "store_file",
+            format_args!(
+                "other users can read the password in {0}: chmod 600 {0}",
+                path.display()
+            ),
+        );
+    }
+    Choice::shared(url.into())
+}
+
+/// Asks until the store has answered, and remembers why it has not: a store that is silent now may answer in a moment.
+/// The request changes nothing, so it can be retried, and nothing is to be taken back where it is refused. It asks about
+/// the command's own name, because the user may lack the permission for other names.
+async fn reach(
+    store: &dyn Store,
+    name: Option<&Name>,
+    limit: Duration,
+    doubt: &mut Option<Error>,
+) -> Result<(), Error> {
     let ask = async || match name {
         Some(name) => store.inspect(name, limit).await.map(drop),
         None => store.hazards(limit).await.map(drop),
     };
-    while let Err(error) = ask().await
-        && error.kind() == ErrorKind::TimedOut
-    {
-        Monotonic.sleep_until(Monotonic.now().after(PAUSE)).await;
+    loop {
+        match ask().await {
+            Ok(()) => *doubt = None,
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                *doubt = Some(error);
+                Monotonic.sleep_until(Monotonic.now().after(PAUSE)).await;
+                continue;
+            }
+            // Enough servers of a store may be away; which they are can still be asked.
+            Err(error) if error.is_transient() => *doubt = Some(error),
+            Err(error) => return Err(error),
+        }
+        return Ok(());
     }
 }
 
-/// Returns the URL without its secrets, for messages.
+/// Returns the URL without its secrets, for messages. Of a text that is no URL, such as the settings of a driver, only
+/// the beginning is shown, up to where a password could begin; of a URL whose password was cut in two, only the scheme.
 fn shown(url: &str) -> String {
-    let (scheme, rest) = match url.split_once("://") {
-        Some((scheme, rest)) => (format!("{scheme}://"), rest),
-        None => (String::new(), url),
+    if url.starts_with("sqlite:") {
+        return format!("{url:?}");
+    }
+    let is_odd = |letter: char| !letter.is_ascii_alphanumeric() && !"+-._/".contains(letter);
+    let (scheme, rest) = url.split_at(url.find(is_odd).unwrap_or(url.len()));
+    let text = match rest.strip_prefix("://") {
+        None if rest.is_empty() => url.into(),
+        // It may begin with a password.
+        None if rest.contains('@') => "***".into(),
+        None => format!("{scheme}***"),
+        Some(rest) => {
+            let (hosts, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+            let hosts = match hosts.rsplit_once('@') {
+                Some((_, hosts)) => format!("***@{hosts}"),
+                None => hosts.into(),
+            };
+            match path.split_once('?') {
+                _ if path.contains('@') => format!("{scheme}://***"),
+                Some((path, _)) => format!("{scheme}://{hosts}{path}?***"),
+                None => format!("{scheme}://{hosts}{path}"),
+            }
+        }
     };
-    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // At the last one: a password may contain an unescaped @. If the scheme was forgotten, this part may have a
-    // password too.
-    let place = match place.rsplit_once('@') {
-        Some((_, host)) if !url.starts_with("sqlite:") => format!("***@{host}"),
-        _ => place.into(),
-    };
-    let query = if query.is_empty() { "" } else { "?***" };
-    format!("{:?}", scheme + &place + query)
+    format!("{text:?}")
 }
 
 #[cfg(test)]
@@ -178,8 +332,13 @@ mod tests {
                 "\"redis+unix:///a.sock?***\"",
             ),
             ("sqlite:/a@b", "\"sqlite:/a@b\""),
-            ("user:secret@host", "\"***@host\""),
-            ("redis:user:secret@host", "\"***@host\""),
+            ("redis://me:secret?x@host", "\"redis://***\""),
+            ("redis://me:42/secret@host", "\"redis://***\""),
+            ("user:secret@host", "\"***\""),
+            ("secret@host", "\"***\""),
+            ("redis:user:secret@host", "\"***\""),
+            ("host=db password=secret", "\"host***\""),
+            ("db.internal", "\"db.internal\""),
             ("", "\"\""),
         ] {
             assert_eq!(shown(url), text);

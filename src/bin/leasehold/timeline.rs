@@ -41,6 +41,8 @@ pub enum Cause {
     Evicted,
     /// The client ended the lease, as with `--max-hold`, with time left.
     LeaseEnded,
+    /// The job has not reported progress in time; the name stays taken for a while.
+    NoProgress,
     /// The tool is gone, so the lease is no longer renewed.
     ToolGone,
     /// The tool of a run within a run is gone: perhaps the outer job was killed, which leaves no time.
@@ -61,6 +63,7 @@ impl Cause {
             Self::Refused => "the store refused to renew the lease",
             Self::Evicted => "an operator evicted this holder",
             Self::LeaseEnded => "the lease was held for as long as --max-hold allows",
+            Self::NoProgress => "it reported no progress within --progress-within",
             Self::ToolGone | Self::NestedToolGone => "the tool was gone",
             Self::CommandEnded => "the command ended and left processes behind",
             Self::MaxRuntime => "it ran for as long as --max-runtime allows",
@@ -221,6 +224,7 @@ impl Timeline {
             Cause::NestedToolGone => Duration::ZERO,
             Cause::Evicted
             | Cause::LeaseEnded
+            | Cause::NoProgress
             | Cause::ToolGone
             | Cause::CommandEnded
             | Cause::MaxRuntime

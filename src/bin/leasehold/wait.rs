@@ -9,8 +9,9 @@ use leasehold::{Error, Name};
 use crate::args;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
+use crate::row::in_words;
 use crate::say;
-use crate::store::{Choice, first_contact};
+use crate::store::Choice;
 
 /// How long the store may take to answer after the first contact.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -31,21 +32,25 @@ pub fn main(
     let began = Monotonic.now();
     crate::block_on(async {
         let contact = arguments.store.connect_timeout;
-        let client = store
+        let contact = store
             .connect(Some(&name), contact, |builder| builder)
             .await?;
-        let store = client.store();
-        let mut holder = first_contact(contact, store.inspect(&name, contact)).await?;
+        let store = contact.client.store();
+        let looking = store.inspect(&name, contact.left());
+        let mut holder = contact.answer(looking).await?;
         if let Some(held) = &holder {
-            say::note("waiting", format_args!("waiting for name={name}: {held}"));
+            say::note(
+                "waiting",
+                format_args!("waiting for {name}: {}", in_words(held)),
+            );
         }
         while let Some(held) = holder {
-            let left = match arguments.wait {
-                Some(limit) => limit.saturating_sub(Monotonic.now().since(began)),
+            let left = match &arguments.wait {
+                Some(limit) => limit.time.saturating_sub(Monotonic.now().since(began)),
                 None => LIMIT,
             };
             if left.is_zero() {
-                let message = format!("still taken: {held} name={name}");
+                let message = format!("{name} is still taken: {}", in_words(&held));
                 return Err(Failure::new(Exit::NotAcquired, message));
             }
             let pause = left.min(PAUSE).min(held.remaining.unwrap_or(PAUSE));

@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::Bench;
-use crate::fence::Refusal;
+use super::{Bench, Guarded};
+use crate::error::Error;
+use crate::fence::{Pass, Refusal};
 
 pub(super) async fn the_fence_survives_a_restart(bench: &Bench) {
     let resource = bench.resource("a");
@@ -104,19 +106,9 @@ pub(super) async fn a_raise_beside_many_writers_loses_nothing(bench: &Bench) {
         bench.written(&resource, &older, "begin").await;
         let writers: Vec<_> = (0..4)
             .map(|writer| {
-                let (guard, resource, older) =
-                    (bench.guard.clone(), resource.clone(), older.clone());
-                tokio::spawn(async move {
-                    let mut last = Ok(());
-                    for turn in 0.. {
-                        let value = format!("older {writer} {turn}");
-                        last = guard.write(&resource, Some(&older), &value).await;
-                        if last.is_err() {
-                            break;
-                        }
-                    }
-                    last
-                })
+                let guard = bench.guard.clone();
+                let (resource, older) = (resource.clone(), older.clone());
+                tokio::spawn(write_until_refused(guard, resource, older, writer))
             })
             .collect();
         for _ in 0..round {
@@ -125,10 +117,7 @@ pub(super) async fn a_raise_beside_many_writers_loses_nothing(bench: &Bench) {
         bench.raised(&resource, &successor).await;
         let base = bench.guard.read(&resource).await;
         for writer in writers {
-            let error = writer
-                .await
-                .expect("no panic")
-                .expect_err("refused in the end");
+            let error = writer.await.expect("no panic");
             let stored = successor.token;
             assert_eq!(
                 Refusal::of(&error),
@@ -142,6 +131,21 @@ pub(super) async fn a_raise_beside_many_writers_loses_nothing(bench: &Bench) {
             "an older write landed after the successor's raise and read"
         );
     }
+}
+
+async fn write_until_refused(
+    guard: Arc<dyn Guarded>,
+    resource: String,
+    pass: Pass,
+    writer: u32,
+) -> Error {
+    for turn in 0.. {
+        let value = format!("older {writer} {turn}");
+        if let Err(error) = guard.write(&resource, Some(&pass), &value).await {
+            return error;
+        }
+    }
+    unreachable!("it is refused in the end")
 }
 
 pub(super) async fn contended_raises_end_at_the_highest(bench: &Bench) {

@@ -13,8 +13,9 @@ use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::Journal;
@@ -84,7 +85,7 @@ impl File {
 
 impl Journal for File {
     fn load(&self) -> BoxFuture<'_, Result<Vec<(String, Pass)>, Error>> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         let rows = state.rows.clone().into_iter().collect();
         Box::pin(async { Ok(rows) })
     }
@@ -92,7 +93,7 @@ impl Journal for File {
     fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> BoxFuture<'a, Result<(), Error>> {
         let (state, resource, pass) = (self.state.clone(), resource.to_owned(), pass.clone());
         Box::pin(blocking(move || {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = state.lock();
             state.keep(resource, pass)
         }))
     }

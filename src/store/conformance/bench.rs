@@ -106,6 +106,14 @@ impl Bench {
         self.store.renew(&renewals, LIMIT).await.outcomes
     }
 
+    /// Lets the time of an evicted lease pass. A quorum keeps the name for its longest ttl, unless the holder releases it.
+    pub(super) async fn pass_evicted(&self, claim: &Asking, time: Duration) {
+        self.pass(time).await;
+        if self.state(&claim.name).await.is_some() {
+            self.release(claim).await;
+        }
+    }
+
     pub(super) async fn release(&self, claim: &Asking) -> Release {
         let released = self.store.release(&claim.name, claim.holder, None, LIMIT);
         released.await.expect("the store answers a release")

@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use self::bench::{Asking, Bench, Extended};
 use super::{
-    Answer, ErrorKind, Eviction, Facts, Failed, HeldState, Lane, MAX_BATCH, Name, Outcome, Release,
-    Sent, Store, Token,
+    Answer, ErrorKind, Eviction, Facts, Failed, HeldState, MAX_BATCH, MAX_KEEP, Name, Outcome,
+    Purpose, Release, Sent, Store, Token,
 };
 use crate::future::BoxFuture;
 
@@ -57,6 +57,7 @@ const CHECKS: &[(&str, Check)] = checks![
     a_release_of_another_holder_frees_nothing,
     a_late_release_leaves_the_next_holder_alone,
     a_kept_release_stays_taken_for_its_time,
+    a_name_is_kept_for_the_longest_time,
     a_marked_eviction_tells_the_holder_and_keeps_the_name,
     an_evicted_holder_does_not_keep_the_name,
     an_eviction_now_frees_the_name,
@@ -309,6 +310,16 @@ async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
     bench.granted(&bench.claim("a", LONG)).await;
 }
 
+async fn a_name_is_kept_for_the_longest_time(bench: &Bench) {
+    let claim = bench.claim("a", LONG);
+    bench.granted(&claim).await;
+    let kept = (bench.store).release(&claim.name, claim.holder, Some(MAX_KEEP), LIMIT);
+    assert_eq!(kept.await.expect("answered"), Release::Released);
+    let kept = bench.inspect(&claim.name).await.expect("still taken");
+    assert_eq!(kept.state, HeldState::Kept);
+    assert!(kept.remaining > Some(MAX_KEEP - LONG), "{kept:?}");
+}
+
 async fn a_marked_eviction_tells_the_holder_and_keeps_the_name(bench: &Bench) {
     let claim = bench.claim("a", SHORT * 2);
     bench.granted(&claim).await;
@@ -325,7 +336,7 @@ async fn a_marked_eviction_tells_the_holder_and_keeps_the_name(bench: &Bench) {
         bench.renew(&[&claim]).await[..],
         [Outcome::Evicted]
     ));
-    bench.pass(SHORT * 3).await;
+    bench.pass_evicted(&claim, SHORT * 3).await;
     bench.granted(&bench.claim("a", LONG)).await;
     assert!(matches!(
         bench.renew(&[&claim]).await[..],
@@ -402,7 +413,7 @@ async fn the_watchdogs_connection_sees_the_same_leases(bench: &Bench) {
     bench.granted(&claim).await;
     let other = bench
         .store
-        .on_own_connection(Lane::Watchdog)
+        .on_own_connection(Purpose::Watchdog)
         .await
         .expect("a connection");
     let renewed = other.renew(&[claim.renewal()], LIMIT).await.outcomes;

@@ -14,7 +14,7 @@ use self::queue::{Availability, Notified, Queue, offered};
 use self::subscriber::{Subscriber, Subscription};
 use super::{
     Answer, Ask, Claim, Clock, Error, ErrorKind, Eviction, Facts, Failed, Grant, Hazard, Held,
-    HeldState, Holder, Info, Lane, Member, MemberState, Name, Notice, Notices, Outcome, Queued,
+    HeldState, Holder, Info, Member, MemberState, Name, Notice, Notices, Outcome, Purpose, Queued,
     Release, Renewal, Renewed, Store, Token, Topic,
 };
 use crate::clock::{self, Instant, Monotonic};
@@ -433,7 +433,7 @@ impl Store for Memory {
         Box::pin(async { Ok(vec![Member::new(self.location(), MemberState::Up)]) })
     }
 
-    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, _: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
     }
 

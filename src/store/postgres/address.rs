@@ -5,18 +5,21 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use rustls::ClientConfig;
 use tokio_postgres::Config;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::SslMode;
 
+use super::connection::connect::{Endpoint, lock};
+use super::connection::tls::Handshake;
 use super::failure::Failure;
-use super::schema::Schema;
-use super::tls::Handshake;
+use super::protocol::schema::Schema;
 use crate::error::Error;
+use crate::percent;
 use crate::store::Tls;
+use crate::store::url::{STRAY_AT, has_stray_at};
 
 /// After how long without traffic the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
@@ -26,6 +29,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 /// The port of a server unless the URL names one.
 const PORT: u16 = 5432;
+/// The variable with the password, where the URL has none. libpq's other variables are not read, because none of them is a
+/// secret, and neither is `.pgpass`: the tool has `--store-file` for a URL that other users must not see.
+const PASSWORD: &str = "PGPASSWORD";
 /// The parameters that may follow the question mark.
 const PARAMETERS: &[&str] = &[
     "user",
@@ -39,7 +45,7 @@ const PARAMETERS: &[&str] = &[
     "key",
     "server_name",
     "notices",
-    "lanes",
+    "connections",
 ];
 /// What libpq calls some of them.
 const OTHER_NAMES: &[(&str, &str)] = &[
@@ -57,10 +63,12 @@ pub(super) struct Address {
     tls: Option<Tls>,
     /// The settings of each connection, where no file has to be read for them.
     fixed: Arc<OnceLock<Arc<ClientConfig>>>,
+    /// The server that answered last.
+    last: Arc<Mutex<Option<Endpoint>>>,
     pub(super) schema: Schema,
     /// Whether waiting clients may use notices.
     pub(super) has_notices: bool,
-    pub(super) lanes: Option<usize>,
+    pub(super) connections: Option<usize>,
     shown: String,
 }
 
@@ -81,7 +89,10 @@ impl Address {
     /// # Errors
     /// `Invalid`; the message contains no part of the URL that could be a secret.
     pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, Error> {
-        let parts = UrlParts::read(url)?;
+        let mut parts = UrlParts::read(url)?;
+        if parts.password.is_none() {
+            parts.password = std::env::var(PASSWORD).ok().and_then(non_empty);
+        }
         let parameter = |key: &str| {
             let mut parameters = parts.parameters.iter();
             parameters.find_map(|(name, value)| (name == key).then_some(value.as_str()))
@@ -92,10 +103,10 @@ impl Address {
             Some("off") => false,
             Some(_) => return Err(refused("its notices parameter is neither on nor off")),
         };
-        let lanes = match parameter("lanes").map(usize::from_str) {
+        let connections = match parameter("connections").map(usize::from_str) {
             None => None,
-            Some(Ok(lanes)) if lanes > 0 => Some(lanes),
-            Some(_) => return Err(refused("its lanes parameter is not a number above 0")),
+            Some(Ok(connections)) if connections > 0 => Some(connections),
+            Some(_) => return Err(refused("its connections parameter is not a number above 0")),
         };
         let mut config = parts.config();
         let mode = ssl_mode(parameter("sslmode"), &parts.hosts)?;
@@ -119,9 +130,10 @@ impl Address {
             parts,
             tls,
             fixed: Arc::default(),
+            last: Arc::default(),
             schema,
             has_notices,
-            lanes,
+            connections,
         })
     }
 
@@ -140,24 +152,33 @@ impl Address {
                 hosts: vec![host.clone()],
                 ..self.parts.clone()
             };
-            let mut config = parts.config();
-            config.ssl_mode(self.config.get_ssl_mode());
             Self {
                 shown: parts.show(&self.schema),
-                config,
                 parts,
+                last: Arc::default(),
                 ..self.clone()
             }
         };
         self.parts.hosts.iter().map(alone).collect()
     }
 
-    /// Returns the settings for opening connections.
-    pub(super) fn config(&self, connect_timeout: Duration) -> Config {
-        let mut config = self.config.clone();
-        // This limit holds for each host; the caller's own limit holds for all of them.
-        config.connect_timeout(connect_timeout);
-        config
+    /// Returns the settings of a connection, without a host.
+    pub(super) fn config(&self) -> Config {
+        self.config.clone()
+    }
+
+    /// Returns the hosts in the order of the URL; one that begins with `/` is the folder of a socket.
+    pub(super) fn hosts(&self) -> &[(String, u16)] {
+        &self.parts.hosts
+    }
+
+    /// Returns the server that answered last.
+    pub(super) fn last_server(&self) -> Option<Endpoint> {
+        lock(&self.last).clone()
+    }
+
+    pub(super) fn remember(&self, server: &Endpoint) {
+        *lock(&self.last) = Some(server.clone());
     }
 
     /// Returns how one connection is encrypted, with the certificates as they are now.
@@ -181,11 +202,6 @@ impl Address {
             Err(_) => Err(Failure::Abandoned),
         }
     }
-
-    /// Returns whether another server may take writes if one does not.
-    pub(super) fn has_several_hosts(&self) -> bool {
-        self.config.get_hosts().len() > 1
-    }
 }
 
 impl fmt::Display for Address {
@@ -206,6 +222,9 @@ impl UrlParts {
             .strip_prefix("postgres://")
             .or_else(|| url.strip_prefix("postgresql://"))
             .ok_or_else(|| refused("it is not a Postgres URL"))?;
+        if has_stray_at(url) {
+            return Err(refused(STRAY_AT));
+        }
         if rest.contains('#') {
             return Err(refused("it has a part after '#'"));
         }
@@ -267,9 +286,6 @@ impl UrlParts {
 
     fn config(&self) -> Config {
         let mut config = Config::new();
-        for (host, port) in &self.hosts {
-            config.host(host).port(*port);
-        }
         if let Some(user) = &self.user {
             config.user(user);
         }
@@ -278,9 +294,6 @@ impl UrlParts {
         }
         if let Some(database) = &self.database {
             config.dbname(database);
-        }
-        if self.hosts.len() > 1 {
-            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         config
             .application_name("leasehold")
@@ -391,33 +404,21 @@ fn non_empty(text: String) -> Option<String> {
 
 /// Decodes `%XX`.
 fn decode(text: &str) -> Result<String, Error> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
-        let value = digit().zip(digit()).map(|(high, low)| high * 16 + low);
-        let value = value.and_then(|value| u8::try_from(value).ok());
-        bytes.push(value.ok_or_else(|| refused("it has a '%' without two hexadecimal digits"))?);
-    }
-    String::from_utf8(bytes).map_err(|_| refused("it has bytes that are not UTF-8"))
+    percent::decode(text).ok_or_else(|| {
+        refused("it has a '%' without two hexadecimal digits, or bytes that are not UTF-8")
+    })
 }
 
 fn refused(why: &str) -> Error {
     Error::invalid(format!(
         "store URL refused: {why}; expected postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST...]/DATABASE\
-         [?schema=NAME&sslmode=MODE&ca=FILE&cert=FILE&key=FILE&server_name=NAME&notices=off&lanes=N], or ?host=/FOLDER for a socket, \
+         [?schema=NAME&sslmode=MODE&ca=FILE&cert=FILE&key=FILE&server_name=NAME&notices=off&connections=N], or ?host=/FOLDER for a socket, \
          with special characters as %XX"
     ))
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio_postgres::config::Host;
-
     use super::*;
 
     fn parse(url: &str) -> Result<Address, Error> {
@@ -493,14 +494,6 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_servers_must_take_writes() {
-        let attributes = |url| address(url).config.get_target_session_attrs();
-        assert_eq!(attributes("postgres://a,b"), TargetSessionAttrs::ReadWrite);
-        assert_eq!(attributes("postgres://a"), TargetSessionAttrs::Any);
-        assert!(address("postgres://a,b").has_several_hosts());
-    }
-
-    #[test]
     fn each_of_several_servers_can_be_reached_alone() {
         let all = address("postgres://me:s3cret@a,b:7/jobs?sslmode=disable&schema=x");
         let each = all.each_server();
@@ -513,11 +506,9 @@ mod tests {
             ]
         );
         for server in &each {
-            assert!(!server.has_several_hosts());
+            assert_eq!(server.hosts().len(), 1);
             assert_eq!(server.config.get_password(), Some(b"s3cret".as_slice()));
             assert_eq!(server.config.get_ssl_mode(), SslMode::Disable);
-            let attributes = server.config.get_target_session_attrs();
-            assert_eq!(attributes, TargetSessionAttrs::Any);
         }
     }
 
@@ -548,7 +539,7 @@ mod tests {
             "postgres://me:s3cret@db?sslrootcert=/dev/null&ca=/dev/null",
             "postgres://me:s3cret@localhost?server_name=s3cret",
             "postgres://me:s3cret@db?schema=",
-            "postgres://me:s3cret@db?lanes=0",
+            "postgres://me:s3cret@db?connections=0",
             "postgres://me:s3cret@db?notices=maybe",
             "postgres:///d?host=/run&sslmode=require&password=s3cret",
         ] {
@@ -576,9 +567,9 @@ mod tests {
 
     #[test]
     fn a_host_may_be_a_name_an_address_or_a_folder() {
-        let hosts = |url| address(url).config.get_hosts().to_vec();
-        assert_eq!(hosts("postgres://db"), [Host::Tcp("db".into())]);
-        assert_eq!(hosts("postgres://[::1]:7"), [Host::Tcp("::1".into())]);
-        assert_eq!(hosts("postgres:///?host=/run"), [Host::Unix("/run".into())]);
+        let hosts = |url| address(url).hosts().to_vec();
+        assert_eq!(hosts("postgres://db"), [("db".into(), PORT)]);
+        assert_eq!(hosts("postgres://[::1]:7"), [("::1".into(), 7)]);
+        assert_eq!(hosts("postgres:///?host=/run"), [("/run".into(), PORT)]);
     }
 }

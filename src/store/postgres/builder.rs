@@ -6,26 +6,22 @@ use std::time::Duration;
 
 use super::Postgres;
 use super::address::Address;
-use super::lanes::Lanes;
-use super::schema::Schema;
+use super::connection::connections::Connections;
+use super::protocol::schema::Schema;
 use crate::error::Error;
 use crate::store::{Tls, connect_timeout};
 
 /// How many connections may carry requests: with a disk flush of one millisecond, some 650 grants a second.
-const LANES: usize = 4;
+const CONNECTIONS: usize = 4;
 /// How long a handshake may take: a few round trips around the globe, and a slow server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a row is kept after its lease ended. Within this time the server's clock may be set back without any token
-/// falling; each name takes some 280 bytes for that long.
-const TOKEN_MEMORY: Duration = Duration::from_secs(60 * 60);
 
 /// Builds a [`Postgres`] store. [`Postgres::builder`] makes one.
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     url: String,
     schema: Option<String>,
-    token_memory: Duration,
-    lanes: Option<usize>,
+    connections: Option<usize>,
     connect_timeout: Duration,
     notices: bool,
     tls: Tls,
@@ -36,8 +32,7 @@ impl Builder {
         Self {
             url: url.into(),
             schema: None,
-            token_memory: TOKEN_MEMORY,
-            lanes: None,
+            connections: None,
             connect_timeout: CONNECT_TIMEOUT,
             notices: true,
             tls: Tls::new(),
@@ -51,23 +46,16 @@ impl Builder {
         self
     }
 
-    /// Sets how long the server remembers a name's last token after its lease ended (default: one hour). The server
-    /// remembers it at least for the longest ttl. Within that time the server's clock may be set back without a token
-    /// falling.
-    pub fn token_memory(mut self, token_memory: Duration) -> Self {
-        self.token_memory = token_memory;
-        self
-    }
-
-    /// Sets the greatest number of connections for requests (default: the URL's `lanes` parameter, or else 4). A second
+    /// Sets the greatest number of connections for requests (default: the URL's `connections` parameter, or else 4). A second
     /// connection is opened only when the first is busy; unused ones are closed after ten seconds. The watchdog and the
     /// waiting clients each have one more.
-    pub fn lanes(mut self, lanes: usize) -> Self {
-        self.lanes = Some(lanes);
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = Some(connections);
         self
     }
 
-    /// Sets how long making a connection may take (default: 2 s, at most 20 s).
+    /// Sets how long the handshake with one server may take (default: 2 s, at most 20 s). Of several hosts or addresses the
+    /// next one is tried beside one that takes longer than 300 ms.
     pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
         self.connect_timeout = connect_timeout;
         self
@@ -96,27 +84,29 @@ impl Builder {
         if let Some(schema) = &self.schema {
             address = address.in_schema(Schema::new(schema)?);
         }
-        if self.token_memory < Duration::from_millis(1) {
-            return Err(Error::invalid(format!(
-                "token_memory refused: expected at least one millisecond token_memory={:?}",
-                self.token_memory
-            )));
-        }
         connect_timeout::check(self.connect_timeout)?;
-        let lanes = self.lanes.or(address.lanes).unwrap_or(LANES);
-        if lanes == 0 {
-            return Err(Error::invalid("lanes refused: expected at least 1 lanes=0"));
+        let connections = self
+            .connections
+            .or(address.connections)
+            .unwrap_or(CONNECTIONS);
+        if connections == 0 {
+            return Err(Error::invalid(
+                "connections refused: expected at least 1 connections=0",
+            ));
         }
         let has_notices = self.notices && address.has_notices;
         let address = Arc::new(address);
         Ok(Postgres {
             statements: Arc::new(address.schema.statements()),
-            lanes: Arc::new(Lanes::new(&address, lanes, self.connect_timeout)),
+            connections: Arc::new(Connections::new(
+                &address,
+                connections,
+                self.connect_timeout,
+            )),
             address,
             connect_timeout: self.connect_timeout,
-            token_memory: self.token_memory,
             has_notices,
-            upkeep: Arc::default(),
+            has_told_of_pooler: Arc::default(),
             max_ttl: Arc::default(),
         })
     }
@@ -127,8 +117,7 @@ impl fmt::Debug for Builder {
         // The URL contains the password.
         f.debug_struct("Builder")
             .field("schema", &self.schema)
-            .field("token_memory", &self.token_memory)
-            .field("lanes", &self.lanes)
+            .field("connections", &self.connections)
             .field("connect_timeout", &self.connect_timeout)
             .field("notices", &self.notices)
             .finish_non_exhaustive()

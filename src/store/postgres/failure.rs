@@ -9,12 +9,14 @@ use std::io;
 
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
 use crate::store::Sent;
+use crate::store::backend::Failing;
+use crate::store::connection::Unconnected;
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum Failure {
+pub(in crate::store) enum Failure {
     /// The store was closed by its owner.
     #[error("closed")]
     Closed,
@@ -24,9 +26,15 @@ pub(super) enum Failure {
     /// No reply arrived within the limit. The request may have been carried out.
     #[error("no answer in time")]
     Silent,
-    /// The connection could not be made, or was already closed before the request was sent.
+    /// The connection could not be made.
     #[error("{0}")]
     Unsent(Cause),
+    /// The connection was already closed before the request was sent.
+    #[error("the connection was closed")]
+    Ended,
+    /// No connection was made, because the server has not ended others that were given up. Nothing was sent.
+    #[error("the server still works on what was sent on connections that were given up")]
+    GivenUp,
     /// The connection broke. The request may have been carried out.
     #[error("{0}")]
     Broken(Cause),
@@ -46,8 +54,6 @@ pub(super) enum Failure {
         text: String,
         /// Whether the error came instead of a connection.
         is_unsent: bool,
-        /// Whether another server of the URL may carry the request out.
-        has_others: bool,
         is_fatal: bool,
     },
     /// The server stopped waiting for its standby, and committed without it.
@@ -69,51 +75,160 @@ pub(super) enum Failure {
 
 /// The error that broke a connection, or kept it from being made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cause {
+pub(in crate::store) struct Cause {
     text: String,
     kind: ErrorKind,
 }
 
 /// An SQLSTATE code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Code(String);
+pub(in crate::store) struct Code(String);
 
+/// What each code, or each code that begins so, tells the caller to do; the longest that fits counts. What is not here is
+/// `Misconfigured`. Unavailable is what a server or a pooler says while it restarts, fails over, is full, or is asked too
+/// early: then the same request succeeds later, without a change to the set-up.
+const KINDS: &[(&str, ErrorKind)] = &[
+    // Connections that break. A pooler says nearly everything with 08P01.
+    ("08", ErrorKind::Unavailable),
+    // A standby, or a primary of before.
+    ("25006", ErrorKind::Unavailable),
+    // A transaction that stood still for too long, or took too long.
+    ("25P03", ErrorKind::Unavailable),
+    ("25P04", ErrorKind::Unavailable),
+    ("28", ErrorKind::Denied),
+    // Conflicts with other transactions, which were retried up to the limit.
+    ("40", ErrorKind::Unavailable),
+    ("42501", ErrorKind::Denied),
+    // No room on the disk, in memory, or for connections.
+    ("53", ErrorKind::Unavailable),
+    // A database that an administrator keeps clients from.
+    ("55000", ErrorKind::Unavailable),
+    ("55P03", ErrorKind::TimedOut),
+    ("57014", ErrorKind::TimedOut),
+    // Shut down, crashed, starting up, dropped, closed as idle.
+    ("57P", ErrorKind::Unavailable),
+    // Errors of the machine.
+    ("58000", ErrorKind::Unavailable),
+    ("58030", ErrorKind::Unavailable),
+];
+/// What a text with 08P01 contains that no later time changes: another protocol, or a wrong name.
+const LASTING: &[&str] = &["protocol", "no such", "does not exist", "unsupported"];
+/// What the driver says of a server that takes no writes.
+const READ_ONLY: &str = "does not allow writes";
 /// The row of `lineage` is missing.
 const NO_LINEAGE: &str = "LH001";
 /// The command that makes the tables, for messages.
 const INIT: &str = "run `leasehold init --store URL`";
 
+impl From<Unconnected> for Failure {
+    fn from(why: Unconnected) -> Self {
+        match why {
+            Unconnected::Closed => Self::Closed,
+            Unconnected::Late => Self::NotReached,
+            Unconnected::Abandoned => Self::Abandoned,
+            Unconnected::NoThread => Self::NoThread,
+        }
+    }
+}
+
 impl Failure {
-    /// Makes the error for the caller of `operation`; `facts` are `key=value`.
-    pub(super) fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
-        let kind = self.kind();
-        match &self {
-            Self::Argument(argument) => Error::new(
-                kind,
-                format!("{operation} refused: outside the store's limits {argument} {facts}"),
-            ),
-            Self::TooLong { ttl_ms, max_ttl_ms } => Error::new(
-                kind,
-                format!(
-                    "{operation} refused: the ttl is longer than the store's longest, which `leasehold init --max-ttl` \
-                     sets ttl_ms={ttl_ms} max_ttl_ms={max_ttl_ms} {facts}"
-                ),
-            ),
-            Self::Exhausted(token) => Error::new(
-                kind,
-                format!("{operation} refused: no tokens are left below 2^53 {token} {facts}"),
-            ),
-            failure => {
-                let outcome = failure.outcome();
-                Error::new(kind, format!("{operation} failed: {outcome} {facts}")).with_source(self)
-            }
+    /// Returns whether the connection is unusable.
+    pub(super) fn is_broken(&self) -> bool {
+        match self {
+            Self::Unsent(_) | Self::Ended | Self::Broken(_) | Self::Unreplicated => true,
+            // A server that has become a standby stays one.
+            Self::Refused { code, is_fatal, .. } => *is_fatal || code.is("25006"),
+            _ => false,
         }
     }
 
-    /// Returns how far the request came.
-    pub(super) fn sent(&self) -> Sent {
+    /// Returns whether there was no connection for the request.
+    pub(super) fn is_unconnected(&self) -> bool {
+        match self {
+            Self::Unsent(_) | Self::GivenUp => true,
+            Self::Refused { is_unsent, .. } => *is_unsent,
+            _ => false,
+        }
+    }
+
+    /// Returns whether a server answered that it takes no writes, when one was looked for that does.
+    pub(super) fn is_read_only(&self) -> bool {
+        matches!(self, Self::Unsent(cause) if cause.text.contains(READ_ONLY))
+    }
+
+    /// Returns whether another transaction kept a lock for longer than the server waits for it.
+    pub(super) fn is_of_lock(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code.is("55P03"))
+    }
+
+    /// Returns whether the request certainly was not carried out, so that it can be sent again.
+    pub(super) fn is_to_be_repeated(&self) -> bool {
+        match self {
+            Self::Refused { code, text, .. } => {
+                code.is("40001") || code.is("40P01") || code.is_of_old_plan(text)
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes the failure of a connection that could not be made.
+    pub(super) fn unmade(error: &tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            Some(refusal) => Self::refused(refusal, true),
+            None => Self::Unsent(Cause::of(error)),
+        }
+    }
+
+    /// Makes the failure of a connection to a host whose name was not found.
+    pub(super) fn unknown_host(error: &io::Error) -> Self {
+        Self::Unsent(Cause {
+            text: format!("the host's name was not found: {error}"),
+            kind: ErrorKind::Unavailable,
+        })
+    }
+
+    /// Makes the failure of a request.
+    pub(super) fn of_request(error: &tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            Some(refusal) => Self::refused(refusal, false),
+            None => Self::Broken(Cause::of(error)),
+        }
+    }
+
+    fn refused(refusal: &DbError, is_unsent: bool) -> Self {
+        let is_fatal = matches!(
+            refusal.parsed_severity(),
+            Some(Severity::Fatal | Severity::Panic)
+        );
+        Self::Refused {
+            code: Code::of(refusal.code()),
+            text: refusal.message().into(),
+            is_unsent,
+            is_fatal,
+        }
+    }
+}
+
+impl Failing for Failure {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Closed => ErrorKind::Closed,
+            Self::Silent | Self::NotReached => ErrorKind::TimedOut,
+            Self::Abandoned | Self::NoThread | Self::Certificates(_) | Self::Unreplicated => {
+                ErrorKind::Unavailable
+            }
+            Self::Ended | Self::GivenUp => ErrorKind::Unavailable,
+            Self::Unsent(cause) | Self::Broken(cause) => cause.kind,
+            Self::Refused { code, text, .. } => code.kind(text),
+            Self::Argument(_) | Self::TooLong { .. } => ErrorKind::Invalid,
+            Self::Odd(_) | Self::Exhausted(_) => ErrorKind::Misconfigured,
+        }
+    }
+
+    fn sent(&self) -> Sent {
         match self {
             Self::Closed | Self::NotReached | Self::Unsent(_) => Sent::Never,
+            Self::Ended | Self::GivenUp => Sent::Never,
             Self::Abandoned | Self::NoThread | Self::Certificates(_) => Sent::Never,
             Self::Refused {
                 is_unsent: true, ..
@@ -127,102 +242,23 @@ impl Failure {
         }
     }
 
-    /// Returns what is wrong, and how to fix it if that is known.
-    fn outcome(&self) -> String {
-        let advice = match self {
-            Self::Refused { code, .. } => code.advice(),
+    fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Argument(argument) => Some(format!("outside the store's limits {argument}")),
+            Self::TooLong { ttl_ms, max_ttl_ms } => Some(format!(
+                "the ttl is longer than the store's longest, which `leasehold init --max-ttl` sets ttl_ms={ttl_ms} \
+                 max_ttl_ms={max_ttl_ms}"
+            )),
+            Self::Exhausted(token) => Some(format!("no tokens are left below 2^53 {token}")),
             _ => None,
-        };
-        let what = match self.kind() {
-            ErrorKind::Unavailable => "store unavailable",
-            ErrorKind::TimedOut => "store did not answer in time",
-            ErrorKind::Denied => "authentication failed or a permission is missing",
-            ErrorKind::Closed => "store is closed",
-            _ => "store cannot do its work",
-        };
-        advice.map_or_else(|| what.into(), |advice| format!("{what}: {advice}"))
+        }
     }
 
-    /// Returns whether the connection is unusable.
-    pub(super) fn is_broken(&self) -> bool {
+    fn advice(&self) -> Option<String> {
         match self {
-            Self::Unsent(_) | Self::Broken(_) | Self::Unreplicated => true,
-            // A server that has become a standby stays one.
-            Self::Refused { code, is_fatal, .. } => *is_fatal || code.is("25006"),
-            _ => false,
-        }
-    }
-
-    /// Returns whether there was no connection for the request.
-    pub(super) fn is_unconnected(&self) -> bool {
-        match self {
-            Self::Unsent(_) => true,
-            Self::Refused { is_unsent, .. } => *is_unsent,
-            _ => false,
-        }
-    }
-
-    /// Returns whether the request certainly was not carried out, so that it can be sent again.
-    pub(super) fn is_to_be_repeated(&self) -> bool {
-        match self {
-            Self::Refused { code, text, .. } => {
-                code.is("40001")
-                    || code.is("40P01")
-                    // The plan was made before a column was added.
-                    || code.is("0A000") && text.contains("cached plan")
-            }
-            _ => false,
-        }
-    }
-
-    pub(super) fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Closed => ErrorKind::Closed,
-            Self::Silent | Self::NotReached => ErrorKind::TimedOut,
-            Self::Abandoned | Self::NoThread | Self::Certificates(_) | Self::Unreplicated => {
-                ErrorKind::Unavailable
-            }
-            Self::Unsent(cause) | Self::Broken(cause) => cause.kind,
-            Self::Refused {
-                code, has_others, ..
-            } => code.kind(*has_others),
-            Self::Argument(_) | Self::TooLong { .. } => ErrorKind::Invalid,
-            Self::Odd(_) | Self::Exhausted(_) => ErrorKind::Misconfigured,
-        }
-    }
-
-    /// Makes the failure of a connection that could not be made.
-    pub(super) fn unmade(error: &tokio_postgres::Error, has_others: bool) -> Self {
-        match error.as_db_error() {
-            Some(refusal) => Self::refused(refusal, true, has_others),
-            None => Self::Unsent(Cause::of(error)),
-        }
-    }
-
-    /// Makes the failure of a request. `is_unsent` if the connection was already closed before the request was sent.
-    pub(super) fn of_request(
-        error: &tokio_postgres::Error,
-        is_unsent: bool,
-        has_others: bool,
-    ) -> Self {
-        match error.as_db_error() {
-            Some(refusal) => Self::refused(refusal, false, has_others),
-            None if is_unsent => Self::Unsent(Cause::of(error)),
-            None => Self::Broken(Cause::of(error)),
-        }
-    }
-
-    fn refused(refusal: &DbError, is_unsent: bool, has_others: bool) -> Self {
-        let is_fatal = matches!(
-            refusal.parsed_severity(),
-            Some(Severity::Fatal | Severity::Panic)
-        );
-        Self::Refused {
-            code: Code::of(refusal.code()),
-            text: refusal.message().into(),
-            is_unsent,
-            has_others,
-            is_fatal,
+            Self::Refused { code, .. } => code.advice(),
+            Self::GivenUp => Some("`leasehold doctor` may say what its commits wait for".into()),
+            _ => None,
         }
     }
 }
@@ -236,22 +272,21 @@ impl Code {
         self.0 == code
     }
 
-    fn kind(&self, has_others: bool) -> ErrorKind {
-        match (self.0.get(..2).unwrap_or_default(), self.0.as_str()) {
-            ("28", _) | (_, "42501") => ErrorKind::Denied,
-            (_, "25006") if has_others => ErrorKind::Unavailable,
-            // Out of memory or of connections; shut down, starting up, closed as idle, or gone.
-            (_, "53200" | "53300" | "53400" | "57P01" | "57P02" | "57P03" | "57P05") => {
-                ErrorKind::Unavailable
-            }
-            // A pooler reports with it that a server is gone, or that it does not support the protocol.
-            (_, "08P01") => ErrorKind::Misconfigured,
-            ("08", _) => ErrorKind::Unavailable,
-            (_, "55P03" | "57014") => ErrorKind::TimedOut,
-            // They were retried up to the limit.
-            (_, "40001" | "40P01" | "0A000") => ErrorKind::Unavailable,
-            _ => ErrorKind::Misconfigured,
+    fn kind(&self, text: &str) -> ErrorKind {
+        if self.is("08P01") && LASTING.iter().any(|word| text.contains(word)) {
+            return ErrorKind::Misconfigured;
         }
+        if self.is_of_old_plan(text) {
+            return ErrorKind::Unavailable;
+        }
+        let fitting = KINDS.iter().filter(|(code, _)| self.0.starts_with(code));
+        let longest = fitting.max_by_key(|(code, _)| code.len());
+        longest.map_or(ErrorKind::Misconfigured, |(_, kind)| *kind)
+    }
+
+    /// Returns whether the plan was made before a column was added. The next one is not.
+    fn is_of_old_plan(&self, text: &str) -> bool {
+        self.is("0A000") && text.contains("cached plan")
     }
 
     /// Returns whether the statement was rolled back, or never started. Codes that a pooler can send are not among
@@ -271,7 +306,7 @@ impl Code {
                 Some(format!("its tables or functions are missing; {INIT}"))
             }
             "25006" => Some("the server is a standby, or read-only".into()),
-            "55P03" => Some("another transaction keeps the row locked".into()),
+            "55P03" => Some("another transaction keeps the row or table locked".into()),
             "26000" | "42P05" => Some("a pooler between client and server mixes sessions".into()),
             "53100" => Some("the disk is full".into()),
             "22021" | "22P05" => Some("the database's encoding is not UTF8".into()),
@@ -299,7 +334,7 @@ impl Cause {
         }
         let kind = match io_kind {
             // None of several servers accepted writes.
-            Some(io::ErrorKind::PermissionDenied) if text.contains("does not allow writes") => {
+            Some(io::ErrorKind::PermissionDenied) if text.contains(READ_ONLY) => {
                 ErrorKind::Unavailable
             }
             Some(io::ErrorKind::PermissionDenied) => ErrorKind::Denied,
@@ -329,7 +364,6 @@ mod tests {
             code: Code(code.into()),
             text: text.into(),
             is_unsent: false,
-            has_others: false,
             is_fatal: false,
         }
     }
@@ -341,17 +375,18 @@ mod tests {
             (
                 ErrorKind::Unavailable,
                 &[
-                    "53200", "53300", "53400", "57P01", "57P02", "57P03", "57P05", "08006",
-                    "08001", "40001", "40P01",
+                    "08000", "08001", "08003", "08004", "08006", "08007", "08P01", "25006",
+                    "25P03", "25P04", "40001", "40003", "40P01", "53000", "53100", "53200",
+                    "53300", "53400", "55000", "57P01", "57P02", "57P03", "57P04", "57P05",
+                    "58000", "58030",
                 ],
             ),
             (ErrorKind::TimedOut, &["55P03", "57014"]),
             (
                 ErrorKind::Misconfigured,
                 &[
-                    "3D000", "3F000", "42P01", "42883", "42703", "25006", "26000", "42P05",
-                    "08P01", "53100", "54000", "57P04", "XX000", "XX002", "22021", "22P05",
-                    "LH001", "",
+                    "0A000", "3D000", "3F000", "42P01", "42883", "42703", "26000", "42P05",
+                    "54000", "XX000", "XX002", "22021", "22P05", "LH001", "",
                 ],
             ),
         ] {
@@ -359,17 +394,40 @@ mod tests {
                 assert_eq!(refused(code, "").kind(), kind, "{code}");
             }
         }
+        let plan = refused("0A000", "cached plan must not change result type");
+        assert_eq!(plan.kind(), ErrorKind::Unavailable);
     }
 
     #[test]
-    fn a_standby_is_one_of_several_servers_or_a_mistake() {
-        let mut failure = refused("25006", "");
-        assert!(failure.is_broken());
-        assert_eq!(failure.kind(), ErrorKind::Misconfigured);
-        if let Failure::Refused { has_others, .. } = &mut failure {
-            *has_others = true;
+    fn of_what_a_pooler_says_only_a_wrong_name_or_protocol_lasts() {
+        for (text, kind) in [
+            ("server conn crashed?", ErrorKind::Unavailable),
+            (
+                "server login failed: FATAL the database system is starting up",
+                ErrorKind::Unavailable,
+            ),
+            (
+                "server login has been failing, try again later (server_login_retry)",
+                ErrorKind::Unavailable,
+            ),
+            ("query_wait_timeout", ErrorKind::Unavailable),
+            (
+                "no more connections allowed (max_client_conn)",
+                ErrorKind::Unavailable,
+            ),
+            ("database \"x\" is disabled", ErrorKind::Unavailable),
+            ("no such database: x", ErrorKind::Misconfigured),
+            ("database \"x\" does not exist", ErrorKind::Misconfigured),
+            ("unsupported startup parameter: x", ErrorKind::Misconfigured),
+            ("invalid protocol version", ErrorKind::Misconfigured),
+        ] {
+            assert_eq!(refused("08P01", text).kind(), kind, "{text}");
         }
-        assert_eq!(failure.kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn a_connection_to_a_standby_is_given_up() {
+        assert!(refused("25006", "").is_broken());
     }
 
     #[test]

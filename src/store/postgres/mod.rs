@@ -25,9 +25,16 @@
 //! | `ca` or `sslrootcert`, `cert` and `key` or `sslcert` and `sslkey`, `server_name` | what is trusted, what is shown, and which name the server must have: see [`Tls`](super::Tls); the builder and the environment can set them too |
 //! | `host`, `port`, `user`, `password` | the same as the parts before the question mark; a host that begins with `/` is the folder of a socket. Several are separated by commas; one port is that of all hosts |
 //! | `notices` | `off`: waiting clients only check again after some time |
-//! | `lanes` | the greatest number of connections for requests (default: 4) |
+//! | `connections` | the greatest number of connections for requests (default: 4) |
 //!
-//! Of several hosts, the first one that accepts writes is used. The certificate files are read again for each
+//! Of several hosts, and of several addresses of a host, the first one that accepts writes is used. The one that answered
+//! last is tried first, and the next one beside it after 300 ms; `connect_timeout` limits each handshake.
+//!
+//! Where the URL has no password, it is taken from `PGPASSWORD`. Nothing else of libpq's environment is read, and no
+//! `.pgpass`: a secret that must not be in the environment goes into a file with the whole URL (`--store-file`), or
+//! comes from the program's own configuration.
+//!
+//! The certificate files are read again for each
 //! connection; if one cannot be read then, the request fails with `Unavailable`. A server that asks for a certificate
 //! that it does not get refuses with SQLSTATE 28000, which is `Denied`.
 //!
@@ -44,41 +51,40 @@
 //! | the disk is restored from a snapshot without a recovery | kept by the clock | only the fence protects | kept |
 //! | two primaries at once | by each one's clock | only the fence protects | kept |
 //! | `synchronous_commit = off` for the role or the server | kept: each grant turns it on for itself | kept | kept |
-//! | tables made UNLOGGED by `leasehold init --unlogged`, and a crash | kept by the clock | kept: for the longest ttl nothing is granted | kept |
+//! | tables that an operator made UNLOGGED, and a crash | kept by the clock | only the fence protects | kept |
 //! | another transaction locks the row or the table | kept | kept: the holder is cancelled by its own deadline | kept |
 //!
-//! Later grants remove the rows of names that are no longer used, an hour after their lease ended. If there are no
-//! later grants the last rows stay.
+//! Each grant of a new name removes rows of names that are no longer used, an hour after their lease ended (later if the
+//! longest ttl is longer). If there are no later grants the last rows stay.
 //!
 //! # Poolers
 //! PgBouncer and similar poolers may be between client and server, also in transaction mode: the store sets nothing on
 //! the session and prepares no statement by name. Notices do not pass a transaction pooler; the client detects that,
 //! and waiting clients only check again after some time. Keep the pooler's own waiting time (`query_wait_timeout`)
-//! below a third of the ttl.
+//! below a third of the ttl, and set PgBouncer's `server_login_retry` to 1: by default it refuses everything for 15 s
+//! after one failed login, also once the server is back.
 //!
 //! # What it leaves to others
-//! A request that conflicted with another transaction is retried within its limit; nothing else is retried.
+//! A request that conflicted with another transaction is retried within its limit; nothing else is retried. What a server
+//! or a pooler answers while it restarts, fails over, is full, or is asked too early, is `Unavailable`; `README.md` beside
+//! this file has the list.
 //! [`hazards`](Store::hazards) reports what weakens the promises in the server's set-up.
 
 mod address;
 mod builder;
+mod connection;
 mod failure;
 mod hazards;
-mod lane;
-mod lanes;
 mod max_ttl;
 mod notices;
+mod protocol;
 mod renewals;
-mod reply;
 mod requests;
-mod schema;
 mod setup;
-mod survey;
-mod tls;
-mod upkeep;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub use self::builder::Builder;
@@ -86,19 +92,12 @@ pub use self::setup::Setup;
 pub(super) use self::setup::{init_postgres, postgres_sql};
 
 use self::address::Address;
-use self::failure::Failure;
-use self::lanes::Lanes;
+use self::connection::connections::Connections;
 use self::max_ttl::MaxTtl;
-use self::schema::Statements;
-use self::upkeep::Upkeep;
-use super::{
-    Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
-    Name, Notices, Release, Renewal, Renewed, Store,
-};
-use crate::clock::Boottime;
-use crate::future::BoxFuture;
-use crate::holder::ClientId;
-use crate::telemetry::{LaneUse, StoreCounts};
+use self::protocol::reply;
+use self::protocol::schema::Statements;
+use super::{Error, Store, budget};
+use crate::telemetry::StoreCounts;
 
 /// The label of this kind of store in metrics.
 const KIND: &str = "postgres";
@@ -111,11 +110,10 @@ const REPLACE_EVERY: Duration = Duration::from_millis(500);
 pub struct Postgres {
     address: Arc<Address>,
     statements: Arc<Statements>,
-    lanes: Arc<Lanes>,
+    connections: Arc<Connections>,
     connect_timeout: Duration,
-    token_memory: Duration,
     has_notices: bool,
-    upkeep: Arc<Upkeep>,
+    has_told_of_pooler: Arc<AtomicBool>,
     max_ttl: Arc<MaxTtl>,
 }
 
@@ -132,194 +130,14 @@ impl Postgres {
     pub fn builder(url: &str) -> Builder {
         Builder::from_url(url)
     }
-
-    fn error(&self, failure: Failure, operation: &str, name: &Name) -> Error {
-        failure.during(
-            operation,
-            format_args!("name={name} store={}", self.address),
-        )
-    }
-
-    /// The same as `error`, for an operation that concerns no single name.
-    fn error_of_all(&self, failure: Failure, operation: &str) -> Error {
-        failure.during(operation, format_args!("store={}", self.address))
-    }
-
-    /// Returns the same store on a connection of its own.
-    async fn beside(&self, lane: Lane) -> Result<Arc<dyn Store>, Error> {
-        let lanes = if self.lanes.is_closed() {
-            Err(Failure::Closed)
-        } else {
-            let purpose = (lane == Lane::Watchdog).then_some(LaneUse::Watchdog);
-            Lanes::connected(&self.address, self.connect_timeout, purpose).await
-        };
-        let lanes = lanes.map_err(|failure| self.error_of_all(failure, "connect"))?;
-        Ok(Arc::new(Self {
-            address: self.address.clone(),
-            statements: self.statements.clone(),
-            lanes: Arc::new(lanes),
-            connect_timeout: self.connect_timeout,
-            token_memory: self.token_memory,
-            has_notices: self.has_notices,
-            upkeep: self.upkeep.clone(),
-            max_ttl: self.max_ttl.clone(),
-        }))
-    }
-
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Error> {
-        if !self.has_notices {
-            return Ok(None);
-        }
-        let subscribed = notices::subscribe(
-            &self.address,
-            &self.statements,
-            &self.lanes,
-            self.connect_timeout,
-        );
-        match subscribed.await {
-            Ok(Some(subscription)) => Ok(Some(Box::new(subscription) as Box<dyn Notices>)),
-            Ok(None) => {
-                self.upkeep.say_once_that_a_pooler_is_between(&self.address);
-                Ok(None)
-            }
-            Err(failure) => Err(self.error_of_all(failure, "subscribe")),
-        }
-    }
 }
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Postgres")
             .field("location", &format_args!("{}", self.address))
-            .field("lanes", &self.lanes)
+            .field("connections", &self.connections)
             .finish_non_exhaustive()
-    }
-}
-
-impl Store for Postgres {
-    fn facts(&self) -> Facts {
-        let facts = Facts::new(KIND).with_queue().with_notices();
-        // The server's set-up has it. What was not told so far, the server refuses by itself.
-        match self.max_ttl.known() {
-            Some(max_ttl) => facts.with_max_ttl(max_ttl),
-            None => facts,
-        }
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(Boottime)
-    }
-
-    fn location(&self) -> String {
-        self.address.to_string()
-    }
-
-    fn shard(&self, _: &Name) -> u32 {
-        0
-    }
-
-    fn acquire<'a>(
-        &'a self,
-        claim: &'a Claim,
-        ask: Ask,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Failed>> {
-        Box::pin(async move {
-            let answer = self.try_acquire(claim, ask, limit).await;
-            answer.map_err(|failure| Failed {
-                sent: failure.sent(),
-                error: self.error(failure, "acquire", &claim.name),
-            })
-        })
-    }
-
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
-        Box::pin(self.renew_all(batch, limit))
-    }
-
-    fn release<'a>(
-        &'a self,
-        name: &'a Name,
-        holder: Holder,
-        keep_for: Option<Duration>,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Release, Error>> {
-        Box::pin(async move {
-            let release = self.try_release(name, holder, keep_for, limit).await;
-            release.map_err(|failure| self.error(failure, "release", name))
-        })
-    }
-
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
-        client: ClientId,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let left = self.try_leave(name, client, limit).await;
-            left.map_err(|failure| self.error(failure, "leave the queue", name))
-        })
-    }
-
-    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
-        Box::pin(self.subscribe())
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        Box::pin(async move {
-            let held = self.try_inspect(name, limit).await;
-            held.map_err(|failure| self.error(failure, "inspect", name))
-        })
-    }
-
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        Box::pin(async move {
-            let list = self.try_list(prefix, limit).await;
-            list.map_err(|failure| self.error_of_all(failure, "list"))
-        })
-    }
-
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let evicted = self.try_evict(name, how, limit).await;
-            evicted.map_err(|failure| self.error(failure, "evict", name))
-        })
-    }
-
-    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        Box::pin(async move {
-            let hazards = self.look_for_hazards(limit).await;
-            hazards.map_err(|failure| self.error_of_all(failure, "inspect the store"))
-        })
-    }
-
-    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        Box::pin(async move {
-            let members = self.look_at_members(limit).await;
-            members.map_err(|failure| self.error_of_all(failure, "check the server"))
-        })
-    }
-
-    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        Box::pin(self.beside(lane))
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move { self.lanes.close() })
     }
 }
 
@@ -333,9 +151,8 @@ pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
     Ok(Arc::new(Postgres::open(url)?))
 }
 
-/// Converts to whole milliseconds, rounded up: the server must keep a lease for at least as long as its holder expects.
 fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+    i64::try_from(budget::millis(duration)).unwrap_or(i64::MAX)
 }
 
 /// Returns how often a silent connection is replaced: once in ttl/10, however many requests fail on it.

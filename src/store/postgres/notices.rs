@@ -1,8 +1,9 @@
 //! Hints that names were freed: one subscription for all names, on a connection of its own, while clients wait.
 //!
 //! A release sends a notice only if the name's row says that a client waits for it. So the listener marks each name
-//! before it listens, and again every few seconds: it marks, listens, then checks. It reconnects by itself, subscribes
-//! again to all topics, and then gives `Reconnected`.
+//! before it listens, and again every few seconds: it marks, listens, then checks. A name whose row is locked is marked a
+//! moment later, and delays no other. The listener reconnects by itself, subscribes again to all topics, and then gives
+//! `Reconnected`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -10,19 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::{interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::address::Address;
+use super::connection::Query;
+use super::connection::connect::{self, GivenUp, Opened};
+use super::connection::connections::Connections;
 use super::failure::Failure;
-use super::lane::Query;
-use super::lanes::Lanes;
-use super::schema::Statements;
+use super::protocol::schema::Statements;
 use super::{REPLACE_EVERY, reply};
-use crate::clock::{Boottime, Clock};
 use crate::holder::ClientId;
 use crate::name::Name;
+use crate::store::budget::Budget;
 use crate::store::subscription::{Pauses, Subscription, Wanted};
 use crate::store::{Notice, Topic};
 use crate::telemetry::{ConnectionGauge, LaneUse};
@@ -33,6 +35,11 @@ const HEARD: usize = 1_024;
 const AT_ONCE: usize = 256;
 /// How often names are marked again, and the connection is probed. A mark lasts for three times as long.
 const PULSE: Duration = Duration::from_secs(5);
+/// The pause before a name is marked again whose row was locked.
+const AGAIN: Duration = Duration::from_millis(100);
+/// The channel of the connection's own notice: the same for all clients, so that a pooler that keeps what LISTEN has set on a
+/// connection of its own keeps one at most.
+const OWN_CHANNEL: &str = "lh_own";
 /// How long the connection's own notice may take. A transaction pooler drops LISTEN without an error.
 const OWN_NOTICE: Duration = Duration::from_secs(2);
 /// How long the connection is kept while no client waits.
@@ -43,12 +50,12 @@ struct Listener {
     address: Arc<Address>,
     statements: Arc<Statements>,
     /// For all requests but listening.
-    lanes: Arc<Lanes>,
+    connections: Arc<Connections>,
     /// The limit of each single request to the server.
     limit: Duration,
     wanted: Wanted,
-    /// The names of the topics, with their channels.
-    channels: BTreeMap<Name, String>,
+    /// The names of the topics, with the channels that are listened to; none for a name that was not marked so far.
+    channels: BTreeMap<Name, Option<String>>,
     gauge: Arc<ConnectionGauge>,
 }
 
@@ -62,17 +69,17 @@ struct ListeningConnection {
 pub(super) async fn subscribe(
     address: &Arc<Address>,
     statements: &Arc<Statements>,
-    lanes: &Arc<Lanes>,
+    connections: &Arc<Connections>,
     limit: Duration,
 ) -> Result<Option<Subscription>, Failure> {
-    if lanes.is_closed() {
+    if connections.is_closed() {
         return Err(Failure::Closed);
     }
     let started = Subscription::start(async |wanted| {
         let listener = Listener {
             address: address.clone(),
             statements: statements.clone(),
-            lanes: lanes.clone(),
+            connections: connections.clone(),
             limit,
             wanted,
             channels: BTreeMap::new(),
@@ -114,18 +121,23 @@ impl Listener {
     async fn listen(&mut self, connection: &mut ListeningConnection) -> Result<(), Failure> {
         let mut pulse = interval(PULSE);
         pulse.tick().await;
+        let mut again = interval(AGAIN);
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut unused = Duration::ZERO;
         loop {
+            let has_unmarked = self.channels.values().any(Option::is_none);
             tokio::select! {
                 message = connection.heard.recv() => {
                     let message = message.ok_or(Failure::Silent)?;
                     self.hear(&message);
                 }
                 () = self.wanted.changed() => self.adjust(&connection.client).await?,
+                _ = again.tick(), if has_unmarked => self.follow_and_hint(&connection.client).await?,
                 _ = pulse.tick() => {
                     self.within_limit(connection.client.simple_query("")).await?;
                     let names: Vec<_> = self.channels.keys().cloned().collect();
-                    self.mark(&names).await?;
+                    // What is not marked again now is still marked at the next pulse.
+                    self.mark(&names).await;
                     unused = if names.is_empty() { unused + PULSE } else { Duration::ZERO };
                 }
             }
@@ -143,7 +155,7 @@ impl Listener {
         let mut old = Vec::new();
         self.channels.retain(|name, channel| {
             let is_wanted = wanted.contains(name);
-            if !is_wanted {
+            if let (false, Some(channel)) = (is_wanted, channel) {
                 old.push(format!("UNLISTEN {channel}"));
             }
             is_wanted
@@ -152,45 +164,78 @@ impl Listener {
             self.within_limit(client.batch_execute(&old.join(";")))
                 .await?;
         }
-        let names: BTreeSet<_> = new.iter().map(|topic| topic.name().clone()).collect();
-        self.follow(client, names).await?;
+        for topic in new {
+            match self.channels.get(topic.name()) {
+                // Another topic of this name is followed already.
+                Some(Some(_)) => self.wanted.tell(topic.first_hint()),
+                _ => drop(self.channels.insert(topic.name().clone(), None)),
+            }
+        }
+        self.follow_and_hint(client).await
+    }
+
+    async fn follow_and_hint(&mut self, client: &Client) -> Result<(), Failure> {
+        let new = self.follow(client).await?;
         // Each name may have been freed after its client checked and before the server listened for it.
-        new.into_iter()
-            .for_each(|topic| self.wanted.tell(topic.first_hint()));
+        for topic in self.wanted.followed() {
+            if new.contains(topic.name()) {
+                self.wanted.tell(topic.first_hint());
+            }
+        }
         Ok(())
     }
 
-    /// Marks names and listens to their channels.
-    async fn follow(&mut self, client: &Client, names: BTreeSet<Name>) -> Result<(), Failure> {
-        let names: Vec<_> = names.into_iter().collect();
-        let channels = self.mark(&names).await?;
-        // The channels are hexadecimal digits, which need no quotes.
-        let listen: Vec<_> = channels
+    /// Marks the names that are not marked, and listens to their channels. A name whose row is locked stays unmarked.
+    /// Returns the others.
+    async fn follow(&mut self, client: &Client) -> Result<BTreeSet<Name>, Failure> {
+        let unmarked = self
+            .channels
             .iter()
+            .filter(|(_, channel)| channel.is_none());
+        let names: Vec<_> = unmarked.map(|(name, _)| name.clone()).collect();
+        let channels = self.mark(&names).await;
+        let marked: BTreeMap<_, _> = names
+            .into_iter()
+            .zip(channels)
+            .filter_map(|(name, channel)| Some((name, channel?)))
+            .collect();
+        // The channels are hexadecimal digits, which need no quotes.
+        let listen: Vec<_> = marked
+            .values()
             .map(|channel| format!("LISTEN {channel}"))
             .collect();
         if !listen.is_empty() {
             self.within_limit(client.batch_execute(&listen.join(";")))
                 .await?;
         }
-        self.channels.extend(names.into_iter().zip(channels));
-        Ok(())
+        let new = marked.keys().cloned().collect();
+        let marked = marked.into_iter();
+        self.channels
+            .extend(marked.map(|(name, channel)| (name, Some(channel))));
+        Ok(new)
     }
 
-    /// Subscribes to notices of these names. Returns their channels.
-    async fn mark(&self, names: &[Name]) -> Result<Vec<String>, Failure> {
+    /// Subscribes to notices of these names. Returns their channels; none for a name whose row is locked, or that could not
+    /// be asked about.
+    async fn mark(&self, names: &[Name]) -> Vec<Option<String>> {
         let mut channels = Vec::with_capacity(names.len());
         for part in names.chunks(AT_ONCE) {
             let texts: Vec<_> = part.iter().map(Name::as_str).collect();
-            let call = Query {
+            let query = Query {
                 statement: &self.statements.wait,
                 arguments: &[(&texts, Type::TEXT_ARRAY)],
             };
-            let until = Boottime.now().after(self.limit);
-            let rows = self.lanes.request(call, until, REPLACE_EVERY).await?;
-            channels.extend(reply::channels(&rows, part.len())?);
+            let budget = Budget::new(self.limit);
+            let rows = self.connections.request(query, budget, REPLACE_EVERY).await;
+            match rows.and_then(|rows| reply::channels(&rows, part.len())) {
+                Ok(found) => channels.extend(found),
+                Err(failure) => {
+                    tracing::debug!(%failure, "names were not marked for notices");
+                    channels.extend(part.iter().map(|_| None));
+                }
+            }
         }
-        Ok(channels)
+        channels
     }
 
     fn hear(&self, message: &str) {
@@ -203,12 +248,12 @@ impl Listener {
 
     /// Connects, and waits for a notice that it sends itself.
     async fn connect(&self) -> Result<Option<ListeningConnection>, Failure> {
-        let has_others = self.address.has_several_hosts();
-        let config = self.address.config(self.limit);
-        let handshake = self.address.handshake().await?;
-        let made = timeout(self.limit, config.connect(handshake)).await;
-        let made = made.map_err(|_| Failure::NotReached)?;
-        let (client, mut connection) = made.map_err(|error| Failure::unmade(&error, has_others))?;
+        let opened = connect::open(&self.address, self.limit, &GivenUp::default()).await?;
+        let Opened {
+            client,
+            mut connection,
+            ..
+        } = opened;
         let (sender, mut heard) = mpsc::channel(HEARD);
         // The task ends with the client, or when its receiver is dropped.
         tokio::spawn(async move {
@@ -221,23 +266,28 @@ impl Listener {
                 }
             }
         });
-        let own = format!("lh_own_{:016x}", fastrand::u64(..));
-        self.within_limit(client.batch_execute(&format!("LISTEN {own}")))
-            .await?;
-        let call = Query {
-            statement: "SELECT pg_notify($1, $1)",
-            arguments: &[(&own, Type::TEXT)],
+        let run = async |statement: &str| {
+            let statement = format!("{statement} {OWN_CHANNEL}");
+            self.within_limit(client.batch_execute(&statement)).await
         };
-        let until = Boottime.now().after(self.limit);
-        self.lanes.request(call, until, REPLACE_EVERY).await?;
-        match timeout(OWN_NOTICE, heard.recv()).await {
-            Ok(Some(payload)) if payload == own => {}
-            Ok(None) => return Err(Failure::Silent),
-            _ => return Ok(None),
+        run("LISTEN").await?;
+        let own = format!("{:016x}", fastrand::u64(..));
+        let query = Query {
+            statement: "SELECT pg_catalog.pg_notify($1, $2)",
+            arguments: &[(&OWN_CHANNEL, Type::TEXT), (&own, Type::TEXT)],
+        };
+        let budget = Budget::new(self.limit);
+        let sent = self.connections.request(query, budget, REPLACE_EVERY).await;
+        let arrived = match sent {
+            Ok(_) => timeout(OWN_NOTICE, arrives(&mut heard, &own)).await,
+            Err(failure) => Ok(Err(failure)),
+        };
+        // A transaction pooler may send this on another connection of its own, but mostly takes the last one again.
+        run("UNLISTEN").await?;
+        match arrived {
+            Ok(arrived) => arrived.map(|()| Some(ListeningConnection { client, heard })),
+            Err(_) => Ok(None),
         }
-        self.within_limit(client.batch_execute(&format!("UNLISTEN {own}")))
-            .await?;
-        Ok(Some(ListeningConnection { client, heard }))
     }
 
     /// Connects and subscribes again to all topics, however long it takes.
@@ -245,13 +295,10 @@ impl Listener {
         let mut pauses = Pauses::new();
         loop {
             if let Ok(Some(connection)) = self.connect().await {
-                let names = self
-                    .wanted
-                    .followed()
-                    .iter()
-                    .map(|topic| topic.name().clone())
-                    .collect();
-                if self.follow(&connection.client, names).await.is_ok() {
+                self.channels
+                    .values_mut()
+                    .for_each(|channel| *channel = None);
+                if self.follow(&connection.client).await.is_ok() {
                     return connection;
                 }
             }
@@ -264,10 +311,16 @@ impl Listener {
         request: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Failure> {
         match timeout(self.limit, request).await {
-            Ok(outcome) => outcome.map_err(|error| Failure::of_request(&error, false, false)),
+            Ok(outcome) => outcome.map_err(|error| Failure::of_request(&error)),
             Err(_) => Err(Failure::Silent),
         }
     }
+}
+
+/// Returns once this message is heard. Others may try at the same time.
+async fn arrives(heard: &mut mpsc::Receiver<String>, own: &str) -> Result<(), Failure> {
+    while heard.recv().await.ok_or(Failure::Silent)? != own {}
+    Ok(())
 }
 
 /// Parses a message of `tell_1`: which topic it is for, and the hint.

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
+use super::connection::Query;
 use super::failure::Failure;
-use super::lane::{Query, left};
-use super::reply::{self, Letter};
+use super::protocol::reply::{self, Letter};
 use super::{Postgres, millis, replace_every};
-use crate::clock::{Boottime, Clock, Instant};
 use crate::error::{Error, ErrorKind};
+use crate::store::backend::Backend;
+use crate::store::budget::Budget;
 use crate::store::{Outcome, Renewal, Renewed};
 use crate::token::Token;
 
@@ -19,10 +20,9 @@ const AGAIN: Duration = Duration::from_millis(10);
 const TRIES: usize = 3;
 
 impl Postgres {
-    pub(super) async fn renew_all(&self, batch: &[Renewal], limit: Duration) -> Renewed {
-        let until = Boottime.now().after(limit);
+    pub(super) async fn renew_batch(&self, batch: &[Renewal], budget: Budget) -> Renewed {
         let every: Vec<_> = batch.iter().collect();
-        let first = match self.renew_once(&every, until).await {
+        let first = match self.renew_once(&every, budget).await {
             Ok(first) => first,
             Err(failure) => {
                 let again = |_| Outcome::Unknown(self.error_of_all(failure.clone(), "renew"));
@@ -32,12 +32,12 @@ impl Postgres {
         let mut marks = first.marks;
         for _ in 1..TRIES {
             let locked = locked(&marks);
-            if locked.is_empty() || left(until) < 2 * AGAIN {
+            if locked.is_empty() || budget.left() < 2 * AGAIN {
                 break;
             }
             tokio::time::sleep(AGAIN).await;
             let these: Vec<_> = locked.iter().map(|index| &batch[*index]).collect();
-            let Ok(again) = self.renew_once(&these, until).await else {
+            let Ok(again) = self.renew_once(&these, budget).await else {
                 break;
             };
             for (index, mark) in locked.into_iter().zip(again.marks) {
@@ -46,15 +46,13 @@ impl Postgres {
         }
         let outcomes = batch.iter().zip(marks);
         let outcomes = outcomes.map(|(renewal, mark)| self.outcome(renewal, mark));
-        let mut renewed = Renewed::new(outcomes.collect());
-        renewed.server_time = Some(first.server_time);
-        renewed
+        Renewed::new(outcomes.collect()).at(Some(first.server_time))
     }
 
     async fn renew_once(
         &self,
         part: &[&Renewal],
-        until: Instant,
+        budget: Budget,
     ) -> Result<reply::RenewedBatch, Failure> {
         let names: Vec<_> = part.iter().map(|renewal| renewal.name.as_str()).collect();
         let holders: Vec<_> = part
@@ -64,7 +62,7 @@ impl Postgres {
         let tokens: Vec<_> = part.iter().map(|renewal| token(renewal.token)).collect();
         let ttls: Vec<_> = part.iter().map(|renewal| millis(renewal.ttl)).collect();
         let least = part.iter().map(|renewal| renewal.ttl).min();
-        let call = Query {
+        let query = Query {
             statement: &self.statements.renew,
             arguments: &[
                 (&names, Type::TEXT_ARRAY),
@@ -74,7 +72,7 @@ impl Postgres {
             ],
         };
         let every = replace_every(least.unwrap_or_default());
-        let rows = self.lanes.request(call, until, every).await?;
+        let rows = self.connections.request(query, budget, every).await?;
         reply::renewed(&rows, part.len())
     }
 

@@ -1,17 +1,26 @@
 //! The calls of the functions, one for each operation, and the notices that follow some of them.
 
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
+use super::connection::Query;
+use super::connection::connections::Connections;
 use super::failure::Failure;
-use super::lane::Query;
-use super::{Postgres, REPLACE_EVERY, millis, replace_every, reply};
-use crate::clock::{Boottime, Clock, Instant};
+use super::{KIND, Postgres, REPLACE_EVERY, millis, notices, replace_every, reply};
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::store::{Answer, Ask, Claim, Eviction, Held, Queued, Release};
+use crate::store::backend::Backend;
+use crate::store::budget::Budget;
+use crate::store::{
+    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Queued, Release,
+    Renewal, Renewed,
+};
+use crate::telemetry::LaneUse;
 use crate::token::Token;
 
 impl Postgres {
@@ -19,26 +28,54 @@ impl Postgres {
         &self,
         statement: &str,
         arguments: &[(&(dyn ToSql + Sync), Type)],
-        until: Instant,
+        budget: Budget,
     ) -> Result<Vec<Row>, Failure> {
-        let call = Query {
+        let query = Query {
             statement,
             arguments,
         };
-        self.lanes.request(call, until, REPLACE_EVERY).await
+        self.connections.request(query, budget, REPLACE_EVERY).await
     }
 
-    pub(super) async fn try_acquire(
+    /// Sends the notices of a name that clients wait for: never in the transaction that freed it, whose commit it would
+    /// serialize with all others of the server. If a notice is lost, the waiting client checks again after some time.
+    async fn tell(&self, name: &Name, budget: Budget) {
+        let budget = budget.at_most(REPLACE_EVERY);
+        let names = vec![name.as_str()];
+        let arguments: &[(&(dyn ToSql + Sync), Type)] = &[(&names, Type::TEXT_ARRAY)];
+        let told = self.call(&self.statements.tell, arguments, budget).await;
+        if let Err(failure) = told {
+            tracing::debug!(%name, %failure, "notice not sent");
+        }
+    }
+}
+
+impl Backend for Postgres {
+    type Failure = Failure;
+
+    fn describe(&self) -> Facts {
+        let facts = Facts::new(KIND).with_queue().with_notices();
+        // The server's set-up has it. As long as it is not known, only the server refuses longer ones.
+        match self.max_ttl.known() {
+            Some(max_ttl) => facts.with_max_ttl(max_ttl),
+            None => facts,
+        }
+    }
+
+    fn place(&self) -> &dyn Display {
+        &*self.address
+    }
+
+    async fn try_acquire(
         &self,
         claim: &Claim,
         ask: Ask,
-        limit: Duration,
+        budget: Budget,
     ) -> Result<Answer, Failure> {
-        let until = Boottime.now().after(limit);
         let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
         let floor = ask.floor.map_or(0, Token::get);
         let client = ask.queued.map(|_| claim.holder.client().to_string());
-        let call = Query {
+        let query = Query {
             statement: &self.statements.acquire,
             arguments: &[
                 (&claim.name.as_str(), Type::TEXT),
@@ -55,30 +92,27 @@ impl Postgres {
                 (&millis(Queued::OFFER), Type::INT8),
             ],
         };
-        let rows = self.lanes.request(call, until, replace_every(claim.ttl));
+        let rows = self
+            .connections
+            .request(query, budget, replace_every(claim.ttl));
         let answered = reply::acquired(&rows.await?, &claim.name);
         if let Err(Failure::TooLong { max_ttl_ms, .. }) = answered {
             self.max_ttl.learn(Duration::from_millis(max_ttl_ms));
         }
         let (answer, tell) = answered?;
         if tell {
-            self.tell(&claim.name, until).await;
-        }
-        if let Answer::Granted(_) = answer {
-            self.upkeep
-                .after_grant(&self.lanes, &self.statements, self.token_memory);
+            self.tell(&claim.name, budget).await;
         }
         Ok(answer)
     }
 
-    pub(super) async fn try_release(
+    async fn try_release(
         &self,
         name: &Name,
         holder: Holder,
         keep_for: Option<Duration>,
-        limit: Duration,
+        budget: Budget,
     ) -> Result<Release, Failure> {
-        let until = Boottime.now().after(limit);
         let arguments: &[(&(dyn ToSql + Sync), Type)] = &[
             (&name.as_str(), Type::TEXT),
             (&holder.to_string(), Type::TEXT),
@@ -86,41 +120,34 @@ impl Postgres {
             (&millis(Queued::OFFER), Type::INT8),
         ];
         let rows = self
-            .call(&self.statements.release, arguments, until)
+            .call(&self.statements.release, arguments, budget)
             .await?;
         let (release, tell) = reply::released(&rows)?;
         if tell {
-            self.tell(name, until).await;
+            self.tell(name, budget).await;
         }
         Ok(release)
     }
 
-    pub(super) async fn try_leave(
+    async fn try_leave(
         &self,
         name: &Name,
         client: ClientId,
-        limit: Duration,
+        budget: Budget,
     ) -> Result<(), Failure> {
-        let until = Boottime.now().after(limit);
         let arguments: &[(&(dyn ToSql + Sync), Type)] = &[
             (&name.as_str(), Type::TEXT),
             (&client.to_string(), Type::TEXT),
             (&millis(Queued::OFFER), Type::INT8),
         ];
-        let rows = self.call(&self.statements.leave, arguments, until).await?;
+        let rows = self.call(&self.statements.leave, arguments, budget).await?;
         if reply::left(&rows)? {
-            self.tell(name, until).await;
+            self.tell(name, budget).await;
         }
         Ok(())
     }
 
-    pub(super) async fn try_evict(
-        &self,
-        name: &Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> Result<bool, Failure> {
-        let until = Boottime.now().after(limit);
+    async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
         let how = match how {
             Eviction::Marked => "marked",
             Eviction::Now => "now",
@@ -130,47 +157,74 @@ impl Postgres {
             (&how, Type::TEXT),
             (&millis(Queued::OFFER), Type::INT8),
         ];
-        let rows = self.call(&self.statements.evict, arguments, until).await?;
+        let rows = self.call(&self.statements.evict, arguments, budget).await?;
         let (was_held, tell) = reply::evicted(&rows)?;
         if tell {
-            self.tell(name, until).await;
+            self.tell(name, budget).await;
         }
         Ok(was_held)
     }
 
-    /// Sends the notices of a name that clients wait for: never in the transaction that freed it, whose commit it would
-    /// serialize with all others of the server. If a notice is lost, the waiting client checks again after some time.
-    async fn tell(&self, name: &Name, until: Instant) {
-        let until = until.min(Boottime.now().after(REPLACE_EVERY));
-        let names = vec![name.as_str()];
-        let arguments: &[(&(dyn ToSql + Sync), Type)] = &[(&names, Type::TEXT_ARRAY)];
-        let told = self.call(&self.statements.tell, arguments, until).await;
-        if let Err(failure) = told {
-            tracing::debug!(%name, %failure, "notice not sent");
-        }
-    }
-
-    pub(super) async fn try_inspect(
-        &self,
-        name: &Name,
-        limit: Duration,
-    ) -> Result<Option<Held>, Failure> {
-        let until = Boottime.now().after(limit);
+    async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
         let arguments: &[(&(dyn ToSql + Sync), Type)] = &[(&name.as_str(), Type::TEXT)];
         let rows = self
-            .call(&self.statements.inspect, arguments, until)
+            .call(&self.statements.inspect, arguments, budget)
             .await?;
         reply::inspected(&rows, name)
     }
 
-    pub(super) async fn try_list(
-        &self,
-        prefix: &str,
-        limit: Duration,
-    ) -> Result<Vec<Held>, Failure> {
-        let until = Boottime.now().after(limit);
+    async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
         let arguments: &[(&(dyn ToSql + Sync), Type)] = &[(&prefix, Type::TEXT)];
-        let rows = self.call(&self.statements.list, arguments, until).await?;
+        let rows = self.call(&self.statements.list, arguments, budget).await?;
         reply::listed(&rows)
+    }
+
+    async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
+        self.renew_batch(batch, budget).await
+    }
+
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
+        if !self.has_notices {
+            return Ok(None);
+        }
+        let (address, statements) = (&self.address, &self.statements);
+        let limit = self.connect_timeout;
+        let subscribed = notices::subscribe(address, statements, &self.connections, limit).await?;
+        if subscribed.is_none() && !self.has_told_of_pooler.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                store = %self.address,
+                "notices do not arrive, as behind a transaction pooler; waiting clients only check again after some time"
+            );
+        }
+        Ok(subscribed.map(|subscription| Box::new(subscription) as Box<dyn Notices>))
+    }
+
+    async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
+        self.judge_set_up(limit).await
+    }
+
+    async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
+        self.look_at_servers(limit).await
+    }
+
+    async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
+        if self.connections.is_closed() {
+            return Err(Failure::Closed);
+        }
+        let purpose = (purpose == Purpose::Watchdog).then_some(LaneUse::Watchdog);
+        let connections = Connections::connected(&self.address, self.connect_timeout, purpose);
+        Ok(Self {
+            address: self.address.clone(),
+            statements: self.statements.clone(),
+            connections: Arc::new(connections.await?),
+            connect_timeout: self.connect_timeout,
+            has_notices: self.has_notices,
+            has_told_of_pooler: self.has_told_of_pooler.clone(),
+            max_ttl: self.max_ttl.clone(),
+        })
+    }
+
+    async fn end(&self) {
+        self.connections.close();
     }
 }

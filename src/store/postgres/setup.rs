@@ -7,8 +7,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::address::Address;
+use super::connection::connect::{self, GivenUp, Opened};
 use super::failure::Failure;
 use crate::error::Error;
+use crate::store::backend::Failing;
 use crate::store::{TableSettings, Tls};
 
 /// The default of the longest ttl: after a failover nothing is granted for this long.
@@ -62,14 +64,6 @@ impl Setup {
         Ok(self)
     }
 
-    /// Makes the tables UNLOGGED, also those that are there: nothing of a lease is written to the database's log, and no
-    /// standby has it. After a crash of the server every holder loses its lease, and nothing is granted for the longest
-    /// ttl. Tables that are made without it are logged.
-    pub fn unlogged(mut self) -> Self {
-        self.settings.is_unlogged = true;
-        self
-    }
-
     /// Returns the SQL that would be sent, for `psql`.
     pub fn sql(&self) -> String {
         self.address.schema.sql(self.settings, MAX_TTL)
@@ -85,16 +79,26 @@ impl Setup {
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown: run it again.
     pub async fn run(&self, limit: Duration) -> Result<(), Error> {
-        let made = timeout(limit, self.send(limit)).await;
-        let made = made.unwrap_or(Err(Failure::Silent));
+        let mut locked = None;
+        let making = async {
+            loop {
+                match self.send(limit).await {
+                    // The server waits for a lock for a second only, and another run of this may take longer.
+                    Err(failure) if failure.is_of_lock() => locked = Some(failure),
+                    made => return made,
+                }
+            }
+        };
+        let made = timeout(limit, making).await;
+        let made = made.unwrap_or_else(|_| Err(locked.unwrap_or(Failure::Silent)));
         made.map_err(|failure| failure.during("init", format_args!("store={}", self.address)))
     }
 
     async fn send(&self, limit: Duration) -> Result<(), Failure> {
-        let has_others = self.address.has_several_hosts();
-        let config = self.address.config(limit);
-        let made = config.connect(self.address.handshake().await?).await;
-        let (client, connection) = made.map_err(|error| Failure::unmade(&error, has_others))?;
+        let opened = connect::open(&self.address, limit, &GivenUp::default()).await?;
+        let Opened {
+            client, connection, ..
+        } = opened;
         let sql = self.sql();
         let sent = client.batch_execute(&sql);
         let sent = tokio::select! {
@@ -104,7 +108,7 @@ impl Setup {
                 Err(error) => Err(error),
             },
         };
-        sent.map_err(|error| Failure::of_request(&error, false, has_others))
+        sent.map_err(|error| Failure::of_request(&error))
     }
 }
 
@@ -123,10 +127,7 @@ pub(in crate::store) fn postgres_sql(url: &str, settings: TableSettings) -> Resu
 }
 
 fn setup(url: &str, settings: TableSettings) -> Result<Setup, Error> {
-    let mut setup = Setup::new(url)?;
-    if settings.is_unlogged {
-        setup = setup.unlogged();
-    }
+    let setup = Setup::new(url)?;
     match settings.max_ttl {
         Some(max_ttl) => setup.max_ttl(max_ttl),
         None => Ok(setup),

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::MAX_TTL;
-use super::members::Members;
+use super::members::{Members, QuorumMember};
 use super::store::Quorum;
 use crate::error::Error;
 use crate::store::Tls;
-use crate::store::redis::{Redis, RedisMember, members_of};
+use crate::store::redis::{MAX_TTLS, Redis, members_of};
 
 /// The prefix of keys, if none is set.
 const PREFIX: &str = "leasehold";
@@ -21,7 +20,7 @@ pub struct Builder {
     /// They contain the passwords.
     urls: Vec<String>,
     prefix: String,
-    max_ttl: Duration,
+    max_ttl: Option<Duration>,
     connect_timeout: Duration,
     tls: Tls,
 }
@@ -31,7 +30,7 @@ impl Builder {
         Self {
             urls,
             prefix: PREFIX.into(),
-            max_ttl: MAX_TTL,
+            max_ttl: None,
             connect_timeout: CONNECT_TIMEOUT,
             tls: Tls::new(),
         }
@@ -56,12 +55,13 @@ impl Builder {
         self
     }
 
-    /// Sets the longest ttl of a lease (default: 60 s). It must be the same for all clients of the quorum; another one is
-    /// `Misconfigured`. A claim with a longer ttl is `Invalid`.
+    /// Sets the longest ttl of a lease. [`Quorum::init`] writes it on the members (default: 60 s); a client that sets
+    /// another one than they have gets `Misconfigured`, and one that sets none takes theirs. A claim with a longer ttl is
+    /// `Invalid`.
     ///
-    /// It is also the time for which a new quorum, and each member that came back without its data, takes no claims.
+    /// It is also the time for which a member that was restarted takes no part.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
-        self.max_ttl = max_ttl;
+        self.max_ttl = Some(max_ttl);
         self
     }
 
@@ -88,13 +88,20 @@ impl Builder {
                 "quorum refused: expected an odd number of members, at least 3 members={count}"
             )));
         }
-        let mut members: Vec<RedisMember> = Vec::new();
+        if let Some(refused) = self.max_ttl.filter(|max_ttl| !MAX_TTLS.contains(max_ttl)) {
+            return Err(Error::invalid(format!(
+                "max_ttl refused: expected {:?} to {:?} max_ttl={refused:?}",
+                MAX_TTLS.start(),
+                MAX_TTLS.end()
+            )));
+        }
+        let mut members: Vec<QuorumMember> = Vec::new();
         for url in &self.urls {
             let server = Redis::builder(url)
                 .prefix(&*self.prefix)
                 .connect_timeout(self.connect_timeout)
                 .tls(self.tls.clone());
-            let member = RedisMember::new(server, self.max_ttl)?;
+            let member = QuorumMember::new(server)?;
             let place = member.place();
             if members.iter().any(|other| other.place() == place) {
                 return Err(Error::invalid(format!(

@@ -7,278 +7,361 @@
 //!      └── a random pause ◄── └─ split ─► take back
 //! ```
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::members::Poll;
-use super::planted::Planted;
+use super::care::Owed;
+use super::known::KnownQuorum;
+use super::looks::merged;
+use super::members::{Act, NameRequest};
+use super::micros;
+use super::protocol::{Absence, ClaimOutcome, LastToken, MemberLease, Rivalry, majority, propose};
 use super::store::Quorum;
-use super::{Decision, NextProposal, Proposal, Purpose, Round, Tenure, TooFarAhead, Vote, Wish};
-use crate::clock::{Boottime, Clock as _, Instant};
+use super::votes::Votes;
+use crate::clock::{Boottime, Clock as _, Instant, wall_clock_us};
 use crate::error::{Error, ErrorKind};
-use crate::store::redis::Voted;
-use crate::store::{Answer, Ask, Claim, Failed, Grant, Held, HeldState, Sent};
+use crate::store::{Answer, Ask, Claim, Failed, Grant, Held, HeldState, Outcome, Renewal, Sent};
 use crate::token::Token;
 
-/// The longest pause between two rounds of a split vote.
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// The least window of the first pause: a round trip on one machine.
-const LEAST_WINDOW: Duration = Duration::from_micros(200);
+/// How long a token is taken back for at least, also at the end of the limit: what is left behind keeps the name from others
+/// for one ttl.
+const TAKE_BACK_AT_LEAST: Duration = Duration::from_millis(100);
+/// A round trip on one machine: the least window of a pause.
+const LEAST_ROUND_TRIP: Duration = Duration::from_micros(200);
 /// After so many rounds in which the same lease had the most members, it is taken for one that is held: its other members
 /// may be those that do not answer. A claim that is under way takes its token back meanwhile, or gets the name.
 const SAME_LEADER: u32 = 5;
+/// For how long a claim waits for an adoption after the end of the keep-out, before it reports that nothing is granted.
+const ADOPTION: Duration = Duration::from_secs(5);
 
 /// The rounds of one attempt of a claim.
 pub(super) struct Rounds<'a> {
     quorum: &'a Quorum,
-    claim: Arc<Claim>,
+    known: KnownQuorum,
+    claim: &'a Claim,
     deadline: Instant,
-    wish: Wish,
-    /// From how long a time the next pause is drawn.
-    window: Option<Duration>,
+    floor: Option<Token>,
+    rivalry: Rivalry,
     /// The lease that had the most members in the last rounds, and in how many.
-    leader: Option<(Tenure, u32)>,
-    /// Whether everything that was proposed is known to be refused or taken back.
-    is_clean: bool,
-}
-
-/// What came of one round.
-struct Votes {
-    round: Round,
-    /// What was told of the leases of others, with the clocks of their members.
-    held: Vec<(usize, Held)>,
-    /// The clock of each member that told it.
-    clocks: Vec<u64>,
-    failures: Vec<(usize, Failed)>,
-    /// The members that have this holder now.
-    taken_by: Vec<usize>,
-    /// Whether a member wants a higher token.
-    is_low: bool,
-    took: Option<Duration>,
+    leader: Option<(MemberLease, u32)>,
+    /// The members that may have a token of this attempt that is not taken back.
+    may_have: BTreeSet<usize>,
 }
 
 /// How it goes on after a round.
 enum NextStep {
     Answered(Answer),
-    /// Propose again, at once or after a pause.
-    Again {
-        pause: bool,
-    },
+    Again,
 }
 
 impl<'a> Rounds<'a> {
-    pub(super) fn new(quorum: &'a Quorum, claim: &Claim, ask: Ask, limit: Duration) -> Self {
-        Self {
-            quorum,
-            claim: Arc::new(claim.clone()),
-            deadline: Boottime.now().after(limit),
-            wish: Wish {
-                floor: ask.floor,
-                seen: 0,
-            },
-            window: None,
-            leader: None,
-            is_clean: true,
-        }
-    }
-
-    pub(super) async fn run(mut self) -> Result<Answer, Failed> {
-        let max_ttl = self.quorum.shared.max_ttl;
-        if self.claim.ttl > max_ttl {
+    pub(super) async fn run(
+        quorum: &'a Quorum,
+        claim: &'a Claim,
+        ask: Ask,
+        limit: Duration,
+    ) -> Result<Answer, Failed> {
+        let deadline = Boottime.now().after(limit);
+        if let Some(most) = quorum.shared.max_ttl.filter(|most| claim.ttl > *most) {
             return Err(Failed::never(Error::invalid(format!(
-                "acquire refused: the ttl is longer than the longest of the quorum ttl={:?} max_ttl={max_ttl:?} {}",
-                self.claim.ttl,
-                self.facts()
+                "acquire refused: the ttl is longer than the longest of the quorum ttl={:?} max_ttl={most:?} name={} store={}",
+                claim.ttl, claim.name, quorum.shared.place
             ))));
         }
-        self.quorum.learn_the_clocks(self.deadline).await;
-        let mut rounds = 0;
+        let ahead = micros(Token::FLOOR_AHEAD);
+        let clock_us = wall_clock_us();
+        if let Some(floor) = ask.floor.filter(|floor| floor.get() > clock_us + ahead) {
+            return Err(Failed::answered(Error::invalid(format!(
+                "acquire refused: the floor is more than a day ahead of this machine's clock floor={floor} \
+                 clock_us={clock_us} name={} store={}",
+                claim.name, quorum.shared.place
+            ))));
+        }
+        let mut rounds = Self {
+            known: quorum.known("acquire", limit).await?,
+            quorum,
+            claim,
+            deadline,
+            floor: ask.floor,
+            rivalry: Rivalry::default(),
+            leader: None,
+            may_have: BTreeSet::new(),
+        };
+        let mut count = 0;
         let answer = loop {
-            rounds += 1;
-            let now = Boottime.now();
-            let next = self.quorum.shared.proposals().next(self.claim.holder);
-            let proposed = self.quorum.shared.propose(self.wish, next, now);
-            let token = proposed.map_err(|far| self.too_far(Some(far), &[]))?;
-            let outcome = self.ask(token, is_repeated(next)).await;
-            match self.judge(outcome, next).await {
+            count += 1;
+            if let Some(answer) = rounds.ask_for_the_granted().await? {
+                break Ok(answer);
+            }
+            let votes = match rounds.propose() {
+                Ok(token) => rounds.ask(token).await,
+                Err(failed) => break Err(failed),
+            };
+            match rounds.judge(votes).await {
                 Ok(NextStep::Answered(answer)) => break Ok(answer),
-                Ok(NextStep::Again { pause: false }) => {}
-                Ok(NextStep::Again { pause: true }) => self.pause().await,
+                Ok(NextStep::Again) => {}
                 Err(failed) => break Err(failed),
             }
         };
-        self.quorum.shared.counts.claimed_in(rounds);
+        quorum.shared.counts.claimed_in(count);
         answer
     }
 
-    /// Proposes this token to all members, and returns their votes.
-    async fn ask(&mut self, token: Token, is_repeated: bool) -> Votes {
-        let Self { quorum, claim, .. } = self;
-        let now = Boottime.now();
-        let shared = &quorum.shared;
-        shared
-            .proposals()
-            .note_sent(claim.holder, token, &claim.info, claim.ttl, now);
-        let proposal = Proposal {
-            holder: claim.holder,
-            token,
-            ttl: claim.ttl,
-            purpose: Purpose::Claim,
+    /// A holder that was granted the name and asks again has its lease renewed. `None`: it has none.
+    async fn ask_for_the_granted(&self) -> Result<Option<Answer>, Failed> {
+        let Claim {
+            name, holder, ttl, ..
+        } = self.claim;
+        let last = self.quorum.shared.memory().last(*holder).cloned();
+        let Some(last) = last.filter(|last| last.is_granted) else {
+            return Ok(None);
         };
-        let limit = self.deadline.since(now);
-        let mut asked: Poll<Voted> = quorum.members.ask(limit, |member| {
-            let claim = claim.clone();
-            async move {
-                member
-                    .hold(&claim.name, &proposal, &claim.info, limit)
-                    .await
-            }
-        });
-        let members = quorum.members.len();
-        let mut outcome = Votes {
-            round: Round::new(claim.holder, token, members, Planted::default()),
-            held: Vec::new(),
-            clocks: vec![0; members],
-            failures: Vec::new(),
-            taken_by: Vec::new(),
-            is_low: false,
-            took: None,
-        };
-        while let Some((member, answer)) = asked.next().await {
-            outcome.note(quorum, member, answer);
-            // Where another holder is in the way, or a higher token is wanted, a missing vote seldom brings a grant.
-            // Otherwise it may be the one that is needed, of a member that is only slow.
-            if !outcome.held.is_empty() || outcome.is_low {
-                asked.hurry();
-            }
-            // A refusal is told once all have answered that answer soon: what they took has to be taken back.
-            match outcome.round.decision() {
-                Some(Decision::Granted(_)) => break,
-                // A token that was granted is given up once so many lack it that no majority can have it.
-                Some(Decision::Low { .. }) if !is_repeated || outcome.round.is_lost() => break,
-                _ => {}
+        let renewal = Renewal::new(name.clone(), *holder, last.token, *ttl);
+        let renewed = self.quorum.renew_all(&[renewal], self.left()).await;
+        match renewed.outcomes.into_iter().next() {
+            Some(Outcome::Renewed) => Ok(Some(Answer::Granted(Grant::new(last.token)))),
+            Some(Outcome::Unknown(error)) => Err(Failed::perhaps(error)),
+            Some(Outcome::Refused | Outcome::Evicted) | None => {
+                let lost = LastToken {
+                    is_granted: false,
+                    ..last
+                };
+                self.quorum
+                    .shared
+                    .memory()
+                    .note(*holder, lost, Boottime.now());
+                Ok(None)
             }
         }
-        outcome.took = asked.took();
-        asked.go_on(|_, _| ());
-        outcome
     }
 
-    async fn judge(&mut self, outcome: Votes, next: NextProposal) -> Result<NextStep, Failed> {
-        let decision = outcome.round.close();
-        let (holder, shared) = (self.claim.holder, &self.quorum.shared);
-        let is_repeated = is_repeated(next);
-        match decision {
-            Decision::Granted(token) => {
-                shared.proposals().note_granted(holder, token);
-                return Ok(NextStep::Answered(Answer::Granted(Grant::new(token))));
+    /// Chooses a token, and notes it before it is sent.
+    fn propose(&self) -> Result<Token, Failed> {
+        let (shared, holder) = (&self.quorum.shared, self.claim.holder);
+        let mut memory = shared.memory();
+        let last = memory.last(holder).map(|last| last.token);
+        let Some(token) = propose(wall_clock_us(), shared.seen(), last.max(self.floor)) else {
+            let message = format!(
+                "acquire refused: no tokens are left below 2^53 {}",
+                self.facts()
+            );
+            return Err(self.failed(Error::new(ErrorKind::Misconfigured, message)));
+        };
+        let now = Boottime.now();
+        memory.note(holder, self.noted(token, false), now);
+        Ok(token)
+    }
+
+    fn noted(&self, token: Token, is_granted: bool) -> LastToken {
+        LastToken {
+            token,
+            is_granted,
+            info: self.claim.info.clone(),
+            forget_at: self.deadline.after(self.known.max_ttl * 2),
+        }
+    }
+
+    /// Proposes this token to all members, and returns their votes.
+    async fn ask(&mut self, token: Token) -> Votes {
+        let (quorum, claim) = (self.quorum, self.claim);
+        let asked: Arc<[NameRequest]> = [self.asked(token, Some(claim.info.clone()))].into();
+        let (now, limit) = (Boottime.now(), self.left());
+        let mut poll = quorum.members.ask(limit, |index, member| {
+            let (asked, id) = (asked.clone(), self.known.id(index));
+            async move { member.ask(id, Act::Claim, &asked, limit).await }
+        });
+        let deadline = now.after(claim.ttl);
+        let mut votes = Votes::new(token, quorum.members.len(), deadline);
+        while let Some((member, answer)) = poll.next().await {
+            // Where another lease is in the way, or a higher token is wanted, a missing vote seldom brings a grant. Otherwise
+            // it may be the one that is needed, of a member that is only slow.
+            if votes.note(member, answer) {
+                poll.hurry();
             }
-            Decision::Low { floor }
-                if !self.is_over() && (!is_repeated || outcome.round.is_lost()) =>
+            // A refusal is told once all have answered that answer soon: what they took has to be taken back.
+            if let Some(ClaimOutcome::Granted | ClaimOutcome::Low { .. }) = votes.answers.verdict()
             {
-                if is_repeated {
-                    shared.proposals().note_lost(holder);
-                }
-                self.wish.seen = self.wish.seen.max(floor);
-                self.is_clean &= outcome.round.to_take_back().next().is_none();
-                return Ok(NextStep::Again { pause: false });
+                break;
             }
+        }
+        votes.took = poll.took();
+        poll.go_on(|_, _| ());
+        for (member, away) in &votes.away {
+            quorum.care_for(*member, away, &self.known);
+        }
+        self.may_have.extend(votes.answers.to_take_back());
+        votes
+    }
+
+    async fn judge(&mut self, votes: Votes) -> Result<NextStep, Failed> {
+        let outcome = votes.answers.close();
+        let (holder, shared) = (self.claim.holder, &self.quorum.shared);
+        if let ClaimOutcome::Low { above } | ClaimOutcome::Split { above, .. } = outcome {
+            shared.note_seen(above);
+        }
+        match outcome {
+            ClaimOutcome::Granted => {
+                shared.note_seen(votes.token.get());
+                let noted = self.noted(votes.token, true);
+                shared.memory().note(holder, noted, Boottime.now());
+                return Ok(NextStep::Answered(Answer::Granted(Grant::new(votes.token))));
+            }
+            ClaimOutcome::Low { .. } if !self.is_over() => return Ok(NextStep::Again),
             _ => {}
         }
-        // A grant is never taken back.
-        if !is_repeated {
-            self.take_back(&outcome).await;
-        }
-        match decision {
-            Decision::Held(tenure) => Ok(NextStep::Answered(outcome.held_by(&tenure, &self.claim))),
-            Decision::Split(tenure) => {
-                let is_settled = self.leads_again(tenure);
-                self.window = Some(match self.window {
-                    Some(window) => (window * 2).min(LONGEST_PAUSE),
-                    None => outcome
-                        .took
-                        .unwrap_or_default()
-                        .clamp(LEAST_WINDOW, LONGEST_PAUSE),
-                });
-                match is_settled || self.is_over() {
-                    true => Ok(NextStep::Answered(outcome.held_by(&tenure, &self.claim))),
-                    false => Ok(NextStep::Again { pause: true }),
+        self.take_back(&votes).await;
+        match outcome {
+            ClaimOutcome::Held(lease) => Ok(NextStep::Answered(self.held_by(&lease, votes))),
+            ClaimOutcome::Split {
+                leading, rivals, ..
+            } => {
+                if self.leads_again(leading) || self.is_over() {
+                    return Ok(NextStep::Answered(self.held_by(&leading, votes)));
+                }
+                let round_trip = votes.took.unwrap_or_default().max(LEAST_ROUND_TRIP);
+                let pause = self.rivalry.pause(rivals, round_trip, fastrand::f64());
+                self.pause(pause).await;
+                Ok(NextStep::Again)
+            }
+            ClaimOutcome::Away(Absence::Out(_)) => self.kept_out(&votes),
+            ClaimOutcome::Away(_) => {
+                let misfit = votes
+                    .away
+                    .iter()
+                    .find(|(_, away)| !matches!(away.absence, Absence::Out(_)));
+                match misfit {
+                    Some((_, away)) => {
+                        Err(self.failed(self.quorum.misfit("acquire", away, self.facts())))
+                    }
+                    None => Err(self.too_few(&votes)),
                 }
             }
-            Decision::KeptOut { remaining } => {
+            ClaimOutcome::Granted | ClaimOutcome::Low { .. } | ClaimOutcome::Failed => {
+                Err(self.too_few(&votes))
+            }
+        }
+    }
+
+    /// Answers that the quorum keeps out, until so many members are in again that a majority is.
+    fn kept_out(&self, votes: &Votes) -> Result<NextStep, Failed> {
+        let mut left: Vec<Duration> = votes
+            .away
+            .iter()
+            .map(|(_, away)| self.known.left(away.out_us))
+            .collect();
+        left.sort_unstable();
+        let missing = majority(self.quorum.members.len()).saturating_sub(votes.answered);
+        let remaining = left.get(missing.saturating_sub(1)).or(left.last()).copied();
+        let is_stuck = votes.away.iter().all(|(_, away)| {
+            let end = self.known.left(0) + ADOPTION;
+            Duration::from_micros(away.out_us) > end
+        });
+        match remaining {
+            Some(remaining) if !is_stuck => {
                 let mut held = Held::new(self.claim.name.clone());
                 held.state = HeldState::KeepOut;
-                held.remaining = Some(remaining);
+                held.remaining = Some(remaining.max(Duration::from_millis(100)));
                 Ok(NextStep::Answered(Answer::Held(Box::new(held))))
             }
-            Decision::Ahead => Err(self.too_far(None, &outcome.clocks)),
-            Decision::Mismatch(theirs) => Err(self.mismatch(theirs)),
-            Decision::Granted(_) | Decision::Low { .. } | Decision::Failed => {
-                Err(self.failed(&outcome))
-            }
+            _ => Err(self.too_few(votes)),
         }
     }
 
     /// Notes which lease had the most members. Returns whether it has led for so long that it is taken for one that is held.
-    fn leads_again(&mut self, tenure: Tenure) -> bool {
+    fn leads_again(&mut self, lease: MemberLease) -> bool {
         let rounds = match self.leader {
             Some((before, rounds))
-                if before.holder == tenure.holder && before.token == tenure.token =>
+                if (before.holder, before.token) == (lease.holder, lease.token) =>
             {
                 rounds + 1
             }
             _ => 1,
         };
-        self.leader = Some((tenure, rounds));
+        self.leader = Some((lease, rounds));
         rounds >= SAME_LEADER
     }
 
-    /// Takes the token back from the members that may have taken it.
-    async fn take_back(&mut self, outcome: &Votes) {
-        let round = &outcome.round;
-        let members: Vec<usize> = round.to_take_back().collect();
-        if members.is_empty() {
+    /// Takes the token back from the members that may have taken it or an older one.
+    async fn take_back(&mut self, votes: &Votes) {
+        if self.may_have.is_empty() {
             return;
         }
         self.quorum.shared.counts.taken_back();
-        let claim = &self.claim;
-        let (holder, token) = (claim.holder, round.proposed());
-        let taken = self.quorum.shared.proposals().taking_back(holder, token);
-        // A moment at least, also at the end of the limit: what is left behind keeps the name from others for one ttl.
-        let limit = self.deadline.since(Boottime.now()).max(LONGEST_PAUSE);
-        let count = members.len();
-        let mut asked = self.quorum.members.ask_some(members, limit, |member| {
-            let claim = claim.clone();
-            async move {
-                let freed = member
-                    .take_back(&claim.name, claim.holder, taken, limit)
-                    .await;
-                freed.map_err(Failed::perhaps)
+        let asked = self.asked(votes.token, None);
+        let (batch, limit): (Arc<[NameRequest]>, _) =
+            ([asked.clone()].into(), self.left().max(TAKE_BACK_AT_LEAST));
+        let members = std::mem::take(&mut self.may_have);
+        let mut poll =
+            self.quorum
+                .members
+                .ask_some(members.iter().copied(), limit, |index, member| {
+                    let (batch, id) = (batch.clone(), self.known.id(index));
+                    async move { member.ask(id, Act::TakeBack, &batch, limit).await }
+                });
+        // Those that did not vote may be as silent here: only the others are awaited.
+        let mut awaited: BTreeSet<usize> = votes.taken_by.iter().copied().collect();
+        self.may_have = members;
+        poll.within(votes.took.unwrap_or_default());
+        let until = Boottime.now().after(self.known.max_ttl);
+        let owed = move || Owed {
+            act: Act::TakeBack,
+            asked: asked.clone(),
+            until,
+        };
+        while !awaited.is_empty()
+            && let Some((member, answer)) = poll.next().await
+        {
+            match answer {
+                Ok(_) => drop(self.may_have.remove(&member)),
+                Err(_) => self.quorum.owe(member, owed(), &self.known),
+            }
+            awaited.remove(&member);
+        }
+        let (quorum, known) = (self.quorum.share(), self.known.clone());
+        poll.go_on(move |member, answer| {
+            if answer.is_err() {
+                quorum.owe(member, owed(), &known);
             }
         });
-        // Those that did not vote may be as silent here: only the others are awaited.
-        let mut awaited = outcome.taken_by.clone();
-        asked.within(outcome.took.unwrap_or_default());
-        while !awaited.is_empty()
-            && let Some((member, answer)) = asked.next().await
-        {
-            self.is_clean &= answer.is_ok();
-            awaited.retain(|other| *other != member);
-        }
-        asked.go_on(|_, _| ());
-        self.is_clean &= awaited.is_empty() && outcome.taken_by.len() == count;
     }
 
-    /// Waits for a random part of the window, so that of several claims one comes first.
-    async fn pause(&self) {
-        let window = self.window.unwrap_or(LEAST_WINDOW);
-        let pause = window.mul_f64(fastrand::f64());
+    /// Waits, so that of several claims one comes first.
+    async fn pause(&self, pause: Duration) {
         let until = Boottime.now().after(pause).min(self.deadline);
         // The timer of the runtime counts in milliseconds.
         match pause < Duration::from_millis(5) {
             true => Boottime.sleep_until(until).await,
             false => Boottime.nap_until(until).await,
         }
+    }
+
+    /// Returns what is known of the lease that keeps the claim out.
+    fn held_by(&self, lease: &MemberLease, votes: Votes) -> Answer {
+        let held = merged(votes.alike(lease), self.quorum.members.len());
+        Answer::Held(Box::new(
+            held.unwrap_or_else(|| Held::new(self.claim.name.clone())),
+        ))
+    }
+
+    fn asked(&self, token: Token, info: Option<Arc<crate::store::Info>>) -> NameRequest {
+        NameRequest {
+            name: self.claim.name.clone(),
+            holder: self.claim.holder,
+            token,
+            // What is taken back is kept for no time.
+            ttl: if info.is_some() {
+                self.claim.ttl
+            } else {
+                Duration::ZERO
+            },
+            info,
+            mark: None,
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.since(Boottime.now())
     }
 
     fn is_over(&self) -> bool {
@@ -292,115 +375,24 @@ impl<'a> Rounds<'a> {
         )
     }
 
-    fn sent(&self) -> Sent {
-        match self.is_clean {
-            true => Sent::Answered,
-            false => Sent::Perhaps,
+    /// Everything that was proposed is known to be refused or taken back, or it may be carried out.
+    fn failed(&self, error: Error) -> Failed {
+        match self.may_have.is_empty() {
+            true => Failed::answered(error),
+            false => Failed::perhaps(error),
         }
     }
 
-    fn too_far(&self, far: Option<TooFarAhead>, clocks: &[u64]) -> Failed {
-        let clock_us = match far {
-            Some(far) => far.clock_us,
-            None => clocks.iter().copied().max().unwrap_or_default(),
-        };
-        let (kind, why) = match self.wish.floor {
-            Some(floor) => (
-                ErrorKind::Invalid,
-                format!(
-                    "the floor is more than two hours ahead of the members' clocks floor={floor}"
-                ),
-            ),
-            None => (
-                ErrorKind::Misconfigured,
-                "the tokens of the name are more than two hours ahead of the members' clocks"
-                    .into(),
-            ),
-        };
-        Failed {
-            error: Error::new(
-                kind,
-                format!(
-                    "acquire refused: {why} clock_us={clock_us} {}",
-                    self.facts()
-                ),
-            ),
-            sent: self.sent(),
-        }
-    }
-
-    fn mismatch(&self, theirs_ms: u64) -> Failed {
-        let theirs = Duration::from_millis(theirs_ms);
-        let ours = self.quorum.shared.max_ttl;
-        Failed {
-            error: Error::new(
-                ErrorKind::Misconfigured,
-                format!(
-                    "acquire failed: the other clients of the quorum have another longest ttl max_ttl={ours:?} \
-                     theirs={theirs:?} {}",
-                    self.facts()
-                ),
-            ),
-            sent: self.sent(),
-        }
-    }
-
-    fn failed(&self, outcome: &Votes) -> Failed {
-        let failures = &outcome.failures;
-        let answered = outcome.round.cast_votes();
+    fn too_few(&self, votes: &Votes) -> Failed {
+        let failures = &votes.failures;
         let error = self
             .quorum
-            .error("acquire", answered, failures, self.facts());
+            .error("acquire", votes.answered, failures, self.facts());
         let is_unsent = |(_, failed): &(usize, Failed)| failed.sent == Sent::Never;
         let all = failures.len() == self.quorum.members.len();
-        let sent = match all && failures.iter().all(is_unsent) && self.wish.seen == 0 {
-            true => Sent::Never,
-            false => self.sent(),
-        };
-        Failed { error, sent }
-    }
-}
-
-/// Returns whether it was granted before and is asked for again.
-const fn is_repeated(next: NextProposal) -> bool {
-    matches!(next, NextProposal::Again(_))
-}
-
-impl Votes {
-    fn note(&mut self, quorum: &Quorum, member: usize, answer: Result<Voted, Failed>) {
-        let told = match answer {
-            Ok(told) => told,
-            Err(failed) => {
-                self.round.fail(member);
-                self.failures.push((member, failed));
-                return;
-            }
-        };
-        if let Some(clock_us) = told.clock_us {
-            let (mut proposer, now) = (quorum.shared.proposer(), Boottime.now());
-            proposer.note_clock(member, clock_us, now);
-            if let Vote::Low { of_server, .. } = told.vote {
-                proposer.note_floor(of_server, clock_us, now);
-            }
-            self.clocks[member] = clock_us;
+        match all && failures.iter().all(is_unsent) && self.leader.is_none() {
+            true => Failed::never(error),
+            false => self.failed(error),
         }
-        self.held.extend(told.held.map(|held| (member, *held)));
-        self.is_low |= matches!(told.vote, Vote::Low { .. });
-        if matches!(told.vote, Vote::Yes(_)) {
-            self.taken_by.push(member);
-        }
-        self.round.count(member, told.vote);
-    }
-
-    /// Returns what is known of the lease that keeps the claim out.
-    fn held_by(self, tenure: &Tenure, claim: &Claim) -> Answer {
-        let remaining = self.round.free_after(|member| self.clocks[member]);
-        let is_it = |(_, held): &(usize, Held)| {
-            held.by == tenure.holder && held.token == Some(tenure.token)
-        };
-        let found = self.held.into_iter().find(is_it);
-        let mut held = found.map_or_else(|| Held::new(claim.name.clone()), |(_, held)| held);
-        held.remaining = remaining.or(held.remaining);
-        Answer::Held(Box::new(held))
     }
 }

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::planted::Planted;
-use super::store::{Quorum, Shared};
-use super::{Extension, Proposal, Purpose, Tally};
-use crate::clock::{Boottime, Clock as _};
-use crate::error::Error;
-use crate::store::redis::RedisMember;
+use super::known::KnownQuorum;
+use super::members::{Act, NameReply, NameRequest};
+use super::protocol::{Answers, RenewalOutcome};
+use super::store::Quorum;
+use crate::clock::{Boottime, Clock as _, Instant};
 use crate::store::{Failed, Outcome, Renewal, Renewed};
 
 /// The answers of the members to a batch.
 struct Tallies {
     batch: Arc<[Renewal]>,
-    each: Vec<Tally>,
-    undecided: usize,
+    each: Vec<Answers<String>>,
+    /// Which members were told for each that a majority has it.
+    vouched: Vec<Vec<bool>>,
 }
 
 impl Quorum {
@@ -23,150 +23,133 @@ impl Quorum {
         if batch.is_empty() {
             return Renewed::new(Vec::new());
         }
+        let known = match self.known("renew", limit).await {
+            Ok(known) => known,
+            Err(Failed { error, .. }) => {
+                let outcomes = batch.iter().map(|_| Outcome::Unknown(error.clone()));
+                return Renewed::new(outcomes.collect());
+            }
+        };
         let now = Boottime.now();
         {
-            let mut proposals = self.shared.proposals();
+            let mut memory = self.shared.memory();
             for renewal in batch {
-                proposals.note_renewal(renewal.holder, renewal.ttl, now);
+                memory.extend(renewal.holder, now.after(known.max_ttl * 2));
             }
         }
-        let batch: Arc<[Renewal]> = batch.into();
-        let mut asked = self.members.ask(limit, |member| {
-            let batch = batch.clone();
-            async move { renewed_at(&member, &batch, limit).await }
+        let asked: Arc<[NameRequest]> = batch.iter().map(|renewal| asked(renewal, None)).collect();
+        let mut poll = self.members.ask(limit, |index, member| {
+            let (asked, id) = (asked.clone(), known.id(index));
+            async move { member.ask(id, Act::Renew, &asked, limit).await }
         });
-        let mut tallies = Tallies::new(batch.clone(), self.members.len());
+        let mut tallies = Tallies::new(batch, self.members.len(), now);
         let (mut answered, mut failures) = (0, Vec::new());
-        while tallies.undecided > 0
-            && let Some((member, answer)) = asked.next().await
+        while tallies.is_open()
+            && let Some((member, answer)) = poll.next().await
         {
             match answer {
-                Ok(renewed) => {
+                Ok(told) => {
                     answered += 1;
-                    tallies.count(&self.shared, member, renewed);
+                    tallies.count(self, &known, member, told);
                 }
-                Err(failed) => {
-                    tallies.fail(member);
-                    failures.push((member, failed));
-                }
+                Err(failed) => failures.push((member, failed)),
             }
         }
         let outcomes = tallies.outcomes(|name| self.error_of("renew", answered, &failures, name));
-        let (shared, members) = (
-            self.shared.clone(),
-            self.members.iter().cloned().collect::<Vec<_>>(),
-        );
-        tallies.repair(&shared, &members);
-        asked.go_on(move |member, answer| {
-            if let Ok(renewed) = answer {
-                tallies.count(&shared, member, renewed);
-                tallies.repair_one(&shared, &members, member);
+        tallies.vouch(self, &known);
+        let quorum = self.share();
+        poll.go_on(move |member, answer| {
+            if let Ok(told) = answer {
+                tallies.count(&quorum, &known, member, told);
+                tallies.vouch(&quorum, &known);
             }
         });
         Renewed::new(outcomes)
     }
 }
 
-/// Renews at one member. It fails only as a whole.
-async fn renewed_at(
-    member: &RedisMember,
-    batch: &[Renewal],
-    limit: Duration,
-) -> Result<Renewed, Failed> {
-    let renewed = member.renew(batch, limit).await;
-    let failed = renewed.outcomes.iter().find_map(|outcome| match outcome {
-        Outcome::Unknown(error) => Some(error.clone()),
-        _ => None,
-    });
-    match failed {
-        Some(error)
-            if renewed
-                .outcomes
-                .iter()
-                .all(|outcome| matches!(outcome, Outcome::Unknown(_))) =>
-        {
-            Err(Failed::perhaps(error))
-        }
-        _ => Ok(renewed),
-    }
-}
-
 impl Tallies {
-    fn new(batch: Arc<[Renewal]>, members: usize) -> Self {
+    fn new(batch: &[Renewal], members: usize, now: Instant) -> Self {
+        let answers = |renewal: &Renewal| Answers::new(members, now.after(renewal.ttl));
         Self {
-            each: vec![Tally::new(members, Planted::default()); batch.len()],
-            undecided: batch.len(),
-            batch,
+            each: batch.iter().map(answers).collect(),
+            vouched: vec![vec![false; members]; batch.len()],
+            batch: batch.into(),
         }
     }
 
-    fn count(&mut self, shared: &Shared, member: usize, renewed: Renewed) {
-        if let Some(time) = renewed.server_time {
-            let clock_us = super::micros(time);
-            shared
-                .proposer()
-                .note_clock(member, clock_us, Boottime.now());
+    fn count(&mut self, quorum: &Quorum, known: &KnownQuorum, member: usize, told: Vec<NameReply>) {
+        let now = Boottime.now();
+        if let Some(NameReply::Away(away)) = told.first() {
+            quorum.care_for(member, away, known);
         }
-        let answers = renewed.outcomes.iter().map(|outcome| match outcome {
-            Outcome::Renewed => Extension::Renewed,
-            Outcome::Refused => Extension::Refused,
-            Outcome::Evicted => Extension::Evicted,
-            Outcome::Unknown(_) => Extension::Unknown,
-        });
-        self.count_each(member, answers);
-    }
-
-    fn fail(&mut self, member: usize) {
-        self.count_each(member, std::iter::repeat(Extension::Unknown));
-    }
-
-    fn count_each(&mut self, member: usize, answers: impl Iterator<Item = Extension>) {
-        for (tally, answer) in self.each.iter_mut().zip(answers) {
-            let was_open = tally.outcome().is_none();
-            tally.count(member, answer);
-            self.undecided -= usize::from(was_open && tally.outcome().is_some());
+        for (answers, told) in self.each.iter_mut().zip(told) {
+            if let Some(answer) = told.answer() {
+                answers.count(member, answer, now);
+            }
         }
     }
 
-    fn outcomes(&self, error: impl Fn(&crate::name::Name) -> Error) -> Vec<Outcome> {
+    fn is_open(&self) -> bool {
+        let mut each = self.batch.iter().zip(&self.each);
+        each.any(|(renewal, answers)| answers.renewing(renewal.holder) == RenewalOutcome::Unknown)
+    }
+
+    fn outcomes(&self, error: impl Fn(&crate::name::Name) -> crate::error::Error) -> Vec<Outcome> {
         let each = self.batch.iter().zip(&self.each);
-        each.map(|(renewal, tally)| match tally.close() {
-            Extension::Renewed => Outcome::Renewed,
-            Extension::Refused => Outcome::Refused,
-            Extension::Evicted => Outcome::Evicted,
-            Extension::Unknown => Outcome::Unknown(error(&renewal.name)),
-        })
+        each.map(
+            |(renewal, answers)| match answers.renewing(renewal.holder) {
+                RenewalOutcome::Renewed => Outcome::Renewed,
+                RenewalOutcome::Refused => Outcome::Refused,
+                RenewalOutcome::Evicted => Outcome::Evicted,
+                RenewalOutcome::Unknown => Outcome::Unknown(error(&renewal.name)),
+            },
+        )
         .collect()
     }
 
-    /// Puts each lease back at the members that lack it, in tasks.
-    fn repair(&self, shared: &Arc<Shared>, members: &[Arc<RedisMember>]) {
-        for member in 0..members.len() {
-            self.repair_one(shared, members, member);
-        }
-    }
-
-    fn repair_one(&self, shared: &Arc<Shared>, members: &[Arc<RedisMember>], member: usize) {
-        for (renewal, tally) in self.batch.iter().zip(&self.each) {
-            if !tally.to_repair().any(|to_repair| to_repair == member) {
-                continue;
+    /// Vouches for the leases that a majority has, at the members where the name is free, in tasks.
+    fn vouch(&mut self, quorum: &Quorum, known: &KnownQuorum) {
+        let now = Boottime.now();
+        let mut at: Vec<Vec<NameRequest>> = vec![Vec::new(); quorum.members.len()];
+        for (index, (renewal, answers)) in self.batch.iter().zip(&self.each).enumerate() {
+            for (member, mark) in answers.to_vouch(now) {
+                if !std::mem::replace(&mut self.vouched[index][member], true) {
+                    at[member].push(asked(renewal, Some((quorum, mark))));
+                }
             }
-            let Some(info) = shared.proposals().info(renewal.holder) else {
-                continue;
-            };
-            let (member, renewal) = (members[member].clone(), renewal.clone());
-            let limit = shared.connect_timeout;
-            shared.counts.repaired();
+        }
+        for (index, batch) in at
+            .into_iter()
+            .enumerate()
+            .filter(|(_, batch)| !batch.is_empty())
+        {
+            let (member, id) = (quorum.members.get(index).clone(), known.id(index));
+            let (limit, counts) = (quorum.shared.connect_timeout, quorum.shared.counts);
             tokio::spawn(async move {
-                let proposal = Proposal {
-                    holder: renewal.holder,
-                    token: renewal.token,
-                    ttl: renewal.ttl,
-                    purpose: Purpose::Repair,
-                };
-                // What it answers counts for nothing: the next renewal finds the lease there, or not.
-                let _ = member.hold(&renewal.name, &proposal, &info, limit).await;
+                // Where something has happened since, the next renewal is told the new mark.
+                let told = member
+                    .ask(id, Act::Renew, &batch, limit)
+                    .await
+                    .unwrap_or_default();
+                let taken = told.iter().filter(|told| matches!(told, NameReply::Yes));
+                taken.for_each(|_| counts.repaired());
             });
         }
+    }
+}
+
+fn asked(renewal: &Renewal, vouched: Option<(&Quorum, u64)>) -> NameRequest {
+    let info = vouched.and_then(|(quorum, _)| {
+        let memory = quorum.shared.memory();
+        memory.last(renewal.holder).map(|last| last.info.clone())
+    });
+    NameRequest {
+        name: renewal.name.clone(),
+        holder: renewal.holder,
+        token: renewal.token,
+        ttl: renewal.ttl,
+        info,
+        mark: vouched.map(|(_, mark)| mark),
     }
 }

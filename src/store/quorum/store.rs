@@ -1,27 +1,27 @@
 //! The store on a quorum of servers.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::KIND;
 use super::builder::Builder;
+use super::care::Care;
 use super::claims::Rounds;
-use super::members::Members;
-use super::merged::MergedNotices;
-use super::planted::Planted;
-use super::{KIND, NextProposal, Proposals, Proposer, TooFarAhead, Wish, majority};
-use crate::clock::{Boottime, Clock, Instant};
+use super::known::KnownQuorum;
+use super::members::{Members, MergedNotices};
+use super::protocol::{TokenMemory, majority};
+use crate::clock::{Boottime, Clock};
 use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::store::redis::MemberClock;
 use crate::store::{
-    Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, Lane, Member, Notices, Release,
-    Renewal, Renewed, Store,
+    Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, Member, Notices, Purpose, Release,
+    Renewal, Renewed, Store, TableSettings,
 };
 use crate::telemetry::StoreCounts;
-use crate::token::Token;
 
 /// A store on a quorum of independent Redis or Valkey servers.
 ///
@@ -33,9 +33,13 @@ pub struct Quorum {
 
 /// What the connections of one store have in common.
 pub(super) struct Shared {
-    proposer: Mutex<Proposer>,
-    proposals: Mutex<Proposals>,
-    pub(super) max_ttl: Duration,
+    memory: Mutex<TokenMemory>,
+    /// The highest mark and token that members told.
+    seen: AtomicU64,
+    known: Mutex<Option<KnownQuorum>>,
+    pub(super) care: Vec<Arc<Care>>,
+    /// As the settings have it.
+    pub(super) max_ttl: Option<Duration>,
     pub(super) connect_timeout: Duration,
     /// Where the members are, without secrets.
     pub(super) place: String,
@@ -56,16 +60,21 @@ impl Quorum {
         Builder::of_members(urls.into_iter().map(Into::into).collect())
     }
 
-    pub(super) fn of(members: Members, max_ttl: Duration, connect_timeout: Duration) -> Self {
-        let places: Vec<_> = members.iter().map(|member| member.place()).collect();
+    pub(super) fn of(
+        members: Members,
+        max_ttl: Option<Duration>,
+        connect_timeout: Duration,
+    ) -> Self {
         let counts = StoreCounts::of(KIND);
         counts.has_quorums();
         let shared = Shared {
-            proposer: Mutex::new(Proposer::new(members.len(), Planted::default())),
-            proposals: Mutex::default(),
+            memory: Mutex::default(),
+            seen: AtomicU64::new(0),
+            known: Mutex::default(),
+            care: members.iter().map(|_| Arc::default()).collect(),
             max_ttl,
             connect_timeout,
-            place: format!("quorum of {}", places.join(", ")),
+            place: format!("quorum of {}", members.places()),
             counts,
         };
         Self {
@@ -74,45 +83,11 @@ impl Quorum {
         }
     }
 
-    /// Connects, if no clock is known so far: a member tells its clock then, and the first proposal can be right. If no
-    /// majority is met within half of the time that is left, the proposal itself reports what is wrong.
-    pub(super) async fn learn_the_clocks(&self, deadline: Instant) {
-        if self.shared.proposer().knows_a_clock() {
-            return;
-        }
-        let limit = deadline.since(Boottime.now()) / 2;
-        let _ = self.meet(&self.members, limit).await;
-    }
-
-    /// Connects to a majority of these members, and learns the clock of each. Those that are late are waited for beside.
-    ///
-    /// # Errors
-    /// How many were met, and why others were not.
-    async fn meet(
-        &self,
-        members: &Members,
-        limit: Duration,
-    ) -> Result<(), (usize, Vec<(usize, Failed)>)> {
-        let mut asked = members.ask(limit, |member| async move {
-            member.meet().await.map_err(Failed::never)
-        });
-        let (mut met, mut failures) = (0, Vec::new());
-        while met < majority(members.len())
-            && let Some((member, outcome)) = asked.next().await
-        {
-            match outcome {
-                Ok(clock) => {
-                    met += 1;
-                    self.shared.note_met(member, clock);
-                }
-                Err(failed) => failures.push((member, failed)),
-            }
-        }
-        let shared = self.shared.clone();
-        asked.go_on(move |member, clock| shared.note_met(member, clock.ok().flatten()));
-        match met < majority(members.len()) {
-            true => Err((met, failures)),
-            false => Ok(()),
+    /// Returns the same store on the same connections, for a task.
+    pub(super) fn share(&self) -> Self {
+        Self {
+            members: self.members.clone(),
+            shared: self.shared.clone(),
         }
     }
 
@@ -177,37 +152,20 @@ impl Quorum {
 }
 
 impl Shared {
-    pub(super) fn proposals(&self) -> MutexGuard<'_, Proposals> {
-        self.proposals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn memory(&self) -> MutexGuard<'_, TokenMemory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn proposer(&self) -> MutexGuard<'_, Proposer> {
-        self.proposer.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn known(&self) -> MutexGuard<'_, Option<KnownQuorum>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a member told of its clock when the connection was made.
-    pub(super) fn note_met(&self, member: usize, met: Option<MemberClock>) {
-        if let Some(clock) = met {
-            let mut proposer = self.proposer();
-            proposer.note_clock(member, clock.us, clock.at);
-            proposer.note_floor(clock.floor, clock.us, clock.at);
-        }
+    pub(super) fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
     }
 
-    /// Returns the token to propose. As long as no clock is known it is one that every member refuses, because the refusals
-    /// tell the clocks.
-    pub(super) fn propose(
-        &self,
-        wish: Wish,
-        next: NextProposal,
-        now: Instant,
-    ) -> Result<Token, TooFarAhead> {
-        match self.proposer().propose(wish, next, now)? {
-            Some(token) => Ok(token),
-            None => Ok(Token::new(1).expect("the least token")),
-        }
+    pub(super) fn note_seen(&self, token: u64) {
+        self.seen.fetch_max(token, Ordering::Relaxed);
     }
 }
 
@@ -222,9 +180,12 @@ impl fmt::Debug for Quorum {
 
 impl Store for Quorum {
     fn facts(&self) -> Facts {
-        Facts::new(KIND)
-            .with_notices()
-            .with_max_ttl(self.shared.max_ttl)
+        let facts = Facts::new(KIND).with_notices();
+        let told = self.shared.known().as_ref().map(|known| known.max_ttl);
+        match self.shared.max_ttl.or(told) {
+            Some(max_ttl) => facts.with_max_ttl(max_ttl),
+            None => facts,
+        }
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -245,7 +206,7 @@ impl Store for Quorum {
         ask: Ask,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Answer, Failed>> {
-        Box::pin(Rounds::new(self, claim, ask, limit).run())
+        Box::pin(Rounds::run(self, claim, ask, limit))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
@@ -312,9 +273,9 @@ impl Store for Quorum {
         Box::pin(self.see_members(limit))
     }
 
-    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, purpose: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move {
-            let beside = self.beside(lane).await?;
+            let beside = self.beside(purpose).await?;
             Ok(Arc::new(beside) as Arc<dyn Store>)
         })
     }
@@ -330,15 +291,28 @@ impl Store for Quorum {
 
 impl Quorum {
     /// Returns the same store on connections of its own. A majority of them has to be made.
-    async fn beside(&self, lane: Lane) -> Result<Self, Error> {
+    async fn beside(&self, purpose: Purpose) -> Result<Self, Error> {
         let facts = format!("store={}", self.shared.place);
         if self.members.is_closed() {
             let message = format!("connect failed: store is closed {facts}");
             return Err(Error::new(ErrorKind::Closed, message));
         }
-        let members = self.members.beside(lane);
-        if let Err((met, failures)) = self.meet(&members, self.shared.connect_timeout).await {
-            return Err(self.error("connect", met, &failures, facts));
+        let members = self.members.beside(purpose);
+        let mut asked = members.ask(self.shared.connect_timeout, |_, member| async move {
+            member.connect().await.map_err(Failed::never)
+        });
+        let (mut made, mut failures) = (0, Vec::new());
+        while made < majority(members.len())
+            && let Some((member, outcome)) = asked.next().await
+        {
+            match outcome {
+                Ok(()) => made += 1,
+                Err(failed) => failures.push((member, failed)),
+            }
+        }
+        asked.go_on(|_, _| ());
+        if made < majority(members.len()) {
+            return Err(self.error("connect", made, &failures, facts));
         }
         Ok(Self {
             members,
@@ -359,4 +333,44 @@ fn root(error: &Error) -> String {
 /// Opens the store at a URL whose scheme is one of ours.
 pub(crate) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
     Ok(Arc::new(Quorum::open(url)?))
+}
+
+fn set_up(url: &str, settings: TableSettings) -> Result<Quorum, Error> {
+    match settings.max_ttl {
+        Some(_) => Err(Error::invalid(
+            "init refused: a quorum has no tables; expected the longest ttl in its URL, as max_ttl=60s",
+        )),
+        None => Quorum::open(url),
+    }
+}
+
+/// Sets up the quorum at a URL whose scheme is ours.
+pub(in crate::store) async fn init_quorum(
+    url: &str,
+    settings: TableSettings,
+    limit: Duration,
+) -> Result<(), Error> {
+    let quorum = set_up(url, settings)?;
+    let done = quorum.init(limit).await;
+    quorum.close().await;
+    done
+}
+
+/// Puts it in the place of another one.
+pub(in crate::store) async fn replace_quorum(
+    url: &str,
+    old: &str,
+    from_clock: bool,
+    limit: Duration,
+) -> Result<(), Error> {
+    let (quorum, old) = (Quorum::open(url)?, Quorum::open(old)?);
+    let done = quorum.replace(&old, from_clock, limit).await;
+    quorum.close().await;
+    old.close().await;
+    done
+}
+
+/// Returns what would be done.
+pub(in crate::store) fn quorum_plan(url: &str, settings: TableSettings) -> Result<String, Error> {
+    Ok(set_up(url, settings)?.plan())
 }

@@ -6,25 +6,24 @@
 --        5 client   6 patience in ms: how long the client counts as alive   7 how many more of its callers wait: if there
 --        are any, it joins the end of the queue again   8 ms for which the name is offered to the first client in the queue
 --        9 publish command
---        and at the end, on a connection on which the run of the server was read:
---        run id, the client's longest ttl in ms: 0 for a client that creates no node key
+--        and at the end, from clients that create the node key where it is missing: their longest ttl in ms
 -- Reply  'granted <token>'               also when the holder asks again: its token, and the full ttl again
 --        {'held', ms left, value}        the value of the lease, '' if there is none; -1 ms left: it has no expiry
 --        {'queued', ms left, value, clients before it}        the same to a client in the queue
 --        {'kept_out', ms left}           the server grants nothing yet, because its data may be lost
 --        {'kept_out', ms left, clients before it}        the same to a client in the queue
---        'run'                           the run must be named: nothing was changed
 --        'member'                        a member of a quorum: nothing was changed
 --        {'mismatch', longest ttl of the others, of this client}    nothing was changed
 --        {'too_long', ttl, longest}      nothing was changed
 --        {'invalid', argument, value, server's microseconds}      nothing was changed
 --        {'broken', 'mark', value}                                 nothing was changed
+--        {'broken', what keep-out needs, error}                    nothing was changed
 
 local lease, mark, queue, alive, node = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder, ttl, floor, info = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local client, patience, more, offer_ms, publish, run, max_ttl
-if #ARGV < 9 then run, max_ttl = ARGV[5], ARGV[6]
-else client, patience, more, offer_ms, publish, run, max_ttl = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11] end
+local client, patience, more, offer_ms, publish, max_ttl
+if #ARGV < 9 then max_ttl = ARGV[5]
+else client, patience, more, offer_ms, publish, max_ttl = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10] end
 
 -- All arguments are checked before the first write, and numbers as text.
 if #ttl > 15 or not find(ttl, '^[1-9]%d*$') then return {'invalid', 'ttl', ttl, '0'} end
@@ -37,12 +36,12 @@ if client then
   if #more > 9 or not find(more, '^%d+$') then return {'invalid', 'more', more, '0'} end
   if #offer_ms > 9 or not find(offer_ms, '^[1-9]%d*$') then return {'invalid', 'offer', offer_ms, '0'} end
 end
-if max_ttl and (#max_ttl > 12 or not find(max_ttl, '^%d+$')) then return {'invalid', 'max_ttl', max_ttl, '0'} end
+if max_ttl and (#max_ttl > 12 or not find(max_ttl, '^[1-9]%d*$')) then return {'invalid', 'max_ttl', max_ttl, '0'} end
 
 -- Usually none of the keys exists: one command finds that out.
-local is_plain = not (node and run) and call('EXISTS', lease, queue, alive, node or lease) == 0
-if node and (run or not is_plain and call('EXISTS', node) == 1) then
-  local refusal, left = refusal_of(node, run or '', max_ttl or '0', ttl)
+local is_plain = not (node and max_ttl) and call('EXISTS', lease, queue, alive, node or lease) == 0
+if node and (max_ttl or not is_plain and call('EXISTS', node) == 1) then
+  local refusal, left = refusal_of(node, mark, max_ttl or '0', ttl)
   if refusal then return refusal end
   if left and not client then return {'kept_out', left} end
   if left then
@@ -96,10 +95,12 @@ if not is_plain and not is_offered then
 end
 
 local token, height = since, now
-if floor ~= '0' then
-  -- A floor more than a day ahead is taken for a mistake, because its effect would be permanent.
-  if tonumber(floor) > now + 86400000000 then return {'invalid', 'floor', floor, since} end
-  if tonumber(floor) >= now then
+if floor ~= '0' and tonumber(floor) >= now then
+  -- A floor more than a day ahead is taken for a mistake, because its effect would be permanent. One that the mark has
+  -- reached has no effect.
+  local last = tonumber(floor) > now + 86400000000 and (call('GET', mark) or '0')
+  if last and find(last, '^%d+$') and tonumber(last) < tonumber(floor) then return {'invalid', 'floor', floor, since} end
+  if not last then
     height = floor + 1
     -- tostring would give 1.79e+15.
     token = string.format('%.0f', height)

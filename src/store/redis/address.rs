@@ -10,11 +10,12 @@ use deadpool_redis::redis::{
     RedisConnectionInfo, parse_redis_url,
 };
 
+use super::connection::tls::Secured;
 use super::failure::Failure;
-use super::tls::Secured;
 use crate::error::Error;
 use crate::store::Tls;
 use crate::store::tls::Certificates;
+use crate::store::url::{STRAY_AT, has_stray_at};
 
 /// How many requests may wait for their turn on the connection. Further callers wait within their limits.
 const WAITING: usize = 512;
@@ -126,10 +127,6 @@ impl Address {
         }
     }
 
-    pub(super) fn is_tls(&self) -> bool {
-        self.secured().is_some()
-    }
-
     /// Opens one connection for requests, with the certificates as they are now.
     pub(super) async fn connect(&self, limit: Duration) -> Result<MultiplexedConnection, Failure> {
         let config = config(limit);
@@ -181,7 +178,7 @@ impl Address {
 }
 
 /// The settings of a connection whose requests each bring a limit of their own.
-pub(super) fn config(limit: Duration) -> AsyncConnectionConfig {
+fn config(limit: Duration) -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(Some(limit))
         .set_response_timeout(None)
@@ -202,6 +199,9 @@ impl fmt::Debug for Address {
 
 /// Returns the scheme, the TLS settings, and the rest.
 fn read(url: &str) -> Result<(String, Tls, ConnectionInfo), Error> {
+    if has_stray_at(url) {
+        return Err(refused(STRAY_AT));
+    }
     let parsed = parse_redis_url(url).ok_or_else(|| refused("it is not a Redis URL"))?;
     let scheme = parsed.scheme().to_owned();
     let known: &[&str] = match &*scheme {

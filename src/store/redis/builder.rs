@@ -5,42 +5,40 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::{Manager, Pool, Runtime};
+use deadpool_redis::Pool;
 
 use super::Redis;
-use super::address::{self, Address};
-use super::connector::Connector;
+use super::address::Address;
+use super::connection::Connector;
+use super::connection::connections::Connections;
+use super::connection::origin::Origin;
+use super::connection::server::Server;
 use super::fleet::{AddressMap, Discovery, Fleet, Many, Sentinels, Template};
-use super::keys::Keys;
-use super::lane::Settings;
-use super::run::NodeKey;
-use super::runtime_lanes::RuntimeLanes;
-use super::server::Server;
+use super::protocol::keys::Keys;
+use super::protocol::scripts::{PROGRAM, Program};
 use super::target::{self, Target};
 use crate::error::Error;
 use crate::store::{Tls, connect_timeout};
 use crate::telemetry::LaneUse;
 use crate::term::Timing;
 
-/// How many connections the pool may have. The requests of a runtime share one; the others allow for its replacement.
-const POOL_SIZE: usize = 4;
 /// How long a handshake may take: three round trips around the globe, and a slow server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The greatest number of replicas that can be asked for.
 const MOST_REPLICAS: u8 = 8;
 /// The longest ttls that can be set.
-const MAX_TTLS: RangeInclusive<Duration> = Timing::MIN_TTL_WITH_MARGIN..=Timing::MAX_TTL;
+pub(in crate::store) const MAX_TTLS: RangeInclusive<Duration> =
+    Timing::MIN_TTL_WITH_MARGIN..=Timing::MAX_TTL;
 
 /// Builds a [`Redis`] store. [`Redis::builder`] and [`Redis::from_pool`] make one.
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     source: Source,
     prefix: String,
-    pool_size: usize,
     connect_timeout: Duration,
     acknowledged_by: u8,
     max_ttl: Option<Duration>,
-    is_member: bool,
+    program: Program,
     tls: Tls,
     address_map: AddressMap,
 }
@@ -65,11 +63,10 @@ impl Builder {
         Self {
             source,
             prefix: Keys::DEFAULT_PREFIX.into(),
-            pool_size: POOL_SIZE,
             connect_timeout: CONNECT_TIMEOUT,
             acknowledged_by: 0,
             max_ttl: None,
-            is_member: false,
+            program: PROGRAM,
             tls: Tls::new(),
             address_map: AddressMap::default(),
         }
@@ -88,15 +85,6 @@ impl Builder {
     /// Sets what all keys begin with (default: `leasehold`). The rules for names hold.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
-        self
-    }
-
-    /// Sets how many connections the store's own pool may have (default: 4). The requests of each runtime share one, and
-    /// the watchdog and the subscription have theirs beside the pool, so only a program with more runtimes needs more;
-    /// without that, further connections are made beside the pool. It has no effect on a pool of the caller's, and none
-    /// with TLS, where every connection is made outside a pool because its certificates are read for it.
-    pub fn pool_size(mut self, pool_size: usize) -> Self {
-        self.pool_size = pool_size;
         self
     }
 
@@ -127,8 +115,8 @@ impl Builder {
     /// this long, so that everything that it may have forgotten is over before a name is granted again. Renewals and
     /// releases go on, and a claim is answered as held in the state [`KeepOut`](crate::store::HeldState::KeepOut), with
     /// the time that is left. Every restart and every failover costs this time, as does the first contact with a server
-    /// that was never used, and nothing skips it. All clients obey it, those without this setting too, but they do not
-    /// turn it on again after a flush.
+    /// that was never used, unless [`Redis::init`] was called before. All clients obey it, those without this setting too,
+    /// but they do not turn it on again after a flush. Their users need the permission `+info`.
     ///
     /// It does not help against a master that lives on beside the one promoted in its place, cut off together with a
     /// holder: that needs [`acknowledged_by`](Self::acknowledged_by). It is not offered for a cluster.
@@ -137,9 +125,10 @@ impl Builder {
         self
     }
 
-    /// Makes the server a member of a quorum.
-    pub(super) fn of_quorum(mut self) -> Self {
-        self.is_member = true;
+    /// Makes this the server of a store of another kind.
+    #[cfg(feature = "quorum")]
+    pub(super) fn program(mut self, program: Program) -> Self {
+        self.program = program;
         self
     }
 
@@ -181,11 +170,6 @@ impl Builder {
     pub fn build(self) -> Result<Redis, Error> {
         let keys = Keys::new(&self.prefix)?;
         connect_timeout::check(self.connect_timeout)?;
-        if self.pool_size == 0 {
-            return Err(Error::invalid(
-                "pool_size refused: expected at least 1 pool_size=0",
-            ));
-        }
         match self.source {
             Source::Url(ref url) => self.at_url(url, keys),
             Source::Pool(ref pool, ref url) => {
@@ -197,15 +181,15 @@ impl Builder {
                     Some(address) => address.to_string(),
                     None => "redis behind a pool of the caller's".into(),
                 };
-                let settings = Settings {
-                    source: Connector::Pool(pool.clone()),
-                    node: node(&keys, self.max_ttl, self.is_member),
+                let settings = Connector {
+                    source: Origin::Pool(pool.clone()),
+                    program: PROGRAM,
                     connect_timeout: self.connect_timeout,
                     acknowledged_by: self.acknowledged_by,
                     has_written: Arc::default(),
                 };
                 let fleet = one(settings, address.map(Box::new), &place);
-                Ok(self.store(fleet, keys, &place, self.max_ttl, None))
+                Ok(self.store(fleet, keys, &place, self.max_ttl))
             }
         }
     }
@@ -217,7 +201,7 @@ impl Builder {
         let max_ttl = settings.max_ttl.or(self.max_ttl);
         check_max_ttl(max_ttl)?;
         let target = Target::parse(&url, &self.tls)?;
-        if self.is_member && !matches!(target, Target::One(_)) {
+        if self.program.kind != PROGRAM.kind && !matches!(target, Target::One(_)) {
             return Err(Error::invalid(format!(
                 "store URL refused: a member of a quorum is one server; expected redis:// or rediss:// store={}",
                 target.shown()
@@ -232,22 +216,17 @@ impl Builder {
         }
         let template = |address: &Address| Template {
             address: address.clone(),
-            node: node(&keys, max_ttl, self.is_member),
             connect_timeout: self.connect_timeout,
             acknowledged_by,
             address_map: self.address_map.clone(),
         };
         let many = |discovery, server| Fleet::Many(Arc::new(Many::new(discovery, server)));
-        let mut own_pool = None;
         let fleet = match target {
             Target::One(address) => {
                 let mut settings = template(&address).settings((*address).clone());
-                if !address.is_tls() {
-                    let pool = make_pool(&address, self.pool_size, self.connect_timeout)?;
-                    settings.source = Connector::Pool(own_pool.insert(pool).clone());
-                }
                 // Nobody says that it is a master.
                 settings.has_written = Arc::default();
+                settings.program = self.program;
                 one(settings, Some(address), &place)
             }
             Target::Sentinels {
@@ -256,34 +235,21 @@ impl Builder {
                 places,
                 name,
             } => {
-                // They hold no leases, and need not show their run.
-                let of_sentinels = Template {
-                    node: node(&keys, None, false),
-                    ..template(&sentinel)
-                };
-                let sentinels = Sentinels::new(name, places, &of_sentinels);
+                let sentinels = Sentinels::new(name, places, &template(&sentinel));
                 many(Discovery::Sentinels(sentinels), template(&server))
             }
             Target::Cluster { .. } if max_ttl.is_some() => return Err(keeps_out_no_cluster()),
             Target::Cluster { server, places } => many(Discovery::Nodes(places), template(&server)),
         };
-        Ok(self.store(fleet, keys, &place, max_ttl, own_pool))
+        Ok(self.store(fleet, keys, &place, max_ttl))
     }
 
-    fn store(
-        &self,
-        fleet: Fleet,
-        keys: Keys,
-        place: &str,
-        max_ttl: Option<Duration>,
-        own_pool: Option<Pool>,
-    ) -> Redis {
+    fn store(&self, fleet: Fleet, keys: Keys, place: &str, max_ttl: Option<Duration>) -> Redis {
         Redis {
             fleet,
             keys,
             max_ttl,
             connect_timeout: self.connect_timeout,
-            own_pool,
             place: place.into(),
         }
     }
@@ -294,7 +260,6 @@ impl fmt::Debug for Builder {
         // The URL contains the password.
         f.debug_struct("Builder")
             .field("prefix", &self.prefix)
-            .field("pool_size", &self.pool_size)
             .field("connect_timeout", &self.connect_timeout)
             .field("acknowledged_by", &self.acknowledged_by)
             .field("max_ttl", &self.max_ttl)
@@ -302,18 +267,9 @@ impl fmt::Debug for Builder {
     }
 }
 
-fn node(keys: &Keys, max_ttl: Option<Duration>, is_member: bool) -> NodeKey {
-    NodeKey {
-        key: keys.node().into(),
-        marks: keys.marks().into(),
-        max_ttl,
-        is_member,
-    }
-}
-
-fn one(settings: Settings, address: Option<Box<Address>>, place: &str) -> Fleet {
-    let lanes = RuntimeLanes::new(settings, Some(LaneUse::Requests));
-    Fleet::One(Arc::new(Server::new(place.into(), lanes)), address)
+fn one(settings: Connector, address: Option<Box<Address>>, place: &str) -> Fleet {
+    let connections = Connections::new(settings, Some(LaneUse::Requests));
+    Fleet::One(Arc::new(Server::new(place.into(), connections)), address)
 }
 
 fn check_replicas(acknowledged_by: u8) -> Result<(), Error> {
@@ -340,19 +296,4 @@ fn keeps_out_no_cluster() -> Error {
     Error::invalid(
         "max_ttl refused: a cluster does not keep out; use acknowledged_by with the number of replicas of a primary",
     )
-}
-
-fn make_pool(address: &Address, size: usize, limit: Duration) -> Result<Pool, Error> {
-    let unusable =
-        |error: String| Error::invalid(format!("store URL refused: {error} store={address}"));
-    let manager = Manager::new_with_config(address.info(), address::config(limit))
-        .map_err(|error| unusable(error.to_string()))?;
-    Pool::builder(manager)
-        .max_size(size)
-        .wait_timeout(Some(limit))
-        .create_timeout(Some(limit))
-        .recycle_timeout(Some(limit))
-        .runtime(Runtime::Tokio1)
-        .build()
-        .map_err(|error| unusable(error.to_string()))
 }

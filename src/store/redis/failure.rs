@@ -3,7 +3,6 @@
 //! No value here contains a URL, so no password can reach a message or a source.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +10,15 @@ use std::time::Duration;
 use deadpool_redis::PoolError;
 use deadpool_redis::redis::{self, RedisError, ServerError};
 
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
 use crate::redis_codes::{self, Meaning};
 use crate::store::Sent;
+use crate::store::backend::Failing;
+use crate::store::connection::Unconnected;
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum Failure {
+pub(in crate::store) enum Failure {
     /// The store was closed by its owner.
     #[error("closed")]
     Closed,
@@ -47,15 +48,9 @@ pub(super) enum Failure {
     /// The server belongs to a quorum.
     #[error("the server is a member of a quorum: open the quorum, or use another prefix")]
     Member,
-    /// The server was to be used as a member of a quorum.
-    #[error(
-        "the server grants leases on its own: open it alone, or use another prefix for the quorum"
-    )]
-    Alone,
-    /// The server wants to know to which run of it a claim is sent, since it was set up to keep out after this connection
-    /// was made. Nothing was changed.
-    #[error("the run of the server is not known on this connection")]
-    RunUnknown,
+    /// A server that keeps out cannot find out whether it may grant. Nothing was changed.
+    #[error("keep-out needs {needed}: {why}")]
+    KeepOut { needed: String, why: Box<Failure> },
     /// Other clients of this server have another longest ttl.
     #[error("the clients of this server have another longest ttl max_ttl={:?} expected={:?}", Duration::from_millis(*.ours_ms), Duration::from_millis(*.theirs_ms))]
     OtherMaxTtl { theirs_ms: u64, ours_ms: u64 },
@@ -110,68 +105,18 @@ pub(super) enum Redirect {
     Again,
 }
 
+impl From<Unconnected> for Failure {
+    fn from(why: Unconnected) -> Self {
+        match why {
+            Unconnected::Closed => Self::Closed,
+            Unconnected::Late => Self::Silent,
+            // Its connections never live on the store's thread.
+            _ => Self::Abandoned,
+        }
+    }
+}
+
 impl Failure {
-    /// Makes the error for the caller of `operation`; `facts` are `key=value`.
-    pub(super) fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
-        let kind = self.kind();
-        match self {
-            Self::NotReached(why) | Self::SentBefore(why) => why.during(operation, facts),
-            Self::Argument {
-                argument,
-                value,
-                clock,
-            } => {
-                let (why, clock) = match &*clock {
-                    "0" => ("is outside its limits", String::new()),
-                    clock => (
-                        "is more than a day ahead of the store's clock",
-                        format!("clock_us={clock} "),
-                    ),
-                };
-                let message = format!(
-                    "{operation} refused: the {argument} {why} {argument}={value} {clock}{facts}"
-                );
-                Error::new(kind, message)
-            }
-            Self::Mark(value) => {
-                let why = "the mark of the highest token is not a number, or no tokens are left below 2^53";
-                Error::new(
-                    kind,
-                    format!("{operation} refused: {why} mark={value:?} {facts}"),
-                )
-            }
-            failure @ Self::TooLong { .. } => Error::new(
-                kind,
-                format!(
-                    "{operation} refused: the ttl is longer than the longest that this server was set up with {failure} \
-                     {facts}"
-                ),
-            ),
-            failure => {
-                let outcome = failure.near_miss().unwrap_or_else(|| outcome(kind));
-                Error::new(kind, format!("{operation} failed: {outcome} {facts}"))
-                    .with_source(failure)
-            }
-        }
-    }
-
-    /// Returns whether the request may have been carried out all the same. Only a proof of the contrary gives another
-    /// answer.
-    pub(super) fn sent(&self) -> Sent {
-        match self {
-            Self::Closed | Self::NotReached(_) => Sent::Never,
-            Self::Abandoned | Self::Certificates(_) => Sent::Never,
-            Self::Member | Self::Alone => Sent::Never,
-            Self::Unserved(_) | Self::NoSuchMaster(_) => Sent::Never,
-            Self::Argument { .. } | Self::Mark(_) | Self::NotServing { .. } => Sent::Answered,
-            Self::RunUnknown | Self::OtherMaxTtl { .. } | Self::TooLong { .. } => Sent::Answered,
-            Self::FoundClosed(_) | Self::SentBefore(_) => Sent::Perhaps,
-            failure if failure.is_no_script() || failure.is_of_replica() => Sent::Answered,
-            Self::Deposed | Self::Unacknowledged { .. } => Sent::Perhaps,
-            Self::Refused { .. } | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
-        }
-    }
-
     /// Makes the failure of a connection that could not be made.
     pub(super) fn unmade(error: io::Error) -> Self {
         RedisError::from(error).into()
@@ -195,36 +140,19 @@ impl Failure {
         matches!(self, Self::SentBefore(_))
     }
 
+    /// Returns the failure itself, however far the request came.
+    fn innermost(&self) -> &Self {
+        match self {
+            Self::NotReached(why) | Self::SentBefore(why) => why.innermost(),
+            failure => failure,
+        }
+    }
+
     /// Returns what the last attempt met.
     fn last(&self) -> &Self {
         match self {
             Self::SentBefore(last) => last.last(),
             failure => failure,
-        }
-    }
-
-    /// Returns what the URL should be, if the server's answer shows that it is of another kind.
-    fn near_miss(&self) -> Option<&'static str> {
-        let Self::Refused { code, text } = self else {
-            return None;
-        };
-        let text = text.to_lowercase();
-        match &**code {
-            // A claim has a key in two slots.
-            "MOVED" | "ASK" | "CROSSSLOT" => {
-                Some("this server is a node of a cluster: use redis+cluster://")
-            }
-            // A Sentinel knows no scripts.
-            "ERR" if text.contains("unknown command") && text.contains("evalsha") => {
-                Some("this server is a Sentinel: use redis+sentinel://HOST/NAME")
-            }
-            "ERR" if text.contains("unknown command") && text.contains("sentinel") => {
-                Some("this server is not a Sentinel: use redis://")
-            }
-            "ERR" if text.contains("cluster support disabled") => {
-                Some("this server is not a node of a cluster: use redis://")
-            }
-            _ => None,
         }
     }
 
@@ -288,11 +216,6 @@ impl Failure {
         matches!(self.last(), Self::Refused { code, text } if is_of_replica(code, text))
     }
 
-    /// Returns whether the server is running but serves no client at the moment.
-    pub(super) fn is_of_busy_server(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if code == "LOADING" || code == "BUSY")
-    }
-
     /// Returns whether the server lacks our scripts, as after a restart or a failover.
     pub(super) fn is_no_script(&self) -> bool {
         matches!(self.last(), Self::Refused { code, .. } if code == "NOSCRIPT")
@@ -308,10 +231,12 @@ impl Failure {
             _ => false,
         }
     }
+}
 
-    pub(super) fn kind(&self) -> ErrorKind {
+impl Failing for Failure {
+    fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotReached(why) | Self::SentBefore(why) => why.kind(),
+            Self::NotReached(why) | Self::SentBefore(why) | Self::KeepOut { why, .. } => why.kind(),
             Self::Closed => ErrorKind::Closed,
             Self::Silent => ErrorKind::TimedOut,
             Self::Abandoned
@@ -319,8 +244,7 @@ impl Failure {
             | Self::NotServing { .. }
             | Self::Deposed
             | Self::Unacknowledged { .. }
-            | Self::Unserved(_)
-            | Self::RunUnknown => ErrorKind::Unavailable,
+            | Self::Unserved(_) => ErrorKind::Unavailable,
             Self::FoundClosed(error) | Self::Broken(error) => kind_of_connection(error),
             Self::Refused { code, text } => kind_of_refusal(code, text),
             Self::Argument { .. } | Self::TooLong { .. } => ErrorKind::Invalid,
@@ -328,19 +252,71 @@ impl Failure {
             | Self::Odd(_)
             | Self::Mark(_)
             | Self::Member
-            | Self::Alone
             | Self::NoSuchMaster(_) => ErrorKind::Misconfigured,
         }
     }
-}
 
-fn outcome(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Unavailable => "store unavailable",
-        ErrorKind::TimedOut => "store did not answer in time",
-        ErrorKind::Denied => "authentication failed or a permission is missing",
-        ErrorKind::Closed => "store is closed",
-        _ => "store cannot do its work",
+    fn sent(&self) -> Sent {
+        match self {
+            Self::Closed | Self::NotReached(_) => Sent::Never,
+            Self::Abandoned | Self::Certificates(_) => Sent::Never,
+            Self::Unserved(_) | Self::NoSuchMaster(_) => Sent::Never,
+            Self::Argument { .. } | Self::Mark(_) | Self::NotServing { .. } => Sent::Answered,
+            Self::Member | Self::KeepOut { .. } => Sent::Answered,
+            Self::OtherMaxTtl { .. } | Self::TooLong { .. } => Sent::Answered,
+            Self::FoundClosed(_) | Self::SentBefore(_) => Sent::Perhaps,
+            failure if failure.is_no_script() || failure.is_of_replica() => Sent::Answered,
+            Self::Deposed | Self::Unacknowledged { .. } => Sent::Perhaps,
+            Self::Refused { .. } | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
+        }
+    }
+
+    fn refusal(&self) -> Option<String> {
+        match self.innermost() {
+            Self::Argument {
+                argument,
+                value,
+                clock,
+            } => Some(match &**clock {
+                "0" => format!("the {argument} is outside its limits {argument}={value}"),
+                clock => format!(
+                    "the {argument} is more than a day ahead of the store's clock {argument}={value} clock_us={clock}"
+                ),
+            }),
+            Self::Mark(value) => Some(format!(
+                "the mark of the highest token is not a number, or no tokens are left below 2^53 mark={value:?}"
+            )),
+            failure @ Self::TooLong { .. } => Some(format!(
+                "the ttl is longer than the longest that this server was set up with {failure}"
+            )),
+            _ => None,
+        }
+    }
+
+    // What the URL should be, if the server's answer shows that it is of another kind.
+    fn advice(&self) -> Option<String> {
+        let Self::Refused { code, text } = self.innermost() else {
+            return None;
+        };
+        let text = text.to_lowercase();
+        let advice = match &**code {
+            // A claim has a key in two slots.
+            "MOVED" | "ASK" | "CROSSSLOT" => {
+                "this server is a node of a cluster: use redis+cluster://"
+            }
+            // A Sentinel knows no scripts.
+            "ERR" if text.contains("unknown command") && text.contains("evalsha") => {
+                "this server is a Sentinel: use redis+sentinel://HOST/NAME"
+            }
+            "ERR" if text.contains("unknown command") && text.contains("sentinel") => {
+                "this server is not a Sentinel: use redis://"
+            }
+            "ERR" if text.contains("cluster support disabled") => {
+                "this server is not a node of a cluster: use redis://"
+            }
+            _ => return None,
+        };
+        Some(advice.into())
     }
 }
 

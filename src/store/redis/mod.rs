@@ -47,30 +47,20 @@
 
 #![doc = include_str!("deployments.md")]
 
-mod acks;
 mod address;
-mod budget;
 mod builder;
-mod connector;
+mod connection;
 mod failure;
 mod fleet;
 mod hazards;
-mod keys;
-mod lane;
-mod link;
+mod init;
 mod list;
-mod member;
 mod notices;
+mod protocol;
+#[cfg(feature = "quorum")]
+mod remote;
 mod renewals;
-mod reply;
-mod run;
-mod runtime_lanes;
-mod scripts;
-mod server;
-mod slot;
 mod target;
-mod tls;
-mod value;
 
 use std::fmt;
 use std::sync::Arc;
@@ -79,25 +69,28 @@ use std::time::Duration;
 use deadpool_redis::Pool;
 
 pub use self::builder::Builder;
-pub(super) use self::member::{RedisMember, Voted};
-pub(super) use self::run::MemberClock;
-pub(super) use self::target::members_of;
-use crate::future::BoxFuture;
+pub(super) use self::init::{init_redis, redis_script};
+#[cfg(feature = "quorum")]
+pub(super) use self::{
+    builder::MAX_TTLS, protocol::reply::number, protocol::reply::tagged, protocol::reply::text,
+    protocol::scripts::Program, protocol::scripts::Script, remote::RemoteServer,
+    target::members_of,
+};
 use crate::holder::ClientId;
 
-use self::budget::{Budget, replace_every};
+use self::connection::budget::{Budget, millis, replace_every};
+use self::connection::open::Request;
 use self::failure::Failure;
 use self::fleet::Fleet;
-use self::keys::Keys;
-use self::link::Request;
-use self::runtime_lanes::counts;
-use self::scripts::SCRIPTS;
+use self::protocol::keys::Keys;
+use self::protocol::reply;
+use self::protocol::scripts::SCRIPTS;
+use super::backend::Backend;
 use super::{
-    Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
-    Name, Notices, Queued, Release, Renewal, Renewed, Store, Token,
+    Answer, Ask, Claim, Error, Eviction, Facts, Hazard, Held, Holder, Member, Name, Notices,
+    Purpose, Queued, Release, Renewal, Renewed, Store, Token,
 };
-use crate::clock::Boottime;
-use crate::telemetry::LaneUse;
+use crate::telemetry::{LaneUse, StoreCounts};
 
 /// The label of this kind of store in metrics.
 const KIND: &str = "redis";
@@ -115,8 +108,6 @@ pub struct Redis {
     keys: Keys,
     max_ttl: Option<Duration>,
     connect_timeout: Duration,
-    /// The pool that is closed with this store.
-    own_pool: Option<Pool>,
     /// Where the servers are, without secrets.
     place: Arc<str>,
 }
@@ -149,129 +140,22 @@ impl Redis {
         Builder::from_pool(pool)
     }
 
-    fn error(&self, failure: Failure, operation: &str, name: &Name) -> Error {
-        failure.during(operation, format_args!("name={name} store={}", self.place))
-    }
-
-    /// The same for an operation that concerns no single name.
-    fn error_of_all(&self, failure: Failure, operation: &str) -> Error {
-        failure.during(operation, format_args!("store={}", self.place))
-    }
-
-    async fn try_acquire(
-        &self,
-        claim: &Claim,
-        ask: Ask,
-        limit: Duration,
-    ) -> Result<Answer, Failure> {
-        let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
-        let keys = &self.keys;
-        let keys = keys.of_claim(&claim.name, self.fleet.cluster().is_some());
-        let mut call = SCRIPTS.acquire.call(keys);
-        call.arg(claim.holder.to_string())
-            .arg(millis(claim.ttl))
-            .arg(ask.floor.map_or(0, Token::get))
-            .arg(info);
-        if let Some(queued) = ask.queued {
-            call.arg(claim.holder.client().to_string())
-                .arg(millis(Queued::PATIENCE))
-                .arg(queued.more)
-                .arg(millis(Queued::OFFER))
-                .arg(PUBLISH);
-        }
-        let budget = Budget::new(limit);
-        let request = Request::Claim(&call);
-        let reply = self
-            .fleet
-            .run(&claim.name, request, budget, replace_every(claim.ttl));
-        let answer = reply::acquired(&reply.await?, &claim.name)?;
-        // Joining the queue is a write too.
-        let is_written = match &answer {
-            Answer::Granted(_) => true,
-            Answer::Held(held) => held.ahead.is_some(),
-        };
-        if is_written {
-            self.fleet.note_write();
-        }
-        Ok(answer)
-    }
-
     /// Returns the keys of the scripts that free a name.
     fn queue_keys(&self, name: &Name) -> [String; 3] {
         let keys = &self.keys;
         [keys.lease(name), keys.queue(name), keys.alive(name)]
     }
 
-    async fn try_release(
-        &self,
-        name: &Name,
-        holder: Holder,
-        keep_for: Option<Duration>,
-        limit: Duration,
-    ) -> Result<Release, Failure> {
-        let mut call = SCRIPTS.release.call(self.queue_keys(name));
-        call.arg(holder.to_string())
-            .arg(keep_for.map_or(0, millis))
-            .arg(PUBLISH)
-            .arg(millis(Queued::OFFER));
-        let reply = self
-            .fleet
-            .run(name, Request::One(&call), Budget::new(limit), REPLACE_EVERY);
-        reply::released(&reply.await?)
-    }
-
-    async fn try_evict(
-        &self,
-        name: &Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> Result<bool, Failure> {
-        let mut call = SCRIPTS.evict.call(self.queue_keys(name));
-        call.arg(match how {
-            Eviction::Marked => "marked",
-            Eviction::Now => "now",
-        })
-        .arg(PUBLISH)
-        .arg(millis(Queued::OFFER));
-        let reply = self
-            .fleet
-            .run(name, Request::One(&call), Budget::new(limit), REPLACE_EVERY);
-        reply::evicted(&reply.await?)
-    }
-
-    async fn try_leave(
-        &self,
-        name: &Name,
-        client: ClientId,
-        limit: Duration,
-    ) -> Result<(), Failure> {
-        let mut call = SCRIPTS.leave.call(self.queue_keys(name));
-        call.arg(client.to_string())
-            .arg(PUBLISH)
-            .arg(millis(Queued::OFFER));
-        let reply = self
-            .fleet
-            .run(name, Request::One(&call), Budget::new(limit), REPLACE_EVERY);
-        reply::left(&reply.await?)
-    }
-
-    /// Returns the same store on a connection of its own, beside the pool, which is not made so far.
-    fn beside(&self, lane: Lane) -> Self {
-        let purpose = (lane == Lane::Watchdog).then_some(LaneUse::Watchdog);
+    /// Returns the same store on a connection of its own, outside a pool and not connected yet.
+    fn beside(&self, purpose: Purpose) -> Self {
+        let purpose = (purpose == Purpose::Watchdog).then_some(LaneUse::Watchdog);
         Self {
             fleet: self.fleet.beside(purpose),
             keys: self.keys.clone(),
             max_ttl: self.max_ttl,
             connect_timeout: self.connect_timeout,
-            own_pool: None,
             place: self.place.clone(),
         }
-    }
-
-    /// Makes the connections of the calling runtime now.
-    async fn connect(&self) -> Result<(), Error> {
-        let connected = self.fleet.connect(self.connect_timeout).await;
-        connected.map_err(|failure| self.error_of_all(failure, "connect"))
     }
 }
 
@@ -285,8 +169,10 @@ impl fmt::Debug for Redis {
     }
 }
 
-impl Store for Redis {
-    fn facts(&self) -> Facts {
+impl Backend for Redis {
+    type Failure = Failure;
+
+    fn describe(&self) -> Facts {
         let facts = Facts::new(KIND).with_queue().with_notices();
         match self.max_ttl {
             Some(max_ttl) => facts.with_max_ttl(max_ttl),
@@ -294,155 +180,147 @@ impl Store for Redis {
         }
     }
 
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(Boottime)
+    fn place(&self) -> &dyn fmt::Display {
+        &self.place
     }
 
-    fn location(&self) -> String {
-        self.place.to_string()
-    }
-
-    fn shard(&self, name: &Name) -> u32 {
+    fn shard_of(&self, name: &Name) -> u32 {
         self.fleet.shard(name)
     }
 
-    fn acquire<'a>(
-        &'a self,
-        claim: &'a Claim,
+    async fn try_acquire(
+        &self,
+        claim: &Claim,
         ask: Ask,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Failed>> {
-        Box::pin(async move {
-            let answer = self.try_acquire(claim, ask, limit).await;
-            answer.map_err(|failure| Failed {
-                sent: failure.sent(),
-                error: self.error(failure, "acquire", &claim.name),
-            })
-        })
+        budget: Budget,
+    ) -> Result<Answer, Failure> {
+        let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
+        let is_in_cluster = self.fleet.cluster().is_some();
+        let keys = self.keys.of_claim(&claim.name, is_in_cluster);
+        let mut call = SCRIPTS.acquire.call(keys);
+        call.arg(claim.holder.to_string())
+            .arg(millis(claim.ttl))
+            .arg(ask.floor.map_or(0, Token::get))
+            .arg(info);
+        if let Some(queued) = ask.queued {
+            call.arg(claim.holder.client().to_string())
+                .arg(millis(Queued::PATIENCE))
+                .arg(queued.more)
+                .arg(millis(Queued::OFFER))
+                .arg(PUBLISH);
+        }
+        call.arg(self.max_ttl.map(millis));
+        let request = Request::Written(&call, reply::is_grant);
+        let replace_every = replace_every(claim.ttl);
+        let reply = self.fleet.run(&claim.name, request, budget, replace_every);
+        let answer = reply::acquired(&reply.await?, &claim.name)?;
+        // Joining the queue is a write too.
+        let is_written = match &answer {
+            Answer::Granted(_) => true,
+            Answer::Held(held) => held.ahead.is_some(),
+        };
+        if is_written {
+            self.fleet.note_write();
+        }
+        Ok(answer)
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
-        Box::pin(self.renew_all(batch, limit))
-    }
-
-    fn release<'a>(
-        &'a self,
-        name: &'a Name,
+    async fn try_release(
+        &self,
+        name: &Name,
         holder: Holder,
         keep_for: Option<Duration>,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Release, Error>> {
-        Box::pin(async move {
-            let release = self.try_release(name, holder, keep_for, limit).await;
-            release.map_err(|failure| self.error(failure, "release", name))
-        })
+        budget: Budget,
+    ) -> Result<Release, Failure> {
+        let mut call = SCRIPTS.release.call(self.queue_keys(name));
+        call.arg(holder.to_string())
+            .arg(keep_for.map_or(0, millis))
+            .arg(PUBLISH)
+            .arg(millis(Queued::OFFER));
+        let reply = self
+            .fleet
+            .run(name, Request::One(&call), budget, REPLACE_EVERY);
+        reply::released(&reply.await?)
     }
 
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
+    async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
+        let mut call = SCRIPTS.evict.call(self.queue_keys(name));
+        call.arg(match how {
+            Eviction::Marked => "marked",
+            Eviction::Now => "now",
+        })
+        .arg(PUBLISH)
+        .arg(millis(Queued::OFFER));
+        let reply = self
+            .fleet
+            .run(name, Request::One(&call), budget, REPLACE_EVERY);
+        reply::evicted(&reply.await?)
+    }
+
+    async fn try_leave(
+        &self,
+        name: &Name,
         client: ClientId,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let left = self.try_leave(name, client, limit).await;
-            left.map_err(|failure| self.error(failure, "leave the queue", name))
-        })
+        budget: Budget,
+    ) -> Result<(), Failure> {
+        let mut call = SCRIPTS.leave.call(self.queue_keys(name));
+        call.arg(client.to_string())
+            .arg(PUBLISH)
+            .arg(millis(Queued::OFFER));
+        let reply = self
+            .fleet
+            .run(name, Request::One(&call), budget, REPLACE_EVERY);
+        reply::left(&reply.await?)
     }
 
-    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
-        Box::pin(async move {
-            let Some(ear) = self.fleet.ear() else {
-                return Ok(None);
-            };
-            if self.fleet.is_closed() {
-                return Err(self.error_of_all(Failure::Closed, "subscribe"));
-            }
-            let (keys, limit) = (&self.keys, self.connect_timeout);
-            match notices::subscribe(ear, keys, counts(false), limit).await {
-                Ok(subscription) => Ok(Some(Box::new(subscription) as Box<dyn Notices>)),
-                Err(failure) => Err(self.error_of_all(failure, "subscribe")),
-            }
-        })
+    async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
+        self.renew_in_parts(batch, budget).await
     }
 
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        Box::pin(async move {
-            let names = std::slice::from_ref(name);
-            let seen = self.inspect_all(names, Budget::new(limit)).await;
-            let seen = seen.and_then(|mut seen| seen.pop().unwrap_or(Ok(None)));
-            seen.map_err(|failure| self.error(failure, "inspect", name))
-        })
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
+        let Some(ear) = self.fleet.ear() else {
+            return Ok(None);
+        };
+        if self.fleet.is_closed() {
+            return Err(Failure::Closed);
+        }
+        let (keys, limit) = (&self.keys, self.connect_timeout);
+        let subscription = notices::subscribe(ear, keys, StoreCounts::of(KIND), limit).await?;
+        Ok(Some(Box::new(subscription)))
     }
 
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        Box::pin(async move {
-            let list = self.try_list(prefix, limit).await;
-            list.map_err(|failure| self.error_of_all(failure, "list"))
-        })
+    async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
+        let mut seen = self.inspect_all(std::slice::from_ref(name), budget).await?;
+        seen.pop().unwrap_or(Ok(None))
     }
 
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let evicted = self.try_evict(name, how, limit).await;
-            evicted.map_err(|failure| self.error(failure, "evict", name))
-        })
+    async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
+        self.read_all(prefix, budget).await
     }
 
-    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        Box::pin(async move {
-            let hazards = hazards::look(&self.fleet, Budget::new(limit)).await;
-            hazards.map_err(|failure| self.error_of_all(failure, "inspect the store"))
-        })
+    async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
+        hazards::look(self, Budget::new(limit)).await
     }
 
-    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        Box::pin(async move {
-            let members = hazards::see(&self.fleet, Budget::new(limit)).await;
-            members.map_err(|failure| self.error_of_all(failure, "check the servers"))
-        })
+    async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
+        hazards::see(&self.fleet, Budget::new(limit)).await
     }
 
-    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        Box::pin(async move {
-            if self.fleet.is_closed() {
-                return Err(self.error_of_all(Failure::Closed, "connect"));
-            }
-            let beside = self.beside(lane);
-            beside.connect().await?;
-            Ok(Arc::new(beside) as Arc<dyn Store>)
-        })
+    async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
+        if self.fleet.is_closed() {
+            return Err(Failure::Closed);
+        }
+        let beside = self.beside(purpose);
+        beside.fleet.connect(self.connect_timeout).await?;
+        Ok(beside)
     }
 
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            self.fleet.close();
-            if let Some(pool) = &self.own_pool {
-                pool.close();
-            }
-        })
+    async fn end(&self) {
+        self.fleet.close();
     }
 }
 
 /// Opens the store at a URL whose scheme is one of ours.
 pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
     Ok(Arc::new(Redis::open(url)?))
-}
-
-/// Converts to whole milliseconds, rounded up: the server must keep a lease for at least as long as its holder expects.
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

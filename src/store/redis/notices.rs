@@ -11,10 +11,10 @@ use futures_util::StreamExt;
 use tokio::time::{sleep, timeout};
 
 use super::address::Address;
-use super::budget::Budget;
+use super::connection::budget::Budget;
 use super::failure::Failure;
 use super::fleet::Ear;
-use super::keys::Keys;
+use super::protocol::keys::Keys;
 use crate::store::subscription::{Pauses, Subscription, Wanted};
 use crate::store::{Notice, Topic};
 use crate::telemetry::{ConnectionGauge, LaneUse, StoreCounts};
@@ -35,7 +35,7 @@ struct SubscriptionTask {
 }
 
 /// A connection that listens.
-struct Connection {
+struct ListeningConnection {
     /// The server that it listens to.
     address: Address,
     sink: PubSubSink,
@@ -62,6 +62,7 @@ pub(super) async fn subscribe(
 }
 
 /// The same for a server that cannot be reached now: begins to listen once it can.
+#[cfg(feature = "quorum")]
 pub(super) async fn subscribe_later(
     ear: Ear,
     keys: &Keys,
@@ -98,7 +99,7 @@ impl SubscriptionTask {
         }
     }
 
-    async fn run(mut self, mut connection: Connection) {
+    async fn run(mut self, mut connection: ListeningConnection) {
         loop {
             self.listen(&mut connection).await;
             self.gauge.lost();
@@ -109,7 +110,7 @@ impl SubscriptionTask {
     }
 
     /// Passes hints on until the connection is unusable.
-    async fn listen(&mut self, connection: &mut Connection) {
+    async fn listen(&mut self, connection: &mut ListeningConnection) {
         loop {
             let is_well = tokio::select! {
                 message = connection.stream.next() => match message {
@@ -194,7 +195,7 @@ impl SubscriptionTask {
     }
 
     /// Connects, and subscribes to a channel that no client uses, to find out now whether this user may subscribe.
-    async fn connect(&self) -> Result<Connection, Failure> {
+    async fn connect(&self) -> Result<ListeningConnection, Failure> {
         let address = self.ear.address(Budget::new(self.limit)).await?;
         let connection = match timeout(self.limit, address.subscribe()).await {
             Ok(connection) => connection?,
@@ -203,7 +204,7 @@ impl SubscriptionTask {
         let (mut sink, stream) = connection.split();
         let channel = self.keys.probe_channel();
         self.within_limit(sink.subscribe(channel)).await?;
-        Ok(Connection {
+        Ok(ListeningConnection {
             address,
             sink,
             stream,
@@ -211,7 +212,7 @@ impl SubscriptionTask {
     }
 
     /// Connects and subscribes again to all topics, however long it takes.
-    async fn reconnect(&mut self) -> Connection {
+    async fn reconnect(&mut self) -> ListeningConnection {
         let mut pauses = Pauses::new();
         loop {
             if let Ok(mut connection) = self.connect().await {

@@ -2,31 +2,33 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use deadpool_redis::redis::RedisWrite as _;
 
 use super::Redis;
-use super::budget::Budget;
+use super::connection::budget::Budget;
+use super::connection::open::Request;
 use super::failure::Failure;
 use super::fleet::{Call, Many};
-use super::link::Request;
-use super::reply::{self, Mark, RenewReply};
-use super::scripts::SCRIPTS;
-use super::slot::slot_of;
+use super::protocol::reply::{self, Mark, RenewReply};
+use super::protocol::scripts::SCRIPTS;
+use super::protocol::slot::slot_of;
+use crate::store::backend::Backend;
 use crate::store::{Outcome, Renewal, Renewed};
 
 impl Redis {
-    pub(super) async fn renew_all(&self, renewals: &[Renewal], limit: Duration) -> Renewed {
+    pub(super) async fn renew_in_parts(&self, renewals: &[Renewal], budget: Budget) -> Renewed {
         if let Some(many) = self.fleet.cluster() {
-            return self.renew_each(many, renewals, limit).await;
+            return self.renew_each(many, renewals, budget).await;
         }
         let mut renewed = Renewed::new(Vec::with_capacity(renewals.len()));
-        for (range, outcome) in self.renew_parts(renewals, Budget::new(limit)).await {
+        for (range, outcome) in self.renew_parts(renewals, budget).await {
             let of = &renewals[range];
             match outcome {
                 Ok(batch) => {
-                    renewed.server_time = renewed.server_time.max(Some(batch.server_time));
+                    // The last part of a batch was answered last. A replica that takes its master's place has the leases'
+                    // ends by its master's clock, so one behind the other they count as one server.
+                    renewed = renewed.at(Some(batch.server_time));
                     let marks = of.iter().zip(batch.marks);
                     let outcomes = marks.map(|(renewal, mark)| self.outcome(renewal, mark));
                     renewed.outcomes.extend(outcomes);
@@ -102,7 +104,7 @@ impl Redis {
     }
 
     /// Sends one call for each renewal: a script's keys must be in one slot.
-    async fn renew_each(&self, many: &Arc<Many>, renewals: &[Renewal], limit: Duration) -> Renewed {
+    async fn renew_each(&self, many: &Arc<Many>, renewals: &[Renewal], budget: Budget) -> Renewed {
         let call = |renewal: &Renewal| {
             let keys = [self.keys.lease_word(&renewal.name)];
             let mut command = SCRIPTS.renew_one.call(keys);
@@ -117,7 +119,6 @@ impl Redis {
         let calls: Vec<_> = renewals.iter().map(call).collect();
         let least_ttl = renewals.iter().map(|renewal| renewal.ttl).min();
         let replace_every = super::replace_every(least_ttl.unwrap_or_default());
-        let budget = Budget::new(limit);
         let (replies, server_time) = many.run_each(&calls, budget, replace_every).await;
         let marks = replies.into_iter().map(|reply| {
             let mark = reply.and_then(|reply| reply::renewed_one(&reply));

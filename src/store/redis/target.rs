@@ -8,7 +8,7 @@ use super::address::Address;
 use super::fleet::HostPort;
 use crate::error::Error;
 use crate::store::Tls;
-use crate::store::url::several_servers;
+use crate::store::url::{STRAY_AT, has_stray_at, several_servers};
 
 /// The port of a Sentinel, if the URL has none.
 const SENTINEL_PORT: u16 = 26_379;
@@ -138,6 +138,7 @@ impl Target {
 ///
 /// # Errors
 /// `Invalid`; the message contains no part of the URL that could be a secret.
+#[cfg(feature = "quorum")]
 pub(in crate::store) fn members_of(url: &str) -> Result<(Vec<String>, Option<Duration>), Error> {
     let (url, settings) = split_settings(url)?;
     if settings.acknowledged_by.is_some() {
@@ -155,6 +156,9 @@ pub(in crate::store) fn members_of(url: &str) -> Result<(Vec<String>, Option<Dur
 }
 
 fn parts<'a>(kind: &str, url: &'a str) -> Result<Parts<'a>, Error> {
+    if has_stray_at(url) {
+        return Err(refused(STRAY_AT));
+    }
     let (_, rest) = url
         .split_once("://")
         .ok_or_else(|| refused("it is not a URL"))?;
@@ -218,6 +222,13 @@ fn sentinels(parts: &Parts<'_>, tls: &Tls) -> Result<Target, Error> {
     if name.is_empty() {
         return Err(refused(
             "the name of the master is missing; it is the path of the URL",
+        ));
+    }
+    // The rule of Sentinels.
+    let is_odd = |letter: char| !letter.is_ascii_alphanumeric() && !".-_".contains(letter);
+    if name.contains(is_odd) {
+        return Err(refused(
+            "the name of the master has other characters than letters, digits, '.', '-' and '_'",
         ));
     }
     if parts.parameter("sentinelServiceName").is_some()

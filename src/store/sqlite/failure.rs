@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::Sent;
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(in crate::store) enum Failure {
     /// A value of the caller's was refused by a rule that all stores share.
     #[error(transparent)]
     Refused(#[from] Error),

@@ -78,8 +78,8 @@ use self::failure::Failure;
 use self::leases::Leases;
 use self::thread::Thread;
 use super::{
-    Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
-    MemberState, Name, Notices, Outcome, Release, Renewal, Renewed, Severity, Store,
+    Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Member,
+    MemberState, Name, Notices, Outcome, Purpose, Release, Renewal, Renewed, Severity, Store,
 };
 use crate::clock::Monotonic;
 use crate::future::BoxFuture;
@@ -358,7 +358,7 @@ impl Store for Sqlite {
         Box::pin(self.look_for_file(limit))
     }
 
-    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, _: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move { Ok(Arc::new(self.another().await?) as Arc<dyn Store>) })
     }
 

@@ -39,7 +39,7 @@ pub(super) struct Subscription {
     store: Sqlite,
     topics: Mutex<Topics>,
     followed: Notify,
-    seen: tokio::sync::Mutex<Seen>,
+    seen: Mutex<Seen>,
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Subscription {
             store,
             topics: Mutex::default(),
             followed: Notify::new(),
-            seen: tokio::sync::Mutex::default(),
+            seen: Mutex::default(),
         }
     }
 
@@ -72,41 +72,48 @@ impl Subscription {
     }
 
     async fn next_notice(&self) -> Notice {
-        let mut seen = self.seen.lock().await;
         loop {
-            if let Some(notice) = seen.queue.pop_front() {
+            if let Some(notice) = self.seen().queue.pop_front() {
                 return notice;
             }
             let followed = self.topics().followed.clone();
             if followed.is_empty() {
                 self.followed.notified().await;
             } else {
-                self.look(&mut seen, followed).await;
+                self.look(followed).await;
             }
         }
     }
 
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Looks once and queues what it finds, or sleeps.
-    async fn look(&self, seen: &mut Seen, followed: Arc<BTreeSet<Topic>>) {
+    async fn look(&self, followed: Arc<BTreeSet<Topic>>) {
         let fresh = self.topics().fresh.clone();
-        let last = seen.last.clone();
+        let last = self.seen().last.clone();
         let began = Monotonic.now();
         let work = move |leases: &mut Leases, caller: Caller<'_>| {
             leases.hints_since(last.as_ref(), &followed, caller)
         };
         let Ok((sight, hints)) = self.store.ask("look for notices", LIMIT, work).await else {
-            seen.has_failed = true;
+            self.seen().has_failed = true;
             sleep(LIMIT).await;
             return;
         };
-        seen.last = Some(sight);
-        if std::mem::take(&mut seen.has_failed) {
-            seen.queue.push_back(Notice::Reconnected);
-        }
         self.topics().fresh.retain(|topic| !fresh.contains(topic));
-        seen.queue.extend(hints);
-        seen.queue.extend(fresh.iter().map(Topic::first_hint));
-        if seen.queue.is_empty() {
+        let is_quiet = {
+            let mut seen = self.seen();
+            seen.last = Some(sight);
+            if std::mem::take(&mut seen.has_failed) {
+                seen.queue.push_back(Notice::Reconnected);
+            }
+            seen.queue.extend(hints);
+            seen.queue.extend(fresh.iter().map(Topic::first_hint));
+            seen.queue.is_empty()
+        };
+        if is_quiet {
             let took = Monotonic.now().since(began);
             sleep(PACE.max(took * IDLE_PARTS)).await;
         }

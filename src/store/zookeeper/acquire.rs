@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
+use super::connection::session::{Change, Mode, Session, Stat};
+use super::connection::sessions::within;
 use super::failure::Failure;
-use super::judge::{Claimant, Drops, Judgement, judge};
-use super::lane::{left, within};
+use super::protocol::judge::{Claimant, Drops, Judgement, judge};
+use super::protocol::reading::{NameReading, Signature};
+use super::protocol::stamp;
 use super::queue::delete_places;
-use super::reading::{NameReading, Signature};
-use super::session::{Change, Mode, Session, Stat};
-use super::stamp;
-use super::{Zookeeper, millis, until};
-use crate::clock::{Boottime, Clock, Instant};
+use super::{Zookeeper, millis};
+use crate::clock::{Boottime, Clock};
 use crate::name::Name;
+use crate::store::budget::Budget;
 use crate::store::{Answer, Ask, Claim, Grant};
 use crate::token::Token;
 
 /// What is known of a name that is to be granted.
-struct Ground<'a> {
+struct Ground {
     /// The version of the name; `None` if it was never granted.
     name: Option<i32>,
     /// Whether the grant holds only at that version. A client that takes its turn deletes its place and the last token's
@@ -24,21 +25,23 @@ struct Ground<'a> {
     compares_version: bool,
     last: Option<(Token, i32)>,
     taken: Option<Change>,
-    places: &'a [String],
+    places: Vec<String>,
     /// Whether other clients are in the queue.
     has_queue: bool,
+    /// Whether the name's node is deleted and made anew in the same step: that fails unless all of its children are
+    /// among those that the step deletes.
+    remakes: bool,
 }
 
 impl Zookeeper {
-    pub(super) async fn try_acquire(
+    pub(super) async fn take(
         &self,
         claim: &Claim,
         ask: Ask,
-        limit: Duration,
+        budget: Budget,
     ) -> Result<Answer, Failure> {
-        let until = until(limit);
-        let lane = self.lane()?;
-        let _permit = lane.permit(until).await?;
+        let kept = self.kept()?;
+        let _permit = kept.permit(budget).await?;
         let free = self.remembered().take_free(&claim.name);
         if let Some(free) = free {
             let ground = Ground {
@@ -46,44 +49,45 @@ impl Zookeeper {
                 compares_version: true,
                 last: Some((free.token, -1)),
                 taken: None,
-                places: &[],
+                places: Vec::new(),
                 has_queue: false,
+                remakes: false,
             };
-            match self.grant(claim, ask, &ground, until).await {
+            match self.grant(claim, ask, &ground, budget).await {
                 Err(failure) if failure.is_stale() => {}
                 answer => return answer,
             }
         }
-        self.look_and_acquire(claim, ask, until).await
+        self.look_and_acquire(claim, ask, budget).await
     }
 
     async fn look_and_acquire(
         &self,
         claim: &Claim,
         ask: Ask,
-        until: Instant,
+        budget: Budget,
     ) -> Result<Answer, Failure> {
         let mut has_stamp = false;
         let mut at_least = 0;
         loop {
-            let step = match self.look(&claim.name, at_least, until).await? {
-                None => self.grant_new(claim, ask, until).await,
+            let step = match self.look(&claim.name, at_least, budget).await? {
+                None => self.grant_new(claim, ask, budget).await,
                 Some(reading) => {
-                    let step = self.step(claim, ask, &reading, has_stamp, until);
+                    let step = self.step(claim, ask, &reading, has_stamp, budget);
                     step.await
                 }
             };
             match step {
                 Ok(Next::Answer(answer)) => return Ok(answer),
                 Ok(Next::Stamp) => {
-                    self.freshen(until).await?;
+                    self.freshen(budget).await?;
                     has_stamp = true;
                 }
                 Ok(Next::Look(zxid)) => at_least = zxid,
                 Err(failure) if failure.is_stale() => {}
                 Err(failure) => return Err(failure),
             }
-            if left(until).is_zero() {
+            if budget.left().is_zero() {
                 return Err(Failure::Contended);
             }
         }
@@ -96,7 +100,7 @@ impl Zookeeper {
         ask: Ask,
         reading: &NameReading,
         has_stamp: bool,
-        until: Instant,
+        budget: Budget,
     ) -> Result<Next, Failure> {
         let claimant = Claimant {
             holder: claim.holder,
@@ -109,21 +113,35 @@ impl Zookeeper {
                 Ok(Next::Stamp)
             }
             Judgement::Extend => {
-                let answer = self.extend(claim, reading, until).await?;
+                let last = reading.last.as_ref();
+                let own = last.filter(|last| last.by == Some(claim.holder));
+                let answer = match own {
+                    Some(last) => self.extend(claim, reading, last.token, budget).await?,
+                    // An operator removed its token: it is granted anew.
+                    None => {
+                        let drops = Drops {
+                            taken: true,
+                            ..Drops::default()
+                        };
+                        let ground = self.ground(&claim.name, reading, claimant, drops);
+                        self.grant(claim, ask, &ground, budget).await?
+                    }
+                };
                 Ok(Next::Answer(answer))
             }
-            Judgement::Grant(drops) => {
-                let ground = self.ground(&claim.name, reading, claimant, &drops);
-                let answer = self.grant(claim, ask, &ground, until).await?;
-                Ok(Next::Answer(answer))
+            Judgement::PassOn(drops) if let Some(last) = &reading.last => {
+                let passed_on = self.pass_on(&claim.name, reading, last, &drops, budget);
+                Ok(Next::Look(passed_on.await?))
             }
-            Judgement::PassOn(drops) => {
-                let zxid = self.pass_on(&claim.name, reading, &drops, until).await?;
-                Ok(Next::Look(zxid))
+            // Without a token no stamp says when an offer begins: the name goes to the client that claims it.
+            Judgement::Grant(drops) | Judgement::PassOn(drops) => {
+                let ground = self.ground(&claim.name, reading, claimant, drops);
+                let answer = self.grant(claim, ask, &ground, budget).await?;
+                Ok(Next::Answer(answer))
             }
             Judgement::Held { joins: true, .. } => {
                 let client = claim.holder.client();
-                let zxid = self.join(&claim.name, client, until).await?;
+                let zxid = self.join(&claim.name, client, budget).await?;
                 Ok(Next::Look(zxid))
             }
             Judgement::Held {
@@ -139,23 +157,33 @@ impl Zookeeper {
         }
     }
 
-    fn ground<'a>(
+    fn ground(
         &self,
         name: &Name,
         reading: &NameReading,
         claimant: Claimant,
-        drops: &'a Drops,
-    ) -> Ground<'a> {
+        drops: Drops,
+    ) -> Ground {
         let last = reading.last.as_ref();
         let own_place = reading.children.place(claimant.holder.client());
         let takes_turn = claimant.is_queued && own_place.is_some();
+        let remakes = reading.is_to_be_remade();
+        let taken = self.drop_taken(name, reading, &drops);
+        let places = if remakes {
+            // Those who wait join again.
+            let queue = reading.children.queue.iter();
+            queue.flat_map(|place| place.nodes.clone()).collect()
+        } else {
+            drops.places
+        };
         Ground {
             name: Some(reading.version),
             compares_version: !takes_turn,
             last: last.map(|last| (last.token, last.version)),
-            taken: self.drop_taken(name, reading, drops),
-            places: &drops.places,
-            has_queue: reading.children.has_others(&drops.places),
+            taken,
+            has_queue: reading.children.has_others(&places),
+            places,
+            remakes,
         }
     }
 
@@ -172,18 +200,19 @@ impl Zookeeper {
     }
 
     /// Grants a name for the first time.
-    async fn grant_new(&self, claim: &Claim, ask: Ask, until: Instant) -> Result<Next, Failure> {
+    async fn grant_new(&self, claim: &Claim, ask: Ask, budget: Budget) -> Result<Next, Failure> {
         let ground = Ground {
             name: None,
             compares_version: true,
             last: None,
             taken: None,
-            places: &[],
+            places: Vec::new(),
             has_queue: false,
+            remakes: false,
         };
-        match self.grant(claim, ask, &ground, until).await {
+        match self.grant(claim, ask, &ground, budget).await {
             Err(Failure::NoNode) => {
-                self.make_folder(&claim.name, until).await?;
+                self.make_folder(&claim.name, budget).await?;
                 Ok(Next::Look(0))
             }
             answer => {
@@ -202,14 +231,17 @@ impl Zookeeper {
         &self,
         claim: &Claim,
         ask: Ask,
-        ground: &Ground<'_>,
-        until: Instant,
+        ground: &Ground,
+        budget: Budget,
     ) -> Result<Answer, Failure> {
-        let session = self.session(until).await?;
-        let last = ground.last.map(|(token, _)| token);
-        let token = self.mint(last, ask.floor, until).await?;
+        let session = self.session(budget).await?;
+        let last = match ground.last {
+            Some((token, _)) => Some(token),
+            None => self.last_swept(&claim.name, budget).await?,
+        };
+        let token = self.mint(last, ask.floor, budget).await?;
         let steps = self.steps_of_grant(&session, claim, ground, token);
-        let stats = within(until, async {
+        let stats = within(budget, async {
             let done = session.transact(&steps).await;
             done.map_err(|aborted| aborted.failure)
         });
@@ -218,13 +250,13 @@ impl Zookeeper {
         // Others have joined since the name was read, if its version was raised by more than this grant.
         let has_newcomers = ground
             .name
-            .is_some_and(|version| stat.version != version.wrapping_add(1));
+            .is_some_and(|version| !ground.remakes && stat.version != version.wrapping_add(1));
         self.note_grant(claim, token, stat, ground.has_queue || has_newcomers);
         if let Some(queued) = ask.queued
             && queued.more > 0
         {
             // If this fails, the next claim joins the queue.
-            let _ = self.join(&claim.name, claim.holder.client(), until).await;
+            let _ = self.join(&claim.name, claim.holder.client(), budget).await;
         }
         Ok(Answer::Granted(Grant::new(token)))
     }
@@ -233,22 +265,29 @@ impl Zookeeper {
         &self,
         session: &Session,
         claim: &Claim,
-        ground: &Ground<'_>,
+        ground: &Ground,
         token: Token,
     ) -> Vec<Change> {
         let tree = &self.shared.tree;
         let name = tree.name(&claim.name);
+        let last = ground.last;
+        let last = last.map(|(last, at)| Change::Delete(tree.token(&claim.name, last), Some(at)));
+        let drops = last.into_iter().chain(ground.taken.clone());
+        let drops = drops.chain(delete_places(&name, &ground.places));
+        let made = Change::Create(name.clone(), Vec::new(), Mode::Container);
+        let written = |version| Change::Set(name.clone(), Vec::new(), version);
         let mut steps = Vec::with_capacity(6);
-        if ground.name.is_none() {
-            steps.push(Change::Create(name.clone(), Vec::new(), Mode::Container));
+        match ground.name {
+            None => steps.extend([made, written(None)]),
+            Some(_) if ground.remakes => {
+                steps.extend(drops);
+                steps.extend([Change::Delete(name.clone(), None), made, written(None)]);
+            }
+            Some(version) => {
+                steps.push(written(Some(version).filter(|_| ground.compares_version)));
+                steps.extend(drops);
+            }
         }
-        let version = ground.name.filter(|_| ground.compares_version);
-        steps.push(Change::Set(name.clone(), Vec::new(), version));
-        if let Some((last, version)) = ground.last {
-            steps.push(Change::Delete(tree.token(&claim.name, last), Some(version)));
-        }
-        steps.extend(ground.taken.clone());
-        steps.extend(delete_places(&name, ground.places));
         let signature = Signature {
             by: claim.holder,
             info: claim.info.as_ref().clone(),
@@ -278,21 +317,16 @@ impl Zookeeper {
         &self,
         claim: &Claim,
         reading: &NameReading,
-        until: Instant,
+        token: Token,
+        budget: Budget,
     ) -> Result<Answer, Failure> {
-        let last = reading.last.as_ref();
-        let last = last.filter(|last| last.by == Some(claim.holder));
-        let Some(last) = last else {
-            return Err(Failure::Odd("lease without its token".into()));
-        };
-        let session = self.session(until).await?;
+        let session = self.session(budget).await?;
         let path = self.shared.tree.lease(&claim.name, claim.holder);
         let data = millis(claim.ttl);
-        let mut stat = within(until, session.set(&path, data.as_bytes())).await?;
+        let mut stat = within(budget, session.set(&path, data.as_bytes())).await?;
         if is_strange(&session, stat) {
-            stat = within(until, take_over(&session, &path, claim.ttl)).await?;
+            stat = within(budget, take_over(&session, &path, claim.ttl)).await?;
         }
-        let token = last.token;
         let version = Some(reading.version).filter(|_| reading.children.queue.is_empty());
         let now = Boottime.now();
         let mut remembered = self.remembered();
@@ -306,11 +340,11 @@ impl Zookeeper {
         &self,
         last: Option<Token>,
         floor: Option<Token>,
-        until: Instant,
+        budget: Budget,
     ) -> Result<Token, Failure> {
         let age = self.remembered().clock.age(Boottime.now());
         if age.is_none_or(|age| age > stamp::OLD) {
-            self.freshen(until).await?;
+            self.freshen(budget).await?;
         }
         let now_us = self.remembered().clock.now_us(Boottime.now());
         let now_us = now_us.ok_or_else(|| Failure::Odd("no stamp of a leader".into()))?;
@@ -318,22 +352,22 @@ impl Zookeeper {
     }
 
     /// Writes something, to get a stamp of the current leader.
-    pub(super) async fn freshen(&self, until: Instant) -> Result<Stat, Failure> {
-        let session = self.session(until).await?;
+    pub(super) async fn freshen(&self, budget: Budget) -> Result<Stat, Failure> {
+        let session = self.session(budget).await?;
         let root = self.shared.tree.root();
-        let stat = match within(until, session.set(root, b"")).await {
+        let stat = match within(budget, session.set(root, b"")).await {
             Err(Failure::NoNode) => {
-                self.make_root(until).await?;
-                within(until, session.set(root, b"")).await
+                self.make_root(budget).await?;
+                within(budget, session.set(root, b"")).await
             }
             stat => stat,
         };
         Ok(self.heard(stat?))
     }
 
-    async fn make_root(&self, until: Instant) -> Result<(), Failure> {
-        let session = self.session(until).await?;
-        let made = within(until, session.ensure(self.shared.tree.root())).await;
+    async fn make_root(&self, budget: Budget) -> Result<(), Failure> {
+        let session = self.session(budget).await?;
+        let made = within(budget, session.ensure(self.shared.tree.root())).await;
         made.map_err(|failure| match failure {
             Failure::NoNode => Failure::Unable(format!(
                 "the chroot is not there chroot={}",
@@ -343,10 +377,10 @@ impl Zookeeper {
         })
     }
 
-    async fn make_folder(&self, name: &Name, until: Instant) -> Result<(), Failure> {
-        self.make_root(until).await?;
-        let session = self.session(until).await?;
-        within(until, session.ensure(&self.shared.tree.folder(name))).await
+    async fn make_folder(&self, name: &Name, budget: Budget) -> Result<(), Failure> {
+        self.make_root(budget).await?;
+        let session = self.session(budget).await?;
+        within(budget, session.ensure(&self.shared.tree.folder(name))).await
     }
 
     pub(super) fn heard(&self, stat: Stat) -> Stat {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::name;
+use crate::percent;
+use crate::store::url::{STRAY_AT, has_stray_at};
 
 /// Where servers listen unless told otherwise.
 const PORT: u16 = 2181;
@@ -36,6 +38,9 @@ impl Address {
         let rest = url
             .strip_prefix("zookeeper://")
             .ok_or_else(|| refused("it is not a URL of ZooKeeper"))?;
+        if has_stray_at(url) {
+            return Err(refused(STRAY_AT));
+        }
         if rest.contains('#') {
             return Err(refused("it has a part after '#'"));
         }
@@ -80,11 +85,7 @@ impl Address {
         Ok(address)
     }
 
-    /// The servers, as the client crate reads them.
-    pub(super) fn cluster(&self) -> String {
-        self.servers.join(",")
-    }
-
+    /// Each `host:port`.
     pub(super) fn servers(&self) -> &[String] {
         &self.servers
     }
@@ -114,7 +115,7 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (servers, chroot) = (self.cluster(), &self.chroot);
+        let (servers, chroot) = (self.servers.join(","), &self.chroot);
         write!(f, "zookeeper://{servers}{chroot}?prefix={}", self.prefix)
     }
 }
@@ -176,7 +177,7 @@ fn read_time(what: &str, text: &str) -> Result<Duration, Error> {
 
 /// Reads `%XX`.
 fn decode(text: &str) -> Result<String, Error> {
-    super::tree::decode(text).ok_or_else(|| {
+    percent::decode(text).ok_or_else(|| {
         refused("it has a '%' without two hexadecimal digits, or bytes that are no UTF-8")
     })
 }
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn a_url_is_taken_apart() {
         let address = parse("zookeeper://me:se%40cret@a,b:2182,[::1]:9/app/x?session=9s&prefix=p");
-        assert_eq!(address.cluster(), "a:2181,b:2182,[::1]:9");
+        assert_eq!(address.servers(), ["a:2181", "b:2182", "[::1]:9"]);
         assert_eq!(address.login(), Some("me:se@cret"));
         assert_eq!((address.chroot(), address.prefix()), ("/app/x", "p"));
         assert_eq!(address.session(), Duration::from_secs(9));

@@ -1,13 +1,14 @@
 //! Why a request failed, and what a caller is told to do about it: the one place where the two are matched.
 
-use std::fmt;
-
+use super::protocol::wire;
 use crate::error::{Error, ErrorKind};
 use crate::store::Sent;
+use crate::store::backend::Failing;
+use crate::store::connection::Unconnected;
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum Failure {
+pub(in crate::store) enum Failure {
     /// This store was closed by its owner.
     #[error("closed")]
     Closed,
@@ -28,13 +29,13 @@ pub(super) enum Failure {
     Silent,
     /// The connection broke or the session ended. The request may have been carried out.
     #[error("{0}")]
-    Broken(String),
+    Broken(&'static str),
     /// The server refuses this user the node.
-    #[error("{0}")]
-    Denied(String),
+    #[error("no permission for the node")]
+    Denied,
     /// The server refuses this user a session.
-    #[error("{0}")]
-    LockedOut(String),
+    #[error("the login is refused")]
+    LockedOut,
     /// The server cannot do its work, or a node above ours is not there.
     #[error("{0}")]
     Unable(String),
@@ -50,29 +51,54 @@ pub(super) enum Failure {
     /// The answer, or what is in a node, is none of ours.
     #[error("unexpected content {0}")]
     Odd(String),
+    /// Two nodes say that a name is taken, each for another holder.
+    #[error(
+        "the name has two holders, of which one must not be: evict them now first={0} second={1}"
+    )]
+    TwoHolders(String, String),
     /// Refused here, with an error of its own.
     #[error("{0}")]
     Refused(Error),
 }
 
-impl Failure {
-    /// The error for the caller of `operation`; `facts` are `key=value`.
-    pub(super) fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
-        if let Self::Refused(error) = self {
-            return error;
+impl From<Unconnected> for Failure {
+    fn from(why: Unconnected) -> Self {
+        match why {
+            Unconnected::Closed => Self::Closed,
+            Unconnected::Late => Self::NotReached,
+            Unconnected::Abandoned => Self::Abandoned,
+            Unconnected::NoThread => Self::NoThread,
         }
-        let kind = self.kind();
-        let what = match kind {
-            ErrorKind::Unavailable => "store unavailable",
-            ErrorKind::TimedOut => "store did not answer in time",
-            ErrorKind::Denied => "store denies it",
-            ErrorKind::Closed => "store is closed",
-            _ => "store cannot do its work",
-        };
-        Error::new(kind, format!("{operation} failed: {what} {facts}")).with_source(self)
+    }
+}
+
+impl Failure {
+    /// What an error of the protocol means.
+    pub(super) fn of(error: i32) -> Self {
+        match error {
+            -101 => Self::NoNode,
+            // Another version; a node that is there; a node that has children.
+            -103 | -110 | -111 => Self::Changed,
+            -102 => Self::Denied,
+            wire::NO_LOGIN | -124 => Self::LockedOut,
+            wire::EXPIRED => Self::Broken("the session has ended"),
+            wire::MOVED => Self::Broken("the session went to another server"),
+            -127 => Self::Broken("the server has too much to do"),
+            -4 => Self::Broken("the server lost its leader"),
+            // Neither carried out nor to be carried out by this server or this user: bad arguments, a quota, a server that
+            // only reads.
+            error => Self::Unable(format!("the server refused it error={error}")),
+        }
     }
 
-    pub(super) fn kind(&self) -> ErrorKind {
+    /// Whether the server answered that the name is not as we had read it: look again.
+    pub(super) const fn is_stale(&self) -> bool {
+        matches!(self, Self::NoNode | Self::Changed)
+    }
+}
+
+impl Failing for Failure {
+    fn kind(&self) -> ErrorKind {
         match self {
             Self::Closed => ErrorKind::Closed,
             Self::NotReached | Self::Abandoned | Self::NoThread | Self::Broken(_) => {
@@ -82,27 +108,28 @@ impl Failure {
             Self::Silent | Self::Busy | Self::Contended | Self::NoNode | Self::Changed => {
                 ErrorKind::TimedOut
             }
-            Self::Denied(_) | Self::LockedOut(_) => ErrorKind::Denied,
-            Self::Unable(_) | Self::Odd(_) => ErrorKind::Misconfigured,
+            Self::Denied | Self::LockedOut => ErrorKind::Denied,
+            Self::Unable(_) | Self::Odd(_) | Self::TwoHolders(..) => ErrorKind::Misconfigured,
             Self::Refused(error) => error.kind(),
         }
     }
 
-    /// How far the request came.
-    pub(super) fn sent(&self) -> Sent {
+    fn sent(&self) -> Sent {
         match self {
             Self::Closed | Self::NotReached | Self::NoThread | Self::Busy | Self::Abandoned => {
                 Sent::Never
             }
-            Self::Denied(_) | Self::Unable(_) | Self::NoNode | Self::Changed => Sent::Answered,
-            Self::Contended | Self::Refused(_) => Sent::Answered,
-            Self::LockedOut(_) | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
+            Self::Denied | Self::Unable(_) | Self::NoNode | Self::Changed => Sent::Answered,
+            Self::Contended | Self::TwoHolders(..) | Self::Refused(_) => Sent::Answered,
+            Self::LockedOut | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
         }
     }
 
-    /// Whether the server answered that the name is not as we had read it: look again.
-    pub(super) const fn is_stale(&self) -> bool {
-        matches!(self, Self::NoNode | Self::Changed)
+    fn made(&self) -> Option<&Error> {
+        match self {
+            Self::Refused(error) => Some(error),
+            _ => None,
+        }
     }
 }
 
@@ -117,15 +144,11 @@ mod tests {
             (Failure::NotReached, ErrorKind::Unavailable, Sent::Never),
             (Failure::Silent, ErrorKind::TimedOut, Sent::Perhaps),
             (
-                Failure::Broken("lost".into()),
+                Failure::Broken("lost"),
                 ErrorKind::Unavailable,
                 Sent::Perhaps,
             ),
-            (
-                Failure::Denied("no".into()),
-                ErrorKind::Denied,
-                Sent::Answered,
-            ),
+            (Failure::Denied, ErrorKind::Denied, Sent::Answered),
             (
                 Failure::Unable("no chroot".into()),
                 ErrorKind::Misconfigured,
@@ -137,10 +160,7 @@ mod tests {
         ] {
             assert_eq!((failure.kind(), failure.sent()), (kind, sent), "{failure}");
             let error = failure.during("acquire", "name=a");
-            assert!(
-                error.to_string().starts_with("acquire failed: store "),
-                "{error}"
-            );
+            assert!(error.to_string().starts_with("acquire failed: "), "{error}");
         }
     }
 }

@@ -7,11 +7,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::connection::sessions::{KeptSession, within};
 use super::failure::Failure;
-use super::lane::within;
-use super::{Zookeeper, until};
+use super::{Zookeeper, counts};
 use crate::clock::{Boottime, Clock, wall_clock_us};
-use crate::store::{Hazard, Member, MemberState, Severity};
+use crate::store::Severity::Warning;
+use crate::store::budget::Budget;
+use crate::store::check::{Check, found, judge};
+use crate::store::connection::HomeRuntime;
+use crate::store::{Hazard, Member, MemberState};
 
 /// How far the leader's clock and ours may be apart.
 const APART: Duration = Duration::from_secs(1);
@@ -34,28 +38,42 @@ struct SetUp {
 }
 
 impl Zookeeper {
-    pub(super) async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
-        let until = until(limit);
-        let session = self.session(until).await?;
-        self.freshen(until).await?;
+    pub(super) async fn judge_set_up(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
+        let budget = Budget::new(limit);
+        let session = self.session(budget).await?;
+        let longest = self.timeout_of_leases(budget).await?;
+        self.freshen(budget).await?;
         let sent_at = Boottime.now();
-        let stat = self.freshen(until).await?;
+        let stat = self.freshen(budget).await?;
         let wrote_in = Boottime.now().since(sent_at);
         // Not to be seen by everybody: then the URL has to tell.
-        let ensemble = within(until, session.ensemble()).await.unwrap_or_default();
+        let ensemble = within(budget, session.ensemble()).await.unwrap_or_default();
         let listed = ensemble.lines().filter(|line| line.starts_with("server."));
         let our_clock = Duration::from_micros(wall_clock_us());
-        Ok(judge(&SetUp {
+        let set_up = SetUp {
             servers: listed.count().max(self.shared.address.servers().len()),
-            session: session.timeout(),
+            session: longest,
             has_login: self.shared.address.login().is_some(),
             wrote_in,
             apart: our_clock.abs_diff(stat.stamp.since_1970()),
             zxid: stat.stamp.zxid,
-        }))
+        };
+        Ok(judge(CHECKS, &set_up))
     }
 
-    pub(super) async fn look_at_members(&self, limit: Duration) -> Vec<Member> {
+    /// Returns what the servers agree to as the time-out of the session in which a watchdog's leases live.
+    async fn timeout_of_leases(&self, budget: Budget) -> Result<Duration, Failure> {
+        let shared = &self.shared;
+        let home = HomeRuntime::Thread(shared.driver.clone());
+        let gauge = counts().connection(None);
+        let asked = shared.address.session();
+        let kept = KeptSession::new(shared.address.clone(), home, asked, gauge);
+        let timeout = kept.session(budget).await?.timeout();
+        kept.close().await;
+        Ok(timeout)
+    }
+
+    pub(super) async fn look_at_servers(&self, limit: Duration) -> Vec<Member> {
         let servers = self.shared.address.servers();
         let looks = servers.iter().map(|server| async move {
             let answer = timeout(limit, ask(server)).await.unwrap_or_default();
@@ -93,117 +111,88 @@ fn read_answer(answer: &str) -> (MemberState, Option<String>) {
     )
 }
 
-fn judge(found: &SetUp) -> Vec<Hazard> {
-    let hazards = [
-        alone(found),
-        Some(access(found)),
-        short_session(found),
-        slow_writes(found),
-        clock_apart(found),
-        numbers_run_out(found),
-    ];
-    hazards.into_iter().flatten().collect()
-}
-
-fn alone(found: &SetUp) -> Option<Hazard> {
-    let hazard = || {
-        Hazard::new(
-            "zookeeper-one-server",
-            Severity::Warning,
-            format!(
-                "the ensemble has too few servers to lose one: servers={}",
-                found.servers
-            ),
-            "No lease is granted or renewed while a server is down",
-            "Run an ensemble of three or five servers, and name all of them in the URL",
-        )
-    };
-    (found.servers < 3).then(hazard)
-}
-
-fn access(found: &SetUp) -> Hazard {
-    if found.has_login {
-        Hazard::new(
-            "zookeeper-plaintext-password",
-            Severity::Warning,
-            "the password is sent without encryption",
-            "A machine on the way can read it, and then take or free every name",
-            "Keep servers and clients on a network of their own",
-        )
-    } else {
-        Hazard::new(
-            "zookeeper-open-access",
-            Severity::Warning,
-            "the URL has no user, so the nodes are open to the world",
-            "Every program that reaches the servers can read, take and evict leases",
-            "Put USER:PASSWORD@ into the URL, so that only this user can use the nodes",
-        )
-    }
-}
-
-fn short_session(found: &SetUp) -> Option<Hazard> {
-    let hazard = || {
-        Hazard::new(
-            "zookeeper-short-session",
-            Severity::Warning,
-            format!(
-                "sessions are short: session_ms={}",
-                found.session.as_millis()
-            ),
-            "The nodes of a lease with a ttl above three quarters of it stay behind when its process is killed, until the name is asked for again",
-            "Raise maxSessionTimeout or tickTime on the servers",
-        )
-    };
-    (found.session < SHORT).then(hazard)
-}
-
-fn slow_writes(found: &SetUp) -> Option<Hazard> {
-    let hazard = || {
-        Hazard::new(
-            "zookeeper-slow-writes",
-            Severity::Warning,
-            format!(
-                "a write takes long: write_ms={}",
-                found.wrote_in.as_millis()
-            ),
-            "Leases with a ttl of less than six times that can be lost",
-            "Give the servers a disk of their own for dataLogDir, or raise the ttl",
-        )
-    };
-    (found.wrote_in > SLOW).then(hazard)
-}
-
-fn clock_apart(found: &SetUp) -> Option<Hazard> {
-    let hazard = || {
-        Hazard::new(
-            "zookeeper-clock",
-            Severity::Warning,
-            format!(
-                "the leader's clock is {} ms from ours",
-                found.apart.as_millis()
-            ),
-            "Tokens can fall when the servers lose their data",
-            "Run a time daemon on the servers and on this machine",
-        )
-    };
-    (found.apart > APART).then(hazard)
-}
-
-fn numbers_run_out(found: &SetUp) -> Option<Hazard> {
-    let hazard = || {
-        Hazard::new(
-            "zookeeper-numbers-run-out",
-            Severity::Warning,
-            format!(
-                "the leader's numbers are nearly used up: zxid={:#x}",
-                found.zxid
-            ),
-            "The leader steps down at their end, and nothing is granted during the election",
-            "Restart the leader at a quiet time",
-        )
-    };
-    (found.zxid & i64::from(u32::MAX) > NUMBERS_LEFT).then(hazard)
-}
+/// What weakens the promises.
+const CHECKS: &[Check<SetUp>] = &[
+    Check::new(
+        Warning,
+        "zookeeper-one-server",
+        |set_up| {
+            let servers = set_up.servers;
+            let what = format!("the ensemble has too few servers to lose one: servers={servers}");
+            found(servers < 3, what)
+        },
+        "No lease is granted or renewed while a server is down",
+        "Run an ensemble of three or five servers, and name all of them in the URL",
+    ),
+    Check::new(
+        Warning,
+        "zookeeper-plaintext-password",
+        |set_up| found(set_up.has_login, "the password is sent without encryption"),
+        "A machine on the way can read it, and then take or free every name",
+        "Keep servers and clients on a network of their own",
+    ),
+    Check::new(
+        Warning,
+        "zookeeper-open-access",
+        |set_up| {
+            let what = "the URL has no user, so the nodes are open to the world";
+            found(!set_up.has_login, what)
+        },
+        "Every program that reaches the servers can read, take and evict leases",
+        "Put USER:PASSWORD@ into the URL, so that only this user can use the nodes",
+    ),
+    Check::new(
+        Warning,
+        "zookeeper-short-session",
+        |set_up| {
+            let ms = set_up.session.as_millis();
+            found(
+                set_up.session < SHORT,
+                format!("sessions are short: session_ms={ms}"),
+            )
+        },
+        "The nodes of a lease with a ttl above three quarters of it stay behind when its process is killed, until the \
+         name is asked for again",
+        "Raise maxSessionTimeout or tickTime on the servers",
+    ),
+    Check::new(
+        Warning,
+        "zookeeper-slow-writes",
+        |set_up| {
+            let ms = set_up.wrote_in.as_millis();
+            found(
+                set_up.wrote_in > SLOW,
+                format!("a write takes long: write_ms={ms}"),
+            )
+        },
+        "Leases with a ttl of less than six times that can be lost",
+        "Give the servers a disk of their own for dataLogDir, or raise the ttl",
+    ),
+    Check::new(
+        Warning,
+        "zookeeper-clock",
+        |set_up| {
+            let ms = set_up.apart.as_millis();
+            found(
+                set_up.apart > APART,
+                format!("the leader's clock is {ms} ms from ours"),
+            )
+        },
+        "Tokens can fall when the servers lose their data",
+        "Run a time daemon on the servers and on this machine",
+    ),
+    Check::new(
+        Warning,
+        "zookeeper-numbers-run-out",
+        |set_up| {
+            let zxid = set_up.zxid;
+            let what = format!("the leader's numbers are nearly used up: zxid={zxid:#x}");
+            found(zxid & i64::from(u32::MAX) > NUMBERS_LEFT, what)
+        },
+        "The leader steps down at their end, and nothing is granted during the election",
+        "Restart the leader at a quiet time",
+    ),
+];
 
 #[cfg(test)]
 mod tests {
@@ -235,7 +224,10 @@ mod tests {
     }
 
     fn ids(found: &SetUp) -> Vec<&'static str> {
-        judge(found).iter().map(|hazard| hazard.id).collect()
+        judge(CHECKS, found)
+            .iter()
+            .map(|hazard| hazard.id)
+            .collect()
     }
 
     #[test]

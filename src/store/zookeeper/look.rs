@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 
+use super::Zookeeper;
+use super::connection::session::{Session, Stat};
+use super::connection::sessions::within;
 use super::failure::Failure;
-use super::judge::{Times, shown};
-use super::lane::{left, within};
-use super::reading::{LastGrant, NameReading, Taken};
-use super::session::{Session, Stat};
-use super::stamp::Left;
-use super::tree::{Children, decode};
-use super::{Zookeeper, until};
-use crate::clock::{Boottime, Clock, Instant};
+use super::protocol::judge::{Times, shown};
+use super::protocol::reading::{LastGrant, NameReading, Taken};
+use super::protocol::stamp::Left;
+use super::protocol::tree::Children;
+use crate::clock::{Boottime, Clock};
 use crate::name::Name;
+use crate::percent;
+use crate::store::budget::Budget;
 use crate::store::{Held, HeldState, Queued};
 
 /// How many names of a list are looked at together.
@@ -26,20 +28,20 @@ impl Zookeeper {
         &self,
         name: &Name,
         at_least: i64,
-        until: Instant,
+        budget: Budget,
     ) -> Result<Option<NameReading>, Failure> {
-        let session = self.session(until).await?;
+        let session = self.session(budget).await?;
         let path = self.shared.tree.name(name);
         let at_least = at_least.max(self.remembered().seen(name));
         loop {
-            let found = read_children(&session, &path, at_least, until).await?;
+            let found = read_children(&session, &path, at_least, budget).await?;
             let Some((nodes, stat)) = found else {
                 return Ok(None);
             };
             self.remembered().saw(name, stat.zxid);
-            match read(&session, self, name, &nodes, stat, until).await {
+            match read(&session, self, name, &nodes, stat, budget).await {
                 // The name was freed or granted between the two requests.
-                Err(Failure::NoNode) if left(until).is_zero() => return Err(Failure::Contended),
+                Err(Failure::NoNode) if budget.left().is_zero() => return Err(Failure::Contended),
                 Err(Failure::NoNode) => {}
                 reading => return reading.map(Some),
             }
@@ -50,11 +52,11 @@ impl Zookeeper {
     pub(super) async fn look_freshly(
         &self,
         name: &Name,
-        until: Instant,
+        budget: Budget,
     ) -> Result<Option<NameReading>, Failure> {
-        let session = self.session(until).await?;
-        within(until, session.sync(self.shared.tree.root())).await?;
-        self.look(name, 0, until).await
+        let session = self.session(budget).await?;
+        within(budget, session.sync(self.shared.tree.root())).await?;
+        self.look(name, 0, budget).await
     }
 
     /// Returns what is left of the terms of this name.
@@ -69,16 +71,15 @@ impl Zookeeper {
         Times { taken, offer }
     }
 
-    pub(super) async fn try_inspect(
+    pub(super) async fn read_holder(
         &self,
         name: &Name,
-        limit: Duration,
+        budget: Budget,
     ) -> Result<Option<Held>, Failure> {
-        let until = until(limit);
-        let Some(reading) = self.look_freshly(name, until).await? else {
+        let Some(reading) = self.look_freshly(name, budget).await? else {
             return Ok(None);
         };
-        self.describe(name, reading, until).await
+        self.describe(name, reading, budget).await
     }
 
     /// Returns who has a name, for a caller that does not claim it.
@@ -86,11 +87,11 @@ impl Zookeeper {
         &self,
         name: &Name,
         reading: NameReading,
-        until: Instant,
+        budget: Budget,
     ) -> Result<Option<Held>, Failure> {
         let mut times = self.times(name, &reading);
         if times.taken == Left::Unknown || times.offer == Left::Unknown {
-            self.freshen(until).await?;
+            self.freshen(budget).await?;
             times = self.times(name, &reading);
         }
         let Some((state, remaining)) = shown(&reading, times) else {
@@ -102,16 +103,15 @@ impl Zookeeper {
         Ok(Some(held))
     }
 
-    pub(super) async fn try_list(
+    pub(super) async fn read_all(
         &self,
         prefix: &str,
-        limit: Duration,
+        budget: Budget,
     ) -> Result<Vec<Held>, Failure> {
-        let until = until(limit);
-        let names = self.names(prefix, until).await?;
+        let names = self.names(prefix, budget).await?;
         let looks = names.into_iter().map(|name| async move {
-            match self.look(&name, 0, until).await? {
-                Some(reading) => self.describe(&name, reading, until).await,
+            match self.look(&name, 0, budget).await? {
+                Some(reading) => self.describe(&name, reading, budget).await,
                 None => Ok(None),
             }
         });
@@ -125,23 +125,26 @@ impl Zookeeper {
     }
 
     /// Returns all names with this prefix that have a node, in any order.
-    async fn names(&self, prefix: &str, until: Instant) -> Result<Vec<Name>, Failure> {
-        let session = &*self.session(until).await?;
+    async fn names(&self, prefix: &str, budget: Budget) -> Result<Vec<Name>, Failure> {
+        let session = &*self.session(budget).await?;
         let root = self.shared.tree.root();
-        within(until, session.sync(root)).await?;
-        let folders = match within(until, session.children(root)).await {
+        within(budget, session.sync(root)).await?;
+        let folders = match within(budget, session.children(root)).await {
             // No name was ever granted.
             Err(Failure::NoNode) => return Ok(Vec::new()),
             folders => folders?.0,
         };
         let nodes = folders.into_iter().map(|folder| async move {
             let path = format!("{root}/{folder}");
-            within(until, session.children(&path)).await
+            within(budget, session.children(&path)).await
         });
         let mut nodes = futures_util::stream::iter(nodes).buffer_unordered(AT_ONCE);
         let mut names = Vec::new();
         while let Some(found) = nodes.next().await {
-            let found = found?.0.into_iter().filter_map(|node| decode(&node));
+            let found = found?
+                .0
+                .into_iter()
+                .filter_map(|node| percent::decode(&node));
             let found = found.filter(|name| name.starts_with(prefix));
             names.extend(found.filter_map(|name| Name::new(name).ok()));
         }
@@ -154,10 +157,10 @@ pub(super) async fn read_children(
     session: &Session,
     path: &str,
     at_least: i64,
-    until: Instant,
+    budget: Budget,
 ) -> Result<Option<(Vec<String>, Stat)>, Failure> {
     let read = || async {
-        match within(until, session.children(path)).await {
+        match within(budget, session.children(path)).await {
             Err(Failure::NoNode) => Ok(None),
             found => found.map(Some),
         }
@@ -166,7 +169,7 @@ pub(super) async fn read_children(
     if found.as_ref().map_or(0, |(_, stat)| stat.zxid) >= at_least {
         return Ok(found);
     }
-    within(until, session.sync(path)).await?;
+    within(budget, session.sync(path)).await?;
     read().await
 }
 
@@ -177,17 +180,20 @@ async fn read(
     name: &Name,
     nodes: &[String],
     stat: Stat,
-    until: Instant,
+    budget: Budget,
 ) -> Result<NameReading, Failure> {
     let children = Children::read(nodes);
+    if let Some([first, second]) = children.rivals {
+        return Err(Failure::TwoHolders(first, second));
+    }
     let tree = &store.shared.tree;
     let is_idle = children.taken.is_none() && children.queue.is_empty();
     let taken = async {
         let Some((kind, holder)) = children.taken else {
-            return Ok(None);
+            return Ok::<_, Failure>(None);
         };
         let path = tree.taken(name, kind, holder);
-        let (data, stat) = within(until, session.data(&path)).await?;
+        let (data, stat) = within(budget, session.data(&path)).await?;
         let ms = std::str::from_utf8(&data)
             .ok()
             .and_then(|ms| ms.parse().ok());
@@ -206,7 +212,7 @@ async fn read(
             Some(token) if is_idle => Ok(Some(LastGrant::unread(token))),
             Some(token) => {
                 let path = tree.token(name, token);
-                let (data, stat) = within(until, session.data(&path)).await?;
+                let (data, stat) = within(budget, session.data(&path)).await?;
                 Ok(Some(LastGrant::read(token, &data, stat)))
             }
         }
@@ -214,6 +220,7 @@ async fn read(
     let (taken, last) = tokio::try_join!(taken, last)?;
     Ok(NameReading {
         version: stat.version,
+        children_made: stat.children_made,
         children,
         taken,
         last,

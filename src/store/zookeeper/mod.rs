@@ -21,13 +21,25 @@
 //! | parameter | meaning |
 //! |---|---|
 //! | `prefix` | the node that has the names (default: `leasehold`); leases under different prefixes are unrelated |
-//! | `session` | the session time-out that the client asks for (default: `40s`). It gives up a silent server after a tenth of it, at least 0.4 s and at most 4 s |
-//! | `token_memory` | how long a name's last token is remembered after the name was freed (default: `3600s`). A name takes three nodes while it is held, and two for that long afterwards |
+//! | `session` | the time-out that the client asks for, for the session in which leases live (default: `40s`) |
+//! | `token_memory` | how long a name's nodes stay after the name was freed (default: `3600s`). A name takes three nodes while it is held, and two for that long afterwards. Then only the highest token of all such names in a folder is kept, and the tokens of new names there are above it |
 //!
-//! TLS is not supported. The client crate takes certificates but no rustls configuration: it builds one from the
-//! process-wide cryptography provider, and its TLS feature compiles a second provider, aws-lc, beside the ring of this
-//! crate. With two providers rustls chooses none and panics, unless the program has installed one. Keep the servers on a
-//! private network, or put a TLS tunnel on each machine and name its local port in the URL.
+//! TLS is not supported. Keep the servers on a private network, or put a TLS tunnel on each machine and name its local
+//! port in the URL.
+//!
+//! # Connections
+//! A client has two connections, each with a session: one for its leases, kept alive by the watchdog, and one of nine
+//! seconds for its places in queues, its watches, and requests before its first lease. Each leads to one of the servers,
+//! drawn at random. A client leaves a server that closes the connection, or that is silent for one second (up to four
+//! seconds if its connections keep ending within three). It goes to another server and continues its sessions there. If
+//! the servers have lost their data, they do not know its sessions: the client makes new ones at once.
+//!
+//! Two settings of the servers matter:
+//!
+//! | setting | value |
+//! |---|---|
+//! | `maxClientCnxns` | at least twice the number of clients on one machine, where each running `leasehold` counts as a client. The server counts by address, and while other servers are down all of these connections can lead to one server. With the default of 60, the 31st client of a machine can be `Unavailable` |
+//! | `minSessionTimeout` | at least two ticks, as by default. With less, the leader can end a session while a lease that was confirmed in it has time left, and the holder hears of it only at its next renewal |
 //!
 //! # What differs from the other stores
 //!
@@ -39,6 +51,7 @@
 //! | a change of leaders | the new leader's clock cannot be compared with the stamps of the old one: a name whose holder *died* is granted after one more ttl; leases that are renewed are not affected | choose short ttls if that matters |
 //! | alive in the queue | is a client whose session (9 s) has not expired, not one that claimed lately | a client that was cut off for nine seconds stands at the end again |
 //! | `WaitOrder::Any` | wakes every waiting client at each release | with many waiting clients use `WaitOrder::Fair`, which wakes two, and costs the servers about 20 requests a grant, with 10, 100 and 1,000 waiting clients. Beside that, each waiting client checks the name every few seconds: about one request a second for each |
+//! | an operator's removal of a last token (`t-`) | makes the next grant remove the whole name and make it anew | clients that waited for the name join its queue again |
 //! | a restored snapshot | does not know later grants: their holders are told at their next renewal, and a name can be granted before that | only the fence protects until then |
 //! | the clock of the servers | shows in tokens and in `since`; clocks of two leaders may differ by any amount, and shorten no lease | run a time daemon, for the tokens' sake should the data be lost |
 //! | `close` | ends the session, and with it what it still holds | drop or release the leases first |
@@ -64,56 +77,47 @@
 
 mod acquire;
 mod address;
+mod connection;
 mod failure;
 mod hazards;
-mod judge;
-mod lane;
 mod look;
 mod notices;
+mod protocol;
 mod queue;
-mod reading;
 mod release;
 mod remembered;
 mod renewals;
-mod session;
-mod stamp;
 mod sweep;
-mod tree;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::address::Address;
+use self::connection::sessions::KeptSession;
 use self::failure::Failure;
-use self::lane::LaneHome;
 use self::notices::Subscription;
+use self::protocol::tree::Tree;
 use self::remembered::Remembered;
-use self::session::Session;
-use self::tree::Tree;
+use super::backend::Backend;
+use super::budget::{self, Budget};
+use super::connection::{Driver, HomeRuntime};
 use super::{
-    Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Lane, Member,
-    Name, Notices, Queued, Release, Renewal, Renewed, Store,
+    Answer, Ask, Claim, Error, Eviction, Facts, Hazard, Held, Holder, Member, Name, Notices,
+    Purpose, Queued, Release, Renewal, Renewed, Store,
 };
-use crate::clock::{Boottime, Instant};
-use crate::driver::Driver;
-use crate::future::BoxFuture;
 use crate::holder::ClientId;
 use crate::telemetry::{LaneUse, StoreCounts};
 
 /// The kind of this store in its facts and in metrics.
 const KIND: &str = "zookeeper";
-/// How long the first session of a thread may take to be made: an election is over by then.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A store in a ZooKeeper ensemble.
 ///
 /// It is made without I/O: the first request makes a session.
 pub struct Zookeeper {
     shared: Arc<Shared>,
-    /// This handle's own session.
-    own: Arc<lane::Lane>,
     role: Role,
 }
 
@@ -122,20 +126,24 @@ struct Shared {
     address: Arc<Address>,
     tree: Tree,
     remembered: Mutex<Remembered>,
+    /// Where connections live that no thread of the client's has for itself.
+    driver: Arc<Driver>,
     /// The session in which leases live: the watchdog's, and how many handles there are on it.
-    leases: Mutex<Option<(Arc<lane::Lane>, usize)>>,
-    /// The session in which places in queues live.
-    queue: lane::Lane,
+    leases: Mutex<Option<(Arc<KeptSession>, usize)>>,
+    /// The session of everything else: places in queues, watches, and requests while there is no watchdog. It is as long
+    /// as a client without a sign of life keeps its places.
+    waiting: Arc<KeptSession>,
     new_names: AtomicU32,
     is_sweeping: AtomicBool,
     is_closed: AtomicBool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whose requests come through a handle, and so over which session they go.
+#[derive(Debug, Clone)]
 enum Role {
     /// The user's: its requests go through the watchdog's session as long as there is one.
     User,
-    Watchdog,
+    Watchdog(Arc<KeptSession>),
     Waiting,
 }
 
@@ -146,145 +154,28 @@ impl Zookeeper {
     /// `Invalid` for a URL that cannot be used. The message contains no secrets.
     pub fn open(url: &str) -> Result<Self, Error> {
         let address = Arc::new(Address::parse(url)?);
-        let home = LaneHome::Driver(Arc::new(Driver::default()));
-        let lane = |timeout| {
-            let gauge = counts().connection(Some(LaneUse::Requests));
-            lane::Lane::new(address.clone(), home.clone(), timeout, gauge)
-        };
-        let own = Arc::new(lane(address.session()));
+        let driver = Arc::<Driver>::default();
+        let home = HomeRuntime::Thread(driver.clone());
+        let gauge = counts().connection(Some(LaneUse::Notices));
+        let waiting = KeptSession::new(address.clone(), home, Queued::PATIENCE, gauge);
         Ok(Self {
             shared: Arc::new(Shared {
                 tree: Tree::new(address.chroot(), address.prefix()),
                 remembered: Mutex::default(),
+                driver,
                 leases: Mutex::default(),
-                queue: lane(Queued::PATIENCE),
+                waiting: Arc::new(waiting),
                 new_names: AtomicU32::new(0),
                 is_sweeping: AtomicBool::new(false),
                 is_closed: AtomicBool::new(false),
-                address: address.clone(),
+                address,
             }),
-            own,
             role: Role::User,
         })
     }
 
-    fn error(&self, failure: Failure, operation: &str, name: &Name) -> Error {
-        let store = &self.shared.address;
-        failure.during(operation, format_args!("name={name} store={store}"))
-    }
-
-    /// The same as `error`, for an operation that concerns no single name.
-    fn error_of_all(&self, failure: Failure, operation: &str) -> Error {
-        let store = &self.shared.address;
-        failure.during(operation, format_args!("store={store}"))
-    }
-
-    /// Returns the session through which this handle's requests go.
-    fn lane(&self) -> Result<Arc<lane::Lane>, Failure> {
-        if self.role != Role::User {
-            return Ok(self.own.clone());
-        }
-        if self.shared.is_closed.load(Ordering::Relaxed) {
-            return Err(Failure::Closed);
-        }
-        let leases = lock(&self.shared.leases);
-        let lane = leases.as_ref().map(|(lane, _)| lane.clone());
-        Ok(lane.unwrap_or_else(|| self.own.clone()))
-    }
-
-    async fn session(&self, until: Instant) -> Result<Arc<Session>, Failure> {
-        let lane = self.lane()?;
-        match lane.session(until).await {
-            // The watchdog ended without closing its handle: its session is gone with it.
-            Err(Failure::Abandoned) if !Arc::ptr_eq(&lane, &self.own) => {
-                *lock(&self.shared.leases) = None;
-                self.own.session(until).await
-            }
-            // It was closed after it was taken from the slot.
-            Err(Failure::Closed) if !Arc::ptr_eq(&lane, &self.own) => self.own.session(until).await,
-            session => session,
-        }
-    }
-
     fn remembered(&self) -> MutexGuard<'_, Remembered> {
         self.shared.remembered()
-    }
-
-    /// Returns the same store on a session of its own, or on the one in which leases live already.
-    async fn on_lane(&self, lane: Lane) -> Result<Arc<dyn Store>, Failure> {
-        if self.shared.is_closed.load(Ordering::Relaxed) {
-            return Err(Failure::Closed);
-        }
-        let address = &self.shared.address;
-        let home = LaneHome::Runtime(tokio::runtime::Handle::current());
-        let gauge = counts().connection((lane == Lane::Watchdog).then_some(LaneUse::Watchdog));
-        let new = || {
-            let timeout = address.session();
-            Arc::new(lane::Lane::new(address.clone(), home, timeout, gauge))
-        };
-        let (own, role) = match lane {
-            Lane::Watchdog => {
-                let mut leases = lock(&self.shared.leases);
-                let (lane, handles) = leases.get_or_insert_with(|| (new(), 0));
-                *handles += 1;
-                (lane.clone(), Role::Watchdog)
-            }
-            Lane::Waiting => (new(), Role::Waiting),
-        };
-        let store = Self {
-            shared: self.shared.clone(),
-            own,
-            role,
-        };
-        if let Err(failure) = store.own.session(until(CONNECT_TIMEOUT)).await {
-            store.end().await;
-            return Err(failure);
-        }
-        Ok(Arc::new(store))
-    }
-
-    async fn end(&self) {
-        match self.role {
-            Role::User => {
-                self.shared.is_closed.store(true, Ordering::Relaxed);
-                tokio::join!(self.own.close(), self.shared.queue.close());
-            }
-            Role::Waiting => self.own.close().await,
-            Role::Watchdog => {
-                if self.is_last_handle() {
-                    self.own.close().await;
-                }
-            }
-        }
-    }
-
-    /// Gives up a handle on the session in which leases live. Returns whether it was the last one.
-    fn is_last_handle(&self) -> bool {
-        let mut leases = lock(&self.shared.leases);
-        match &mut *leases {
-            Some((lane, handles)) if Arc::ptr_eq(lane, &self.own) => {
-                *handles = handles.saturating_sub(1);
-                let is_last = *handles == 0;
-                if is_last {
-                    *leases = None;
-                }
-                is_last
-            }
-            _ => true,
-        }
-    }
-
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Error> {
-        let subscription = async {
-            self.lane()?;
-            let subscription = Subscription::new(self.shared.clone());
-            subscription.connect().await?;
-            Ok(subscription)
-        };
-        let subscription = subscription.await;
-        let subscription =
-            subscription.map_err(|failure: Failure| self.error_of_all(failure, "subscribe"))?;
-        Ok(Some(Box::new(subscription)))
     }
 }
 
@@ -299,130 +190,87 @@ impl fmt::Debug for Zookeeper {
         f.debug_struct("Zookeeper")
             .field("location", &format_args!("{}", self.shared.address))
             .field("role", &self.role)
-            .field("lane", &self.own)
+            .field("waiting", &self.shared.waiting)
             .finish_non_exhaustive()
     }
 }
 
-impl Store for Zookeeper {
-    fn facts(&self) -> Facts {
+impl Backend for Zookeeper {
+    type Failure = Failure;
+
+    fn describe(&self) -> Facts {
         Facts::new(KIND).with_queue().with_notices()
     }
 
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(Boottime)
+    fn place(&self) -> &dyn fmt::Display {
+        &*self.shared.address
     }
 
-    fn location(&self) -> String {
-        self.shared.address.to_string()
-    }
-
-    fn shard(&self, _: &Name) -> u32 {
-        0
-    }
-
-    fn acquire<'a>(
-        &'a self,
-        claim: &'a Claim,
+    async fn try_acquire(
+        &self,
+        claim: &Claim,
         ask: Ask,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Failed>> {
-        Box::pin(async move {
-            let answer = self.try_acquire(claim, ask, limit).await;
-            answer.map_err(|failure| Failed {
-                sent: failure.sent(),
-                error: self.error(failure, "acquire", &claim.name),
-            })
-        })
+        budget: Budget,
+    ) -> Result<Answer, Failure> {
+        self.take(claim, ask, budget).await
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
-        Box::pin(self.renew_all(batch, limit))
+    async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
+        self.renew_batch(batch, budget).await
     }
 
-    fn release<'a>(
-        &'a self,
-        name: &'a Name,
+    async fn try_release(
+        &self,
+        name: &Name,
         holder: Holder,
         keep_for: Option<Duration>,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Release, Error>> {
-        Box::pin(async move {
-            let release = self.try_release(name, holder, keep_for, limit).await;
-            release.map_err(|failure| self.error(failure, "release", name))
-        })
+        budget: Budget,
+    ) -> Result<Release, Failure> {
+        self.give_back(name, holder, keep_for, budget).await
     }
 
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
+    async fn try_leave(
+        &self,
+        name: &Name,
         client: ClientId,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let left = self.try_leave(name, client, limit).await;
-            left.map_err(|failure| self.error(failure, "leave the queue", name))
-        })
+        budget: Budget,
+    ) -> Result<(), Failure> {
+        self.leave_queue(name, client, budget).await
     }
 
-    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
-        Box::pin(self.subscribe())
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
+        self.kept()?;
+        let subscription = Subscription::new(self.shared.clone())?;
+        subscription.connect().await?;
+        Ok(Some(Box::new(subscription)))
     }
 
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        Box::pin(async move {
-            let held = self.try_inspect(name, limit).await;
-            held.map_err(|failure| self.error(failure, "inspect", name))
-        })
+    async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
+        self.read_holder(name, budget).await
     }
 
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        Box::pin(async move {
-            let list = self.try_list(prefix, limit).await;
-            list.map_err(|failure| self.error_of_all(failure, "list"))
-        })
+    async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
+        self.read_all(prefix, budget).await
     }
 
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let evicted = self.try_evict(name, how, limit).await;
-            evicted.map_err(|failure| self.error(failure, "evict", name))
-        })
+    async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
+        self.evict_holder(name, how, budget).await
     }
 
-    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        Box::pin(async move {
-            let hazards = self.look_for_hazards(limit).await;
-            hazards.map_err(|failure| self.error_of_all(failure, "inspect the store"))
-        })
+    async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
+        self.judge_set_up(limit).await
     }
 
-    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        Box::pin(async move { Ok(self.look_at_members(limit).await) })
+    async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
+        Ok(self.look_at_servers(limit).await)
     }
 
-    fn on_own_connection(&self, lane: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        Box::pin(async move {
-            let store = self.on_lane(lane).await;
-            store.map_err(|failure| self.error_of_all(failure, "connect"))
-        })
+    async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
+        self.for_purpose(purpose).await
     }
 
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.end())
+    async fn end(&self) {
+        self.close_sessions().await;
     }
 }
 
@@ -437,12 +285,7 @@ pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
 
 /// Converts to whole milliseconds, rounded up: the lease must be kept for at least as long as its holder expects.
 fn millis(duration: Duration) -> String {
-    duration.as_nanos().div_ceil(1_000_000).to_string()
-}
-
-/// Returns the moment at which a call with this limit is given up.
-fn until(limit: Duration) -> Instant {
-    Boottime.now().after(limit)
+    budget::millis(duration).to_string()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

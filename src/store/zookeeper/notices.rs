@@ -16,24 +16,24 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
+use super::Shared;
+use super::connection::session::Session;
+use super::connection::sessions::within;
 use super::failure::Failure;
-use super::lane::{Lane, LaneHome, within};
 use super::look::read_children;
-use super::session::Session;
-use super::tree::{Children, Kind};
-use super::{Shared, until};
+use super::protocol::tree::{Children, Kind};
 use crate::future::BoxFuture;
 use crate::name::Name;
+use crate::store::budget::Budget;
 use crate::store::hints::{Hints, Teller, hints};
 use crate::store::{Notice, Notices, Queued, Topic};
-use crate::telemetry::LaneUse;
 use crate::token::Token;
 
 /// How long one request of a subscription may take.
@@ -49,11 +49,10 @@ pub(super) struct Subscription {
 
 struct Inner {
     shared: Arc<Shared>,
-    lane: Lane,
     runtime: Handle,
     names: Mutex<HashMap<Name, FollowedName>>,
     teller: Teller,
-    /// The session with which the watches end; 0 before the first one.
+    /// The session in which the client's places are; 0 before the first one.
     session: AtomicI64,
 }
 
@@ -89,29 +88,24 @@ struct Plan {
 }
 
 impl Subscription {
-    /// Makes a subscription on the calling runtime, which keeps the session of its watches alive.
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let runtime = Handle::current();
-        let address = shared.address.clone();
-        let session = address.session();
-        let gauge = super::counts().connection(Some(LaneUse::Notices));
-        let home = LaneHome::Runtime(runtime.clone());
-        let lane = Lane::new(address, home, session, gauge);
+    /// Makes a subscription. Its tasks are on the thread that has the session, so that no look at a name wakes another one.
+    pub(super) fn new(shared: Arc<Shared>) -> Result<Self, Failure> {
         let (teller, hints) = hints();
+        let runtime = shared.driver.handle().map_err(|_| Failure::NoThread)?;
         let inner = Arc::new(Inner {
             shared,
-            lane,
             runtime,
             names: Mutex::default(),
             teller,
             session: AtomicI64::new(0),
         });
-        Self { inner, hints }
+        Ok(Self { inner, hints })
     }
 
     /// Makes the session.
     pub(super) async fn connect(&self) -> Result<(), Failure> {
-        self.inner.lane.session(until(LIMIT)).await.map(drop)
+        let waiting = &self.inner.shared.waiting;
+        waiting.session(Budget::new(LIMIT)).await.map(drop)
     }
 }
 
@@ -164,7 +158,6 @@ impl Drop for Subscription {
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription")
-            .field("lane", &self.inner.lane)
             .field("names", &self.inner.names().len())
             .finish_non_exhaustive()
     }
@@ -178,7 +171,6 @@ struct Watching {
     stages: BTreeMap<Topic, Stage>,
     watches: FuturesUnordered<Watch>,
     watched: HashSet<String>,
-    session: i64,
 }
 
 /// Follows one name until it is aborted.
@@ -198,6 +190,10 @@ async fn follow(inner: Arc<Inner>, name: Name, changed: Arc<Notify>) {
         tokio::select! {
             Some(path) = watching.watches.next() => {
                 watching.watched.remove(&path);
+                // One look for all: they fire together when the connection is lost.
+                while let Some(Some(path)) = watching.watches.next().now_or_never() {
+                    watching.watched.remove(&path);
+                }
             }
             () = changed.notified() => {}
         }
@@ -207,12 +203,12 @@ async fn follow(inner: Arc<Inner>, name: Name, changed: Arc<Notify>) {
 impl Inner {
     /// Looks at the name, watches it and gives the new hints. Returns whether nothing changed in between.
     async fn look(&self, name: &Name, watching: &mut Watching) -> Result<bool, Failure> {
-        let until = until(LIMIT);
-        let session = self.lane.session(until).await?;
-        self.adopt(&session, watching);
+        let budget = Budget::new(LIMIT);
+        let session = self.shared.waiting.session(budget).await?;
+        self.adopt(&session);
         let path = self.shared.tree.name(name);
         let at_least = self.shared.remembered().seen(name);
-        let found = read_children(&session, &path, at_least, until).await?;
+        let found = read_children(&session, &path, at_least, budget).await?;
         let Some((nodes, stat)) = found else {
             return self.await_name(name, path, &session, watching).await;
         };
@@ -221,7 +217,7 @@ impl Inner {
         for node in &plan.nodes {
             let path = format!("{path}/{node}");
             if !watching.watched.contains(&path) {
-                match within(until, session.watch_children(&path)).await {
+                match within(budget, session.watch_children(&path)).await {
                     Ok((_, watch)) => watching.add(path, watch),
                     Err(Failure::NoNode) => return Ok(false),
                     Err(failure) => return Err(failure),
@@ -229,7 +225,7 @@ impl Inner {
             }
         }
         if plan.watches_name && !watching.watched.contains(&path) {
-            let (now, watch) = within(until, session.watch_children(&path)).await?;
+            let (now, watch) = within(budget, session.watch_children(&path)).await?;
             watching.add(path.clone(), watch);
             if now.zxid != stat.zxid {
                 return Ok(false);
@@ -250,7 +246,8 @@ impl Inner {
         watching: &mut Watching,
     ) -> Result<bool, Failure> {
         if !watching.watched.contains(&path) {
-            let (is_there, watch) = within(until(LIMIT), session.watch_presence(&path)).await?;
+            let (is_there, watch) =
+                within(Budget::new(LIMIT), session.watch_presence(&path)).await?;
             watching.add(path.clone(), watch);
             if is_there {
                 return Ok(false);
@@ -263,16 +260,11 @@ impl Inner {
         Ok(true)
     }
 
-    /// Forgets the watches of an earlier session, which ended with it.
-    fn adopt(&self, session: &Session, watching: &mut Watching) {
-        let id = session.id();
-        if watching.session != id {
-            watching.session = id;
-            watching.watches.clear();
-            watching.watched.clear();
-        }
-        let before = self.session.swap(id, Ordering::Relaxed);
-        if before != 0 && before != id {
+    /// Has all names looked at again in another session: with the one before, the client's places have ended.
+    fn adopt(&self, session: &Session) {
+        let before = self.session.swap(session.id(), Ordering::Relaxed);
+        if before != 0 && before != session.id() {
+            self.shared.remembered().forget_changes();
             self.teller.tell(Notice::Reconnected);
         }
     }
@@ -303,7 +295,8 @@ impl Inner {
                 self.teller.tell(Notice::Freed(name));
             }
             (Stage::Kept(node), Topic::Turn(..)) => {
-                let kept = within(until(LIMIT), session.data(&format!("{path}/{node}"))).await;
+                let kept =
+                    within(Budget::new(LIMIT), session.data(&format!("{path}/{node}"))).await;
                 let rest = kept.ok().and_then(|(data, _)| {
                     let ms = std::str::from_utf8(&data).ok()?.parse().ok()?;
                     Some(Duration::from_millis(ms))

@@ -1,16 +1,14 @@
 //! The queue of a name: places that end with the session of their client.
 
-use std::time::Duration;
-
+use super::Zookeeper;
+use super::connection::session::{Change, Mode};
+use super::connection::sessions::within;
 use super::failure::Failure;
-use super::judge::{Drops, places_of};
-use super::lane::{left, within};
-use super::reading::NameReading;
-use super::session::{Change, Mode};
-use super::{Zookeeper, until};
-use crate::clock::Instant;
+use super::protocol::judge::{Drops, places_of};
+use super::protocol::reading::{LastGrant, NameReading};
 use crate::holder::ClientId;
 use crate::name::Name;
+use crate::store::budget::Budget;
 
 impl Zookeeper {
     /// Keeps the name for the next client in the queue. Returns the number of the write.
@@ -18,19 +16,16 @@ impl Zookeeper {
         &self,
         name: &Name,
         reading: &NameReading,
+        last: &LastGrant,
         drops: &Drops,
-        until: Instant,
+        budget: Budget,
     ) -> Result<i64, Failure> {
-        let session = self.session(until).await?;
+        let session = self.session(budget).await?;
         let mut steps: Vec<_> = self.drop_taken(name, reading, drops).into_iter().collect();
         steps.extend(delete_places(&self.shared.tree.name(name), &drops.places));
-        let Some(last) = &reading.last else {
-            // An operator removed the token's node, so no stamp says when an offer begins.
-            return Err(Failure::Odd("queue without a token".into()));
-        };
         let path = self.shared.tree.token(name, last.token);
         steps.push(Change::Set(path, Vec::new(), Some(last.version)));
-        let stats = within(until, async {
+        let stats = within(budget, async {
             let done = session.transact(&steps).await;
             done.map_err(|aborted| aborted.failure)
         });
@@ -43,16 +38,16 @@ impl Zookeeper {
         &self,
         name: &Name,
         client: ClientId,
-        until: Instant,
+        budget: Budget,
     ) -> Result<i64, Failure> {
-        let session = self.shared.queue.session(until).await?;
+        let session = self.shared.waiting.session(budget).await?;
         let tree = &self.shared.tree;
         let steps = [
             Change::Create(tree.place(name, client), Vec::new(), Mode::Numbered),
             // Raises the version, so that a client that remembers the name as free looks again.
             Change::Set(tree.name(name), Vec::new(), None),
         ];
-        let stats = within(until, async {
+        let stats = within(budget, async {
             let done = session.transact(&steps).await;
             done.map_err(|aborted| aborted.failure)
         });
@@ -62,15 +57,14 @@ impl Zookeeper {
         Ok(zxid)
     }
 
-    pub(super) async fn try_leave(
+    pub(super) async fn leave_queue(
         &self,
         name: &Name,
         client: ClientId,
-        limit: Duration,
+        budget: Budget,
     ) -> Result<(), Failure> {
-        let until = until(limit);
         loop {
-            let Some(reading) = self.look_freshly(name, until).await? else {
+            let Some(reading) = self.look_freshly(name, budget).await? else {
                 return Ok(());
             };
             let places = places_of(&reading, client);
@@ -85,13 +79,13 @@ impl Zookeeper {
                 let path = self.shared.tree.token(name, last.token);
                 steps.push(Change::Set(path, Vec::new(), Some(last.version)));
             }
-            let session = self.session(until).await?;
-            let done = within(until, async {
+            let session = self.session(budget).await?;
+            let done = within(budget, async {
                 let done = session.transact(&steps).await;
                 done.map_err(|aborted| aborted.failure)
             });
             match done.await {
-                Err(failure) if failure.is_stale() && !left(until).is_zero() => {}
+                Err(failure) if failure.is_stale() && !budget.left().is_zero() => {}
                 done => return done.map(drop),
             }
         }

@@ -2,73 +2,72 @@
 
 use std::time::Duration;
 
+use super::connection::session::{Aborted, Change, Mode};
+use super::connection::sessions::within;
 use super::failure::Failure;
-use super::judge::shown;
-use super::lane::{left, within};
-use super::reading::NameReading;
-use super::session::{Aborted, Change, Mode};
-use super::stamp::Left;
-use super::tree::Kind;
-use super::{Zookeeper, millis, until};
-use crate::clock::Instant;
+use super::protocol::judge::shown;
+use super::protocol::reading::NameReading;
+use super::protocol::stamp::Left;
+use super::protocol::tree::Kind;
+use super::{Zookeeper, millis};
 use crate::holder::Holder;
 use crate::name::Name;
+use crate::store::budget::Budget;
 use crate::store::{Eviction, HeldState, Release};
 use crate::token::Token;
 
 impl Zookeeper {
-    pub(super) async fn try_release(
+    pub(super) async fn give_back(
         &self,
         name: &Name,
         holder: Holder,
         keep_for: Option<Duration>,
-        limit: Duration,
+        budget: Budget,
     ) -> Result<Release, Failure> {
-        let until = until(limit);
+        let kept = self.kept()?;
+        let _permit = kept.permit(budget).await?;
         let lease = self.remembered().lease(holder);
         let mut token = lease.map(|lease| lease.token);
         loop {
             let last = match token.take() {
-                Some(token) => token,
-                None => match self.last_token(name, until).await? {
-                    Some(token) => token,
-                    None => return Ok(Release::NotHeld),
-                },
+                None => self.last_token(name, budget).await?,
+                known => known,
             };
-            match self.free(name, holder, last, keep_for, until).await {
+            match self.free(name, holder, last, keep_for, budget).await {
                 Ok(release) => return Ok(release),
-                Err(failure) if failure.is_stale() && !left(until).is_zero() => {}
+                Err(failure) if failure.is_stale() && !budget.left().is_zero() => {}
                 Err(failure) => return Err(failure),
             }
         }
     }
 
-    async fn last_token(&self, name: &Name, until: Instant) -> Result<Option<Token>, Failure> {
-        let reading = self.look_freshly(name, until).await?;
+    async fn last_token(&self, name: &Name, budget: Budget) -> Result<Option<Token>, Failure> {
+        let reading = self.look_freshly(name, budget).await?;
         Ok(reading
             .and_then(|reading| reading.last)
             .map(|last| last.token))
     }
 
-    /// Frees the name if this holder has it. `last` is the name's last token.
+    /// Frees the name if this holder has it. `last` is the name's last token, unless an operator removed it.
     async fn free(
         &self,
         name: &Name,
         holder: Holder,
-        last: Token,
+        last: Option<Token>,
         keep_for: Option<Duration>,
-        until: Instant,
+        budget: Budget,
     ) -> Result<Release, Failure> {
         let tree = &self.shared.tree;
-        let begin_offer = Change::Set(tree.token(name, last), Vec::new(), None);
+        let begin_offer = last.map(|last| Change::Set(tree.token(name, last), Vec::new(), None));
         let leased = Change::Delete(tree.lease(name, holder), None);
         let kept = keep_for.map(|rest| {
             let path = tree.taken(name, Kind::Kept, holder);
             Change::Create(path, millis(rest).into_bytes(), Mode::Persistent)
         });
         let is_kept = kept.is_some();
-        let steps = [leased, kept.unwrap_or_else(|| begin_offer.clone())];
-        if self.is_done(&steps, until).await? {
+        let rest = kept.or_else(|| begin_offer.clone());
+        let steps: Vec<_> = [leased].into_iter().chain(rest).collect();
+        if self.is_done(&steps, budget).await? {
             if is_kept {
                 self.remembered().forget(holder);
             } else {
@@ -79,15 +78,16 @@ impl Zookeeper {
         self.remembered().forget(holder);
         // An evicted holder keeps nothing.
         let evicted = Change::Delete(tree.taken(name, Kind::Evicted, holder), None);
-        if self.is_done(&[evicted, begin_offer], until).await? {
+        let steps: Vec<_> = [evicted].into_iter().chain(begin_offer).collect();
+        if self.is_done(&steps, budget).await? {
             return Ok(Release::Released);
         }
         Ok(Release::NotHeld)
     }
 
     /// Does these steps. Returns false if the node of the first step does not exist; then nothing was done.
-    async fn is_done(&self, steps: &[Change], until: Instant) -> Result<bool, Failure> {
-        let session = self.session(until).await?;
+    async fn is_done(&self, steps: &[Change], budget: Budget) -> Result<bool, Failure> {
+        let session = self.session(budget).await?;
         let done = async {
             match session.transact(steps).await {
                 Ok(stats) => {
@@ -103,23 +103,33 @@ impl Zookeeper {
                 Err(aborted) => Err(aborted.failure),
             }
         };
-        within(until, done).await
+        within(budget, done).await
     }
 
-    pub(super) async fn try_evict(
+    pub(super) async fn evict_holder(
         &self,
         name: &Name,
         how: Eviction,
-        limit: Duration,
+        budget: Budget,
     ) -> Result<bool, Failure> {
-        let until = until(limit);
         loop {
-            let Some(reading) = self.look_freshly(name, until).await? else {
+            let reading = match self.look_freshly(name, budget).await {
+                Err(Failure::TwoHolders(first, second)) if how == Eviction::Now => {
+                    let path = |node| format!("{}/{node}", self.shared.tree.name(name));
+                    let steps = [first, second].map(|node| Change::Delete(path(node), None));
+                    if self.is_done(&steps, budget).await? {
+                        return Ok(true);
+                    }
+                    continue;
+                }
+                reading => reading?,
+            };
+            let Some(reading) = reading else {
                 return Ok(false);
             };
             let times = self.times(name, &reading);
             if times.taken == Left::Unknown || times.offer == Left::Unknown {
-                self.freshen(until).await?;
+                self.freshen(budget).await?;
                 continue;
             }
             let Some((state, remaining)) = shown(&reading, times) else {
@@ -133,13 +143,13 @@ impl Zookeeper {
                 (Eviction::Marked, _) => return Ok(false),
                 (Eviction::Now, _) => self.steps_to_free(name, &reading),
             };
-            match self.is_done(&steps, until).await {
+            match self.is_done(&steps, budget).await {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
                 Err(failure) if failure.is_stale() => {}
                 Err(failure) => return Err(failure),
             }
-            if left(until).is_zero() {
+            if budget.left().is_zero() {
                 return Err(Failure::Contended);
             }
         }

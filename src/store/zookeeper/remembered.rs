@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::stamp::{LeaderClock, Left, Stamp};
+use super::protocol::stamp::{LeaderClock, Left, Stamp};
 use crate::clock::Instant;
 use crate::holder::Holder;
 use crate::name::Name;
@@ -22,7 +22,7 @@ pub(super) struct Remembered {
     pub(super) clock: LeaderClock,
     leases: HashMap<Holder, OwnLease>,
     free: HashMap<Name, Free>,
-    watched: HashMap<(Name, i64), Watched>,
+    watched: HashMap<(Name, Stamp), Watched>,
     followed: HashMap<Name, SeenName>,
     /// The longest ttl that was granted here.
     longest: Duration,
@@ -76,7 +76,7 @@ impl Remembered {
                     let is_young = |it: &Watched| now.since(it.first_seen) <= it.span * 2;
                     self.watched.retain(|_, watched| is_young(watched));
                 }
-                let watched = self.watched.entry((name.clone(), began.zxid));
+                let watched = self.watched.entry((name.clone(), began));
                 let first_seen = now;
                 now.since(watched.or_insert(Watched { first_seen, span }).first_seen)
             }
@@ -162,6 +162,13 @@ impl Remembered {
         }
     }
 
+    /// Forgets which changes were seen: servers that lost their data number them anew.
+    pub(super) fn forget_changes(&mut self) {
+        for followed in self.followed.values_mut() {
+            followed.seen = 0;
+        }
+    }
+
     /// Notes that this client has joined the queue of the name: what it has to watch from now on depends on its place.
     pub(super) fn joined(&mut self, name: &Name, zxid: i64) {
         self.saw(name, zxid);
@@ -230,6 +237,25 @@ mod tests {
             Left::For(SPAN)
         );
         assert_eq!(remembered.left(&name(), old, SPAN, at(2_100)), Left::Over);
+    }
+
+    #[test]
+    fn a_term_that_has_the_number_of_one_of_before_a_loss_of_data_is_counted_anew() {
+        let mut remembered = Remembered::default();
+        remembered.hear(
+            Stamp {
+                ms: 5,
+                zxid: 3 << 32,
+            },
+            at(0),
+        );
+        let zxid = (1 << 32) + 7;
+        let before = Stamp { ms: 9_000, zxid };
+        let after = Stamp { ms: 11_000, zxid };
+        for (stamp, now) in [(before, 100), (after, 2_200)] {
+            let left = remembered.left(&name(), stamp, SPAN, at(now));
+            assert_eq!(left, Left::For(SPAN), "{stamp:?}");
+        }
     }
 
     #[test]

@@ -5,13 +5,15 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::acquire::{is_strange, take_over};
+use super::connection::session::{Change, Session, Stat};
+use super::connection::sessions::within;
 use super::failure::Failure;
-use super::lane::within;
-use super::session::{Change, Session, Stat};
-use super::stamp::Left;
-use super::tree::Kind;
-use super::{Zookeeper, millis, until};
-use crate::clock::{Boottime, Clock, Instant};
+use super::protocol::stamp::Left;
+use super::protocol::tree::Kind;
+use super::{Zookeeper, millis};
+use crate::clock::{Boottime, Clock};
+use crate::store::backend::Backend;
+use crate::store::budget::Budget;
 use crate::store::{Outcome, Renewal, Renewed};
 
 /// How often a transaction is sent again without the lease that was gone; then each is renewed alone.
@@ -25,16 +27,15 @@ struct RenewalBatch<'a> {
     outcomes: Vec<Option<Outcome>>,
     /// The leader's clock at the last write.
     server_time: Option<Duration>,
-    until: Instant,
+    budget: Budget,
 }
 
 impl Zookeeper {
-    pub(super) async fn renew_all(&self, batch: &[Renewal], limit: Duration) -> Renewed {
-        let until = until(limit);
+    pub(super) async fn renew_batch(&self, batch: &[Renewal], budget: Budget) -> Renewed {
         if batch.is_empty() {
             return Renewed::new(Vec::new());
         }
-        let session = match self.session(until).await {
+        let session = match self.session(budget).await {
             Ok(session) => session,
             Err(failure) => {
                 let unknown = |_| Outcome::Unknown(self.error_of_all(failure.clone(), "renew"));
@@ -47,19 +48,16 @@ impl Zookeeper {
             renewals: batch,
             outcomes: batch.iter().map(|_| None).collect(),
             server_time: None,
-            until,
+            budget,
         };
         batch.refuse_what_is_over().await;
         batch.renew_together().await;
         batch.renew_one_by_one().await;
         let outcomes = batch.outcomes.into_iter();
         let outcomes = outcomes.map(|outcome| outcome.unwrap_or(Outcome::Refused));
-        let mut renewed = Renewed::new(outcomes.collect());
         // After a change of leaders the two clocks cannot be compared.
-        renewed.server_time = batch
-            .server_time
-            .filter(|_| self.remembered().is_settled(Boottime.now()));
-        renewed
+        let time = (batch.server_time).filter(|_| self.remembered().is_settled(Boottime.now()));
+        Renewed::new(outcomes.collect()).at(time)
     }
 }
 
@@ -100,14 +98,14 @@ impl RenewalBatch<'_> {
                 None => strange.push(index),
             }
         }
-        let (session, until) = (self.session, self.until);
+        let (session, budget) = (self.session, self.budget);
         let looks = strange.iter().map(|index| {
             let renewal = &self.renewals[*index];
             let token = self.store.shared.tree.token(&renewal.name, renewal.token);
             let path = self.path(*index);
             async move {
                 let looks = async { tokio::join!(session.data(&path), session.is_there(&token)) };
-                let (data, is_last) = within(until, async { Ok(looks.await) }).await?;
+                let (data, is_last) = within(budget, async { Ok(looks.await) }).await?;
                 let (data, stat) = data?;
                 Ok((data, stat, is_last?))
             }
@@ -148,7 +146,7 @@ impl RenewalBatch<'_> {
             });
             let steps: Vec<_> = steps.collect();
             let sent = async { Ok(self.session.transact(&steps).await) };
-            let aborted = match within(self.until, sent).await {
+            let aborted = match within(self.budget, sent).await {
                 Ok(Ok(stats)) => {
                     for (index, stat) in open.into_iter().zip(stats.into_iter().flatten()) {
                         self.outcomes[index] = Some(self.renewed(index, stat).await);
@@ -180,10 +178,10 @@ impl RenewalBatch<'_> {
     /// Renews each lease alone, so that one that is gone, or that this user may not write, does not affect the others.
     async fn renew_one_by_one(&mut self) {
         let open = self.open();
-        let (session, until) = (self.session, self.until);
+        let (session, budget) = (self.session, self.budget);
         let sent = open.iter().map(|index| {
             let (path, data) = (self.path(*index), millis(self.renewals[*index].ttl));
-            async move { within(until, session.set(&path, data.as_bytes())).await }
+            async move { within(budget, session.set(&path, data.as_bytes())).await }
         });
         let stats = join_all(sent).await;
         for (index, stat) in open.into_iter().zip(stats) {
@@ -203,7 +201,7 @@ impl RenewalBatch<'_> {
         if is_strange(self.session, stat) {
             let path = self.path(index);
             let taken = take_over(self.session, &path, renewal.ttl);
-            stat = match within(self.until, taken).await {
+            stat = match within(self.budget, taken).await {
                 Ok(stat) => stat,
                 Err(Failure::NoNode) => return self.gone(index).await,
                 Err(failure) => return self.unknown(index, failure),
@@ -222,7 +220,7 @@ impl RenewalBatch<'_> {
         let renewal = &self.renewals[index];
         let tree = &self.store.shared.tree;
         let evicted = tree.taken(&renewal.name, Kind::Evicted, renewal.holder);
-        match within(self.until, self.session.is_there(&evicted)).await {
+        match within(self.budget, self.session.is_there(&evicted)).await {
             Ok(true) => Outcome::Evicted,
             Ok(false) => Outcome::Refused,
             Err(failure) => self.unknown(index, failure),

@@ -7,11 +7,13 @@
 //! 2. An answer counts only for the attempt that it belongs to. A lease that has left has no attempt, so a late answer finds
 //!    nothing to change.
 //! 3. Losses are taken before renewals: on waking late, cancel first.
-//! 4. Every exit goes through [`Schedule::leave`] or [`Schedule::withdraw`], once.
-//! 5. What one shard waits for delays no other: queues, requests in flight and the server's clock are kept per shard.
+//! 4. Every exit goes through [`Leaving::begin`] or [`Schedule::leave`], once.
+//! 5. What one shard waits for delays no other: queues, requests in flight and the server's clock are kept per shard. A
+//!    lease follows its name: the store is asked for the shard when a renewal falls due and when a release is sent, and
+//!    again, for all that waits for room in a shard, after a request to that shard has failed.
 
 mod enrollment;
-pub mod planted;
+mod leaving;
 mod queues;
 mod settle;
 mod shard;
@@ -22,10 +24,13 @@ mod tests;
 mod timings;
 mod work;
 
+use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use self::planted::Planted;
+use slab::Slab;
+
+pub use self::leaving::{Leaving, ReleaseOutcome, Withdrawn};
 #[cfg(feature = "internals")]
 pub use self::settle::Settled;
 pub use self::settle::{Awaited, Jump};
@@ -34,7 +39,7 @@ pub use self::slot::{LeaseId, Ticket};
 use self::slot::{Phase, Slot};
 #[cfg(feature = "internals")]
 pub use self::work::Work;
-pub use self::work::{Batch, Departure, Loss};
+pub use self::work::{Batch, Loss};
 use crate::reason::LossReason;
 use crate::term::Instant;
 
@@ -50,7 +55,10 @@ pub const EARLY: Duration = Duration::from_millis(5);
 /// All leases of one client: those that are claimed or held, and those that are still to be released.
 #[derive(Debug)]
 pub struct Schedule {
+    slots: Slab<Slot>,
     shards: Vec<Shard>,
+    /// Held leases whose last renewals got no answer, and how many of them in a row.
+    failing: HashMap<LeaseId, u32>,
     /// When the last turn began.
     turned_at: Instant,
     attempts: u64,
@@ -59,7 +67,6 @@ pub struct Schedule {
     /// Source of jitter.
     random: fastrand::Rng,
     is_closing: bool,
-    planted: Planted,
 }
 
 /// The limits that the caller set for a lease.
@@ -89,13 +96,14 @@ impl Schedule {
     /// An empty schedule; the seed is for the jitter.
     pub fn new(seed: u64) -> Self {
         Self {
+            slots: Slab::new(),
             shards: Vec::new(),
+            failing: HashMap::new(),
             turned_at: Instant::ZERO,
             attempts: 0,
             asleep_until: Instant::FAR_FUTURE,
             random: fastrand::Rng::with_seed(seed),
             is_closing: false,
-            planted: Planted::default(),
         }
     }
 
@@ -114,21 +122,75 @@ impl Schedule {
     }
 
     fn slot(&self, id: LeaseId) -> &Slot {
-        &self.shards[id.shard()].slots[id.index()]
+        &self.slots[id.index()]
     }
 
     fn slot_mut(&mut self, id: LeaseId) -> &mut Slot {
-        &mut self.shards[id.shard()].slots[id.index()]
+        &mut self.slots[id.index()]
+    }
+
+    /// The slot of a lease, and its shard.
+    fn with_shard(&mut self, id: LeaseId) -> (&mut Slot, &mut Shard) {
+        let slot = &mut self.slots[id.index()];
+        let shard = &mut self.shards[slot.shard];
+        (slot, shard)
+    }
+
+    /// Where the shard of this number is. Shards are few, and most stores have one.
+    fn index_of(&mut self, number: u32) -> usize {
+        let known = self.shards.iter().position(|shard| shard.number == number);
+        known.unwrap_or_else(|| {
+            self.shards.push(Shard::new(number));
+            self.shards.len() - 1
+        })
+    }
+
+    /// Moves a lease, and what is queued for it, to the shard that keeps its name by now. What is under way stays where it
+    /// was sent.
+    fn follow(&mut self, id: LeaseId, number: u32) {
+        let to = self.index_of(number);
+        let slot = &mut self.slots[id.index()];
+        let from = std::mem::replace(&mut slot.shard, to);
+        let Ok([from, to]) = self.shards.get_disjoint_mut([from, to]) else {
+            // It stays where it is.
+            return;
+        };
+        match &slot.phase {
+            Phase::Held(holding) => {
+                from.queues.hand_over(&mut to.queues, id, holding);
+                from.timings.remove(&slot.lease.timing);
+                to.timings.add(&slot.lease.timing);
+            }
+            Phase::Leaving(leave) => {
+                if from.queues.disarm_release(id, leave.release_at) {
+                    to.queues.arm_release(id, leave.release_at);
+                }
+            }
+            Phase::Claiming { .. } | Phase::Lost(_) => {}
+        }
     }
 
     /// Moves a lease to its next phase, and into or out of the queues of a lease that is held. Returns the phase before.
     fn transition(&mut self, id: LeaseId, next: Phase) -> Phase {
-        self.shards[id.shard()].transition(id, next)
+        let slot = &mut self.slots[id.index()];
+        let shard = &mut self.shards[slot.shard];
+        if let Phase::Held(holding) = &slot.phase {
+            shard.queues.disarm(id, holding);
+            shard.timings.remove(&slot.lease.timing);
+            if !self.failing.is_empty() {
+                self.failing.remove(&id);
+            }
+        }
+        if let Phase::Held(holding) = &next {
+            shard.queues.arm(id, holding);
+            shard.timings.add(&slot.lease.timing);
+        }
+        std::mem::replace(&mut slot.phase, next)
     }
 
     /// Forgets a lease of which nothing is left in the store.
     fn forget(&mut self, id: LeaseId) {
-        self.shards[id.shard()].slots.remove(id.index());
+        self.slots.remove(id.index());
     }
 
     /// Ends a lease that is held or claimed. Returns `None` if it has ended already.
@@ -143,22 +205,16 @@ impl Schedule {
             _ => None,
         };
         let lease = &self.slot(id).lease;
-        let loss = Loss {
+        Some(Loss {
             name: lease.name.clone(),
             reason,
             deadline,
             signal: lease.signal.clone(),
-        };
-        self.release_at_loss(id);
-        Some(loss)
-    }
-
-    pub(super) const fn planted(&self) -> Planted {
-        self.planted
+        })
     }
 
     /// Checks a lease whose guard is about to go. Returns whether it is held; and its loss, if a `check()`, this one
-    /// included, found it and the holder was not told so far.
+    /// included, found it and it was not yet reported to the holder.
     pub(super) fn last_check(&mut self, id: LeaseId, now: Instant) -> (bool, Option<Loss>) {
         let is_held = self.slot(id).lease.signal.check(now).is_ok();
         (is_held, self.found(id))
@@ -173,9 +229,7 @@ impl Schedule {
     /// Refuses further claims, and ends all leases.
     pub fn close(&mut self, reason: LossReason) -> Vec<Loss> {
         self.is_closing = true;
-        let shards = self.shards.iter().enumerate();
-        let ids = shards.flat_map(|(shard, leases)| leases.ids(shard));
-        let ids: Vec<LeaseId> = ids.collect();
+        let ids: Vec<LeaseId> = self.ids().collect();
         let losses = ids.into_iter().filter_map(|id| self.lose(id, reason));
         losses.collect()
     }
@@ -187,12 +241,11 @@ impl Schedule {
 
     /// Whether there is nothing to renew, to release, or to wait for.
     pub fn is_empty(&self) -> bool {
-        self.enrolled() == 0
+        self.slots.is_empty()
     }
 
-    /// How many leases, held or not, the schedule knows.
-    fn enrolled(&self) -> usize {
-        self.shards.iter().map(|shard| shard.slots.len()).sum()
+    fn ids(&self) -> impl Iterator<Item = LeaseId> {
+        self.slots.iter().map(|(index, _)| LeaseId::new(index))
     }
 
     /// Whether there will never be anything to do again.

@@ -40,6 +40,18 @@ impl Queues {
         self.due.remove(&(holding.deadline, id));
     }
 
+    /// Hands a lease that is held over to the queues of another shard.
+    pub(super) fn hand_over(&mut self, to: &mut Self, id: LeaseId, holding: &Holding) {
+        let hand_over = |from: &mut Queue, to: &mut Queue, at| {
+            if from.remove(&(at, id)) {
+                to.insert((at, id));
+            }
+        };
+        hand_over(&mut self.ends, &mut to.ends, holding.ends_at);
+        hand_over(&mut self.renewals, &mut to.renewals, holding.renew_at);
+        hand_over(&mut self.due, &mut to.due, holding.deadline);
+    }
+
     /// Changes the moments of a lease, wherever it is queued.
     pub(super) fn rearm(
         &mut self,
@@ -100,16 +112,14 @@ impl Queues {
         std::iter::from_fn(next).take(most).collect()
     }
 
-    /// Takes in renewals that are due, by their deadlines.
-    pub(super) fn push_due(&mut self, due: Vec<(Instant, LeaseId)>) {
-        self.due.extend(due);
+    /// Takes out a renewal before its turn. Returns whether it was there, and not due already or in flight.
+    pub(super) fn take_renewal(&mut self, renew_at: Instant, id: LeaseId) -> bool {
+        self.renewals.remove(&(renew_at, id))
     }
 
-    /// Makes a renewal due before its turn. Has no effect if it is due already, or in flight.
-    pub(super) fn promote(&mut self, id: LeaseId, renew_at: Instant, deadline: Instant) {
-        if self.renewals.remove(&(renew_at, id)) {
-            self.due.insert((deadline, id));
-        }
+    /// Takes in a renewal that is due, by its deadline.
+    pub(super) fn push_due(&mut self, deadline: Instant, id: LeaseId) {
+        self.due.insert((deadline, id));
     }
 
     /// The renewals that are due, by their deadlines.
@@ -130,21 +140,30 @@ impl Queues {
         self.releases.insert((release_at, id));
     }
 
-    /// Takes out a release that was to be sent then.
-    pub(super) fn disarm_release(&mut self, id: LeaseId, release_at: Instant) {
-        self.releases.remove(&(release_at, id));
+    /// Takes out a release that was to be sent then. Returns whether it was there.
+    pub(super) fn disarm_release(&mut self, id: LeaseId, release_at: Instant) -> bool {
+        self.releases.remove(&(release_at, id))
     }
 
-    /// Takes out the first release whose moment has come.
-    pub(super) fn take_release(&mut self, now: Instant) -> Option<LeaseId> {
-        let id = first_until(&self.releases, now)?;
+    /// All that waits for room: renewals that are due, and releases.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = LeaseId> {
+        self.due.iter().chain(&self.releases).map(|(_, id)| *id)
+    }
+
+    /// The first release whose moment has come.
+    pub(super) fn first_release(&self, now: Instant) -> Option<LeaseId> {
+        first_until(&self.releases, now)
+    }
+
+    /// Takes out the first release.
+    pub(super) fn take_release(&mut self) {
         self.releases.pop_first();
-        Some(id)
     }
 }
 
 impl Queues {
-    /// When the next entry is due, among those for which there is room. A renewal that is already due counts as due at zero.
+    /// When the next entry is due, among those for which there is room. A renewal that is already due counts as due at zero;
+    /// to become due takes no room.
     pub(super) fn next(&self, has_batch_room: bool, has_release_room: bool) -> Instant {
         let first = |queue: &Queue, has_room: bool| {
             let first = queue.first().filter(|_| has_room);
@@ -153,7 +172,7 @@ impl Queues {
         let next_batch = if has_batch_room && !self.due.is_empty() {
             Instant::ZERO
         } else {
-            first(&self.renewals, has_batch_room)
+            first(&self.renewals, true)
         };
         let next_release = first(&self.releases, has_release_room);
         first(&self.ends, true).min(next_batch).min(next_release)

@@ -1,16 +1,16 @@
-//! How the answers of the store change the schedule: outcomes of renewals, and answers to releases.
+//! How the outcomes of renewals change the schedule.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::shard::Shard;
-use super::slot::{Leave, Phase};
-use super::{Batch, LeaseId, Loss, MustWake, Schedule, Ticket};
+use super::slot::Phase;
+use super::{Batch, LeaseId, Loss, Schedule, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::reason::LossReason;
-use crate::store::{Outcome, Renewed};
+use crate::store::{Outcome, Renewed, ServerTime};
 use crate::telemetry::{self, LeaseLabel};
 use crate::term::Instant;
 use crate::watchdog::server_time::{Finding, Reading};
@@ -59,7 +59,8 @@ impl Schedule {
     /// Takes in the reply to a batch. Leases that a short reply leaves out got no answer.
     pub fn settle(&mut self, batch: &Batch, mut reply: Renewed, now: Instant) -> Settled {
         let mut settled = Settled::default();
-        let in_flight = &mut self.shards[batch.shard].batches_in_flight;
+        let sent_to = self.index_of(batch.shard);
+        let in_flight = &mut self.shards[sent_to].batches_in_flight;
         *in_flight = in_flight.saturating_sub(1);
         reply.outcomes.resize_with(batch.tickets.len(), || {
             Outcome::Unknown(Error::new(
@@ -67,14 +68,12 @@ impl Schedule {
                 "renew failed: the store gave no answer in time",
             ))
         });
-        self.planted.distort(&mut reply.outcomes);
         let sent_at = match reply.server_time {
-            Some(server) => {
-                self.take_server_time(batch, &reply.outcomes, server, now, &mut settled)
-            }
+            Some(shown) => self.take_server_time(batch, &reply.outcomes, shown, now, &mut settled),
             None => batch.sent_at,
         };
-        let sent_at = self.planted.counted_from(sent_at, now);
+        let is_unknown = |outcome: &Outcome| matches!(outcome, Outcome::Unknown(_));
+        self.shards[sent_to].has_failed |= reply.outcomes.iter().any(is_unknown);
         // All are looked at before any is changed. They lie all over the memory: reads of them overlap, while each change
         // would wait for its own.
         let tickets = batch.tickets.iter();
@@ -82,7 +81,6 @@ impl Schedule {
         let answers = batch.tickets.iter().zip(deadlines).zip(reply.outcomes);
         for ((&Ticket { id, .. }, deadline), outcome) in answers {
             let Some(deadline) = deadline else {
-                self.answered_late(id, &outcome, sent_at);
                 continue;
             };
             match outcome {
@@ -104,34 +102,55 @@ impl Schedule {
 
     /// Takes what the server's clock gained on ours off the deadlines, before what this reply confirms is counted. Returns
     /// the moment from which that is counted.
+    ///
+    /// The clock is that of the server which answered, and with it go the leases that it confirmed, whatever shard the
+    /// batch was sent for: clocks of two servers are never compared.
     fn take_server_time(
         &mut self,
         batch: &Batch,
         outcomes: &[Outcome],
-        server: Duration,
+        shown: ServerTime,
         now: Instant,
         settled: &mut Settled,
     ) -> Instant {
+        self.follow_confirmed(batch, outcomes, shown.shard);
         let reading = Reading {
             sent_at: batch.sent_at,
             seen_at: now,
-            server,
+            server: shown.time,
         };
-        let shard = &mut self.shards[batch.shard];
+        let server = self.index_of(shown.shard);
+        let shard = &mut self.shards[server];
         // By all that a step would harm, and not by what happens to be in this batch.
         let tolerance = shard.timings.least_margin();
         let memory = shard.timings.longest_ttl();
+        // Where nothing is held there is no margin, and drift alone looks like a step.
+        let is_concerned = !memory.is_zero();
         match shard.server.read(reading, tolerance, memory) {
             Finding::Alike => {}
             Finding::Forward(by) => {
-                let renewed = self.confirmed_by(batch, outcomes);
-                self.shards[batch.shard].shorten(by, &renewed);
-                settled.step = Some((Jump::Forward, by));
+                let confirmed = self.confirmed_by(batch, outcomes);
+                self.shorten(server, by, &confirmed);
+                settled.step = is_concerned.then_some((Jump::Forward, by));
             }
-            Finding::Backward(by) => settled.step = Some((Jump::Backward, by)),
+            Finding::Backward(by) => {
+                settled.step = is_concerned.then_some((Jump::Backward, by));
+            }
             Finding::Before(by) => return batch.sent_at.before(by),
         }
         batch.sent_at
+    }
+
+    /// Moves the leases that this reply confirms to the shard of the server that answered.
+    fn follow_confirmed(&mut self, batch: &Batch, outcomes: &[Outcome], number: u32) {
+        let server = self.index_of(number);
+        for (ticket, outcome) in batch.tickets.iter().zip(outcomes) {
+            let slot = self.slots.get(ticket.id.index());
+            let is_elsewhere = slot.is_some_and(|slot| slot.shard != server);
+            if is_elsewhere && matches!(outcome, Outcome::Renewed) && self.is_waiting_for(*ticket) {
+                self.follow(ticket.id, number);
+            }
+        }
     }
 
     /// The leases that this reply confirms: by the new time, if it tells of one.
@@ -152,19 +171,16 @@ impl Schedule {
             .then(|| self.slot(ticket.id).lease.signal.deadline())
     }
 
-    fn is_waiting_for(&self, Ticket { id, attempt }: Ticket) -> bool {
-        let slot = self.shards[id.shard()].slots.get(id.index());
+    /// Whether the lease still waits for the answer to this attempt.
+    pub(super) fn is_waiting_for(&self, Ticket { id, attempt }: Ticket) -> bool {
+        let slot = self.slots.get(id.index());
         slot.is_some_and(|slot| slot.is_waiting_for(attempt))
     }
 
     fn renewed(&mut self, id: LeaseId, sent_at: Instant, now: Instant, settled: &mut Settled) {
-        let Shard {
-            slots,
-            queues,
-            failing,
-            ..
-        } = &mut self.shards[id.shard()];
-        let (holding, lease) = slots[id.index()].holding_mut();
+        let slot = &mut self.slots[id.index()];
+        let queues = &mut self.shards[slot.shard].queues;
+        let (holding, lease) = slot.holding_mut();
         let term = lease.timing.term(sent_at);
         holding.attempt = None;
         // A reply that comes after the end, or after a `check()` saw the deadline pass, revives nothing. The end that is
@@ -181,8 +197,8 @@ impl Schedule {
         let left = holding.deadline.since(now).as_secs_f64() / lease.timing.ttl().as_secs_f64();
         settled.least_left = Some(settled.least_left.map_or(left, |least| least.min(left)));
         settled.renewed += 1;
-        if !failing.is_empty() {
-            failing.remove(&id);
+        if !self.failing.is_empty() {
+            self.failing.remove(&id);
         }
         if telemetry::tells_each_renewal() {
             let label = LeaseLabel::new(lease.name.clone(), lease.signal.token_of_grant());
@@ -196,8 +212,6 @@ impl Schedule {
         }
         holding.deadline = term.deadline();
         holding.renew_at = term.renew_at(false, self.random.u16(..));
-        holding.renew_at =
-            (self.planted).renew_at(holding.renew_at, &lease.timing, &mut self.random);
         queues.arm_renewal(id, holding);
         let end = holding.end(lease);
         // What is armed too early is looked at again when it comes due. While it is far off, the next renewal comes first.
@@ -209,88 +223,24 @@ impl Schedule {
 
     /// Arms another attempt, a little after the last one left, so that a store that refuses at once is not hammered.
     fn renew_again(&mut self, id: LeaseId, sent_at: Instant, now: Instant) {
-        let Shard {
-            slots,
-            queues,
-            failing,
-            ..
-        } = &mut self.shards[id.shard()];
-        let slot = &mut slots[id.index()];
+        let slot = &mut self.slots[id.index()];
+        let queues = &mut self.shards[slot.shard].queues;
         if let Phase::Held(holding) = &mut slot.phase {
             let pause = (slot.lease.timing.ttl() / 50).max(Duration::from_millis(10));
             holding.attempt = None;
             holding.renew_at = sent_at.after(pause).max(now);
             queues.arm_renewal(id, holding);
-            *failing.entry(id).or_default() += 1;
+            *self.failing.entry(id).or_default() += 1;
         }
     }
 
-    /// Notes that a release of the loop's was answered or given up: there is room for another.
-    pub fn release_landed(&mut self, id: LeaseId) {
-        let in_flight = &mut self.shards[id.shard()].releases_in_flight;
-        *in_flight = in_flight.saturating_sub(1);
-    }
-
-    /// Takes the answer to a release in: `is_clear` if the store said what it did.
-    pub fn settle_release(&mut self, ticket: Ticket, is_clear: bool, now: Instant) -> MustWake {
-        let id = ticket.id;
-        let Some((leave, ttl)) = self.take_leave(ticket) else {
-            return MustWake(false);
-        };
-        let next = if is_clear {
-            leave.keep_for = None;
-            leave.doubt.answered(now, ttl)
-        } else {
-            leave.doubt.again(now, ttl)
-        };
-        match next {
-            Some(at) => {
-                self.release_at(id, at);
-                self.must_wake(at)
-            }
-            None => {
-                self.forget(id);
-                self.must_wake(Instant::FAR_FUTURE)
-            }
-        }
-    }
-
-    /// Has the loop send a release that its caller gave up, because it may never have been sent.
-    pub fn take_over(&mut self, ticket: Ticket, now: Instant) -> MustWake {
-        if self.take_leave(ticket).is_none() {
-            return MustWake(false);
-        }
-        self.release_at(ticket.id, now);
-        self.must_wake(now)
-    }
-
-    /// The lease that still waits for the answer to this release, which it waits for no longer, and its ttl.
-    fn take_leave(&mut self, ticket: Ticket) -> Option<(&mut Leave, Duration)> {
-        if !self.is_waiting_for(ticket) {
-            return None;
-        }
-        let Shard { slots, queues, .. } = &mut self.shards[ticket.id.shard()];
-        let slot = &mut slots[ticket.id.index()];
-        let Phase::Leaving(leave) = &mut slot.phase else {
-            return None;
-        };
-        queues.disarm_release(ticket.id, leave.release_at);
-        leave.attempt = None;
-        Some((leave, slot.lease.timing.ttl()))
-    }
-}
-
-impl Shard {
-    /// Moves every deadline but these, and every renewal that is still to be sent, forward in time.
-    fn shorten(&mut self, by: Duration, but: &HashSet<LeaseId>) {
-        let held: Vec<LeaseId> = self
-            .queues
-            .by_end()
-            .filter(|id| !but.contains(id))
-            .collect();
-        for id in held {
+    /// Moves every deadline on this server but these, and every renewal that is still to be sent, forward in time.
+    fn shorten(&mut self, server: usize, by: Duration, but: &HashSet<LeaseId>) {
+        let Shard { queues, .. } = &mut self.shards[server];
+        let held = queues.by_end().filter(|id| !but.contains(id));
+        for id in held.collect::<Vec<_>>() {
             let (holding, lease) = self.slots[id.index()].holding_mut();
-            self.queues.rearm(id, holding, |holding| {
+            queues.rearm(id, holding, |holding| {
                 holding.deadline = holding.deadline.before(by);
                 holding.renew_at = holding.renew_at.before(by);
                 holding.ends_at = holding.end(lease);

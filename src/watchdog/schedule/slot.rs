@@ -12,29 +12,20 @@ use crate::term::{Instant, Timing};
 use crate::watchdog::doubtful::Doubt;
 use crate::watchdog::signal::Signal;
 
-/// Where the slot of a lease is, and which shard keeps the lease: one number, because the queues compare many of them.
+/// Where the slot of a lease is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LeaseId(NonZeroU64);
+pub struct LeaseId(u32);
 
 impl LeaseId {
     /// The place of the first lease of all.
-    pub(crate) const FIRST: Self = Self(NonZeroU64::MIN);
-    /// The lower half is one more than the index of the slot.
-    const INDEX: u64 = u32::MAX as u64;
+    pub(crate) const FIRST: Self = Self(0);
 
-    pub(super) fn new(index: usize, shard: usize) -> Self {
-        let narrow =
-            |value: usize| u64::from(u32::try_from(value).expect("memory ends before 2^32 leases"));
-        let id = narrow(shard) << u32::BITS | narrow(index + 1);
-        Self(NonZeroU64::new(id).expect("it is one more than an index"))
+    pub(super) fn new(index: usize) -> Self {
+        Self(u32::try_from(index).expect("memory ends before 2^32 leases"))
     }
 
     pub(super) const fn index(self) -> usize {
-        (self.0.get() & Self::INDEX) as usize - 1
-    }
-
-    pub(super) const fn shard(self) -> usize {
-        (self.0.get() >> u32::BITS) as usize
+        self.0 as usize
     }
 }
 
@@ -51,6 +42,8 @@ pub struct Ticket {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) lease: Leased,
+    /// Where its shard is. It follows the store's answer: see [`Schedule::follow`](super::Schedule::follow).
+    pub(super) shard: usize,
     /// When the last request that can prolong it was sent.
     pub(super) last_sent: Instant,
     /// Until when an attempt of its claim that got no answer can still do something; zero if there is none.

@@ -18,16 +18,15 @@ impl Schedule {
         now: Instant,
         survey: &mut Survey,
     ) -> Option<LeaseId> {
-        let from = from.unwrap_or(LeaseId::FIRST);
-        let shard = self.shards.get(from.shard())?;
-        let end = from.index() + AT_ONCE;
-        for index in from.index()..end {
-            let Some(slot) = shard.slots.get(index) else {
+        let from = from.unwrap_or(LeaseId::FIRST).index();
+        let end = from + AT_ONCE;
+        for index in from..end {
+            let Some(slot) = self.slots.get(index) else {
                 continue;
             };
             if let Phase::Held(holding) = &slot.phase {
-                let id = LeaseId::new(index, from.shard());
-                let failures = shard.failing.get(&id).copied().unwrap_or_default();
+                let failures = self.failing.get(&LeaseId::new(index));
+                let failures = failures.copied().unwrap_or_default();
                 let (name, timing) = (&slot.lease.name, slot.lease.timing);
                 survey.note_held(name, timing, holding.deadline, failures, now);
                 if holding.attempt.is_none() && holding.renew_at <= now {
@@ -35,12 +34,7 @@ impl Schedule {
                 }
             }
         }
-        let is_last = end >= shard.slots.capacity();
-        let next = match is_last {
-            true => LeaseId::new(0, from.shard() + 1),
-            false => LeaseId::new(end, from.shard()),
-        };
-        (next.shard() < self.shards.len()).then_some(next)
+        (end < self.slots.capacity()).then(|| LeaseId::new(end))
     }
 
     /// Adds how long ago the loop should have turned.

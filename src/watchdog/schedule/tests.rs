@@ -3,8 +3,10 @@
 mod batches;
 mod exits;
 mod random;
+mod shards;
+mod steps;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +37,8 @@ struct Bench {
     schedule: Schedule,
     timing: Timing,
     claims: u64,
+    /// The shards of names that are in another one than the first.
+    moved: HashMap<Name, u32>,
 }
 
 impl Bench {
@@ -47,6 +51,7 @@ impl Bench {
             schedule: Schedule::new(7),
             timing: Timing::new(ttl, None).expect("valid"),
             claims: 0,
+            moved: HashMap::new(),
         }
     }
 
@@ -97,7 +102,13 @@ impl Bench {
     /// A turn with so much room, whatever is in flight.
     fn turn_with(&mut self, now: Instant, batches: usize, releases: usize) -> Work {
         self.make_room(batches, releases);
-        self.schedule.turn(now)
+        self.schedule_turn(now)
+    }
+
+    /// A turn with the room that is left.
+    fn schedule_turn(&mut self, now: Instant) -> Work {
+        let shard_of = |name: &Name| self.moved.get(name).copied().unwrap_or(0);
+        self.schedule.turn(now, shard_of)
     }
 
     fn make_room(&mut self, batches: usize, releases: usize) {
@@ -263,8 +274,8 @@ fn a_reply_to_a_former_lease_does_not_touch_the_one_in_its_place() {
     let mut bench = Bench::new();
     let (id, _signal) = bench.held(START);
     let old = bench.batch(at(10_000));
-    let (departure, _) = bench.schedule.withdraw(id, at(10_001), None);
-    let ticket = departure.expect("something to release").ticket;
+    let (leaving, _) = bench.schedule.withdraw(id, at(10_001), None);
+    let ticket = leaving.expect("something to release").ticket;
     let _ = bench.schedule.settle_release(ticket, true, at(10_002));
     let (reused, signal) = bench.held(at(10_003));
     assert_eq!(reused, id, "the place is used again");
@@ -315,122 +326,6 @@ fn a_reply_after_a_check_said_no_revives_nothing() {
     let settled = bench.settle(&batch, renewed, deadline.before(ms(6)));
     assert_eq!(reasons(&settled.losses), [LossReason::Deadline]);
     assert_eq!(signal.deadline(), Err(LossReason::Deadline));
-}
-
-#[test]
-fn a_step_of_the_servers_clock_moves_what_waits_what_is_due_and_what_is_under_way() {
-    let mut bench = Bench::new();
-    let (_, told) = bench.held(START.before(ms(10_000)));
-    let batch = bench.batch(START);
-    let (_, under_way) = bench.held(START.before(ms(10_000)));
-    let sent = bench.batch(START);
-    let (_, waiting) = bench.held(START);
-    let server = |ms_later| Some(ms(1_000_000 + ms_later));
-    let reply = |server_time| {
-        let mut reply = Renewed::new(vec![Outcome::Renewed]);
-        reply.server_time = server_time;
-        reply
-    };
-    bench.schedule.settle(&batch, reply(server(0)), at(1));
-    let again = {
-        let term = bench.term(START);
-        bench.batch(*term.renewal_window(false).end())
-    };
-    let before = [&told, &under_way, &waiting].map(|signal| signal.deadline().expect("held"));
-    let seen_at = again.sent_at.after(ms(1));
-    let passed = seen_at.since(START).as_millis() as u64;
-    let settled = bench
-        .schedule
-        .settle(&again, reply(server(passed + 4_000)), seen_at);
-    assert_eq!(settled.step.map(|(jump, _)| jump), Some(Jump::Forward));
-    let after = [&told, &under_way, &waiting].map(|signal| signal.deadline().expect("held"));
-    assert_eq!(
-        after[0],
-        bench.term(again.sent_at).deadline(),
-        "confirmed by the new time"
-    );
-    for index in [1, 2] {
-        let taken_off = before[index].since(after[index]);
-        assert!(
-            (4_000..4_010).contains(&taken_off.as_millis()),
-            "{taken_off:?}"
-        );
-    }
-    // Its reply was made before the step.
-    let settled = bench.schedule.settle(&sent, reply(server(1)), seen_at);
-    assert_eq!((settled.step, settled.renewed), (None, 1));
-    let least = bench.term(START).deadline().before(ms(4_000));
-    assert!(under_way.deadline().expect("held") <= least);
-}
-
-fn reply(server_ms: u64) -> Renewed {
-    let mut reply = Renewed::new(vec![Outcome::Renewed]);
-    reply.server_time = Some(ms(1_000_000 + server_ms));
-    reply
-}
-
-fn timing(ttl: Duration, margin: Duration) -> Timing {
-    Timing::new(ttl, Some(margin)).expect("valid")
-}
-
-#[test]
-fn a_step_that_a_short_lease_shows_is_taken_off_a_long_one_that_was_confirmed_long_before() {
-    const MINUTE: u64 = 60_000;
-    let mut bench = Bench::new();
-    bench.timing = timing(ms(60 * MINUTE), ms(5_000));
-    let (_, long) = bench.held(START);
-    let first = bench.batch(at(20 * MINUTE));
-    bench
-        .schedule
-        .settle(&first, reply(20 * MINUTE), at(20 * MINUTE + 1));
-    let before = long.deadline().expect("held");
-    bench.timing = timing(ms(3_000), ms(100));
-    bench.held(at(30 * MINUTE));
-    let second = bench.batch(at(30 * MINUTE + 1_000));
-    let stepped = reply(40 * MINUTE + 1_000);
-    let settled = bench
-        .schedule
-        .settle(&second, stepped, at(30 * MINUTE + 1_001));
-    assert_eq!(settled.step.map(|(jump, _)| jump), Some(Jump::Forward));
-    let taken_off = before.since(long.deadline().expect("held"));
-    assert!(taken_off >= ms(10 * MINUTE), "{taken_off:?}");
-}
-
-#[test]
-fn a_step_within_the_margin_of_the_lease_that_shows_it_is_taken_off_one_of_a_smaller_margin() {
-    let mut bench = Bench::new();
-    bench.timing = timing(ms(30_000), ms(5_000));
-    bench.held(START.before(ms(10_000)));
-    let first = bench.batch(START);
-    bench.schedule.settle(&first, reply(0), at(1));
-    bench.timing = timing(ms(30_000), ms(100));
-    let (_, narrow) = bench.held(at(5_000));
-    let before = narrow.deadline().expect("held");
-    let second = bench.batch(at(10_000));
-    let settled = bench.schedule.settle(&second, reply(14_000), at(10_001));
-    assert_eq!(settled.step.map(|(jump, _)| jump), Some(Jump::Forward));
-    let taken_off = before.since(narrow.deadline().expect("held"));
-    assert!(taken_off >= ms(4_000), "{taken_off:?}");
-}
-
-#[test]
-fn a_grant_that_was_asked_for_before_a_step_was_seen_ends_earlier() {
-    let mut bench = Bench::new();
-    bench.held(START.before(ms(10_000)));
-    let first = bench.batch(START);
-    bench.schedule.settle(&first, reply(0), at(1));
-    let second = bench.batch(at(10_000));
-    let (id, signal) = bench.enroll(START, Limits::default());
-    bench.schedule.claim_sent(id, at(10_000));
-    bench.schedule.settle(&second, reply(14_000), at(10_001));
-    let (sent_at, now) = (at(10_000), at(10_002));
-    let _ = bench.grant(id, sent_at, now).expect("held");
-    let promised = bench.term(sent_at).deadline();
-    let taken_off = promised.since(signal.deadline().expect("held"));
-    assert!(
-        (4_000..4_010).contains(&taken_off.as_millis()),
-        "{taken_off:?}"
-    );
 }
 
 #[test]

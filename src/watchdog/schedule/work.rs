@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::shard::Shard;
-use super::slot::{Holding, Phase, Slot};
-use super::{LeaseId, STEPS_PER_TURN, Schedule, Ticket};
-use crate::holder::Holder;
+use super::{LeaseId, Leaving, STEPS_PER_TURN, Schedule, Ticket};
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::{MAX_BATCH, Renewal};
@@ -24,7 +22,7 @@ pub struct Work {
     /// Batches to be sent.
     pub batches: Vec<Batch>,
     /// Releases to be sent.
-    pub releases: Vec<Departure>,
+    pub releases: Vec<Leaving>,
 }
 
 /// A lease that was lost just now.
@@ -43,8 +41,8 @@ pub struct Loss {
 /// Renewals to be sent together.
 #[derive(Debug)]
 pub struct Batch {
-    /// Where the leases of its shard are.
-    pub(super) shard: usize,
+    /// The shard to which it counts, as the store calls it.
+    pub shard: u32,
     /// The leases and their attempts, in the order of the renewals.
     pub tickets: Vec<Ticket>,
     /// What to send.
@@ -55,33 +53,27 @@ pub struct Batch {
     pub limit: Duration,
 }
 
-/// A release to be sent.
-#[derive(Debug)]
-pub struct Departure {
-    /// The lease and its attempt.
-    pub ticket: Ticket,
-    /// What is released.
-    pub name: Name,
-    /// The holder that releases it.
-    pub holder: Holder,
-    /// How long the name is to stay taken.
-    pub keep_for: Option<Duration>,
-    /// How long it may take.
-    pub limit: Duration,
-}
-
 impl Schedule {
-    /// Returns what is to be done now: all losses, and as many batches and releases as there is room for.
-    pub fn turn(&mut self, now: Instant) -> Work {
+    /// Returns what is to be done now: all losses, and as many batches and releases as there is room for. `shard_of` is
+    /// the store's number of the part that keeps a name.
+    pub fn turn(&mut self, now: Instant, shard_of: impl Fn(&Name) -> u32) -> Work {
         self.turned_at = now;
         let losses = self.take_losses(now);
+        for shard in 0..self.shards.len() {
+            if std::mem::take(&mut self.shards[shard].has_failed) {
+                let waiting: Vec<_> = self.shards[shard].queues.waiting().collect();
+                self.follow_all(waiting, &shard_of);
+            }
+            self.move_due(shard, now, &shard_of);
+        }
         let mut work = Work {
             losses,
             ..Work::default()
         };
         for shard in 0..self.shards.len() {
             work.batches.extend(self.take_batches(shard, now));
-            work.releases.extend(self.take_releases(shard, now));
+            let releases = self.take_releases(shard, now, &shard_of);
+            work.releases.extend(releases);
         }
         work
     }
@@ -94,8 +86,8 @@ impl Schedule {
                 && let Some(id) = self.shards[shard].queues.ended(now)
             {
                 steps -= 1;
-                let Shard { slots, queues, .. } = &mut self.shards[shard];
-                let (holding, lease) = slots[id.index()].holding_mut();
+                let (slot, Shard { queues, .. }) = self.with_shard(id);
+                let (holding, lease) = slot.holding_mut();
                 let end = holding.end(lease);
                 if end > now {
                     // There was a renewal or progress since this was armed.
@@ -109,18 +101,54 @@ impl Schedule {
         losses
     }
 
+    /// Makes those renewals due whose moment has come, in the shards that keep their names now. When more have come than
+    /// become due in one turn, those whose leases end soonest are among them: what is urgent does not wait behind a backlog
+    /// that came before it.
+    fn move_due(&mut self, shard: usize, now: Instant, shard_of: &impl Fn(&Name) -> u32) {
+        let queues = &mut self.shards[shard].queues;
+        let mut come = queues.take_renewals(now, STEPS_PER_TURN);
+        if queues.has_renewal(now) {
+            let nearest = queues.by_end().take(LOOKED_AT);
+            let nearest = nearest.map(|id| (self.slots[id.index()].holding().renew_at, id));
+            let nearest: Vec<_> = nearest.collect();
+            let urgent = nearest
+                .into_iter()
+                .filter(|(renew_at, id)| *renew_at <= now && queues.take_renewal(*renew_at, *id));
+            come.extend(urgent.map(|(_, id)| id));
+        }
+        self.follow_all(come.iter().copied(), shard_of);
+        // In a loop of its own: the leases lie all over the memory, and so their reads overlap.
+        let due = come.into_iter().map(|id| {
+            let slot = &self.slots[id.index()];
+            (slot.shard, slot.holding().deadline, id)
+        });
+        for (shard, deadline, id) in due.collect::<Vec<_>>() {
+            self.shards[shard].queues.push_due(deadline, id);
+        }
+    }
+
+    /// Moves those of these leases whose names are kept elsewhere by now.
+    fn follow_all(
+        &mut self,
+        ids: impl IntoIterator<Item = LeaseId>,
+        shard_of: &impl Fn(&Name) -> u32,
+    ) {
+        for id in ids {
+            let slot = &self.slots[id.index()];
+            let number = shard_of(&slot.lease.name);
+            if number != self.shards[slot.shard].number {
+                self.follow(id, number);
+            }
+        }
+    }
+
     fn take_batches(&mut self, shard: usize, now: Instant) -> Vec<Batch> {
-        let leases = &mut self.shards[shard];
-        let room = leases.batch_room();
+        let leases = &self.shards[shard];
         // What is left to be told is told first: none of it may be renewed.
-        if leases.queues.ended(now).is_some() || room == 0 {
+        if leases.queues.ended(now).is_some() {
             return Vec::new();
         }
-        leases.move_due(now);
-        if leases.queues.has_renewal(now) {
-            leases.promote_urgent(now);
-        }
-        (0..room)
+        (0..leases.batch_room())
             .map_while(|_| self.take_batch(shard, now))
             .collect()
     }
@@ -128,9 +156,9 @@ impl Schedule {
     /// The lease nearest to its deadline, and those next to it that need about as much time for an answer. What is urgent
     /// and what is not do not share a batch, or the one would cut the other's time short.
     fn take_batch(&mut self, shard: usize, now: Instant) -> Option<Batch> {
-        let (picked, limit) = self.shards[shard].pick(now)?;
+        let (picked, limit) = self.pick(shard, now)?;
         let mut batch = Batch {
-            shard,
+            shard: self.shards[shard].number,
             tickets: Vec::with_capacity(picked.len()),
             renewals: Vec::with_capacity(picked.len()),
             sent_at: now,
@@ -141,7 +169,6 @@ impl Schedule {
             self.push_into(&mut batch, due.1);
         }
         self.shards[shard].batches_in_flight += 1;
-        self.planted.skip(&mut batch, &mut self.random);
         Some(batch)
     }
 
@@ -159,71 +186,37 @@ impl Schedule {
         batch.renewals.push(renewal);
     }
 
-    fn take_releases(&mut self, shard: usize, now: Instant) -> Vec<Departure> {
-        let mut departures = Vec::new();
+    fn take_releases(
+        &mut self,
+        shard: usize,
+        now: Instant,
+        shard_of: &impl Fn(&Name) -> u32,
+    ) -> Vec<Leaving> {
+        let mut releases = Vec::new();
         while self.shards[shard].release_room() > 0
-            && let Some(id) = self.shards[shard].queues.take_release(now)
+            && let Some(id) = self.shards[shard].queues.first_release(now)
         {
-            self.shards[shard].releases_in_flight += 1;
-            departures.push(self.depart(id));
+            self.follow_all([id], shard_of);
+            let is_here = self.slot(id).shard == shard;
+            if is_here {
+                self.shards[shard].queues.take_release();
+                self.shards[shard].releases_in_flight += 1;
+                releases.push(self.depart(id, true));
+            }
         }
-        departures
+        releases
     }
 
-    /// What is to be sent for a lease that leaves, as its next attempt.
-    pub(super) fn depart(&mut self, id: LeaseId) -> Departure {
-        let attempt = self.next_attempt();
-        let Slot { lease, phase, .. } = self.slot_mut(id);
-        let Phase::Leaving(leave) = phase else {
-            unreachable!("only what leaves is released");
-        };
-        leave.attempt = Some(attempt);
-        Departure {
-            ticket: Ticket { id, attempt },
-            name: lease.name.clone(),
-            holder: lease.holder,
-            keep_for: leave.keep_for,
-            limit: term::request_limit(lease.timing.ttl()),
-        }
-    }
-}
-
-impl Shard {
-    /// Makes those renewals due whose moment has come.
-    fn move_due(&mut self, now: Instant) {
-        let come = self.queues.take_renewals(now, STEPS_PER_TURN);
-        // In a loop of its own: the leases lie all over the memory, and so their reads overlap.
-        let due = come.into_iter().map(|id| {
-            let deadline = self.slots[id.index()].holding().deadline;
-            (deadline, id)
-        });
-        let due: Vec<_> = due.collect();
-        self.queues.push_due(due);
-    }
-
-    /// Makes those renewals due whose leases end soonest, when more have come than become due in one turn: what is urgent
-    /// does not wait behind a backlog that came before it.
-    fn promote_urgent(&mut self, now: Instant) {
-        let nearest = self.queues.by_end().take(LOOKED_AT).filter_map(|id| {
-            let Holding {
-                renew_at, deadline, ..
-            } = *self.slots[id.index()].holding();
-            (renew_at <= now).then_some((id, renew_at, deadline))
-        });
-        for (id, renew_at, deadline) in nearest.collect::<Vec<_>>() {
-            self.queues.promote(id, renew_at, deadline);
-        }
-    }
-
-    /// The renewals of the next batch, and how long it may take.
-    fn pick(&self, now: Instant) -> Option<(Vec<(Instant, LeaseId)>, Duration)> {
+    /// The renewals of a shard's next batch, and how long it may take.
+    fn pick(&self, shard: usize, now: Instant) -> Option<(Vec<(Instant, LeaseId)>, Duration)> {
+        let queues = &self.shards[shard].queues;
         let budget_of = |(deadline, id): &(Instant, LeaseId)| {
             let timing = &self.slots[id.index()].lease.timing;
             term::attempt_budget(timing, deadline.since(now))
         };
-        let first = budget_of(&self.queues.due().next()?);
+        let first = budget_of(&queues.due().next()?);
         let is_alike = |budget: Duration| budget <= first * 2 && first <= budget * 2;
-        let nearest = self.queues.due().take(LOOKED_AT);
+        let nearest = queues.due().take(LOOKED_AT);
         let budgets = nearest.map(|due| (due, budget_of(&due)));
         let alike = budgets.filter(|(_, budget)| is_alike(*budget));
         let picked: Vec<_> = alike.take(MAX_BATCH).collect();

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use super::redis::{busy, left_for_ever, strike_clock};
 use super::{Ground, LocalBoxFuture, pass_only, pause};
 use crate::fault::Fault;
-use crate::harness::redis_quorum::RedisQuorum;
+use crate::harness::redis_quorum::{RedisQuorum, Watch};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::relay::{Passing, Relay};
 use crate::history::Promise;
@@ -19,6 +19,8 @@ const MAX_TTL: Duration = Duration::from_secs(4);
 
 pub(super) struct QuorumGround {
     quorum: RedisQuorum,
+    /// Takes members in that lost their data: all others reach them through the relays.
+    _watch: Watch,
     relays: Vec<Relay>,
     /// A snapshot of each, of a while ago.
     old: Vec<Vec<u8>>,
@@ -34,6 +36,7 @@ impl QuorumGround {
             old.push(server.snapshot().await);
         }
         Self {
+            _watch: quorum.watch(),
             quorum,
             relays,
             old,
@@ -118,7 +121,7 @@ impl Ground for QuorumGround {
         ]
     }
 
-    /// A member that lost its data keeps out, and no token rests on a clock but that of such a member. One clock that gains more
+    /// A member that was restarted keeps out, and no token rests on a clock as long as a majority is in. One clock that gains more
     /// than the margin within a ttl can give the name away too early; a clock that was behind gains when it is set right.
     fn suspends(&self, fault: Fault) -> Vec<Promise> {
         match fault {

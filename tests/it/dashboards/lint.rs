@@ -4,16 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::boards::all;
-use super::{Panel, read};
-
-fn boards() -> Vec<Value> {
-    let files = all().map(|board| format!("{}.json", board.uid));
-    let texts = files.iter().map(|file| read(file));
-    texts
-        .map(|text| serde_json::from_str(&text).unwrap())
-        .collect()
-}
+use super::{Panel, boards};
 
 fn choices(board: &Value) -> &Vec<Value> {
     board["templating"]["list"].as_array().unwrap()
@@ -22,9 +13,10 @@ fn choices(board: &Value) -> &Vec<Value> {
 #[test]
 fn a_board_imports_and_provisions_without_an_edit() {
     let mut addresses = BTreeSet::new();
-    for board in boards() {
+    for (file, board) in boards() {
         let title = &board["title"];
         assert!(addresses.insert(board["uid"].to_string()), "{title}");
+        assert_eq!(board["uid"], file.trim_end_matches(".json"), "{title}");
         assert!(board["id"].is_null(), "{title}");
         // What Grafana 10.3 writes; later ones read it.
         assert_eq!(board["schemaVersion"], 39, "{title}");
@@ -39,7 +31,7 @@ fn a_board_imports_and_provisions_without_an_edit() {
 
 #[test]
 fn a_board_has_the_choices_that_an_operator_expects() {
-    for board in boards() {
+    for (_, board) in boards() {
         let title = &board["title"];
         let source = &choices(&board)[0];
         assert_eq!(
@@ -88,7 +80,7 @@ fn a_panel_has_a_title_a_unit_and_what_good_looks_like() {
 
 #[test]
 fn panels_do_not_overlap() {
-    for board in boards() {
+    for (_, board) in boards() {
         let mut taken = BTreeSet::new();
         for panel in board["panels"].as_array().unwrap() {
             let grid = |key: &str| panel["gridPos"][key].as_u64().unwrap();

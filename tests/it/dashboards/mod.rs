@@ -2,26 +2,38 @@
 //! and that every panel and alert reacts to the fault it is for.
 
 mod agreement;
-mod boards;
 mod expressions;
-mod files;
 mod lint;
 mod live;
 mod rules;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::harness::tree::root;
+
 fn path(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("dashboards")
-        .join(file)
+    root().join("dashboards").join(file)
 }
 
 fn read(file: &str) -> String {
     fs::read_to_string(path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// The boards as their files have them, with the files' names.
+fn boards() -> Vec<(String, Value)> {
+    let files = fs::read_dir(path(".")).unwrap();
+    let files = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let mut files: Vec<String> = files.filter(|file| file.ends_with(".json")).collect();
+    files.sort();
+    assert_eq!(files.len(), 3, "{files:?}");
+    let board = |file: String| {
+        let json = serde_json::from_str(&read(&file)).unwrap();
+        (file, json)
+    };
+    files.into_iter().map(board).collect()
 }
 
 /// A panel as its file has it.
@@ -33,13 +45,7 @@ struct Panel {
 impl Panel {
     /// Those of all boards, without the rows.
     fn all() -> Vec<Self> {
-        let files = fs::read_dir(path(".")).unwrap();
-        let files = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-        let mut files: Vec<String> = files.filter(|file| file.ends_with(".json")).collect();
-        files.sort();
-        assert_eq!(files.len(), 3, "{files:?}");
-        let panels = files.into_iter().flat_map(|file| {
-            let board: Value = serde_json::from_str(&read(&file)).unwrap();
+        let panels = boards().into_iter().flat_map(|(file, board)| {
             let panels = board["panels"].as_array().unwrap().clone();
             panels.into_iter().map(move |json| Self {
                 board: file.clone(),

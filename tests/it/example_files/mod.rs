@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use crate::harness::tree::root;
+
 /// A folder with the tool in it, under its own name, and with the leases of one test.
 struct Machine(tempfile::TempDir);
 
@@ -85,9 +87,7 @@ fn seconds(text: &str) -> Duration {
 }
 
 fn path(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("examples")
-        .join(file)
+    root().join("examples").join(file)
 }
 
 fn read(file: &str) -> String {

@@ -1,7 +1,6 @@
 //! The simulator's long campaigns. Their settings are those of [the short ones](crate::simulator).
 
-use crate::simulator::quorum::{SELDOM, each_is_caught, quorum_schedules};
-use crate::simulator::{large_schedules, small_schedules};
+use crate::simulator::{each_bug_is_caught, large_schedules, small_schedules};
 
 #[test]
 fn a_hundred_thousand_schedules_keep_every_promise() {
@@ -14,11 +13,6 @@ fn a_hundred_schedules_of_two_thousand_leases_keep_every_promise() {
 }
 
 #[test]
-fn a_quorum_keeps_every_promise_in_twenty_thousand_schedules() {
-    quorum_schedules(20_000);
-}
-
-#[test]
-fn planted_bugs_of_the_quorum_that_seldom_show_are_caught_by_chance() {
-    each_is_caught(&SELDOM, 30_000);
+fn every_planted_bug_is_caught() {
+    each_bug_is_caught();
 }

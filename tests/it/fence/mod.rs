@@ -4,10 +4,11 @@ mod control;
 mod gate;
 mod http;
 mod lease;
-mod planted;
 mod postgres;
 mod redis;
 mod sqlite;
+mod wrong_guard;
+mod wrong_guards;
 
 use leasehold::ClientId;
 use leasehold::fence::Pass;

@@ -1,10 +1,13 @@
 //! Short functions that send requests to a store, for tests whose subject is not the reply.
 
+use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use leasehold::store::{Answer, Ask, Claim, Grant, Held, Info, Outcome, Release, Renewal, Store};
 use leasehold::{ClientId, Error, Holder, Name, Token};
 
@@ -116,4 +119,10 @@ pub(crate) async fn next_token(store: &dyn Store, name: &str) -> Token {
     let token = granted(store, &claim).await;
     assert_eq!(released(store, &claim).await, Release::Released);
     token
+}
+
+/// Polls a request once, which sends it if there is a connection.
+pub(crate) async fn begin<T>(request: &mut (impl Future<Output = T> + Unpin)) {
+    let polled = poll_fn(|context| Poll::Ready(request.poll_unpin(context).is_ready())).await;
+    assert!(!polled, "it cannot be answered yet");
 }

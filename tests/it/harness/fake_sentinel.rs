@@ -2,37 +2,33 @@
 
 use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
-
-use super::resp;
+use super::fake_server::FakeServer;
 
 /// The Sentinel. It ends on drop.
 #[derive(Debug)]
 pub(crate) struct FakeSentinel {
-    port: u16,
+    server: FakeServer,
     opinion: Arc<Mutex<(u16, u64)>>,
-    accepting: JoinHandle<()>,
 }
 
 impl FakeSentinel {
     /// Starts a Sentinel that names the server on this port of this machine, with this epoch.
     pub(crate) async fn naming(master: u16, epoch: u64) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await;
-        let listener = listener.expect("loopback has a free port");
-        let port = listener.local_addr().expect("it is bound").port();
         let opinion = Arc::new(Mutex::new((master, epoch)));
         let said = opinion.clone();
-        let accepting = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(answer(client, said.clone()));
-            }
+        let server = FakeServer::answering(move |words| {
+            let (port, epoch) = *said.lock().expect("no panic");
+            let reply = match words.get(1).map(|word| word.to_uppercase()).as_deref() {
+                Some("GET-MASTER-ADDR-BY-NAME") => array(&["127.0.0.1", &port.to_string()]),
+                Some("MASTER") => array(&["config-epoch", &epoch.to_string()]),
+                _ if words[0].eq_ignore_ascii_case("EXISTS") => ":0\r\n".into(),
+                _ => "+OK\r\n".into(),
+            };
+            (0, reply)
         });
         Self {
-            port,
+            server: server.await,
             opinion,
-            accepting,
         }
     }
 
@@ -41,39 +37,14 @@ impl FakeSentinel {
         *self.opinion.lock().expect("no panic") = (master, epoch);
     }
 
+    /// Returns how often it was asked for the master.
+    pub(crate) fn asked(&self) -> usize {
+        self.server.count("GET-MASTER-ADDR-BY-NAME")
+    }
+
     /// Returns its address.
     pub(crate) fn host(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-}
-
-impl Drop for FakeSentinel {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
-}
-
-async fn answer(mut client: TcpStream, opinion: Arc<Mutex<(u16, u64)>>) {
-    let mut unread = Vec::new();
-    while client
-        .read_buf(&mut unread)
-        .await
-        .is_ok_and(|count| count > 0)
-    {
-        while let Some(length) = resp::whole(&unread) {
-            let words = resp::words(&unread[..length]);
-            unread.drain(..length);
-            let (port, epoch) = *opinion.lock().expect("no panic");
-            let reply = match words.get(1).map(|word| word.to_uppercase()).as_deref() {
-                Some("GET-MASTER-ADDR-BY-NAME") => array(&["127.0.0.1", &port.to_string()]),
-                Some("MASTER") => array(&["config-epoch", &epoch.to_string()]),
-                _ if words[0].eq_ignore_ascii_case("EXISTS") => ":0\r\n".into(),
-                _ => "+OK\r\n".into(),
-            };
-            if client.write_all(reply.as_bytes()).await.is_err() {
-                return;
-            }
-        }
+        self.server.host()
     }
 }
 

@@ -1,15 +1,15 @@
-//! A store in memory that counts what it is asked, and fails in the ways that a test chooses.
+//! A store in memory that counts what it is asked, and fails in the ways that a test plans.
 
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Instant, Monotonic, Sleep};
 use leasehold::store::memory::Memory;
 use leasehold::store::{
-    Answer, Ask, Claim, Eviction, Facts, Failed, Grant, Hazard, Held, Lane, Member, Notice,
-    Notices, Outcome, Release, Renewal, Renewed, Store, Topic,
+    Answer, Ask, Claim, Eviction, Facts, Failed, Grant, Hazard, Held, Member, Notice, Notices,
+    Outcome, Purpose, Release, Renewal, Renewed, Store, Topic,
 };
 use leasehold::{BoxFuture, ClientId, Error, ErrorKind, Holder, Name, Token};
 
@@ -22,47 +22,47 @@ pub(crate) struct FaultyStore {
     counts: Arc<Counts>,
 }
 
-/// The ways in which it fails.
+/// What a client asks a store for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Call {
+    Acquire,
+    Renew,
+    Release,
+    Leave,
+    Connect,
+    Subscribe,
+    /// The next notice.
+    Notice,
+}
+
+/// What goes wrong with a call.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Fault {
+    /// It fails at once, with this kind of error.
+    Fail(ErrorKind),
+    Panic,
+    /// It never begins, and never ends.
+    Hang,
+    /// It does not begin before the fault is taken back.
+    Wait,
+    /// It is carried out and never answered. A notice is lost.
+    Unanswered,
+    /// With the grant the clock jumps until little is left of its term.
+    Late,
+    /// The grant has the first token.
+    FirstToken,
+    /// There is no outcome in the reply.
+    NoOutcomes,
+}
+
+/// What is down fails so.
+pub(crate) const DOWN: Fault = Fault::Fail(ErrorKind::Unavailable);
+
+/// What the store does wrong.
 #[derive(Debug)]
 pub(crate) struct Faults {
-    /// Claims and releases fail as unavailable.
-    pub(crate) is_down: AtomicBool,
-    /// Claims are carried out and never answered.
-    pub(crate) is_silent: AtomicBool,
-    /// Leaving a queue takes until this is taken back.
-    pub(crate) is_slow_to_leave: AtomicBool,
-    /// Notices are lost, but for the one that says that the store listens.
-    pub(crate) is_mute: AtomicBool,
-    /// Subscriptions are refused with this kind of error.
-    pub(crate) refuses_notices: Mutex<Option<ErrorKind>>,
-    /// So many of the next subscriptions never end.
-    pub(crate) hang_next_subscriptions: AtomicU32,
-    /// So many of the next connections of a lane's own never end.
-    pub(crate) hang_next_connections: AtomicU32,
-    /// So many of the next connections of a lane's own panic.
-    pub(crate) panic_next_connections: AtomicU32,
-    /// Renewals never end.
-    pub(crate) hangs: AtomicBool,
-    /// So many of the next renewals never end.
-    pub(crate) hang_next: AtomicU32,
-    /// So many of the next claims are carried out and never end.
-    pub(crate) hang_next_claims: AtomicU32,
-    /// So many claims reach the store; those after them never leave.
-    pub(crate) claims_left: AtomicU32,
-    /// With so many of the next grants the clock jumps until little is left of their term.
-    pub(crate) late_grants: AtomicU32,
-    /// Every grant has the first token.
-    pub(crate) forgets_tokens: AtomicBool,
-    /// So many of the next releases never begin, and never end.
-    pub(crate) hang_next_releases: AtomicU32,
-    /// So many of the next releases fail at once.
-    pub(crate) fail_next_releases: AtomicU32,
-    /// So many of the next renewals panic.
-    pub(crate) panic_next_renewals: AtomicU32,
-    /// So many of the next releases panic.
-    pub(crate) panic_next_releases: AtomicU32,
-    /// Replies to batches are cut to this length.
-    pub(crate) answers: AtomicUsize,
+    /// What the next calls of a kind meet, and how many of them.
+    planned: Mutex<VecDeque<(Call, Fault, u32)>>,
     /// Names whose renewals fail.
     pub(crate) poisoned: Mutex<HashSet<Name>>,
     /// By how many milliseconds the server's clock is ahead; `None`: the store returns no server time.
@@ -136,6 +136,75 @@ impl Clock for FaultyClock {
     }
 }
 
+impl Faults {
+    /// Has this fault meet the next calls of this kind, after those that were planned before.
+    pub(crate) fn plan(&self, call: Call, fault: Fault, times: u32) {
+        let mut planned = self.planned.lock().unwrap();
+        planned.push_back((call, fault, times));
+    }
+
+    /// Has it meet all calls of this kind from then on.
+    pub(crate) fn plan_always(&self, call: Call, fault: Fault) {
+        self.plan(call, fault, u32::MAX);
+    }
+
+    /// Plans nothing for calls of this kind any more. Returns how many would have met a fault.
+    pub(crate) fn heal(&self, call: Call) -> u32 {
+        let left = self.left(call);
+        let mut planned = self.planned.lock().unwrap();
+        planned.retain(|(of, ..)| *of != call);
+        left
+    }
+
+    /// How many calls of this kind are still to meet a fault.
+    pub(crate) fn left(&self, call: Call) -> u32 {
+        let planned = self.planned.lock().unwrap();
+        let of_call = planned.iter().filter(|(of, ..)| *of == call);
+        of_call
+            .map(|(.., times)| *times)
+            .fold(0, u32::saturating_add)
+    }
+
+    /// What this call meets.
+    fn next(&self, call: Call) -> Option<Fault> {
+        let mut planned = self.planned.lock().unwrap();
+        let (_, fault, times) = planned
+            .iter_mut()
+            .find(|(of, _, times)| *of == call && *times > 0)?;
+        if *times < u32::MAX {
+            *times -= 1;
+        }
+        Some(*fault)
+    }
+
+    /// The same, for a call that has not begun. A fault that comes later is returned.
+    async fn meet(&self, call: Call) -> Result<Option<Fault>, Error> {
+        match self.next(call) {
+            Some(Fault::Fail(kind)) => {
+                let error = Error::new(kind, "the store is down, as it was told");
+                return Err(error);
+            }
+            Some(Fault::Panic) => {
+                // Past the hook: a backtrace costs the watchdog's thread longer than a ttl here.
+                std::panic::resume_unwind(Box::new("the store is broken, as it was told"));
+            }
+            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Wait) => {
+                while self.left(call) > 0 {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            }
+            later => return Ok(later),
+        }
+        Ok(None)
+    }
+
+    /// The clock of its leases has come to be asked for something.
+    fn asked(&self) {
+        *self.asked_at.lock().unwrap() = self.clock.beneath.now();
+    }
+}
+
 impl FaultyStore {
     /// A store without faults, on the machine's clock.
     pub(crate) fn new() -> Self {
@@ -149,7 +218,13 @@ impl FaultyStore {
         Self {
             facts: memory.facts(),
             memory,
-            faults: Arc::new(Faults::none(clock)),
+            faults: Arc::new(Faults {
+                planned: Mutex::default(),
+                poisoned: Mutex::default(),
+                ahead_ms: Mutex::default(),
+                asked_at: Mutex::new(Instant::ZERO),
+                clock,
+            }),
             counts: Arc::default(),
         }
     }
@@ -200,30 +275,14 @@ impl FaultyStore {
         Arc::strong_count(&self.counts)
     }
 
-    /// Whether it cannot be reached.
+    /// Whether claims and releases fail as unavailable.
     pub(crate) fn set_down(&self, is_down: bool) {
-        self.faults.is_down.store(is_down, Ordering::SeqCst);
-    }
-
-    /// Whether its notices are lost, but for the one that says that it listens.
-    pub(crate) fn set_mute(&self, is_mute: bool) {
-        self.faults.is_mute.store(is_mute, Ordering::SeqCst);
-    }
-
-    /// Whether it carries claims out and never answers them.
-    pub(crate) fn set_silent(&self, is_silent: bool) {
-        self.faults.is_silent.store(is_silent, Ordering::SeqCst);
-    }
-
-    /// Whether leaving a queue takes until this is taken back.
-    pub(crate) fn set_slow_to_leave(&self, is_slow: bool) {
-        let faults = &self.faults;
-        faults.is_slow_to_leave.store(is_slow, Ordering::SeqCst);
-    }
-
-    /// From now on subscriptions are refused.
-    pub(crate) fn refuse_notices(&self, kind: ErrorKind) {
-        *self.faults.refuses_notices.lock().unwrap() = Some(kind);
+        for call in [Call::Acquire, Call::Release] {
+            self.faults.heal(call);
+            if is_down {
+                self.faults.plan_always(call, DOWN);
+            }
+        }
     }
 
     /// Who has this name.
@@ -231,20 +290,6 @@ impl FaultyStore {
         let name = Name::new(name).unwrap();
         let held = self.memory.inspect(&name, Duration::from_secs(1)).await;
         held.unwrap()
-    }
-
-    fn reach(&self) -> Result<(), Error> {
-        if self.faults.is_down.load(Ordering::SeqCst) {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                "the store is down, as it was told",
-            ));
-        }
-        Ok(())
-    }
-
-    fn asked(&self) {
-        *self.faults.asked_at.lock().unwrap() = self.faults.clock.beneath.now();
     }
 
     async fn acquire_badly(
@@ -255,114 +300,55 @@ impl FaultyStore {
     ) -> Result<Answer, Failed> {
         let faults = &self.faults;
         self.counts.claims.fetch_add(1, Ordering::SeqCst);
-        self.reach().map_err(Failed::never)?;
-        if !is_next(&faults.claims_left) {
-            let error = Error::new(ErrorKind::Unavailable, "the store is down, as it was told");
-            return Err(Failed::never(error));
-        }
-        self.asked();
+        let fault = faults.meet(Call::Acquire).await.map_err(Failed::never)?;
+        faults.asked();
         // Others may run between the question and the answer, as with a server.
         tokio::task::yield_now().await;
         let answer = self.memory.acquire(claim, ask, limit).await;
         self.counts.answers.fetch_add(1, Ordering::SeqCst);
-        if faults.is_silent.load(Ordering::SeqCst) || is_next(&faults.hang_next_claims) {
-            self.counts.withheld.fetch_add(1, Ordering::SeqCst);
-            std::future::pending::<()>().await;
+        match (fault, &answer) {
+            (Some(Fault::Unanswered), _) => {
+                self.counts.withheld.fetch_add(1, Ordering::SeqCst);
+                std::future::pending().await
+            }
+            (Some(Fault::Late), Ok(Answer::Granted(_))) => {
+                let jump = u64::try_from(claim.ttl.as_millis() * 5 / 6).unwrap();
+                faults.clock.ahead_ms.fetch_add(jump, Ordering::SeqCst);
+                answer
+            }
+            (Some(Fault::FirstToken), Ok(Answer::Granted(_))) => {
+                let first = Token::new(1).expect("valid");
+                Ok(Answer::Granted(Grant::new(first)))
+            }
+            _ => answer,
         }
-        let is_granted = matches!(answer, Ok(Answer::Granted(_)));
-        if is_granted && is_next(&faults.late_grants) {
-            let jump = u64::try_from(claim.ttl.as_millis() * 5 / 6).unwrap();
-            faults.clock.ahead_ms.fetch_add(jump, Ordering::SeqCst);
-        }
-        if is_granted && faults.forgets_tokens.load(Ordering::SeqCst) {
-            let first = Token::new(1).expect("valid");
-            return Ok(Answer::Granted(Grant::new(first)));
-        }
-        answer
     }
 
     async fn renew_badly(&self, batch: &[Renewal], limit: Duration) -> Renewed {
-        self.asked();
         let faults = &self.faults;
-        panic_if_next(&faults.panic_next_renewals);
-        if faults.hangs.load(Ordering::SeqCst) || is_next(&faults.hang_next) {
-            std::future::pending::<()>().await;
-        }
+        faults.asked();
+        let fault = faults.meet(Call::Renew).await.expect("no test plans this");
         let mut renewed = self.memory.renew(batch, limit).await;
         for (renewal, outcome) in batch.iter().zip(&mut renewed.outcomes) {
             if faults.poisoned.lock().unwrap().contains(&renewal.name) {
                 *outcome = Outcome::Unknown(Error::new(ErrorKind::Misconfigured, "wrong type"));
             }
         }
-        renewed
-            .outcomes
-            .truncate(faults.answers.load(Ordering::SeqCst));
+        if fault == Some(Fault::NoOutcomes) {
+            renewed.outcomes.clear();
+        }
         let now = Duration::from_nanos(faults.clock.now().as_nanos());
         let ahead_ms = *faults.ahead_ms.lock().unwrap();
-        renewed.server_time = ahead_ms.map(|ahead_ms| now + Duration::from_millis(ahead_ms));
-        renewed
+        renewed.at(ahead_ms.map(|ahead_ms| now + Duration::from_millis(ahead_ms)))
     }
 
     async fn subscribe_badly(&self) -> Result<Option<Box<dyn Notices>>, Error> {
-        if let Some(kind) = *self.faults.refuses_notices.lock().unwrap() {
-            return Err(Error::new(
-                kind,
-                "the store gives no notices, as it was told",
-            ));
-        }
         self.counts.subscriptions.fetch_add(1, Ordering::SeqCst);
-        if is_next(&self.faults.hang_next_subscriptions) {
-            std::future::pending::<()>().await;
-        }
+        self.faults.meet(Call::Subscribe).await?;
         let notices = self.memory.notices().await?.unwrap();
         let faults = self.faults.clone();
         let lossy = LossyNotices { notices, faults };
         Ok(Some(Box::new(lossy) as Box<dyn Notices>))
-    }
-}
-
-impl Faults {
-    fn none(clock: Arc<FaultyClock>) -> Self {
-        Self {
-            is_down: AtomicBool::new(false),
-            is_silent: AtomicBool::new(false),
-            is_slow_to_leave: AtomicBool::new(false),
-            is_mute: AtomicBool::new(false),
-            refuses_notices: Mutex::default(),
-            hang_next_subscriptions: AtomicU32::new(0),
-            hang_next_connections: AtomicU32::new(0),
-            panic_next_connections: AtomicU32::new(0),
-            hangs: AtomicBool::new(false),
-            hang_next: AtomicU32::new(0),
-            hang_next_claims: AtomicU32::new(0),
-            claims_left: AtomicU32::new(u32::MAX),
-            late_grants: AtomicU32::new(0),
-            forgets_tokens: AtomicBool::new(false),
-            hang_next_releases: AtomicU32::new(0),
-            fail_next_releases: AtomicU32::new(0),
-            panic_next_renewals: AtomicU32::new(0),
-            panic_next_releases: AtomicU32::new(0),
-            answers: AtomicUsize::new(usize::MAX),
-            poisoned: Mutex::default(),
-            ahead_ms: Mutex::default(),
-            asked_at: Mutex::new(Instant::ZERO),
-            clock,
-        }
-    }
-}
-
-/// Whether one more of these is to go wrong.
-fn is_next(count: &AtomicU32) -> bool {
-    let taken = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
-        left.checked_sub(1)
-    });
-    taken.is_ok()
-}
-
-/// Panics past the hook: a backtrace costs the watchdog's thread longer than a ttl here.
-fn panic_if_next(count: &AtomicU32) {
-    if is_next(count) {
-        std::panic::resume_unwind(Box::new("the store is broken, as it was told"));
     }
 }
 
@@ -404,16 +390,8 @@ impl Store for FaultyStore {
         keep_for: Option<Duration>,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>> {
-        panic_if_next(&self.faults.panic_next_releases);
-        if is_next(&self.faults.fail_next_releases) {
-            let error = Error::new(ErrorKind::Unavailable, "the store is down, as it was told");
-            return Box::pin(async { Err(error) });
-        }
-        if is_next(&self.faults.hang_next_releases) {
-            return Box::pin(std::future::pending());
-        }
         Box::pin(async move {
-            self.reach()?;
+            self.faults.meet(Call::Release).await?;
             self.memory.release(name, holder, keep_for, limit).await
         })
     }
@@ -426,9 +404,7 @@ impl Store for FaultyStore {
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             self.counts.leaves_begun.fetch_add(1, Ordering::SeqCst);
-            while self.faults.is_slow_to_leave.load(Ordering::SeqCst) {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
+            self.faults.meet(Call::Leave).await?;
             self.memory.leave(name, client, limit).await?;
             self.counts.leaves.fetch_add(1, Ordering::SeqCst);
             Ok(())
@@ -472,13 +448,12 @@ impl Store for FaultyStore {
         self.memory.members(limit)
     }
 
-    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, _: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         self.counts.connections.fetch_add(1, Ordering::SeqCst);
-        panic_if_next(&self.faults.panic_next_connections);
-        if is_next(&self.faults.hang_next_connections) {
-            return Box::pin(std::future::pending());
-        }
-        Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
+        Box::pin(async move {
+            self.faults.meet(Call::Connect).await?;
+            Ok(Arc::new(self.clone()) as Arc<dyn Store>)
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -506,7 +481,7 @@ impl Notices for LossyNotices {
         Box::pin(async move {
             loop {
                 let notice = self.notices.next().await;
-                if !self.faults.is_mute.load(Ordering::SeqCst) {
+                if self.faults.next(Call::Notice).is_none() {
                     return notice;
                 }
             }

@@ -1,5 +1,5 @@
 /* A disk that is full for the files that some programs would grow, while a byte of a mapped file says so. Its lowest bit is
- * for the files whose path has the first of the texts in LEASEHOLD_TEST_DISK_PARTS, which colons separate; the next bit for
+ * for the files whose path has the first of the texts in TEST_DISK_PARTS, which colons separate; the next bit for
  * the second; and so on. What needs no more room is written, as on a real disk: a hole in a file has no room. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,7 +17,7 @@ static volatile unsigned char *full;
 static char parts[4096];
 
 __attribute__((constructor)) static void map_switch(void) {
-    const char *path = getenv("LEASEHOLD_TEST_DISK"), *of_parts = getenv("LEASEHOLD_TEST_DISK_PARTS");
+    const char *path = getenv("TEST_DISK"), *of_parts = getenv("TEST_DISK_PARTS");
     if (of_parts) snprintf(parts, sizeof parts, "%s", of_parts);
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;

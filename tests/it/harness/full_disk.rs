@@ -65,8 +65,8 @@ impl FullDisk {
     pub(crate) fn variables(&self) -> [(&'static str, &Path); 3] {
         [
             ("LD_PRELOAD", &self.shim),
-            ("LEASEHOLD_TEST_DISK", &self.switch),
-            ("LEASEHOLD_TEST_DISK_PARTS", Path::new(&self.parts)),
+            ("TEST_DISK", &self.switch),
+            ("TEST_DISK_PARTS", Path::new(&self.parts)),
         ]
     }
 }

@@ -18,6 +18,18 @@ pub(crate) fn in_own_network(test: &str, body: impl FnOnce(&Network)) {
     alone_under(command, test, || body(&Network::new()));
 }
 
+/// Runs the body of the test of this name where names of hosts lead to the addresses that these lines name.
+pub(crate) fn with_hosts(test: &str, lines: &str, body: impl FnOnce()) {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--", "sh", "-ec"]);
+    command.arg(
+        "mount -t tmpfs tmpfs /run; printf %s \"$0\" > /run/hosts; mount --bind /run/hosts /etc/hosts; exec \"$@\"",
+    );
+    command.arg(lines);
+    command.arg(std::env::current_exe().expect("the test binary"));
+    alone_under(command, test, body);
+}
+
 /// The bridge. The test itself is on it.
 #[derive(Debug)]
 pub(crate) struct Network(());

@@ -61,6 +61,7 @@ impl PgBouncer {
             auth_type = any
             pool_mode = transaction
             default_pool_size = {connections}
+            server_login_retry = 1
             ",
             folder = database.folder().display()
         );

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, Config, NoTls};
@@ -155,6 +156,18 @@ impl PostgresServer {
         Self::run(folder, &data, PORT, settings, |_| {}).await
     }
 
+    /// Starts a standby that takes no connections, as one that has not come so far.
+    pub(crate) async fn cold_standby(&self) -> Self {
+        let Backup { folder, data } = self.backup(&["--write-recovery-conf"]);
+        let server = Self::spawn(folder, &data, PORT, &["hot_standby=off"], |_| {});
+        until("the socket", async || {
+            let socket = server.folder.join(format!(".s.PGSQL.{PORT}"));
+            socket.exists().then_some(())
+        })
+        .await;
+        server
+    }
+
     /// Copies the server's data as it is now.
     pub(crate) fn backup(&self, options: &[&str]) -> Backup {
         let (folder, data) = new_folder();
@@ -189,6 +202,18 @@ impl PostgresServer {
         settings: &[&str],
         rule: impl FnOnce(&mut Command),
     ) -> Self {
+        let server = Self::spawn(folder, data, port, settings, rule);
+        server.wait_until_it_answers().await;
+        server
+    }
+
+    fn spawn(
+        folder: PathBuf,
+        data: &Path,
+        port: u16,
+        settings: &[&str],
+        rule: impl FnOnce(&mut Command),
+    ) -> Self {
         let server = as_user(&programs().join("postgres"));
         let mut guard = Command::new("sh");
         guard
@@ -212,13 +237,11 @@ impl PostgresServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("sh starts");
-        let server = Self {
+        Self {
             folder,
             port,
             guard: Mutex::new(guard),
-        };
-        server.wait_until_it_answers().await;
-        server
+        }
     }
 
     /// Sends the server a signal that ends it: `INT` stops it, `QUIT` crashes it.
@@ -228,6 +251,15 @@ impl PostgresServer {
             self.connect("postgres").await.err()
         })
         .await;
+    }
+
+    /// Sends the server's first process a signal, and does not wait for what comes of it.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let file = fs::read_to_string(self.folder.join("data/postmaster.pid"));
+        let file = file.expect("it runs");
+        let pid = file.lines().next().and_then(|pid| pid.parse().ok());
+        let pid = Pid::from_raw(pid.expect("a number")).expect("a process");
+        kill_process(pid, signal).expect("it is ours");
     }
 
     /// The same for a server that may have ended by itself.

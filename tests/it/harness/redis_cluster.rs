@@ -1,6 +1,6 @@
 //! A cluster: three primaries, each with a replica if the test wants them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use deadpool_redis::redis;
@@ -213,15 +213,20 @@ impl RedisCluster {
 
     /// Returns how many slots this node serves, to its own knowledge.
     pub(crate) async fn slot_count(&self, node: usize) -> usize {
+        self.slots_on(node).await.len()
+    }
+
+    /// Returns the slots that this node serves, to its own knowledge.
+    pub(crate) async fn slots_on(&self, node: usize) -> HashSet<u16> {
         let id: String = self.nodes[node].told("CLUSTER MYID").await;
         let nodes: String = self.nodes[node].told("CLUSTER NODES").await;
         let line = nodes.lines().find(|line| line.starts_with(&id));
         let ranges = line.expect("it knows itself").split(' ').skip(8);
-        let count = ranges.filter_map(|range| {
+        let slots = ranges.filter_map(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
-            Some(1 + last.parse::<usize>().ok()? - first.parse::<usize>().ok()?)
+            Some(first.parse().ok()?..=last.parse().ok()?)
         });
-        count.sum()
+        slots.flatten().collect()
     }
 
     /// Returns the slot of this name.

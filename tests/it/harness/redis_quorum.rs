@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use leasehold::store::Store as _;
 use leasehold::store::quorum::{Builder, Quorum};
+use tokio::task::JoinHandle;
 
 use super::redis_server::{RedisServer, Setup};
+use super::times::LIMIT;
 
 /// The longest ttl of the quorums in tests.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(60);
@@ -17,9 +20,9 @@ pub(crate) struct RedisQuorum {
 }
 
 impl RedisQuorum {
-    /// Starts so many members that have been in use for a long time: they take claims at once.
+    /// Starts so many servers, and sets them up.
     pub(crate) async fn start(members: usize) -> Self {
-        Self::start_new(members).await.settled(MAX_TTL).await
+        Self::start_new(members).await.set_up(MAX_TTL).await
     }
 
     /// The same for members that also listen on ports, for a URL of all of them.
@@ -34,7 +37,17 @@ impl RedisQuorum {
         for _ in 0..members {
             servers.push(setup().with_port().start().await);
         }
-        Self { servers }.settled(max_ttl).await
+        Self { servers }.set_up(max_ttl).await
+    }
+
+    /// Starts so many servers that were never used, and also listen on ports.
+    pub(crate) async fn start_new_with_ports(members: usize) -> Self {
+        let mut servers = Vec::new();
+        // One after the other, so that no two find the same port free.
+        for _ in 0..members {
+            servers.push(Setup::default().with_port().start().await);
+        }
+        Self { servers }
     }
 
     /// Starts so many servers that were never used.
@@ -44,14 +57,22 @@ impl RedisQuorum {
         Self { servers }
     }
 
-    async fn settled(self, max_ttl: Duration) -> Self {
-        join_all(self.servers.iter().map(|server| settle(server, max_ttl))).await;
+    /// Makes these servers the members of a quorum with this longest ttl, as `leasehold init` does.
+    pub(crate) async fn set_up(self, max_ttl: Duration) -> Self {
+        let store = self.builder().max_ttl(max_ttl).build();
+        let store = store.expect("settings in order");
+        store.init(LIMIT).await.expect("set up");
+        store.close().await;
         self
     }
 
-    /// Returns a builder of a store on all of them.
+    /// Returns a builder of a store on all of them, which takes the longest ttl from them. The list is that of
+    /// [`url`](Self::url), if they have ports.
     pub(crate) fn builder(&self) -> Builder {
-        Quorum::builder(self.servers.iter().map(RedisServer::url)).max_ttl(MAX_TTL)
+        Quorum::builder(self.servers.iter().map(|server| match server.has_port() {
+            true => format!("redis://127.0.0.1:{}", server.port()),
+            false => server.url(),
+        }))
     }
 
     /// Returns the URL of all of them.
@@ -69,17 +90,31 @@ impl RedisQuorum {
     }
 }
 
-/// Makes a server look as if it had been a member for a long time, with this longest ttl.
-pub(crate) async fn settle(server: &RedisServer, max_ttl: Duration) {
-    let run = run_id(server).await;
-    let max_ttl = max_ttl.as_millis();
-    let row = format!("HSET leasehold:node run {run} ready 0 floor 0 keep_out {max_ttl}");
-    let _: i64 = server.told(&row).await;
+/// A client that looks at the members by the list that they were set up with, as an exporter does, until it is dropped. A
+/// member that lost its data is taken in by such a client only, and not by those behind a proxy.
+#[derive(Debug)]
+pub(crate) struct Watch(JoinHandle<()>);
+
+impl RedisQuorum {
+    pub(crate) fn watch(&self) -> Watch {
+        let store = self.open();
+        Watch(tokio::spawn(async move {
+            loop {
+                let _ = store.members(LIMIT).await;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }))
+    }
 }
 
-/// Returns the run of this server.
-pub(crate) async fn run_id(server: &RedisServer) -> String {
-    let info: String = server.told("INFO server").await;
-    let line = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-    line.expect("a run").trim().into()
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Ends the keep-out of a member that is out, as if it had been out for long enough. The next client that meets it takes it in.
+pub(crate) async fn end_keep_out(server: &RedisServer) {
+    // A member notes when it is first seen with the first request that it answers.
+    let _: i64 = server.told("HSET leasehold:node seen_at 1").await;
 }

@@ -161,6 +161,11 @@ impl RedisServer {
         }
     }
 
+    /// Returns whether it listens on a port, too.
+    pub(crate) fn has_port(&self) -> bool {
+        self.port.is_some()
+    }
+
     /// Returns its port.
     pub(crate) fn port(&self) -> u16 {
         self.port.expect("it was set up with a port")
@@ -318,7 +323,10 @@ impl RedisServer {
 
     /// Returns a snapshot of all its data.
     pub(crate) async fn snapshot(&self) -> Vec<u8> {
-        let () = self.told("SAVE").await;
+        until("no other snapshot is being made", async || {
+            self.ask::<()>("SAVE").await.ok()
+        })
+        .await;
         fs::read(self.folder.path().join("dump.rdb")).expect("SAVE wrote it")
     }
 

@@ -63,6 +63,11 @@ impl Relay {
         self.port
     }
 
+    /// How many connections lead through it.
+    pub(crate) fn connections(&self) -> usize {
+        self.cuts.receiver_count()
+    }
+
     /// From now on passes on only this, also on later connections.
     pub(crate) fn pass(&self, passing: Passing) {
         self.passing.send_replace(passing);

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::child::stop;
 
 /// Has the task; set only for such a process.
-const TASK: &str = "LEASEHOLD_TEST_TASK";
+const TASK: &str = "TEST_TASK";
 /// Our lines among those of the test runner.
 const MARK: &str = "@ ";
 /// How many answers may wait to be read; a process with more to say waits.

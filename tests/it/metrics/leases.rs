@@ -1,6 +1,5 @@
 //! Calls to acquire, leases and their ends, on a store in memory.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold::store::memory::Memory;
@@ -194,7 +193,7 @@ fn calls_that_the_store_fails_are_counted_as_failed() {
             let builder = Client::builder().store(store.clone());
             let client = builder.build().await.unwrap();
             let lease = held(&client, "a").await;
-            store.faults.is_down.store(true, Ordering::SeqCst);
+            store.set_down(true);
             client.try_acquire("b").await.unwrap_err();
             let failed = ["outcome=\"failed\""];
             seen.counts("leasehold_acquisitions_total", &failed).await;

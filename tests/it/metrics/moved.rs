@@ -1,11 +1,11 @@
 //! Each metric, and the test that makes it move.
 
-use std::path::Path;
-
 use leasehold::metrics::table;
 
+use crate::harness::tree::root;
+
 /// In the order of the table.
-const MOVED: [(&str, &str); 48] = [
+const MOVED: [(&str, &str); 49] = [
     ("acquisitions_total", ENDS_OF_A_CALL),
     ("acquire_attempts_total", ATTEMPTS),
     ("acquire_wait_seconds", ENDS_OF_A_CALL),
@@ -65,6 +65,10 @@ const MOVED: [(&str, &str); 48] = [
         "run_in_progress",
         "tool::export::the_pages_of_a_job_are_there_while_it_runs_and_only_for_get",
     ),
+    (
+        "run_outage",
+        "tool::on_redis::outages::a_store_that_dies_while_a_run_waits_is_said_and_so_is_its_return",
+    ),
     ("run_exits_total", JOB_FILE),
     ("run_duration_seconds", JOB_FILE),
     ("run_last_success_timestamp_seconds", JOB_FILE),
@@ -99,7 +103,7 @@ const WHOLE_STORE: &str = "tool::export::a_store_is_exported_as_a_whole_and_left
 
 #[test]
 fn every_metric_is_moved_by_a_test() {
-    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let home = root().join("tests/it");
     for (metric, (name, test)) in table().iter().zip(MOVED) {
         assert_eq!(metric.name, format!("leasehold_{name}"));
         let (file, test) = test.rsplit_once("::").unwrap();

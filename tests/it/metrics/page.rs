@@ -1,9 +1,10 @@
 //! The page in the docs, held to the table in the code.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use leasehold::metrics::{Metric, table};
+
+use crate::harness::tree::root;
 
 /// What stands between these lines is made from the table.
 const BEGIN: &str = "<!-- made from the table: see tests/it/metrics/page.rs -->\n";
@@ -46,7 +47,7 @@ fn made() -> String {
 /// The page is written anew with `LEASEHOLD_WRITE_PAGES=1`.
 #[test]
 fn the_page_of_metrics_is_that_of_the_table() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/metrics.md");
+    let path = root().join("src/metrics.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once(BEGIN).expect("a begin");
     let (_, after) = rest.split_once(END).expect("an end");

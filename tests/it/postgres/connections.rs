@@ -92,7 +92,7 @@ async fn nothing_is_set_on_the_session_and_nothing_prepared() {
     let database = PostgresServer::database().await;
     set_up(&database.url()).await;
     let url = database.url();
-    let builder = Postgres::builder(&url).lanes(1);
+    let builder = Postgres::builder(&url).connections(1);
     let store = builder.build().expect("a store");
     next_token(&store, "a").await;
     let sql = "SELECT query FROM pg_stat_activity
@@ -115,4 +115,46 @@ async fn a_store_serves_another_runtime_after_the_first_one_ended() {
     let before = token.join().expect("it ran");
     let claim = claim("a", LONG);
     assert!(granted(&*store, &claim).await > before);
+}
+
+#[tokio::test]
+async fn claims_for_a_row_that_a_stranger_locks_delay_no_claim_for_another_name() {
+    let (database, store) = store().await;
+    granted(&*store, &claim("locked", LONG)).await;
+    let stranger = database.connect().await;
+    stranger
+        .batch_execute("BEGIN; SELECT FROM leasehold.lease WHERE name = 'locked' FOR UPDATE")
+        .await
+        .expect("locked");
+    for count in [1, 4] {
+        let mut waiting = tokio::task::JoinSet::new();
+        let holder = claim("locked", LONG);
+        let queued = holder.clone();
+        for _ in 0..count {
+            let (store, mut claim) = (store.clone(), queued.clone());
+            // A claim in the queue writes the row.
+            claim.ask.queued = Some(leasehold::store::Queued::new(0));
+            waiting.spawn(async move { asked(&*store, &claim, LIMIT).await });
+        }
+        until("the claims to wait for the lock", async || {
+            let sql = "SELECT count(*) FROM pg_stat_activity
+                WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            let row = stranger.query_one(sql, &[]).await.expect("answered");
+            (row.get::<_, i64>(0) > 0).then_some(())
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let begun = now();
+        granted(&*store, &claim("other", LONG * count)).await;
+        let took = now().since(begun);
+        assert!(
+            took < Duration::from_millis(500),
+            "{took:?} beside {count} claims"
+        );
+        let other = claim("other", LONG);
+        let _ = store
+            .evict(&other.name, leasehold::store::Eviction::Now, LIMIT)
+            .await;
+        while waiting.join_next().await.is_some() {}
+    }
 }

@@ -67,18 +67,71 @@ async fn a_row_that_another_transaction_keeps_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_writes_is_misconfigured() {
+async fn a_server_that_takes_no_writes_for_a_while_is_unavailable_and_found_again() {
     let (database, store) = store().await;
     let name = database.name();
-    let sql = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
-    database
-        .connect()
-        .await
-        .batch_execute(&sql)
-        .await
-        .expect("set");
+    let administrator = database.connect().await;
+    let set = async |value: &str| {
+        let sql = format!("ALTER DATABASE {name} SET default_transaction_read_only = {value}");
+        let sql = format!("SET default_transaction_read_only = off; {sql}");
+        administrator.batch_execute(&sql).await.expect("set");
+    };
+    set("on").await;
     let error = refused(&*store).await;
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{}", chain(&error));
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", chain(&error));
+    assert!(error.to_string().contains("standby"), "{error}");
+    // A connection keeps what it was made with, as one to a demoted primary does: it is replaced.
+    set("off").await;
+    granted(&*store, &claim("a", LONG)).await;
+}
+
+#[tokio::test]
+async fn what_a_server_answers_while_it_is_full_or_goes_down_is_unavailable() {
+    let (database, store) = store().await;
+    granted(&*store, &claim("held", LONG)).await;
+    let stranger = database.connect().await;
+    // Raised by the server in place of a claim, where it cannot be brought about.
+    let raise = async |code: &str| {
+        let sql = format!(
+            "CREATE OR REPLACE FUNCTION leasehold.refuse() RETURNS trigger LANGUAGE plpgsql
+            AS $$ BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '{code}'; END $$;
+            CREATE OR REPLACE TRIGGER refuse BEFORE INSERT ON leasehold.lease
+            FOR EACH ROW EXECUTE FUNCTION leasehold.refuse()"
+        );
+        stranger.batch_execute(&sql).await.expect("planted");
+    };
+    for code in [
+        "08006", "08P01", "25006", "25P03", "53000", "53100", "53200", "53300", "53400", "55000",
+        "57P01", "57P02", "57P03", "57P04", "57P05", "58000", "58030",
+    ] {
+        raise(code).await;
+        let error = refused(&*store).await;
+        assert_eq!(
+            error.kind(),
+            ErrorKind::Unavailable,
+            "{code}: {}",
+            chain(&error)
+        );
+    }
+    stranger
+        .batch_execute("DROP TRIGGER refuse ON leasehold.lease")
+        .await
+        .expect("dropped");
+    granted(&*store, &claim("a", LONG)).await;
+}
+
+#[tokio::test]
+async fn a_role_that_has_no_connection_left_is_unavailable() {
+    let database = database().await;
+    let role = format!("full_{}", database.name());
+    let sql = format!(
+        "CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} NOSUPERUSER CONNECTION LIMIT 0"
+    );
+    let administrator = database.connect().await;
+    administrator.batch_execute(&sql).await.expect("made");
+    let error = refused(&*open(&database.url_as(&role))).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", chain(&error));
+    assert!(chain(&error).contains("53300"), "{}", chain(&error));
 }
 
 #[tokio::test]

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, Error, Row};
 
-use super::database;
+use super::{database, open};
+use crate::harness::asking::{claim, granted};
 use crate::harness::postgres_server::Database;
+use crate::harness::times::LONG;
 
 /// Long enough that no busy machine lets it run out within a test.
 pub(crate) const LONG_MS: u64 = 30_000;
@@ -249,50 +251,21 @@ async fn a_kept_or_offered_name_has_no_holder() {
 }
 
 #[tokio::test]
-async fn old_rows_are_swept_away_and_no_others() {
-    let (_database, leases) = Functions::fresh().await;
-    for name in ["free", "live", "awaited", "waited", "lifted"] {
-        leases.acquire(name, "h", LONG_MS).await;
+async fn names_that_were_used_once_are_removed_as_fast_as_new_ones_come() {
+    let (database, leases) = Functions::fresh().await;
+    let fill =
+        "INSERT INTO leasehold.lease (name, token, state, holder, ttl_ms, since, ends_at, info)
+        SELECT 'old' || i, 1, 4, '', 30000, now(), now() - interval '1 day', repeat('x', 150)
+        FROM generate_series(1, 5000) i";
+    leases.run(fill).await.expect("filled");
+    let store = open(&database.url());
+    for index in 0..1_000 {
+        let claim = claim(&format!("new{index}"), LONG);
+        granted(&*store, &claim).await;
     }
-    let lift = "UPDATE leasehold.lease SET token = token + 3600000000 WHERE name = 'lifted'";
-    leases.run(lift).await.expect("lifted");
-    leases.release("free", "h").await;
-    leases.release("awaited", "h").await;
-    leases.queue("waited", "c", 0).await;
-    let age = |what: &str| {
-        format!("UPDATE leasehold.lease SET ends_at = ends_at - interval '1 day' WHERE {what}")
-    };
-    leases.run(&age("name <> 'live'")).await.expect("aged");
-    leases
-        .run("SELECT leasehold.await_1(ARRAY['awaited'])")
-        .await
-        .expect("marked");
-    assert_eq!(leases.number("SELECT leasehold.tidy_1(1000)").await, 1);
-    assert_eq!(leases.row("free").await, None);
-    for name in ["live", "awaited", "waited", "lifted"] {
-        assert!(leases.row(name).await.is_some(), "{name}");
-    }
-    // Once a minute.
-    assert_eq!(leases.number("SELECT leasehold.tidy_1(1000)").await, 0);
-}
-
-#[tokio::test]
-async fn a_queue_of_dead_clients_does_not_keep_its_row_for_ever() {
-    let (_database, leases) = Functions::fresh().await;
-    leases.acquire("a", "h", LONG_MS).await;
-    leases.queue("a", "c", 0).await;
-    for table in [
-        "lease SET ends_at = ends_at",
-        "queue SET alive_until = alive_until",
-    ] {
-        let sql = format!("UPDATE leasehold.{table} - interval '1 day'");
-        leases.run(&sql).await.expect("aged");
-    }
-    assert_eq!(leases.number("SELECT leasehold.tidy_1(1000)").await, 1);
-    assert_eq!(
-        leases.number("SELECT count(*) FROM leasehold.queue").await,
-        0
-    );
+    let old = "SELECT count(*) FROM leasehold.lease WHERE name LIKE 'old%'";
+    let left = leases.number(old).await;
+    assert!(left < 500, "{left} of 5000 old rows are left");
 }
 
 #[tokio::test]

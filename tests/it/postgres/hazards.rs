@@ -38,3 +38,27 @@ async fn a_server_that_does_not_flush_and_a_table_that_a_crash_empties_are_told(
         assert!(told.contains(word), "{word}: {told}");
     }
 }
+
+#[tokio::test]
+async fn a_role_that_does_not_see_other_transactions_is_told_so() {
+    let (database, store) = store().await;
+    let ids = async |store: &dyn Store| {
+        let hazards = store.hazards(LIMIT).await.expect("answered").into_iter();
+        hazards.map(|hazard| hazard.id).collect::<Vec<_>>()
+    };
+    let unseen = "postgres-transactions-unseen";
+    assert!(!ids(&*store).await.contains(&unseen));
+    let role = format!("blind_{}", database.name());
+    let rights = format!(
+        "CREATE ROLE {role} LOGIN;
+        GRANT USAGE ON SCHEMA leasehold TO {role};
+        GRANT SELECT ON ALL TABLES IN SCHEMA leasehold TO {role}"
+    );
+    let administrator = database.connect().await;
+    administrator.batch_execute(&rights).await.expect("granted");
+    let blind = open(&database.url_as(&role));
+    assert!(ids(&*blind).await.contains(&unseen));
+    let grant = format!("GRANT pg_read_all_stats TO {role}");
+    administrator.batch_execute(&grant).await.expect("granted");
+    assert!(!ids(&*blind).await.contains(&unseen));
+}

@@ -10,6 +10,7 @@ use super::{open, set_up};
 use crate::harness::asking::{asked, chain, claim, granted, held, released};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::times::{LIMIT, LONG};
+use crate::harness::wait::until;
 
 #[tokio::test]
 async fn twelve_at_once_are_safe_and_a_second_time_changes_nothing() {
@@ -127,4 +128,28 @@ async fn leases_survive_a_repair_of_the_tables() {
     assert_eq!(failed.expect_err("gone").kind(), ErrorKind::Misconfigured);
     set_up(&database.url()).await;
     released(&*store, &claim).await;
+}
+
+#[tokio::test]
+async fn an_init_that_meets_a_lock_gives_up_and_leaves_nothing_that_waits() {
+    let database = PostgresServer::database().await;
+    set_up(&database.url()).await;
+    let stranger = database.connect().await;
+    stranger
+        .batch_execute("BEGIN; LOCK TABLE leasehold.lineage")
+        .await
+        .expect("locked");
+    let limit = Duration::from_millis(1_500);
+    let setup = Setup::new(&database.url()).expect("a URL in order");
+    let error = setup.run(limit).await.expect_err("it is locked");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{}", chain(&error));
+    until("the end of its wait", async || {
+        let sql = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let row = stranger.query_one(sql, &[]).await.expect("answered");
+        (row.get::<_, i64>(0) == 0).then_some(())
+    })
+    .await;
+    stranger.batch_execute("COMMIT").await.expect("let go");
+    setup.run(LIMIT).await.expect("made");
 }

@@ -12,6 +12,7 @@ mod connections;
 mod errors;
 pub(crate) mod functions;
 mod hazards;
+pub(crate) mod hosts;
 mod init;
 mod notices;
 mod outages;
@@ -20,6 +21,7 @@ mod pooled;
 mod queue;
 mod renewals;
 pub(crate) mod rules;
+mod strangers;
 mod tls;
 mod tokens;
 

@@ -147,3 +147,39 @@ async fn a_release_succeeds_though_the_servers_queue_of_notices_is_full() {
     let held = store.inspect(&claim.name, LIMIT).await.expect("answered");
     assert!(held.is_none(), "{held:?}");
 }
+
+#[tokio::test]
+async fn a_row_that_a_stranger_locks_silences_no_other_names_notices() {
+    let (database, store) = store().await;
+    let claims = ["locked", "a", "b"].map(|name| claim(name, LONG));
+    for claim in &claims {
+        granted(&*store, claim).await;
+    }
+    let stranger = database.connect().await;
+    stranger
+        .batch_execute("BEGIN; SELECT FROM leasehold.lease WHERE name = 'locked' FOR UPDATE")
+        .await
+        .expect("locked");
+    let notices = store.notices().await.expect("answered");
+    let notices = notices.expect("there are notices");
+    for claim in &claims {
+        notices.follow(&Topic::Freed(claim.name.clone()));
+    }
+    let freed = |name: &str| Notice::Freed(claim(name, LONG).name.clone());
+    // Both are listened to.
+    let first = [next(&*notices).await, next(&*notices).await];
+    assert!(
+        first.contains(&freed("a")) && first.contains(&freed("b")),
+        "{first:?}"
+    );
+    for claim in &claims[1..] {
+        released(&*store, claim).await;
+        assert_eq!(next(&*notices).await, Notice::Freed(claim.name.clone()));
+    }
+    // And the locked one from the moment at which it is not locked any more.
+    stranger.batch_execute("COMMIT").await.expect("let go");
+    let soon = tokio::time::timeout(Duration::from_secs(1), notices.next());
+    assert_eq!(soon.await.expect("soon"), freed("locked"));
+    released(&*store, &claims[0]).await;
+    assert_eq!(next(&*notices).await, freed("locked"));
+}

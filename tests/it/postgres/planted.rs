@@ -45,7 +45,23 @@ pub(crate) const SCENARIOS: &[(&str, Scenario, &[Bug])] = scenarios![
             "  tell := false;\n  DELETE FROM leasehold.queue q WHERE q.name = p_name AND q.client = p_client;",
         ),
     ],
-    several_names_are_locked_in_their_order: [("ORDER BY u.name COLLATE \"C\"", "ORDER BY u.name COLLATE \"C\" DESC")],
+    a_locked_row_keeps_no_other_name_from_its_notices: [
+        ("WHERE l.name = ANY (p_names) AND l.awaited_until < v_soon\n    FOR NO KEY UPDATE SKIP LOCKED", "WHERE l.name = ANY (p_names) AND l.awaited_until < v_soon\n    FOR NO KEY UPDATE"),
+        ("    EXCEPTION WHEN lock_not_available THEN\n      NULL;\n", ""),
+    ],
+    a_subscription_lasts_for_three_pulses: [("SET awaited_until = clock_timestamp() + interval '15 s'", "SET awaited_until = clock_timestamp() + interval '2 s'")],
+    a_client_that_claims_again_keeps_its_place_for_longer: [
+        ("SET alive_until = clock_timestamp() + p_patience_ms * interval '1 millisecond'", "SET alive_until = q.alive_until"),
+        ("SET alive_until = excluded.alive_until", "SET alive_until = q.alive_until"),
+    ],
+    old_rows_are_removed_and_no_others: [
+        ("greatest(interval '1 hour', g.max_ttl_ms * interval '1 millisecond')", "interval '1 hour'"),
+        ("clock_timestamp() - interval '1 minute'", "clock_timestamp()"),
+        ("      AND l.awaited_until < v_before\n", ""),
+        (" AND NOT EXISTS (SELECT FROM leasehold.queue q WHERE q.name = l.name);", ";"),
+        ("l.xmax = 0 AS is_new", "false AS is_new"),
+        ("  IF FOUND THEN\n    PERFORM leasehold.sweep_1();\n  END IF;\n", ""),
+    ],
     a_wait_for_the_lock_of_another_program_ends_by_itself: [("SET lock_timeout = '1s'", "")],
     what_is_answered_is_flushed: [("set_config('synchronous_commit', 'on', true)", "set_config('synchronous_commit', 'off', true)")],
     a_locked_row_spoils_no_other_of_its_batch: [("FOR NO KEY UPDATE OF l SKIP LOCKED", "FOR NO KEY UPDATE OF l")],
@@ -60,10 +76,6 @@ pub(crate) const SCENARIOS: &[(&str, Scenario, &[Bug])] = scenarios![
     nothing_is_granted_where_the_tables_came_from_elsewhere: [
         ("p_client IS NULL AND v_lineage.quiet_until <= clock_timestamp()", "p_client IS NULL"),
         ("IF v_quiet <= v_now AND (v_is_offered", "IF (v_is_offered"),
-    ],
-    nothing_is_granted_after_a_crash_that_emptied_the_tables: [
-        ("v_lineage.is_elsewhere OR v_lineage.is_emptied", "v_lineage.is_elsewhere"),
-        ("WHEN v_is_emptied THEN true", "WHEN v_is_emptied THEN false"),
     ],
     a_client_that_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time: [("greatest(p_now, v_quiet) + p_offer_ms", "p_now + p_offer_ms")],
 ];

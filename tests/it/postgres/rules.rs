@@ -143,22 +143,100 @@ pub(crate) async fn a_client_that_leaves_takes_its_locks_in_the_common_order(
     Ok(())
 }
 
-pub(crate) async fn several_names_are_locked_in_their_order(pair: &Pair) -> Verdict {
+pub(crate) async fn a_locked_row_keeps_no_other_name_from_its_notices(pair: &Pair) -> Verdict {
+    pair.one.acquire("locked", "h", LONG_MS).await;
+    pair.one.acquire("a", "h", LONG_MS).await;
     pair.two.run("BEGIN").await.expect("begun");
-    pair.two
-        .run("SELECT leasehold.await_1(ARRAY['a'])")
-        .await
-        .expect("marked");
-    let second = async {
-        pass(KEPT / 2).await;
-        let marked = pair.two.run("SELECT leasehold.await_1(ARRAY['b'])").await;
-        let ended = if marked.is_ok() { "COMMIT" } else { "ROLLBACK" };
-        pair.two.run(ended).await.expect("ended");
-        marked
-    };
-    let both = pair.one.run("SELECT leasehold.await_1(ARRAY['b', 'a'])");
-    let (both, second) = tokio::join!(both, second);
-    expect!(both.is_ok() && second.is_ok(), "{both:?} {second:?}");
+    let lock = "SELECT FROM leasehold.lease WHERE name = 'locked' FOR UPDATE";
+    pair.two.run(lock).await.expect("locked");
+    // Its row is there only once this transaction is over.
+    pair.two.acquire("coming", "h", LONG_MS).await;
+    let sql = "SELECT leasehold.await_1(ARRAY['coming', 'a', 'locked', 'new'])";
+    let marked = pair.one.run(sql).await;
+    pair.two.run("COMMIT").await.expect("let go");
+    let rows = marked.map_err(|error| format!("{error:?}"))?;
+    let channels: Vec<Option<String>> = rows[0].get(0);
+    let is_marked: Vec<_> = channels.iter().map(Option::is_some).collect();
+    expect!(is_marked == [false, true, false, true], "{channels:?}");
+    let again: Vec<Option<String>> = pair.one.run(sql).await.expect("answered")[0].get(0);
+    expect!(again.iter().all(Option::is_some), "{again:?}");
+    Ok(())
+}
+
+pub(crate) async fn a_subscription_lasts_for_three_pulses(pair: &Pair) -> Verdict {
+    pair.one.acquire("a", "h", LONG_MS).await;
+    let mark = "SELECT leasehold.await_1(ARRAY['a', 'b'])";
+    pair.one.run(mark).await.expect("marked");
+    let left = "SELECT min(extract(epoch FROM awaited_until - clock_timestamp())::bigint) FROM leasehold.lease";
+    let left = pair.one.number(left).await;
+    expect!((13..=15).contains(&left), "{left} s");
+    Ok(())
+}
+
+pub(crate) async fn a_client_that_claims_again_keeps_its_place_for_longer(pair: &Pair) -> Verdict {
+    pair.one.acquire("a", "h", LONG_MS).await;
+    pair.one.queue("a", "b", 0).await;
+    pair.one.queue("a", "c", 0).await;
+    let near = "UPDATE leasehold.queue SET alive_until = clock_timestamp() + interval '2 s'";
+    let left =
+        "SELECT extract(epoch FROM alive_until - clock_timestamp())::bigint FROM leasehold.queue
+        WHERE client = 'c'";
+    // While another holder has the name, and when its lease is over and it is another client's turn.
+    for end in ["ends_at", "'-infinity'"] {
+        pair.one.run(near).await.expect("its time is nearly over");
+        let ended = format!("UPDATE leasehold.lease SET ends_at = {end}");
+        pair.one.run(&ended).await.expect("ended");
+        pair.one.queue("a", "c", 0).await;
+        let left = pair.one.number(left).await;
+        expect!(left >= 7, "{left} s, ends_at={end}");
+    }
+    Ok(())
+}
+
+pub(crate) async fn old_rows_are_removed_and_no_others(pair: &Pair) -> Verdict {
+    let leases = &pair.one;
+    let names = [
+        "free", "live", "awaited", "waited", "dead", "lifted", "recent", "passed",
+    ];
+    for name in names {
+        leases.acquire(name, "h", LONG_MS).await;
+    }
+    leases.release("free", "h").await;
+    leases.queue("waited", "c", 0).await;
+    leases.queue("dead", "c", 0).await;
+    let awaited = "SELECT leasehold.await_1(ARRAY['awaited'])";
+    leases.run(awaited).await.expect("marked");
+    for sql in [
+        "UPDATE leasehold.lineage SET max_ttl_ms = 2 * 86400000",
+        "UPDATE leasehold.lease SET ends_at = ends_at - interval '3 days', token = token - 86400000000 WHERE name <> 'live'",
+        "UPDATE leasehold.lease SET ends_at = ends_at + interval '2 days' WHERE name = 'recent'",
+        "UPDATE leasehold.queue SET alive_until = alive_until - interval '3 days' WHERE name = 'dead'",
+        "UPDATE leasehold.lease SET token = leasehold.micros_1(clock_timestamp()) + 60000000 WHERE name = 'lifted'",
+        // A claim that waits for its lock may have read the clock before.
+        "UPDATE leasehold.lease SET token = leasehold.micros_1(clock_timestamp()) - 1000000 WHERE name = 'passed'",
+    ] {
+        leases.run(sql).await.expect(sql);
+    }
+    let count = "SELECT count(*) FROM leasehold.lease";
+    leases.acquire("live", "h2", LONG_MS).await;
+    expect!(
+        leases.number(count).await == 8,
+        "a claim of a known name removed rows"
+    );
+    leases.acquire("new", "h", LONG_MS).await;
+    for name in names {
+        let is_kept = !["free", "dead"].contains(&name);
+        let row = leases.row(name).await;
+        expect!(row.is_some() == is_kept, "{name}: {row:?}");
+    }
+    let queued = leases.number("SELECT count(*) FROM leasehold.queue").await;
+    expect!(queued == 1, "{queued} clients in queues");
+    // A first claim in the queue does so as well.
+    let old = "UPDATE leasehold.lease SET ends_at = '-infinity', token = 1 WHERE name = 'live'";
+    leases.run(old).await.expect("aged");
+    leases.queue("newer", "c", 0).await;
+    let row = leases.row("live").await;
+    expect!(row.is_none(), "live: {row:?}");
     Ok(())
 }
 
@@ -326,40 +404,6 @@ pub(crate) async fn nothing_is_granted_where_the_tables_came_from_elsewhere(
     let next = pair.two.queue("a", "c", 0).await;
     expect!(next.outcome == "granted", "{next:?}");
     let next = pair.two.acquire("mine", "h2", LONG_MS).await;
-    expect!(next.outcome == "granted", "{next:?}");
-    Ok(())
-}
-
-pub(crate) async fn nothing_is_granted_after_a_crash_that_emptied_the_tables(
-    pair: &Pair,
-) -> Verdict {
-    // As a crash leaves UNLOGGED tables.
-    for sql in [
-        "UPDATE leasehold.lineage SET max_ttl_ms = 60000",
-        "DELETE FROM leasehold.lease",
-        "DELETE FROM leasehold.witness",
-    ] {
-        pair.one.run(sql).await.expect(sql);
-    }
-    // At once, and once more.
-    let (first, second) = tokio::join!(
-        pair.one.acquire("a", "h1", LONG_MS),
-        pair.two.acquire("a", "h2", LONG_MS)
-    );
-    let third = pair.one.queue("a", "c", 0).await;
-    for kept_out in [first, second, third] {
-        expect!(
-            kept_out.outcome == "held" && kept_out.state == Some(5),
-            "{kept_out:?}"
-        );
-        let left = kept_out.left_us.unwrap_or_default();
-        expect!((50_000_000..=60_000_000).contains(&left), "left_us={left}");
-    }
-    pair.one
-        .run("UPDATE leasehold.lineage SET quiet_until = clock_timestamp()")
-        .await
-        .expect("over");
-    let next = pair.two.queue("a", "c", 0).await;
     expect!(next.outcome == "granted", "{next:?}");
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use leasehold::ErrorKind;
 use leasehold::store::postgres::{Postgres, Setup};
-use leasehold::store::{Lane, Store, Tls};
+use leasehold::store::{Purpose, Store, Tls};
 
 use super::{open, set_up};
 use crate::harness::asking::{asked, chain, claim, granted, next_token};
@@ -67,7 +67,7 @@ async fn a_server_that_asks_for_a_certificate_is_shown_it_on_every_connection() 
     set_up(&as_libpq).await;
     let store = patient(&showing);
     granted(&store, &claim("a", LONG)).await;
-    let own = store.on_own_connection(Lane::Watchdog).await;
+    let own = store.on_own_connection(Purpose::Watchdog).await;
     granted(&*own.expect("a connection of its own"), &claim("b", LONG)).await;
     assert!(store.notices().await.expect("a subscription").is_some());
     // The same settings by the builder.
@@ -131,7 +131,7 @@ async fn certificate_files_that_are_replaced_are_read_by_the_next_connection() {
     setup.run(PATIENCE).await.expect("the tables are made");
     granted(&store, &claim("a", LONG)).await;
     std::fs::remove_file(file("key.pem")).expect("it is there");
-    let own = store.on_own_connection(Lane::Watchdog).await;
+    let own = store.on_own_connection(Purpose::Watchdog).await;
     let error = own.expect_err("a file is missing");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     assert!(chain(&error).contains("key.pem"), "{error:#}");

@@ -1,221 +1,285 @@
-//! The scripts of a member do what the member in memory does, step by step: the model and the simulator run that one.
+//! The scripts of a member do what the plain functions of the protocol do, step by step: the model runs those.
 
-use std::collections::HashSet;
-use std::mem::{Discriminant, discriminant};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use fastrand::Rng;
-use leasehold::store::quorum::{AHEAD, LocalNode, Proposal, Purpose, Rules, TakenBack, Vote};
-use leasehold::store::{Eviction, Info, Renewal};
-use leasehold::{ClientId, Holder, Name, Token};
+use leasehold::store::quorum::protocol::{
+    Absence, At, MemberAnswer, MemberId, MemberLease, MemberRequest, NameState, Node, Writing,
+    keep_out_us,
+};
+use leasehold::{ClientId, Holder, Token};
 
-use super::member::{Kept, KeptCounter, RawMember};
+use super::raw::{self, RawMember, Said, writing};
 use crate::harness::redis_server::{RedisServer, Setup};
 
 /// A whole second, as all moments of the clock are. The ttls end between them: a server counts in milliseconds, and the two
 /// need not agree on the very instant of an end.
 const BEGIN_US: u64 = 1_795_000_000_000_000;
-/// What the clock is moved by, in seconds. All are multiples of seven, because no multiple is the hour for which a counter is
-/// remembered.
-const STEPS_S: [u64; 6] = [7, 7, 14, 63, 3_605, 10_801];
-const TTLS: [Duration; 2] = [Duration::from_millis(10_500), Duration::from_millis(50_500)];
+const MAX_TTL_US: u64 = 60_000_000;
+const TTLS_US: [u64; 3] = [10_500_000, 50_500_000, 61_500_000];
+const STEPS_S: [u64; 4] = [7, 7, 14, 63];
+/// The first two names share a slot.
+const KEYS: [[&str; 2]; 3] = [
+    ["leasehold:{a}", "leasehold:{1}:mark"],
+    ["leasehold:{b}", "leasehold:{1}:mark"],
+    ["leasehold:{c}", "leasehold:{2}:mark"],
+];
 
 /// Both members, under one clock that stands still.
 struct Pair {
-    local: LocalNode,
+    node: Node<String>,
+    marks: [u64; 2],
+    leases: [Option<MemberLease>; 3],
+    at: At<String>,
     raw: RawMember,
     server: RedisServer,
-    now_us: u64,
     rng: Rng,
-    /// Some tokens that were proposed.
-    proposed: Vec<u64>,
+    /// Some tokens and marks that were proposed or told.
+    tokens: Vec<u64>,
     log: Vec<String>,
-    /// The kinds of votes that were given.
-    voted: HashSet<Discriminant<Vote>>,
+    /// The kinds of answers that were given.
+    answered: BTreeSet<&'static str>,
 }
 
 impl Pair {
-    async fn start(rules: Rules, seed: u64) -> Self {
+    async fn start(seed: u64) -> Self {
         let server = Setup::default().with_clock().start().await;
         server.stop_clock_at(BEGIN_US).await;
         let connection = server.connect().await.expect("it is up");
+        let mut raw = RawMember { connection };
+        let (_, at, _) = raw.place(&["look".into()]).await;
+        let mut node = Node::blank();
+        let _ = node.look(id(7), &at);
         Self {
-            local: LocalNode::new(rules),
-            raw: RawMember {
-                connection,
-                rules,
-                run: 0,
-            },
+            node,
+            marks: [0; 2],
+            leases: [None; 3],
+            at,
+            raw,
             server,
-            now_us: BEGIN_US,
             rng: Rng::with_seed(seed),
-            proposed: vec![BEGIN_US],
+            tokens: vec![BEGIN_US],
             log: Vec::new(),
-            voted: HashSet::new(),
+            answered: BTreeSet::new(),
         }
     }
 
-    fn name(&mut self) -> Name {
-        let name = if self.rng.bool() { "a" } else { "b" };
-        Name::new(name).expect("a valid name")
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.rng.usize(..from.len())]
     }
 
-    fn holder(&mut self) -> Holder {
-        Holder::new(ClientId::from_u128(7), self.rng.u64(1..4))
-    }
-
-    /// One that was proposed before, or one near it, or one near the clock or its limit.
-    fn token(&mut self) -> Token {
+    /// One that was proposed or told before, or one near it, or one near the clock.
+    fn number(&mut self) -> u64 {
         let near = match self.rng.u8(0..10) {
-            0..4 => *self.rng.choice(&self.proposed).expect("one at least"),
-            4..7 => self.now_us,
-            7 => self.now_us + 20_003,
-            8 => self.now_us + u64::try_from(AHEAD.as_micros()).expect("two hours"),
-            _ => self.proposed.iter().copied().max().expect("one at least"),
+            0..6 => {
+                let tokens = self.tokens.clone();
+                self.pick(&tokens)
+            }
+            6..8 => self.at.now_us,
+            _ => self.tokens.iter().copied().max().expect("one at least"),
         };
-        let token = near + self.rng.u64(0..3);
-        self.proposed.push(token);
-        if self.proposed.len() > 12 {
-            self.proposed.swap_remove(0);
+        let number = near + self.rng.u64(0..3);
+        self.tokens.push(number);
+        if self.tokens.len() > 12 {
+            self.tokens.swap_remove(0);
         }
-        Token::new(token).expect("a token")
+        number
     }
 
-    fn proposal(&mut self) -> Proposal {
-        Proposal {
-            holder: self.holder(),
-            token: self.token(),
-            ttl: *self.rng.choice(TTLS).get_or_insert(TTLS[0]),
-            purpose: match self.rng.u8(0..4) {
-                0 => Purpose::Repair,
-                _ => Purpose::Claim,
+    fn id(&mut self) -> MemberId {
+        let known = self.node.membership.as_ref().map(|member| member.id);
+        match (self.rng.u8(0..12), known) {
+            (0, _) => id(8),
+            (1, _) => MemberId { index: 1, ..id(7) },
+            (_, Some(known)) => known,
+            _ => id(7),
+        }
+    }
+
+    fn request(&mut self, name: usize) -> MemberRequest {
+        let holder = Holder::new(ClientId::from_u128(7), self.rng.u64(1..4));
+        let request = MemberRequest {
+            id: self.id(),
+            holder,
+            token: Token::new(self.number()).expect("a token"),
+            ttl_us: self.pick(&TTLS_US),
+        };
+        match self.leases[name] {
+            Some(lease) if self.rng.bool() => MemberRequest {
+                holder: lease.holder,
+                token: lease.token,
+                ..request
             },
+            _ => request,
         }
     }
 
-    /// Does the same to both, and compares what they answer.
+    /// Does the same to both, and compares what they answer and what they keep.
     async fn step(&mut self) {
-        let name = self.name();
-        let now = self.now_us;
         match self.rng.u8(0..40) {
-            0..18 => {
-                let proposal = self.proposal();
-                self.log.push(format!("{now} {name} {proposal:?}"));
-                let vote = self
-                    .local
-                    .hold(&name, &proposal, &Arc::new(Info::default()), now);
-                assert_eq!(
-                    self.raw.hold(&name, &proposal).await,
-                    vote,
-                    "{}",
-                    self.told()
-                );
-                self.voted.insert(discriminant(&vote));
-                if let Vote::Low { floor, .. } = vote {
-                    self.proposed.push(floor);
-                }
+            0..28 => self.ask().await,
+            28..34 => self.place().await,
+            34..38 => {
+                self.at.now_us += self.pick(&STEPS_S) * 1_000_000;
+                self.server.stop_clock_at(self.at.now_us).await;
             }
-            18..23 => {
-                let (holder, token) = (self.holder(), self.token());
-                let above = self.rng.bool().then(|| self.token());
-                let taken = TakenBack { token, above };
-                self.log.push(format!("{now} {name} {holder} {taken:?}"));
-                let freed = self.local.take_back(&name, holder, taken, now);
-                assert_eq!(
-                    self.raw.take_back(&name, holder, taken).await,
-                    freed,
-                    "{}",
-                    self.told()
-                );
+            38 => {
+                self.log.push("flushed".into());
+                let () = self.server.told("FLUSHALL").await;
+                self.node = Node::blank();
+                self.marks = [0; 2];
+                self.leases = [None; 3];
             }
-            23..27 => {
-                let holder = self.holder();
-                let keep = self.rng.bool().then_some(TTLS[0]);
-                self.log
-                    .push(format!("{now} {name} release {holder} {keep:?}"));
-                let freed = self.local.release(&name, holder, keep, now);
-                assert_eq!(
-                    self.raw.release(&name, holder, keep).await,
-                    freed,
-                    "{}",
-                    self.told()
-                );
+            _ => {
+                self.log.push("promoted".into());
+                let () = self.server.told("REPLICAOF 127.0.0.1 1").await;
+                let () = self.server.told("REPLICAOF NO ONE").await;
             }
-            27..31 => {
-                let holder = self.holder();
-                let kept = self.local.inspect(&name, now);
-                let token = match kept {
-                    Some((tenure, _)) if self.rng.bool() => tenure.token,
-                    _ => self.token(),
-                };
-                let renewal = Renewal::new(name.clone(), holder, token, TTLS[1]);
-                self.log.push(format!("{now} {renewal:?}"));
-                let extended = self.local.renew(std::slice::from_ref(&renewal), now);
-                assert_eq!(
-                    [self.raw.renew(&renewal).await],
-                    extended[..],
-                    "{}",
-                    self.told()
-                );
-            }
-            31..33 => {
-                let how = match self.rng.bool() {
-                    true => Eviction::Marked,
-                    false => Eviction::Now,
-                };
-                self.log.push(format!("{now} {name} {how:?}"));
-                let evicted = self.local.evict(&name, how, now);
-                assert_eq!(self.raw.evict(&name, how).await, evicted, "{}", self.told());
-            }
-            33..39 => {
-                self.now_us += self.rng.choice(STEPS_S).expect("there are some") * 1_000_000;
-                self.server.stop_clock_at(self.now_us).await;
-            }
-            _ => self.restart().await,
         }
-        self.compare(&name).await;
+        self.compare().await;
     }
 
-    /// Starts the process again, with or without its data, or flushes it.
-    async fn restart(&mut self) {
-        let (is_restarted, is_emptied) = match self.rng.u8(0..3) {
-            0 => (true, false),
-            1 => (true, true),
-            _ => (false, true),
+    async fn ask(&mut self) {
+        let name = self.rng.usize(..3);
+        let word = self.pick(&["claim", "claim", "renew", "renew", "release", "evict"]);
+        let mut asked = self.request(name);
+        if word == "release" && self.rng.bool() {
+            asked.ttl_us = 0;
+        }
+        let told = (word == "renew" && self.rng.bool()).then(|| {
+            let last = self
+                .node
+                .membership
+                .as_ref()
+                .map_or(0, |member| member.floor);
+            match self.rng.bool() {
+                true => self.marks[name / 2].max(last),
+                false => self.number(),
+            }
+        });
+        self.log.push(format!("{word} {name} {asked:?} {told:?}"));
+        let mut record = NameState {
+            mark: self.marks[name / 2],
+            lease: self.leases[name],
         };
-        self.log
-            .push(format!("restarted={is_restarted} emptied={is_emptied}"));
-        match (is_restarted, is_emptied) {
-            (true, false) => self.local.restart(),
-            (true, true) => self.local.restart_empty(),
-            _ => self.local.flush(),
-        }
-        self.raw.run += u64::from(is_restarted);
-        if is_emptied {
-            let () = self.server.told("FLUSHALL").await;
-        }
+        let (node, at) = (&mut self.node, &self.at);
+        let expected = match word {
+            "claim" => Said::Answer(node.claim(&mut record, &asked, at)),
+            "renew" => Said::Answer(node.renew(&mut record, &asked, told, at)),
+            "evict" => Said::Answer(node.evict(&mut record, &asked, at)),
+            _ => match node.release(&mut record, &asked, at) {
+                Ok(is_freed) => Said::Freed(is_freed),
+                Err(absence) => Said::Away(absence),
+            },
+        };
+        self.marks[name / 2] = record.mark;
+        self.leases[name] = record.lease;
+        let said = self.raw.ask(word, KEYS[name], &asked, told).await;
+        let said = said.expect("names.lua answers");
+        assert_eq!(said, expected, "{}", self.told());
+        self.answered.insert(match &said {
+            Said::Answer(MemberAnswer::Yes) => "yes",
+            Said::Answer(MemberAnswer::Taken(_)) => "taken",
+            Said::Answer(MemberAnswer::Low(mark)) => {
+                self.tokens.push(*mark);
+                "low"
+            }
+            Said::Answer(MemberAnswer::Away(absence)) => match absence {
+                Absence::Out(_) => "out",
+                Absence::Other(_) => "other",
+                Absence::Closed(_) => "closed",
+                Absence::TooLong(_) => "too long",
+            },
+            Said::Freed(true) => "freed",
+            Said::Freed(false) => "not held",
+            Said::Away(_) => "released nowhere",
+        });
     }
 
-    /// Compares what both keep of the name.
-    async fn compare(&mut self, name: &Name) {
-        let register = self.local.register(name);
-        let counter = register.counter(self.now_us);
-        let kept = Kept {
-            tenure: register.tenure(self.now_us),
-            counter: counter.map(|counter| KeptCounter {
-                token: counter.token,
-                by: counter.by,
-                last: counter.last,
-                forget_at_ms: counter.forget_at_us.div_ceil(1_000),
-            }),
+    async fn place(&mut self) {
+        let (_, at, _) = self.raw.place(&["look".into()]).await;
+        self.at.incarnation = at.incarnation;
+        let write = Writing {
+            id: match self.rng.u8(0..4) {
+                0 => id(8),
+                _ => self.id(),
+            },
+            max_ttl_us: MAX_TTL_US,
+            found: match self.rng.u8(0..8) {
+                0 => "another".into(),
+                _ => self.at.incarnation.clone(),
+            },
+            highest: self.number(),
         };
-        assert_eq!(
-            self.raw.kept(name, self.now_us).await,
-            kept,
-            "{}",
-            self.told()
-        );
+        let known = self
+            .node
+            .membership
+            .as_ref()
+            .map_or(write.id, |member| member.id);
+        let _ = self.node.look(known, &self.at);
+        let run = self.rng.u64(1..3);
+        let word = self.pick(&[
+            "adopt", "adopt", "adopt", "reserve", "open", "open", "close",
+        ]);
+        self.log.push(format!("{word} {write:?} {run}"));
+        let at = self.at.clone();
+        let arguments = match word {
+            "adopt" => {
+                let _ = self.node.adopt(&write, &at);
+                writing(word, &write.found, &write)
+            }
+            "open" => {
+                let _ = self.node.open(&write, run, &at);
+                writing(word, &run.to_string(), &write)
+            }
+            "reserve" => {
+                let _ = self.node.reserve(run);
+                vec![word.into(), run.to_string()]
+            }
+            _ => {
+                let _ = self.node.close(write.id, 8, &at);
+                let MemberId { quorum, index, of } = write.id;
+                let id = [quorum.to_string(), index.to_string(), of.to_string()];
+                [&[word.to_owned()], &id[..], &["8".into()]].concat()
+            }
+        };
+        self.raw.place(&arguments).await;
+    }
+
+    /// Compares what both keep.
+    async fn compare(&mut self) {
+        let (kept, at, is_in) = self.raw.place(&["look".into()]).await;
+        self.at.incarnation = at.incarnation;
+        let known = self
+            .node
+            .membership
+            .as_ref()
+            .map_or(id(7), |member| member.id);
+        let is_expected = self.node.look(known, &self.at).is_ok()
+            || self.node.membership.as_ref().is_some_and(|member| {
+                member.closed_for.is_some() && member.incarnation == self.at.incarnation
+            });
+        assert_eq!(is_in, is_expected, "{}", self.told());
+        assert_eq!(kept.reserved_by, self.node.reserved_by, "{}", self.told());
+        let mut expected = self.node.membership.clone();
+        if let Some(member) = expected.as_mut().filter(|_| !is_in) {
+            member.incarnation = String::new();
+        }
+        assert_eq!(kept.membership, expected, "{}", self.told());
+        for (slot, mark) in self.marks.into_iter().enumerate() {
+            let key = KEYS[2 * slot][1];
+            let kept: Option<u64> = self.server.told(&format!("GET {key}")).await;
+            assert_eq!(kept.unwrap_or(0), mark, "{}", self.told());
+        }
+        for (name, [key, _]) in KEYS.into_iter().enumerate() {
+            let value: Option<String> = self.server.told(&format!("GET {key}")).await;
+            let left: i64 = self.server.told(&format!("PTTL {key}")).await;
+            let now_us = self.at.now_us;
+            let left = u64::try_from(left).unwrap_or(0);
+            let kept = value.map(|value| raw::lease(&value, left, now_us));
+            let expected = self.leases[name].filter(|lease| lease.ends_at_us > now_us);
+            assert_eq!(kept, expected, "{}", self.told());
+        }
     }
 
     /// The last steps, for the message.
@@ -225,30 +289,24 @@ impl Pair {
     }
 }
 
-/// Compares the two over so many random steps.
-async fn agree(rules: Rules, steps: usize) {
+const fn id(quorum: u64) -> MemberId {
+    MemberId {
+        quorum,
+        index: 0,
+        of: 3,
+    }
+}
+
+#[tokio::test]
+async fn the_scripts_of_a_member_do_what_the_plain_functions_do() {
+    assert_eq!(keep_out_us(MAX_TTL_US), 60_602_000, "not at a whole second");
     let seed = std::env::var("LEASEHOLD_TEST_SEED").ok();
     let seed = seed.and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("LEASEHOLD_TEST_SEED={seed}");
-    let mut pair = Pair::start(rules, seed).await;
-    for _ in 0..steps {
+    let mut pair = Pair::start(seed).await;
+    for _ in 0..4_000 {
         pair.step().await;
     }
-    // All but a mismatch: these clients have the same longest ttl.
-    assert_eq!(pair.voted.len(), 5);
-}
-
-#[tokio::test]
-async fn the_scripts_of_a_member_do_what_the_member_in_memory_does() {
-    agree(Rules::default(), 4_000).await;
-}
-
-#[tokio::test]
-async fn the_scripts_of_a_trusted_member_do_what_the_member_in_memory_does() {
-    let rules = Rules {
-        is_trusted: true,
-        ..Rules::default()
-    };
-    agree(rules, 4_000).await;
+    assert_eq!(pair.answered.len(), 10, "{:?}", pair.answered);
 }

@@ -2,6 +2,10 @@
 
 mod agreement;
 mod grants;
-mod member;
+mod identity;
+mod outages;
+mod raw;
+mod rivals;
 mod scripts;
 mod settings;
+mod setup;

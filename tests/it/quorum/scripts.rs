@@ -1,61 +1,12 @@
-//! The scripts of a member, called raw, on a server that is full, lost its data, or holds what is not ours; and what a
-//! quorum makes of such members.
+//! What a quorum makes of members that are full or hold keys that are not ours.
 
-use std::time::Duration;
+use leasehold::ErrorKind;
+use leasehold::store::{Outcome, Release, Store as _};
 
-use leasehold::store::quorum::{
-    Extension, Freed, Proposal, Purpose, Rules, TakenBack, Vote, keep_out,
-};
-use leasehold::store::{Outcome, Release, Renewal};
-use leasehold::{ClientId, ErrorKind, Holder, Name, Token};
-
-use super::member::RawMember;
 use crate::harness::asking::{asked, chain, claim, granted, next_token, released, renewed};
 use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LIMIT, LONG};
-
-const TTL: Duration = Duration::from_secs(30);
-
-/// A member that has been in use for a long time.
-async fn member() -> (RedisServer, RawMember) {
-    let server = RedisServer::start().await;
-    let rules = Rules::default();
-    let longest = rules.max_ttl.as_millis();
-    let row = format!("HSET leasehold:node run 0 ready 0 floor 0 keep_out {longest}");
-    let _: i64 = server.told(&row).await;
-    let connection = server.connect().await.expect("it is up");
-    let member = RawMember {
-        connection,
-        rules,
-        run: 0,
-    };
-    (server, member)
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text).expect("a valid name")
-}
-
-fn holder(number: u64) -> Holder {
-    Holder::new(ClientId::from_u128(7), number)
-}
-
-/// A token so far in front of the server's clock.
-async fn ahead(server: &RedisServer, by: Duration) -> Token {
-    let now = u64::try_from(server.time_ms().await).expect("after 1970");
-    let by = u64::try_from(by.as_micros()).expect("a short time");
-    Token::new(now * 1_000 + by).expect("a token")
-}
-
-fn proposal(number: u64, token: Token) -> Proposal {
-    Proposal {
-        holder: holder(number),
-        token,
-        ttl: TTL,
-        purpose: Purpose::Claim,
-    }
-}
 
 /// The server takes no more memory.
 async fn fill(server: &RedisServer) {
@@ -63,82 +14,42 @@ async fn fill(server: &RedisServer) {
     let () = server.told("CONFIG SET maxmemory 1").await;
 }
 
-#[tokio::test]
-async fn a_full_server_refuses_a_claim_unharmed_and_takes_renewals_and_frees() {
-    let (server, mut member) = member().await;
-    let token = ahead(&server, LONG).await;
-    for (text, number) in [("a", 1), ("b", 2), ("c", 3)] {
-        let vote = member.hold(&name(text), &proposal(number, token)).await;
-        assert_eq!(vote, Vote::Yes(token));
-    }
-    fill(&server).await;
-    let before = server.contents().await;
-    let refused = member.try_hold(&name("d"), &proposal(4, token)).await;
-    let error = refused.expect_err("it is full");
-    assert!(error.to_string().contains("OOM"), "{error}");
-    assert_eq!(server.contents().await, before);
-
-    let renewal = Renewal::new(name("a"), holder(1), token, LONG);
-    assert_eq!(member.renew(&renewal).await, Extension::Renewed);
-    let left: i64 = server.told("PTTL leasehold:{a}").await;
-    assert!(left > 30_000, "{left}");
-    let again = member.hold(&name("a"), &proposal(1, token)).await;
-    assert_eq!(again, Vote::Yes(token), "its holder, asking again");
-    let taken = TakenBack { token, above: None };
-    let freed = member.take_back(&name("b"), holder(2), taken).await;
-    assert_eq!(freed, Freed::Freed);
-    let freed = member.release(&name("a"), holder(1), None).await;
-    assert_eq!(freed, Freed::Freed);
-    let kept = Some(Duration::from_secs(5));
-    let freed = member.release(&name("c"), holder(3), kept).await;
-    assert_eq!(freed, Freed::Freed);
-    let leases = server.keys().await;
-    let leases: Vec<_> = leases.iter().filter(|key| key.ends_with('}')).collect();
-    assert_eq!(leases, ["leasehold:{c}"]);
-    server.assert_all_keys_run_out().await;
+/// What the first member has besides its node.
+async fn others(quorum: &RedisQuorum) -> Vec<(String, Vec<u8>)> {
+    let mut contents = quorum.servers[0].contents().await;
+    contents.retain(|(key, _)| key != "leasehold:node");
+    contents
 }
 
 #[tokio::test]
-async fn a_flushed_server_keeps_out_and_then_takes_only_higher_tokens() {
-    let (server, mut member) = member().await;
-    let token = ahead(&server, LONG).await;
-    member.hold(&name("a"), &proposal(1, token)).await;
-    let () = server.told("FLUSHALL").await;
-    let vote = member.hold(&name("a"), &proposal(2, token)).await;
-    let Vote::Away(left) = vote else {
-        panic!("{vote:?}");
-    };
-    let longest = u64::try_from(keep_out(member.rules.max_ttl).as_micros());
-    assert!(left > 0 && left <= longest.expect("a short time"), "{left}");
-    // As if the keep-out were over.
-    let _: i64 = server.told("HSET leasehold:node ready 0").await;
-    let vote = member.hold(&name("a"), &proposal(2, token)).await;
-    let Vote::Low { floor, of_server } = vote else {
-        panic!("{vote:?}");
-    };
-    assert!(floor >= of_server && of_server > token.get(), "{vote:?}");
-}
-
-#[tokio::test]
-async fn another_run_of_a_server_keeps_out_unless_its_disk_is_trusted() {
-    for is_trusted in [false, true] {
-        let (server, mut member) = member().await;
-        member.rules.is_trusted = is_trusted;
-        let token = ahead(&server, LONG).await;
-        member.hold(&name("a"), &proposal(1, token)).await;
-        member.run = 1;
-        let vote = member.hold(&name("b"), &proposal(2, token)).await;
-        if is_trusted {
-            assert_eq!(vote, Vote::Yes(token));
-        } else {
-            assert!(matches!(vote, Vote::Away(_)), "{vote:?}");
-            // What it still has is renewed.
-            let renewal = Renewal::new(name("a"), holder(1), token, TTL);
-            assert_eq!(member.renew(&renewal).await, Extension::Renewed);
-        }
-        let known: String = server.told("HGET leasehold:node run").await;
-        assert_eq!(known, "1");
+async fn a_full_server_refuses_a_claim_unharmed_and_takes_renewals_and_releases() {
+    let quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    let claims = ["a", "b", "c"].map(|name| claim(name, LONG));
+    for claim in &claims {
+        granted(&store, claim).await;
     }
+    for server in &quorum.servers {
+        fill(server).await;
+    }
+    let before = quorum.servers[0].contents().await;
+    let error = asked(&store, &claim("d", LONG), LIMIT).await;
+    assert!(chain(&error.expect_err("full")).contains("OOM"));
+    assert_eq!(
+        quorum.servers[0].contents().await.len(),
+        before.len() + 1,
+        "the mark of what was taken back"
+    );
+    let [a, b, c] = &claims;
+    assert!(matches!(renewed(&store, a).await, Outcome::Renewed));
+    granted(&store, a).await;
+    assert_eq!(released(&store, b).await, Release::Released);
+    let kept = store.release(&c.name, c.holder, Some(LONG), LIMIT).await;
+    assert_eq!(kept.expect("answered"), Release::Released);
+    assert_eq!(released(&store, a).await, Release::Released);
+    let list = store.list("", LIMIT).await.expect("answered");
+    let names: Vec<_> = list.iter().map(|held| held.name.as_str()).collect();
+    assert_eq!(names, ["c"]);
 }
 
 #[tokio::test]
@@ -169,12 +80,11 @@ async fn keys_of_another_type_are_misconfigured_and_left_alone() {
     for (text, foreign) in [
         ("a", "RPUSH leasehold:{a} theirs"),
         ("b", "SET leasehold:{b} theirs"),
-        ("c", "SET leasehold:{c}:token theirs"),
     ] {
         for server in &quorum.servers[..2] {
             let _: deadpool_redis::redis::Value = server.told(foreign).await;
         }
-        let before = quorum.servers[0].contents().await;
+        let before = others(&quorum).await;
         let error = asked(&store, &claim(text, LONG), LIMIT).await;
         let error = error.expect_err("a majority cannot take it");
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
@@ -183,7 +93,7 @@ async fn keys_of_another_type_are_misconfigured_and_left_alone() {
             error.to_string().contains(&format!("name={text} ")),
             "{error}"
         );
-        assert_eq!(quorum.servers[0].contents().await, before);
+        assert_eq!(others(&quorum).await, before);
     }
     next_token(&store, "d").await;
 }

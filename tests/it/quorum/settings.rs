@@ -7,8 +7,7 @@ use leasehold::store::{self, Store as _};
 use leasehold::{Client, Error, ErrorKind, WaitOrder};
 
 use crate::harness::asking::{asked, claim, granted};
-use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum, settle};
-use crate::harness::redis_server::RedisServer;
+use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum};
 use crate::harness::times::{LIMIT, LONG};
 
 fn refused(url: &str) -> Error {
@@ -91,7 +90,8 @@ async fn a_fair_wait_is_refused_because_members_keep_no_common_queue() {
 #[tokio::test]
 async fn a_ttl_above_the_longest_is_refused_and_nothing_is_sent() {
     let quorum = RedisQuorum::start(3).await;
-    let store = quorum.open();
+    let store = quorum.builder().max_ttl(MAX_TTL).build();
+    let store = store.expect("in order");
     let long = claim("a", MAX_TTL + Duration::from_millis(1));
     let error = asked(&store, &long, LIMIT).await.expect_err("too long");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
@@ -114,29 +114,10 @@ async fn clients_with_another_longest_ttl_are_misconfigured() {
 }
 
 #[tokio::test]
-async fn a_server_that_grants_leases_on_its_own_is_no_member() {
-    let quorum = RedisQuorum::start_new(3).await;
-    for server in &quorum.servers {
-        let alone = leasehold::store::redis::Redis::open(&server.url()).expect("a URL in order");
-        granted(&alone, &claim("a", LONG)).await;
-    }
-    let error = asked(&quorum.open(), &claim("b", LONG), LIMIT).await;
-    let error = error.expect_err("they grant leases on their own");
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
-    assert!(
-        error.to_string().contains("on its own") || format!("{error:?}").contains("on its own"),
-        "{error:?}"
-    );
-    let other = quorum.builder().prefix("other").build().expect("in order");
-    let held = crate::harness::asking::held(&other, &claim("b", LONG)).await;
-    assert_eq!(held.state, leasehold::store::HeldState::KeepOut);
-}
-
-#[tokio::test]
 async fn a_member_is_no_server_alone() {
-    let server = RedisServer::start().await;
-    settle(&server, MAX_TTL).await;
-    let alone = leasehold::store::redis::Redis::open(&server.url()).expect("a URL in order");
+    let quorum = RedisQuorum::start(3).await;
+    let url = quorum.servers[0].url();
+    let alone = leasehold::store::redis::Redis::open(&url).expect("a URL in order");
     let error = asked(&alone, &claim("a", LONG), LIMIT)
         .await
         .expect_err("a member");

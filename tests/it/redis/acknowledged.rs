@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use deadpool_redis::redis;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, join4};
 use leasehold::store::redis::Redis;
 use leasehold::store::{Outcome, Sent};
 use leasehold::{Client, ErrorKind};
 
 use super::open;
-use crate::harness::asking::{asked, chain, claim, released, renewal, renewed};
+use crate::harness::asking::{asked, begin, chain, claim, granted, released, renewal, renewed};
 use crate::harness::fake_sentinel::FakeSentinel;
+use crate::harness::fake_server::FakeServer;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::rivalry::{Ended, Rivalry};
 use crate::harness::times::{LIMIT, LONG};
@@ -158,4 +159,96 @@ async fn more_replicas_than_can_be_asked_for_are_refused() {
     assert_eq!(built.expect_err("too many").kind(), ErrorKind::Invalid);
     let client = Client::builder().store_url("redis://localhost?acknowledged_by=-1");
     client.build().await.expect_err("no number");
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_polled_costs_no_other_claim_anything() {
+    let (master, _replica) = pair().await;
+    let store = open(&format!("{}?acknowledged_by=1", master.url())).await;
+    granted(&*store, &claim("warm", LONG)).await;
+    let kept = claim("kept", LONG);
+    let mut not_polled = store.acquire(&kept, kept.ask, LIMIT);
+    begin(&mut not_polled).await;
+    let began_at = now();
+    for name in ["a", "b", "c"] {
+        granted(&*store, &claim(name, LONG)).await;
+    }
+    let took = now().since(began_at);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    not_polled.await.expect("it is granted as well");
+}
+
+/// A server that grants everything and answers each request after the time that the test says.
+async fn granting(
+    acknowledged: impl Fn(u64) -> (u64, u64) + Copy + Send + Sync + 'static,
+) -> FakeServer {
+    FakeServer::answering(move |words| match &*words[0].to_uppercase() {
+        "EVALSHA" => (0, "+granted 7\r\n".into()),
+        "WAIT" => {
+            let limit = words[2].parse().expect("a number");
+            let (ms, replicas) = acknowledged(limit);
+            (ms, format!(":{replicas}\r\n"))
+        }
+        _ => (0, ":0\r\n".into()),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_write_that_is_answered_after_a_wait_was_sent_needs_one_of_its_own() {
+    let server = granting(|_| (50, 1)).await;
+    let store = open(&format!("{}?acknowledged_by=1", server.url())).await;
+    granted(&*store, &claim("warm", LONG)).await;
+    let before = server.count("WAIT");
+    let (first, second) = (claim("first", LONG), claim("second", LONG));
+    let mut first = store.acquire(&first, first.ask, LIMIT);
+    begin(&mut first).await;
+    let mut second = store.acquire(&second, second.ask, LIMIT);
+    begin(&mut second).await;
+    for answer in [second.await, first.await] {
+        answer.expect("granted");
+    }
+    // Its WAIT is behind the second claim, so that it is about both.
+    assert_eq!(server.count("WAIT") - before, 2);
+    assert_eq!(server.seen().last().map(|words| &*words[0]), Some("WAIT"));
+}
+
+#[tokio::test]
+async fn a_caller_in_a_hurry_does_not_fail_those_that_have_more_time() {
+    // Replicas need longer than the one in a hurry leaves them.
+    let server = granting(|limit| match limit < 150 {
+        true => (limit, 0),
+        false => (50, 1),
+    })
+    .await;
+    let store = open(&format!("{}?acknowledged_by=1", server.url())).await;
+    granted(&*store, &claim("warm", LONG)).await;
+    let hurried = Duration::from_millis(300);
+    let claims = ["a", "hurried", "b", "c"].map(|name| claim(name, LONG));
+    let mut asked = claims.each_ref().map(|claim| {
+        let limit = if claim.name.as_str() == "hurried" {
+            hurried
+        } else {
+            LIMIT
+        };
+        store.acquire(claim, claim.ask, limit)
+    });
+    // All are sent behind the WAIT of the first, and answered together after it. The one in a hurry is polled first, so its
+    // WAIT is about all of them.
+    for request in &mut asked {
+        begin(request).await;
+    }
+    let [a, hurried, b, c] = asked;
+    let (a, _, b, c) = join4(a, hurried, b, c).await;
+    for answer in [a, b, c] {
+        answer.expect("granted");
+    }
+    let waits = server.seen().into_iter().filter(|words| words[0] == "WAIT");
+    let limits: Vec<u64> = waits
+        .map(|words| words[2].parse().expect("a number"))
+        .collect();
+    assert!(
+        limits.iter().any(|limit| *limit < 150),
+        "nobody was in a hurry: {limits:?}"
+    );
 }

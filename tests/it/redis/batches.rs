@@ -1,13 +1,16 @@
 //! One bad lease in a batch, and scripts that the server forgot.
 
+use std::time::Duration;
+
 use leasehold::ErrorKind;
 use leasehold::store::{MAX_BATCH, Outcome, Release, Renewal, Store};
 
 use super::open;
 use super::wire::lease;
-use crate::harness::asking::{Asking, claim, granted, next_token, released, renewal};
+use crate::harness::asking::{Asking, begin, claim, granted, next_token, released, renewal};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LIMIT, LONG};
+use crate::harness::wait::{now, until_so};
 
 /// So many leases that are held, and what renews them.
 async fn hold(store: &dyn Store, count: usize) -> (Vec<Asking>, Vec<Renewal>) {
@@ -96,4 +99,34 @@ async fn scripts_that_a_server_forgot_are_loaded_again_unnoticed() {
             .expect("answered")
             .is_some()
     );
+}
+
+#[tokio::test]
+async fn a_caller_that_loads_scripts_and_is_not_polled_holds_up_no_other() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    next_token(&*store, "warm").await;
+    let () = server.told("SCRIPT FLUSH").await;
+    let () = server.told("CONFIG RESETSTAT").await;
+    let claims = ["kept", "a", "b"].map(|name| claim(name, LONG));
+    let [mut kept, mut a, mut b] = claims
+        .each_ref()
+        .map(|claim| store.acquire(claim, claim.ask, LIMIT));
+    for request in [&mut kept, &mut a, &mut b] {
+        begin(request).await;
+    }
+    until_so("all of them found no script", async || {
+        let refused: String = server.told("INFO errorstats").await;
+        refused.contains("errorstat_NOSCRIPT:count=3")
+    })
+    .await;
+    // It begins to load them.
+    begin(&mut kept).await;
+    let began_at = now();
+    for answer in [a.await, b.await] {
+        answer.expect("granted");
+    }
+    let took = now().since(began_at);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    kept.await.expect("granted as well");
 }

@@ -14,14 +14,14 @@ use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::LONG;
 
 /// Returns the port of a proxy.
-fn port_of(proxy: &Proxy) -> u16 {
+pub(super) fn port_of(proxy: &Proxy) -> u16 {
     let url = proxy.url();
     let (_, port) = url.rsplit_once(':').expect("a port");
     port.parse().expect("a number")
 }
 
 /// Returns a store at this URL that reaches each server through the proxy before it.
-fn outside(url: &str, servers: &[RedisServer], proxies: &[Proxy]) -> Redis {
+pub(super) fn outside(url: &str, servers: &[RedisServer], proxies: &[Proxy]) -> Redis {
     let inside = servers.iter().map(RedisServer::port);
     let ports: HashMap<_, _> = inside.zip(proxies.iter().map(port_of)).collect();
     let map = move |host: &str, port| (host.to_owned(), ports.get(&port).copied().unwrap_or(port));

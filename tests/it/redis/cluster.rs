@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
-use leasehold::store::{Outcome, Release, conformance};
+use leasehold::store::{Outcome, Release, Store as _, conformance};
 
+use super::behind_nat::{outside, port_of};
 use super::open;
-use crate::harness::asking::{asked, chain, claim, granted, released, renewal, renewed};
+use crate::harness::asking::{asked, begin, chain, claim, granted, released, renewal, renewed};
 use crate::harness::leases::{client_at, take};
+use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_cluster::RedisCluster;
 use crate::harness::redis_server::Setup;
 use crate::harness::rivalry::Rivalry;
 use crate::harness::times::{LIMIT, LONG, UNANSWERED};
-use crate::harness::wait::now;
+use crate::harness::wait::{now, until_so};
 
 /// Longer than a failover takes.
 const TTL: Duration = Duration::from_secs(6);
@@ -234,4 +236,83 @@ async fn what_is_held_is_listed_although_no_replica_acknowledges_anything() {
     let store = open(&format!("{}?acknowledged_by=1", cluster.url())).await;
     let listed = store.list("list-", LIMIT).await.expect("answered");
     assert_eq!(listed.len(), 5, "{listed:?}");
+}
+
+#[tokio::test]
+async fn a_primary_that_hangs_at_the_first_contact_delays_only_its_own_names() {
+    let cluster = RedisCluster::start().await;
+    let name = cluster.name_on(1).await;
+    cluster.nodes[0].pause();
+    let client = client_at(&cluster.url(), LONG).await;
+    let began_at = now();
+    let lease = client.acquire_within(&name, Duration::from_secs(1)).await;
+    let took = now().since(began_at);
+    drop(lease.expect("its node is well"));
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    cluster.nodes[0].resume();
+}
+
+#[tokio::test]
+async fn a_slot_that_stays_half_moved_is_listed_with_the_rest() {
+    let cluster = RedisCluster::start().await;
+    let store = open(&cluster.url()).await;
+    let moving = cluster.name_on(0).await;
+    let slot = cluster.slot_of(&moving).await;
+    let names = [moving, cluster.name_on(1).await, cluster.name_on(2).await];
+    for name in &names {
+        granted(&*store, &claim(name, LONG)).await;
+    }
+    let listed = async || {
+        let listed = store.list("", LIMIT).await.expect("listed");
+        let mut listed: Vec<_> = listed.iter().map(|held| held.name.to_string()).collect();
+        listed.sort();
+        listed
+    };
+    let mut all = names.to_vec();
+    all.sort();
+    cluster.begin_move(slot, 0, 2).await;
+    assert_eq!(listed().await, all, "before the key is moved");
+    cluster.move_keys(slot, 0, 2).await;
+    assert_eq!(listed().await, all, "after it");
+    let moving = claim(&names[0], LONG).claim.name;
+    let seen = store.inspect(&moving, LIMIT).await.expect("answered");
+    assert!(seen.is_some());
+    cluster.end_move(slot, 0, 2).await;
+    assert_eq!(listed().await, all, "after the move");
+}
+
+#[tokio::test]
+async fn an_answer_about_a_slot_that_its_node_has_lost_meanwhile_does_not_count() {
+    let cluster = RedisCluster::start().await;
+    let mut proxies = Vec::new();
+    for node in &cluster.nodes {
+        proxies.push(node.proxy().await);
+    }
+    let url = format!("redis+cluster://127.0.0.1:{}", port_of(&proxies[0]));
+    let store = outside(&url, &cluster.nodes, &proxies);
+    let moving = cluster.name_on(0).await;
+    let slot = cluster.slot_of(&moving).await;
+    let mut staying = None;
+    for index in 0.. {
+        let name = format!("staying-{index}");
+        let is_other = cluster.slot_of(&name).await != slot;
+        if is_other && cluster.primary_of(&name).await == 0 {
+            staying = Some(name);
+            break;
+        }
+    }
+    let claims = [claim(&moving, LONG), claim(&staying.expect("one"), LONG)];
+    for claim in &claims {
+        granted(&store, claim).await;
+    }
+    let late = Fault::DelayReply(Duration::from_secs(2));
+    proxies[0].once(Request::is_script, late);
+    let batch = claims.each_ref().map(renewal);
+    let mut renewing = store.renew(&batch, LIMIT);
+    begin(&mut renewing).await;
+    until_so("it has arrived", async || proxies[0].faults().len() == 1).await;
+    cluster.move_slots(&[slot], 0, 1).await;
+    let outcomes = renewing.await.outcomes;
+    assert!(matches!(outcomes[0], Outcome::Unknown(_)), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Outcome::Renewed), "{outcomes:?}");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use deadpool_redis::{Config, Pool, Runtime};
 use leasehold::store::redis::Redis;
-use leasehold::store::{Lane, MAX_BATCH, Outcome, Release, Store, conformance};
+use leasehold::store::{MAX_BATCH, Outcome, Purpose, Release, Store, conformance};
 use leasehold::{Client, ErrorKind};
 
 use super::open;
@@ -161,14 +161,13 @@ fn a_store_outlives_the_runtime_of_its_first_caller() {
 fn the_watchdogs_connection_lives_while_the_users_runtime_is_blocked() {
     let (users, watchdogs) = (runtime_of_one_thread(), runtime_of_one_thread());
     let server = watchdogs.block_on(RedisServer::start());
-    let builder = Redis::builder(&server.url()).pool_size(1);
-    let store = builder.build().expect("a store");
+    let store = Redis::open(&server.url()).expect("a store");
     let one = claim("a", LONG);
     users.block_on(granted(&store, &one));
     // From here on no thread drives the user's runtime, on which the shared connection was made.
     watchdogs.block_on(async {
         let own = store
-            .on_own_connection(Lane::Watchdog)
+            .on_own_connection(Purpose::Watchdog)
             .await
             .expect("a connection");
         assert!(matches!(renewed(&*own, &one).await, Outcome::Renewed));
@@ -201,8 +200,7 @@ fn one_client_serves_two_runtimes_of_which_one_stands_still() {
 fn each_runtime_has_a_connection_that_ends_with_it() {
     let main = runtime_of_one_thread();
     let server = main.block_on(RedisServer::start());
-    let builder = Redis::builder(&server.url()).pool_size(1);
-    let store = builder.build().expect("a store");
+    let store = Redis::open(&server.url()).expect("a store");
     let connections = |expected: usize| {
         main.block_on(until("the connections", async || {
             let clients: String = server.told("CLIENT LIST").await;
@@ -222,7 +220,7 @@ fn each_runtime_has_a_connection_that_ends_with_it() {
     connections(3);
     drop(others);
     connections(0);
-    // The place in the pool is free again, and a runtime that follows is not taken for the one before it.
+    // A runtime that follows is not taken for the one before it.
     use_on(&runtime_of_one_thread(), "o");
     connections(0);
     main.block_on(async {
@@ -353,7 +351,7 @@ async fn a_closed_store_gives_no_connections() {
     let server = RedisServer::start().await;
     let store = open(&server.url()).await;
     store.close().await;
-    let own = store.on_own_connection(Lane::Watchdog).await;
+    let own = store.on_own_connection(Purpose::Watchdog).await;
     assert_eq!(own.expect_err("closed").kind(), ErrorKind::Closed);
     let notices = store.notices().await;
     assert_eq!(notices.expect_err("closed").kind(), ErrorKind::Closed);

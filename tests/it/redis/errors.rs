@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
 use leasehold::store::redis::Redis;
-use leasehold::store::{self, Eviction, Lane, Outcome, Release, Store};
-use leasehold::{Client, Error, ErrorKind};
+use leasehold::store::{self, Eviction, Outcome, Release, Store};
+use leasehold::{Attempt, Client, Error, ErrorKind, ReleaseOutcome};
 
 use super::open;
 use super::wire::lease;
 use crate::harness::asking::{
     Asking, asked, chain, claim, granted, held, released, renewal, renewed,
 };
+use crate::harness::leases::{client_at, take};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, UNANSWERED};
 use crate::harness::wait::{now, until};
@@ -289,16 +290,19 @@ async fn a_key_of_another_type_is_misconfigured() {
 }
 
 #[tokio::test]
-async fn a_member_of_a_quorum_is_misconfigured_and_left_as_it_is() {
+async fn a_member_of_a_quorum_takes_no_claim_and_is_left_as_it_is() {
     let server = RedisServer::start().await;
-    let () = server.told("HSET leasehold:node run x floor 7").await;
+    let member = "HSET leasehold:node run x ready 0 keep_out 60000 floor 7";
+    let () = server.told(member).await;
     let before = server.contents().await;
     let store = open(&server.url()).await;
-    assert_all_fail(&*store, LIMIT, ErrorKind::Misconfigured).await;
-    let own = store.on_own_connection(Lane::Watchdog).await;
-    let error = own.expect_err("a member");
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
-    assert!(chain(&error).contains("member of a quorum"), "{error:?}");
+    let keeping = open(&format!("{}?max_ttl=60s", server.url())).await;
+    for store in [&store, &keeping] {
+        let error = asked(&**store, &claim("a", LONG), LIMIT).await;
+        let error = error.expect_err("a member");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+        assert!(chain(&error).contains("member of a quorum"), "{error:?}");
+    }
     assert_eq!(server.contents().await, before);
     // Other names of the same server are another matter.
     let other = Redis::builder(&server.url()).prefix("other").build();
@@ -409,4 +413,18 @@ async fn first_error(url: &str) -> Error {
             answer.expect_err("a claim without a server's word")
         }
     }
+}
+
+#[tokio::test]
+async fn a_name_that_is_to_stay_taken_for_ever_is_released() {
+    let server = RedisServer::start().await;
+    let client = client_at(&server.url(), LONG).await;
+    let lease = take(&client, "a").await;
+    let ended = lease.release_keeping(Duration::MAX).await;
+    assert_eq!(ended, ReleaseOutcome::Released);
+    assert!(matches!(
+        client.try_acquire("a").await,
+        Ok(Attempt::Held(_))
+    ));
+    server.assert_all_keys_run_out().await;
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold::store::{Answer, Lane, Outcome, Store};
+use leasehold::store::{Answer, Outcome, Purpose, Store};
 use leasehold::{Attempt, Client, ErrorKind, OutagePolicy};
 
 use super::open;
@@ -186,7 +186,7 @@ async fn a_replica_is_misconfigured_at_first_contact_and_unavailable_to_a_client
     let holder = claim("a", LONG);
     granted(&*store, &holder).await;
     let own = store
-        .on_own_connection(Lane::Watchdog)
+        .on_own_connection(Purpose::Watchdog)
         .await
         .expect("a connection");
     let strangers = open(&address.url()).await;

@@ -82,6 +82,25 @@ async fn a_check_without_permission_is_reported() {
 }
 
 #[tokio::test]
+async fn a_user_whose_claims_keep_out_would_deny_is_reported_beforehand() {
+    let server = RedisServer::start().await;
+    let () = server
+        .told("ACL SETUSER worker on >secret ~* &* +@all -info")
+        .await;
+    let url = format!("{}?user=worker&pass=secret", server.url());
+    let word = "keep-out needs the permission +info: no lease is granted to this user";
+    let of_one = hazards(&*open(&url).await).await;
+    assert!(!of_one.iter().any(|text| text.contains(word)), "{of_one:?}");
+    let keeping = format!("{url}&max_ttl=60s");
+    find(&hazards(&*open(&keeping).await).await, word);
+    // It concerns every client once there is the key.
+    let () = server
+        .told("HSET leasehold:node keep_out 60000 ready 0")
+        .await;
+    find(&hazards(&*open(&url).await).await, word);
+}
+
+#[tokio::test]
 async fn a_server_that_is_down_has_no_hazards_but_an_error() {
     let mut server = RedisServer::start().await;
     let store = open(&server.url()).await;
@@ -238,4 +257,19 @@ async fn a_clusters_replica_with_a_wrong_policy_is_reported_by_its_address() {
             .any(|hazard| hazard.contains("without a replica"))
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_url_that_names_one_sentinel_is_reported() {
+    let group = RedisGroup::start().await;
+    let one = format!("redis+sentinel://{}/main", group.sentinels[0].host());
+    find(
+        &hazards(&*open(&one).await).await,
+        "the URL names one Sentinel",
+    );
+    let all = hazards(&*open(&group.url()).await).await;
+    assert!(
+        !all.iter().any(|text| text.contains("names one Sentinel")),
+        "{all:?}"
+    );
 }

@@ -3,17 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join;
 use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
 use leasehold::store::{Answer, conformance};
 
+use super::behind_nat::port_of;
 use super::open;
-use crate::harness::asking::{asked, chain, claim, held};
+use crate::harness::asking::{asked, begin, chain, claim, granted, held};
+use crate::harness::fake_sentinel::FakeSentinel;
 use crate::harness::leases::{client_at, take};
+use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_group::RedisGroup;
+use crate::harness::redis_server::Setup;
 use crate::harness::rivalry::Rivalry;
 use crate::harness::times::{LIMIT, LONG};
-use crate::harness::wait::{at, now};
+use crate::harness::wait::{at, now, until_so};
 
 /// Longer than a failover takes.
 const TTL: Duration = Duration::from_secs(6);
@@ -134,4 +139,57 @@ async fn a_group_that_the_sentinels_do_not_know_is_said() {
         error.expect_err("nobody is there").kind(),
         ErrorKind::Unavailable
     );
+}
+
+#[tokio::test]
+async fn one_sentinel_behind_the_name_of_all_takes_no_failover_back() {
+    let [old, new] = [
+        Setup::default().with_port().start().await,
+        Setup::default().with_port().start().await,
+    ];
+    for times_named in [1, 2] {
+        let sentinel = FakeSentinel::naming(new.port(), 5).await;
+        let hosts = vec![sentinel.host(); times_named].join(",");
+        let url = format!("redis+sentinel://{hosts}/main");
+        let name = format!("n-{times_named}");
+        let (holder, rival) = (open(&url).await, open(&url).await);
+        granted(&*holder, &claim(&name, LONG)).await;
+        held(&*rival, &claim(&name, LONG)).await;
+        // The name leads to one that has missed the failover.
+        sentinel.name(old.port(), 4);
+        let asked = sentinel.asked();
+        until_so("it was looked again", async || {
+            held(&*rival, &claim(&name, LONG)).await;
+            sentinel.asked() >= asked + 3 * times_named
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_slow_answer_does_not_count_if_another_master_was_made_meanwhile() {
+    let [old, new] = [
+        Setup::default().with_port().start().await,
+        Setup::default().with_port().start().await,
+    ];
+    let proxy = old.proxy().await;
+    let sentinel = FakeSentinel::naming(port_of(&proxy), 1).await;
+    let store = open(&format!("redis+sentinel://{}/main", sentinel.host())).await;
+    granted(&*store, &claim("warm", LONG)).await;
+    // The next claim begins with a look, and the one after that comes half a second later.
+    at(now().after(Duration::from_millis(600))).await;
+    let late = Fault::DelayReply(Duration::from_millis(300));
+    proxy.once(Request::is_script, late);
+    let asked = sentinel.asked();
+    let claim = claim("a", LONG);
+    let mut request = store.acquire(&claim, claim.ask, LIMIT);
+    begin(&mut request).await;
+    let deposed = async {
+        until_so("it was looked", async || sentinel.asked() > asked).await;
+        sentinel.name(new.port(), 2);
+    };
+    let (answer, ()) = join(request, deposed).await;
+    let failed = answer.expect_err("the old master's answer");
+    assert_eq!(failed.error.kind(), ErrorKind::Unavailable);
+    assert!(chain(&failed.error).contains("taken over"), "{failed:?}");
 }

@@ -9,6 +9,7 @@ use leasehold::{ErrorKind, Token};
 use super::open;
 use super::wire::mark;
 use crate::harness::asking::{asked, chain, claim, granted, held, next_token, released};
+use crate::harness::leases::{client_at, take};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::until;
@@ -258,4 +259,41 @@ async fn a_floor_that_is_a_day_ahead_of_a_broken_server_is_refused_with_the_reas
     );
     assert!(message.contains("clock"), "{message}");
     assert_eq!(server.keys().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_client_that_saw_a_token_from_a_wrong_clock_can_have_the_name_again() {
+    let server = Setup::default().with_clock().start().await;
+    server.step_clock(48 * HOUR_MS).await;
+    let client = client_at(&server.url(), LONG).await;
+    let mut last = None;
+    for round in 0..3 {
+        let lease = take(&client, "a").await;
+        assert!(Some(lease.token()) > last, "{round}: {}", lease.token());
+        last = Some(lease.token());
+        lease.release().await;
+        if round == 0 {
+            server.step_clock(-48 * HOUR_MS).await;
+        }
+    }
+    // A floor above the mark and far ahead of the clock still has no effect but a refusal.
+    let above = Token::new(last.expect("granted").get() + 1).expect("a token");
+    let store = open(&server.url()).await;
+    let refused = asked(&*store, &claim("a", LONG).with_floor(above), LIMIT).await;
+    assert_eq!(refused.expect_err("too far").kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn tokens_that_are_far_ahead_of_the_clock_are_a_hazard() {
+    let server = Setup::default().with_clock().start().await;
+    server.step_clock(48 * HOUR_MS).await;
+    let store = open(&server.url()).await;
+    next_token(&*store, "a").await;
+    server.step_clock(-48 * HOUR_MS).await;
+    let hazards = store.hazards(LIMIT).await.expect("answered");
+    let told = hazards
+        .iter()
+        .find(|hazard| hazard.id == "redis-tokens-ahead");
+    let told = told.unwrap_or_else(|| panic!("{hazards:?}")).to_string();
+    assert!(told.contains("48 h ahead"), "{told}");
 }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use leasehold::clock::Instant;
 use leasehold::internals::claiming::{Asked, Claiming, Patience, USELESS_GRANTS, Verdict};
-use leasehold::internals::leaving::Leaving;
 use leasehold::internals::request_limit;
-use leasehold::internals::schedule::LeaseId;
+use leasehold::internals::schedule::{LeaseId, Leaving};
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Answer, Claim, Failed, Grant, Held, Info};
-use leasehold::{Error, ErrorKind, Holder, Name, Token};
+use leasehold::{ClientId, Error, ErrorKind, Holder, Name, Token};
 
 use super::ledger::{Guard, Promise};
 use super::network::{Body, Reply};
+use super::planted::Bug;
 use super::process::{Call, Process};
 use super::slot::{Enrolled, Phase};
 use super::stage::{Act, Stage};
@@ -42,14 +42,19 @@ impl Process {
         slot: usize,
         mut claiming: Claiming,
     ) -> bool {
-        let drawn = Holder::new(self.client, stage.rng.u64(..));
+        let drawn = match stage.plan.bug {
+            Some(Bug::HolderReusedAfterFork) => {
+                Holder::new(ClientId::from_u128(1), self.calls.len() as u64)
+            }
+            _ => Holder::new(self.client, stage.rng.u64(..)),
+        };
         let signal = Arc::new(Signal::new(stage.shown(self.id)));
         let name = self.slots[slot].name.clone();
         let bounds = (self.slots[slot].timing, self.slots[slot].limits);
         let seen = self.floors.get(&name).copied();
         let claim = Claim::new(name, drawn, bounds.0.ttl(), Arc::new(Info::default()));
-        let server = stage.server_of(&claim.name);
-        let claim = (claim, u32::try_from(server).expect("servers are few"));
+        let shard = stage.shard_of(&claim.name);
+        let claim = (claim, shard);
         let is_open = claiming.enroll(&mut self.schedule, claim, bounds, signal.clone(), seen);
         stage.ledger.check(
             Promise::EveryEnrollmentEndsOnce,
@@ -146,11 +151,11 @@ impl Process {
             }
             Verdict::Failed(_) if stage.rng.bool() => self.give_claim_up(stage, slot),
             Verdict::Failed(_) => self.plan(stage, slot, ttl / 2, Act::AskAgain),
-            Verdict::AskAgain => {
+            Verdict::Again(None) => {
                 stage.ledger.fault("grant too late");
                 self.ask(stage, slot);
             }
-            Verdict::AskAnew(leaving) => self.ask_anew(stage, slot, leaving),
+            Verdict::Again(leaving) => self.ask_anew(stage, slot, leaving),
             Verdict::TooLate(leaving) => {
                 stage.ledger.fault("every grant too late");
                 self.claim_ended(stage, slot);

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::{
-    Answer, Ask, Claim, Eviction, Facts, Failed, Grant, Hazard, Held, HeldState, Info, Lane,
-    Member, MemberState, Notices, Outcome, Release, Renewal, Renewed, Store, conformance,
+    Answer, Ask, Claim, Eviction, Facts, Failed, Grant, Hazard, Held, HeldState, Info, Member,
+    MemberState, Notices, Outcome, Purpose, Release, Renewal, Renewed, Store, conformance,
 };
 use leasehold::{BoxFuture, ClientId, Error, ErrorKind, Holder, Name};
 
@@ -229,7 +229,7 @@ impl Store for RealTime {
         Box::pin(async { Ok(vec![Member::new(self.location(), MemberState::Up)]) })
     }
 
-    fn on_own_connection(&self, _: Lane) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
+    fn on_own_connection(&self, _: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async { Ok(Arc::new(self.another()) as Arc<dyn Store>) })
     }
 

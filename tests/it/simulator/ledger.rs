@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::ClientId;
 use leasehold::clock::{Instant, Timing};
-use leasehold::internals::schedule::{EARLY, Limits, Loss, Work};
+use leasehold::internals::schedule::{EARLY, Jump, Limits, Loss, Work};
 use leasehold::internals::signal::Signal;
 use leasehold::{Holder, LossReason, Name, Token};
 
@@ -31,6 +31,7 @@ pub(super) enum Promise {
     NoLeaseForgotten,
     TransientFaultsLoseNothing,
     AHungServerDelaysNoOther,
+    NoStepOfAClockThatDidNotStep,
     ADoubtfulClaimIsCleaned,
     NothingIsCreatedByARenewal,
     NoRenewalOfALaterGrant,
@@ -43,7 +44,7 @@ pub(super) enum Promise {
 }
 
 impl Promise {
-    pub(super) const ALL: [Self; 23] = [
+    pub(super) const ALL: [Self; 24] = [
         Self::NoYesWhileTheStoreCouldGrantToAnother,
         Self::NoTwoHolders,
         Self::KeepOutEndsNoLease,
@@ -58,6 +59,7 @@ impl Promise {
         Self::NoLeaseForgotten,
         Self::TransientFaultsLoseNothing,
         Self::AHungServerDelaysNoOther,
+        Self::NoStepOfAClockThatDidNotStep,
         Self::ADoubtfulClaimIsCleaned,
         Self::NothingIsCreatedByARenewal,
         Self::NoRenewalOfALaterGrant,
@@ -142,8 +144,9 @@ pub(super) struct Ledger {
     pub(super) stepped: BTreeMap<Holder, Real>,
     /// Whose row a server that keeps out has forgotten.
     pub(super) forgotten: BTreeMap<Holder, usize>,
-    /// Clients whose own clock stepped since they last read the server's: it hides as much of a step of that.
-    pub(super) hiding: BTreeSet<(ClientId, usize)>,
+    /// Clients whose own clock stepped, and what it showed then: until they have read the server's by a request sent
+    /// after that, it hides as much of a step of that.
+    pub(super) hiding: BTreeMap<(ClientId, usize), Instant>,
     /// Whether a client found a step forward.
     pub(super) has_taken_off: bool,
     last_tokens: BTreeMap<Name, Token>,
@@ -287,6 +290,15 @@ impl Ledger {
                 format!("{holder} was lost and counts as held until {deadline:?}")
             });
         }
+    }
+
+    /// A step of a server's clock is only found where some clock stepped.
+    pub(super) fn check_step(&mut self, at: Real, step: Option<(Jump, Duration)>) {
+        let has_stepped = self.faults.keys().any(|fault| fault.contains("clock"));
+        let promise = Promise::NoStepOfAClockThatDidNotStep;
+        self.check(promise, at, step.is_none() || has_stepped, || {
+            format!("found {step:?}")
+        });
     }
 
     pub(super) fn check_turn(&mut self, at: Real, turn: &Work, is_within_room: bool) {

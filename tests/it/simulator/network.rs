@@ -1,10 +1,11 @@
 //! The network between the processes and the store, and what a request does once it has arrived.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold::internals::schedule::Departure;
-use leasehold::store::{HeldState, Release, Renewal};
+use leasehold::internals::schedule::Leaving;
+use leasehold::store::{HeldState, Release, Renewal, ServerTime};
 use leasehold::{Error, ErrorKind, Holder, Name, Token};
 
 use super::ledger::Promise;
@@ -49,11 +50,11 @@ pub(super) enum Body {
 }
 
 impl Body {
-    pub(super) fn release(departure: &Departure) -> Self {
+    pub(super) fn release(leaving: &Leaving) -> Self {
         Self::Release {
-            name: departure.name.clone(),
-            holder: departure.holder,
-            keep_for: departure.keep_for,
+            name: leaving.name.clone(),
+            holder: leaving.holder,
+            keep_for: leaving.keep_for,
         }
     }
 }
@@ -62,8 +63,8 @@ impl Body {
 pub(super) enum Reply {
     Granted(Token),
     Held(Duration, HeldState),
-    /// The verdicts, what the server's clock showed, and when it really was.
-    Renewed(Vec<Verdict>, Duration, Real),
+    /// The verdicts, what the clock of the server showed if one of them answered all, and when it really was.
+    Renewed(Vec<Verdict>, Option<ServerTime>, Real),
     Released,
     Failed,
 }
@@ -181,10 +182,14 @@ impl Stage {
             } => self.acquire(name, *holder, *ttl, *floor),
             Body::Renew(renewals) => {
                 let verdicts = renewals.iter().map(|renewal| self.renew(renewal)).collect();
-                let first = renewals.first();
-                let server = first.map_or(0, |renewal| self.server_of(&renewal.name));
-                let shown = self.stores[server].clock.at(self.now);
-                Reply::Renewed(verdicts, Duration::from_nanos(shown.as_nanos()), self.now)
+                let servers = renewals.iter().map(|renewal| self.server_of(&renewal.name));
+                let servers: BTreeSet<_> = servers.collect();
+                let only = (servers.len() == 1).then(|| servers.first()).flatten();
+                let time = only.map(|server| ServerTime {
+                    shard: u32::try_from(*server).expect("servers are few"),
+                    time: Duration::from_nanos(self.stores[*server].clock.at(self.now).as_nanos()),
+                });
+                Reply::Renewed(verdicts, time, self.now)
             }
             Body::Release {
                 name,

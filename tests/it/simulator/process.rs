@@ -9,18 +9,16 @@ use std::time::Duration;
 use leasehold::ClientId;
 use leasehold::clock::Instant;
 use leasehold::internals::claiming::Asked;
-use leasehold::internals::leaving::Leaving;
 use leasehold::internals::schedule::{
-    BATCHES_IN_FLIGHT, Batch, Departure, Jump, Loss, MustWake, RELEASES_IN_FLIGHT, Schedule, Work,
+    BATCHES_IN_FLIGHT, Batch, Jump, Leaving, Loss, MustWake, RELEASES_IN_FLIGHT, Schedule, Work,
 };
 use leasehold::internals::signal::Signal;
-use leasehold::store::{Outcome, Renewed};
+use leasehold::store::{Outcome, Renewed, ServerTime};
 use leasehold::{Error, ErrorKind, Holder, LossReason, Name, Token};
 
 use super::ledger::Promise;
 use super::network::{Body, Reply, released};
 use super::plan::Weather;
-use super::planted::Bug;
 use super::slot::Slot;
 use super::stage::{Event, Happening, Stage};
 use super::store::Verdict;
@@ -41,7 +39,7 @@ pub(super) struct Process {
     pub(super) inbox: Option<Vec<Happening>>,
     pub(super) is_shut_down: bool,
     by_signal: HashMap<*const Signal, (usize, Holder)>,
-    calls: Vec<Option<Call>>,
+    pub(super) calls: Vec<Option<Call>>,
     /// Batches and releases in flight, of each server.
     in_flight: Vec<(usize, usize)>,
     wake: u32,
@@ -72,10 +70,7 @@ impl Process {
             id,
             life,
             client: ClientId::from_u128(stage.rng.u128(..)),
-            schedule: Schedule::with_planted(
-                stage.rng.u64(..),
-                stage.plan.bug.and_then(Bug::of_the_core),
-            ),
+            schedule: Schedule::new(stage.rng.u64(..)),
             slots,
             floors: HashMap::new(),
             inbox: None,
@@ -125,15 +120,15 @@ impl Process {
     /// One turn of the loop, as the watchdog's task does it.
     fn turn(&mut self, stage: &mut Stage) {
         let now = stage.shown(self.id);
-        let turn = self.schedule.turn(now);
-        let is_within_room = self.take_off(stage, &turn);
+        let turn = self.schedule.turn(now, |name| stage.shard_of(name));
+        let is_within_room = self.take_off(&turn);
         stage.ledger.check_turn(stage.now, &turn, is_within_room);
         self.tell(stage, turn.losses);
         for batch in turn.batches {
             self.send_batch(stage, batch);
         }
-        for departure in turn.releases {
-            self.send_release(stage, departure);
+        for leaving in turn.releases {
+            self.send_release(stage, leaving);
         }
         let next = self.schedule.next_wake();
         stage.note(|| {
@@ -153,12 +148,12 @@ impl Process {
     }
 
     /// Counts what is in flight now. Answers whether there was room for it.
-    fn take_off(&mut self, stage: &Stage, turn: &Work) -> bool {
+    fn take_off(&mut self, turn: &Work) -> bool {
         for batch in &turn.batches {
-            self.in_flight[server_of(stage, batch)].0 += 1;
+            self.in_flight[batch.shard as usize].0 += 1;
         }
-        for departure in &turn.releases {
-            self.in_flight[stage.server_of(&departure.name)].1 += 1;
+        for leaving in &turn.releases {
+            self.in_flight[leaving.shard as usize].1 += 1;
         }
         let mut in_flight = self.in_flight.iter();
         in_flight.all(|(batches, releases)| {
@@ -210,10 +205,10 @@ impl Process {
         self.call(stage, Call::Renew(batch), &Body::Renew(renewals), limit);
     }
 
-    fn send_release(&mut self, stage: &mut Stage, departure: Departure) {
-        stage.note(|| format!("p{} releases {departure:?}", self.id));
-        let (body, limit) = (Body::release(&departure), departure.limit);
-        let call = Call::Release(Leaving::of_the_loop(departure));
+    fn send_release(&mut self, stage: &mut Stage, leaving: Leaving) {
+        stage.note(|| format!("p{} releases {leaving:?}", self.id));
+        let (body, limit) = (Body::release(&leaving), leaving.limit);
+        let call = Call::Release(leaving);
         self.call(stage, call, &body, limit);
     }
 
@@ -246,13 +241,12 @@ impl Process {
                 before,
             } => self.claim_replied(stage, (slot, version), asked, before, reply),
             Call::Renew(batch) => {
-                self.in_flight[server_of(stage, &batch)].0 -= 1;
+                self.in_flight[batch.shard as usize].0 -= 1;
                 self.settle(stage, &batch, reply);
                 self.turn(stage);
             }
             Call::Release(leaving) => {
-                let name = &leaving.departure().name;
-                self.in_flight[stage.server_of(name)].1 -= 1;
+                self.in_flight[leaving.shard as usize].1 -= 1;
                 let now = stage.shown(self.id);
                 // The loop turns after each release that has ended.
                 let _ = leaving.answered(&mut self.schedule, released(reply), now);
@@ -267,7 +261,7 @@ impl Process {
     fn settle(&mut self, stage: &mut Stage, batch: &Batch, reply: &Reply) {
         let now = stage.shown(self.id);
         let (mut verdicts, server_time, read_at) = match reply {
-            Reply::Renewed(verdicts, shown, at) => (verdicts.clone(), Some(*shown), *at),
+            Reply::Renewed(verdicts, shown, at) => (verdicts.clone(), *shown, *at),
             _ => (Vec::new(), None, 0),
         };
         if server_time.is_some() && stage.rng.u32(..1_000) < stage.plan.odds.short {
@@ -284,10 +278,18 @@ impl Process {
         let mut reply = Renewed::new(verdicts.iter().map(outcome).collect());
         reply.server_time = server_time;
         let settled = self.schedule.settle(batch, reply, now);
-        let server = server_of(stage, batch);
-        let is_hidden = server_time.is_some() && stage.ledger.hiding.remove(&(self.client, server));
-        if matches!(settled.step, Some((Jump::Forward, _))) && !is_hidden {
-            stage.step_was_found(self.client, server, read_at);
+        if let Some(ServerTime { shard, .. }) = server_time {
+            let server = shard as usize;
+            stage.ledger.check_step(stage.now, settled.step);
+            let hiding = &mut stage.ledger.hiding;
+            let hidden_since = hiding.get(&(self.client, server)).copied();
+            let is_hidden = hidden_since.is_some();
+            if hidden_since.is_some_and(|since| batch.sent_at >= since) {
+                hiding.remove(&(self.client, server));
+            }
+            if matches!(settled.step, Some((Jump::Forward, _))) && !is_hidden {
+                stage.step_was_found(self.client, server, read_at);
+            }
         }
         self.tell(stage, settled.losses);
         for holder in confirmed {
@@ -347,12 +349,6 @@ impl Process {
         self.tell(stage, losses);
         self.wake_if(stage, MustWake(true));
     }
-}
-
-/// The server that this batch is for; any, if a planted bug has left nothing in it.
-fn server_of(stage: &Stage, batch: &Batch) -> usize {
-    let first = batch.renewals.first();
-    first.map_or(0, |renewal| stage.server_of(&renewal.name))
 }
 
 fn outcome(verdict: &Verdict) -> Outcome {

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Instant, Timing};
 use leasehold::internals::claiming::Claiming;
-use leasehold::internals::leaving::{Leaving, leave_to_the_loop};
-use leasehold::internals::schedule::{LeaseId, Limits};
+use leasehold::internals::schedule::{LeaseId, Leaving, Limits};
 use leasehold::internals::signal::Signal;
 use leasehold::{Holder, LossReason, Name};
 
@@ -160,16 +159,16 @@ impl Process {
         };
         let (id, enrolled) = (*id, enrolled.clone());
         let now = stage.shown(self.id);
-        let (leaving, exit) = if stage.rng.bool() {
-            (None, leave_to_the_loop(&mut self.schedule, id, now))
+        let (leaving, withdrawn) = if stage.rng.bool() {
+            (None, Leaving::by_the_loop(&mut self.schedule, id, now))
         } else {
             let ttl = self.slots[slot].timing.ttl();
             let keep_for = (stage.rng.u8(..6) == 0).then_some(ttl / 4);
             Leaving::begin(&mut self.schedule, id, keep_for, now)
         };
-        self.tell(stage, exit.loss.into_iter().collect());
+        self.tell(stage, withdrawn.loss.into_iter().collect());
         self.gone(stage, slot, &enrolled);
-        self.wake_if(stage, exit.must_wake);
+        self.wake_if(stage, withdrawn.must_wake);
         self.give_back(stage, slot, (leaving, enrolled), None);
     }
 
@@ -185,8 +184,7 @@ impl Process {
             self.go_on(stage, slot, request);
             return;
         };
-        let body = Body::release(leaving.departure());
-        let limit = leaving.departure().limit;
+        let (body, limit) = (Body::release(&leaving), leaving.limit);
         let version = self.slots[slot].becomes(Phase::Leaving {
             leaving,
             request,

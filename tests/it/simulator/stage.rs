@@ -17,6 +17,8 @@ use super::time::{Agenda, Drifting, Real, nanos};
 
 /// The store's wall clock begins in 2025.
 const WALL: u64 = 1_735_689_600_000_000_000;
+/// How far the clock of each server is ahead of the one before it.
+const APART: u64 = 60_000_000_000;
 /// The clocks of processes begin after an hour.
 const BOOT: u64 = 3_600_000_000_000;
 
@@ -90,6 +92,8 @@ pub(super) enum Disturbance {
         by: Duration,
     },
     StepClient(usize, Duration),
+    /// A name moves, with all that is kept of it, to this server.
+    Move(usize, usize),
     EndOfFaults,
 }
 
@@ -100,6 +104,8 @@ pub(super) struct Stage {
     pub(super) agenda: Agenda<Event>,
     /// The servers: each keeps the names of one shard.
     pub(super) stores: Vec<ModelStore>,
+    /// The server that keeps each name.
+    homes: Vec<usize>,
     pub(super) ledger: Ledger,
     pub(super) clocks: Vec<Drifting>,
     pub(super) names: Vec<Name>,
@@ -115,8 +121,9 @@ impl Stage {
         let clocks = plan.client_rates.iter().enumerate();
         let clocks = clocks.map(|(id, rate)| Drifting::new(BOOT * (1 + id as u64), *rate));
         let names = (0..plan.names).map(|index| Name::new(format!("n{index}")));
-        let stores = plan.server_rates.iter().map(|rate| {
-            let mut store = ModelStore::new(Drifting::new(WALL, *rate), bug);
+        let servers = plan.server_rates.len();
+        let stores = (0..).zip(&plan.server_rates).map(|(server, rate)| {
+            let mut store = ModelStore::new(Drifting::new(WALL + server * APART, *rate), bug);
             store.ignores_floors = !plan.is_fair() && seed % 4 == 1;
             store.keep_out = plan.keep_out;
             store
@@ -125,6 +132,7 @@ impl Stage {
             now: 0,
             agenda: Agenda::new(),
             stores: stores.collect(),
+            homes: (0..plan.names).map(|name| name % servers).collect(),
             ledger: Ledger::looking_at(bug.map(Bug::breaks)),
             clocks: clocks.collect(),
             names: names.map(|name| name.expect("valid")).collect(),
@@ -179,7 +187,25 @@ impl Stage {
     pub(super) fn server_of(&self, name: &Name) -> usize {
         let digits = name.as_str().trim_start_matches('n');
         let index: usize = digits.parse().expect("names are numbered");
-        index % self.stores.len()
+        self.homes[index]
+    }
+
+    /// The same, as the store numbers its shards.
+    pub(super) fn shard_of(&self, name: &Name) -> u32 {
+        u32::try_from(self.server_of(name)).expect("servers are few")
+    }
+
+    /// Moves a name to this server. What is left of its lease is the same there.
+    pub(super) fn move_name(&mut self, index: usize, to: usize) {
+        let name = self.names[index].clone();
+        let from = std::mem::replace(&mut self.homes[index], to);
+        if from == to {
+            return;
+        }
+        self.ledger.fault("name moved");
+        let moved = self.stores[from].give_away(&name, self.now);
+        self.stores[to].take_over(name.clone(), moved, self.now);
+        self.watch_expiry(&name);
     }
 
     pub(super) fn store(&self, name: &Name) -> &ModelStore {

@@ -29,6 +29,14 @@ pub(super) struct Row {
     pub(super) state: HeldState,
 }
 
+/// What goes with a name that moves.
+#[derive(Debug)]
+pub(super) struct Moved {
+    row: Option<(Row, Duration)>,
+    last: Option<Token>,
+    is_poisoned: bool,
+}
+
 /// What an acquire brought.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Taken {
@@ -190,6 +198,31 @@ impl ModelStore {
                 self.rows.remove(name);
                 true
             }
+        }
+    }
+
+    /// Forgets a name. Returns its lease with what is left of it, its last token, and whether it is poisoned.
+    pub(super) fn give_away(&mut self, name: &Name, now: Real) -> Moved {
+        let shown = self.clock.at(now);
+        let row = self.rows.remove(name);
+        Moved {
+            row: row.map(|row| (row, row.ends_at.since(shown))),
+            last: self.counters.remove(name),
+            is_poisoned: self.poisoned.remove(name),
+        }
+    }
+
+    /// Takes in what another server gave away.
+    pub(super) fn take_over(&mut self, name: Name, moved: Moved, now: Real) {
+        if let Some((mut row, left)) = moved.row {
+            row.ends_at = self.clock.at(now).after(left);
+            self.rows.insert(name.clone(), row);
+        }
+        if let Some(last) = moved.last {
+            self.counters.insert(name.clone(), last);
+        }
+        if moved.is_poisoned {
+            self.poisoned.insert(name);
         }
     }
 

@@ -19,6 +19,8 @@ pub(super) const HUNG: usize = 0;
 pub(super) struct World {
     stage: Stage,
     processes: Vec<Process>,
+    /// When one server begins to stand still.
+    hangs_at: Option<u64>,
 }
 
 impl World {
@@ -27,9 +29,16 @@ impl World {
         let processes =
             (0..stage.plan.processes).map(|id| Process::new(id, 0, Vec::new(), &mut stage));
         let processes: Vec<Process> = processes.collect();
-        let mut world = Self { stage, processes };
+        let mut world = Self {
+            stage,
+            processes,
+            hangs_at: None,
+        };
         world.people();
         world.draw_disturbances();
+        if world.stage.stores.len() > 1 {
+            world.draw_moves(seed);
+        }
         if world.stage.plan.fails_over {
             world.draw_failovers(seed);
         }
@@ -146,9 +155,26 @@ impl World {
         }
     }
 
+    /// Names that move from server to server, also while requests are under way; to and from one that stands still none do.
+    /// They are drawn apart too.
+    fn draw_moves(&mut self, seed: u64) {
+        let mut rng = fastrand::Rng::with_seed(seed.rotate_left(32));
+        let until = match self.stage.plan.weather {
+            Weather::Storm | Weather::WildClock => return,
+            _ => self.hangs_at.unwrap_or(self.stage.plan.horizon),
+        };
+        for _ in 0..rng.usize(..=self.stage.names.len()) {
+            let name = rng.usize(..self.stage.names.len());
+            let to = rng.usize(..self.stage.stores.len());
+            let moves = Event::Disturb(Disturbance::Move(name, to));
+            self.stage.agenda.add(rng.u64(..=until), moves);
+        }
+    }
+
     /// One server stands still, from soon on until the faults end.
     fn draw_hang(&mut self) {
-        let at = self.stage.within(self.stage.plan.timing.ttl() / 2);
+        let at = self.stage.within(self.stage.plan.timing.ttl() * 3 / 4);
+        self.hangs_at = Some(at);
         let lasts = self.stage.plan.horizon - at;
         let lasts = std::time::Duration::from_nanos(lasts);
         let hang = Disturbance::OutageBegins(HUNG, Outage::Hanging, lasts);
@@ -258,6 +284,7 @@ impl World {
                 stage.clocks[process].step(stage.now, true, by);
                 self.woken_by_step(process);
             }
+            Disturbance::Move(name, to) => stage.move_name(name, to),
             Disturbance::EndOfFaults => {
                 stage.faults_end();
                 for process in &mut self.processes {
@@ -286,7 +313,8 @@ impl World {
         let client = self.processes[process].client;
         stage.ledger.hurried(client, stage.now);
         let servers = 0..stage.stores.len();
-        (stage.ledger.hiding).extend(servers.map(|server| (client, server)));
+        let shown = stage.shown(process);
+        (stage.ledger.hiding).extend(servers.map(|server| ((client, server), shown)));
         let process = &mut self.processes[process];
         let is_running = process.inbox.is_none();
         process.inbox.get_or_insert_default();

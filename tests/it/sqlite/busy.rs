@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Lane, Outcome, Queued, Store};
+use leasehold::store::{Outcome, Purpose, Queued, Store};
 
 use super::child::Child;
 use super::{LIMIT, LONG, asked, claim, granted, held, integrity, name, open, pass, raw};
@@ -233,12 +233,12 @@ async fn a_closed_store_lets_go_of_the_file_and_its_leases_stay() {
     let store = open(&file).await;
     granted(&store, &claim("a", LONG)).await;
     let watchdog = store
-        .on_own_connection(Lane::Watchdog)
+        .on_own_connection(Purpose::Watchdog)
         .await
         .expect("a connection of its own");
     store.close().await;
     let closed = store
-        .on_own_connection(Lane::Watchdog)
+        .on_own_connection(Purpose::Watchdog)
         .await
         .expect_err("closed");
     assert_eq!(closed.kind(), ErrorKind::Closed);

@@ -39,12 +39,13 @@ fn a_bad_name_is_refused_with_the_rule() {
 
 #[test]
 fn a_bad_duration_is_refused_with_the_limits() {
-    run_refused(&["--ttl", "0s"], "x", &["0ns", "1s to 24h"]);
+    run_refused(&["--ttl", "0"], "x", &["ttl 0 ", "1s to 24h"]);
     run_refused(&["--ttl", "999ms"], "x", &["999ms", "1s to 24h", "margin"]);
-    run_refused(&["--ttl", "25h"], "x", &["90000s", "1s to 24h"]);
+    run_refused(&["--ttl", "25h"], "x", &["25h", "1s to 24h"]);
     run_refused(&["--ttl", "soon"], "x", &["soon", "such as"]);
     run_refused(&["--ttl", "30"], "x", &["30", "such as"]);
-    run_refused(&["--ttl=-1s"], "x", &["-1s"]);
+    run_refused(&["--ttl", "-1s"], "x", &["-1s", "negative"]);
+    run_refused(&["-w", "1M"], "x", &["1M", "months", "5min"]);
     run_refused(&["-w", "later"], "x", &["later", "such as"]);
     run_refused(&["--connect-timeout", "x"], "x", &["such as"]);
 }
@@ -53,7 +54,7 @@ fn a_bad_duration_is_refused_with_the_limits() {
 fn settings_that_break_the_stop_timeline_are_refused_with_the_limit() {
     run_refused(&["--kill-after", "15s"], "x", &["15s", "30s", "14.13s"]);
     run_refused(&["--margin", "14s"], "x", &["14s", "third"]);
-    run_refused(&["--margin", "0s"], "x", &["0ns", "more than 0"]);
+    run_refused(&["--margin", "0s"], "x", &["0s", "more than 0"]);
     run_refused(&["--margin", "9s"], "x", &["10s", "9s"]);
     run_refused(
         &["--ttl", "2s", "--margin", "600ms"],
@@ -109,13 +110,76 @@ fn a_bad_limit_is_refused() {
     run_refused(
         &["--max-runtime", "0s"],
         "x",
-        &["max-runtime", "0ns", "more than 0s"],
+        &["max-runtime 0s", "more than 0s"],
     );
     run_refused(&["--max-hold", "0s"], "x", &["max-hold", "more than 0s"]);
-    run_refused(&["--hold-at-least", "25h"], "x", &["90000s", "at most 24h"]);
+    run_refused(&["--hold-at-least", "25h"], "x", &["25h", "at most 24h"]);
     run_refused(&["--min-token", "0"], "x", &["token", "whole number"]);
     run_refused(&["--min-token", "many"], "x", &["\"many\"", "whole number"]);
     run_refused(&["--store-file", "/no/such/file"], "x", &["/no/such/file"]);
+}
+
+#[test]
+fn a_habit_of_another_tool_gets_the_right_line() {
+    let line = "sh -c 'LINE'";
+    refused(&["run", "-c", "echo hi", "x"], &[line]);
+    refused(&["run", "x", "-c", "echo hi"], &[line]);
+    refused(&["run", "x", "--no-such", "echo"], &["--no-such"]);
+    let place = Place::new();
+    let ended = place.start(place.tool(&["run", "x", "echo it's up"])).end();
+    assert_eq!(ended.code, Some(127), "{ended:?}");
+    let right = r"leasehold run x sh -c 'echo it'\''s up'";
+    assert!(ended.stderr.contains(right), "{ended:?}");
+}
+
+#[test]
+fn the_command_needs_no_dashes() {
+    let place = Place::new();
+    for arguments in [
+        &["run", "x", "echo", "-n", "--", "hi"][..],
+        &["run", "-n", "x", "echo", "-n", "--", "hi"],
+        &["run", "x", "-n", "echo", "-n", "--", "hi"],
+        &["run", "x", "-n", "--", "echo", "-n", "--", "hi"],
+    ] {
+        let ended = place.start(place.tool(arguments)).end();
+        assert_eq!(ended.code, Some(0), "{arguments:?} {ended:?}");
+        assert_eq!(ended.stdout, "-- hi", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_command_that_is_not_there_is_told_before_the_wait() {
+    let place = Place::new();
+    let _holder = place.run(&[], super::HOLDER);
+    place.mark("first");
+    let ended = place
+        .start(place.tool(&["run", "x", "no-such-command"]))
+        .end();
+    assert_eq!(ended.code, Some(127), "{ended:?}");
+}
+
+#[test]
+fn a_misspelt_variable_is_refused_and_those_of_kubernetes_are_not() {
+    let place = Place::new();
+    let run = |variable: &str| {
+        let mut command = place.tool(&["run", "-q", "x", "true"]);
+        command.env(variable, "redis://x");
+        place.start(command).end()
+    };
+    let refused = run("LEASEHOLD_STOR");
+    assert_eq!(refused.code, Some(64), "{refused:?}");
+    assert!(refused.stderr.contains("LEASEHOLD_STOR "), "{refused:?}");
+    assert!(refused.stderr.contains("LEASEHOLD_STORE,"), "{refused:?}");
+    assert_eq!(run("LEASEHOLD_PORT_6379_TCP").code, Some(0));
+}
+
+#[test]
+fn a_run_within_the_job_that_has_its_name_is_refused() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leasehold");
+    let ended = place.run(&[], &format!("exec {tool} run x true")).end();
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    assert!(ended.stderr.contains("its own end"), "{ended:?}");
 }
 
 #[test]

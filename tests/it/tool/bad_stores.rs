@@ -68,7 +68,8 @@ fn the_default_file_is_named_once() {
         true => "unshare --user",
         false => "env",
     };
-    let script = format!("exec {user} $TOOL run x -- true");
+    // Quiet: without a terminal it is named all the same.
+    let script = format!("exec {user} $TOOL run -q x true");
     let mut command = place.program("sh", &["-c", &script]);
     command
         .env_remove("LEASEHOLD_STORE")
@@ -76,5 +77,37 @@ fn the_default_file_is_named_once() {
     let ended = place.start(command).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(ended.stderr.matches(".sqlite").count(), 1, "{ended:?}");
+    assert!(
+        ended.stderr.contains("this user on this machine"),
+        "{ended:?}"
+    );
     assert!(place.has("state/leasehold/leases.sqlite"));
+}
+
+#[test]
+fn a_store_file_that_others_can_read_is_warned_about() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    std::fs::write(place.path("url"), "redis://:hush@127.0.0.1:1\n").expect("written");
+    let said = |mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(place.path("url"), permissions).expect("set");
+        let said = place.fails(&["-n", "--store-file", "url"], 69).stderr;
+        assert!(!said.contains("hush"), "{said}");
+        said.contains("other users can read")
+    };
+    assert!(said(0o644));
+    assert!(!said(0o600));
+}
+
+#[test]
+fn a_machine_can_require_a_store_to_be_named() {
+    let place = Place::new();
+    std::fs::write(place.path("c.toml"), "require-store = true\n").expect("written");
+    let mut command = place.tool(&["run", "--config", "c.toml", "x", "touch", "started"]);
+    command.env_remove("LEASEHOLD_STORE");
+    let ended = place.start(command).end();
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert!(ended.stderr.contains("require-store"), "{ended:?}");
+    assert!(!place.has("started"));
 }

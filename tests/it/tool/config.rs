@@ -97,9 +97,9 @@ fn an_option_that_contradicts_the_file_counts() {
 fn a_bad_file_is_refused_with_its_name_the_key_the_value_and_what_was_expected() {
     let place = Place::new();
     for (text, words) in [
-        ("label = 5\n", &["label", "5", "string"][..]),
+        ("label = 5\n", &["label", "5", "text such as"][..]),
         ("ttl = \"soon\"\n", &["ttl", "soon", "such as", "line=1"]),
-        ("ttl = \"25h\"\n", &["ttl", "90000s", "1s to 24h"]),
+        ("ttl = \"25h\"\n", &["ttl", "25h", "1s to 24h"]),
         ("tll = \"25s\"\n", &["tll", "expected one of", "ttl"]),
         ("store = \n", &["store", "line=1"]),
         ("store-file = \"none\"\n", &["none", "expected a file"]),

@@ -41,7 +41,9 @@ fn without_waiting_a_held_name_is_75_at_once_and_names_the_holder() {
     assert_eq!(ended.code, Some(75), "{ended:?}");
     assert!(ended.stderr.contains("the first"), "{ended:?}");
     assert!(
-        ended.stderr.contains(&format!("pid={}", first.child.id())),
+        ended
+            .stderr
+            .contains(&format!(":{} has it", first.child.id())),
         "{ended:?}"
     );
     assert!(!place.has("second"));

@@ -201,6 +201,10 @@ impl Busy {
         });
         let (_, text) = page(&address, "/metrics");
         check_text(&text);
+        let (line, html) = page(&address, "/?filter=x");
+        assert_eq!(line, "HTTP/1.1 200 OK");
+        assert!(html.contains("<td class=name> x"), "{html}");
+        assert!(html.contains("1 waiting"), "{html}");
         let series = |name: &str| format!("{name}{{store=\"{kind}\"}}");
         has(&text, &series("leasehold_store_leases"), 1.0);
         has(&text, &series("leasehold_store_waiters"), 1.0);

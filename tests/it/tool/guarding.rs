@@ -13,10 +13,10 @@ fn a_rival_finds_no_process_after(harm: impl FnOnce(&super::Process)) -> (Place,
     let place = Place::new();
     let first = place.run(&["--ttl", "2s"], STUBBORN_FAMILY);
     place.mark("pids");
-    let token =
-        serde_json::from_str::<serde_json::Value>(&status(&place)).expect("JSON")[0]["token"]
-            .as_u64()
-            .expect("a token");
+    let token = serde_json::from_str::<serde_json::Value>(&status(&place)).expect("JSON")["leases"]
+        [0]["token"]
+        .as_u64()
+        .expect("a token");
 
     let began = Monotonic.now();
     harm(&first);

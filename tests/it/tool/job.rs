@@ -168,3 +168,25 @@ fn what_left_the_group_runs_on_and_is_reported() {
     assert!(is_alive(pid));
     assert!(ended.stderr.contains(&format!("pids=[{pid}]")), "{ended:?}");
 }
+
+#[test]
+fn a_job_that_reports_progress_lives_on_and_one_that_stops_is_ended() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!(
+        "for i in 1 2 3 4 5 6; do sleep 0.5; {tool} progress || exit 9; done; cat $LEASEHOLD_STATUS_FILE > status; echo done > done; exec sleep 20"
+    );
+    let ended = place.run(&["--progress-within", "2s"], &script).end();
+    assert_eq!(ended.code, Some(79), "{ended:?}");
+    assert!(ended.stderr.contains("no progress within"), "{ended:?}");
+    assert_eq!(place.mark("done"), "done");
+    let status = std::fs::read_to_string(place.path("status")).expect("copied");
+    assert!(status.contains("progress_ms"), "{status}");
+}
+
+#[test]
+fn progress_outside_of_a_job_is_64() {
+    let place = Place::new();
+    let ended = place.start(place.tool(&["progress"])).end();
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+}

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod bad_stores;
+pub(crate) mod browser;
 mod config;
 mod container;
 mod doctor;
@@ -22,6 +23,7 @@ mod operators;
 mod pages;
 mod quiet;
 mod reports;
+mod secrets;
 mod service;
 mod signals;
 

@@ -1,8 +1,12 @@
 //! The tool on a store in Postgres, beginning with its tables.
 
+use std::time::Duration;
+
 use super::export::Busy;
 use super::{Place, operators, top};
+use crate::harness::pgbouncer::PgBouncer;
 use crate::harness::postgres_server::PostgresServer;
+use crate::harness::wait::{at, now};
 
 #[tokio::test]
 async fn init_makes_the_tables_and_without_them_a_run_is_78_and_names_it() {
@@ -50,12 +54,102 @@ async fn the_printed_sql_makes_the_tables() {
 }
 
 #[test]
-fn init_of_a_store_without_tables_is_64() {
+fn init_of_a_store_that_needs_no_set_up_is_64() {
     let place = Place::new();
-    for store in ["sqlite:./a", "redis://localhost"] {
+    for store in [
+        "sqlite:./a",
+        "redis://localhost",
+        "redis+cluster://localhost",
+    ] {
         let ended = place.start(place.tool(&["init", "--store", store])).end();
         assert_eq!(ended.code, Some(64), "{ended:?}");
     }
+}
+
+#[test]
+fn an_init_without_a_log_is_refused_by_name() {
+    let place = Place::new();
+    let init = ["init", "--unlogged", "--store", "postgres://localhost/x"];
+    let ended = place.start(place.tool(&init)).end();
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert!(ended.stderr.contains("--unlogged"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_restart_behind_a_pooler_ends_no_run_that_waits_and_none_that_begins() {
+    let server = PostgresServer::start(&["fsync=off"]).await;
+    let database = server.database_named("postgres");
+    crate::postgres::set_up(&database.url()).await;
+    let pooler = PgBouncer::before(&database, 5).await;
+    let url = pooler.url();
+    let place = Place::new();
+    let mut holder = place.run(&["--store", &url, "--ttl", "30s"], super::HOLDER);
+    place.mark("first");
+    let mut waiting = place.run(&["--store", &url], "echo up > waiting");
+    waiting.wait_to_say("waiting for");
+    let names = ["a", "b", "c"];
+    let begin = |name: &'static str| {
+        let script = format!("echo up > {name}");
+        let run = [
+            "run",
+            "--store",
+            &url,
+            "--connect-timeout",
+            "15s",
+            name,
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ];
+        place.start(place.tool(&run))
+    };
+    server.end("INT").await;
+    // While the server is down, and just after it is back.
+    let mut new: Vec<_> = names[..2].iter().map(|name| begin(name)).collect();
+    at(now().after(Duration::from_secs(2))).await;
+    server.start_again().await;
+    new.push(begin(names[2]));
+    for run in &mut new {
+        let ended = run.end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    place.let_go();
+    for run in [&mut holder, &mut waiting] {
+        let ended = run.end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_password_is_taken_from_the_environment() {
+    let server = PostgresServer::start(&["fsync=off"]).await;
+    let database = server.database_named("postgres");
+    crate::postgres::set_up(&database.url()).await;
+    let administrator = database.connect().await;
+    for sql in [
+        "CREATE ROLE app LOGIN SUPERUSER PASSWORD 's3cret'",
+        "COPY (SELECT unnest(ARRAY['local all app scram-sha-256', 'local all all trust']))
+            TO PROGRAM 'cat > pg_hba.conf'",
+        "SELECT pg_reload_conf()",
+    ] {
+        administrator.batch_execute(sql).await.expect(sql);
+    }
+    let url = database.url_as("app");
+    let place = Place::new();
+    let with = |password: Option<&str>| {
+        let mut tool = place.tool(&["run", "--store", &url, "x", "--", "true"]);
+        tool.env_remove("PGPASSWORD");
+        if let Some(password) = password {
+            tool.env("PGPASSWORD", password);
+        }
+        place.start(tool).end()
+    };
+    assert_eq!(with(None).code, Some(77));
+    assert_eq!(with(Some("s3cret")).code, Some(0));
+    let wrong = with(Some("another"));
+    assert_eq!(wrong.code, Some(77), "{wrong:?}");
+    assert!(!wrong.stderr.contains("another"), "{wrong:?}");
 }
 
 #[tokio::test]
@@ -97,7 +191,7 @@ async fn a_store_that_keeps_out_says_so_to_the_run_the_status_and_the_doctor() {
     administrator.batch_execute(quiet).await.expect("written");
     let place = Place::new();
     let said = place.fails(&["--store", &url, "-n"], 75).stderr;
-    assert!(said.contains("the store grants nothing"), "{said}");
+    assert!(said.contains("it grants nothing for "), "{said}");
     assert!(!said.contains("pid="), "{said}");
     let status = place.start(place.tool(&["status", "--store", &url])).end();
     assert!(

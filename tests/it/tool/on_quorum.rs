@@ -9,6 +9,45 @@ use super::{Place, until};
 use crate::harness::redis_quorum::RedisQuorum;
 use crate::metrics::text::check_text;
 
+#[tokio::test]
+async fn init_sets_a_quorum_up_and_without_it_a_run_is_78_and_names_it() {
+    let quorum = RedisQuorum::start_new_with_ports(3).await;
+    let url = format!("{}?max_ttl=2s", quorum.url());
+    let place = Place::new();
+    let said = place.fails(&["--store", &url, "--ttl", "2s"], 78).stderr;
+    assert!(said.contains("leasehold init"), "{said}");
+    let print = place.tool(&["init", "--print", "--store", &url]);
+    let ended = place.start(print).end();
+    assert!(ended.stdout.contains("leasehold:node"), "{ended:?}");
+    for _ in 0..2 {
+        let ended = place.start(place.tool(&["init", "--store", &url])).end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.contains("longest ttl is 2s"), "{ended:?}");
+    }
+    let run = ["--store", &url, "--ttl", "2s"];
+    let ended = place.run(&run, "echo $LEASEHOLD_TOKEN").end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let token: u64 = ended.stdout.trim().parse().expect("a token");
+    // Other members.
+    let others = RedisQuorum::start_new_with_ports(3).await;
+    let new = format!("{}?max_ttl=2s", others.url());
+    let replace = ["init", "--store", &new, "--replace", &url];
+    let ended = place.start(place.tool(&replace)).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let run = ["--store", &new, "--ttl", "2s"];
+    let ended = place.run(&run, "echo $LEASEHOLD_TOKEN").end();
+    assert!(
+        ended
+            .stdout
+            .trim()
+            .parse::<u64>()
+            .is_ok_and(|next| next > token),
+        "{ended:?}"
+    );
+    let said = place.fails(&["--store", &url, "--ttl", "2s"], 78).stderr;
+    assert!(said.contains("closed by"), "{said}");
+}
+
 /// Starts a quorum of which one member is up, one has come back empty, and one is dead.
 async fn torn() -> RedisQuorum {
     let mut quorum = RedisQuorum::start_with_ports(3).await;
@@ -45,7 +84,8 @@ async fn the_status_shows_which_member_is_up_away_and_down() {
     let json = [&["status", "--members", "--json"], &store[..]].concat();
     let ended = place.start(place.tool(&json)).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let rows: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let answer: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let rows = &answer["members"];
     let states: Vec<_> = (0..3)
         .map(|row| rows[row]["state"].as_str().expect("text"))
         .collect();

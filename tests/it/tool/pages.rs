@@ -1,6 +1,7 @@
 //! Help, completions and the man page name every command and option.
 
 use super::Place;
+use crate::harness::tree::root;
 
 fn output(arguments: &[&str]) -> String {
     let place = Place::new();
@@ -58,6 +59,22 @@ fn the_man_page_has_every_command_and_option() {
 }
 
 #[test]
+fn the_short_help_fits_a_screen_and_the_stores_are_in_one_place() {
+    for command in ["run", "status", "wait", "evict", "doctor", "top", "export"] {
+        let short = output(&[command, "-h"]);
+        assert!(short.trim().lines().count() <= 24, "{command} {short}");
+        let long = output(&[command, "--help"]);
+        assert!(!long.contains("redis+cluster"), "{command} {long}");
+    }
+    let short = output(&["run", "-h"]);
+    assert!(
+        short.lines().all(|line| line.chars().count() <= 80),
+        "{short}"
+    );
+    assert!(output(&["--help"]).contains("redis+cluster"));
+}
+
+#[test]
 fn every_exit_code_is_in_the_help() {
     let help = output(&["run", "--help"]);
     for code in [
@@ -81,9 +98,11 @@ fn the_man_page_has_the_exit_codes_of_the_help_in_the_same_words() {
     assert_eq!(table(&page), in_help);
 }
 
-/// The README without the options of cargo and of the tests.
+/// The README and the reference of the tool, without the options of cargo and of the tests.
 fn readme() -> String {
-    let text = include_str!("../../../README.md");
+    let page = include_str!("../../../src/bin/leasehold/README.md");
+    let (_, reference) = page.split_once("## Commands").expect("a reference");
+    let text = [include_str!("../../../README.md"), reference].concat();
     let lines = text.lines().filter(|line| {
         !["cargo ", "tests/run"]
             .iter()
@@ -147,15 +166,13 @@ fn the_readme_and_the_help_have_the_same_exit_codes() {
 
 #[test]
 fn the_readme_tries_the_lean_tool_and_installs_the_full_one() {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+    let readme = root().join("README.md");
     let readme = std::fs::read_to_string(readme).expect("it is there");
     let mut commands = readme.lines().filter(|line| line.starts_with("cargo "));
     let first = commands.next().expect("a command");
-    assert!(
-        first.contains(" run ") && first.contains(" --features cli "),
-        "{first}"
-    );
+    let lean = "cargo run -p leasehold-cli --no-default-features -- run ";
+    assert!(first.starts_with(lean), "{first}");
     let install = commands.find(|line| line.starts_with("cargo install"));
     let install = install.expect("a command");
-    assert!(install.ends_with(" --features full"), "{install}");
+    assert!(install.ends_with(" --path src/bin/leasehold"), "{install}");
 }

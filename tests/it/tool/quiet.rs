@@ -27,7 +27,7 @@ fn a_held_name_is_told_by_the_exit_code_alone() {
         assert_eq!(said(&place, options, "true", code), "", "{options:?}");
     }
     let loud = place.run(&["-n", "--skip-ok"], "true").end();
-    assert!(loud.stderr.contains("not acquired: held by"), "{loud:?}");
+    assert!(loud.stderr.contains("x not acquired: "), "{loud:?}");
 }
 
 #[test]

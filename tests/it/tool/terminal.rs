@@ -6,6 +6,7 @@ use std::process::Child;
 use std::sync::{Arc, Mutex};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::{Place, until};
 
@@ -59,6 +60,18 @@ impl Shell {
 
     pub(super) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).expect("pressed");
+    }
+
+    /// The rest of the line up to its end, or up to where the cursor goes back.
+    fn line(&self) -> String {
+        let mut line = String::new();
+        until("the end of the line", || {
+            let screen = self.screen.lock().expect("whole");
+            let end = screen.find('\r');
+            line = screen[..end.unwrap_or_default()].to_owned();
+            end.is_some()
+        });
+        line
     }
 
     /// Waits until the screen shows this, and wipes it up to there.
@@ -194,10 +207,79 @@ fn a_wait_at_a_terminal_shows_the_holder() {
     place.mark("first");
     let mut shell = Shell::on(&place);
     shell.press("$TOOL run x -- true\n");
-    shell.sees("waiting for 1s: held by");
-    shell.sees("waiting for 2s: held by");
+    shell.sees("waiting 1s for x: ");
+    shell.sees("waiting 2s for x: ");
     shell.press(CTRL_C);
     shell.sees("ready> ");
+}
+
+#[test]
+fn the_line_of_a_wait_is_cut_to_the_terminal_and_to_its_new_size() {
+    let place = Place::new();
+    let _first = place.run(&["--label", &"long ".repeat(30)], super::HOLDER);
+    place.mark("first");
+    let mut shell = Shell::on(&place);
+    shell.press("$TOOL run x true\n");
+    for width in [200, 80, 30] {
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: width,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&shell.keys, size).expect("resized");
+        // One line may be under way in the old width.
+        shell.sees("waiting ");
+        shell.sees("waiting ");
+        let line = shell.line();
+        let shown = "waiting ".len() + line.chars().count();
+        let least = usize::from(width).min(150) / 2;
+        assert!(
+            (least..usize::from(width)).contains(&shown),
+            "{width} {shown} {line}"
+        );
+    }
+    shell.press(CTRL_C);
+    shell.sees("ready> ");
+}
+
+#[test]
+fn a_status_on_a_terminal_is_a_table_with_one_line_for_a_lease() {
+    let place = Place::new();
+    let name = "team-a/nightly-report-of-everything-and-more-of-it-";
+    let runs = ["1", "2"].map(|end| {
+        let name = format!("{name}{end}");
+        let script = format!("echo up > {end}; sleep 20");
+        let arguments = [
+            "run",
+            "--label",
+            "the monthly report",
+            &name,
+            "sh",
+            "-c",
+            &script,
+        ];
+        let run = place.start(place.tool(&arguments));
+        place.mark(end);
+        run
+    });
+    let mut shell = Shell::on(&place);
+    shell.press("stty cols 80; export NO_COLOR=1; $TOOL status > /dev/tty\n");
+    shell.sees("NAME");
+    shell.sees("LEFT");
+    for end in ["1", "2"] {
+        shell.sees("\nteam-a/");
+        let line = shell.line();
+        assert!(line.contains('…') && line.contains(" held "), "{line}");
+        assert!(
+            line.split(' ')
+                .next()
+                .is_some_and(|name| name.ends_with(end)),
+            "{line}"
+        );
+        assert!(line.chars().count() + "team-a/".len() <= 80, "{line}");
+    }
+    drop(runs);
 }
 
 #[test]
@@ -210,7 +292,7 @@ fn a_wait_can_be_stopped_and_goes_on() {
     place.mark("first");
     let mut shell = Shell::on(&place);
     shell.press("$TOOL run x -- echo is-$((1+1))\n");
-    shell.sees("waiting for");
+    shell.sees("waiting 1s for x: ");
     shell.press(CTRL_Z);
     shell.sees("ready> ");
     shell.press("jobs\n");

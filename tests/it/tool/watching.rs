@@ -9,7 +9,9 @@ fn status(place: &Place, arguments: &[&str]) -> Value {
     all.extend(arguments);
     let ended = place.start(place.tool(&all)).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    serde_json::from_str(&ended.stdout).expect("JSON")
+    let answer: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert_eq!(answer["version"], 1);
+    answer["leases"].clone()
 }
 
 #[test]
@@ -62,4 +64,35 @@ fn a_reader_who_left_is_no_fault() {
     let mut command = place.tool(&["status"]);
     let status = command.stdout(writer).status().expect("run");
     assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn output_that_is_lost_is_1() {
+    let place = Place::new();
+    for arguments in [
+        &["status"][..],
+        &["status", "--json"],
+        &["man"],
+        &["completions", "bash"],
+        &["--help"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let mut command = place.tool(arguments);
+        let ended = command.stdout(full.expect("opened")).output().expect("run");
+        assert_eq!(ended.status.code(), Some(1), "{arguments:?} {ended:?}");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains("cannot write the output"), "{said}");
+    }
+}
+
+#[test]
+fn a_script_can_ask_whether_a_name_is_held() {
+    let place = Place::new();
+    let is_held = || place.start(place.tool(&["status", "--quiet", "x"])).end();
+    let free = is_held();
+    assert_eq!((free.code, &*free.stdout), (Some(1), ""), "{free:?}");
+    let _run = place.run(&[], "echo up > up; sleep 20");
+    place.mark("up");
+    let held = is_held();
+    assert_eq!((held.code, &*held.stdout), (Some(0), ""), "{held:?}");
 }

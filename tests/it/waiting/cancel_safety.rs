@@ -72,17 +72,8 @@ async fn go(way: Way, client: &Client, name: &str) {
             let _ = holder.await;
         }
         Way::WaitInLine => {
-            let waits = (0..3).map(|_| client.acquire(name));
-            let mut waits: Vec<_> = waits.map(Box::pin).collect();
-            std::future::poll_fn(|context| {
-                waits.retain_mut(|wait| wait.as_mut().poll(context).is_pending());
-                if waits.is_empty() {
-                    Poll::Ready(())
-                } else {
-                    Poll::Pending
-                }
-            })
-            .await;
+            let wait = async || drop(client.acquire(name).await);
+            tokio::join!(wait(), wait(), wait());
         }
         Way::Release => {
             if let Ok(lease) = taken.acquire().await {

@@ -7,7 +7,7 @@ use leasehold::store::Queued;
 use leasehold::{Attempt, Client, Lease, WaitOrder};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::harness::faulty_store::FaultyStore;
+use crate::harness::faulty_store::{Call, Fault, FaultyStore};
 use crate::harness::leases::client;
 use crate::harness::times::LONG;
 use crate::harness::wait::{soon, until_so};
@@ -113,7 +113,7 @@ async fn neither_a_try_nor_a_plain_wait_overtakes_a_queued_client() {
 async fn a_waiter_that_joins_while_its_client_leaves_the_queue_is_in_it_at_once() {
     let store = FaultyStore::new();
     let (lease, [(client, gone)]) = line(&store).await;
-    store.set_slow_to_leave(true);
+    (store.faults).plan_always(Call::Leave, Fault::Wait);
     gone.abort();
     until_so("its leaving to begin", async || store.leaves_begun() == 1).await;
     let answers = store.answers();
@@ -123,7 +123,7 @@ async fn a_waiter_that_joins_while_its_client_leaves_the_queue_is_in_it_at_once(
     })
     .await;
     // The client is taken out of the line, and who joined with it.
-    store.set_slow_to_leave(false);
+    store.faults.heal(Call::Leave);
     until_so("its leaving", async || store.leaves() == 1).await;
     let started = Monotonic.now();
     lease.release().await;
@@ -177,7 +177,7 @@ async fn a_shutdown_leaves_the_queue() {
 async fn a_queued_client_that_hears_nothing_is_served_all_the_same() {
     let store = FaultyStore::new();
     let (lease, [(_, first)]) = line(&store).await;
-    store.set_mute(true);
+    (store.faults).plan_always(Call::Notice, Fault::Unanswered);
     lease.release().await;
     drop(soon(first).await.unwrap());
 }
@@ -187,14 +187,14 @@ async fn a_wait_that_is_given_up_before_its_first_answer_leaves_the_queue() {
     let store = FaultyStore::new();
     let (lease, []) = line(&store).await;
     let gone = client(&store).await;
-    store.set_silent(true);
+    (store.faults).plan_always(Call::Acquire, Fault::Unanswered);
     let given_up = waiter(&gone);
     until_so("its claim to be carried out", async || {
         store.withheld() == 1
     })
     .await;
     given_up.abort();
-    store.set_silent(false);
+    store.faults.heal(Call::Acquire);
     until_so("the line to be left", async || store.leaves() == 1).await;
     let next = client(&store).await;
     let claims = store.claims();

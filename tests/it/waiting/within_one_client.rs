@@ -8,7 +8,7 @@ use leasehold::store::Held;
 use leasehold::{Client, ErrorKind, Lease, OutagePolicy, WaitOrder};
 use tokio::task::JoinHandle;
 
-use crate::harness::faulty_store::FaultyStore;
+use crate::harness::faulty_store::{Call, Fault, FaultyStore};
 use crate::harness::leases::{client, take};
 use crate::harness::times::{PATIENCE, TTL};
 use crate::harness::wait::{soon, until_so};
@@ -189,7 +189,7 @@ async fn a_lost_notice_costs_no_more_than_the_cap() {
     let before = store.claims();
     let waiter = waiter(&client);
     asleep(&store, before).await;
-    store.set_mute(true);
+    (store.faults).plan_always(Call::Notice, Fault::Unanswered);
     let released = Monotonic.now();
     lease.release().await;
     drop(soon(waiter).await.unwrap());
@@ -201,7 +201,8 @@ async fn a_lost_notice_costs_no_more_than_the_cap() {
 #[tokio::test]
 async fn without_rights_to_notices_waiters_look_by_time() {
     let store = FaultyStore::new();
-    store.refuse_notices(ErrorKind::Denied);
+    let denied = Fault::Fail(ErrorKind::Denied);
+    store.faults.plan_always(Call::Subscribe, denied);
     let (holder, client) = (client(&store).await, client(&store).await);
     let lease = take(&holder, "a").await;
     let waiters: Vec<_> = (0..20).map(|_| waiter(&client)).collect();
@@ -211,7 +212,7 @@ async fn without_rights_to_notices_waiters_look_by_time() {
     for waiter in waiters {
         drop(soon(waiter).await.unwrap());
     }
-    assert_eq!(store.subscriptions(), 0);
+    assert_eq!(store.subscriptions(), 1, "it is refused once");
 }
 
 #[tokio::test]

@@ -1,14 +1,13 @@
 //! A store whose connections are never made, and never fail.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold::clock::Manual;
 use leasehold::{Client, OutagePolicy};
 use tokio::task::JoinHandle;
 
-use crate::harness::faulty_store::FaultyStore;
+use crate::harness::faulty_store::{Call, Fault, FaultyStore};
 use crate::harness::wait::soon;
 
 /// A store on a clock that a test moves.
@@ -51,7 +50,7 @@ impl Bench {
 async fn a_first_acquire_outlasts_a_connection_that_hangs_for_ever() {
     let bench = Bench::new();
     let faults = &bench.store.faults;
-    faults.hang_next_connections.store(1, Ordering::SeqCst);
+    faults.plan(Call::Connect, Fault::Hang, 1);
     let client = bench.client().await;
     let request = client.request("a").on_outage(OutagePolicy::WaitOut);
     let lease = bench.ended(tokio::spawn(request.acquire())).await;
@@ -65,7 +64,7 @@ async fn a_waiting_client_gets_notices_after_a_subscription_that_hung() {
     let holder = bench.client().await;
     let lease = holder.acquire("a").await.unwrap();
     let faults = &bench.store.faults;
-    faults.hang_next_subscriptions.store(1, Ordering::SeqCst);
+    faults.plan(Call::Subscribe, Fault::Hang, 1);
     let client = bench.client().await;
     let waiting = tokio::spawn(async move { client.acquire("a").await });
     bench.pass_until(|| bench.store.subscriptions() > 1).await;

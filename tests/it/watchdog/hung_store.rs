@@ -1,13 +1,12 @@
 //! When a store is asked, and what becomes of a store that hangs, panics, answers too little, or fails for one name.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold::store::{Eviction, Store};
 use leasehold::{Client, ErrorKind, LossReason, Name, OutagePolicy, ReleaseOutcome};
 use tokio::time::timeout;
 
-use crate::harness::faulty_store::FaultyStore;
+use crate::harness::faulty_store::{Call, DOWN, Fault, FaultyStore};
 use crate::harness::leases::{client, renewed, take, until_free};
 use crate::harness::times::{PATIENCE, TTL};
 use crate::harness::wait::lost;
@@ -33,11 +32,11 @@ async fn a_term_is_counted_from_before_the_store_was_asked() {
 async fn a_batch_that_hangs_for_ever_is_given_up_and_sent_again() {
     let store = FaultyStore::new();
     let client = client(&store).await;
-    store.faults.hang_next.store(1, Ordering::SeqCst);
+    store.faults.plan(Call::Renew, Fault::Hang, 1);
     let first = take(&client, "first").await;
     let second = take(&client, "second").await;
     tokio::join!(renewed(&first, 3), renewed(&second, 3));
-    assert_eq!(store.faults.hang_next.load(Ordering::SeqCst), 0);
+    assert_eq!(store.faults.left(Call::Renew), 0);
     first.check().unwrap();
     second.check().unwrap();
 }
@@ -46,7 +45,7 @@ async fn a_batch_that_hangs_for_ever_is_given_up_and_sent_again() {
 async fn batches_that_hang_leave_room_for_a_lease_that_is_taken_meanwhile() {
     let store = FaultyStore::new();
     let client = client(&store).await;
-    store.faults.hang_next.store(3, Ordering::SeqCst);
+    store.faults.plan(Call::Renew, Fault::Hang, 3);
     let mut leases = Vec::new();
     for index in 0..6 {
         leases.push(take(&client, &format!("n{index}")).await);
@@ -66,7 +65,7 @@ async fn a_grant_whose_token_fell_is_refused_and_released() {
     let before = take(&client, "a").await;
     let token = before.token();
     assert_eq!(before.release().await, ReleaseOutcome::Released);
-    store.faults.forgets_tokens.store(true, Ordering::SeqCst);
+    (store.faults).plan_always(Call::Acquire, Fault::FirstToken);
     let error = client.try_acquire("a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     let facts = format!("name=a token=1 seen={token}");
@@ -78,7 +77,7 @@ async fn a_grant_whose_token_fell_is_refused_and_released() {
 async fn a_claim_that_hangs_for_ever_is_given_up_and_released() {
     let store = FaultyStore::new();
     let client = with_long_leases(&store).await;
-    store.faults.hang_next_claims.store(1, Ordering::SeqCst);
+    store.faults.plan(Call::Acquire, Fault::Unanswered, 1);
     let attempt = timeout(PATIENCE, client.try_acquire("a")).await;
     let error = attempt.expect("it is given up").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
@@ -89,7 +88,7 @@ async fn a_claim_that_hangs_for_ever_is_given_up_and_released() {
 async fn a_wait_outlasts_a_claim_that_hangs_for_ever() {
     let store = FaultyStore::new();
     let client = client(&store).await;
-    store.faults.hang_next_claims.store(1, Ordering::SeqCst);
+    store.faults.plan(Call::Acquire, Fault::Unanswered, 1);
     let request = client.request("a").on_outage(OutagePolicy::WaitOut);
     let lease = timeout(PATIENCE, request.acquire()).await;
     lease.expect("asked again").unwrap().check().unwrap();
@@ -100,7 +99,7 @@ async fn a_release_that_hangs_for_ever_is_given_up_and_sent_again() {
     let store = FaultyStore::new();
     let client = with_long_leases(&store).await;
     let lease = take(&client, "a").await;
-    store.faults.hang_next_releases.store(1, Ordering::SeqCst);
+    store.faults.plan(Call::Release, Fault::Hang, 1);
     let ending = timeout(PATIENCE, lease.release()).await;
     assert_eq!(ending.expect("it is given up"), ReleaseOutcome::Unknown);
     until_free(&store, "a").await;
@@ -112,7 +111,7 @@ async fn a_release_that_is_dropped_is_sent_by_the_watchdog_at_once() {
     let store = FaultyStore::new();
     let client = with_long_leases(&store).await;
     let lease = take(&client, "a").await;
-    store.faults.hang_next_releases.store(1, Ordering::SeqCst);
+    store.faults.plan(Call::Release, Fault::Hang, 1);
     let dropped = timeout(Duration::from_millis(10), lease.release()).await;
     dropped.expect_err("it hangs");
     // A request may take two seconds, and would be taken over after three.
@@ -142,10 +141,10 @@ async fn a_release_that_fails_is_sent_again() {
     let store = FaultyStore::new();
     let client = with_long_leases(&store).await;
     let [released, dropped] = [take(&client, "a").await, take(&client, "b").await];
-    store.faults.fail_next_releases.store(1, Ordering::SeqCst);
+    store.faults.plan(Call::Release, DOWN, 1);
     assert_eq!(released.release().await, ReleaseOutcome::Unknown);
     until_free(&store, "a").await;
-    store.faults.fail_next_releases.store(1, Ordering::SeqCst);
+    store.faults.plan(Call::Release, DOWN, 1);
     drop(dropped);
     until_free(&store, "b").await;
 }
@@ -154,13 +153,13 @@ async fn a_release_that_fails_is_sent_again() {
 async fn a_store_that_answers_too_little_leaves_the_rest_unknown() {
     let store = FaultyStore::new();
     let client = client(&store).await;
-    store.faults.answers.store(0, Ordering::SeqCst);
+    (store.faults).plan_always(Call::Renew, Fault::NoOutcomes);
     let doomed = take(&client, "doomed").await;
     assert_eq!(lost(&doomed).await, LossReason::Deadline);
     let kept = take(&client, "kept").await;
     let term = kept.term().unwrap();
     tokio::time::sleep(TTL / 2).await;
-    store.faults.answers.store(usize::MAX, Ordering::SeqCst);
+    store.faults.heal(Call::Renew);
     kept.renewed_past(term.deadline())
         .await
         .expect("tried again in time");
@@ -187,10 +186,10 @@ async fn a_store_that_panics_gave_no_answer() {
     let store = FaultyStore::new();
     let client = client(&store).await;
     let lease = take(&client, "a").await;
-    store.faults.panic_next_renewals.store(2, Ordering::SeqCst);
+    store.faults.plan(Call::Renew, Fault::Panic, 2);
     renewed(&lease, 2).await;
-    assert_eq!(store.faults.panic_next_renewals.load(Ordering::SeqCst), 0);
-    store.faults.panic_next_releases.store(1, Ordering::SeqCst);
+    assert_eq!(store.faults.left(Call::Renew), 0);
+    store.faults.plan(Call::Release, Fault::Panic, 1);
     drop(lease);
     until_free(&store, "a").await;
     assert!(client.shutdown(PATIENCE).await, "nothing is left");

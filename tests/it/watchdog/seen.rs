@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::runtime;
 use crate::harness::alone::alone;
-use crate::harness::faulty_store::FaultyStore;
+use crate::harness::faulty_store::{Call, Fault, FaultyStore};
 use crate::harness::leases::{client, renewed, take};
 use crate::harness::times::PATIENCE;
 use crate::metrics::exporter::Exporter;
@@ -21,7 +21,7 @@ fn renewals_that_cannot_be_sent_are_seen_as_a_backlog() {
             let seen = Exporter::install();
             runtime().block_on(async {
                 let store = FaultyStore::new();
-                store.faults.hangs.store(true, Ordering::SeqCst);
+                (store.faults).plan_always(Call::Renew, Fault::Hang);
                 let client = client(&store).await;
                 let mut leases = Vec::new();
                 for index in 0..MANY {
@@ -79,7 +79,7 @@ fn a_store_that_went_back_in_time_is_counted() {
                 let backward = ["kind=\"backward\""];
                 seen.counts("leasehold_clock_jumps_total", &backward).await;
                 lease.release().await;
-                store.faults.forgets_tokens.store(true, Ordering::SeqCst);
+                (store.faults).plan_always(Call::Acquire, Fault::FirstToken);
                 let fallen = client.try_acquire("a").await.unwrap_err();
                 assert!(fallen.to_string().contains("token fell"), "{fallen}");
                 seen.counts("leasehold_tokens_fallen_total", &[]).await;

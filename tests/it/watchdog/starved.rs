@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -16,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::runtime;
 use crate::harness::alone::alone;
-use crate::harness::faulty_store::FaultyStore;
+use crate::harness::faulty_store::{Call, Fault, FaultyStore};
 use crate::harness::leases::{client, take};
 use crate::harness::times::{PATIENCE, TTL};
 
@@ -52,7 +51,7 @@ impl Blocked {
 
 /// Lets every renewal hang from now on.
 fn hang(store: &FaultyStore) {
-    store.faults.hangs.store(true, Ordering::SeqCst);
+    (store.faults).plan_always(Call::Renew, Fault::Hang);
 }
 
 /// Waits on this thread, without any runtime, until each of these holders was told, and answers how late after its
@@ -261,6 +260,6 @@ fn a_waker_that_panics_keeps_no_other_holder_from_being_told() {
     assert!(others.iter().all(|token| token.is_cancelled()));
     woken.recv_timeout(PATIENCE).unwrap_err();
     // The watchdog lives on.
-    store.faults.hangs.store(false, Ordering::SeqCst);
+    store.faults.heal(Call::Renew);
     runtime.block_on(take(&client, "c")).check().unwrap();
 }

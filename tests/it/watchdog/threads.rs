@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::runtime;
 use crate::harness::alone::alone;
-use crate::harness::faulty_store::FaultyStore;
+use crate::harness::faulty_store::{Call, Fault, FaultyStore};
 use crate::harness::leases::{client, take};
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::{lost, until};
@@ -68,10 +68,7 @@ async fn a_thread_that_dies_cancels_every_holder_and_takes_no_more_in() {
 async fn a_connection_that_panics_fails_the_acquire_and_not_the_client() {
     let store = FaultyStore::new();
     let client = client(&store).await;
-    store
-        .faults
-        .panic_next_connections
-        .store(1, Ordering::SeqCst);
+    store.faults.plan(Call::Connect, Fault::Panic, 1);
     let error = client.try_acquire("a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     take(&client, "a").await.check().unwrap();

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use leasehold::Name;
 use leasehold::store::{Notice, Notices, Topic};
 use tokio::time::timeout;
 
-use super::store;
+use super::{open, store};
 use crate::harness::asking::{claim, granted, released, renewed};
+use crate::harness::relay::Relay;
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now};
+use crate::harness::zookeeper_server::ZookeeperServer;
 
 async fn next(notices: &dyn Notices) -> Notice {
     timeout(LIMIT, notices.next())
@@ -47,4 +50,29 @@ async fn a_name_that_was_never_granted_can_be_followed() {
     at(now().after(Duration::from_millis(200))).await;
     released(&*store, &lease).await;
     assert_eq!(next(&*notices).await, topic.first_hint());
+}
+
+/// Their paths are more than one request can have.
+#[tokio::test]
+async fn six_hundred_names_of_400_bytes_are_followed_through_a_lost_connection() {
+    let url = ZookeeperServer::chroot().await;
+    let relay = Relay::before_port(ZookeeperServer::shared().await.port()).await;
+    let (_, chroot) = url.rsplit_once('/').expect("it has a chroot");
+    let store = open(&format!("zookeeper://127.0.0.1:{}/{chroot}", relay.port()));
+    let (direct, lease) = (open(&url), claim("a", LONG));
+    granted(&*direct, &lease).await;
+    let notices = store.notices().await.expect("answered").expect("it hints");
+    let freed = Topic::Freed(lease.name.clone());
+    notices.follow(&freed);
+    assert_eq!(next(&*notices).await, freed.first_hint());
+    for index in 0..600 {
+        let name = Name::new(format!("{index:0400}")).expect("a name");
+        notices.follow(&Topic::Freed(name));
+        next(&*notices).await;
+    }
+    relay.cut();
+    // So that it is seen before the release is.
+    at(now().after(Duration::from_millis(200))).await;
+    released(&*direct, &lease).await;
+    assert_eq!(next(&*notices).await, freed.first_hint());
 }

@@ -64,6 +64,25 @@ async fn leases_and_tokens_outlive_a_crash_of_the_server() {
     held(&*store, &claim("a", LONG)).await;
 }
 
+/// Their sessions are unknown to it, and it numbers its writes anew.
+#[tokio::test]
+async fn clients_are_back_within_seconds_after_the_server_lost_its_data() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let client = client_at(&server.url(""), LONG).await;
+    let lease = take(&client, "a").await;
+    server.kill();
+    server.empty();
+    server.run();
+    server.serving().await;
+    let serving_at = now();
+    let next = until("a grant", async || client.acquire("b").await.ok()).await;
+    let back_after = now().since(serving_at);
+    eprintln!("case=data lost: back_after={back_after:.1?}");
+    assert!(back_after < LIMIT, "{back_after:?}");
+    drop((lease, next));
+    client.shutdown(LIMIT).await;
+}
+
 #[tokio::test]
 async fn a_silent_server_ends_no_call_late_and_is_found_again() {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;

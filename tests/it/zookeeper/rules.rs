@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use leasehold::store::{HeldState, Lane, MAX_BATCH, Outcome, Queued, Release, Renewal};
+use leasehold::ErrorKind;
+use leasehold::store::{
+    Answer, Eviction, HeldState, MAX_BATCH, Outcome, Purpose, Queued, Release, Renewal,
+};
 
 use super::{node_of_a, open, store};
 use crate::harness::asking::{
-    Asking, claim, granted, held, next_token, released, renewal, renewed,
+    Asking, asked, chain, claim, granted, held, next_token, released, renewal, renewed,
 };
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now};
+use crate::harness::zookeeper_server::held_way::HeldWay;
 use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
 
 const SHORT: Duration = Duration::from_millis(400);
@@ -35,6 +39,183 @@ async fn a_claim_of_before_the_name_was_removed_is_not_granted_beside_its_new_ho
     granted(&*other, &holder).await;
     let found = held(&*stalled, &claim("a", LONG)).await;
     assert_eq!(found.by, Some(holder.holder));
+}
+
+/// Removes the node of the last token of the name `a`, as no client does.
+async fn remove_token(url: &str) {
+    let mut operator = Wire::connect(ZookeeperServer::shared().await);
+    let node = node_of_a(url);
+    let tokens = operator.children(&node).into_iter();
+    for token in tokens.filter(|child| child.starts_with("t-")) {
+        assert_eq!(operator.delete(&format!("{node}/{token}")), 0);
+    }
+}
+
+/// Its version fits a name that was made anew, and there is no token whose node would show that it was.
+#[tokio::test]
+async fn a_grant_under_way_is_refused_once_the_name_was_removed_and_another_client_has_it() {
+    let url = ZookeeperServer::chroot().await;
+    let server = ZookeeperServer::shared().await;
+    next_token(&*open(&url), "a").await;
+    remove_token(&url).await;
+    let way = HeldWay::to(server).await;
+    let late = open(&way.url(&url));
+    way.hold();
+    let late = tokio::spawn(async move { asked(&*late, &claim("a", LONG), LIMIT).await });
+    way.held().await;
+    Wire::connect(server).delete_all(&node_of_a(&url));
+    let holder = claim("a", LONG);
+    granted(&*open(&url), &holder).await;
+    way.let_go();
+    let answer = late.await.expect("no panic").expect("answered");
+    assert!(
+        matches!(&answer, Answer::Held(held) if held.by == Some(holder.holder)),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test]
+async fn two_holders_of_a_name_are_an_error_and_an_operator_can_free_the_name() {
+    let url = ZookeeperServer::chroot().await;
+    let store = open(&url);
+    next_token(&*open(&url), "a").await;
+    let mut operator = Wire::connect(ZookeeperServer::shared().await);
+    for holder in [1, 2] {
+        let lease = format!("{}/h-{holder:032x}-{holder:016x}", node_of_a(&url));
+        assert_eq!(operator.create(&lease, b"60000"), 0);
+    }
+    let next = claim("a", LONG);
+    let refused = asked(&*store, &next, LIMIT).await;
+    let shown = store.inspect(&next.name, LIMIT).await;
+    for error in [refused.map(drop), shown.map(drop)] {
+        let error = error.expect_err("there is no right answer");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+        assert!(chain(&error).contains("two holders"), "{error:#}");
+    }
+    let evicted = store.evict(&next.name, Eviction::Now, LIMIT).await;
+    assert!(evicted.expect("answered"));
+    granted(&*store, &next).await;
+}
+
+#[tokio::test]
+async fn a_lease_whose_token_was_removed_is_granted_again_and_released() {
+    let url = ZookeeperServer::chroot().await;
+    let store = open(&url);
+    let lease = claim("a", LONG);
+    let token = granted(&*store, &lease).await;
+    remove_token(&url).await;
+    held(&*open(&url), &claim("a", LONG)).await;
+    assert!(granted(&*store, &lease).await > token);
+    remove_token(&url).await;
+    assert_eq!(released(&*store, &lease).await, Release::Released);
+    granted(&*open(&url), &claim("a", LONG)).await;
+}
+
+#[tokio::test]
+async fn a_name_whose_token_was_removed_under_its_queue_is_granted_and_its_clients_join_again() {
+    let url = ZookeeperServer::chroot().await;
+    let (store, other, third) = (open(&url), open(&url), open(&url));
+    let (first, next) = (claim("a", LONG), queued(claim("a", LONG)));
+    granted(&*store, &first).await;
+    held(&*other, &next).await;
+    let before = released(&*store, &first).await;
+    assert_eq!(before, Release::Released);
+    remove_token(&url).await;
+    let new = claim("a", LONG);
+    let token = granted(&*third, &new).await;
+    assert_eq!(held(&*other, &next).await.ahead, Some(0));
+    released(&*third, &new).await;
+    assert!(granted(&*other, &next).await > token);
+}
+
+/// Then they give the same number for ever.
+#[tokio::test]
+async fn clients_wait_in_order_past_the_end_of_the_servers_numbers() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let url = server.url("");
+    next_token(&*open(&url), "a").await;
+    server.count_changes("/leasehold/2c/a", i32::MAX).await;
+    let store = open(&url);
+    granted(&*store, &claim("a", LONG)).await;
+    let mut waiting = [queued(claim("a", LONG)), queued(claim("a", LONG))];
+    // The number alone says that the second came later.
+    waiting.sort_by_key(|claim| std::cmp::Reverse(claim.holder.client()));
+    for (ahead, claim) in waiting.iter().enumerate() {
+        assert_eq!(held(&*store, claim).await.ahead, Some(ahead));
+    }
+}
+
+/// The client's turn compares no version, so it hears of who joined behind it only by its grant.
+#[tokio::test]
+async fn a_client_that_took_its_turn_does_not_overtake_one_that_joined_meanwhile() {
+    let url = ZookeeperServer::chroot().await;
+    let way = HeldWay::to(ZookeeperServer::shared().await).await;
+    let (holder, store, other) = (open(&url), open(&way.url(&url)), open(&url));
+    let first = claim("a", LONG);
+    granted(&*holder, &first).await;
+    let (turn, behind) = (queued(claim("a", LONG)), queued(claim("a", LONG)));
+    held(&*store, &turn).await;
+    released(&*holder, &first).await;
+    way.hold();
+    let taking = async {
+        granted(&*store, &turn).await;
+    };
+    let joining = async {
+        way.held().await;
+        held(&*other, &behind).await;
+        way.let_go();
+    };
+    tokio::join!(taking, joining);
+    released(&*store, &turn).await;
+    let found = held(&*store, &queued(claim("a", LONG))).await;
+    assert_eq!(found.state, HeldState::Offered);
+    granted(&*other, &behind).await;
+}
+
+/// Its clock was wrong as the rival judged: the holder has renewed since.
+#[tokio::test]
+async fn a_lease_that_was_renewed_while_a_takeover_was_under_way_is_not_taken() {
+    const HOUR_MS: i64 = 3_600_000;
+    let server = ZookeeperServer::start_on_own_machine(Duration::from_secs(2)).await;
+    let way = HeldWay::to(&server).await;
+    let (store, rival) = (open(&server.url("")), open(&way.url(&server.url(""))));
+    let lease = claim("a", LONG);
+    granted(&*store, &lease).await;
+    server.step_clock(HOUR_MS);
+    way.hold();
+    let next = claim("a", LONG);
+    let taking = asked(&*rival, &next, LIMIT);
+    let renewing = async {
+        way.held().await;
+        assert!(matches!(renewed(&*store, &lease).await, Outcome::Renewed));
+        way.let_go();
+    };
+    let (answer, ()) = tokio::join!(taking, renewing);
+    let answer = answer.expect("answered");
+    assert!(
+        matches!(&answer, Answer::Held(held) if held.by == Some(lease.holder)),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_during_its_offer_gives_the_next_a_full_one() {
+    let url = ZookeeperServer::chroot().await;
+    let (holder, first, second) = (open(&url), open(&url), open(&url));
+    let lease = claim("a", LONG);
+    granted(&*holder, &lease).await;
+    let (turn, behind) = (queued(claim("a", LONG)), queued(claim("a", LONG)));
+    held(&*first, &turn).await;
+    held(&*second, &behind).await;
+    released(&*holder, &lease).await;
+    at(now().after(Queued::OFFER / 2)).await;
+    let left_at = now();
+    let left = first.leave(&turn.name, turn.holder.client(), LIMIT).await;
+    left.expect("answered");
+    let found = held(&*holder, &claim("a", LONG)).await;
+    assert_eq!(found.state, HeldState::Offered);
+    let least = Queued::OFFER.saturating_sub(now().since(left_at));
+    assert!(found.remaining >= Some(least), "{found:?} after {least:?}");
 }
 
 /// What a client remembers as free is not, once another stands in the queue.
@@ -101,10 +282,13 @@ async fn a_lease_that_ran_out_is_not_renewed_by_a_store_that_did_not_grant_it() 
 async fn a_renewed_lease_lives_in_the_session_that_renews_it() {
     let url = ZookeeperServer::chroot().await;
     let (store, onlooker) = (open(&url), open(&url));
-    let lease = claim("a", Duration::from_secs(15));
-    // There is no watchdog so far: it lives in the caller's own session.
+    let lease = claim("a", Duration::from_secs(6));
+    // There is no watchdog yet: it lives in the session of everything else.
     granted(&*store, &lease).await;
-    let watchdog = store.on_own_connection(Lane::Watchdog).await.expect("made");
+    let watchdog = store
+        .on_own_connection(Purpose::Watchdog)
+        .await
+        .expect("made");
     assert!(matches!(
         renewed(&*watchdog, &lease).await,
         Outcome::Renewed
@@ -116,11 +300,15 @@ async fn a_renewed_lease_lives_in_the_session_that_renews_it() {
     granted(&*onlooker, &claim("a", LONG)).await;
 }
 
-/// The ensemble asked for 40 s: leases of up to 30 s end with their session, longer ones by their own time only.
+/// The server agrees to 40 s: leases of up to 30 s end with their session, longer ones by their own time only.
 #[tokio::test]
 async fn a_lease_too_long_for_its_session_outlives_it() {
     let url = ZookeeperServer::chroot().await;
     let (store, onlooker) = (open(&url), open(&url));
+    let store = store
+        .on_own_connection(Purpose::Watchdog)
+        .await
+        .expect("made");
     let seconds = Duration::from_secs;
     let (brief, long) = (claim("a", seconds(30)), claim("b", seconds(31)));
     granted(&*store, &brief).await;
@@ -142,9 +330,12 @@ async fn a_lease_that_is_gone_spoils_no_batch() {
     }
     for dead in [1, 3, 200] {
         // Freed behind the back of the one that renews.
-        let other = store.on_own_connection(Lane::Waiting).await.expect("made");
+        let other = store
+            .on_own_connection(Purpose::Waiting)
+            .await
+            .expect("made");
         for claim in &claims[..dead] {
-            let evicted = other.evict(&claim.name, leasehold::store::Eviction::Now, LIMIT);
+            let evicted = other.evict(&claim.name, Eviction::Now, LIMIT);
             evicted.await.expect("answered");
         }
         let batch: Vec<Renewal> = claims.iter().map(renewal).collect();
@@ -166,7 +357,10 @@ async fn renewals_tell_the_leaders_time() {
     granted(&*store, &lease).await;
     let time = async || {
         let renewed = store.renew(&[renewal(&lease)], LIMIT).await;
-        renewed.server_time.expect("one leader wrote all of it")
+        renewed
+            .server_time
+            .expect("one leader wrote all of it")
+            .time
     };
     let first = time().await;
     at(now().after(SHORT)).await;

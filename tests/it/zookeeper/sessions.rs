@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{Lane, Outcome, Queued};
+use leasehold::store::{Outcome, Purpose, Queued};
+use leasehold::{OutagePolicy, ReleaseOutcome, WaitOrder};
 
-use super::{node_of_a, open};
+use super::{node_of_a, open, take};
 use crate::harness::asking::{claim, granted, held, released, renewed};
-use crate::harness::times::LONG;
+use crate::harness::leases::client_at;
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now, until};
 use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
 
@@ -26,7 +28,7 @@ fn a_session_does_not_outlive_the_thread_of_its_watchdog() {
     std::thread::scope(|scope| {
         let watchdog = scope.spawn(|| {
             let runtime = runtime();
-            let watchdog = runtime.block_on(store.on_own_connection(Lane::Watchdog));
+            let watchdog = runtime.block_on(store.on_own_connection(Purpose::Watchdog));
             let watchdog = watchdog.expect("made");
             runtime.block_on(granted(&*store, &lease));
             assert!(matches!(
@@ -66,7 +68,7 @@ fn a_session_does_not_outlive_the_silence_of_its_watchdog() {
         let (store, lease) = (&store, &lease);
         scope.spawn(move || {
             let runtime = runtime();
-            let watchdog = runtime.block_on(store.on_own_connection(Lane::Watchdog));
+            let watchdog = runtime.block_on(store.on_own_connection(Purpose::Watchdog));
             let _watchdog = watchdog.expect("made");
             runtime.block_on(granted(&**store, lease));
             // No task of this runtime runs any more.
@@ -117,6 +119,35 @@ async fn the_places_of_a_client_that_ends_are_gone_with_it() {
     .await;
     released(&*holder, &first).await;
     granted(&*next, &behind).await;
+}
+
+/// `maxClientCnxns` counts them by machine.
+#[tokio::test]
+async fn a_client_that_looks_holds_and_waits_has_two_connections() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let before = server.connections();
+    let client = client_at(&server.url(""), LONG).await;
+    let listed = client.store().list("", LIMIT).await;
+    assert!(listed.expect("answered").is_empty());
+    for order in [WaitOrder::Fair, WaitOrder::Any] {
+        let lease = take(&client, "a").await;
+        let request = client.request("a").order(order);
+        let waiting = tokio::spawn(request.on_outage(OutagePolicy::WaitOut).acquire());
+        let rival = open(&server.url(""));
+        until("the waiting client", async || {
+            let held = rival.inspect(&claim("a", LONG).name, LIMIT).await;
+            let waiting = held.expect("answered").and_then(|held| held.waiting);
+            (order == WaitOrder::Any || waiting == Some(1)).then_some(())
+        })
+        .await;
+        rival.close().await;
+        drop(lease);
+        let next = waiting.await.expect("no panic").expect("it is free");
+        let made = server.connections() - before;
+        assert!(made <= 2, "{made} with {order:?}");
+        assert_eq!(next.release().await, ReleaseOutcome::Released);
+    }
+    client.shutdown(LIMIT).await;
 }
 
 /// One client, used from a second runtime after the first has ended.

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use leasehold::Token;
+use leasehold::store::Store;
+
 use super::open;
-use crate::harness::asking::next_token;
+use crate::harness::asking::{claim, granted, next_token, released};
+use crate::harness::times::LONG;
 use crate::harness::wait::{at, now, until};
 use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
 
@@ -17,26 +21,71 @@ fn folder(name: &str) -> u32 {
 async fn grants_remove_names_that_were_idle_for_longer_than_the_token_memory() {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
     let store = open(&server.url("?token_memory=1s"));
-    let in_one_folder = |prefix: &'static str, count| {
-        let names = (0..).map(move |number| format!("{prefix}-{number}"));
-        names.filter(|name| folder(name) == 7).take(count)
-    };
-    for name in in_one_folder("old", 16) {
+    for name in in_one_folder("old").take(16) {
         next_token(&*store, &name).await;
     }
     at(now().after(Duration::from_millis(1_500))).await;
-    let mut news = in_one_folder("new", 200);
+    let mut news = in_one_folder("new").take(200);
     let mut operator = Wire::connect(&server);
     until("a sweep", async || {
         // Each fourth new name sweeps, unless a sweep is under way.
         if let Some(name) = news.next() {
             next_token(&*store, &name).await;
         }
-        let old = in_one_folder("old", 16).filter(|name| {
+        let old = in_one_folder("old").take(16).filter(|name| {
             let path = format!("/leasehold/07/{name}");
             !operator.children(&path).is_empty()
         });
         (old.count() <= 8).then_some(())
     })
     .await;
+}
+
+/// Names of the folder 07.
+fn in_one_folder(prefix: &'static str) -> impl Iterator<Item = String> {
+    let names = (0..).map(move |number| format!("{prefix}-{number}"));
+    names.filter(|name| folder(name) == 7)
+}
+
+/// Uses new names until this one, which was freed, is swept away.
+async fn swept(server: &ZookeeperServer, store: &dyn Store, name: &str) {
+    at(now().after(Duration::from_millis(1_500))).await;
+    let mut news = in_one_folder("new");
+    let mut operator = Wire::connect(server);
+    until("the sweep", async || {
+        next_token(store, &news.next()?).await;
+        let node = format!("/leasehold/07/{name}");
+        operator.children(&node).is_empty().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tokens_that_were_ahead_of_the_clock_rise_through_a_sweep() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let store = open(&server.url("?token_memory=1s"));
+    let name = in_one_folder("old").next().expect("a name");
+    let first = next_token(&*store, &name).await;
+    let floor = Token::new(first.get() + 24 * 3_600_000_000).expect("a day ahead");
+    let lifted = claim(&name, LONG).with_floor(floor);
+    let token = granted(&*store, &lifted).await;
+    released(&*store, &lifted).await;
+    swept(&server, &*store, &name).await;
+    let next = next_token(&*open(&server.url("")), &name).await;
+    assert!(next > token, "{next} after {token}");
+}
+
+/// As do two leaders, of which the first is ahead: it forgets a token that is ahead of the second one's clock.
+#[tokio::test]
+async fn tokens_rise_through_a_sweep_and_a_step_back_of_the_clock() {
+    const HOURS_MS: i64 = 2 * 3_600_000;
+    let server = ZookeeperServer::start_on_own_machine(Duration::from_secs(2)).await;
+    server.step_clock(HOURS_MS);
+    let store = open(&server.url("?token_memory=1s"));
+    let name = in_one_folder("old").next().expect("a name");
+    let token = next_token(&*store, &name).await;
+    swept(&server, &*store, &name).await;
+    server.step_clock(-HOURS_MS);
+    let next = next_token(&*open(&server.url("")), &name).await;
+    assert!(next > token, "{next} after {token}");
 }

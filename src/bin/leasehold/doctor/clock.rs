@@ -61,7 +61,7 @@ async fn one(trial: &Trial<'_>, claim: &Claim, token: Token) -> Option<ClockRead
     let renewed = trial.store.renew(&[renewal], trial.limit).await;
     let round_trip = Monotonic.now().since(began);
     Some(ClockReading {
-        server: renewed.server_time?,
+        server: renewed.server_time?.time,
         ours: ours + round_trip / 2,
         steady: Duration::from_nanos(began.as_nanos()) + round_trip / 2,
         round_trip,

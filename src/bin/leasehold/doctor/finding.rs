@@ -1,6 +1,7 @@
 //! The output of the doctor: one finding for each thing that it checked, as text and as JSON.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 use leasehold::store::{Hazard, Severity};
@@ -82,6 +83,18 @@ impl From<Hazard> for Finding {
     }
 }
 
+impl Verdict {
+    /// The text in the colour of the verdict, for a terminal.
+    fn paint(self, text: &str) -> String {
+        let code = match self {
+            Self::Ok => 32,
+            Self::Warning => 33,
+            Self::Failure => 31,
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -124,7 +137,11 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    pub fn new(store: String, findings: Vec<Finding>) -> Self {
+    /// Sorts the findings by verdict, and leaves out the second one of the same cause.
+    pub fn new(store: String, mut findings: Vec<Finding>) -> Self {
+        let mut causes = HashSet::new();
+        findings.retain(|one| one.verdict == Verdict::Ok || causes.insert(one.what.clone()));
+        findings.sort_by_key(|one| one.verdict);
         let count = |verdict| {
             let of_it = findings.iter().filter(|one| one.verdict == verdict);
             of_it.count()
@@ -146,20 +163,26 @@ impl Diagnosis {
             _ => Exit::Success,
         }
     }
-}
 
-impl fmt::Display for Diagnosis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "store: {}", self.store)?;
+    /// Returns the findings as text: the worst last, where the reader looks first.
+    pub fn text(&self, has_colours: bool) -> String {
+        let mut text = format!("store: {}\n", self.store);
         for finding in &self.findings {
-            writeln!(f, "{finding}")?;
+            let line = finding.to_string();
+            let word = line.split(' ').next().unwrap_or_default();
+            let rest = &line[word.len()..];
+            let _ = match has_colours {
+                true => writeln!(text, "{}{rest}", finding.verdict.paint(word)),
+                false => writeln!(text, "{line}"),
+            };
         }
         let of = |count: usize, what: &str| match count {
             1 => format!("1 {what}"),
             _ => format!("{count} {what}s"),
         };
         let (failures, warnings) = (of(self.failures, "failure"), of(self.warnings, "warning"));
-        writeln!(f, "{failures}, {warnings}")
+        let _ = writeln!(text, "\n{failures}, {warnings}");
+        text
     }
 }
 
@@ -168,8 +191,29 @@ mod tests {
     use super::*;
 
     fn diagnosis(verdicts: &[Verdict]) -> Diagnosis {
-        let finding = |verdict: &Verdict| Finding::bad("x", *verdict, "a", "b", "C");
+        let finding =
+            |verdict: &Verdict| Finding::bad("x", *verdict, verdict.to_string(), "b", "C");
         Diagnosis::new("s".into(), verdicts.iter().map(finding).collect())
+    }
+
+    #[test]
+    fn the_worst_is_last_in_its_colour_and_each_cause_is_told_once() {
+        use Verdict::{Failure, Ok, Warning};
+        let text = diagnosis(&[Failure, Warning, Ok, Failure]).text(false);
+        let words: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(
+            words,
+            ["store:", "ok", "warning", "failure", "", "1"],
+            "{text}"
+        );
+        let text = diagnosis(&[Warning, Ok]).text(true);
+        assert!(
+            text.contains("\x1b[33mwarning\x1b[0m  x: warning"),
+            "{text:?}"
+        );
     }
 
     #[test]

@@ -13,7 +13,6 @@ mod machine;
 mod place;
 mod trial;
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,21 +38,17 @@ pub fn main(
     arguments: args::DoctorOptions,
     configured: Option<StoreSetting>,
 ) -> Result<Exit, Failure> {
-    let timing = Timing::new(arguments.ttl, None)?;
+    let timing = Timing::new(arguments.ttl.time, None)?;
     let outage = Distances::new(&timing, None)
         .map_err(Failure::usage)?
         .outage(&timing);
     let choice = Choice::of(&arguments.store, configured)?;
     let limit = arguments.store.connect_timeout;
     let diagnosis = crate::block_on(examine(&choice, limit, &timing, outage))?;
-    let text = match arguments.json {
-        true => serde_json::to_string_pretty(&diagnosis)
-            .map_err(|error| Failure::internal("cannot write the findings", &error))?,
-        false => diagnosis.to_string().trim_end().into(),
-    };
-    if let Err(error) = writeln!(std::io::stdout(), "{text}") {
-        say::detail("unread", format_args!("output was not read: {error}"));
-    }
+    say::output(match arguments.json {
+        true => say::json(&diagnosis)?,
+        false => diagnosis.text(say::output_width().is_some() && say::are_colours_wanted()),
+    })?;
     Ok(diagnosis.exit(arguments.strict))
 }
 
@@ -72,7 +67,8 @@ async fn examine(
         findings.extend(judge::place(&place));
     }
     let store = match connected {
-        Ok(client) => {
+        Ok(contact) => {
+            let client = contact.client;
             let store = client.store();
             let (facts, machine) = probe(&**store, limit).await?;
             findings.extend(judge::reached(facts, timing, outage));

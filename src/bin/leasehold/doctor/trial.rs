@@ -15,6 +15,7 @@ use leasehold::{ClientId, Error, Holder, Name, Token};
 use tokio::time::timeout;
 
 use super::facts::{NoticeOutcome, Trouble, TurnOutcome};
+use crate::row::in_words;
 
 /// How long a scratch lease lasts if the doctor is killed.
 const TTL: Duration = Duration::from_secs(10);
@@ -90,7 +91,7 @@ impl<'a> Trial<'a> {
         match self.store.acquire(claim, Ask::default(), self.limit).await {
             Ok(Answer::Granted(grant)) => Ok(grant.token),
             Ok(Answer::Held(held)) if held.state == HeldState::KeepOut => {
-                let mut trouble = Trouble::wrong(held.to_string());
+                let mut trouble = Trouble::wrong(in_words(&held));
                 trouble.is_kept_out = true;
                 Err(trouble)
             }

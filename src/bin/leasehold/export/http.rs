@@ -1,4 +1,4 @@
-//! A small HTTP server: four pages, GET only, one request a connection.
+//! A small HTTP server: five pages, GET only, one request a connection.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -33,6 +33,7 @@ struct Response {
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Binds the address, and serves the site there on a thread of its own for as long as the process lives. Returns the
@@ -117,7 +118,15 @@ fn respond(line: &str, site: &Site) -> Response {
     if method != "GET" {
         return Response::plain("405 Method Not Allowed", "only GET is answered\n");
     }
-    match target.split('?').next().unwrap_or_default() {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    if let Some(body) = site.page(query).filter(|_| path == "/") {
+        return Response {
+            status: "200 OK",
+            kind: HTML,
+            body,
+        };
+    }
+    match path {
         "/metrics" => Response {
             status: "200 OK",
             kind: METRICS,
@@ -153,9 +162,14 @@ impl Response {
             true => "Allow: GET\r\n",
             false => "",
         };
+        // Should markup of a stranger ever get into the page, it can do nothing.
+        let policy = match *kind == HTML {
+            true => "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n",
+            false => "",
+        };
         let length = body.len();
         format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n{body}"
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}{policy}Connection: close\r\n\r\n{body}"
         )
     }
 }

@@ -108,7 +108,13 @@ impl JobMetrics {
             .set(at);
         }
         self.set_in_progress(false);
-        self.show("waiting");
+        self.waits(false);
+    }
+
+    /// The run waits for its name, and its store can be reached or cannot.
+    pub fn waits(&self, is_outage: bool) {
+        gauge!("leasehold_run_outage", self.labels()).set(f64::from(is_outage));
+        self.show(if is_outage { "outage" } else { "waiting" });
     }
 
     fn labels(&self) -> Vec<Label> {
@@ -139,6 +145,7 @@ impl JobMetrics {
     /// The lease was granted, and the job begins.
     pub fn acquired(&mut self) {
         self.acquired_at = Some(Boottime.now());
+        self.waits(false);
         self.set_in_progress(true);
         self.show("held");
     }

@@ -4,6 +4,7 @@ mod address;
 mod earlier;
 mod http;
 mod job;
+mod page;
 mod recorder;
 mod site;
 mod store;
@@ -37,11 +38,13 @@ pub fn main(
     let site = Arc::new(site);
     crate::block_on(async {
         let limit = arguments.store.connect_timeout;
-        let client = choice.connect(None, limit, |builder| builder).await?;
+        let client = choice.connect(None, limit, |builder| builder).await?.client;
         let address = http::serve(address, site.clone())?;
         say::note(
             "listening",
-            format_args!("metrics are served at http://{address}/metrics"),
+            format_args!(
+                "a page is served at http://{address}/, and metrics at http://{address}/metrics"
+            ),
         );
         store::watch(&client, &site, limit).await
     })

@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use leasehold::clock::{Clock, Monotonic, wall_clock};
 use serde_json::Value;
+
+use super::page::{self, Snapshot};
 
 /// The pages. Whoever serves them reads, and the job or the scan writes.
 pub struct Site {
@@ -11,6 +14,8 @@ pub struct Site {
     tidy: Box<dyn Fn() + Send + Sync>,
     is_ready: AtomicBool,
     status: Mutex<Value>,
+    /// What the page for people shows. A job has none.
+    snapshot: Mutex<Option<Snapshot>>,
 }
 
 impl Site {
@@ -21,6 +26,7 @@ impl Site {
             tidy: Box::new(|| ()),
             is_ready: AtomicBool::new(false),
             status: Mutex::new(Value::Null),
+            snapshot: Mutex::new(None),
         }
     }
 
@@ -34,6 +40,21 @@ impl Site {
     pub fn set(&self, is_ready: bool, status: Value) {
         self.is_ready.store(is_ready, Ordering::Relaxed);
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    /// Sets what the page for people shows.
+    pub fn show(&self, snapshot: Snapshot) {
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
+    }
+
+    /// Returns the page for people, if there is one.
+    pub fn page(&self, query: &str) -> Option<String> {
+        let snapshot = self
+            .snapshot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        Some(page::html(&snapshot?, query, Monotonic.now(), wall_clock()))
     }
 
     pub fn metrics(&self) -> String {

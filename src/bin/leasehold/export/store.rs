@@ -10,9 +10,10 @@ use metrics::gauge;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::page::Snapshot;
 use super::site::Site;
 use crate::exit::{Exit, Failure};
-use crate::members::MemberRow;
+use crate::members::{self, MemberRow};
 use crate::say;
 
 /// The shortest time between two scans, each of which reads every lease.
@@ -51,7 +52,23 @@ pub async fn watch(client: &Client, site: &Arc<Site>, limit: Duration) -> Result
             _ = interrupt.recv() => return Ok(Exit::Signal(SignalKind::interrupt().as_raw_value())),
         };
         show_members(kind, &members);
+        let error = found.as_ref().err().map(|error| format!("{error:#}"));
+        let (found, leases, hazards) = match found {
+            Ok(scan) => (Ok(scan.found()), scan.leases, scan.hazards),
+            Err(error) => (Err(error), Vec::new(), Vec::new()),
+        };
         show(kind, &store.location(), &found, &members, site);
+        site.show(Snapshot {
+            store: store.location(),
+            leases,
+            hazards: hazards
+                .iter()
+                .map(|hazard| format!("hazard: {hazard}"))
+                .collect(),
+            servers: servers(&members),
+            error,
+            scanned_at: Monotonic.now(),
+        });
         let took = Monotonic.now().since(began);
         let pause = EVERY.max(took.saturating_mul(SHARE));
         tokio::select! {
@@ -62,13 +79,40 @@ pub async fn watch(client: &Client, site: &Arc<Site>, limit: Duration) -> Result
     }
 }
 
-async fn scan(store: &dyn Store, limit: Duration) -> Result<Found, Error> {
+/// What the store answered to one scan.
+struct Scan {
+    leases: Vec<Held>,
+    hazards: Vec<Hazard>,
+    clock_offset: Option<f64>,
+}
+
+async fn scan(store: &dyn Store, limit: Duration) -> Result<Scan, Error> {
     let leases = store.list("", LIST_LIMIT).await?;
-    let hazards = store.hazards(limit).await?;
+    let mut hazards = store.hazards(limit).await?;
+    hazards.retain(|hazard| hazard.concerns(Timing::DEFAULT_TTL));
     let clock_offset = clock_offset(store, limit).await?;
-    let usual = |hazard: &&Hazard| hazard.concerns(Timing::DEFAULT_TTL);
-    let hazards = hazards.iter().filter(usual).count();
-    Ok(found(&leases, hazards, clock_offset))
+    Ok(Scan {
+        leases,
+        hazards,
+        clock_offset,
+    })
+}
+
+impl Scan {
+    fn found(&self) -> Found {
+        found(&self.leases, self.hazards.len(), self.clock_offset)
+    }
+}
+
+/// Returns a line for each server, if they are worth one.
+fn servers(members: &Result<Vec<Member>, Error>) -> Vec<String> {
+    match members {
+        Ok(members) if members::are_notable(members) => {
+            members::lines(members).lines().map(Into::into).collect()
+        }
+        Ok(_) => Vec::new(),
+        Err(error) => vec![format!("the servers were not looked at: {error:#}")],
+    }
 }
 
 fn found(leases: &[Held], hazards: usize, clock_offset: Option<f64>) -> Found {
@@ -97,7 +141,7 @@ async fn clock_offset(store: &dyn Store, limit: Duration) -> Result<Option<f64>,
     let renewed = store.renew(&[renewal], limit).await;
     let half = Monotonic.now().since(began) / 2;
     let both = renewed.server_time.zip(ours.ok());
-    Ok(both.map(|(server, ours)| server.as_secs_f64() - (ours + half).as_secs_f64()))
+    Ok(both.map(|(server, ours)| server.time.as_secs_f64() - (ours + half).as_secs_f64()))
 }
 
 /// Sets the gauge of the servers that keep out. The library has counted the servers when they were looked at.

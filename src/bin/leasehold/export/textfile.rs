@@ -26,6 +26,12 @@ pub struct TextFile {
 impl TextFile {
     /// Writes the file for the first time, so that a place that cannot be written to is known before the job runs.
     pub fn start(path: PathBuf, recorder: Recorder) -> Result<Self, Failure> {
+        if path.extension() != Some("prom".as_ref()) {
+            return Err(Failure::usage(format!(
+                "metrics file {} refused: the textfile collector reads only files with the ending .prom",
+                path.display()
+            )));
+        }
         write(&path, &recorder.text()).map_err(|error| {
             let path = path.display();
             Failure::usage(format!(

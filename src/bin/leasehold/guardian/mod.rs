@@ -21,13 +21,16 @@ use std::time::Duration;
 use leasehold::clock::{Boottime, Clock, Instant, Monotonic};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::time::TimeSpec;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 
 use crate::channel::{Begin, Channel, Event, Instruction, Received};
 use crate::exit::Exit;
+use crate::progress;
 use crate::timeline::{Cause, Step, Timeline};
 
 use group::{Ended, Group};
@@ -62,7 +65,7 @@ struct Guardian {
     /// `None` once the tool is gone.
     channel: Option<Channel>,
     clock: Box<dyn Clock>,
-    timer: TimerFd,
+    timer: OwnedFd,
     children: SignalFd,
     timeline: Timeline,
     group: Group,
@@ -83,14 +86,14 @@ impl Guardian {
         // Otherwise its name in a list of processes would be the file name of a link in /proc.
         rustix::thread::set_name(c"leasehold")?;
         let (clock, id): (Box<dyn Clock>, _) = match &*begin.clock {
-            "CLOCK_MONOTONIC" => (Box::new(Monotonic), ClockId::CLOCK_MONOTONIC),
-            _ => (Box::new(Boottime), ClockId::CLOCK_BOOTTIME),
+            "CLOCK_MONOTONIC" => (Box::new(Monotonic), TimerfdClockId::Monotonic),
+            _ => (Box::new(Boottime), TimerfdClockId::Boottime),
         };
         // All signals are blocked: a signal for the job reaches it through the tool, and the guardian outlives both.
         let mask = SigSet::all();
         let inherited = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let children = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        let timer = TimerFd::new(id, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
+        let timer = timerfd_create(id, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let timeline = Timeline::new(begin.distances, begin.deadline());
         if begin.distances.term_at(begin.deadline()) <= clock.now() {
             let error = "the lease's time was up before it began".into();
@@ -236,11 +239,12 @@ impl Guardian {
 
     /// Sleeps until the tool sends something, a child ends, or `until` has come.
     fn wait(&self, until: Instant) {
-        let time = TimeSpec::from_duration(Duration::from_nanos(until.as_nanos().max(1)));
-        let armed = self.timer.set(
-            Expiration::OneShot(time),
-            TimerSetTimeFlags::TFD_TIMER_ABSTIME,
-        );
+        let once = Itimerspec {
+            it_interval: Timespec::default(),
+            // Zero would disarm it.
+            it_value: timespec(Duration::from_nanos(until.as_nanos().max(1))),
+        };
+        let armed = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once);
         let mut fds = vec![
             PollFd::new(&self.timer, PollFlags::IN),
             PollFd::new(&self.children, PollFlags::IN),
@@ -249,10 +253,7 @@ impl Guardian {
             fds.push(PollFd::new(channel, PollFlags::IN));
         }
         // Without a timer it polls every 10 ms: coarse, but the job still ends in time.
-        let coarse = rustix::time::Timespec {
-            tv_sec: 0,
-            tv_nsec: 10_000_000,
-        };
+        let coarse = timespec(Duration::from_millis(10));
         let _ = poll(&mut fds, armed.is_err().then_some(&coarse));
     }
 
@@ -267,6 +268,7 @@ impl Guardian {
     fn remove_status_file(&self) {
         if let (None, Some(path)) = (&self.channel, &self.status_file) {
             let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(progress::of_run(path));
         }
     }
 }
@@ -275,6 +277,10 @@ fn refuse(channel: &Channel, error: String) -> io::Error {
     let result = io::Error::other(error.clone());
     let _ = channel.send(&Event::NotStarted { error }, None);
     result
+}
+
+fn timespec(time: Duration) -> Timespec {
+    time.try_into().expect("the time of a clock fits")
 }
 
 fn wait_readable(fd: &impl AsFd) -> io::Result<()> {

@@ -7,16 +7,22 @@ use leasehold::store::Held;
 use leasehold::{
     Attempt, Client, ClientBuilder, Error, ErrorKind, Lease, LeaseRequest, OutagePolicy,
 };
+use tokio::sync::watch;
 
 use super::plan::{Patience, Plan};
-use super::progress;
 use super::signals::Signals;
+use super::waiting::{self, Places};
 use crate::exit::{Exit, Failure};
+use crate::process;
 use crate::say;
-use crate::store::{Choice, first_contact};
+use crate::status_file;
+use crate::store::{Choice, Contact};
+
+/// The pause before a store that was unavailable is asked again.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Connects to the store.
-pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Client, Failure> {
+pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Contact, Failure> {
     let settings = |builder: ClientBuilder| {
         let builder = builder.ttl(plan.timing.ttl()).margin(plan.timing.margin());
         let builder = match &plan.label {
@@ -31,76 +37,121 @@ pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Client, Failu
     let connecting = plan
         .store
         .connect(Some(&plan.name), plan.connect_timeout, settings);
-    let client = or_signal(signals, connecting).await?;
+    let contact = or_signal(signals, connecting).await?;
     if plan.store == Choice::Default {
-        say::note(
-            "store",
-            format_args!(
-                "no store named: leases are kept for this user in {}",
-                client.store().location()
-            ),
+        let message = format!(
+            "no store named: this excludes only other runs of this user on this machine, by leases in {}",
+            contact.client.store().location()
         );
+        // In a crontab or a unit it is usually a mistake, so there `--quiet` does not hide it.
+        match say::width() {
+            Some(_) => say::note("store", message),
+            None => say::fault("store", message),
+        }
     }
-    Ok(client)
+    Ok(contact)
 }
 
 /// Acquires the lease, and waits for it as long as the plan says.
 pub async fn acquire(
-    client: &Client,
+    contact: &Contact,
     plan: &Plan,
     signals: &mut Signals,
+    places: Places<'_>,
 ) -> Result<Lease, Failure> {
+    let client = &contact.client;
     let began = Monotonic.now();
-    let first = first_contact(plan.connect_timeout, request(client, plan).try_acquire());
+    let first = contact.answer(first_answer(client, plan, contact.left()));
     let held = match or_signal(signals, first).await? {
         Attempt::Acquired(lease) => return Ok(lease),
         Attempt::Held(held) => held,
     };
     if plan.patience == Patience::None {
-        return Err(plan.held(held));
+        return Err(plan.held(&held));
     }
-    say::note(
-        "waiting",
-        format_args!("waiting for name={}: {held}", plan.name),
-    );
+    refuse_own(&held, plan)?;
+    let (looks, looked) = watch::channel(None);
     let waiting = async {
+        let announcing = waiting::announce(plan.name.as_str(), *held, looked, &places);
         tokio::select! {
-            result = wait(client, plan, began) => result,
-            never = progress::show(client, plan) => match never {},
+            result = wait(request(client, plan).report_to(looks), plan, began) => result,
+            never = announcing => match never {},
         }
     };
-    or_signal(signals, waiting).await
+    let result = or_signal(signals, waiting).await;
+    if result.is_ok() {
+        places.acquired();
+    }
+    result
+}
+
+/// Refuses to wait for a name that the run has in whose job this run is: it would wait for its own end.
+fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
+    let host = rustix::system::uname();
+    let is_in_job = std::env::var_os(status_file::VARIABLE).is_some();
+    let pid = held.info.pid;
+    if is_in_job && host.nodename().to_string_lossy() == held.info.host && process::is_ancestor(pid)
+    {
+        return Err(plan.not_acquired(format!(
+            "this run is part of the job that has it (pid {pid}), and would wait for its own end"
+        )));
+    }
+    Ok(())
+}
+
+/// Asks once. A run that may wait asks again while the store is unavailable, as during a restart or a failover, within the
+/// limit of the first contact.
+async fn first_answer(client: &Client, plan: &Plan, limit: Duration) -> Result<Attempt, Error> {
+    let end = Monotonic.now().after(limit);
+    loop {
+        match request(client, plan).try_acquire().await {
+            Err(error)
+                if error.kind() == ErrorKind::Unavailable
+                    && plan.patience != Patience::None
+                    && Monotonic.now().after(PAUSE) < end =>
+            {
+                Monotonic.sleep_until(Monotonic.now().after(PAUSE)).await;
+            }
+            answer => return answer,
+        }
+    }
 }
 
 fn request(client: &Client, plan: &Plan) -> LeaseRequest {
-    let mut request = client.request(plan.name.as_str()).order(plan.order);
+    let request = client.request(plan.name.as_str()).order(plan.order);
+    let mut request = request.on_outage(plan.on_outage);
     if let Some(floor) = plan.floor {
         request = request.floor(floor);
     }
     if let Some(most) = plan.max_hold {
         request = request.max_hold(most);
     }
+    if let Some(most) = plan.progress_within {
+        request = request.progress_within(most);
+    }
     request
 }
 
-/// Waits for the lease through outages, within the limit of the plan.
-async fn wait(client: &Client, plan: &Plan, began: Instant) -> Result<Lease, Failure> {
-    let request = request(client, plan).on_outage(OutagePolicy::WaitOut);
+/// Waits for the lease, within the limit of the plan.
+async fn wait(request: LeaseRequest, plan: &Plan, began: Instant) -> Result<Lease, Failure> {
     let result = match left(plan, began) {
         Some(left) => request.acquire_within(left).await,
         None => request.acquire().await,
     };
-    result.map_err(|error| match error.kind() {
-        ErrorKind::TimedOut if is_held(&error) => plan.held(format!("{error:#}")),
-        _ if error.is_transient() => plan.not_acquired(format!("{error:#}")),
-        _ => error.into(),
+    result.map_err(|error| match held(&error) {
+        Some(held) => plan.held(held),
+        None if error.is_transient() && plan.on_outage == OutagePolicy::WaitOut => {
+            plan.not_acquired(format!("{error:#}"))
+        }
+        None if error.is_transient() => Failure::new(Exit::Unreachable, format!("{error:#}")),
+        None => error.into(),
     })
 }
 
-/// Returns whether the limit ran out while another holder had the name, and not while the store was unavailable.
-fn is_held(error: &Error) -> bool {
-    let source = std::error::Error::source(error);
-    source.is_some_and(|source| source.is::<Held>())
+/// Returns who had the name when the limit ran out, if it was held then and the store not unavailable.
+fn held(error: &Error) -> Option<&Held> {
+    let source = std::error::Error::source(error).filter(|_| error.kind() == ErrorKind::TimedOut);
+    source?.downcast_ref()
 }
 
 /// Returns the time left of the limit, if there is one.

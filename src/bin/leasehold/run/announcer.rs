@@ -29,6 +29,7 @@ pub fn first_status(lease: &Lease, term: &Term, plan: &Plan) -> Result<Status, F
         clock: lease.clock().name().into(),
         boot_id,
         pid: std::process::id(),
+        progress_ms: None,
     };
     Ok(status.until(term.deadline()))
 }
@@ -157,6 +158,12 @@ impl<'a> Announcer<'a> {
                 self.status.name
             ),
         );
+    }
+
+    /// Notes in the status file that the job reported progress.
+    pub fn progressed(&mut self, now: Instant) {
+        self.status.progress_ms = Some(now.as_nanos() / 1_000_000);
+        self.file.update(self.status.clone());
     }
 
     /// Feeds the watchdog of the service manager, but not while renewals are missing.

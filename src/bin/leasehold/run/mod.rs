@@ -7,12 +7,13 @@ mod foreground;
 mod job;
 mod outcome;
 mod plan;
-mod progress;
 mod report;
 mod service;
 mod signals;
 mod supervise;
+mod waiting;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use leasehold::{Lease, ReleaseOutcome};
@@ -21,6 +22,7 @@ use crate::args;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::export::JobMetrics;
+use crate::progress::Reports;
 use crate::say::{self, Loudness};
 use crate::status_file::StatusFile;
 
@@ -35,6 +37,10 @@ use supervise::Supervisor;
 
 /// How long the release may take. After that the lease expires by itself.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long it may take to give back a claim of unknown outcome. After that it expires by itself; the user waits for the
+/// end of a run that was not granted its name.
+const GIVE_BACK_LIMIT: Duration = Duration::from_millis(400);
 
 /// Runs the command under the lease.
 pub fn main(
@@ -89,15 +95,29 @@ async fn hold(
     signals: &mut Signals,
     watchers: &mut Watchers<'_>,
 ) -> Result<Exit, Failure> {
-    let client = acquire::connect(plan, signals).await?;
+    let contact = acquire::connect(plan, signals).await?;
     let service = Service::start();
     service.status(format!("waiting for name={}", plan.name));
-    let result = match acquire::acquire(&client, plan, signals).await {
-        Ok(lease) => under(lease, plan, signals, watchers, &service).await,
-        Err(failure) => Err(failure),
+    let places = waiting::Places {
+        service: &service,
+        metrics: watchers.metrics.as_deref(),
+        is_outage: Cell::default(),
     };
+    let (mut result, limit) = match acquire::acquire(&contact, plan, signals, places).await {
+        Ok(lease) => {
+            let result = under(lease, plan, signals, watchers, &service).await;
+            (result, RELEASE_LIMIT)
+        }
+        Err(failure) => (Err(failure), GIVE_BACK_LIMIT),
+    };
+    // A usage error is printed later, with the file that it may come from.
+    if let Err(failure) = &mut result
+        && failure.exit != Exit::Usage
+    {
+        failure.say();
+    }
     service.stopping();
-    let _ = tokio::time::timeout(RELEASE_LIMIT, client.shutdown(RELEASE_LIMIT)).await;
+    let _ = tokio::time::timeout(limit, contact.client.shutdown(limit)).await;
     service.end();
     result
 }
@@ -180,13 +200,20 @@ async fn work(
     let status = first_status(lease, &term, plan)?;
     let file = StatusFile::create(status.clone())
         .map_err(|error| Failure::internal("cannot write the status file", &error))?;
-    let result = match Job::start(lease, &term, plan, file.path()) {
+    let started = Reports::listen(file.path())
+        .map_err(|error| Failure::internal("cannot listen for progress", &error))
+        .and_then(|reports| {
+            let job = Job::start(lease, &term, plan, file.path());
+            job.map(|job| (job, reports))
+                .map_err(|error| Failure::internal("cannot start the guardian", &error))
+        });
+    let result = match started {
         Ok(job) => {
             let announcer = Announcer::new(status, &file, service);
             let supervisor = Supervisor::new(lease, term, plan, job, announcer);
             supervisor.run(signals).await
         }
-        Err(error) => Err(Failure::internal("cannot start the guardian", &error)),
+        Err(failure) => Err(failure),
     };
     file.remove();
     result

@@ -2,20 +2,25 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::clock::Timing;
-use leasehold::store::Info;
-use leasehold::{Name, Token, WaitOrder};
+use leasehold::store::{Held, Info};
+use leasehold::{Name, OutagePolicy, Token, WaitOrder};
 
 use crate::args;
 use crate::config::StoreSetting;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::export::Places;
+use crate::row::in_words;
 use crate::say::Loudness;
+use crate::span::Span;
 use crate::store::Choice;
 use crate::timeline::Distances;
+
+/// How long after the limit of the wait the first answer may come: even a wait of zero makes one look.
+const CONTACT: Duration = Duration::from_millis(300);
 
 /// A checked run.
 #[derive(Debug)]
@@ -25,6 +30,7 @@ pub struct Plan {
     pub distances: Distances,
     pub patience: Patience,
     pub order: WaitOrder,
+    pub on_outage: OutagePolicy,
     pub label: Option<String>,
     pub group: Option<String>,
     pub store: Choice,
@@ -32,11 +38,14 @@ pub struct Plan {
     pub command: Vec<OsString>,
     pub max_runtime: Option<Duration>,
     pub max_hold: Option<Duration>,
+    pub progress_within: Option<Duration>,
     pub hold_at_least: Duration,
     pub floor: Option<Token>,
     pub report: Option<PathBuf>,
     pub metrics: Places,
     conflict: args::ConflictOptions,
+    /// The limit of the wait as it was typed.
+    limit: Option<String>,
 }
 
 /// How long to wait for a name that another holder has.
@@ -54,38 +63,57 @@ impl Plan {
         configured: Option<StoreSetting>,
     ) -> Result<Self, Failure> {
         let name = Name::new(&arguments.name)?;
-        let timing = Timing::new(arguments.ttl, arguments.margin)?;
-        let distances = Distances::new(&timing, arguments.kill_after).map_err(Failure::usage)?;
+        let (ttl, margin) = (&arguments.ttl, arguments.margin.as_ref());
+        let timing = Timing::new(ttl.time, margin.map(|margin| margin.time))
+            .map_err(|error| as_typed(error.into(), [Some(ttl), margin]))?;
+        let kill_after = arguments.kill_after.as_ref();
+        let distances = Distances::new(&timing, kill_after.map(|after| after.time))
+            .map_err(|error| as_typed(Failure::usage(error), [kill_after, Some(ttl)]))?;
         Info::here(arguments.label.as_deref())?;
         for (what, limit) in [
-            ("max-runtime", arguments.max_runtime),
-            ("max-hold", arguments.max_hold),
-            ("hold-at-least", arguments.hold_at_least),
+            ("max-runtime", &arguments.max_runtime),
+            ("max-hold", &arguments.max_hold),
+            ("progress-within", &arguments.progress_within),
+            ("hold-at-least", &arguments.hold_at_least),
         ] {
-            check_limit(what, limit)?;
+            check_limit(what, limit.as_ref())?;
         }
+        let time = |span: Option<Span>| span.map(|span| span.time);
         let floor = arguments.min_token.as_deref().map(str::parse).transpose()?;
+        check_command(&arguments.name, &arguments.command)?;
         Ok(Self {
             name,
             timing,
             distances,
-            patience: match (arguments.nonblock, arguments.wait) {
+            patience: match (arguments.nonblock, &arguments.wait) {
                 (true, _) => Patience::None,
-                (false, Some(limit)) => Patience::Limited(limit),
+                (false, Some(limit)) => Patience::Limited(limit.time),
                 (false, None) => Patience::Unlimited,
             },
             order: match arguments.fair {
                 true => WaitOrder::Fair,
                 false => WaitOrder::Any,
             },
+            on_outage: match arguments.on_outage {
+                args::OnOutage::Wait => OutagePolicy::WaitOut,
+                args::OnOutage::Fail => OutagePolicy::Fail,
+            },
+            limit: arguments.wait.as_ref().map(|limit| limit.typed.clone()),
             label: arguments.label,
             group: arguments.group,
-            connect_timeout: arguments.store.connect_timeout,
+            connect_timeout: match &arguments.wait {
+                Some(limit) => arguments
+                    .store
+                    .connect_timeout
+                    .min(limit.time.saturating_add(CONTACT)),
+                None => arguments.store.connect_timeout,
+            },
             store: Choice::of(&arguments.store, configured)?,
             command: arguments.command,
-            max_runtime: arguments.max_runtime,
-            max_hold: arguments.max_hold,
-            hold_at_least: arguments.hold_at_least.unwrap_or_default(),
+            max_runtime: time(arguments.max_runtime),
+            max_hold: time(arguments.max_hold),
+            progress_within: time(arguments.progress_within),
+            hold_at_least: time(arguments.hold_at_least).unwrap_or_default(),
             floor,
             report: arguments.report,
             metrics: Places {
@@ -98,16 +126,18 @@ impl Plan {
 
     /// Makes the failure of a run whose name another holder has. It is not printed with `--quiet`: the exit code says
     /// it.
-    pub fn held(&self, why: impl Display) -> Failure {
+    pub fn held(&self, held: &Held) -> Failure {
         Failure {
             loudness: Loudness::Normal,
-            ..self.not_acquired(why)
+            ..self.not_acquired(in_words(held))
         }
     }
 
     /// Makes the failure of a run that did not acquire the name within its limit, for any reason.
     pub fn not_acquired(&self, why: impl Display) -> Failure {
-        let message = format!("not acquired: {why} name={}", self.name);
+        let within = self.limit.iter().map(|limit| format!(" within {limit}"));
+        let within = within.collect::<String>();
+        let message = format!("{} not acquired{within}: {why}", self.name);
         Failure {
             is_conflict: true,
             ..Failure::new(self.conflict.exit(), message)
@@ -115,19 +145,74 @@ impl Plan {
     }
 }
 
+impl args::ConflictOptions {
+    /// Returns the exit of a run if another holder has the name.
+    pub fn exit(&self) -> Exit {
+        match self.skip_ok {
+            true => Exit::Success,
+            false => Exit::Command(self.conflict_exit_code),
+        }
+    }
+}
+
+/// Repeats durations as they were typed.
+fn as_typed<const N: usize>(mut failure: Failure, spans: [Option<&Span>; N]) -> Failure {
+    for span in spans.into_iter().flatten() {
+        let shown = format!("{:?}", span.time);
+        failure.message = failure.message.replacen(&shown, &span.typed, 1);
+    }
+    failure
+}
+
 /// Refuses a limit of zero, and a `--hold-at-least` longer than a name may stay taken without a renewal.
-fn check_limit(what: &str, limit: Option<Duration>) -> Result<(), Failure> {
+fn check_limit(what: &str, limit: Option<&Span>) -> Result<(), Failure> {
+    let most = match what {
+        "hold-at-least" => Timing::MAX_TTL,
+        _ => Duration::MAX,
+    };
     match limit {
-        Some(limit) if limit.is_zero() || what == "hold-at-least" && limit > Timing::MAX_TTL => {
-            let most = if what == "hold-at-least" {
-                " and at most 24h"
-            } else {
-                ""
+        Some(limit) if limit.time.is_zero() || limit.time > most => {
+            let at_most = match most {
+                Duration::MAX => "",
+                _ => " and at most 24h",
             };
             Err(Failure::usage(format!(
-                "{what} {limit:?} refused: expected more than 0s{most}"
+                "{what} {} refused: expected more than 0s{at_most}",
+                limit.typed
             )))
         }
         _ => Ok(()),
     }
+}
+
+/// Looks for the command as `execvp` will, so that a typing error is not found after hours of waiting.
+fn check_command(name: &str, command: &[OsString]) -> Result<(), Failure> {
+    let Some(program) = command.first() else {
+        return Ok(());
+    };
+    let is_there = match (
+        program.as_encoded_bytes().contains(&b'/'),
+        std::env::var_os("PATH"),
+    ) {
+        (true, _) => Path::new(program).exists(),
+        (false, None) => true,
+        (false, Some(path)) => {
+            std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+        }
+    };
+    if is_there {
+        return Ok(());
+    }
+    let line = program.to_string_lossy();
+    let hint = match command.len() == 1 && line.contains(char::is_whitespace) {
+        true => format!(
+            "; for a line of a shell use: leasehold run {name} sh -c '{}'",
+            line.replace('\'', "'\\''")
+        ),
+        false => String::new(),
+    };
+    Err(Failure::new(
+        Exit::NotFound,
+        format!("cannot run {line}: there is no such command{hint}"),
+    ))
 }

@@ -21,6 +21,7 @@ use super::plan::Plan;
 use super::signals::Signals;
 use crate::channel::{Event, Instruction};
 use crate::exit::{Exit, Failure};
+use crate::progress::Reports;
 use crate::status_file::State;
 use crate::timeline::Cause;
 
@@ -33,6 +34,7 @@ pub struct Supervisor<'a> {
     plan: &'a Plan,
     job: Job,
     announcer: Announcer<'a>,
+    reports: Reports,
     clock: Arc<dyn Clock>,
     /// The term of the last confirmed renewal.
     term: Term,
@@ -64,7 +66,7 @@ impl<'a> Supervisor<'a> {
         lease: &'a Lease,
         term: Term,
         plan: &'a Plan,
-        job: Job,
+        (job, reports): (Job, Reports),
         announcer: Announcer<'a>,
     ) -> Self {
         let clock = lease.clock().clone();
@@ -74,6 +76,7 @@ impl<'a> Supervisor<'a> {
             job,
             feed_at: announcer.feed_every().map(|_| clock.now()),
             announcer,
+            reports,
             clock,
             backstop: Backstop::new(plan.distances.kill_at(term.deadline())),
             term,
@@ -99,6 +102,10 @@ impl<'a> Supervisor<'a> {
                 term = self.lease.renewed_past(self.term.deadline()), if is_held => match term {
                     Some(term) => self.renewed(term),
                     None => self.lost(self.lease.lost().await),
+                },
+                () = self.reports.next() => {
+                    self.lease.progress();
+                    self.announcer.progressed(self.clock.now());
                 },
                 signal = signals.next() => self.job.tell(&Instruction::Signal(signal.as_raw())),
                 _ = children.recv() => job::reap(),
@@ -173,6 +180,7 @@ impl<'a> Supervisor<'a> {
             LossReason::Refused => Cause::Refused,
             LossReason::Evicted => Cause::Evicted,
             LossReason::Deadline => Cause::Deadline,
+            LossReason::NoProgress => Cause::NoProgress,
             _ => Cause::LeaseEnded,
         }));
         self.announcer.lost(reason, self.term.deadline());

@@ -25,6 +25,7 @@ use tokio::sync::mpsc::Sender;
 use crate::args;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
+use crate::say;
 use crate::store::Choice;
 
 use keys::Deed;
@@ -56,7 +57,7 @@ pub fn main(
     let mut view = View {
         model: Model::new(),
         store,
-        has_colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        has_colours: say::are_colours_wanted(),
         wishes,
         news,
         drawn_at: Instant::ZERO,
@@ -79,9 +80,9 @@ fn start(
     let (connected, connection) = sync_channel(1);
     let read = move || {
         let reading = async {
-            let client = choice.connect(None, limit, |builder| builder).await;
-            match client {
-                Ok(client) => {
+            match choice.connect(None, limit, |builder| builder).await {
+                Ok(contact) => {
+                    let client = contact.client;
                     let _ = connected.send(Ok(client.store().location()));
                     scan::run(client, wished, told).await;
                 }

@@ -42,6 +42,8 @@ pub struct Model {
 pub struct Row {
     pub held: Held,
     seen_at: Instant,
+    /// The most time that was left of this grant, which is about its ttl.
+    most: Duration,
     /// The token in the last list, for the rate: a look in between may show a later one.
     listed_token: Option<Token>,
     /// It was free when it was last looked at; the next list leaves it out.
@@ -74,6 +76,7 @@ impl Row {
     fn new(held: Held, seen_at: Instant) -> Self {
         Self {
             listed_token: held.token,
+            most: held.remaining.unwrap_or_default(),
             held,
             seen_at,
             is_free: false,
@@ -84,6 +87,20 @@ impl Row {
     pub fn left(&self, now: Instant) -> Option<Duration> {
         let left = self.held.remaining?;
         Some(left.saturating_sub(now.since(self.seen_at)))
+    }
+
+    /// The same row, which knows the ttl of an earlier look at the same grant.
+    fn after(mut self, earlier: &Self) -> Self {
+        if self.held.token == earlier.held.token {
+            self.most = self.most.max(earlier.most);
+        }
+        self
+    }
+
+    /// Whether it was not renewed for half of its ttl: renewals come after a third.
+    pub fn is_late(&self, now: Instant) -> bool {
+        let left = self.left(now);
+        left.is_some_and(|left| left < self.most / 2)
     }
 
     /// The instant at which it ends, for the order of rows that were seen at different times.
@@ -100,10 +117,10 @@ impl Row {
 }
 
 impl Sort {
-    /// In the order of the columns' keys.
+    /// In the order in which the key goes through them: what needs a look first.
     pub const ALL: [Self; 6] = [
-        Self::Name,
         Self::Left,
+        Self::Name,
         Self::Held,
         Self::Waiting,
         Self::Token,
@@ -160,7 +177,7 @@ impl Model {
             selected: None,
             top: 0,
             page: 1,
-            sort: Sort::Name,
+            sort: Sort::Left,
             is_reversed: false,
             filter: String::new(),
             mode: Mode::Table,
@@ -201,7 +218,14 @@ impl Model {
             self.rate = Some(changed / now.since(before).as_secs_f64());
         }
         self.listed_at = Some(now);
-        self.rows = leases.into_iter().map(|held| Row::new(held, now)).collect();
+        let earlier = std::mem::take(&mut self.rows);
+        let rows = leases.into_iter().map(|held| Row::new(held, now));
+        self.rows = rows
+            .map(|row| match place(&earlier, &row.held.name) {
+                Some(place) => row.after(&earlier[place]),
+                None => row,
+            })
+            .collect();
         self.fault = None;
         self.arrange();
     }
@@ -220,14 +244,13 @@ impl Model {
     /// Takes a look at one name. Its row keeps its place until the next list.
     pub fn seen(&mut self, name: &Name, held: Option<Held>, now: Instant) {
         self.fault = None;
-        let place = self.rows.binary_search_by(|row| row.held.name.cmp(name));
-        let Some(row) = place.ok().and_then(|place| self.rows.get_mut(place)) else {
+        let Some(row) = place(&self.rows, name).and_then(|place| self.rows.get_mut(place)) else {
             return;
         };
         match held {
             Some(held) => {
                 let listed_token = row.listed_token;
-                *row = Row::new(held, now);
+                *row = Row::new(held, now).after(row);
                 row.listed_token = listed_token;
             }
             None => row.is_free = true,
@@ -331,6 +354,11 @@ impl Model {
     }
 }
 
+/// Finds a name in rows that are in name order.
+fn place(rows: &[Row], name: &Name) -> Option<usize> {
+    rows.binary_search_by(|row| row.held.name.cmp(name)).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -408,15 +436,15 @@ mod tests {
             model.next_sort();
         }
         let expected = [
-            ("name", "abc"),
             ("left", "abc"),
+            ("name", "abc"),
             ("held for", "abc"),
             ("waiting", "cab"),
             ("token", "cba"),
             ("holder", "abc"),
         ];
         assert_eq!(seen, expected.map(|(sort, rows)| (sort, rows.into())));
-        assert_eq!(model.sort, Sort::Name);
+        assert_eq!(model.sort, Sort::Left);
     }
 
     #[test]
@@ -427,6 +455,7 @@ mod tests {
         let mut hosted = held("nightly", 1);
         hosted.info.host = "db-7".into();
         model.listed(vec![labelled, hosted], later(1));
+        model.next_sort();
         for (filter, expected) in [
             ("LY", vec!["hourly", "nightly"]),
             ("report", vec!["hourly"]),
@@ -436,6 +465,24 @@ mod tests {
             model.set_filter(filter.into());
             assert_eq!(names(&model), expected, "{filter}");
         }
+    }
+
+    #[test]
+    fn a_lease_that_was_not_renewed_for_half_of_its_ttl_is_late() {
+        let mut model = model(&[]);
+        let look = |model: &mut Model, token, left, second| {
+            let mut lease = held("a", token);
+            lease.remaining = Some(Duration::from_secs(left));
+            model.listed(vec![lease], later(second));
+        };
+        let is_late = |model: &Model, now| model.selection().expect("a row").is_late(now);
+        look(&mut model, 1, 30, 0);
+        assert!(!is_late(&model, later(15)) && is_late(&model, later(16)));
+        // The list knows what the looks before have seen, but only of the same grant.
+        look(&mut model, 1, 12, 18);
+        assert!(is_late(&model, later(18)));
+        look(&mut model, 2, 12, 19);
+        assert!(!is_late(&model, later(19)));
     }
 
     #[test]

@@ -2,28 +2,28 @@
 //!
 //! Each thing that a colour tells is told by a word or a sign as well, so that it can be read without colours.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use leasehold::clock::Instant;
-use leasehold::store::{Held, HeldState, Member, MemberState};
+use leasehold::store::{Member, MemberState};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::Line;
-use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear, Paragraph};
 
 use super::model;
 use super::model::{Mode, Model, Sort};
 use crate::members;
-use crate::status::word;
-
-/// A lease with less left than this is close to its end.
-const SOON: Duration = Duration::from_secs(3);
+use crate::progress;
+use crate::row::{Row, Tone, printable, span};
+use crate::table::{Column, Table, cut_end};
 
 /// The lines of the detail pane, its frame included.
 const DETAIL_LINES: u16 = 9;
 
-const KEYS: &str = " q quit  / filter  s sort  r reverse  Enter detail  e evict  arrows, PgUp, PgDn, Home, End move";
+/// In 80 columns.
+const KEYS: &str = " q quit  / filter  s sort  r reverse  Enter detail  e evict  arrows move";
 
 /// What the drawing depends on beside the model.
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, scene: &Scene) {
     ])
     .areas(frame.area());
     model.fit(usize::from(table.height.saturating_sub(1)));
-    frame.render_widget(summary(model, scene), head);
+    frame.render_widget(summary(model, scene, head.width), head);
     if let Some(missing) = missing {
         frame.render_widget(missing, servers);
     }
@@ -67,13 +67,12 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, scene: &Scene) {
     }
 }
 
-fn summary<'a>(model: &Model, scene: &Scene) -> Line<'a> {
+fn summary<'a>(model: &Model, scene: &Scene, width: u16) -> Line<'a> {
     let (all, shown) = model.counts();
-    let mut text = format!(" {}  {all} leases", printable(&scene.store));
+    let mut text = format!("  {all} leases");
     if shown != all {
         text.push_str(&format!(", {shown} shown"));
     }
-    // Before what a long address of the store may push off the screen.
     let direction = if model.is_reversed { " reversed" } else { "" };
     text.push_str(&format!("  by {}{direction}", model.sort.in_words()));
     text.push_str(&format!("  {} waiting", model.waiting()));
@@ -89,6 +88,9 @@ fn summary<'a>(model: &Model, scene: &Scene) -> Line<'a> {
         Some(age) => text.push_str(&format!("  listed {} ago", span(age))),
         None => text.push_str("  listing ..."),
     }
+    // A long address of the store pushes nothing off the screen.
+    let room = usize::from(width).saturating_sub(text.len() + 1).max(12);
+    let text = format!(" {}{text}", cut_end(&printable(&scene.store), room));
     Line::styled(text, Style::new().add_modifier(Modifier::BOLD))
 }
 
@@ -132,128 +134,93 @@ fn notice<'a>(model: &Model, scene: &Scene) -> Line<'a> {
     }
 }
 
-/// A column: its title, its width, and the order that sorts by it.
-type Column = (&'static str, Constraint, Option<Sort>);
-
-const COLUMNS: [Column; 8] = [
-    ("NAME", Constraint::Fill(3), Some(Sort::Name)),
-    ("STATE", Constraint::Length(8), None),
-    ("HOLDER", Constraint::Fill(2), Some(Sort::Holder)),
-    ("LABEL", Constraint::Fill(2), None),
-    ("TOKEN", Constraint::Length(16), Some(Sort::Token)),
-    ("HELD FOR", Constraint::Length(8), Some(Sort::Held)),
-    ("LEFT", Constraint::Length(6), Some(Sort::Left)),
-    ("WAITING", Constraint::Length(7), Some(Sort::Waiting)),
-];
-
-/// Whether a screen of this width has room for the column; what is left out is in the detail.
-fn has_room(title: &str, width: u16) -> bool {
-    match title {
-        "LABEL" => width >= 100,
-        "TOKEN" => width >= 80,
-        "HOLDER" | "HELD FOR" => width >= 56,
-        _ => true,
+/// The order that sorts by a column.
+const fn order(column: Column) -> Option<Sort> {
+    match column {
+        Column::Name => Some(Sort::Name),
+        Column::Holder => Some(Sort::Holder),
+        Column::Held => Some(Sort::Held),
+        Column::Left => Some(Sort::Left),
+        Column::Waiting => Some(Sort::Waiting),
+        Column::Token => Some(Sort::Token),
+        Column::State | Column::Progress | Column::Label => None,
     }
 }
 
-fn rows<'a>(model: &Model, scene: &Scene, width: u16) -> Table<'a> {
-    let columns = COLUMNS.iter().filter(|column| has_room(column.0, width));
-    let title = |(title, _, sort): &Column| {
-        let style = match *sort == Some(model.sort) {
+/// The table, with a mark before the selected row and a sign before one that needs a look.
+fn rows<'a>(model: &Model, scene: &Scene, width: u16) -> Paragraph<'a> {
+    let shown: Vec<_> = model.screen().collect();
+    let rows: Vec<_> = shown.iter().map(|(row, _)| described(row, scene)).collect();
+    let table = Table::fit(&Column::ALL, &rows, usize::from(width).saturating_sub(2));
+    let title = |(column, text): (Column, String)| {
+        let style = match order(column) == Some(model.sort) {
             true => Modifier::UNDERLINED | Modifier::BOLD,
             false => Modifier::UNDERLINED,
         };
-        Cell::new(*title).style(Style::new().add_modifier(style))
+        let (word, gap) = text.split_at(text.trim_end().len());
+        [
+            Span::styled(word.to_owned(), style),
+            Span::raw(gap.to_owned()),
+        ]
     };
-    let mut titles: Vec<_> = columns.clone().map(title).collect();
-    titles.insert(0, Cell::new(""));
-    let widths = [Constraint::Length(1)];
-    let widths = widths.into_iter().chain(columns.map(|column| column.1));
-    let rows: Vec<_> = model
-        .screen()
-        .map(|(row, is_selected)| line(row, is_selected, scene, width))
-        .collect();
-    Table::new(rows, widths).header(Row::new(titles))
-}
-
-fn line<'a>(row: &model::Row, is_selected: bool, scene: &Scene, width: u16) -> Row<'a> {
-    let left = row.left(scene.now);
-    let (state, style) = state(row, left, scene);
-    let columns = COLUMNS.iter().filter(|column| has_room(column.0, width));
-    let cells = columns.map(|column| cell(column.0, &row.held, state, left, scene));
-    let mark = if is_selected { ">" } else { "" };
-    let style = match is_selected {
-        true => style.add_modifier(Modifier::REVERSED),
-        false => style,
-    };
-    Row::new([String::from(mark)].into_iter().chain(cells)).style(style)
-}
-
-fn cell(title: &str, held: &Held, state: &str, left: Option<Duration>, scene: &Scene) -> String {
-    let label = held.info.label.as_deref().map(printable);
-    let token = held.token.map(|token| token.to_string());
-    match title {
-        "NAME" => printable(held.name.as_str()),
-        "STATE" => state.into(),
-        "HOLDER" => holder(held),
-        "LABEL" => label.unwrap_or_default(),
-        "TOKEN" => token.unwrap_or_default(),
-        "HELD FOR" => held_for(held, scene),
-        "LEFT" => left.map(span).unwrap_or_default(),
-        _ => waiting(held),
-    }
-}
-
-/// The state in a word, and its colour.
-fn state(row: &model::Row, left: Option<Duration>, scene: &Scene) -> (&'static str, Style) {
-    if row.is_free {
-        return ("free", Style::new().add_modifier(Modifier::DIM));
-    }
-    let word = word(row.held.state);
-    let colour = match row.held.state {
-        HeldState::Evicted => Color::Red,
-        HeldState::Kept | HeldState::Offered => Color::Cyan,
-        HeldState::KeepOut => Color::Magenta,
-        _ if left.is_some_and(|left| left < SOON) => {
-            return ("ending", scene.colour(Color::Yellow));
+    let titles = table.cells(|column| column.title().into()).flat_map(title);
+    let head: Line<'_> = [Span::raw("  ")].into_iter().chain(titles).collect();
+    let lines = rows.iter().zip(&shown).map(|(row, (_, is_selected))| {
+        let mark = if *is_selected { ">" } else { " " };
+        let text = format!("{mark}{:1}{}", row.tone.sign(), table.row(row));
+        let style = scene.style(row.tone);
+        match is_selected {
+            true => Line::styled(format!("{text:<0$}", usize::from(width)), style.reversed()),
+            false => Line::styled(text, style),
         }
-        _ => return (word, Style::new()),
+    });
+    Paragraph::new([head].into_iter().chain(lines).collect::<Vec<_>>())
+}
+
+/// A lease as it is now.
+fn described(row: &model::Row, scene: &Scene) -> Row {
+    let shown = Row::new(&row.held, scene.wall_clock).with_left(row.left(scene.now));
+    let shown = Row {
+        progress: progress::of(&row.held),
+        ..shown
     };
-    (word, scene.colour(colour))
+    match shown.tone {
+        _ if row.is_free => shown.with_state("free", Tone::Faint),
+        Tone::Plain if row.is_late(scene.now) => shown.with_state("late", Tone::Late),
+        _ => shown,
+    }
 }
 
 fn detail_pane<'a>(model: &Model, scene: &Scene) -> Paragraph<'a> {
     let lines = match model.selection() {
         None => vec![Line::raw("no lease is selected")],
         Some(row) => {
-            let held = &row.held;
-            let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "unknown".into());
-            let left = row.left(scene.now);
-            let since = held.since.map(|since| {
-                let since = humantime::format_rfc3339_seconds(since).to_string();
-                format!("{since}, {} ago", held_for(held, scene))
-            });
+            let or = |text: String, other: &str| match text.is_empty() {
+                true => other.to_owned(),
+                false => text,
+            };
+            let by = row.held.by.map(|by| by.to_string()).unwrap_or_default();
+            let since = row.held.since.map(humantime::format_rfc3339_seconds);
+            let since = since.map(|since| since.to_string()).unwrap_or_default();
+            let row = described(row, scene);
+            let cell = |column: Column| or(column.cell(&row), "unknown");
             [
-                format!("name     {}", printable(held.name.as_str())),
-                format!("state    {}", state(row, left, scene).0),
-                format!("holder   {}", or_unknown(held.by.map(|by| by.to_string()))),
-                format!("process  {}", holder(held)),
+                format!("name     {}", row.name),
+                format!("state    {}", row.state),
+                format!("holder   {}", or(by, "unknown")),
+                format!("process  {}", row.holder),
+                format!("label    {}", or(row.label.clone(), "none")),
                 format!(
-                    "label    {}",
-                    held.info
-                        .label
-                        .as_deref()
-                        .map_or_else(|| "none".into(), printable)
+                    "token    {}   waiting {}   progress {}",
+                    cell(Column::Token),
+                    row.waiting,
+                    cell(Column::Progress)
                 ),
                 format!(
-                    "token    {}   waiting {}",
-                    or_unknown(held.token.map(|token| token.to_string())),
-                    or_unknown(held.waiting.map(|waiting| waiting.to_string()))
-                ),
-                format!(
-                    "since    {}   left {}",
-                    or_unknown(since),
-                    or_unknown(left.map(span))
+                    "since    {}, {} ago   left {}",
+                    or(since, "unknown"),
+                    cell(Column::Held),
+                    cell(Column::Left)
                 ),
             ]
             .map(Line::raw)
@@ -295,50 +262,16 @@ impl Scene {
             false => Style::new(),
         }
     }
-}
 
-fn holder(held: &Held) -> String {
-    match held.info.host.as_str() {
-        "" => String::new(),
-        host => format!("{}:{}", printable(host), held.info.pid),
-    }
-}
-
-fn held_for(held: &Held, scene: &Scene) -> String {
-    let since = held
-        .since
-        .map(|since| scene.wall_clock.duration_since(since));
-    // A server whose clock is ahead of ours.
-    let since = since.map(Result::unwrap_or_default);
-    since.map(span).unwrap_or_default()
-}
-
-fn waiting(held: &Held) -> String {
-    let waiting = held.waiting.filter(|waiting| *waiting > 0);
-    waiting
-        .map(|waiting| waiting.to_string())
-        .unwrap_or_default()
-}
-
-/// Text of strangers: no control character gets to the terminal.
-fn printable(text: &str) -> String {
-    let shown = text.chars().map(|character| match character.is_control() {
-        true => character.escape_debug().to_string(),
-        false => character.to_string(),
-    });
-    shown.collect()
-}
-
-/// A time in at most six characters.
-fn span(time: Duration) -> String {
-    let seconds = time.as_secs();
-    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
-    match seconds {
-        0..10 => format!("{:.1}s", time.as_secs_f64()),
-        10..60 => format!("{seconds}s"),
-        60..3_600 => format!("{minutes}m{:02}s", seconds % 60),
-        3_600..86_400 => format!("{hours}h{:02}m", minutes % 60),
-        _ => format!("{days}d{:02}h", hours % 24),
+    fn style(&self, tone: Tone) -> Style {
+        match tone {
+            Tone::Plain => Style::new(),
+            Tone::Late => self.colour(Color::Yellow),
+            Tone::Bad => self.colour(Color::Red),
+            Tone::Calm => self.colour(Color::Cyan),
+            Tone::Away => self.colour(Color::Magenta),
+            Tone::Faint => Style::new().add_modifier(Modifier::DIM),
+        }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::super::budget::Budget;
+use super::super::connection::budget::Budget;
+use super::super::connection::connections::Connections;
 use super::super::failure::Failure;
-use super::super::runtime_lanes::RuntimeLanes;
 use super::many::{Discovery, Many};
 use super::map::{HostPort, Range};
 use super::nodes;
@@ -31,12 +31,12 @@ impl Many {
         }
     }
 
-    /// Returns lanes to a server that serves no slots, and its address, without secrets. The caller closes them.
-    pub(in super::super) fn lanes_beside(&self, place: &HostPort) -> (Arc<str>, RuntimeLanes) {
+    /// Returns connections to a server that serves no slots, and its address, without secrets. The caller closes them.
+    pub(in super::super) fn connections_beside(&self, place: &HostPort) -> (Arc<str>, Connections) {
         let address = self.template.address.at(&place.host, place.port);
         let shown = address.to_string().into();
-        let lanes = RuntimeLanes::new(self.template.settings(address), None);
-        (shown, lanes)
+        let connections = Connections::new(self.template.settings(address), None);
+        (shown, connections)
     }
 
     /// Returns where a server is reached that the Sentinels name so.

@@ -7,13 +7,14 @@ use std::time::Duration;
 use deadpool_redis::redis::{Cmd, Pipeline, Value};
 use futures_util::future::join_all;
 
-use super::super::acks;
-use super::super::budget::Budget;
+use super::super::connection::acks;
+use super::super::connection::budget::Budget;
 use super::super::failure::{Failure, Redirect};
-use super::super::reply;
+use super::super::protocol::reply;
 use super::look::LOOK_EVERY;
 use super::many::Many;
 use super::map::{HostPort, Map};
+use crate::store::ServerTime;
 
 /// How often a call may be sent, with redirections. A slot that is moved by hand redirects twice.
 const ROUNDS: usize = 5;
@@ -45,7 +46,7 @@ impl Many {
         calls: &[Call],
         budget: Budget,
         replace_every: Duration,
-    ) -> Answers {
+    ) -> (Vec<Result<Value, Failure>>, Option<ServerTime>) {
         let mut outcomes: Vec<_> = calls.iter().map(|_| Err(Failure::Silent)).collect();
         let all = 0..calls.len();
         let mut pending: Vec<_> = all.map(|index| Unplaced { index, asks: None }).collect();
@@ -103,8 +104,11 @@ impl Many {
                 self.look_again(budget).await;
             }
         }
-        let time = match times.len() {
-            1 => times.into_values().next().flatten(),
+        let time = match (times.len(), times.into_iter().next()) {
+            (1, Some((place, Some(time)))) => self.map().place(&place).map(|shard| {
+                let shard = shard.into();
+                ServerTime { shard, time }
+            }),
             _ => None,
         };
         (outcomes, time)
@@ -140,7 +144,7 @@ impl Many {
         (budget, replace_every): (Budget, Duration),
     ) -> Result<Answers, Failure> {
         let server = self.server(place)?;
-        let loads = server.loads();
+        let loads = server.connections.loads()?;
         let mut pipeline = Pipeline::with_capacity(group.len() + 1);
         for one in group {
             if one.asks.is_some() {
@@ -149,7 +153,7 @@ impl Many {
             pipeline.add_command(calls[one.index].command.clone());
         }
         let replicas = match group.iter().any(|one| calls[one.index].is_write) {
-            true => server.lanes.acknowledged_by(),
+            true => server.connections.acknowledged_by(),
             false => 0,
         };
         if replicas > 0 {
@@ -161,7 +165,9 @@ impl Many {
             let is_asked = group.iter().any(|one| one.asks.is_some());
             is_asked || slots.any(|slot| map.owner(slot) == Some(place))
         };
-        let replies = server.lanes.request_all(&pipeline, budget, replace_every);
+        let replies = server
+            .connections
+            .request_all(&pipeline, budget, replace_every);
         let mut replies = self
             .watched(place, is_right, budget, replies)
             .await?
@@ -179,12 +185,12 @@ impl Many {
             .iter()
             .any(|answer| answer.as_ref().is_err_and(Failure::is_no_script))
         {
-            let loaded = server.load(loads, budget, replace_every).await;
+            let loaded = server.connections.load(loads, budget, replace_every).await;
             loaded.map_err(Failure::before_the_request)?;
         }
         if replicas > 0 {
-            let acknowledged = reply::no_error(replies.next().ok_or_else(too_few)?)?;
-            if let Err(failure) = acks::enough(reply::number(&acknowledged)?, replicas) {
+            let acknowledged = acks::replicas_in(&replies.next().ok_or_else(too_few)?)?;
+            if let Err(failure) = acks::enough(acknowledged, replicas) {
                 let answered = answers.iter_mut().filter(|answer| answer.is_ok());
                 answered.for_each(|answer| *answer = Err(failure.clone()));
             }

@@ -3,7 +3,7 @@
 //! A look is a task of the runtime that asks for it. Calls go on beside it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -25,8 +25,12 @@ pub(super) struct Looks {
     began_at: Mutex<Option<Instant>>,
     ended: watch::Sender<Ended>,
     /// A later look is planned.
-    is_planned: AtomicBool,
+    is_planned: Arc<AtomicBool>,
 }
+
+/// A later look. Until it begins, or is dropped with its runtime, no other one is planned.
+#[derive(Debug)]
+pub(super) struct Planned(Arc<AtomicBool>);
 
 /// The last look that has ended.
 #[derive(Debug, Clone, Default)]
@@ -42,18 +46,19 @@ impl Looks {
         Self {
             began_at: Mutex::default(),
             ended: watch::Sender::default(),
-            is_planned: AtomicBool::new(false),
+            is_planned: Arc::default(),
         }
     }
 
-    /// Notes that a later look is planned. Returns whether none was so far.
-    pub(super) fn plan(&self) -> bool {
-        !self.is_planned.swap(true, Ordering::Relaxed)
+    /// Plans a later look, unless one is planned already.
+    pub(super) fn plan(&self) -> Option<Planned> {
+        let was_planned = self.is_planned.swap(true, Ordering::Relaxed);
+        (!was_planned).then(|| Planned(self.is_planned.clone()))
     }
 
     /// Notes that the later look begins.
-    pub(super) fn begin_planned(&self) -> Option<Instant> {
-        self.is_planned.store(false, Ordering::Relaxed);
+    pub(super) fn begin_planned(&self, planned: Planned) -> Option<Instant> {
+        drop(planned);
         self.begin(AT_MOST_EVERY)
     }
 
@@ -102,6 +107,12 @@ impl Looks {
     }
 }
 
+impl Drop for Planned {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Returns the failure of a look that tells the most about what has to be changed: an answer rather than silence.
 pub(super) fn most_telling(failures: Vec<Failure>) -> Failure {
     let rank = |failure: &Failure| match failure {
@@ -112,4 +123,19 @@ pub(super) fn most_telling(failures: Vec<Failure>) -> Failure {
     };
     let told = failures.into_iter().max_by_key(rank);
     told.unwrap_or(Failure::Silent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_look_whose_runtime_has_ended_keeps_no_other_from_being_planned() {
+        let looks = Looks::new();
+        let planned = looks.plan().expect("none is planned");
+        assert!(looks.plan().is_none());
+        drop(planned);
+        let planned = looks.plan().expect("it was never made");
+        assert!(looks.begin_planned(planned).is_some() && looks.plan().is_some());
+    }
 }

@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_redis::redis::Value;
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt as _, select_ok};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::super::address::Address;
-use super::super::budget::Budget;
+use super::super::connection::budget::Budget;
+use super::super::connection::connections::Connections;
+use super::super::connection::open::Request;
+use super::super::connection::server::Server;
 use super::super::failure::{Failure, Redirect};
-use super::super::link::Request;
-use super::super::runtime_lanes::RuntimeLanes;
-use super::super::server::Server;
 use super::look::{AT_MOST_EVERY, LOOK_EVERY, Looks};
 use super::map::{self, HostPort, Map, Range};
 use super::nodes;
@@ -249,7 +249,7 @@ impl Many {
         Err(failure.before_the_request())
     }
 
-    /// Returns the server at this place, and makes its lanes if there are none.
+    /// Returns the server at this place, and makes its connections if there are none.
     pub(super) fn server(&self, place: &HostPort) -> Result<Arc<Server>, Failure> {
         let mut servers = self.servers();
         if servers.is_closed {
@@ -263,14 +263,14 @@ impl Many {
         servers.by_place.retain(|known, server| {
             let is_needed = is_needed(known) || Arc::strong_count(server) > 1;
             if !is_needed {
-                server.lanes.close();
+                server.connections.close();
             }
             is_needed
         });
         let address = self.template.address.at(&place.host, place.port);
         let shown = address.to_string().into();
-        let lanes = RuntimeLanes::new(self.template.settings(address), self.purpose);
-        let server = Arc::new(Server::new(shown, lanes));
+        let connections = Connections::new(self.template.settings(address), self.purpose);
+        let server = Arc::new(Server::new(shown, connections));
         servers.by_place.insert(place.clone(), server.clone());
         Ok(server)
     }
@@ -286,11 +286,11 @@ impl Many {
     /// nodes of a cluster learn it one after the other.
     fn look_twice(self: &Arc<Self>) {
         self.look(LOOK_EVERY);
-        if self.looks.plan() {
+        if let Some(planned) = self.looks.plan() {
             let many = self.clone();
             tokio::spawn(async move {
                 sleep(LOOK_EVERY).await;
-                if let Some(began_at) = many.looks.begin_planned() {
+                if let Some(began_at) = many.looks.begin_planned(planned) {
                     many.look_now(began_at).await;
                 }
             });
@@ -314,7 +314,7 @@ impl Many {
             }
             Discovery::Nodes(seeds) => {
                 let ranges = nodes::look(self, seeds, &known, budget).await?;
-                self.change(|map| map.set_ranges(ranges));
+                self.change(|map| map.set_ranges(ranges, Boottime.now()));
             }
         }
         Ok(())
@@ -342,7 +342,7 @@ impl Many {
     /// Corrects the map by what a server said, and looks for the rest of it.
     pub(super) fn note_moved(self: &Arc<Self>, slot: u16, address: &str, answered: &HostPort) {
         if let Some(place) = self.redirected(address, answered) {
-            self.change(|map| map.set_owner(slot, place));
+            self.change(|map| map.set_owner(slot, place, Boottime.now()));
         }
         self.look_twice();
     }
@@ -360,13 +360,17 @@ impl Many {
         sleep(PAUSE.min(budget.left())).await;
     }
 
-    /// Makes the connections of the calling runtime now, to each server that can be reached.
+    /// Makes the connections of the calling runtime now. Returns with the first one that is made: the others go on, and a
+    /// server that hangs delays only its own names.
     pub(super) async fn connect(self: &Arc<Self>, limit: Duration) -> Result<(), Failure> {
         let servers = self.primaries(Budget::new(limit)).await?;
-        let made = join_all(servers.iter().map(|server| server.lanes.connect())).await;
-        match made.iter().any(Result::is_ok) {
+        let made = servers
+            .iter()
+            .map(|server| server.connections.connect().boxed());
+        match servers.is_empty() {
+            // The claims say which slots nobody serves.
             true => Ok(()),
-            false => made.into_iter().collect(),
+            false => select_ok(made).await.map(drop),
         }
     }
 
@@ -420,12 +424,14 @@ impl Many {
             servers.is_closed = true;
             std::mem::take(&mut servers.by_place)
         };
-        servers.values().for_each(|server| server.lanes.close());
+        servers
+            .values()
+            .for_each(|server| server.connections.close());
         if let Discovery::Sentinels(sentinels) = &*self.source {
             sentinels
                 .all
                 .iter()
-                .for_each(|sentinel| sentinel.lanes.close());
+                .for_each(|sentinel| sentinel.connections.close());
         }
     }
 

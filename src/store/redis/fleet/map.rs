@@ -1,17 +1,23 @@
 //! Which server serves which slot. No I/O: a look learns it, and refusals correct it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use deadpool_redis::redis::Value;
 
 use super::super::failure::Failure;
-use super::super::reply::{items, number, text};
-use super::super::slot::SLOTS;
+use super::super::protocol::reply::{items, number, text};
+use super::super::protocol::slot::SLOTS;
 use super::template::AddressMap;
+use crate::clock::Instant;
 
 /// The index of a place that is not known.
 const NOBODY: u16 = u16::MAX;
+/// For how long a redirection counts more than what a node says of all slots: nodes learn of a move one after the other,
+/// and one that is cut off answers all the same.
+const REDIRECTED: Duration = Duration::from_secs(2);
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,6 +33,8 @@ pub(super) struct Map {
     places: Vec<HostPort>,
     /// The index of the place that serves each slot; a single one if it serves all of them; none if nothing is known.
     owners: Vec<u16>,
+    /// Slots whose server redirected a call lately: where to, and when.
+    redirected: HashMap<u16, (u16, Instant)>,
     /// How often the Sentinels had changed the master.
     epoch: u64,
 }
@@ -97,8 +105,8 @@ impl Map {
         self.epoch = epoch;
     }
 
-    /// Makes these ranges the whole map.
-    pub(super) fn set_ranges(&mut self, ranges: Vec<Range>) {
+    /// Makes these ranges the whole map, but for slots that were redirected just now.
+    pub(super) fn set_ranges(&mut self, ranges: Vec<Range>, now: Instant) {
         let mut owners = vec![NOBODY; usize::from(SLOTS)];
         for range in ranges {
             let owner = range.owner.map_or(NOBODY, |place| self.index_of(place));
@@ -106,27 +114,36 @@ impl Map {
                 slots.fill(owner);
             }
         }
+        (self.redirected).retain(|_, (_, since)| now.since(*since) < REDIRECTED);
+        for (slot, (owner, _)) in &self.redirected {
+            owners[usize::from(*slot)] = *owner;
+        }
         self.owners = owners;
     }
 
     /// Notes that a slot has moved to this place.
-    pub(super) fn set_owner(&mut self, slot: u16, place: HostPort) {
+    pub(super) fn set_owner(&mut self, slot: u16, place: HostPort, now: Instant) {
         let index = self.index_of(place);
         let is_of_cluster = self.owners.len() > 1;
         if let Some(owner) = self.owners.get_mut(usize::from(slot))
             && is_of_cluster
         {
             *owner = index;
+            self.redirected.insert(slot, (index, now));
         }
     }
 
+    /// Returns the index of a place that was seen before: the shard of its slots.
+    pub(super) fn place(&self, place: &HostPort) -> Option<u16> {
+        let known = self.places.iter().position(|known| known == place)?;
+        u16::try_from(known).ok()
+    }
+
     fn index_of(&mut self, place: HostPort) -> u16 {
-        let known = self.places.iter().position(|known| *known == place);
-        let index = known.unwrap_or_else(|| {
+        self.place(&place).unwrap_or_else(|| {
             self.places.push(place);
-            self.places.len() - 1
-        });
-        u16::try_from(index).unwrap_or(NOBODY)
+            u16::try_from(self.places.len() - 1).unwrap_or(NOBODY)
+        })
     }
 }
 
@@ -216,6 +233,10 @@ mod tests {
         HostPort::new("node", port)
     }
 
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
     fn ranges(parts: &[(u16, u16, u16)]) -> Vec<Range> {
         let parts = parts.iter().map(|&(first, last, port)| Range {
             first,
@@ -229,23 +250,38 @@ mod tests {
     #[test]
     fn a_server_keeps_its_shard_while_slots_move() {
         let mut map = Map::default();
-        map.set_ranges(ranges(&[(0, 8_000, 1), (8_001, 16_383, 2)]));
+        map.set_ranges(ranges(&[(0, 8_000, 1), (8_001, 16_383, 2)]), at(0));
         assert_eq!((map.shard(0), map.shard(9_000)), (0, 1));
-        map.set_ranges(ranges(&[(0, 100, 2), (101, 16_383, 1)]));
+        map.set_ranges(ranges(&[(0, 100, 2), (101, 16_383, 1)]), at(0));
         assert_eq!((map.shard(0), map.shard(9_000)), (1, 0));
-        map.set_owner(9_000, place(3));
+        map.set_owner(9_000, place(3), at(0));
         assert_eq!(map.owner(9_000), Some(&place(3)));
         assert_eq!((map.shard(9_000), map.shard(9_001)), (2, 0));
         assert_eq!(map.owners(), [place(1), place(2), place(3)]);
     }
 
     #[test]
+    fn a_node_that_is_behind_does_not_take_back_what_a_server_said_just_now() {
+        let mut map = Map::default();
+        let behind = || ranges(&[(0, 16_383, 1)]);
+        map.set_ranges(behind(), at(0));
+        map.set_owner(7, place(2), at(1));
+        map.set_ranges(behind(), at(2));
+        assert_eq!(
+            (map.owner(7), map.owner(8)),
+            (Some(&place(2)), Some(&place(1)))
+        );
+        map.set_ranges(behind(), at(3));
+        assert_eq!(map.owner(7), Some(&place(1)));
+    }
+
+    #[test]
     fn a_slot_without_a_server_has_no_owner() {
         let mut map = Map::default();
         assert_eq!(map.owner(5), None);
-        map.set_owner(5, place(1));
+        map.set_owner(5, place(1), at(0));
         assert!(!map.is_known(), "a redirection alone is not a map");
-        map.set_ranges(ranges(&[(0, 9, 1)]));
+        map.set_ranges(ranges(&[(0, 9, 1)]), at(0));
         assert_eq!((map.owner(9), map.owner(10)), (Some(&place(1)), None));
         assert!(map.serves(&place(1)) && !map.serves(&place(2)));
     }

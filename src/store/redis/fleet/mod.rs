@@ -29,11 +29,11 @@ pub(super) use self::map::HostPort;
 pub(super) use self::sentinels::{Sentinel, Sentinels};
 pub(super) use self::template::{AddressMap, Template};
 use super::address::Address;
-use super::budget::Budget;
+use super::connection::budget::Budget;
+use super::connection::open::Request;
+use super::connection::server::Server;
 use super::failure::Failure;
-use super::link::Request;
-use super::server::Server;
-use super::slot::slot_of;
+use super::protocol::slot::slot_of;
 use crate::name::Name;
 use crate::telemetry::LaneUse;
 
@@ -98,7 +98,7 @@ impl Fleet {
     /// Notes that a write was carried out.
     pub(super) fn note_write(&self) {
         match self {
-            Self::One(server, _) => server.lanes.note_write(),
+            Self::One(server, _) => server.connections.note_write(),
             // The map says who takes writes.
             Self::Many(_) => {}
         }
@@ -108,7 +108,7 @@ impl Fleet {
     pub(super) fn beside(&self, purpose: Option<LaneUse>) -> Self {
         match self {
             Self::One(server, address) => {
-                let server = Server::new(server.place.clone(), server.lanes.beside(purpose));
+                let server = Server::new(server.place.clone(), server.connections.beside(purpose));
                 Self::One(Arc::new(server), address.clone())
             }
             Self::Many(many) => Self::Many(Arc::new(many.beside(purpose))),
@@ -118,7 +118,7 @@ impl Fleet {
     /// Makes the connections of the calling runtime now.
     pub(super) async fn connect(&self, limit: Duration) -> Result<(), Failure> {
         match self {
-            Self::One(server, _) => server.lanes.connect().await,
+            Self::One(server, _) => server.connections.connect().await,
             Self::Many(many) => many.connect(limit).await,
         }
     }
@@ -141,14 +141,14 @@ impl Fleet {
 
     pub(super) fn close(&self) {
         match self {
-            Self::One(server, _) => server.lanes.close(),
+            Self::One(server, _) => server.connections.close(),
             Self::Many(many) => many.close(),
         }
     }
 
     pub(super) fn is_closed(&self) -> bool {
         match self {
-            Self::One(server, _) => server.lanes.is_closed(),
+            Self::One(server, _) => server.connections.is_closed(),
             Self::Many(many) => many.is_closed(),
         }
     }

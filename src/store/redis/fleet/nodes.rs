@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{sleep, timeout};
 
 use super::super::REPLACE_EVERY;
-use super::super::budget::Budget;
+use super::super::connection::budget::Budget;
 use super::super::failure::Failure;
 use super::look::most_telling;
 use super::many::Many;
@@ -65,7 +65,7 @@ async fn ask(many: &Many, node: &HostPort, budget: Budget) -> Result<Vec<Range>,
     command.arg("CLUSTER").arg("SLOTS");
     let server = many.server(node)?;
     let reply = server
-        .lanes
+        .connections
         .request(&command, budget, REPLACE_EVERY)
         .await?;
     let ranges = many.ranges(&reply, node)?;

@@ -10,10 +10,10 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
 use super::super::REPLACE_EVERY;
-use super::super::budget::Budget;
+use super::super::connection::budget::Budget;
+use super::super::connection::connections::Connections;
 use super::super::failure::Failure;
-use super::super::reply::{fields, items, number, text};
-use super::super::runtime_lanes::RuntimeLanes;
+use super::super::protocol::reply::{fields, items, number, text};
 use super::look::most_telling;
 use super::map::{HostPort, Map};
 use super::template::{AddressMap, Template};
@@ -33,7 +33,7 @@ pub(in super::super) struct Sentinels {
 #[derive(Debug)]
 pub(in super::super) struct Sentinel {
     pub(in super::super) place: HostPort,
-    pub(in super::super) lanes: RuntimeLanes,
+    pub(in super::super) connections: Connections,
     /// It did not answer when it was asked last.
     was_silent: AtomicBool,
 }
@@ -46,12 +46,18 @@ struct Opinion {
 }
 
 impl Sentinels {
-    /// Makes lanes to each of these Sentinels.
+    /// Makes connections to each of these Sentinels. A place that is named twice counts once.
     pub(in super::super) fn new(name: String, places: Vec<HostPort>, template: &Template) -> Self {
-        let all = places.into_iter().map(|place| {
+        let mut once = Vec::new();
+        for place in places {
+            if !once.contains(&place) {
+                once.push(place);
+            }
+        }
+        let all = once.into_iter().map(|place| {
             let address = template.address.at(&place.host, place.port);
-            let lanes = RuntimeLanes::new(template.settings(address), None);
-            Sentinel::new(place, lanes)
+            let connections = Connections::new(template.settings(address), None);
+            Sentinel::new(place, connections)
         });
         Self {
             name,
@@ -63,7 +69,7 @@ impl Sentinels {
     /// Returns the same Sentinels on connections of their own.
     pub(super) fn beside(&self) -> Self {
         let all = self.all.iter();
-        let all = all.map(|one| Sentinel::new(one.place.clone(), one.lanes.beside(None)));
+        let all = all.map(|one| Sentinel::new(one.place.clone(), one.connections.beside(None)));
         Self {
             name: self.name.clone(),
             all: all.collect(),
@@ -127,10 +133,10 @@ impl Sentinels {
 }
 
 impl Sentinel {
-    fn new(place: HostPort, lanes: RuntimeLanes) -> Self {
+    fn new(place: HostPort, connections: Connections) -> Self {
         Self {
             place,
-            lanes,
+            connections,
             was_silent: AtomicBool::new(false),
         }
     }
@@ -152,7 +158,10 @@ impl Sentinel {
             .arg("GET-MASTER-ADDR-BY-NAME")
             .arg(name);
         both.cmd("SENTINEL").arg("MASTER").arg(name);
-        let replies = self.lanes.request_all(&both, budget, REPLACE_EVERY).await?;
+        let replies = self
+            .connections
+            .request_all(&both, budget, REPLACE_EVERY)
+            .await?;
         let Opinion { master, epoch } = read(&replies, name)?;
         let master = address_map.reached(master);
         Ok(Opinion { master, epoch })
@@ -191,12 +200,14 @@ fn read(replies: &[Value], name: &str) -> Result<Opinion, Failure> {
 /// Chooses the newest opinion, and of several that are as new the one that most share, in doubt the master that is
 /// known.
 ///
-/// An epoch below the known one is believed only from a majority: Sentinels that were set up anew count from the start,
-/// but a single old one may have missed a failover.
+/// An epoch below the known one is believed only from a majority of at least two: Sentinels that were set up anew count
+/// from the start, but a single old one may have missed a failover. One address may lead to any of several Sentinels, so
+/// its opinion is never more than that of one.
 fn choose<'a>(opinions: &'a [Opinion], sentinels: usize, known: &Map) -> Option<&'a Opinion> {
     let shared_by = |opinion: &Opinion| opinions.iter().filter(|other| *other == opinion).count();
+    let most = (sentinels / 2 + 1).max(2);
     let is_believed =
-        |opinion: &&Opinion| opinion.epoch >= known.epoch() || shared_by(opinion) > sentinels / 2;
+        |opinion: &&Opinion| opinion.epoch >= known.epoch() || shared_by(opinion) >= most;
     opinions.iter().filter(is_believed).max_by_key(|opinion| {
         (
             opinion.epoch,
@@ -237,6 +248,16 @@ mod tests {
         assert_eq!(chosen(&[(1, 4), (2, 5)], Some((2, 5))), Some(2));
         assert_eq!(chosen(&[(3, 0), (3, 0)], Some((2, 5))), Some(3));
         assert_eq!(chosen(&[(3, 0), (4, 0)], Some((2, 5))), None);
+    }
+
+    #[test]
+    fn an_old_opinion_of_one_is_not_believed_although_no_other_was_named() {
+        let mut known = Map::default();
+        known.set_master(HostPort::new("db", 2), 5);
+        assert_eq!(choose(&[opinion(1, 4)], 1, &known), None);
+        assert_eq!(choose(&[opinion(1, 6)], 1, &known), Some(&opinion(1, 6)));
+        let both = [opinion(1, 4), opinion(1, 4)];
+        assert_eq!(choose(&both, 2, &known), Some(&both[1]));
     }
 
     #[test]

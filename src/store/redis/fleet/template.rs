@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::super::address::Address;
-use super::super::connector::Connector;
-use super::super::lane::Settings;
-use super::super::run::NodeKey;
+use super::super::connection::Connector;
+use super::super::connection::origin::Origin;
+use super::super::protocol::scripts::PROGRAM;
 use super::map::HostPort;
 
 /// What is the same for all servers.
@@ -16,7 +16,6 @@ use super::map::HostPort;
 pub(in super::super) struct Template {
     /// The address of any of them, with the credentials and the certificates.
     pub(in super::super) address: Address,
-    pub(in super::super) node: NodeKey,
     pub(in super::super) connect_timeout: Duration,
     /// How many replicas must have a write before it counts.
     pub(in super::super) acknowledged_by: u8,
@@ -30,11 +29,11 @@ pub(in super::super) struct AddressMap(Option<Arc<Translation>>);
 type Translation = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
 
 impl Template {
-    /// Returns the settings of the lanes to the server at this address.
-    pub(in super::super) fn settings(&self, address: Address) -> Settings {
-        Settings {
-            source: Connector::Address(Box::new(address)),
-            node: self.node.clone(),
+    /// Returns the settings of the connections to the server at this address.
+    pub(in super::super) fn settings(&self, address: Address) -> Connector {
+        Connector {
+            source: Origin::Address(Box::new(address)),
+            program: PROGRAM,
             connect_timeout: self.connect_timeout,
             acknowledged_by: self.acknowledged_by,
             // Others say that it is a master.

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 
-use super::super::budget::Budget;
+use super::super::connection::budget::Budget;
+use super::super::connection::server::Server;
 use super::super::failure::Failure;
 use super::super::fleet::{HostPort, Many};
-use super::super::server::Server;
-use super::{allowed, ask, setting, slow_failover, text};
-use crate::store::{Hazard, Severity};
+use super::{OUTLIVED, SLOW_FAILOVER, allowed, ask, setting, slow_failover, text};
+use crate::store::Hazard;
+use crate::store::Severity::{Unknown, Warning};
+use crate::store::check::{Check, found, judge};
 
 /// How many slots are named at most.
 const NAMED: usize = 8;
@@ -60,15 +62,15 @@ pub(super) async fn look(
             _ => replicas.extend(range.replicas),
         }
     }
-    Ok((judge(&facts), replicas))
+    Ok((judge(CHECKS, &facts), replicas))
 }
 
 async fn look_at(primary: &Server, budget: Budget) -> Result<NodeFacts, Failure> {
-    let lanes = &primary.lanes;
-    let timeout = setting(lanes, budget, "cluster-node-timeout").await?;
+    let connections = &primary.connections;
+    let timeout = setting(connections, budget, "cluster-node-timeout").await?;
     let timeout = timeout.and_then(|ms| ms.parse().ok());
-    let coverage = setting(lanes, budget, "cluster-require-full-coverage").await?;
-    let nodes = allowed(ask(lanes, budget, &["CLUSTER", "NODES"]).await)?;
+    let coverage = setting(connections, budget, "cluster-require-full-coverage").await?;
+    let nodes = allowed(ask(connections, budget, &["CLUSTER", "NODES"]).await)?;
     Ok(NodeFacts {
         timeout: timeout.map(Duration::from_millis),
         needs_all_slots: coverage.as_deref() == Some("yes"),
@@ -85,73 +87,74 @@ fn moving(nodes: &str) -> BTreeSet<u16> {
     slots.collect()
 }
 
-fn judge(facts: &ClusterFacts) -> Vec<Hazard> {
-    let slow = facts.node_timeout.map(|timeout| {
-        slow_failover(
-            timeout * 3 / 2,
-            "this cluster-node-timeout",
-            "Lower cluster-node-timeout, or lease for longer",
-        )
-    });
-    let alone = (!facts.without_replica.is_empty()).then(|| {
-        let primaries: Vec<_> = facts.without_replica.iter().map(String::as_str).collect();
-        Hazard::new(
-            "redis-no-replica",
-            Severity::Warning,
-            format!("primaries without a replica: {}", primaries.join(", ")),
-            "while one of them is down, its names cannot be leased and its leases end",
-            "Give each a replica",
-        )
-    });
-    let all_or_none = facts.needs_all_slots.then(|| {
-        Hazard::new(
-            "redis-full-coverage",
-            Severity::Warning,
-            "cluster-require-full-coverage is yes",
-            "while the slots of one primary are unserved, no name at all can be leased or renewed",
-            "Set it to no",
-        )
-    });
-    let half_moved = (!facts.moving.is_empty()).then(|| {
-        let slots: Vec<_> = facts
-            .moving
-            .iter()
-            .take(NAMED)
-            .map(u16::to_string)
-            .collect();
-        let more = facts.moving.len().saturating_sub(NAMED);
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
-        Hazard::new(
-            "redis-slots-moving",
-            Severity::Warning,
-            format!("slots in the middle of a move: {}{more}", slots.join(", ")),
-            "their names can be renewed, but not leased or released, until the move is over",
-            "If nothing moves them any more, run redis-cli --cluster fix",
-        )
-    });
-    let unchecked = facts.is_refusing.then(|| {
-        Hazard::new(
-            "redis-cluster-refused",
-            Severity::Unknown,
-            "CLUSTER NODES is refused",
-            "slots that were left in the middle of a move are not seen",
-            "Grant `+cluster|nodes`, or check by hand",
-        )
-    });
-    let all = [slow, alone, all_or_none, half_moved, unchecked];
-    all.into_iter().flatten().collect()
-}
+/// What weakens the promises, in the set-up of a cluster.
+const CHECKS: &[Check<ClusterFacts>] = &[
+    Check::new(
+        Warning,
+        SLOW_FAILOVER,
+        |facts| {
+            Some(slow_failover(
+                facts.node_timeout? * 3 / 2,
+                "this cluster-node-timeout",
+            ))
+        },
+        OUTLIVED,
+        "Lower cluster-node-timeout, or lease for longer",
+    ),
+    Check::new(
+        Warning,
+        "redis-no-replica",
+        |facts| {
+            let alone: Vec<_> = facts.without_replica.iter().map(String::as_str).collect();
+            let what = format!("primaries without a replica: {}", alone.join(", "));
+            found(!alone.is_empty(), what)
+        },
+        "while one of them is down, its names cannot be leased and its leases end",
+        "Give each a replica",
+    ),
+    Check::new(
+        Warning,
+        "redis-full-coverage",
+        |facts| {
+            found(
+                facts.needs_all_slots,
+                "cluster-require-full-coverage is yes",
+            )
+        },
+        "while the slots of one primary are unserved, no name at all can be leased or renewed",
+        "Set it to no",
+    ),
+    Check::new(
+        Warning,
+        "redis-slots-moving",
+        |facts| {
+            let slots = facts.moving.iter().take(NAMED).map(u16::to_string);
+            let slots = slots.collect::<Vec<_>>().join(", ");
+            let more = match facts.moving.len().saturating_sub(NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let what = format!("slots in the middle of a move: {slots}{more}");
+            found(!facts.moving.is_empty(), what)
+        },
+        "their names can be renewed, but not leased or released, until the move is over",
+        "If nothing moves them any more, run redis-cli --cluster fix",
+    ),
+    Check::new(
+        Unknown,
+        "redis-cluster-refused",
+        |facts| found(facts.is_refusing, "CLUSTER NODES is refused"),
+        "slots that were left in the middle of a move are not seen",
+        "Grant `+cluster|nodes`, or check by hand",
+    ),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn told(facts: &ClusterFacts) -> String {
-        let hazards = judge(facts).into_iter();
+        let hazards = judge(CHECKS, facts).into_iter();
         hazards.map(|hazard| hazard.to_string()).collect()
     }
 
@@ -169,7 +172,7 @@ mod tests {
             };
             let told = told(&facts);
             assert!(told.contains(&format!("ttl below {least} s")), "{told}");
-            let [slow] = &judge(&facts)[..] else {
+            let [slow] = &judge(CHECKS, &facts)[..] else {
                 panic!("{told}");
             };
             assert!(slow.concerns(Duration::from_secs(least - 1)));

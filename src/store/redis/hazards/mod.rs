@@ -3,8 +3,8 @@
 mod cluster;
 mod sentinels;
 mod server;
+mod tokens;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -15,20 +15,34 @@ use futures_util::future::{join_all, try_join_all};
 
 use self::server::KnownAs;
 
-use super::REPLACE_EVERY;
-use super::budget::Budget;
+use super::connection::budget::Budget;
+use super::connection::connections::Connections;
+use super::connection::server::Server;
 use super::failure::Failure;
 use super::fleet::Fleet;
-use super::runtime_lanes::RuntimeLanes;
-use super::server::Server;
+use super::{REPLACE_EVERY, Redis};
 use crate::error::ErrorKind;
+use crate::store::backend::Failing;
+use crate::store::check::{Check, Weakness, found, judge};
 use crate::store::{Hazard, Member, MemberState, Severity};
+
+/// How far the servers keep out: the key in which they note it, and whether the store has a longest ttl.
+#[derive(Clone, Copy)]
+struct KeepOut<'a> {
+    node: &'a str,
+    is_set: bool,
+}
 
 /// What a server tells of itself, by its address.
 type Looked = (Arc<str>, Vec<Hazard>);
 
 /// Asks the servers about their set-up, those that others tell of too, and judges the answers.
-pub(super) async fn look(fleet: &Fleet, budget: Budget) -> Result<Vec<Hazard>, Failure> {
+pub(super) async fn look(redis: &Redis, budget: Budget) -> Result<Vec<Hazard>, Failure> {
+    let fleet = &redis.fleet;
+    let keep_out = KeepOut {
+        node: &redis.keys.node(),
+        is_set: redis.max_ttl.is_some(),
+    };
     let servers = fleet.servers(budget).await?;
     let known_as = match fleet.many() {
         None => KnownAs::OneServer,
@@ -36,12 +50,13 @@ pub(super) async fn look(fleet: &Fleet, budget: Budget) -> Result<Vec<Hazard>, F
         Some(_) => KnownAs::Master,
     };
     let granting = try_join_all(servers.iter().map(async |server| {
-        let hazards = server::look_at(&server.lanes, known_as, budget).await?;
+        let hazards = server::look_at(&server.connections, known_as, keep_out, budget).await?;
         Ok((server.place.clone(), hazards))
     }));
-    let beside = look_beside(fleet, &servers, budget);
+    let beside = look_beside(fleet, &servers, keep_out, budget);
     let (granting, (mut hazards, replicas)) = tokio::try_join!(granting, beside)?;
     hazards.extend(told_once(granting, replicas));
+    hazards.extend(tokens::look(fleet, &redis.keys, &servers, budget).await?);
     Ok(hazards)
 }
 
@@ -49,6 +64,7 @@ pub(super) async fn look(fleet: &Fleet, budget: Budget) -> Result<Vec<Hazard>, F
 async fn look_beside(
     fleet: &Fleet,
     servers: &[Arc<Server>],
+    keep_out: KeepOut<'_>,
     budget: Budget,
 ) -> Result<(Vec<Hazard>, Vec<Looked>), Failure> {
     let Some(many) = fleet.many() else {
@@ -67,24 +83,23 @@ async fn look_beside(
     replicas.sort_by_key(ToString::to_string);
     replicas.dedup();
     let looked = replicas.iter().map(async |replica| {
-        let (place, lanes) = many.lanes_beside(replica);
-        let looked = server::look_at(&lanes, KnownAs::Replica, budget).await;
-        lanes.close();
-        let hazards = looked.unwrap_or_else(|failure| vec![unseen(&failure)]);
+        let (place, connections) = many.connections_beside(replica);
+        let looked = server::look_at(&connections, KnownAs::Replica, keep_out, budget).await;
+        connections.close();
+        let hazards = looked.unwrap_or_else(|failure| judge(&[UNSEEN], &failure));
         (place, hazards)
     });
     Ok((hazards, join_all(looked).await))
 }
 
-fn unseen(failure: &Failure) -> Hazard {
-    Hazard::new(
-        "redis-replica-unseen",
-        Severity::Unknown,
-        format!("a replica cannot be asked: {failure}"),
-        "its clock and its settings cannot be checked, and tokens follow them once it takes over",
-        "Start it, and let this user in",
-    )
-}
+/// A replica that did not answer.
+const UNSEEN: Check<Failure> = Check::new(
+    Severity::Unknown,
+    "redis-replica-unseen",
+    |failure| found(true, format!("a replica cannot be asked: {failure}")),
+    "its clock and its settings cannot be checked, and tokens follow them once it takes over",
+    "Start it, and let this user in",
+);
 
 /// Tells each weakness once. Where not all servers that grant leases have it, it is told which do.
 fn told_once(granting: Vec<Looked>, replicas: Vec<Looked>) -> Vec<Hazard> {
@@ -111,24 +126,18 @@ fn told_once(granting: Vec<Looked>, replicas: Vec<Looked>) -> Vec<Hazard> {
 /// What an election and the promotion take, once a master counts as down: half of that is left for a busy machine.
 const ELECTION: Duration = Duration::from_secs(2);
 
-/// Returns the hazard of a failover that begins after so long without an answer. A renewal can have been due just before
-/// the master failed, so two thirds of the ttl must be enough.
-fn slow_failover(
-    begins_after: Duration,
-    by: impl Display,
-    fix: impl Into<Cow<'static, str>>,
-) -> Hazard {
+/// The identifier of a failover that takes longer than short leases last.
+const SLOW_FAILOVER: &str = "redis-slow-failover";
+/// What it endangers: no lease of a ttl below so many seconds ...
+const OUTLIVED: &str = "survives it";
+
+/// Returns what is found of a failover that begins after so long without an answer. A renewal can have been due just
+/// before the master failed, so two thirds of the ttl must be enough.
+fn slow_failover(begins_after: Duration, by: impl Display) -> Weakness {
     let takes = begins_after + ELECTION;
     let least_ttl = Duration::from_secs((takes * 3 / 2).as_secs_f64().ceil() as u64);
-    let least = least_ttl.as_secs();
-    Hazard::new(
-        "redis-slow-failover",
-        Severity::Warning,
-        format!("a failover takes {takes:.1?} with {by}"),
-        format!("no lease of a ttl below {least} s survives it"),
-        fix,
-    )
-    .below_ttl(least_ttl)
+    let what = format!("a failover takes {takes:.1?} with {by}");
+    Weakness(what.into(), Some(least_ttl))
 }
 
 /// Returns whether each server answers, and its version if it shows it.
@@ -138,9 +147,9 @@ pub(super) async fn see(fleet: &Fleet, budget: Budget) -> Result<Vec<Member>, Fa
 }
 
 pub(super) async fn see_one(server: &Server, budget: Budget) -> Result<Member, Failure> {
-    let lanes = &server.lanes;
+    let connections = &server.connections;
     let place = &*server.place;
-    if let Err(failure) = ask(lanes, budget, &["PING"]).await {
+    if let Err(failure) = ask(connections, budget, &["PING"]).await {
         return match failure.kind() {
             ErrorKind::Unavailable | ErrorKind::TimedOut => {
                 Ok(Member::new(place, MemberState::Down))
@@ -148,9 +157,13 @@ pub(super) async fn see_one(server: &Server, budget: Budget) -> Result<Member, F
             _ => Err(failure),
         };
     }
-    let told = ask(lanes, budget, &["INFO", "server"]).await;
-    let told = told.map(|reply| version(&lines(&reply))).ok();
-    Ok(Member::new(place, MemberState::Up).with_version(told.flatten()))
+    let told = ask(connections, budget, &["INFO"]).await;
+    let info = told.map(|reply| lines(&reply)).unwrap_or_default();
+    let state = match info.get("role").map(String::as_str) {
+        Some("slave") => MemberState::Standby,
+        _ => MemberState::Up,
+    };
+    Ok(Member::new(place, state).with_version(version(&info)))
 }
 
 /// Returns the server's name and version. Valkey shows the version of Redis beside its own.
@@ -160,20 +173,20 @@ fn version(info: &HashMap<String, String>) -> Option<String> {
     valkey.or_else(|| redis.map(|version| format!("Redis {version}")))
 }
 
-async fn ask(lanes: &RuntimeLanes, budget: Budget, words: &[&str]) -> Result<Value, Failure> {
+async fn ask(connections: &Connections, budget: Budget, words: &[&str]) -> Result<Value, Failure> {
     let mut command = Cmd::new();
     words.iter().for_each(|word| {
         command.arg(*word);
     });
-    lanes.request(&command, budget, REPLACE_EVERY).await
+    connections.request(&command, budget, REPLACE_EVERY).await
 }
 
 async fn setting(
-    lanes: &RuntimeLanes,
+    connections: &Connections,
     budget: Budget,
     name: &str,
 ) -> Result<Option<String>, Failure> {
-    let reply = allowed(ask(lanes, budget, &["CONFIG", "GET", name]).await)?;
+    let reply = allowed(ask(connections, budget, &["CONFIG", "GET", name]).await)?;
     Ok(reply.map(|reply| setting_in(&reply)))
 }
 

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::super::budget::Budget;
+use super::super::connection::budget::Budget;
 use super::super::failure::Failure;
 use super::super::fleet::{HostPort, Sentinel, Sentinels};
-use super::super::reply;
-use super::{allowed, ask, slow_failover};
-use crate::store::{Hazard, Severity};
+use super::super::protocol::reply;
+use super::{OUTLIVED, SLOW_FAILOVER, allowed, ask, slow_failover};
+use crate::store::Hazard;
+use crate::store::Severity::{Unknown, Warning};
+use crate::store::check::{Check, found, judge};
 
 /// What one Sentinel tells. `None` is what it refuses to tell.
 #[derive(Debug, Default)]
@@ -29,16 +31,23 @@ struct SentinelFacts {
 pub(super) async fn look(sentinels: &Sentinels, budget: Budget) -> (Vec<Hazard>, Vec<HostPort>) {
     let all = sentinels.all.iter();
     let told = join_all(all.map(|one| look_at(one, sentinels, budget))).await;
+    let only = match &*sentinels.all {
+        [only] => Some(only.place.clone()),
+        _ => None,
+    };
+    let mut group = GroupFacts {
+        told: Vec::new(),
+        only,
+    };
     let mut hazards = Vec::new();
-    let mut facts = Vec::new();
     for (sentinel, told) in sentinels.all.iter().zip(told) {
         match told {
-            Ok(told) => facts.push(told),
-            Err(failure) => hazards.push(is_silent(&sentinel.place, &failure)),
+            Ok(told) => group.told.push(told),
+            Err(failure) => hazards.extend(SILENT.judge(&(sentinel.place.clone(), failure))),
         }
     }
-    hazards.extend(judge(&facts));
-    let replicas = facts.into_iter().flat_map(|facts| facts.replicas);
+    hazards.extend(judge(CHECKS, &group));
+    let replicas = group.told.into_iter().flat_map(|facts| facts.replicas);
     (hazards, replicas.collect())
 }
 
@@ -47,7 +56,14 @@ async fn look_at(
     group: &Sentinels,
     budget: Budget,
 ) -> Result<SentinelFacts, Failure> {
-    let ask = async |what| ask(&sentinel.lanes, budget, &["SENTINEL", what, &group.name]).await;
+    let ask = async |what| {
+        ask(
+            &sentinel.connections,
+            budget,
+            &["SENTINEL", what, &group.name],
+        )
+        .await
+    };
     let mut facts = SentinelFacts {
         place: sentinel.place.to_string(),
         ..SentinelFacts::default()
@@ -83,47 +99,70 @@ async fn look_at(
     Ok(facts)
 }
 
-fn is_silent(place: &HostPort, failure: &Failure) -> Hazard {
-    Hazard::new(
-        "redis-sentinel-down",
-        Severity::Warning,
-        format!("the Sentinel at {place} does not answer: {failure}"),
-        "without most of the Sentinels no server takes over when the master fails",
-        "Start it, or take it out of the URL",
-    )
+/// What the group tells.
+struct GroupFacts {
+    told: Vec<SentinelFacts>,
+    /// The only one that the URL names.
+    only: Option<HostPort>,
 }
 
-fn judge(facts: &[SentinelFacts]) -> Vec<Hazard> {
-    let mut objections = facts
-        .iter()
-        .filter_map(|one| Some((&one.place, one.objection.as_ref()?)));
-    let no_quorum = objections.next().map(|(place, objection)| {
-        Hazard::new(
-            "redis-no-quorum",
-            Severity::Warning,
-            format!("the Sentinel at {place} says: {objection}"),
-            "no server takes over when the master fails",
-            "Start the missing Sentinels, or correct their quorum",
-        )
-    });
-    let unchecked = facts.iter().any(|one| one.is_refusing).then(|| {
-        Hazard::new(
-            "redis-sentinel-refused",
-            Severity::Unknown,
-            "a Sentinel refuses CKQUORUM or REPLICAS",
-            "the quorum and the clocks of the replicas cannot be checked",
-            "Grant `+sentinel|ckquorum` and `+sentinel|replicas`, or check them by hand",
-        )
-    });
-    let slow = begins_after(facts).map(|after| {
-        slow_failover(
-            after,
-            "this down-after-milliseconds",
-            "Lower down-after-milliseconds, or lease for longer",
-        )
-    });
-    no_quorum.into_iter().chain(unchecked).chain(slow).collect()
-}
+/// A Sentinel that did not answer, and why.
+const SILENT: Check<(HostPort, Failure)> = Check::new(
+    Warning,
+    "redis-sentinel-down",
+    |(place, failure)| {
+        let what = format!("the Sentinel at {place} does not answer: {failure}");
+        found(true, what)
+    },
+    "without most of the Sentinels no server takes over when the master fails",
+    "Start it, or take it out of the URL",
+);
+
+/// What weakens the promises, in the set-up of a group.
+const CHECKS: &[Check<GroupFacts>] = &[
+    Check::new(
+        Warning,
+        "redis-no-quorum",
+        |group| {
+            let objects = |one: &SentinelFacts| Some((one.place.clone(), one.objection.clone()?));
+            let (place, objection) = group.told.iter().find_map(objects)?;
+            found(true, format!("the Sentinel at {place} says: {objection}"))
+        },
+        "no server takes over when the master fails",
+        "Start the missing Sentinels, or correct their quorum",
+    ),
+    Check::new(
+        Unknown,
+        "redis-sentinel-refused",
+        |group| {
+            let is_refusing = group.told.iter().any(|one| one.is_refusing);
+            found(is_refusing, "a Sentinel refuses CKQUORUM or REPLICAS")
+        },
+        "the quorum and the clocks of the replicas cannot be checked",
+        "Grant `+sentinel|ckquorum` and `+sentinel|replicas`, or check them by hand",
+    ),
+    Check::new(
+        Warning,
+        SLOW_FAILOVER,
+        |group| {
+            let after = begins_after(&group.told)?;
+            Some(slow_failover(after, "this down-after-milliseconds"))
+        },
+        OUTLIVED,
+        "Lower down-after-milliseconds, or lease for longer",
+    ),
+    Check::new(
+        Warning,
+        "redis-one-sentinel",
+        |group| {
+            let only = group.only.as_ref()?;
+            found(true, format!("the URL names one Sentinel, {only}"))
+        },
+        "if it is down or has missed a failover, no other one says who the master is; if its name stands for all \
+         Sentinels, clients that run do not follow them after they were set up anew",
+        "Name each Sentinel by an address of its own",
+    ),
+];
 
 /// Returns after how long without an answer of the master a Sentinel begins to replace it: it must take it for down
 /// itself, and as many Sentinels as its quorum must.
@@ -150,8 +189,12 @@ mod tests {
         }
     }
 
-    fn told(facts: &[SentinelFacts]) -> String {
-        let hazards = judge(facts).into_iter();
+    fn judged(told: Vec<SentinelFacts>) -> Vec<Hazard> {
+        judge(CHECKS, &GroupFacts { told, only: None })
+    }
+
+    fn told(facts: Vec<SentinelFacts>) -> String {
+        let hazards = judged(facts).into_iter();
         hazards.map(|hazard| hazard.to_string()).collect()
     }
 
@@ -168,19 +211,22 @@ mod tests {
 
     #[test]
     fn a_failover_is_told_with_the_ttl_that_outlives_it() {
-        let brief = judge(&[sentinel(1, 5_000)]);
+        let brief = judged(vec![sentinel(1, 5_000)]);
         assert_eq!(brief[0].below_ttl, Some(Duration::from_secs(11)));
-        let told = told(&[sentinel(2, 30_000), sentinel(2, 30_000)]);
+        let told = told(vec![sentinel(2, 30_000), sentinel(2, 30_000)]);
         assert!(told.contains("down-after-milliseconds"), "{told}");
         assert!(told.contains("ttl below 48 s"), "{told}");
     }
 
     #[test]
     fn what_a_sentinel_objects_to_or_refuses_is_told() {
-        let mut facts = [sentinel(2, 500), sentinel(2, 500)];
-        facts[1].objection = Some("1 usable Sentinels".into());
-        assert!(told(&facts).contains("1 usable Sentinels"));
-        facts[0].is_refusing = true;
-        assert!(told(&facts).contains("sentinel|ckquorum"));
+        let objecting = SentinelFacts {
+            objection: Some("1 usable Sentinels".into()),
+            is_refusing: true,
+            ..sentinel(2, 500)
+        };
+        let told = told(vec![sentinel(2, 500), objecting]);
+        assert!(told.contains("1 usable Sentinels"), "{told}");
+        assert!(told.contains("sentinel|ckquorum"), "{told}");
     }
 }

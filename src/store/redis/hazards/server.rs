@@ -3,13 +3,17 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::budget::Budget;
+use deadpool_redis::redis::Value;
+
+use super::super::connection::budget::Budget;
+use super::super::connection::connections::Connections;
 use super::super::failure::Failure;
-use super::super::reply;
-use super::super::runtime_lanes::RuntimeLanes;
-use super::{allowed, ask, lines, setting, slow_failover};
+use super::super::protocol::reply;
+use super::{KeepOut, OUTLIVED, SLOW_FAILOVER, allowed, ask, lines, setting, slow_failover};
 use crate::clock;
-use crate::store::{Hazard, Severity};
+use crate::store::Hazard;
+use crate::store::Severity::{Critical, Unknown, Warning};
+use crate::store::check::{Check, found, judge};
 
 /// How far the server's clock may be from ours before it is reported: the tokens of a server that takes over later
 /// follow its clock.
@@ -43,11 +47,15 @@ struct ServerFacts {
     min_replicas: Option<String>,
     max_lag: Option<String>,
     clock_us: u64,
+    /// This machine's clock, when the answers came.
+    now_us: u64,
     known_as: KnownAs,
     /// How many replicas the store waits for.
     acknowledged_by: u8,
     /// Whether the store has a longest ttl, for which a server grants nothing that may have lost data.
     keeps_out: bool,
+    /// Whether the server's claims call INFO: with a longest ttl, and wherever another client has turned keep-out on.
+    needs_info: bool,
 }
 
 impl ServerFacts {
@@ -58,216 +66,237 @@ impl ServerFacts {
     fn is(&self, key: &str, value: &str) -> bool {
         self.info(key) == Some(value)
     }
+
+    fn has_no_snapshots(&self) -> bool {
+        self.save.as_deref() == Some("")
+    }
+
+    fn should_grant(&self) -> bool {
+        self.known_as != KnownAs::Replica
+    }
+
+    fn awaited(&self) -> u64 {
+        self.acknowledged_by.into()
+    }
+
+    fn replicas(&self) -> u64 {
+        let connected = self.info("connected_slaves");
+        connected.and_then(|count| count.parse().ok()).unwrap_or(0)
+    }
+
+    fn may_fail_over(&self) -> bool {
+        self.should_grant() && self.replicas() > 0
+    }
+
+    /// Returns whether the server itself answers a write that no replica has.
+    fn waits_for_none(&self) -> bool {
+        let is_off = |setting: &Option<String>| setting.as_deref() == Some("0");
+        is_off(&self.min_replicas) || is_off(&self.max_lag)
+    }
 }
 
 /// Asks a server about its set-up and judges the answers.
 pub(super) async fn look_at(
-    lanes: &RuntimeLanes,
+    connections: &Connections,
     known_as: KnownAs,
+    keep_out: KeepOut<'_>,
     budget: Budget,
 ) -> Result<Vec<Hazard>, Failure> {
+    let is_on = allowed(ask(connections, budget, &["EXISTS", keep_out.node]).await)?;
     let facts = ServerFacts {
-        info: allowed(ask(lanes, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
-        save: setting(lanes, budget, "save").await?,
-        min_replicas: setting(lanes, budget, "min-replicas-to-write").await?,
-        max_lag: setting(lanes, budget, "min-replicas-max-lag").await?,
-        clock_us: micros(reply::time(&ask(lanes, budget, &["TIME"]).await?)?),
+        info: allowed(ask(connections, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
+        save: setting(connections, budget, "save").await?,
+        min_replicas: setting(connections, budget, "min-replicas-to-write").await?,
+        max_lag: setting(connections, budget, "min-replicas-max-lag").await?,
+        clock_us: micros(reply::time(&ask(connections, budget, &["TIME"]).await?)?),
+        now_us: clock::wall_clock_us(),
         known_as,
-        acknowledged_by: lanes.acknowledged_by(),
-        keeps_out: lanes.keeps_out(),
+        acknowledged_by: connections.acknowledged_by(),
+        keeps_out: keep_out.is_set,
+        needs_info: keep_out.is_set || is_on == Some(Value::Int(1)),
     };
-    Ok(judge(&facts, clock::wall_clock_us()))
+    Ok(judge(CHECKS, &facts))
 }
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn judge(facts: &ServerFacts, now_us: u64) -> Vec<Hazard> {
-    let mut hazards = unchecked(facts);
-    hazards.extend(of_memory_and_disk(facts));
-    if facts.known_as != KnownAs::Replica {
-        hazards.extend(of_role(facts));
-        hazards.extend(of_replicas(facts));
-    }
-    hazards.extend(of_clock(facts, now_us));
-    hazards
-}
-
-/// Returns hazards for what the server does not let us check.
-fn unchecked(facts: &ServerFacts) -> Vec<Hazard> {
-    let state = facts.info.is_none().then(|| {
-        Hazard::new(
-            "redis-info-refused",
-            Severity::Unknown,
-            "INFO is refused",
-            "the server's state cannot be checked",
-            "Grant `+info`, or check the server by hand",
-        )
-    });
-    let settings = facts.save.is_none().then(|| {
-        Hazard::new(
-            "redis-config-refused",
-            Severity::Unknown,
-            "CONFIG is refused",
-            "the server's settings cannot be checked",
-            "Grant `+config|get`, or check save and min-replicas-to-write by hand",
-        )
-    });
-    state.into_iter().chain(settings).collect()
-}
-
-fn of_role(facts: &ServerFacts) -> Vec<Hazard> {
-    let replica = facts.is("role", "slave").then(|| {
-        Hazard::new(
-            "redis-replica",
-            Severity::Critical,
-            "this server is a replica",
-            "it grants no leases",
-            "Use the address of its master",
-        )
-    });
-    let cluster =
-        (facts.is("redis_mode", "cluster") && facts.known_as == KnownAs::OneServer).then(|| {
-            Hazard::new(
-                "redis-cluster-node",
-                Severity::Critical,
-                "this server is a node of a cluster",
-                "names whose slots are on other nodes cannot be leased",
-                "Use redis+cluster://",
+/// What weakens the promises, in a server's own set-up and role.
+const CHECKS: &[Check<ServerFacts>] = &[
+    // What the server does not let us check.
+    Check::new(
+        Critical,
+        "redis-keep-out-denied",
+        |facts| {
+            let is_needed = facts.info.is_none() && facts.needs_info;
+            found(is_needed, "keep-out needs the permission +info")
+        },
+        "no lease is granted to this user",
+        "Grant `+info`",
+    ),
+    Check::new(
+        Unknown,
+        "redis-info-refused",
+        |facts| found(facts.info.is_none() && !facts.needs_info, "INFO is refused"),
+        "the server's state cannot be checked",
+        "Grant `+info`, or check the server by hand",
+    ),
+    Check::new(
+        Unknown,
+        "redis-config-refused",
+        |facts| found(facts.save.is_none(), "CONFIG is refused"),
+        "the server's settings cannot be checked",
+        "Grant `+config|get`, or check save and min-replicas-to-write by hand",
+    ),
+    // What a full server or a restart would cost.
+    Check::new(
+        Critical,
+        "redis-drops-keys",
+        |facts| {
+            let policy = facts.info("maxmemory_policy")?;
+            found(
+                policy != "noeviction",
+                format!("maxmemory-policy is {policy}"),
             )
-        });
-    replica.into_iter().chain(cluster).collect()
-}
-
-fn of_memory_and_disk(facts: &ServerFacts) -> Vec<Hazard> {
-    let policy = facts.info("maxmemory_policy");
-    let drops = policy.filter(|policy| *policy != "noeviction");
-    let drops = drops.map(|policy| {
-        Hazard::new(
-            "redis-drops-keys",
-            Severity::Critical,
-            format!("maxmemory-policy is {policy}"),
-            "a full server drops leases that are held",
-            "Set it to noeviction",
-        )
-    });
-    let forgets = facts.is("aof_enabled", "0").then(|| {
-        let (what, endangers) = match facts.save.as_deref() {
-            Some("") => (
-                "nothing is written to disk",
-                "a restart frees every lease, and holders are told at their next renewal",
-            ),
-            _ => (
-                "only snapshots are written to disk",
-                "a restart frees leases granted since the last snapshot",
-            ),
-        };
-        let fix = "Set appendonly yes";
-        Hazard::new("redis-forgets", Severity::Warning, what, endangers, fix)
-    });
-    drops.into_iter().chain(forgets).collect()
-}
-
-fn of_replicas(facts: &ServerFacts) -> Vec<Hazard> {
-    let connected = facts.info("connected_slaves");
-    let connected: u64 = connected.and_then(|count| count.parse().ok()).unwrap_or(0);
-    let awaited = u64::from(facts.acknowledged_by);
-    let too_few = (facts.info.is_some() && connected < awaited).then(|| {
-        Hazard::new(
-            "redis-too-few-replicas",
-            Severity::Critical,
-            format!("acknowledged_by is {awaited}, and {connected} replicas are connected"),
-            "no lease is granted or renewed",
-            "Connect the replicas, or lower acknowledged_by",
-        )
-    });
-    if connected == 0 {
-        return too_few.into_iter().collect();
-    }
-    let some = (0 < awaited && awaited < connected).then(|| {
-        Hazard::new(
-            "redis-some-replicas",
-            Severity::Warning,
-            format!("acknowledged_by is {awaited} of {connected} replicas"),
-            "a replica that missed a grant can be promoted, and grant the held name again",
-            "Set acknowledged_by to the number of replicas",
-        )
-    });
-    let is_off = |setting: &Option<String>| setting.as_deref() == Some("0");
-    let waits_for_none = is_off(&facts.min_replicas) || is_off(&facts.max_lag);
-    let asynchronous = (awaited == 0 && waits_for_none).then(|| {
-        Hazard::new(
-            "redis-asynchronous-replicas",
-            Severity::Warning,
-            "grants are answered before a replica has them",
-            "a failover can grant a held name again",
-            "Set acknowledged_by to the number of replicas, or min-replicas-to-write to 1, and guard storage with a fence",
-        )
-    });
-    let lag: Option<u64> = facts.max_lag.as_ref().and_then(|lag| lag.parse().ok());
-    let lag = lag.filter(|lag| *lag > LEAST_LAG && awaited == 0 && !waits_for_none);
-    let lagging = lag.map(|lag| {
-        Hazard::new(
-            "redis-replica-lag",
-            Severity::Warning,
-            format!("min-replicas-max-lag is {lag} s"),
-            "a master that is cut off with a holder renews its lease for that long, while a replica is promoted and \
-             grants the name again",
-            "Set acknowledged_by to the number of replicas, or min-replicas-max-lag to 2",
-        )
-    });
-    [too_few, some, asynchronous, lagging]
-        .into_iter()
-        .flatten()
-        .chain(of_failover(facts))
-        .collect()
-}
-
-/// Returns what a failover to one of the replicas endangers.
-fn of_failover(facts: &ServerFacts) -> impl Iterator<Item = Hazard> {
-    // A cluster is not offered it.
-    let forgetful = (!facts.keeps_out && facts.known_as != KnownAs::Primary).then(|| {
-        Hazard::new(
-            "redis-no-keep-out",
-            Severity::Warning,
-            "this server has replicas, and the store has no max_ttl",
-            "a replica that was promoted without the last grants grants held names again",
-            "Set max_ttl to the longest ttl in use",
-        )
-    });
-    let slow = (facts.known_as == KnownAs::OneServer).then(|| {
-        slow_failover(
-            DOWN_AFTER,
-            "the default down-after-milliseconds of Sentinels",
-            "Set down-after-milliseconds below half of the ttl",
-        )
-    });
-    [forgetful, slow].into_iter().flatten()
-}
-
-fn of_clock(facts: &ServerFacts, now_us: u64) -> Option<Hazard> {
-    let apart = Duration::from_micros(facts.clock_us.abs_diff(now_us));
-    let side = if facts.clock_us > now_us {
-        "ahead of"
-    } else {
-        "behind"
-    };
-    (apart > CLOCK_APART).then(|| {
-        Hazard::new(
-            "redis-clock-apart",
-            Severity::Warning,
-            format!("the server's clock is {apart:.1?} {side} this machine's"),
-            "tokens can fall when another server takes over",
-            "Run a time daemon on both",
-        )
-    })
-}
+        },
+        "a full server drops leases that are held",
+        "Set it to noeviction",
+    ),
+    Check::new(
+        Warning,
+        "redis-forgets",
+        |facts| {
+            let is_lost = facts.is("aof_enabled", "0") && facts.has_no_snapshots();
+            found(is_lost, "nothing is written to disk")
+        },
+        "a restart frees every lease, and holders are told at their next renewal",
+        "Set appendonly yes",
+    ),
+    Check::new(
+        Warning,
+        "redis-forgets",
+        |facts| {
+            let is_late = facts.is("aof_enabled", "0") && !facts.has_no_snapshots();
+            found(is_late, "only snapshots are written to disk")
+        },
+        "a restart frees leases granted since the last snapshot",
+        "Set appendonly yes",
+    ),
+    // What a server that should grant leases lacks.
+    Check::new(
+        Critical,
+        "redis-replica",
+        |facts| {
+            let is_replica = facts.should_grant() && facts.is("role", "slave");
+            found(is_replica, "this server is a replica")
+        },
+        "it grants no leases",
+        "Use the address of its master",
+    ),
+    Check::new(
+        Critical,
+        "redis-cluster-node",
+        |facts| {
+            let is_alone = facts.known_as == KnownAs::OneServer;
+            let is_node = is_alone && facts.is("redis_mode", "cluster");
+            found(is_node, "this server is a node of a cluster")
+        },
+        "names whose slots are on other nodes cannot be leased",
+        "Use redis+cluster://",
+    ),
+    Check::new(
+        Critical,
+        "redis-too-few-replicas",
+        |facts| {
+            let (awaited, connected) = (facts.awaited(), facts.replicas());
+            let is_checked = facts.should_grant() && facts.info.is_some();
+            let what =
+                format!("acknowledged_by is {awaited}, and {connected} replicas are connected");
+            found(is_checked && connected < awaited, what)
+        },
+        "no lease is granted or renewed",
+        "Connect the replicas, or lower acknowledged_by",
+    ),
+    // What a failover to one of its replicas would cost.
+    Check::new(
+        Warning,
+        "redis-some-replicas",
+        |facts| {
+            let (awaited, connected) = (facts.awaited(), facts.replicas());
+            let is_some = facts.may_fail_over() && 0 < awaited && awaited < connected;
+            found(
+                is_some,
+                format!("acknowledged_by is {awaited} of {connected} replicas"),
+            )
+        },
+        "a replica that missed a grant can be promoted, and grant the held name again",
+        "Set acknowledged_by to the number of replicas",
+    ),
+    Check::new(
+        Warning,
+        "redis-asynchronous-replicas",
+        |facts| {
+            let is_asynchronous = facts.awaited() == 0 && facts.waits_for_none();
+            let what = "grants are answered before a replica has them";
+            found(facts.may_fail_over() && is_asynchronous, what)
+        },
+        "a failover can grant a held name again",
+        "Set acknowledged_by to the number of replicas, or min-replicas-to-write to 1, and guard storage with a fence",
+    ),
+    Check::new(
+        Warning,
+        "redis-replica-lag",
+        |facts| {
+            let lag: u64 = facts.max_lag.as_ref()?.parse().ok()?;
+            let is_lagging = lag > LEAST_LAG && facts.awaited() == 0 && !facts.waits_for_none();
+            let what = format!("min-replicas-max-lag is {lag} s");
+            found(facts.may_fail_over() && is_lagging, what)
+        },
+        "a master that is cut off with a holder renews its lease for that long, while a replica is promoted and grants \
+         the name again",
+        "Set acknowledged_by to the number of replicas, or min-replicas-max-lag to 2",
+    ),
+    Check::new(
+        Warning,
+        "redis-no-keep-out",
+        |facts| {
+            // A cluster is not offered it.
+            let may_keep_out = facts.known_as != KnownAs::Primary && !facts.keeps_out;
+            let what = "this server has replicas, and the store has no max_ttl";
+            found(facts.may_fail_over() && may_keep_out, what)
+        },
+        "a replica that was promoted without the last grants grants held names again",
+        "Set max_ttl to the longest ttl in use",
+    ),
+    Check::new(
+        Warning,
+        SLOW_FAILOVER,
+        |facts| {
+            let is_alone = facts.known_as == KnownAs::OneServer;
+            let by = "the default down-after-milliseconds of Sentinels";
+            (is_alone && facts.may_fail_over()).then(|| slow_failover(DOWN_AFTER, by))
+        },
+        OUTLIVED,
+        "Set down-after-milliseconds below half of the ttl",
+    ),
+    Check::new(
+        Warning,
+        "redis-clock-apart",
+        |facts| {
+            let apart = Duration::from_micros(facts.clock_us.abs_diff(facts.now_us));
+            let is_ahead = facts.clock_us > facts.now_us;
+            let side = if is_ahead { "ahead of" } else { "behind" };
+            let what = format!("the server's clock is {apart:.1?} {side} this machine's");
+            found(apart > CLOCK_APART, what)
+        },
+        "tokens can fall when another server takes over",
+        "Run a time daemon on both",
+    ),
+];
 
 #[cfg(test)]
 mod tests {
-    use deadpool_redis::redis::Value;
-
     use super::*;
 
     /// The facts of a server without hazards, with these lines of INFO.
@@ -278,15 +307,17 @@ mod tests {
             save: Some("3600 1".into()),
             min_replicas: Some("0".into()),
             clock_us: 7_000_000,
+            now_us: 7_000_000,
             max_lag: Some("10".into()),
             known_as: KnownAs::OneServer,
             acknowledged_by: 0,
             keeps_out: false,
+            needs_info: false,
         }
     }
 
     fn told(facts: &ServerFacts) -> String {
-        let hazards = judge(facts, 7_000_000).into_iter();
+        let hazards = judge(CHECKS, facts).into_iter();
         hazards.map(|hazard| hazard.to_string()).collect()
     }
 
@@ -373,10 +404,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_checked_is_said() {
-        let told = told(&ServerFacts {
-            clock_us: 7_000_000,
-            ..ServerFacts::default()
-        });
+        let told = told(&ServerFacts::default());
         assert!(told.contains("INFO is refused"), "{told}");
         assert!(told.contains("CONFIG is refused"), "{told}");
     }

@@ -19,7 +19,7 @@ fn lost_by(bench: &mut Bench, outcome: fn() -> Outcome) -> LeaseId {
 }
 
 /// The one release that is due.
-fn departure(bench: &mut Bench, now: Instant) -> Departure {
+fn leaving(bench: &mut Bench, now: Instant) -> Leaving {
     let mut releases = bench.turn(now).releases;
     assert_eq!(releases.len(), 1);
     releases.remove(0)
@@ -46,9 +46,9 @@ fn a_claim_with_an_unanswered_attempt_is_released_until_one_ttl_after_it_was_sen
     let mut sent = Vec::new();
     while !bench.schedule.is_empty() {
         let now = bench.next().max(at(2_000));
-        let departure = departure(&mut bench, now);
+        let leaving = leaving(&mut bench, now);
         sent.push(now);
-        let _ = bench.schedule.settle_release(departure.ticket, true, now);
+        let _ = bench.schedule.settle_release(leaving.ticket, true, now);
     }
     assert_eq!(sent.first(), Some(&at(2_000)));
     assert_eq!(sent.last(), Some(&START.after(TTL).after(ms(1_000))));
@@ -59,8 +59,8 @@ fn a_lease_that_is_left_is_released_and_never_renewed_again() {
     let mut bench = Bench::new();
     let (id, _) = bench.held(START);
     assert!(bench.schedule.leave(id, at(1), None).0);
-    let departure = departure(&mut bench, at(1));
-    let _ = bench.schedule.settle_release(departure.ticket, true, at(2));
+    let leaving = leaving(&mut bench, at(1));
+    let _ = bench.schedule.settle_release(leaving.ticket, true, at(2));
     assert!(bench.schedule.is_empty());
     assert_eq!(bench.next(), Instant::FAR_FUTURE);
 }
@@ -75,7 +75,7 @@ fn a_grant_that_comes_too_late_is_not_held_and_is_released() {
     assert_eq!(bench.grant(id, START, late), Err(Useless::Late));
     assert_eq!(bench.held_count(), 0);
     assert!(bench.schedule.leave(id, late, None).0);
-    departure(&mut bench, late);
+    let _ = leaving(&mut bench, late);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn after_any_other_loss_the_release_is_sent_when_the_guard_is_gone_and_not_befor
     let id = lost_by(&mut bench, evicted);
     assert!(bench.turn(at(29_000)).releases.is_empty());
     assert!(bench.schedule.leave(id, at(29_000), None).0);
-    departure(&mut bench, at(29_000));
+    let _ = leaving(&mut bench, at(29_000));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
     let withdrawn = withdrawn.expect("something to release");
     assert!(must_wake.0);
     assert!(bench.turn(at(3_000)).releases.is_empty());
-    let departure = departure(&mut bench, at(3_001));
+    let leaving = leaving(&mut bench, at(3_001));
     // The report comes after all: it is no longer waited for.
     assert!(
         !bench
@@ -128,7 +128,7 @@ fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
     assert!(!bench.schedule.is_empty());
     let _ = bench
         .schedule
-        .settle_release(departure.ticket, true, at(3_003));
+        .settle_release(leaving.ticket, true, at(3_003));
     assert!(bench.schedule.is_empty());
 }
 
@@ -140,13 +140,13 @@ fn a_release_that_the_user_gives_up_is_taken_over_at_once() {
     let ticket = withdrawn.expect("something to release").ticket;
     bench.next();
     assert!(bench.schedule.take_over(ticket, at(2)).0);
-    let departure = departure(&mut bench, at(2));
-    assert_eq!(departure.keep_for, Some(ms(500)));
+    let leaving = leaving(&mut bench, at(2));
+    assert_eq!(leaving.keep_for, Some(ms(500)));
     // What the user sent counts no more.
     assert!(!bench.schedule.take_over(ticket, at(3)).0);
     let _ = bench.schedule.settle_release(ticket, true, at(3));
     assert!(!bench.schedule.is_empty());
-    let _ = bench.schedule.settle_release(departure.ticket, true, at(4));
+    let _ = bench.schedule.settle_release(leaving.ticket, true, at(4));
     assert!(bench.schedule.is_empty());
 }
 
@@ -159,7 +159,7 @@ fn a_release_of_the_users_that_fails_soon_is_repeated_before_it_would_be_taken_o
     assert_eq!(bench.next(), at(3_001));
     let must_wake = bench.schedule.settle_release(ticket, false, at(2));
     assert!(must_wake.0, "the loop is to be woken");
-    departure(&mut bench, at(1_002));
+    let _ = leaving(&mut bench, at(1_002));
 }
 
 #[test]
@@ -171,10 +171,10 @@ fn a_name_is_kept_once_by_a_release_that_was_answered() {
     bench.schedule.claim_answered(id, before);
     let _ = bench.grant(id, at(1), at(1)).expect("held");
     let _ = bench.schedule.leave(id, at(2), Some(ms(500)));
-    let first = departure(&mut bench, at(2));
+    let first = leaving(&mut bench, at(2));
     assert_eq!(first.keep_for, Some(ms(500)));
     let _ = bench.schedule.settle_release(first.ticket, true, at(3));
-    assert_eq!(departure(&mut bench, at(1_003)).keep_for, None);
+    assert_eq!(leaving(&mut bench, at(1_003)).keep_for, None);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_lost_name_is_not_kept() {
     let mut bench = Bench::new();
     let id = lost_by(&mut bench, evicted);
     let _ = bench.schedule.leave(id, at(11_000), Some(ms(500)));
-    assert_eq!(departure(&mut bench, at(11_000)).keep_for, None);
+    assert_eq!(leaving(&mut bench, at(11_000)).keep_for, None);
     let mut bench = Bench::new();
     let id = lost_by(&mut bench, evicted);
     let (withdrawn, _) = bench.schedule.withdraw(id, at(11_000), Some(ms(500)));
@@ -211,10 +211,10 @@ fn closing_tells_each_holder_once_and_waits_for_the_guards() {
         assert!(!bench.schedule.is_empty());
         let _ = bench.schedule.leave(id, at(10_002), None);
     }
-    for departure in bench.turn(at(10_002)).releases {
+    for leaving in bench.turn(at(10_002)).releases {
         let _ = bench
             .schedule
-            .settle_release(departure.ticket, true, at(10_003));
+            .settle_release(leaving.ticket, true, at(10_003));
     }
     assert!(bench.schedule.is_empty());
 }

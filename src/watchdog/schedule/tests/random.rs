@@ -15,6 +15,7 @@ enum Step {
     Withdraw { pick: usize },
     Report { is_clear: bool },
     Progress { pick: usize },
+    Move { name: u64, to: u32 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -28,6 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
         any::<usize>().prop_map(|pick| Step::Withdraw { pick }),
         any::<bool>().prop_map(|is_clear| Step::Report { is_clear }),
         any::<usize>().prop_map(|pick| Step::Progress { pick }),
+        (0_u64..20, 0_u32..3).prop_map(|(name, to)| Step::Move { name, to }),
     ]
 }
 
@@ -66,9 +68,8 @@ impl Play {
             }
             Step::Withdraw { pick } => {
                 if let Some((id, _)) = self.guard(pick) {
-                    let (departure, _) = self.bench.schedule.withdraw(id, self.now, None);
-                    self.reports
-                        .extend(departure.map(|departure| departure.ticket));
+                    let (leaving, _) = self.bench.schedule.withdraw(id, self.now, None);
+                    self.reports.extend(leaving.map(|leaving| leaving.ticket));
                 }
             }
             Step::Report { is_clear } => {
@@ -78,6 +79,9 @@ impl Play {
                         .schedule
                         .settle_release(ticket, is_clear, self.now);
                 }
+            }
+            Step::Move { name, to } => {
+                self.bench.move_to(name, to);
             }
             Step::Progress { pick } => {
                 if !self.guards.is_empty() {
@@ -115,7 +119,8 @@ impl Play {
     fn turn(&mut self, after_ms: u64) {
         self.now = self.now.after(ms(after_ms));
         let turn = self.bench.turn_with(self.now, 2, 2);
-        assert!(turn.batches.len() <= 2 && turn.releases.len() <= 2);
+        let most = 2 * self.bench.schedule.shards.len();
+        assert!(turn.batches.len() <= most && turn.releases.len() <= most);
         for batch in &turn.batches {
             for ticket in &batch.tickets {
                 let guard = self.guards.iter().find(|(id, _)| *id == ticket.id);
@@ -125,7 +130,7 @@ impl Play {
         }
         self.batches.extend(turn.batches);
         self.reports
-            .extend(turn.releases.iter().map(|departure| departure.ticket));
+            .extend(turn.releases.iter().map(|leaving| leaving.ticket));
     }
 
     fn settle(&mut self, outcome: u8) {
@@ -176,10 +181,15 @@ impl Play {
 
     /// The invariant of the queues.
     fn check(&self) {
-        for (index, shard) in self.bench.schedule.shards.iter().enumerate() {
+        let schedule = &self.bench.schedule;
+        for (index, shard) in schedule.shards.iter().enumerate() {
             let (mut held, mut waiting, mut leaving) = (0, 0, 0);
-            for id in shard.ids(index) {
-                match &shard.slots[id.index()].phase {
+            for id in schedule.ids() {
+                let slot = schedule.slot(id);
+                if slot.shard != index {
+                    continue;
+                }
+                match &slot.phase {
                     Phase::Held(holding) => {
                         let in_flight = usize::from(holding.attempt.is_some());
                         held += 1;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::clock::Instant;
 
-use super::contender;
+use crate::faults::contender::take_turns_behind;
 use crate::faults::journal::{Journal, Wrongs};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::subprocess::Subprocess;
@@ -12,6 +12,7 @@ use crate::harness::wait::{at, now};
 use crate::postgres::set_up;
 
 const CONTENDERS: usize = 8;
+const TTL: Duration = Duration::from_millis(1_500);
 const FOR: Duration = Duration::from_secs(150);
 /// The longest time for which a process stands still: more than two ttls.
 const LONGEST_STOP: u64 = 4_000;
@@ -25,7 +26,7 @@ async fn no_two_hold_at_once_and_tokens_rise_whatever_is_cut_stopped_and_killed(
     println!("seed={seed}");
     let mut dice = fastrand::Rng::with_seed(seed);
     let socket = database.socket();
-    let mut start = || contender::start(&socket, dice.u64(..));
+    let mut start = || take_turns_behind(&socket, TTL, dice.u64(..));
     let mut contenders: Vec<_> = (0..CONTENDERS).map(|_| start()).collect();
     let mut stopped: Vec<Option<Instant>> = vec![None; CONTENDERS];
     let (mut journal, mut faults) = (Journal::default(), Faults::default());

@@ -36,7 +36,7 @@ async fn where_the_tables_cannot_grow_claims_are_refused_unharmed_and_renewals_g
     let token = next_token(&*store, "free").await;
     disk.set(Full::Data);
     let error = first_refusal(&*store).await;
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
     assert!(error.to_string().contains("the disk is full"), "{error}");
     // A name with a row needs no more room.
     assert!(matches!(renewed(&*store, &kept).await, Outcome::Renewed));

@@ -2,11 +2,11 @@
 
 mod chaos;
 mod clock;
-mod contender;
 mod failover;
 mod full_disk;
 mod growth;
+mod hosts;
+mod outages;
 mod planted;
 mod recovery;
 mod stops;
-mod unlogged;

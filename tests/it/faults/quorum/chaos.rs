@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use leasehold::clock::Instant;
 
-use super::contender::{self, TTL};
 use super::way::{Met, Way};
+use crate::faults::contender::take_turns;
 use crate::faults::journal::{Journal, Wrongs};
-use crate::harness::redis_quorum::{RedisQuorum, settle};
+use crate::harness::redis_quorum::{RedisQuorum, Watch};
 use crate::harness::subprocess::Subprocess;
 use crate::harness::wait::{at, now};
 
 const CONTENDERS: usize = 5;
+/// The ttl of the leases, and the longest of the quorum.
+const TTL: Duration = Duration::from_secs(1);
 const MEMBERS: usize = 3;
 const SECONDS: u64 = 20;
 /// The longest time for which a server or a process stands still: more than two ttls.
@@ -41,6 +43,7 @@ struct Done {
 struct Chaos {
     dice: fastrand::Rng,
     quorum: RedisQuorum,
+    _watch: Watch,
     ways: Vec<Way>,
     contenders: Vec<Subprocess>,
     journal: Journal,
@@ -79,20 +82,18 @@ async fn no_two_hold_at_once_and_tokens_rise_whatever_becomes_of_the_members() {
 
 impl Chaos {
     async fn begin(seed: u64) -> Self {
-        let quorum = RedisQuorum::start_new(MEMBERS).await;
-        for server in &quorum.servers {
-            settle(server, TTL).await;
-        }
+        let quorum = RedisQuorum::start_new(MEMBERS).await.set_up(TTL).await;
         let mut dice = fastrand::Rng::with_seed(seed);
         let (mut ways, mut contenders) = (Vec::new(), Vec::new());
         for _ in 0..CONTENDERS {
             let way = Way::to(&quorum).await;
             way.storm(dice.u64(..), TTL * 2, SHARES);
-            contenders.push(contender::start(&way.url(TTL), dice.u64(..)));
+            contenders.push(take_turns(&way.url(TTL), TTL, dice.u64(..)));
             ways.push(way);
         }
         Self {
             dice,
+            _watch: quorum.watch(),
             quorum,
             ways,
             contenders,
@@ -178,7 +179,7 @@ impl Chaos {
                 self.done.kills += 1;
                 finish(&mut self.contenders[which], &mut self.journal);
                 let url = self.ways[which].url(TTL);
-                self.contenders[which] = contender::start(&url, self.dice.u64(..));
+                self.contenders[which] = take_turns(&url, TTL, self.dice.u64(..));
                 self.stopped[which] = None;
             }
             _ if self.stopped[which].is_none() => {

@@ -2,6 +2,5 @@
 
 mod chaos;
 mod conformance;
-mod contender;
 mod rivals;
 mod way;

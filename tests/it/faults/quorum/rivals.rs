@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::way::Way;
-use crate::harness::redis_quorum::{RedisQuorum, settle};
+use crate::harness::redis_quorum::{RedisQuorum, Watch};
 use crate::harness::rivalry::{Ended, Rivalry};
 use crate::harness::wait::{at, now};
 
@@ -24,6 +24,7 @@ const WAKES: u32 = 4;
 /// The quorum, and the ways of the holder and of the rival.
 struct Stage {
     quorum: RedisQuorum,
+    _watch: Watch,
     ways: [Way; 2],
     rivalry: Rivalry,
     /// By how much this machine was late at most to wake a task, in microseconds.
@@ -32,16 +33,14 @@ struct Stage {
 
 impl Stage {
     async fn set() -> Self {
-        let quorum = RedisQuorum::start_new(3).await;
-        for server in &quorum.servers {
-            settle(server, TTL).await;
-        }
+        let quorum = RedisQuorum::start_new(3).await.set_up(TTL).await;
         let ways = [Way::to(&quorum).await, Way::to(&quorum).await];
         let [url, rival_url] = [&ways[0], &ways[1]].map(|way| way.url(TTL));
         let rivalry = Rivalry::begin(&url, &rival_url, NAMES, TTL).await;
         let late_us = Arc::<AtomicU64>::default();
         tokio::spawn(note_lateness(late_us.clone()));
         Self {
+            _watch: quorum.watch(),
             quorum,
             ways,
             rivalry,

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use crate::harness::alone::alone;
-use crate::harness::leases::{client_at, take};
+use crate::harness::leases::{client_at, renewed, take};
 use crate::harness::redis_cluster::RedisCluster;
 use crate::harness::redis_server::Setup;
+use crate::harness::wait::{at, now};
 use crate::metrics::exporter::Exporter;
 
 const TTL: Duration = Duration::from_secs(6);
@@ -58,4 +61,41 @@ async fn apart(seen: Exporter) {
     }
     seen.shows(JUMPS, &["kind=\"forward\""], |value| value == 1.0)
         .await;
+}
+
+#[test]
+fn nodes_with_clocks_apart_cost_no_lease_after_slots_have_moved() {
+    alone(
+        "faults::redis::clocks::nodes_with_clocks_apart_cost_no_lease_after_slots_have_moved",
+        || {
+            let seen = Exporter::install();
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            runtime.block_on(moved_to_another_clock(seen));
+        },
+    );
+}
+
+async fn moved_to_another_clock(seen: Exporter) {
+    let cluster = RedisCluster::with(|| Setup::default().with_clock(), false).await;
+    cluster.nodes[1].step_clock(5_000).await;
+    let client = client_at(&cluster.url(), TTL).await;
+    let names: Vec<_> = (0..100).map(|index| format!("n-{index}")).collect();
+    let mut slots = cluster.slots_of(names).await;
+    slots.retain(|_, slot| *slot < 5_461);
+    let slots: Vec<_> = slots.into_iter().take(20).collect();
+    assert_eq!(slots.len(), 20);
+    let mut leases = Vec::new();
+    for (name, _) in &slots {
+        leases.push(take(&client, name).await);
+    }
+    join_all(leases.iter().map(|lease| renewed(lease, 2))).await;
+    let moving: Vec<_> = slots[..10].iter().map(|(_, slot)| *slot).collect();
+    cluster.move_slots(&moving, 0, 1).await;
+    at(now().after(Duration::from_secs(15))).await;
+    let lost = leases.iter().filter(|lease| lease.check().is_err()).count();
+    println!("lost: {lost} of {}", leases.len());
+    assert_eq!(lost, 0, "of {}", leases.len());
+    for kind in ["kind=\"forward\"", "kind=\"backward\""] {
+        seen.shows(JUMPS, &[kind], |value| value == 0.0).await;
+    }
 }

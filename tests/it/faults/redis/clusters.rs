@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use leasehold::Lease;
 
 use crate::harness::leases::{client_at, take};
 use crate::harness::redis_cluster::RedisCluster;
@@ -155,4 +156,36 @@ async fn a_node_that_is_added_and_removed_costs_no_lease_and_no_call() {
         (0, 0, 0),
         "{ended}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_hangs_costs_no_lease_of_another_after_slots_have_moved() {
+    let cluster = RedisCluster::start().await;
+    let client = client_at(&cluster.url(), Duration::from_secs(10)).await;
+    let names: Vec<_> = (0..36_000).map(|index| format!("n-{index}")).collect();
+    let mut slots = cluster.slots_of(names).await;
+    slots.retain(|_, slot| *slot < 5_461);
+    let names: Vec<_> = slots.keys().take(12_000).collect();
+    let mut leases = Vec::new();
+    for block in names.chunks(250) {
+        leases.extend(join_all(block.iter().map(|name| take(&client, name))).await);
+    }
+    cluster.reshard(2_730, 0, 1).await;
+    let lost = |leases: &[&Lease]| leases.iter().filter(|lease| lease.check().is_err()).count();
+    assert_eq!(lost(&leases.iter().collect::<Vec<_>>()), 0, "by the move");
+    let moved = cluster.slots_on(1).await;
+    let is_moved = |lease: &&Lease| moved.contains(&slots[lease.name().as_str()]);
+    let (on_hung, on_other): (Vec<_>, Vec<_>) = leases.iter().partition(is_moved);
+    cluster.nodes[1].pause();
+    at(now().after(Duration::from_secs(14))).await;
+    cluster.nodes[1].resume();
+    let (of_hung, of_other) = (lost(&on_hung), lost(&on_other));
+    println!(
+        "lost: {of_hung} of {} on the node that hung, {of_other} of {} on the other",
+        on_hung.len(),
+        on_other.len()
+    );
+    assert_eq!(of_other, 0, "of {}", on_other.len());
+    assert_eq!(of_hung, on_hung.len());
+    assert!(on_hung.len() > 5_000, "{}", on_hung.len());
 }

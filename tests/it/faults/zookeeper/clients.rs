@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::contender::Contender;
 use super::{TTL, ensemble, quick};
+use crate::faults::contender::Contender;
 use crate::harness::wait::{at, now};
 
 /// How long a busy machine may take beside what the promise says.

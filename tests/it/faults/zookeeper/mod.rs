@@ -5,19 +5,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::store::{Answer, conformance};
-use leasehold::{LossReason, OutagePolicy, WaitOrder};
+use leasehold::store::{Answer, Purpose, Release, Topic, conformance};
+use leasehold::{Client, Lease, LossReason, OutagePolicy, WaitOrder};
 
-use crate::harness::asking::claim;
+use crate::harness::asking::{asked, claim, granted, held, released};
 use crate::harness::leases::client_at;
+use crate::harness::relay::{Passing, Relay};
 use crate::harness::times::LIMIT;
-use crate::harness::wait::{at, lost, now};
+use crate::harness::wait::{at, lost, now, soon};
 use crate::harness::zookeeper_server::ZookeeperEnsemble;
+use crate::harness::zookeeper_server::peers::PeerNetwork;
 use crate::zookeeper::{open, take};
 
 mod clients;
 mod clocks;
-mod contender;
 mod full_disk;
 mod load;
 mod partitions;
@@ -166,6 +167,88 @@ async fn a_leader_that_stands_still_is_replaced() {
     leader.resume();
     contest.advance(20).await;
     contest.end("leader stopped for 4 s").await;
+}
+
+/// Its clients go on with another one, however long their sessions are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_hangs_costs_no_lease() {
+    let ensemble = ensemble().await;
+    let url = ensemble.url("");
+    for ttl in [TTL / 2, TTL] {
+        let mut held = Vec::new();
+        for index in 0..8 {
+            let client = client_at(&url, ttl).await;
+            let lease = take(&client, &format!("{ttl:?}-{index}")).await;
+            held.push((client, lease));
+        }
+        let leader = ensemble.leader().port();
+        for follower in ensemble.servers.iter().filter(|it| it.port() != leader) {
+            follower.pause();
+            at(now().after(Duration::from_secs(6))).await;
+            follower.resume();
+            ensemble.serving().await;
+        }
+        let is_lost = |(_, lease): &&(Client, Lease)| lease.check().is_err();
+        let lost = held.iter().filter(is_lost).count();
+        eprintln!(
+            "case=follower hung: ttl={ttl:?} lost={lost} of {}",
+            held.len()
+        );
+        assert_eq!(lost, 0, "ttl {ttl:?}");
+        for (client, lease) in held {
+            drop(lease);
+            client.shutdown(LIMIT).await;
+        }
+    }
+}
+
+/// The hint came from a server that is ahead of the one that the claim goes to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hint_is_followed_by_a_look_at_what_it_told_of() {
+    let (ensemble, between) = PeerNetwork::start(TICK).await;
+    let leader = ensemble.leader();
+    let servers = || ensemble.servers.iter().enumerate();
+    let followers = servers().filter(|(_, it)| it.port() != leader.port());
+    let followers: Vec<usize> = followers.map(|(index, _)| index).collect();
+    let direct = open(&leader.url(""));
+    let lease = claim("a", 10 * TTL);
+    granted(&*direct, &lease).await;
+    // A client's two connections lead to any of the servers.
+    let (lagging, store, notices, _relays) = loop {
+        let mut relays = Vec::new();
+        for follower in &followers {
+            relays.push(Relay::before_port(ensemble.servers[*follower].port()).await);
+        }
+        let ports = relays.iter().map(|it| format!("127.0.0.1:{}", it.port()));
+        let store = open(&format!(
+            "zookeeper://{}",
+            ports.collect::<Vec<_>>().join(",")
+        ));
+        let claims = store
+            .on_own_connection(Purpose::Watchdog)
+            .await
+            .expect("made");
+        held(&*claims, &claim("a", TTL)).await;
+        let of_claims = relays.iter().position(|it| it.connections() == 1);
+        let notices = store.notices().await.expect("answered").expect("it hints");
+        if relays.iter().all(|it| it.connections() == 1) {
+            let lagging = followers[of_claims.expect("it is connected")];
+            break (lagging, claims, notices, (relays, store));
+        }
+    };
+    let freed = Topic::Freed(lease.name.clone());
+    notices.follow(&freed);
+    assert_eq!(soon(notices.next()).await, freed.first_hint());
+    between.pass(&[lagging], Passing::Nothing);
+    assert_eq!(released(&*direct, &lease).await, Release::Released);
+    assert_eq!(soon(notices.next()).await, freed.first_hint());
+    let next = claim("a", TTL);
+    let healing = async {
+        at(now().after(2 * TICK)).await;
+        between.pass(&[lagging], Passing::All);
+    };
+    let (answer, ()) = tokio::join!(asked(&*store, &next, LIMIT), healing);
+    assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
 }
 
 #[tokio::test]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::contender::Contender;
 use super::{TICK, TTL, quick};
+use crate::faults::contender::Contender;
 use crate::harness::network::in_own_network;
 use crate::harness::relay::Passing;
 use crate::harness::wait::{at, now};

@@ -3,7 +3,9 @@
 //! One serves after a second or two, so most tests of one run share one and have a chroot each. Those that stop a server
 //! have their own.
 
+pub(crate) mod held_way;
 pub(crate) mod peers;
+mod snapshot;
 mod wire;
 
 use std::fs;
@@ -249,6 +251,16 @@ impl ZookeeperServer {
             .find_map(|line| line.strip_prefix("Zxid: 0x"));
         let zxid = zxid.and_then(|zxid| u64::from_str_radix(zxid, 16).ok());
         zxid.expect("a number") & u64::from(u32::MAX)
+    }
+
+    /// How many connections it has, that of this question among them.
+    pub(crate) fn connections(&self) -> usize {
+        let answer = self.ask(b"srvr").expect("it serves");
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let count = answer
+            .lines()
+            .find_map(|it| it.strip_prefix("Connections: "));
+        count.and_then(|it| it.parse().ok()).expect("a number")
     }
 
     fn ask(&self, question: &[u8]) -> Option<Vec<u8>> {

@@ -27,7 +27,8 @@ impl Site {
 
     fn status(&self, arguments: &[&str]) -> Value {
         let arguments = [&["status", "--json"], arguments].concat();
-        serde_json::from_str(&self.told(&arguments).stdout).expect("JSON")
+        let answer: Value = serde_json::from_str(&self.told(&arguments).stdout).expect("JSON");
+        answer["leases"].clone()
     }
 }
 

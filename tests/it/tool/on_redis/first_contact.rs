@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use deadpool_redis::redis;
+
 use super::super::{Ended, Place};
 use super::{KEY, Site};
 use crate::harness::redis_server::{RedisServer, Setup};
@@ -189,4 +191,42 @@ async fn a_job_inherits_the_address_unless_it_has_a_password() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let url = site.server.url();
     assert_eq!(site.place.mark("told"), format!("0\n[{url}]"));
+}
+
+#[tokio::test]
+async fn init_spares_the_first_run_on_a_new_server_the_wait_and_refuses_a_second_time() {
+    let site = Site::start().await;
+    let url = format!("{}?max_ttl=60s", site.server.url());
+    let place = &site.place;
+    let init = || place.start(site.tool_on(&url, &["init"])).end();
+    let done = init();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.stderr.contains("longest ttl is 60s"), "{done:?}");
+    let run = place.run(&["--store", &url, "-n"], "true").end();
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let refused = init();
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!(refused.stderr.contains("not new"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn the_printed_script_sets_a_new_server_up() {
+    let site = Site::start().await;
+    let url = format!("{}?max_ttl=60s", site.server.url());
+    let print = site.tool_on(&url, &["init", "--print"]);
+    let printed = site.place.start(print).end();
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    let call = "redis-cli --eval THIS_FILE 'leasehold:node' , 60000";
+    assert!(printed.stdout.contains(call), "{printed:?}");
+    let script = redis::Script::new(&printed.stdout);
+    let mut connection = site.server.connect().await.expect("it is up");
+    let mut invocation = script.key("leasehold:node");
+    let reply: String = invocation
+        .arg(60_000)
+        .invoke_async(&mut connection)
+        .await
+        .expect("it is a script");
+    assert_eq!(reply, "ready");
+    let run = site.place.run(&["--store", &url, "-n"], "true").end();
+    assert_eq!(run.code, Some(0), "{run:?}");
 }

@@ -1,11 +1,13 @@
 //! A server that is silent, busy or away for less time than the help promises costs the job nothing; one that forgot
 //! everything is noticed at the next renewal.
 
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
 use leasehold::clock::Instant;
 
+use super::super::export::{address, has, page};
 use super::super::{Ended, Process};
 use super::contest::SLACK;
 use super::{Site, gone};
@@ -75,7 +77,8 @@ impl Patient {
 fn rows(mut status: Process) -> serde_json::Value {
     let ended = status.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    serde_json::from_str(&ended.stdout).expect("JSON")
+    let answer: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    answer["leases"].clone()
 }
 
 #[tokio::test]
@@ -173,6 +176,48 @@ async fn a_wait_outlasts_a_server_that_is_gone_for_a_while() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(patient.site.place.has("second"));
     patient.site.server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn a_store_that_dies_while_a_run_waits_is_said_and_so_is_its_return() {
+    let mut site = Site::start().await;
+    let holder = site.run(&[], super::super::HOLDER);
+    site.place.mark("first");
+    let socket = UnixDatagram::bind(site.place.path("notify")).expect("bound");
+    let mut command = site.tool(&["run", "--metrics", ":0", "-v", "x", "true"]);
+    command.env("NOTIFY_SOCKET", site.place.path("notify"));
+    let mut waiting = site.place.start(command);
+    waiting.wait_to_say("waiting for x: ");
+    let address = address(&waiting);
+    let outage = "leasehold_run_outage{group=\"default\",name=\"x\"}";
+    has(&page(&address, "/metrics").1, outage, 0.0);
+    site.server.kill();
+    waiting.wait_to_say("still waiting for x: the store cannot be reached for ");
+    has(&page(&address, "/metrics").1, outage, 1.0);
+    assert!(page(&address, "/status").1.contains("\"outage\""));
+    let mut bytes = [0; 4096];
+    let mut status = String::new();
+    while !status.contains("STATUS=still waiting") {
+        let length = socket.recv(&mut bytes).expect("told");
+        status += &String::from_utf8_lossy(&bytes[..length]);
+    }
+    site.server.start_again().await;
+    let ended = waiting.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("the store is back"), "{ended:?}");
+    drop(holder);
+}
+
+#[tokio::test]
+async fn a_run_that_is_told_to_fail_in_an_outage_ends_with_69() {
+    let mut site = Site::start().await;
+    let _holder = site.run(&[], super::super::HOLDER);
+    site.place.mark("first");
+    let mut waiting = site.run(&["--on-outage", "fail"], "true");
+    waiting.wait_to_say("waiting for");
+    site.server.kill();
+    let ended = waiting.end();
+    assert_eq!(ended.code, Some(69), "{ended:?}");
 }
 
 #[tokio::test]

@@ -84,7 +84,7 @@ fn unseen(trouble: &Trouble) -> Finding {
 /// What it means that a store grants nothing for a while, and what to do.
 const KEPT_OUT: (&str, &str) = (
     "nothing can be acquired until then; held leases are renewed",
-    "Wait, and find out why it lost its data or was promoted",
+    "Wait; if it is new, `leasehold init` ends the wait; if not, find out why it lost its data or was promoted",
 );
 
 /// Returns what an error of this kind means for leases, and how to fix it.
@@ -100,7 +100,7 @@ const fn consequence(kind: Option<ErrorKind>) -> (&'static str, &'static str) {
         ),
         Some(ErrorKind::Misconfigured) => (
             "nothing can be acquired",
-            "Change what the message names in the store's set-up",
+            "Do what the message says, or change what it names in the store's set-up",
         ),
         _ => (
             "leases may not exclude each other",
@@ -141,7 +141,7 @@ fn members(members: &Result<Vec<Member>, Trouble>) -> Finding {
         return Finding::bad(
             "store",
             Verdict::Warning,
-            format!("{away} keeps out: it came back without its data, or was promoted"),
+            format!("{away} keeps out: it is new to leasehold, or lost its data or was promoted"),
             KEPT_OUT.0,
             KEPT_OUT.1,
         );
@@ -180,14 +180,12 @@ fn trial(
                 true => KEPT_OUT,
                 false => consequence(trouble.kind),
             };
+            let verdict = match trouble.is_kept_out {
+                true => Verdict::Warning,
+                false => Verdict::Failure,
+            };
             let what = trouble.message.clone();
-            vec![Finding::bad(
-                "trial",
-                Verdict::Failure,
-                what,
-                endangers,
-                fix,
-            )]
+            vec![Finding::bad("trial", verdict, what, endangers, fix)]
         }
     }
 }
@@ -203,14 +201,15 @@ fn latency(round_trips: &[Duration], timing: &Timing, outage: Duration) -> Findi
     sorted.sort_unstable();
     let (p50, p99) = (quantile(&sorted, 50), quantile(&sorted, 99));
     let ttl = timing.ttl();
-    let what = format!(
-        "a round trip takes {p50:.1?} at p50 and {p99:.1?} at p99; with a ttl of {ttl:?} a job survives an outage of {outage:.1?}"
-    );
     // The limit of a request is min(2 s, ttl/6) by default.
     let limit = (ttl / 6).min(Duration::from_secs(2));
+    let good = limit / 4;
+    let what = format!(
+        "a round trip takes {p50:.1?} at p50 and {p99:.1?} at p99, and below {good:.0?} is good; with a ttl of {ttl:?} a job survives an outage of {outage:.1?}"
+    );
     let verdict = match p99 {
         p99 if p99 >= limit => Verdict::Failure,
-        p99 if p99 >= limit / 4 => Verdict::Warning,
+        p99 if p99 >= good => Verdict::Warning,
         _ => return Finding::ok("latency", what),
     };
     Finding::bad(
@@ -232,7 +231,9 @@ fn notice(outcome: &NoticeOutcome) -> Finding {
         }
         NoticeOutcome::Heard(after) if *after < SLOW_NOTICE => Finding::ok(
             "notice",
-            format!("the notice of a freed name came after {after:.1?}"),
+            format!(
+                "the notice of a freed name came after {after:.1?}, and below {SLOW_NOTICE:?} is good"
+            ),
         ),
         NoticeOutcome::Heard(after) => Finding::bad(
             "notice",

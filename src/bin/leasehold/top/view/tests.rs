@@ -1,5 +1,8 @@
 //! Screens as text.
 
+use std::time::Duration;
+
+use leasehold::store::{Held, HeldState};
 use leasehold::{Name, Token};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -40,6 +43,9 @@ fn model() -> Model {
     offered.info.host = String::new();
     let ending = held("stuck", 17, 400_000, 2);
     model.listed(vec![evicted, offered, nightly, ending], NOW);
+    // By name.
+    model.next_sort();
+    model.up(usize::MAX);
     model
 }
 
@@ -150,6 +156,19 @@ fn a_server_that_keeps_out_and_one_that_is_down_have_a_line_with_the_time_that_i
 }
 
 #[test]
+fn a_lease_that_is_late_in_its_renewal_has_a_sign_and_a_colour() {
+    let mut model = model();
+    let mut scene = scene();
+    scene.now = NOW.after(Duration::from_secs(15));
+    let screen = text(&mut model, &scene, 80, 9);
+    assert!(screen.contains("\n !nightly     late"), "{screen}");
+    assert!(
+        screen.lines().all(|line| line.chars().count() <= 80),
+        "{screen}"
+    );
+}
+
+#[test]
 fn without_colours_the_text_is_the_same() {
     let with = scene();
     let without = Scene {
@@ -167,19 +186,4 @@ fn without_colours_the_text_is_the_same() {
     };
     assert!(has_colour(&with));
     assert!(!has_colour(&without));
-}
-
-#[test]
-fn a_span_is_short() {
-    for (seconds, expected) in [
-        (0, "0.0s"),
-        (9, "9.0s"),
-        (59, "59s"),
-        (61, "1m01s"),
-        (3_599, "59m59s"),
-        (7_260, "2h01m"),
-        (400_000, "4d15h"),
-    ] {
-        assert_eq!(span(Duration::from_secs(seconds)), expected);
-    }
 }

@@ -1,0 +1,333 @@
+//! The page for people: the leases of a store as a table, with its hazards and servers above. It needs no script: it loads
+//! itself again, and is sorted and filtered by its query. Pure: text in, text out.
+
+use std::time::{Duration, SystemTime};
+
+use leasehold::clock::Instant;
+use leasehold::store::Held;
+
+use crate::row::{Row, span};
+use crate::table::Column;
+
+/// How often the browser loads the page again. The store is not asked more often for it.
+const REFRESH: Duration = Duration::from_secs(5);
+
+/// More rows are not shown: a browser would be slow with them.
+const MOST: usize = 1_000;
+
+/// What the last scan of the store found.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub store: String,
+    pub leases: Vec<Held>,
+    pub hazards: Vec<String>,
+    pub servers: Vec<String>,
+    /// Why the store was not scanned.
+    pub error: Option<String>,
+    pub scanned_at: Instant,
+}
+
+/// What the reader asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Query {
+    sort: Option<String>,
+    is_reversed: bool,
+    filter: String,
+}
+
+/// Returns the page for this query.
+pub fn html(snapshot: &Snapshot, query: &str, now: Instant, wall_clock: SystemTime) -> String {
+    let query = Query::parse(query);
+    let age = now.since(snapshot.scanned_at);
+    let all = snapshot.leases.len();
+    let rows = rows(snapshot, &query, wall_clock);
+    let waiting: usize = snapshot.leases.iter().filter_map(|held| held.waiting).sum();
+    let mut body = format!(
+        "<h1>leasehold</h1>\n<p class=store>{}</p>\n<p>{all} leases, {} shown, {waiting} waiting; listed {} ago</p>\n",
+        escaped(&snapshot.store),
+        rows.len(),
+        span(age),
+    );
+    for (class, lines) in [
+        ("bad", snapshot.error.as_slice()),
+        ("away", &snapshot.servers),
+        ("late", &snapshot.hazards),
+    ] {
+        for line in lines {
+            body.push_str(&format!("<p class={class}>{}</p>\n", escaped(line)));
+        }
+    }
+    body.push_str(&form(&query));
+    body.push_str(&table(&rows, &query));
+    if all > MOST && rows.len() == MOST {
+        body.push_str("<p>More leases than a page can show: filter them.</p>\n");
+    }
+    format!(
+        "<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n<meta name=viewport content=\"width=device-width\">\n\
+         <meta http-equiv=refresh content={}>\n<title>leasehold: {}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\
+         <p class=links><a href=/metrics>/metrics</a> <a href=/status>/status</a></p>\n</body>\n</html>\n",
+        REFRESH.as_secs(),
+        escaped(&snapshot.store),
+    )
+}
+
+/// Returns the rows that pass the filter, in order, with the time that was left when they were listed: most were renewed
+/// since. The least time left is first unless another order is asked for.
+fn rows(snapshot: &Snapshot, query: &Query, wall_clock: SystemTime) -> Vec<Row> {
+    let needle = query.filter.to_lowercase();
+    let mut rows: Vec<_> = snapshot
+        .leases
+        .iter()
+        .map(|held| Row::new(held, wall_clock))
+        .filter(|row| {
+            let mut texts = [&row.name, &row.holder, &row.label].into_iter();
+            texts.any(|text| text.to_lowercase().contains(&needle))
+        })
+        .collect();
+    match column(query) {
+        Column::Name => {}
+        Column::State => rows.sort_by_key(|row| row.state),
+        Column::Holder => rows.sort_by(|a, b| a.holder.cmp(&b.holder)),
+        Column::Held => rows.sort_by_key(|row| std::cmp::Reverse(row.held_for)),
+        Column::Waiting => rows.sort_by_key(|row| std::cmp::Reverse(row.waiting)),
+        Column::Label => rows.sort_by(|a, b| a.label.cmp(&b.label)),
+        Column::Token => rows.sort_by(|a, b| b.token.cmp(&a.token)),
+        Column::Left | Column::Progress => {
+            rows.sort_by_key(|row| row.left.unwrap_or(Duration::MAX));
+        }
+    }
+    if query.is_reversed {
+        rows.reverse();
+    }
+    rows.truncate(MOST);
+    rows
+}
+
+/// The column by which the rows are sorted.
+fn column(query: &Query) -> Column {
+    let asked = Column::ALL
+        .into_iter()
+        .find(|column| Some(key(*column)) == query.sort);
+    asked.unwrap_or(Column::Left)
+}
+
+fn key(column: Column) -> String {
+    column.title().to_lowercase()
+}
+
+fn form(query: &Query) -> String {
+    let sort = match &query.sort {
+        Some(_) => format!(
+            "<input type=hidden name=sort value=\"{}\">",
+            key(column(query))
+        ),
+        None => String::new(),
+    };
+    format!(
+        "<form><input name=filter aria-label=filter placeholder=\"name, holder or label\" value=\"{}\">{sort}<button>Filter</button></form>\n",
+        escaped(&query.filter)
+    )
+}
+
+fn table(rows: &[Row], query: &Query) -> String {
+    let columns = Column::ALL
+        .into_iter()
+        .filter(|column| *column != Column::Progress);
+    let mut text = "<div class=table><table>\n<tr>".to_owned();
+    for column in columns.clone() {
+        let key = key(column);
+        // A second click on the same title turns the order round.
+        let is_reversed = column == self::column(query) && !query.is_reversed;
+        let reverse = if is_reversed { "&amp;reverse=1" } else { "" };
+        let filter = encoded(&query.filter);
+        text.push_str(&format!(
+            "<th class={key}><a href=\"?sort={key}{reverse}&amp;filter={filter}\">{}</a>",
+            column.title()
+        ));
+    }
+    text.push('\n');
+    for row in rows {
+        text.push_str(&format!("<tr class={:?}>", row.tone).to_lowercase());
+        for column in columns.clone() {
+            let sign = if column == Column::Name {
+                row.tone.sign()
+            } else {
+                ""
+            };
+            let cell = escaped(&column.cell(row));
+            text.push_str(&format!("<td class={}>{sign} {cell}", key(column)));
+        }
+        text.push('\n');
+    }
+    text + "</table></div>\n"
+}
+
+impl Query {
+    fn parse(text: &str) -> Self {
+        let mut query = Self::default();
+        for pair in text.split('&') {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match key {
+                "sort" => query.sort = Some(decoded(value)),
+                "reverse" => query.is_reversed = true,
+                "filter" => query.filter = decoded(value),
+                _ => {}
+            }
+        }
+        query
+    }
+}
+
+/// Text of strangers in HTML: in text, and in attributes with quotes.
+fn escaped(text: &str) -> String {
+    text.chars().fold(String::new(), |mut whole, character| {
+        match character {
+            '&' => whole.push_str("&amp;"),
+            '<' => whole.push_str("&lt;"),
+            '>' => whole.push_str("&gt;"),
+            '"' => whole.push_str("&quot;"),
+            '\'' => whole.push_str("&#39;"),
+            other => whole.push(other),
+        }
+        whole
+    })
+}
+
+fn encoded(text: &str) -> String {
+    let shown = text.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => {
+            char::from(byte).to_string()
+        }
+        other => format!("%{other:02X}"),
+    });
+    shown.collect()
+}
+
+fn decoded(text: &str) -> String {
+    let text = text.replace('+', " ");
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let code = part
+            .get(..2)
+            .and_then(|code| u8::from_str_radix(code, 16).ok());
+        match code {
+            Some(byte) => {
+                bytes.push(byte);
+                bytes.extend_from_slice(&part.as_bytes()[2..]);
+            }
+            None => bytes.extend([b"%", part.as_bytes()].concat()),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Light or dark as the reader's system is; on a narrow screen only the columns that the eye needs first.
+const STYLE: &str = "\
+:root{color-scheme:light dark;--late:#8a5a00;--bad:#b3261e;--calm:#00687a;--away:#7b3fa0;--faint:#666;--line:#8884}
+@media(prefers-color-scheme:dark){:root{--late:#e0b050;--bad:#ff8a80;--calm:#6fd3e3;--away:#d0a0f0;--faint:#999}}
+body{font:15px/1.5 system-ui,sans-serif;margin:1rem auto;max-width:76rem;padding:0 1rem}
+h1{font-size:1.2rem;margin:0}p{margin:.3rem 0;overflow-wrap:anywhere}form{margin:.8rem 0}
+input,button{font:inherit;padding:.2rem .5rem}.table{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+th,td{text-align:left;padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--line);white-space:nowrap}
+td.name,td.label{white-space:normal;overflow-wrap:anywhere}a{color:inherit}
+.late{color:var(--late)}.bad{color:var(--bad)}.calm{color:var(--calm)}.away{color:var(--away)}.faint{color:var(--faint)}
+th.name,th.label,th.state{color:inherit}
+@media(max-width:60rem){.token{display:none}}@media(max-width:40rem){.label,.held,.waiting{display:none}}
+";
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Name;
+    use leasehold::store::HeldState;
+
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        let held = |name: &str, left: u64, label: &str| {
+            let mut held = Held::new(Name::new(name).expect("valid"));
+            held.info.host = "vm".into();
+            held.info.label = Some(label.into());
+            held.remaining = Some(Duration::from_secs(left));
+            held
+        };
+        let mut evicted = held("c", 20, "");
+        evicted.state = HeldState::Evicted;
+        Snapshot {
+            store: "redis://db/0".into(),
+            leases: vec![
+                held("a", 30, "the <b>report</b>"),
+                held("b\"><script>alert(1)</script>", 10, ""),
+                evicted,
+            ],
+            hazards: vec!["no <i>persistence</i>".into()],
+            servers: vec!["down b:6379".into()],
+            error: None,
+            scanned_at: Instant::from_nanos(1_000_000_000),
+        }
+    }
+
+    fn page(query: &str) -> String {
+        html(
+            &snapshot(),
+            query,
+            Instant::from_nanos(3_000_000_000),
+            SystemTime::UNIX_EPOCH,
+        )
+    }
+
+    /// The first letters of the names, from top to bottom.
+    fn names(query: &str) -> String {
+        let page = page(query);
+        let cells = page.split("<td class=name>").skip(1);
+        cells
+            .filter_map(|cell| cell.trim_start_matches(['!', ' ']).chars().next())
+            .collect()
+    }
+
+    #[test]
+    fn markup_in_names_labels_and_queries_is_text() {
+        let page = page("filter=%22%3E%3Cscript&sort=%22%3E%3Cscript");
+        assert!(!page.contains("<script"), "{page}");
+        let page = self::page("");
+        assert!(
+            !page.contains("<script") && page.contains("&lt;script&gt;"),
+            "{page}"
+        );
+        assert!(page.contains("the &lt;b&gt;report&lt;/b&gt;"), "{page}");
+        assert!(page.contains("no &lt;i&gt;persistence"), "{page}");
+    }
+
+    #[test]
+    fn rows_are_sorted_and_filtered_by_the_query() {
+        assert_eq!(names(""), "bca");
+        assert_eq!(names("sort=name"), "abc");
+        assert_eq!(names("sort=name&reverse=1"), "cba");
+        assert_eq!(names("filter=REPORT"), "a");
+        assert_eq!(names("filter=no+such"), "");
+    }
+
+    #[test]
+    fn the_page_loads_itself_and_has_hazards_servers_and_links() {
+        let page = page("");
+        for part in [
+            "http-equiv=refresh",
+            "down b:6379",
+            "href=/metrics",
+            "href=/status",
+            "30s",
+            "evicted",
+        ] {
+            assert!(page.contains(part), "{part} {page}");
+        }
+    }
+
+    #[test]
+    fn a_query_is_read_as_it_was_written() {
+        for text in ["a b&c=d", "100%", "日本", "%zz"] {
+            assert_eq!(decoded(&encoded(text)), text);
+        }
+        assert_eq!(decoded("a+b%2"), "a b%2");
+    }
+}

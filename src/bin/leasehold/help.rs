@@ -1,0 +1,99 @@
+//! The longer texts of the help: stores, examples, exit codes.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
+use leasehold::clock::Timing;
+
+use crate::timeline::Distances;
+
+/// The syntax of stores, which every command refers to.
+pub const STORES_HELP: &str = "\
+Stores:
+  sqlite:PATH                                a file of this machine (sqlite:///PATH is an absolute path too)
+  redis://HOST, rediss://HOST (TLS)          one server of Redis or Valkey; redis+unix:PATH for its socket
+  redis+sentinel://HOST,HOST/NAME            the primary that Sentinels name
+  redis+cluster://HOST,HOST                  a cluster
+  redis+quorum://HOST,HOST,HOST              servers that know nothing of each other
+  postgres://HOST/DATABASE                   a database, set up once by `leasehold init`
+  zookeeper://HOST,HOST/CHROOT               an ensemble
+
+  Redis:  ?max_ttl=60s keeps a server out that lost its data; ?acknowledged_by=N waits for N replicas
+  TLS:    ?ca=FILE (or ca=system), ?cert=FILE&key=FILE, ?server_name=NAME; or LEASEHOLD_TLS_CA, LEASEHOLD_TLS_CERT,
+          LEASEHOLD_TLS_KEY and LEASEHOLD_TLS_SERVER_NAME
+";
+
+pub const RUN_SHORT_HELP: &str = "`leasehold run --help` has all options, variables and exit codes";
+
+pub const DOCTOR_HELP: &str = "\
+Each finding is one line: ok, warning or failure, what was found, what it endangers, and how to fix it.
+The scratch name begins with leasehold-doctor/ and is released.
+
+Exit codes:
+  0    no failure
+  1    warnings, with --strict
+  2    failures, or the store cannot be reached
+  64   bad argument
+";
+
+const RUN_HELP: &str = "\
+Examples:
+  leasehold run nightly ./backup.sh            wait for the lease, then run
+  leasehold run -n nightly ./backup.sh         or exit 75 if it runs elsewhere
+  leasehold run -w 5min --store redis://db nightly ./backup.sh
+  leasehold run nightly sh -c './dump && ./upload'
+
+The command finds LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and LEASEHOLD_STATUS_FILE in its \
+environment. The first three are the pass: give them to your storage with each write, and let it refuse a token lower \
+than it has seen.
+
+A setting comes from its option, else from the environment, else from the configuration file, whose keys are long \
+options (ttl = \"1min\"), else from the defaults.
+
+Exit codes:
+  the command's own, or 128+n if signal n ended it
+  64   bad argument, nothing was started
+  69   the store cannot be reached; while waiting, only with --on-outage fail
+  75   another holder has the name (-E, --skip-ok)
+  77   authentication with the store failed, or a permission is missing
+  78   the store is misconfigured
+  79   the lease was lost, and the job was ended
+  124  the job ran for longer than --max-runtime
+  125  leasehold itself failed
+  126  the command cannot be run
+  127  there is no such command
+
+When the store cannot be reached, the job is ended before its lease is over. It survives an outage of \
+2/3 ttl - kill-after - margin - min(250ms, ttl/20):
+";
+
+/// Returns the help with the outages that a job survives, computed as `run` computes them.
+pub fn run_help() -> String {
+    let mut text = String::from(RUN_HELP);
+    for seconds in [5, 30, 60, 300] {
+        let timing = Timing::new(Duration::from_secs(seconds), None).expect("within the limits");
+        let distances = Distances::new(&timing, None).expect("the default fits every ttl");
+        let _ = writeln!(
+            text,
+            "  ttl {:>4}   kill-after {:>5}   {:>7}",
+            format!("{:?}", timing.ttl()),
+            format!("{:.1?}", distances.kill_after()),
+            format!("{:.1?}", distances.outage(&timing)),
+        );
+    }
+    text
+}
+
+/// Replaces the advice about `-c`, which other tools pass to a shell.
+pub fn advised(mut error: clap::Error) -> clap::Error {
+    let is_shell =
+        |value: &ContextValue| matches!(value, ContextValue::String(text) if text == "-c");
+    if error.get(ContextKind::InvalidArg).is_some_and(is_shell) {
+        let advice = "to pass a line to a shell, use: leasehold run NAME sh -c 'LINE'";
+        let advice = ContextValue::StyledStrs(vec![StyledStr::from(advice)]);
+        error.insert(ContextKind::Suggested, advice);
+    }
+    error
+}

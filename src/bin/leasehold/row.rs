@@ -1,0 +1,255 @@
+//! A lease as people see it: in `status` and `top`, on the page of `export`, and while a run waits for its name.
+
+use std::time::{Duration, SystemTime};
+
+use leasehold::clock::wall_clock;
+use leasehold::store::{Held, HeldState};
+
+/// A lease with less left than this is close to its end.
+const SOON: Duration = Duration::from_secs(3);
+
+/// One lease, ready to be printed: it has no control characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    pub name: String,
+    pub state: &'static str,
+    pub tone: Tone,
+    pub holder: String,
+    pub held_for: Option<Duration>,
+    pub left: Option<Duration>,
+    pub waiting: usize,
+    pub label: String,
+    pub token: String,
+    /// How long ago the job last reported progress.
+    pub progress: Option<Duration>,
+}
+
+/// What the colour of a row means. The state says the same in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// It is held and renewed in time.
+    Plain,
+    /// It is late in its renewal, or close to its end.
+    Late,
+    /// Its holder loses it.
+    Bad,
+    /// No holder has it, and it is free soon.
+    Calm,
+    /// The store grants nothing for a while.
+    Away,
+    /// It is free.
+    #[cfg_attr(
+        not(feature = "top"),
+        expect(dead_code, reason = "only the live view knows")
+    )]
+    Faint,
+}
+
+impl Row {
+    /// Describes a lease at this time of the wall clock.
+    pub fn new(held: &Held, now: SystemTime) -> Self {
+        let (state, tone) = state(held.state);
+        let row = Self {
+            name: printable(held.name.as_str()),
+            state,
+            tone,
+            holder: holder(held),
+            held_for: held_for(held, now),
+            left: None,
+            waiting: held.waiting.unwrap_or_default(),
+            label: printable(held.info.label.as_deref().unwrap_or_default()),
+            token: held
+                .token
+                .map(|token| token.to_string())
+                .unwrap_or_default(),
+            progress: None,
+        };
+        row.with_left(held.remaining)
+    }
+
+    /// The same lease with this time left.
+    pub fn with_left(mut self, left: Option<Duration>) -> Self {
+        self.left = left;
+        if self.tone == Tone::Plain && left.is_some_and(|left| left < SOON) {
+            self = self.with_state("ending", Tone::Late);
+        }
+        self
+    }
+
+    pub const fn with_state(mut self, state: &'static str, tone: Tone) -> Self {
+        self.state = state;
+        self.tone = tone;
+        self
+    }
+}
+
+impl Tone {
+    /// The sign in front of a row that needs a look.
+    #[cfg_attr(
+        not(any(feature = "export", feature = "top")),
+        expect(dead_code, reason = "for the live view and the page")
+    )]
+    pub const fn sign(self) -> &'static str {
+        match self {
+            Self::Late | Self::Bad => "!",
+            _ => "",
+        }
+    }
+
+    /// The text in this colour, for a terminal.
+    pub fn paint(self, text: &str) -> String {
+        let code = match self {
+            Self::Plain => return text.into(),
+            Self::Late => "33",
+            Self::Bad => "31",
+            Self::Calm => "36",
+            Self::Away => "35",
+            Self::Faint => "2",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// Returns how a name is taken, in words for people, and the tone of it.
+const fn state(state: HeldState) -> (&'static str, Tone) {
+    match state {
+        HeldState::Evicted => ("evicted", Tone::Bad),
+        HeldState::Kept => ("done, kept", Tone::Calm),
+        HeldState::Offered => ("offered", Tone::Calm),
+        HeldState::KeepOut => ("keeps out", Tone::Away),
+        _ => ("held", Tone::Plain),
+    }
+}
+
+/// Returns the one word for how a name is taken, for programs.
+pub const fn word(state: HeldState) -> &'static str {
+    match state {
+        HeldState::Evicted => "evicted",
+        HeldState::Kept => "kept",
+        HeldState::Offered => "offered",
+        HeldState::KeepOut => "keep-out",
+        _ => "held",
+    }
+}
+
+/// Returns in a clause how the name is taken: what a waiting run prints after the name.
+pub fn in_words(held: &Held) -> String {
+    let left = |before: &str| match held.remaining {
+        Some(left) => format!("{before} {}", span(left)),
+        None => String::new(),
+    };
+    let since = held_for(held, wall_clock());
+    let for_span = since.map_or_else(String::new, |time| format!(" for {}", span(time)));
+    let who = match holder(held) {
+        who if who.is_empty() => "an unknown holder".into(),
+        who => who,
+    };
+    let mut text = match held.state {
+        HeldState::KeepOut => format!(
+            "{NEW_STORE}: it grants nothing{}; if it is new, `leasehold init` ends that",
+            left(" for")
+        ),
+        HeldState::Offered => "it is offered to a client that waits in turn".into(),
+        HeldState::Kept => format!("its job is done, and the name stays taken{}", left(" for")),
+        HeldState::Evicted => format!("{who} was evicted, and it is free{}", left(" within")),
+        _ => format!("{who} has it{for_span}"),
+    };
+    if let Some(ahead) = held.ahead.filter(|ahead| *ahead > 0) {
+        text.push_str(&format!(", {ahead} before you"));
+    }
+    if let Some(label) = &held.info.label {
+        text.push_str(&format!(", {label:?}"));
+    }
+    text
+}
+
+/// Why a store can keep out. It cannot tell these apart, and the first is the most usual.
+pub const NEW_STORE: &str = "the store is new to leasehold, or lost its data or was promoted";
+
+fn holder(held: &Held) -> String {
+    match held.info.host.as_str() {
+        "" => String::new(),
+        host => format!("{}:{}", printable(host), held.info.pid),
+    }
+}
+
+/// How long it has been held. A server's clock can be ahead of ours.
+fn held_for(held: &Held, now: SystemTime) -> Option<Duration> {
+    let since = held.since?;
+    Some(now.duration_since(since).unwrap_or_default())
+}
+
+/// Text of strangers: no control character gets to the terminal.
+pub fn printable(text: &str) -> String {
+    let shown = text.chars().map(|character| match character.is_control() {
+        true => character.escape_debug().to_string(),
+        false => character.to_string(),
+    });
+    shown.collect()
+}
+
+/// A time in at most six characters.
+pub fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{minutes}m{:02}s", seconds % 60),
+        3_600..86_400 => format!("{hours}h{:02}m", minutes % 60),
+        _ => format!("{days}d{:02}h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Name;
+
+    use super::*;
+
+    fn held(state: HeldState) -> Held {
+        let mut held = Held::new(Name::new("x").expect("valid"));
+        held.info.host = "vm".into();
+        held.info.pid = 2_104;
+        held.since = Some(wall_clock() - Duration::from_secs(25));
+        held.remaining = Some(Duration::from_secs(12));
+        held.state = state;
+        held
+    }
+
+    #[test]
+    fn who_has_a_name_is_said_in_a_clause() {
+        let mut queued = held(HeldState::Leased);
+        queued.ahead = Some(2);
+        assert_eq!(in_words(&queued), "vm:2104 has it for 25s, 2 before you");
+        let evicted = in_words(&held(HeldState::Evicted));
+        assert_eq!(evicted, "vm:2104 was evicted, and it is free within 12s");
+        let kept = in_words(&held(HeldState::Kept));
+        assert!(kept.ends_with("stays taken for 12s"), "{kept}");
+        let new = in_words(&held(HeldState::KeepOut));
+        assert!(new.starts_with("the store is new"), "{new}");
+        assert!(!new.contains("vm"), "{new}");
+    }
+
+    #[test]
+    fn text_of_other_clients_cannot_move_the_cursor() {
+        let mut odd = held(HeldState::Leased);
+        odd.info.host = "evil\x1b[2J".into();
+        odd.info.label = Some("a\nb\x1b".into());
+        assert!(!in_words(&odd).contains(char::is_control));
+        let row = Row::new(&odd, wall_clock());
+        assert!(!format!("{}{}", row.holder, row.label).contains(char::is_control));
+    }
+
+    #[test]
+    fn a_time_takes_at_most_six_characters() {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (61, "1m01s"),
+            (3_725, "1h02m"),
+            (400_000, "4d15h"),
+        ] {
+            assert_eq!(span(Duration::from_secs(seconds)), text);
+        }
+    }
+}

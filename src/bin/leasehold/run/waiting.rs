@@ -1,0 +1,289 @@
+//! Says what a waiting run waits for: in one line on a terminal, else in a message now and then; and, wherever it runs,
+//! that its store cannot be reached.
+//!
+//! The line is printed here and not by a library: it goes through the one queue that never waits for a terminal, and has
+//! no colour that `NO_COLOR` would have to turn off.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use leasehold::Error;
+use leasehold::clock::{Clock, Instant, Monotonic};
+use leasehold::store::Held;
+use tokio::sync::watch::Receiver;
+
+use super::service::Service;
+use crate::export::JobMetrics;
+use crate::row::{in_words, span};
+use crate::say;
+use crate::table::cut_end;
+
+/// How often the line changes.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// How long the store may be silent before that is said, and how often it is said again.
+const OUTAGE: Duration = Duration::from_secs(5);
+const OUTAGE_AGAIN: Duration = Duration::from_secs(60);
+
+/// How often it is said without a terminal that the run still waits.
+const STILL: Duration = Duration::from_secs(300);
+
+/// Goes back to the first column and clears the line.
+const WIPE: &str = "\r\x1b[K";
+
+/// What the requests of a waiting run found last.
+pub type Look = Option<Result<Held, Error>>;
+
+/// Where a wait is announced.
+pub struct Places<'a> {
+    pub service: &'a Service,
+    pub metrics: Option<&'a JobMetrics>,
+    /// An outage was said, and not its end.
+    pub is_outage: Cell<bool>,
+}
+
+/// Announces the wait until the future is dropped.
+pub async fn announce(
+    name: &str,
+    held: Held,
+    mut looks: Receiver<Look>,
+    places: &Places<'_>,
+) -> Infallible {
+    let mut wait = Wait::new(name, held, Monotonic.now());
+    let has_line = say::is_for_people() && say::width().is_some();
+    let _line = has_line.then(|| StatusLine);
+    if !has_line {
+        say::note("waiting", wait.beginning());
+    }
+    loop {
+        let now = Monotonic.now();
+        if let Some(news) = wait.news(now, !has_line) {
+            places.tell(&news, has_line);
+        }
+        if has_line {
+            let width = say::width().unwrap_or(80).saturating_sub(1);
+            say::raw(WIPE.to_owned() + &cut_end(&wait.line(now), width));
+        }
+        tokio::select! {
+            Ok(()) = looks.changed() => if let Some(look) = looks.borrow_and_update().clone() {
+                wait.looked(look, Monotonic.now());
+            },
+            () = Monotonic.sleep_until(now.after(REFRESH)) => {}
+        }
+    }
+}
+
+impl Places<'_> {
+    fn tell(&self, news: &News, has_line: bool) {
+        if has_line {
+            say::raw(WIPE.into());
+        }
+        let (is_outage, text) = match news {
+            News::Outage(text) => {
+                say::fault("store_unreachable", text);
+                (true, text)
+            }
+            News::Back(text) => {
+                say::fault("store_back", text);
+                (false, text)
+            }
+            News::Still(text) => return say::note("waiting", text),
+        };
+        self.is_outage.set(is_outage);
+        self.service.status(text.clone());
+        if let Some(metrics) = self.metrics {
+            metrics.waits(is_outage);
+        }
+    }
+
+    /// The store came back with the lease.
+    pub fn acquired(&self) {
+        if self.is_outage.take() {
+            say::fault("store_back", "the store is back");
+        }
+    }
+}
+
+/// Something to be said.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    Outage(String),
+    Back(String),
+    Still(String),
+}
+
+/// A wait, as far as it is known. Pure: `now` is an argument.
+struct Wait {
+    name: String,
+    began: Instant,
+    held: Held,
+    seen_at: Instant,
+    outage: Option<Outage>,
+    /// For how long an outage that was said lasted, until that is said too.
+    ended: Option<Duration>,
+    still_at: Instant,
+}
+
+struct Outage {
+    began: Instant,
+    cause: String,
+    said_at: Option<Instant>,
+}
+
+impl Wait {
+    fn new(name: &str, held: Held, now: Instant) -> Self {
+        Self {
+            name: name.into(),
+            began: now,
+            held,
+            seen_at: now,
+            outage: None,
+            ended: None,
+            still_at: now.after(STILL),
+        }
+    }
+
+    fn looked(&mut self, look: Result<Held, Error>, now: Instant) {
+        match (look, &mut self.outage) {
+            (Ok(held), _) => {
+                self.held = held;
+                self.seen_at = now;
+                let outage = self.outage.take();
+                let said = outage.filter(|outage| outage.said_at.is_some());
+                self.ended = said.map(|outage| now.since(outage.began));
+            }
+            (Err(error), Some(outage)) => outage.cause = format!("{error:#}"),
+            (Err(error), None) => {
+                self.outage = Some(Outage {
+                    began: now,
+                    cause: format!("{error:#}"),
+                    said_at: None,
+                });
+            }
+        }
+    }
+
+    /// Returns what is to be said now, once.
+    fn news(&mut self, now: Instant, with_still: bool) -> Option<News> {
+        let name = &self.name;
+        if let Some(lasted) = self.ended.take() {
+            let lasted = span(lasted);
+            let text = format!("the store is back after {lasted}: waiting for {name}");
+            return Some(News::Back(text));
+        }
+        if let Some(outage) = &mut self.outage {
+            let due = match outage.said_at {
+                Some(said) => said.after(OUTAGE_AGAIN),
+                None => outage.began.after(OUTAGE),
+            };
+            if now >= due {
+                outage.said_at = Some(now);
+                return Some(News::Outage(format!(
+                    "still waiting for {name}: {}",
+                    outage.text(now)
+                )));
+            }
+        } else if with_still && now >= self.still_at {
+            self.still_at = now.after(STILL);
+            return Some(News::Still(self.line(now)));
+        }
+        None
+    }
+
+    fn beginning(&self) -> String {
+        format!("waiting for {}: {}", self.name, in_words(&self.held))
+    }
+
+    fn line(&self, now: Instant) -> String {
+        let waited = span(now.since(self.began));
+        let why = match &self.outage {
+            Some(outage) => outage.text(now),
+            None => {
+                let mut held = self.held.clone();
+                let passed = now.since(self.seen_at);
+                held.remaining = held.remaining.map(|left| left.saturating_sub(passed));
+                in_words(&held)
+            }
+        };
+        format!("waiting {waited} for {}: {why}", self.name)
+    }
+}
+
+impl Outage {
+    fn text(&self, now: Instant) -> String {
+        let lasts = span(now.since(self.began));
+        format!("the store cannot be reached for {lasts}: {}", self.cause)
+    }
+}
+
+/// The line on the terminal, which is cleared at the end.
+struct StatusLine;
+
+impl Drop for StatusLine {
+    fn drop(&mut self) {
+        say::raw(WIPE.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::{ErrorKind, Name};
+
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn held() -> Held {
+        let mut held = Held::new(Name::new("x").expect("valid"));
+        held.info.host = "vm".into();
+        held.info.pid = 7;
+        held
+    }
+
+    fn gone() -> Result<Held, Error> {
+        Err(Error::new(ErrorKind::Unavailable, "connection refused"))
+    }
+
+    #[test]
+    fn an_outage_is_said_after_five_seconds_then_once_a_minute_and_when_it_is_over() {
+        let mut wait = Wait::new("x", held(), at(0));
+        let mut said = Vec::new();
+        for second in 0..200 {
+            let look = if (10..150).contains(&second) {
+                gone()
+            } else {
+                Ok(held())
+            };
+            wait.looked(look, at(second));
+            said.extend(wait.news(at(second), true).map(|news| (second, news)));
+        }
+        let when: Vec<_> = said.iter().map(|(second, _)| *second).collect();
+        assert_eq!(when, [15, 75, 135, 150], "{said:?}");
+        assert!(
+            matches!(&said[0].1, News::Outage(text) if text.contains("for 5s: connection refused"))
+        );
+        assert!(matches!(&said[3].1, News::Back(text) if text.contains("after 2m20s")));
+    }
+
+    #[test]
+    fn a_short_silence_is_not_said_and_shown_in_the_line() {
+        let mut wait = Wait::new("x", held(), at(0));
+        wait.looked(gone(), at(1));
+        assert_eq!(wait.news(at(4), true), None);
+        let line = wait.line(at(4));
+        assert!(line.contains("cannot be reached for 3s"), "{line}");
+        wait.looked(Ok(held()), at(5));
+        assert_eq!(wait.news(at(5), true), None);
+        assert_eq!(wait.line(at(12)), "waiting 12s for x: vm:7 has it");
+    }
+
+    #[test]
+    fn without_a_line_a_wait_is_said_every_five_minutes() {
+        let mut wait = Wait::new("x", held(), at(0));
+        let said = (0..1_000).filter(|second| wait.news(at(*second), true).is_some());
+        assert_eq!(said.collect::<Vec<_>>(), [300, 600, 900]);
+    }
+}

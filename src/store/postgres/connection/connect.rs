@@ -1,0 +1,266 @@
+//! Opens a connection: walks the hosts of the URL and the addresses of each, and takes the first that answers.
+//!
+//! The driver would do so too, but one host after the other, each for the whole limit of a handshake. Here the next one is
+//! tried beside a host that is slow, and each attempt begins with the server that answered last.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::net::lookup_host;
+use tokio::time::timeout;
+use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::{Client, Connection, Socket};
+
+use super::super::address::Address;
+use super::super::failure::Failure;
+use super::tls::{Encrypted, Handshake};
+use crate::error::ErrorKind;
+use crate::store::backend::Failing;
+
+/// How long a server may take before the next one is tried beside it.
+const HEAD_START: Duration = Duration::from_millis(300);
+/// How many connections to one server may be given up before their end is seen.
+const GIVEN_UP: usize = 2;
+
+/// One address of one host of the URL.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in super::super) struct Endpoint {
+    /// The place of the host in the URL.
+    host: usize,
+    /// `None` for a socket of this machine.
+    address: Option<IpAddr>,
+}
+
+/// A connection that was just opened.
+pub(in super::super) struct Opened {
+    pub(in super::super) client: Client,
+    pub(in super::super) connection: Connection<Socket, Encrypted<Socket>>,
+    pub(in super::super) server: Endpoint,
+}
+
+/// The connections that were given up and whose end was not seen: on the server their last statement may still wait, for a
+/// standby or for a lock, so each of them counts against its connections.
+#[derive(Debug, Default)]
+pub(in super::super) struct GivenUp(Mutex<HashMap<Endpoint, usize>>);
+
+/// Counts one of them until this is dropped.
+pub(in super::super) struct GivenUpOne(Arc<GivenUp>, Endpoint);
+
+impl GivenUp {
+    pub(in super::super) fn count(self: &Arc<Self>, server: Endpoint) -> GivenUpOne {
+        *lock(&self.0).entry(server.clone()).or_default() += 1;
+        GivenUpOne(self.clone(), server)
+    }
+
+    fn is_too_many(&self, server: &Endpoint) -> bool {
+        let counts = lock(&self.0);
+        counts.get(server).is_some_and(|count| *count >= GIVEN_UP)
+    }
+}
+
+impl Drop for GivenUpOne {
+    fn drop(&mut self) {
+        if let Some(count) = lock(&self.0.0).get_mut(&self.1) {
+            *count -= 1;
+        }
+    }
+}
+
+/// What all attempts of one walk share.
+struct Walk<'a> {
+    address: &'a Address,
+    handshake: Handshake,
+    /// The limit of each handshake, and of each look-up of a name.
+    limit: Duration,
+    given_up: &'a GivenUp,
+    last: Option<Endpoint>,
+}
+
+/// The longest time for which a walk over these hosts takes if names are looked up at once.
+pub(in super::super) fn longest(address: &Address, limit: Duration) -> Duration {
+    let others = address.hosts().len().saturating_sub(1);
+    limit + HEAD_START * u32::try_from(others).unwrap_or(u32::MAX)
+}
+
+/// Opens a connection to the first server that answers; of several hosts, to the first that accepts writes.
+pub(in super::super) async fn open(
+    address: &Address,
+    limit: Duration,
+    given_up: &GivenUp,
+) -> Result<Opened, Failure> {
+    let handshake = timeout(limit, address.handshake()).await;
+    let walk = Walk {
+        address,
+        handshake: handshake.map_err(|_| Failure::NotReached)??,
+        limit,
+        given_up,
+        last: address.last_server(),
+    };
+    let mut hosts: Vec<_> = (0..address.hosts().len()).collect();
+    hosts.sort_by_key(|host| walk.last.as_ref().is_none_or(|last| last.host != *host));
+    let opened = first_of(hosts.into_iter().map(|host| walk.host(host))).await;
+    // The one that is down may be the primary.
+    let opened = opened.map_err(|failures| best(failures, is_transient))?;
+    address.remember(&opened.server);
+    Ok(opened)
+}
+
+impl Walk<'_> {
+    async fn host(&self, host: usize) -> Result<Opened, Failure> {
+        let mut addresses = self.addresses(host).await?;
+        addresses.sort_by_key(|address| {
+            let server = Endpoint {
+                host,
+                address: *address,
+            };
+            self.last.as_ref() != Some(&server)
+        });
+        let is_one_host = self.address.hosts().len() == 1;
+        let is_one = is_one_host && addresses.len() == 1;
+        let attempts = |attributes| {
+            let attempt = move |address| {
+                let server = Endpoint { host, address };
+                self.server(server, attributes)
+            };
+            addresses.clone().into_iter().map(attempt)
+        };
+        let mut opened = first_of(attempts(match is_one {
+            true => TargetSessionAttrs::Any,
+            false => TargetSessionAttrs::ReadWrite,
+        }))
+        .await;
+        // A standby can be asked about itself.
+        if let Err(failures) = &opened
+            && is_one_host
+            && failures.iter().any(Failure::is_read_only)
+        {
+            opened = first_of(attempts(TargetSessionAttrs::Any)).await;
+        }
+        // What a server says counts for more than that nothing answers at its other address.
+        opened.map_err(|failures| best(failures, |failure| !is_transient(failure)))
+    }
+
+    async fn addresses(&self, host: usize) -> Result<Vec<Option<IpAddr>>, Failure> {
+        let (name, port) = &self.address.hosts()[host];
+        if name.starts_with('/') {
+            return Ok(vec![None]);
+        }
+        let found = timeout(self.limit, lookup_host((name.as_str(), *port))).await;
+        let found = found.map_err(|_| Failure::NotReached)?;
+        let found = found.map_err(|error| Failure::unknown_host(&error))?;
+        let found: Vec<_> = found.map(|address| Some(address.ip())).collect();
+        Ok(found)
+    }
+
+    async fn server(
+        &self,
+        server: Endpoint,
+        attributes: TargetSessionAttrs,
+    ) -> Result<Opened, Failure> {
+        if self.given_up.is_too_many(&server) {
+            return Err(Failure::GivenUp);
+        }
+        let mut config = self.address.config();
+        let (name, port) = &self.address.hosts()[server.host];
+        config.host(name).port(*port);
+        if let Some(address) = server.address {
+            config.hostaddr(address);
+        }
+        config.target_session_attrs(attributes);
+        let made = timeout(self.limit, config.connect(self.handshake.clone())).await;
+        let made = made.map_err(|_| Failure::NotReached)?;
+        let (client, connection) = made.map_err(|error| Failure::unmade(&error))?;
+        Ok(Opened {
+            client,
+            connection,
+            server,
+        })
+    }
+}
+
+/// Begins one attempt after the other: the next one as soon as one has failed, and at the latest after a head start. Returns
+/// the first that succeeds, or all failures.
+async fn first_of<T>(
+    attempts: impl Iterator<Item = impl Future<Output = Result<T, Failure>>>,
+) -> Result<T, Vec<Failure>> {
+    let mut later = attempts;
+    let mut running: FuturesUnordered<_> = later.next().into_iter().collect();
+    let mut failures = Vec::new();
+    while !running.is_empty() {
+        match timeout(HEAD_START, running.next()).await {
+            Ok(Some(Ok(opened))) => return Ok(opened),
+            Ok(Some(Err(failure))) => failures.push(failure),
+            Ok(None) | Err(_) => {}
+        }
+        running.extend(later.next());
+    }
+    Err(failures)
+}
+
+fn is_transient(failure: &Failure) -> bool {
+    let kind = failure.kind();
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
+}
+
+pub(in super::super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the first failure of this sort, or else the last one.
+fn best(failures: Vec<Failure>, is_of_sort: impl Fn(&Failure) -> bool) -> Failure {
+    let of_sort = failures.iter().find(|failure| is_of_sort(failure)).cloned();
+    let last = || failures.last().cloned().unwrap_or(Failure::NotReached);
+    of_sort.unwrap_or_else(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::pin::Pin;
+
+    use super::*;
+    use crate::clock::{Boottime, Clock};
+
+    type Attempt = Pin<Box<dyn Future<Output = Result<u8, Failure>>>>;
+
+    #[tokio::test]
+    async fn the_next_is_tried_at_once_after_a_failure_and_soon_beside_a_silence() {
+        let begun = Boottime.now();
+        let attempts: [Attempt; 4] = [
+            Box::pin(pending()),
+            Box::pin(ready(Err(Failure::NotReached))),
+            Box::pin(pending()),
+            Box::pin(ready(Ok(3))),
+        ];
+        let first = first_of(attempts.into_iter()).await;
+        assert_eq!(first.expect("the last one answers"), 3);
+        let took = Boottime.now().since(begun);
+        assert!((2 * HEAD_START..4 * HEAD_START).contains(&took), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_slow_one_is_not_given_up_when_the_next_is_tried() {
+        let attempts: [Attempt; 2] = [
+            Box::pin(async {
+                tokio::time::sleep(2 * HEAD_START).await;
+                Ok(0)
+            }),
+            Box::pin(pending()),
+        ];
+        let first = first_of(attempts.into_iter()).await;
+        assert_eq!(first.expect("it answers"), 0);
+    }
+
+    #[tokio::test]
+    async fn without_an_answer_there_are_all_failures() {
+        let attempts =
+            [Failure::NotReached, Failure::Silent].map(|failure| ready(Err::<u8, _>(failure)));
+        let failures = first_of(attempts.into_iter()).await;
+        assert_eq!(failures.expect_err("none succeeds").len(), 2);
+    }
+}

@@ -1,0 +1,128 @@
+//! The connections of a store. A server connection carries out one statement at a time, including its disk flush, so a
+//! single one would allow one grant for each flush; another one is opened when all are busy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio_postgres::Row;
+
+use super::super::address::Address;
+use super::super::failure::Failure;
+use super::connect::{self, GivenUp};
+use super::{BUSY, Connector, OpenConnection, Query};
+use crate::store::budget::Budget;
+use crate::store::connection::{Connection, Driver, HomeRuntime};
+use crate::telemetry::LaneUse;
+
+/// After how long an unused connection is closed, because each costs the server a process.
+const IDLE: Duration = Duration::from_secs(10);
+/// The longest pause before a request that conflicted with another transaction is sent again.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// Several connections to the same servers.
+#[derive(Debug)]
+pub(in super::super) struct Connections {
+    all: Vec<Connection<Connector>>,
+}
+
+impl Connections {
+    /// Connections for requests, on a thread of the store's: at most `count` of them, each closed when it is no longer used.
+    pub(in super::super) fn new(
+        address: &Arc<Address>,
+        count: usize,
+        connect_timeout: Duration,
+    ) -> Self {
+        let connector = Connector {
+            address: address.clone(),
+            connect_timeout,
+            idle_after: Some(IDLE),
+            given_up: Arc::<GivenUp>::default(),
+        };
+        let home = HomeRuntime::Thread(Arc::<Driver>::default());
+        let connection = |_| {
+            let gauge = super::super::counts().connection(Some(LaneUse::Requests));
+            Connection::new(connector.clone(), home.clone(), gauge)
+        };
+        Self {
+            all: (0..count).map(connection).collect(),
+        }
+    }
+
+    /// Makes one connection now, on the calling runtime, and keeps it.
+    pub(in super::super) async fn connected(
+        address: &Arc<Address>,
+        connect_timeout: Duration,
+        purpose: Option<LaneUse>,
+    ) -> Result<Self, Failure> {
+        let connector = Connector {
+            address: address.clone(),
+            connect_timeout,
+            idle_after: None,
+            given_up: Arc::default(),
+        };
+        let gauge = super::super::counts().connection(purpose);
+        let connection = Connection::new(connector, HomeRuntime::Runtime(Handle::current()), gauge);
+        let longest = connect::longest(address, connect_timeout);
+        connection.open(Budget::new(longest)).await?;
+        Ok(Self {
+            all: vec![connection],
+        })
+    }
+
+    /// Sends one statement and awaits its answer. Retries it within the limit if the server reports that it conflicted
+    /// with another transaction and nothing was done.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the outcome unknown.
+    pub(in super::super) async fn request(
+        &self,
+        query: Query<'_>,
+        budget: Budget,
+        replace_every: Duration,
+    ) -> Result<Vec<Row>, Failure> {
+        loop {
+            let (first, chosen) = (&self.all[0], self.choose());
+            let mut outcome = chosen.request(query, budget, replace_every).await;
+            // The server may refuse another connection while the first one works.
+            if matches!(&outcome, Err(failure) if failure.is_unconnected())
+                && !std::ptr::eq(first, chosen)
+            {
+                outcome = first.request(query, budget, replace_every).await;
+            }
+            match outcome {
+                Err(failure) if failure.is_to_be_repeated() && budget.left() > AGAIN => {
+                    tokio::time::sleep(AGAIN.mul_f64(fastrand::f64())).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    pub(in super::super) fn close(&self) {
+        self.all.iter().for_each(|connection| {
+            connection.close();
+        });
+    }
+
+    pub(in super::super) fn is_closed(&self) -> bool {
+        self.all.iter().all(Connection::is_closed)
+    }
+
+    /// Returns the open connection with the fewest requests; another one if all are busy.
+    fn choose(&self) -> &Connection<Connector> {
+        let load = |connection: &Connection<_>| connection.measure(OpenConnection::load, BUSY - 1);
+        let open = self.all.iter();
+        let open = open.filter_map(|connection| Some((load(connection)?, connection)));
+        let closed = || {
+            self.all
+                .iter()
+                .find(|connection| load(connection).is_none())
+        };
+        match open.min_by_key(|(load, _)| *load) {
+            Some((load, connection)) if load < BUSY => connection,
+            Some((_, connection)) => closed().unwrap_or(connection),
+            None => &self.all[0],
+        }
+    }
+}

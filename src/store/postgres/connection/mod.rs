@@ -1,0 +1,240 @@
+//! One connection to a server: how it is opened, driven and used.
+//!
+//! Nothing is set on the session and no statement is prepared by name, so that a pooler may give every statement to another
+//! server connection. A request is never cancelled, because a cancel turns a wait for a synchronous standby into a success
+//! that no standby has. The connection is given up instead: no request is sent on it any more, and it stays open until the
+//! server has ended what was sent, so that neither server nor pooler has work of ours that is not counted.
+
+pub(super) mod connect;
+pub(super) mod connections;
+pub(super) mod tls;
+
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Row, Socket};
+
+use self::connect::{Endpoint, GivenUp, Opened};
+use self::tls::Encrypted;
+use super::address::Address;
+use super::failure::Failure;
+use crate::clock::{Boottime, Clock, Instant};
+use crate::store::budget::Budget;
+use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
+
+/// How many requests a connection carries before another is opened.
+pub(super) const BUSY: usize = 8;
+/// After how long without an answer a connection counts as stuck, behind a statement that waits for a lock.
+const STUCK: Duration = Duration::from_millis(50);
+
+/// How connections are made.
+#[derive(Debug, Clone)]
+pub(super) struct Connector {
+    pub(super) address: Arc<Address>,
+    pub(super) connect_timeout: Duration,
+    /// After how long without a request the connection is closed.
+    pub(super) idle_after: Option<Duration>,
+    pub(super) given_up: Arc<GivenUp>,
+}
+
+/// One statement and its arguments.
+#[derive(Clone, Copy)]
+pub(super) struct Query<'a> {
+    pub(super) statement: &'a str,
+    pub(super) arguments: &'a [(&'a (dyn ToSql + Sync), Type)],
+}
+
+/// An open connection.
+pub(super) struct OpenConnection {
+    client: Client,
+    marks: Arc<ConnectionMarks>,
+    in_flight: AtomicUsize,
+    /// Dropped with this value, which gives the connection up.
+    _end: oneshot::Sender<()>,
+}
+
+/// The part that is driven.
+pub(super) struct Engine {
+    connection: tokio_postgres::Connection<Socket, Encrypted<Socket>>,
+    server: Endpoint,
+    marks: Arc<ConnectionMarks>,
+    ended: oneshot::Receiver<()>,
+}
+
+/// The state that a connection shares with the task that drives it.
+#[derive(Default)]
+struct ConnectionMarks {
+    /// Whether the server stopped waiting for its standby: later replies may not be on a standby.
+    is_unreplicated: AtomicBool,
+    /// When a request was last sent, in nanoseconds of the lease clock.
+    used_at: AtomicU64,
+    /// When the last answer came, or the first request after a pause was sent.
+    moved_at: AtomicU64,
+}
+
+/// Counts a request for as long as a caller waits for it.
+struct InFlight<'a>(&'a OpenConnection);
+
+impl Connect for Connector {
+    type Open = OpenConnection;
+    type Engine = Engine;
+    type Failure = Failure;
+
+    async fn connect(&mut self) -> Result<(OpenConnection, Engine), Failure> {
+        let opened = connect::open(&self.address, self.connect_timeout, &self.given_up);
+        let Opened {
+            client,
+            connection,
+            server,
+        } = opened.await?;
+        let marks = Arc::<ConnectionMarks>::default();
+        note_now(&marks.used_at);
+        let (end, ended) = oneshot::channel();
+        let open = OpenConnection {
+            client,
+            marks: marks.clone(),
+            in_flight: AtomicUsize::new(0),
+            _end: end,
+        };
+        let engine = Engine {
+            connection,
+            server,
+            marks,
+            ended,
+        };
+        Ok((open, engine))
+    }
+
+    /// Drives the connection until it breaks, or until it is given up and the server has ended what was sent on it.
+    async fn drive(&mut self, engine: Engine, driven: &Driven<Self>) -> AfterEnd {
+        let Engine {
+            mut connection,
+            server,
+            marks,
+            ended,
+        } = engine;
+        let mut run = pin!(async {
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
+            {
+                if let AsyncMessage::Notice(notice) = message
+                    && notice.parsed_severity() == Some(Severity::Warning)
+                    && [&SqlState::WARNING, &SqlState::ADMIN_SHUTDOWN].contains(&notice.code())
+                {
+                    marks.is_unreplicated.store(true, Ordering::Relaxed);
+                }
+            }
+        });
+        tokio::select! {
+            () = &mut run => return AfterEnd::Down,
+            _ = ended => {}
+            () = self.unused(&marks, driven) => {}
+        }
+        let _counted = self.given_up.count(server);
+        run.await;
+        AfterEnd::Down
+    }
+}
+
+impl Connector {
+    /// Returns once the connection was not used for so long that it was given up.
+    async fn unused(&self, marks: &ConnectionMarks, driven: &Driven<Self>) {
+        let Some(idle_after) = self.idle_after else {
+            return pending().await;
+        };
+        loop {
+            let rest = idle_after.saturating_sub(since(&marks.used_at));
+            let is_unused = |open: &OpenConnection| open.in_flight.load(Ordering::Relaxed) == 0;
+            if rest.is_zero() && driven.give_up_if(is_unused) {
+                return;
+            }
+            sleep(rest.max(Duration::from_millis(100))).await;
+        }
+    }
+}
+
+impl Exchange for Connector {
+    type Request<'a> = Query<'a>;
+    type Answer = Vec<Row>;
+
+    async fn exchange<'a>(
+        &'a self,
+        open: &Arc<OpenConnection>,
+        request: Query<'a>,
+        budget: Budget,
+    ) -> Result<Vec<Row>, Failure> {
+        open.send(request, budget).await
+    }
+
+    fn fault(failure: &Failure, _: &OpenConnection, _: Duration) -> Option<Fault> {
+        match failure {
+            Failure::Ended => Some(Fault::FoundClosed),
+            Failure::Silent => Some(Fault::Silent),
+            failure => failure.is_broken().then_some(Fault::Broken),
+        }
+    }
+
+    fn unsent(failure: Failure) -> Failure {
+        failure
+    }
+
+    // It is looked at before anything is sent.
+    fn sent_before(failure: Failure) -> Failure {
+        failure
+    }
+}
+
+impl OpenConnection {
+    /// Returns how many requests are under way, or more than [`BUSY`] if they wait behind one that takes long.
+    pub(super) fn load(&self) -> usize {
+        let requests = self.in_flight.load(Ordering::Relaxed);
+        if requests > 0 && since(&self.marks.moved_at) > STUCK {
+            requests + 1_000 * BUSY
+        } else {
+            requests
+        }
+    }
+
+    async fn send(&self, query: Query<'_>, budget: Budget) -> Result<Vec<Row>, Failure> {
+        // Looked at before anything is sent: a connection that closes afterwards may have carried the request out.
+        if self.client.is_closed() {
+            return Err(Failure::Ended);
+        }
+        note_now(&self.marks.used_at);
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+            note_now(&self.marks.moved_at);
+        }
+        let _counted = InFlight(self);
+        let answer = self.client.query_typed(query.statement, query.arguments);
+        let Ok(answer) = timeout(budget.left(), answer).await else {
+            return Err(Failure::Silent);
+        };
+        let rows = answer.map_err(|error| Failure::of_request(&error))?;
+        if self.marks.is_unreplicated.load(Ordering::Relaxed) {
+            return Err(Failure::Unreplicated);
+        }
+        Ok(rows)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        note_now(&self.0.marks.moved_at);
+    }
+}
+
+fn note_now(moment: &AtomicU64) {
+    moment.store(Boottime.now().as_nanos(), Ordering::Relaxed);
+}
+
+fn since(moment: &AtomicU64) -> Duration {
+    let moment = Instant::from_nanos(moment.load(Ordering::Relaxed));
+    Boottime.now().since(moment)
+}

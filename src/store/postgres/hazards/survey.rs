@@ -1,0 +1,155 @@
+//! What the servers are asked about themselves: their set-up, and whether each takes part in grants.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Map, Value};
+
+use super::super::address::Address;
+use super::super::connection::Query;
+use super::super::connection::connections::Connections;
+use super::super::failure::Failure;
+use super::super::{Postgres, REPLACE_EVERY, reply};
+use super::CHECKS;
+use crate::clock::wall_clock_us;
+use crate::error::ErrorKind;
+use crate::store::backend::Failing;
+use crate::store::budget::Budget;
+use crate::store::check::judge;
+use crate::store::{Hazard, Member, MemberState};
+
+/// The set-up as `survey_1` found it. A value that the role may not read is null.
+#[derive(Debug, Default)]
+pub(in super::super) struct Findings {
+    pub(in super::super) told: Map<String, Value>,
+    /// The time here when they were read.
+    pub(in super::super) wall_clock_us: u64,
+}
+
+impl Postgres {
+    pub(in super::super) async fn judge_set_up(
+        &self,
+        limit: Duration,
+    ) -> Result<Vec<Hazard>, Failure> {
+        let budget = Budget::new(limit);
+        let facts = self.survey(&self.connections, budget).await?;
+        Ok(judge(CHECKS, &facts))
+    }
+
+    /// Asks a server about itself, and remembers the longest ttl.
+    async fn survey(&self, connections: &Connections, budget: Budget) -> Result<Findings, Failure> {
+        let query = Query {
+            statement: &self.statements.survey,
+            arguments: &[],
+        };
+        let rows = connections.request(query, budget, REPLACE_EVERY).await?;
+        let facts = Findings {
+            told: reply::surveyed(&rows)?,
+            wall_clock_us: wall_clock_us(),
+        };
+        if let Ok(max_ttl_ms @ 1..) = u64::try_from(facts.number("max_ttl_ms")) {
+            self.max_ttl.learn(Duration::from_millis(max_ttl_ms));
+        }
+        Ok(facts)
+    }
+
+    /// Looks at each server of the URL. One that is alone is asked over the connections of the store, so that a member
+    /// is up exactly if requests are answered.
+    pub(in super::super) async fn look_at_servers(
+        &self,
+        limit: Duration,
+    ) -> Result<Vec<Member>, Failure> {
+        let budget = Budget::new(limit);
+        if self.address.hosts().len() == 1 {
+            return Ok(vec![
+                self.member(&self.address, &self.connections, budget)
+                    .await?,
+            ]);
+        }
+        let servers = self.address.each_server().into_iter();
+        let looks = servers.map(async |server| {
+            let server = Arc::new(server);
+            let connect_timeout = self.connect_timeout.min(limit);
+            match Connections::connected(&server, connect_timeout, None).await {
+                Ok(connections) => self.member(&server, &connections, budget).await,
+                Err(failure) => unreached(&server, failure),
+            }
+        });
+        join_all(looks).await.into_iter().collect()
+    }
+
+    /// Asks a server whether it takes part.
+    async fn member(
+        &self,
+        address: &Address,
+        connections: &Connections,
+        budget: Budget,
+    ) -> Result<Member, Failure> {
+        let facts = match self.survey(connections, budget).await {
+            Ok(facts) => facts,
+            Err(failure) => return unreached(address, failure),
+        };
+        let state = match facts.quiet() {
+            _ if facts.flag("is_standby") => MemberState::Standby,
+            Duration::ZERO => MemberState::Up,
+            remaining => MemberState::Away { remaining },
+        };
+        let version = facts.text("version").map(|version| {
+            // Distributors append theirs in brackets.
+            let number = version.split(' ').next().unwrap_or_default();
+            format!("Postgres {number}")
+        });
+        Ok(Member::new(address.to_string(), state).with_version(version))
+    }
+}
+
+/// A server that does not answer is down; every other failure is one of the look.
+fn unreached(address: &Address, failure: Failure) -> Result<Member, Failure> {
+    match failure.kind() {
+        ErrorKind::Unavailable | ErrorKind::TimedOut => {
+            Ok(Member::new(address.to_string(), MemberState::Down))
+        }
+        _ => Err(failure),
+    }
+}
+
+impl Findings {
+    pub(in super::super) fn text(&self, what: &str) -> Option<&str> {
+        self.told.get(what).and_then(Value::as_str)
+    }
+
+    /// Returns a text, and an empty one if the role may not read it.
+    pub(in super::super) fn word(&self, what: &str) -> &str {
+        self.text(what).unwrap_or_default()
+    }
+
+    pub(in super::super) fn flag(&self, what: &str) -> bool {
+        self.told
+            .get(what)
+            .and_then(Value::as_bool)
+            .unwrap_or(false)
+    }
+
+    pub(in super::super) fn is(&self, setting: &str, values: &[&str]) -> bool {
+        self.text(setting)
+            .is_some_and(|found| values.contains(&found))
+    }
+
+    pub(in super::super) fn number(&self, what: &str) -> i64 {
+        self.known(what).unwrap_or_default()
+    }
+
+    pub(in super::super) fn known(&self, what: &str) -> Option<i64> {
+        self.told.get(what).and_then(Value::as_i64)
+    }
+
+    pub(in super::super) fn is_synchronous(&self) -> bool {
+        !self.word("synchronous_standbys").is_empty()
+    }
+
+    /// How long nothing is granted.
+    pub(in super::super) fn quiet(&self) -> Duration {
+        Duration::from_micros(u64::try_from(self.number("quiet_us")).unwrap_or_default())
+    }
+}

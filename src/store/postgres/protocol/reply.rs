@@ -1,0 +1,204 @@
+//! Parses the replies of the functions. A reply of any other form is an error; nothing is guessed.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value};
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+
+use super::super::failure::Failure;
+use crate::name::Name;
+use crate::store::{Answer, Grant, Held, HeldState, Release};
+use crate::token::Token;
+
+/// The reply to a batch of renewals.
+#[derive(Debug)]
+pub(in super::super) struct RenewedBatch {
+    /// The server's clock, since 1970.
+    pub(in super::super) server_time: Duration,
+    /// One letter for each renewal, in order.
+    pub(in super::super) marks: Vec<Letter>,
+}
+
+/// The outcome of one renewal of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Letter {
+    Renewed,
+    Refused,
+    Evicted,
+    /// Another transaction has the row locked.
+    Locked,
+}
+
+/// Parses the reply of `acquire_1`, and whether notices must be sent.
+pub(in super::super) fn acquired(rows: &[Row], name: &Name) -> Result<(Answer, bool), Failure> {
+    let row = only(rows)?;
+    let detail = || Ok::<_, Failure>(get::<Option<String>>(row, "detail")?.unwrap_or_default());
+    let answer = match get(row, "outcome")? {
+        "granted" => {
+            let token = token(row)?.ok_or_else(|| odd(row))?;
+            Answer::Granted(Grant::new(token))
+        }
+        "held" => {
+            let mut held = held(row, name.clone())?;
+            let ahead: Option<i64> = get(row, "ahead")?;
+            held.ahead = ahead.and_then(|ahead| usize::try_from(ahead).ok());
+            Answer::Held(Box::new(held))
+        }
+        "invalid" => return Err(invalid(detail()?)),
+        "broken" => return Err(Failure::Exhausted(detail()?)),
+        _ => return Err(odd(row)),
+    };
+    Ok((answer, get(row, "tell")?))
+}
+
+/// Tells the one refusal that a store remembers from the others.
+fn invalid(detail: String) -> Failure {
+    let ttls = detail.strip_prefix("ttl_ms=");
+    let ttls = ttls.and_then(|rest| rest.split_once(" max_ttl_ms="));
+    let ttls = ttls.and_then(|(ttl, most)| Some((ttl.parse().ok()?, most.parse().ok()?)));
+    match ttls {
+        Some((ttl_ms, max_ttl_ms)) => Failure::TooLong { ttl_ms, max_ttl_ms },
+        None => Failure::Argument(detail),
+    }
+}
+
+/// Parses the reply of `renew_1` to `count` renewals.
+pub(in super::super) fn renewed(rows: &[Row], count: usize) -> Result<RenewedBatch, Failure> {
+    let row = only(rows)?;
+    let letters: &str = get(row, "letters")?;
+    let micros: i64 = get(row, "server_us")?;
+    let mark = |letter| match letter {
+        b'y' => Ok(Letter::Renewed),
+        b'n' => Ok(Letter::Refused),
+        b'e' => Ok(Letter::Evicted),
+        b'x' => Ok(Letter::Locked),
+        _ => Err(odd(row)),
+    };
+    let marks: Vec<_> = letters.bytes().map(mark).collect::<Result<_, _>>()?;
+    match u64::try_from(micros) {
+        Ok(micros) if marks.len() == count => Ok(RenewedBatch {
+            server_time: Duration::from_micros(micros),
+            marks,
+        }),
+        _ => Err(odd(row)),
+    }
+}
+
+/// Parses the reply of `release_1`, and whether notices must be sent.
+pub(in super::super) fn released(rows: &[Row]) -> Result<(Release, bool), Failure> {
+    let row = only(rows)?;
+    let release = match get(row, "outcome")? {
+        "released" => Release::Released,
+        "not_held" => Release::NotHeld,
+        _ => return Err(odd(row)),
+    };
+    Ok((release, get(row, "tell")?))
+}
+
+/// Parses the reply of `leave_1`: whether notices must be sent.
+pub(in super::super) fn left(rows: &[Row]) -> Result<bool, Failure> {
+    get(only(rows)?, "tell")
+}
+
+/// Parses the reply of `evict_1`: whether any holder had the name, and whether notices must be sent.
+pub(in super::super) fn evicted(rows: &[Row]) -> Result<(bool, bool), Failure> {
+    let row = only(rows)?;
+    let was_held = match get(row, "outcome")? {
+        "evicted" => true,
+        "not_held" => false,
+        _ => return Err(odd(row)),
+    };
+    Ok((was_held, get(row, "tell")?))
+}
+
+/// Parses the reply of `inspect_1`.
+pub(in super::super) fn inspected(rows: &[Row], name: &Name) -> Result<Option<Held>, Failure> {
+    match rows {
+        [] => Ok(None),
+        rows => held(only(rows)?, name.clone()).map(Some),
+    }
+}
+
+/// Parses the reply of `list_1`.
+pub(in super::super) fn listed(rows: &[Row]) -> Result<Vec<Held>, Failure> {
+    let read = |row| {
+        let name = Name::new(get::<&str>(row, "name")?).map_err(|_| odd(row))?;
+        held(row, name)
+    };
+    rows.iter().map(read).collect()
+}
+
+/// Parses the reply of `await_1` to `count` names: their channels; none for a name whose row is locked.
+pub(in super::super) fn channels(
+    rows: &[Row],
+    count: usize,
+) -> Result<Vec<Option<String>>, Failure> {
+    let row = only(rows)?;
+    let channels: Vec<Option<String>> = get(row, "await_1")?;
+    if channels.len() == count {
+        Ok(channels)
+    } else {
+        Err(odd(row))
+    }
+}
+
+/// Parses the reply of `survey_1`.
+pub(in super::super) fn surveyed(rows: &[Row]) -> Result<Map<String, Value>, Failure> {
+    let row = only(rows)?;
+    serde_json::from_str(get(row, "survey_1")?).map_err(|_| odd(row))
+}
+
+/// Parses the facts about a taken name. A value that cannot be parsed is left out.
+fn held(row: &Row, name: Name) -> Result<Held, Failure> {
+    let state = match get(row, "state")? {
+        0_i16 => HeldState::Leased,
+        2 => HeldState::Kept,
+        3 => HeldState::Offered,
+        5 => HeldState::KeepOut,
+        // A state of a later version is taken, and no holder can renew it.
+        _ => HeldState::Evicted,
+    };
+    let left: Option<i64> = get(row, "left_us")?;
+    let mut held = Held::new(name);
+    held.remaining = left
+        .and_then(|left| u64::try_from(left).ok())
+        .map(Duration::from_micros);
+    held.state = state;
+    // Only `inspect_1` and `list_1` count the waiting clients.
+    let waiting: Option<i64> = row.try_get("waiting").unwrap_or_default();
+    held.waiting = waiting.and_then(|waiting| usize::try_from(waiting).ok());
+    if matches!(state, HeldState::Offered | HeldState::KeepOut) {
+        return Ok(held);
+    }
+    let since: Option<i64> = get(row, "since_us")?;
+    held.by = get::<&str>(row, "holder")?.parse().ok();
+    held.token = token(row)?;
+    held.info = serde_json::from_str(get(row, "info")?).unwrap_or_default();
+    held.since = since
+        .and_then(|since| u64::try_from(since).ok())
+        .and_then(|since| SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(since)));
+    Ok(held)
+}
+
+fn token(row: &Row) -> Result<Option<Token>, Failure> {
+    let token: Option<i64> = get(row, "token")?;
+    let token = token.and_then(|token| u64::try_from(token).ok());
+    Ok(token.and_then(|token| Token::new(token).ok()))
+}
+
+fn only(rows: &[Row]) -> Result<&Row, Failure> {
+    match rows {
+        [row] => Ok(row),
+        rows => Err(Failure::Odd(format!("rows={}", rows.len()))),
+    }
+}
+
+fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, Failure> {
+    row.try_get(column)
+        .map_err(|_| Failure::Odd(format!("column={column}")))
+}
+
+fn odd(row: &Row) -> Failure {
+    Failure::Odd(format!("columns={}", row.len()))
+}

@@ -1,0 +1,149 @@
+//! The schema, a name space of its own for leases, and the statements that call its functions.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::store::TableSettings;
+
+/// The SQL of the tables and functions, with placeholders for the schema's name and the longest ttl.
+const SQL: &str = include_str!("schema_1.sql");
+/// The longest name that Postgres does not truncate.
+const MAX_BYTES: usize = 63;
+
+/// The name of a schema, unquoted.
+#[derive(Clone, PartialEq, Eq)]
+pub(in super::super) struct Schema(Arc<str>);
+
+/// The statement of each operation.
+#[derive(Debug)]
+pub(in super::super) struct Statements {
+    pub(in super::super) acquire: String,
+    pub(in super::super) renew: String,
+    pub(in super::super) release: String,
+    pub(in super::super) leave: String,
+    pub(in super::super) evict: String,
+    pub(in super::super) inspect: String,
+    pub(in super::super) list: String,
+    pub(in super::super) wait: String,
+    pub(in super::super) tell: String,
+    pub(in super::super) survey: String,
+}
+
+impl Schema {
+    pub(in super::super) const DEFAULT: &str = "leasehold";
+
+    /// # Errors
+    /// `Invalid` for a name that Postgres would change.
+    pub(in super::super) fn new(name: &str) -> Result<Self, Error> {
+        // The last three would end the quotes around a function, or be taken for a placeholder.
+        let is_odd = |c: char| c.is_control() || "${}".contains(c);
+        let is_kept = (1..=MAX_BYTES).contains(&name.len()) && !name.chars().any(is_odd);
+        if is_kept && !name.starts_with("pg_") {
+            return Ok(Self(name.into()));
+        }
+        Err(Error::invalid(format!(
+            "schema refused: expected 1 to {MAX_BYTES} bytes without control characters and any of ${{}}, \
+             not beginning with pg_ bytes={}",
+            name.len()
+        )))
+    }
+
+    /// Returns the name as a quoted identifier.
+    pub(in super::super) fn quoted(&self) -> String {
+        format!("\"{}\"", self.0.replace('"', "\"\""))
+    }
+
+    /// Returns the SQL that makes the tables and functions. Without a longest ttl, an earlier setting stays.
+    pub(in super::super) fn sql(&self, settings: TableSettings, default: Duration) -> String {
+        let max_ttl = settings.max_ttl;
+        let text = format!("'{}'", self.0.replace('\'', "''"));
+        let millis = |ttl: Duration| ttl.as_millis().to_string();
+        let again = max_ttl.map_or_else(|| "lineage.max_ttl_ms".into(), millis);
+        SQL.replace("{schema}", &self.quoted())
+            .replace("{schema_text}", &text)
+            .replace("{max_ttl_ms}", &millis(max_ttl.unwrap_or(default)))
+            .replace("{max_ttl_ms_again}", &again)
+    }
+
+    pub(in super::super) fn statements(&self) -> Statements {
+        let call = |function: &str, arguments: usize| {
+            let places: Vec<_> = (1..=arguments).map(|place| format!("${place}")).collect();
+            let schema = self.quoted();
+            format!("SELECT * FROM {schema}.{function}({})", places.join(", "))
+        };
+        Statements {
+            acquire: call("acquire_1", 9),
+            renew: call("renew_1", 4),
+            release: call("release_1", 4),
+            leave: call("leave_1", 3),
+            evict: call("evict_1", 3),
+            inspect: call("inspect_1", 1),
+            list: call("list_1", 1),
+            wait: call("await_1", 1),
+            tell: call("tell_1", 1),
+            survey: call("survey_1", 0),
+        }
+    }
+}
+
+impl fmt::Display for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_postgres_would_change_is_refused() {
+        for bad in [
+            "",
+            "pg_catalog",
+            "a\0b",
+            "a\nb",
+            "a$$b",
+            "{schema}",
+            &"é".repeat(32),
+        ] {
+            assert!(Schema::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(Schema::new(&"é".repeat(31)).is_ok());
+    }
+
+    #[test]
+    fn an_odd_name_is_quoted_everywhere() {
+        let schema = Schema::new("o'd\"d").expect("a schema");
+        let sql = schema.sql(TableSettings::default(), Duration::from_secs(1));
+        assert!(sql.contains("CREATE SCHEMA \"o'd\"\"d\""), "quoted");
+        assert!(sql.contains("nspname = 'o''d\"d'"), "as text");
+        assert!(
+            !sql.contains("{schema") && !sql.contains("{max"),
+            "filled in"
+        );
+        let acquire = schema.statements().acquire;
+        assert!(acquire.contains("\"o'd\"\"d\".acquire_1($1"), "{acquire}");
+    }
+
+    #[test]
+    fn the_longest_ttl_changes_only_when_it_is_named() {
+        let schema = Schema::new("x").expect("a schema");
+        let (named, default) = (Duration::from_secs(7), Duration::from_secs(600));
+        let mut settings = TableSettings::default();
+        let sql = schema.sql(settings, default);
+        assert!(sql.contains("VALUES (1, 600000)"));
+        assert!(sql.contains("SET max_ttl_ms = lineage.max_ttl_ms"));
+        settings.max_ttl = Some(named);
+        let sql = schema.sql(settings, default);
+        assert!(sql.contains("VALUES (1, 7000)") && sql.contains("SET max_ttl_ms = 7000"));
+    }
+}

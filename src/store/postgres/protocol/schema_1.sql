@@ -1,0 +1,945 @@
+-- Leases in Postgres: the tables, and the functions that are the protocol. README.md beside this file describes it.
+--
+-- `leasehold init --store URL` sends this file, or prints it with `--print`. Sent again it repairs what is missing and
+-- changes nothing else; only a `--max-ttl` that is given is written again.
+--
+-- Rules of the functions. Each was seen to break a promise when it was not kept.
+--   1  Only clock_timestamp() tells the time: now() is from before the wait for the lock, and older still if a
+--      transaction was open already.
+--   2  The clock is read after the lock is held.
+--   3  `excluded` was computed before the wait for the lock: the end of a lease is computed again.
+--   4  A decision made while waiting for the row's lock depends on that row alone (has_queue, awaited_until): other
+--      tables are seen as they were before.
+--   5  A client that joins the queue writes the lease's row, so that a release that waits for it sees the queue.
+--   6  Locks are taken in one order: the lease, then its queue. Where several leases are locked, those that another
+--      transaction has locked are skipped.
+--   7  A wait for a lock ends after a second, by a clause of the function. Nothing is set on the session.
+--   8  If synchronous_commit is off, it is turned on for this transaction: what is answered must survive a crash.
+--   9  No EXCEPTION block on a common path: each is a subtransaction.
+--  10  Every function that a client calls finds operators, types and functions in pg_catalog alone, by a clause of the
+--      function, and so do those that it calls: another role may have planted its own in a schema of the search path.
+
+BEGIN;
+
+-- Rule 10.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+-- A lock that is waited for makes all others wait for it that come afterwards.
+SET LOCAL lock_timeout = '1s';
+
+-- One run at a time: of two that run at once, CREATE ... IF NOT EXISTS fails in the second.
+SELECT pg_advisory_xact_lock(7810773120193241);
+
+DO $init$
+BEGIN
+  -- CREATE SCHEMA IF NOT EXISTS needs the permission to create one even if it exists.
+  IF NOT EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = {schema_text}) THEN
+    CREATE SCHEMA {schema};
+  END IF;
+END
+$init$;
+
+-- One row for each name. It stays after a release, because it has the token. There is no index but the key: one on the
+-- deadline would prevent HOT updates.
+CREATE TABLE IF NOT EXISTS {schema}.lease (
+  -- "C": no upgrade of a locale library breaks the index, and a prefix is a range.
+  name text COLLATE "C" PRIMARY KEY,
+  -- The last token that was granted; 0 for none.
+  token bigint NOT NULL CHECK (token BETWEEN 0 AND 9007199254740991),
+  -- 0 live, 1 evicted, 2 kept after its release, 3 offered, 4 free.
+  state smallint NOT NULL,
+  -- The holder, or the client of an offer; empty if free.
+  holder text COLLATE "C" NOT NULL,
+  ttl_ms bigint NOT NULL,
+  since timestamptz NOT NULL,
+  ends_at timestamptz NOT NULL,
+  -- JSON as text: jsonb refuses \u0000 and costs more.
+  info text NOT NULL,
+  -- Whether the queue may have rows of this name.
+  has_queue boolean NOT NULL DEFAULT false,
+  -- Until when a client wants a notice when the name is freed.
+  awaited_until timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+
+-- The clients that wait for a name in turn.
+CREATE TABLE IF NOT EXISTS {schema}.queue (
+  name text COLLATE "C" NOT NULL,
+  place bigint GENERATED ALWAYS AS IDENTITY,
+  client text COLLATE "C" NOT NULL,
+  alive_until timestamptz NOT NULL,
+  PRIMARY KEY (name, place),
+  UNIQUE (name, client)
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+
+-- One row: where these tables are, and until when nothing is granted after they were moved.
+CREATE TABLE IF NOT EXISTS {schema}.lineage (
+  one int PRIMARY KEY CHECK (one = 1),
+  -- The last result of origin_1(); NULL if the server does not show it.
+  origin text,
+  max_ttl_ms bigint NOT NULL CHECK (max_ttl_ms > 0),
+  quiet_until timestamptz NOT NULL DEFAULT '-infinity'
+);
+
+-- Identifies this server and its timeline, to tell it from the one that a standby, a backup or a dump was taken from: a
+-- promotion and a recovery to a point in time begin a new timeline, and another server has another identifier.
+CREATE OR REPLACE FUNCTION {schema}.origin_1() RETURNS text
+LANGUAGE sql
+AS $$
+  SELECT CASE
+    -- A standby has no timeline of its own, but writes nothing anyway.
+    WHEN pg_is_in_recovery() THEN 'standby'
+    ELSE c.system_identifier::text || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
+  END
+  FROM pg_control_system() c
+$$;
+
+-- Microseconds since 1970.
+CREATE OR REPLACE FUNCTION {schema}.micros_1(moment timestamptz) RETURNS bigint
+LANGUAGE sql STABLE
+AS $$ SELECT (extract(epoch FROM moment) * 1000000)::bigint $$;
+
+-- Microseconds from now to an end; NULL for none.
+CREATE OR REPLACE FUNCTION {schema}.left_1(ends_at timestamptz) RETURNS bigint
+LANGUAGE sql
+AS $$
+  SELECT CASE WHEN isfinite(ends_at) THEN
+    greatest(0, (extract(epoch FROM ends_at - clock_timestamp()) * 1000000)::bigint)
+  END
+$$;
+
+-- Passes on a name that no holder has any more: offers it to the first client in the queue, or frees it. The caller
+-- holds the row's lock. Returns whether notices must be sent.
+CREATE OR REPLACE FUNCTION {schema}.pass_on_1(p_name text, p_offer_ms bigint, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+DECLARE
+  v_place bigint;
+  v_client text;
+  v_quiet timestamptz;
+  v_tell boolean;
+BEGIN
+  SELECT q.place, q.client
+  INTO v_place, v_client
+  FROM {schema}.queue q
+  WHERE q.name = p_name AND q.alive_until > p_now
+  ORDER BY q.place
+  LIMIT 1;
+  -- And the dead clients before it. A client that shows a sign of life at this moment finds that it is gone, and joins
+  -- again.
+  DELETE FROM {schema}.queue q
+  WHERE q.name = p_name AND (v_place IS NULL OR q.place <= v_place);
+  SELECT g.quiet_until
+  INTO v_quiet
+  FROM {schema}.lineage g;
+  UPDATE {schema}.lease l
+  SET state = CASE WHEN v_place IS NULL THEN 4 ELSE 3 END,
+    holder = coalesce(v_client, ''),
+    info = '{}',
+    -- An offer that no client can accept must not expire.
+    ends_at = CASE WHEN v_place IS NULL THEN p_now
+      ELSE greatest(p_now, v_quiet) + p_offer_ms * interval '1 millisecond' END,
+    has_queue = EXISTS (SELECT FROM {schema}.queue q WHERE q.name = p_name)
+  WHERE l.name = p_name
+  RETURNING l.awaited_until > p_now
+  INTO v_tell;
+  RETURN v_tell;
+END
+$$;
+
+-- Puts a client at the end of the queue, unless it is in it, and lets it count as alive. Returns its place. The caller
+-- holds the row's lock.
+CREATE OR REPLACE FUNCTION {schema}.join_1(p_name text, p_client text, p_patience_ms bigint) RETURNS bigint
+LANGUAGE plpgsql
+AS $$
+DECLARE
+  v_place bigint;
+BEGIN
+  INSERT INTO {schema}.queue AS q (name, client, alive_until)
+  VALUES (p_name, p_client, clock_timestamp() + p_patience_ms * interval '1 millisecond')
+  ON CONFLICT ON CONSTRAINT queue_name_client_key DO UPDATE
+  SET alive_until = excluded.alive_until
+  RETURNING q.place
+  INTO v_place;
+  -- Rule 5.
+  UPDATE {schema}.lease l
+  SET has_queue = true
+  WHERE l.name = p_name AND NOT l.has_queue;
+  RETURN v_place;
+END
+$$;
+
+-- How many living clients have a place before this one; with NULL, how many living clients there are.
+CREATE OR REPLACE FUNCTION {schema}.ahead_1(p_name text, p_place bigint) RETURNS bigint
+LANGUAGE sql
+AS $$
+  SELECT count(*)
+  FROM {schema}.queue q
+  WHERE q.name = p_name
+    AND (p_place IS NULL OR q.place < p_place)
+    AND q.alive_until > clock_timestamp()
+$$;
+
+-- Removes the rows on one page of the table that are no longer needed, after a new row was inserted: as each page has
+-- room for several rows, they are removed as fast as new ones come, and no call ever reads the whole table.
+CREATE OR REPLACE FUNCTION {schema}.sweep_1() RETURNS void
+LANGUAGE plpgsql
+-- A plan for each page would cost more than all the rest.
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+  v_page bigint;
+  v_before timestamptz;
+  v_passed bigint := {schema}.micros_1(clock_timestamp() - interval '1 minute');
+  v_names text[];
+BEGIN
+  SELECT clock_timestamp() - greatest(interval '1 hour', g.max_ttl_ms * interval '1 millisecond'),
+    floor(random() * (pg_relation_size(to_regclass(format('%I.lease', {schema_text})))
+      / current_setting('block_size')::bigint))::bigint
+  INTO v_before, v_page
+  FROM {schema}.lineage g;
+  v_names := ARRAY(
+    SELECT l.name
+    FROM {schema}.lease l
+    WHERE l.ctid >= format('(%s,0)', v_page)::tid
+      AND l.ctid < format('(%s,0)', v_page + 1)::tid
+      AND l.ends_at < v_before
+      AND l.awaited_until < v_before
+      -- A token that a floor or a wrong clock has lifted is remembered until the clock has passed it, also that of a
+      -- claim which read the clock before it waited for its lock.
+      AND l.token < v_passed
+    FOR UPDATE SKIP LOCKED
+  );
+  IF cardinality(v_names) > 0 THEN
+    DELETE FROM {schema}.queue q
+    WHERE q.name = ANY (v_names) AND q.alive_until < v_before;
+    DELETE FROM {schema}.lease l
+    WHERE l.name = ANY (v_names) AND NOT EXISTS (SELECT FROM {schema}.queue q WHERE q.name = l.name);
+  END IF;
+END
+$$;
+
+-- The part of acquire_1 that holds the row's lock.
+CREATE OR REPLACE FUNCTION {schema}.take_1(
+  p_name text,
+  p_holder text,
+  p_ttl_ms bigint,
+  p_info text,
+  p_floor bigint,
+  p_client text,
+  p_more bigint,
+  p_patience_ms bigint,
+  p_offer_ms bigint,
+  OUT outcome text,
+  OUT token bigint,
+  OUT state smallint,
+  OUT holder text,
+  OUT info text,
+  OUT since_us bigint,
+  OUT left_us bigint,
+  OUT ahead bigint,
+  OUT tell boolean,
+  OUT detail text
+)
+LANGUAGE plpgsql
+AS $$
+DECLARE
+  v_now timestamptz;
+  v_quiet timestamptz;
+  v_row record;
+  v_is_live boolean;
+  v_is_offered boolean;
+  v_first text;
+  v_place bigint;
+BEGIN
+  tell := false;
+  INSERT INTO {schema}.lease (name, token, state, holder, ttl_ms, since, ends_at, info)
+  SELECT p_name, 0, 4, '', p_ttl_ms, clock_timestamp(), clock_timestamp(), '{}'
+  WHERE NOT EXISTS (SELECT FROM {schema}.lease l WHERE l.name = p_name)
+  ON CONFLICT ON CONSTRAINT lease_pkey DO NOTHING;
+  IF FOUND THEN
+    PERFORM {schema}.sweep_1();
+  END IF;
+  SELECT l.*
+  INTO v_row
+  FROM {schema}.lease l
+  WHERE l.name = p_name
+  FOR UPDATE;
+  IF NOT FOUND THEN
+    -- The row was removed between the two statements: the client has to send the claim again.
+    RAISE EXCEPTION 'the row of this name was deleted meanwhile'
+    USING ERRCODE = 'serialization_failure';
+  END IF;
+  -- Rule 2.
+  v_now := clock_timestamp();
+  SELECT g.quiet_until
+  INTO v_quiet
+  FROM {schema}.lineage g;
+  v_is_live := v_row.state <> 4 AND v_row.ends_at > v_now;
+  v_is_offered := coalesce(v_is_live AND v_row.state = 3 AND v_row.holder = p_client, false);
+
+  IF v_is_live AND v_row.state = 0 AND v_row.holder = p_holder THEN
+    UPDATE {schema}.lease l
+    SET ttl_ms = p_ttl_ms,
+      ends_at = v_now + p_ttl_ms * interval '1 millisecond'
+    WHERE l.name = p_name;
+    outcome := 'granted';
+    token := v_row.token;
+    RETURN;
+  END IF;
+
+  IF NOT v_is_live AND v_row.has_queue THEN
+    SELECT q.client
+    INTO v_first
+    FROM {schema}.queue q
+    WHERE q.name = p_name AND q.alive_until > v_now
+    ORDER BY q.place
+    LIMIT 1;
+  END IF;
+
+  IF v_quiet <= v_now AND (v_is_offered OR NOT v_is_live AND (v_first IS NULL OR v_first IS NOT DISTINCT FROM p_client)) THEN
+    token := greatest(v_row.token + 1, {schema}.micros_1(v_now), p_floor + 1);
+    IF token > 9007199254740989 THEN
+      outcome := 'broken';
+      detail := 'token=' || v_row.token;
+      token := NULL;
+      RETURN;
+    END IF;
+    IF v_row.has_queue THEN
+      -- Its own place, and those of dead clients.
+      DELETE FROM {schema}.queue q
+      WHERE q.name = p_name AND (q.client = p_client OR q.alive_until <= v_now);
+    END IF;
+    UPDATE {schema}.lease l
+    SET token = take_1.token,
+      state = 0,
+      holder = p_holder,
+      ttl_ms = p_ttl_ms,
+      since = v_now,
+      ends_at = v_now + p_ttl_ms * interval '1 millisecond',
+      info = p_info,
+      has_queue = v_row.has_queue AND EXISTS (SELECT FROM {schema}.queue q WHERE q.name = p_name)
+    WHERE l.name = p_name;
+    IF p_client IS NOT NULL AND p_more > 0 THEN
+      PERFORM {schema}.join_1(p_name, p_client, p_patience_ms);
+    END IF;
+    outcome := 'granted';
+    RETURN;
+  END IF;
+
+  IF NOT v_is_live AND v_quiet <= v_now THEN
+    tell := {schema}.pass_on_1(p_name, p_offer_ms, v_now);
+    SELECT l.*
+    INTO v_row
+    FROM {schema}.lease l
+    WHERE l.name = p_name;
+  ELSIF v_is_offered OR NOT v_is_live THEN
+    v_row.state := 5;
+    v_row.ends_at := v_quiet;
+  END IF;
+  outcome := 'held';
+  state := v_row.state;
+  holder := v_row.holder;
+  token := v_row.token;
+  info := v_row.info;
+  since_us := {schema}.micros_1(v_row.since);
+  left_us := {schema}.left_1(v_row.ends_at);
+  IF v_is_offered THEN
+    ahead := 0;
+  ELSIF p_client IS NOT NULL THEN
+    v_place := {schema}.join_1(p_name, p_client, p_patience_ms);
+    ahead := {schema}.ahead_1(p_name, v_place);
+  END IF;
+END
+$$;
+
+-- Takes a name, or returns its holder.
+--
+-- p_floor        the token is above it; 0 for none
+-- p_client       of a claim with a place in the queue; NULL for others. With it:
+-- p_more         how many more of its callers wait: if there are any, a grant puts it at the end of the queue again
+-- p_patience_ms  how long it counts as alive
+-- p_offer_ms     how long a freed name is kept for the first client in the queue; for every claim
+--
+-- outcome  'granted'  token; also when the holder asks again, with the full ttl again
+--          'held'     the facts of the row, and `ahead` for a client in the queue; state 5: nothing is granted for now
+--          'invalid'  `detail` names the argument, `since_us` is the server's clock; nothing was changed
+--          'broken'   no tokens are left; nothing was changed
+-- tell     whether to call tell_1 with this name
+CREATE OR REPLACE FUNCTION {schema}.acquire_1(
+  p_name text,
+  p_holder text,
+  p_ttl_ms bigint,
+  p_info text,
+  p_floor bigint,
+  p_client text,
+  p_more bigint,
+  p_patience_ms bigint,
+  p_offer_ms bigint,
+  OUT outcome text,
+  OUT token bigint,
+  OUT state smallint,
+  OUT holder text,
+  OUT info text,
+  OUT since_us bigint,
+  OUT left_us bigint,
+  OUT ahead bigint,
+  OUT tell boolean,
+  OUT detail text
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+  v_ttl interval := p_ttl_ms * interval '1 millisecond';
+  v_us bigint := {schema}.micros_1(clock_timestamp());
+  v_lineage record;
+  v_is_new boolean;
+  v_place bigint;
+BEGIN
+  tell := false;
+  SELECT g.quiet_until, g.max_ttl_ms,
+    CASE WHEN g.origin IS NOT NULL THEN g.origin <> {schema}.origin_1() END AS is_elsewhere
+  INTO v_lineage
+  FROM {schema}.lineage g;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the row of lineage is gone'
+    USING ERRCODE = 'LH001';
+  END IF;
+  detail := CASE
+    WHEN p_ttl_ms NOT BETWEEN 1 AND v_lineage.max_ttl_ms THEN format('ttl_ms=%s max_ttl_ms=%s', p_ttl_ms, v_lineage.max_ttl_ms)
+    -- A floor more than a day ahead is taken for a mistake, because its effect would be permanent. One that the last token
+    -- has reached has no effect.
+    WHEN p_floor < 0 OR p_floor > v_us + 86400000000
+      AND NOT EXISTS (SELECT FROM {schema}.lease l WHERE l.name = p_name AND l.token >= p_floor)
+    THEN format('floor=%s clock_us=%s', p_floor, v_us)
+  END;
+  IF detail IS NOT NULL THEN
+    outcome := 'invalid';
+    RETURN;
+  END IF;
+  -- Rule 8.
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  IF v_lineage.is_elsewhere THEN
+    -- Of several claims at once only the first one to write it finds the other origin.
+    UPDATE {schema}.lineage g
+    SET origin = {schema}.origin_1(),
+      quiet_until = clock_timestamp() + g.max_ttl_ms * interval '1 millisecond'
+    WHERE g.origin <> {schema}.origin_1();
+    SELECT g.quiet_until
+    INTO v_lineage.quiet_until
+    FROM {schema}.lineage g;
+  END IF;
+
+  -- Usually no client waits, and one statement decides. It writes nothing if another holder has the name. No row: see
+  -- below.
+  IF p_client IS NULL AND v_lineage.quiet_until <= clock_timestamp() THEN
+    WITH held AS (
+      SELECT l.*
+      FROM {schema}.lease l
+      WHERE l.name = p_name
+        AND l.state <> 4
+        AND l.ends_at > clock_timestamp()
+        AND (l.holder <> p_holder OR l.state <> 0)
+    ), granted AS (
+      INSERT INTO {schema}.lease AS l (name, token, state, holder, ttl_ms, since, ends_at, info)
+      SELECT p_name, greatest(v_us, p_floor + 1), 0, p_holder, p_ttl_ms, clock_timestamp(), clock_timestamp() + v_ttl, p_info
+      WHERE NOT EXISTS (SELECT FROM held)
+      ON CONFLICT ON CONSTRAINT lease_pkey DO UPDATE
+      SET token = greatest(l.token + 1, v_us, p_floor + 1),
+        state = 0,
+        holder = p_holder,
+        ttl_ms = p_ttl_ms,
+        since = clock_timestamp(),
+        -- Rule 3.
+        ends_at = clock_timestamp() + v_ttl,
+        info = p_info
+      -- Rule 4.
+      WHERE NOT l.has_queue
+        AND (l.state = 4 OR l.ends_at <= clock_timestamp())
+        AND l.token < 9007199254740989
+      -- An update locks the row that it replaces, and an insert has none to lock.
+      RETURNING l.token, l.xmax = 0 AS is_new
+    )
+    SELECT 'granted', g.token, NULL, NULL, NULL, NULL, NULL, g.is_new
+    FROM granted g
+    UNION ALL
+    SELECT 'held', h.token, h.state, h.holder, h.info, {schema}.micros_1(h.since), {schema}.left_1(h.ends_at), false
+    FROM held h
+    INTO outcome, token, state, holder, info, since_us, left_us, v_is_new;
+    IF v_is_new THEN
+      PERFORM {schema}.sweep_1();
+    END IF;
+    IF outcome IS NOT NULL THEN
+      RETURN;
+    END IF;
+  END IF;
+
+  -- A client in the queue of a name that is held writes only its own place: so the holder's renewals wait for no lock.
+  SELECT 'held', l.token, l.state, l.holder, l.info, {schema}.micros_1(l.since), {schema}.left_1(l.ends_at)
+  INTO outcome, token, state, holder, info, since_us, left_us
+  FROM {schema}.lease l
+  WHERE l.name = p_name
+    AND l.state <> 4
+    AND l.ends_at > clock_timestamp()
+    AND (l.holder <> p_holder OR l.state <> 0)
+    AND (p_client IS NULL OR l.holder <> p_client);
+  IF FOUND THEN
+    IF p_client IS NULL THEN
+      RETURN;
+    END IF;
+    UPDATE {schema}.queue q
+    SET alive_until = clock_timestamp() + p_patience_ms * interval '1 millisecond'
+    WHERE q.name = p_name AND q.client = p_client
+    RETURNING q.place
+    INTO v_place;
+    IF FOUND THEN
+      ahead := {schema}.ahead_1(p_name, v_place);
+      RETURN;
+    END IF;
+  END IF;
+
+  SELECT t.*
+  INTO outcome, token, state, holder, info, since_us, left_us, ahead, tell, detail
+  FROM {schema}.take_1(
+    p_name, p_holder, p_ttl_ms, p_info, p_floor, p_client, p_more, p_patience_ms, p_offer_ms
+  ) t;
+END
+$$;
+
+-- Extends each lease of a batch to its full ttl, if its holder still has it by the same grant, which the token tells.
+-- Never creates a lease.
+--
+-- A row that another program has locked is skipped, so that it does not delay its batch.
+--
+-- letters    one for each, in the order of the arguments: y renewed, n refused, e evicted, x unknown, ask again
+-- server_us  the server's clock
+CREATE OR REPLACE FUNCTION {schema}.renew_1(
+  p_names text[],
+  p_holders text[],
+  p_tokens bigint[],
+  p_ttls_ms bigint[],
+  OUT letters text,
+  OUT server_us bigint
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '1s'
+-- By the key, even while the planner takes the table for small.
+SET enable_seqscan = off
+AS $$
+BEGIN
+  -- Rule 8: a renewal that a crash takes back frees a name that its holder still has.
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  WITH asked AS (
+    SELECT u.*
+    FROM unnest(p_names, p_holders, p_tokens, p_ttls_ms) WITH ORDINALITY AS u (name, holder, token, ttl_ms, i)
+  ), mine AS MATERIALIZED (
+    SELECT l.name, l.state, l.ends_at, a.ttl_ms, a.i
+    FROM asked a
+    JOIN {schema}.lease l ON l.name = a.name AND l.holder = a.holder AND l.token = a.token
+    WHERE l.state IN (0, 1)
+    -- Rule 6.
+    ORDER BY l.name
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+  ), done AS (
+    UPDATE {schema}.lease l
+    SET ends_at = clock_timestamp() + m.ttl_ms * interval '1 millisecond',
+      ttl_ms = m.ttl_ms
+    FROM mine m
+    WHERE l.name = m.name AND m.state = 0 AND m.ends_at > clock_timestamp()
+    RETURNING m.i
+  )
+  SELECT string_agg(
+    CASE
+      WHEN d.i IS NOT NULL THEN 'y'
+      WHEN m.ends_at <= clock_timestamp() THEN 'n'
+      WHEN m.state = 1 THEN 'e'
+      -- The name is in the batch twice.
+      WHEN m.i IS NOT NULL THEN 'x'
+      WHEN EXISTS (
+        SELECT
+        FROM {schema}.lease l
+        WHERE l.name = a.name AND l.holder = a.holder AND l.token = a.token AND l.state IN (0, 1)
+      ) THEN 'x'
+      ELSE 'n'
+    END, '' ORDER BY a.i)
+  FROM asked a
+  LEFT JOIN mine m ON m.i = a.i
+  LEFT JOIN done d ON d.i = a.i
+  INTO letters;
+  server_us := {schema}.micros_1(clock_timestamp());
+END
+$$;
+
+-- Frees a name if this holder has it, at once or (p_keep_ms above 0) after a time in which no holder can renew it.
+--
+-- outcome  'released', or 'not_held': nothing was changed
+-- tell     whether to call tell_1 with this name
+CREATE OR REPLACE FUNCTION {schema}.release_1(
+  p_name text,
+  p_holder text,
+  p_keep_ms bigint,
+  p_offer_ms bigint,
+  OUT outcome text,
+  OUT tell boolean
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+  v_now timestamptz;
+BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  IF p_keep_ms > 0 THEN
+    -- An evicted holder cannot keep the name: an operator wants it free.
+    UPDATE {schema}.lease l
+    SET state = 2,
+      ends_at = clock_timestamp() + p_keep_ms * interval '1 millisecond'
+    WHERE l.name = p_name
+      AND l.holder = p_holder
+      AND l.state = 0
+      AND l.ends_at > clock_timestamp()
+    RETURNING 'released', l.awaited_until > clock_timestamp()
+    INTO outcome, tell;
+    IF FOUND THEN
+      RETURN;
+    END IF;
+  END IF;
+  -- Usually no client waits in the queue, and the row itself says so: rule 4.
+  UPDATE {schema}.lease l
+  SET state = 4,
+    holder = '',
+    info = '{}',
+    ends_at = clock_timestamp()
+  WHERE l.name = p_name
+    AND l.holder = p_holder
+    AND l.state IN (0, 1)
+    AND l.ends_at > clock_timestamp()
+    AND NOT l.has_queue
+  RETURNING 'released', l.awaited_until > clock_timestamp()
+  INTO outcome, tell;
+  IF FOUND THEN
+    RETURN;
+  END IF;
+  outcome := 'not_held';
+  tell := false;
+  PERFORM
+  FROM {schema}.lease l
+  WHERE l.name = p_name AND l.holder = p_holder AND l.state IN (0, 1)
+  FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  v_now := clock_timestamp();
+  PERFORM
+  FROM {schema}.lease l
+  WHERE l.name = p_name AND l.ends_at > v_now;
+  IF FOUND THEN
+    outcome := 'released';
+    tell := {schema}.pass_on_1(p_name, p_offer_ms, v_now);
+  END IF;
+END
+$$;
+
+-- Takes a client out of the queue of a name, and passes on an offer that it has. It is idempotent.
+--
+-- tell  whether to call tell_1 with this name
+CREATE OR REPLACE FUNCTION {schema}.leave_1(
+  p_name text,
+  p_client text,
+  p_offer_ms bigint,
+  OUT tell boolean
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+  v_row record;
+BEGIN
+  tell := false;
+  -- Rule 6.
+  SELECT l.*
+  INTO v_row
+  FROM {schema}.lease l
+  WHERE l.name = p_name
+  FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  DELETE FROM {schema}.queue q
+  WHERE q.name = p_name AND q.client = p_client;
+  IF v_row.state = 3 AND v_row.holder = p_client AND v_row.ends_at > clock_timestamp() THEN
+    tell := {schema}.pass_on_1(p_name, p_offer_ms, clock_timestamp());
+  END IF;
+END
+$$;
+
+-- Evicts the holder of a name, for an operator. p_how is 'marked': the holder is told at its next renewal, and the name
+-- stays taken for the rest of its ttl; or 'now': the name is free at once.
+--
+-- outcome  'evicted', or 'not_held': nothing was changed
+-- tell     whether to call tell_1 with this name
+CREATE OR REPLACE FUNCTION {schema}.evict_1(
+  p_name text,
+  p_how text,
+  p_offer_ms bigint,
+  OUT outcome text,
+  OUT tell boolean
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+  v_row record;
+  v_now timestamptz;
+BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  outcome := 'not_held';
+  tell := false;
+  SELECT l.*
+  INTO v_row
+  FROM {schema}.lease l
+  WHERE l.name = p_name
+  FOR UPDATE;
+  v_now := clock_timestamp();
+  IF NOT FOUND OR v_row.state = 4 OR v_row.ends_at <= v_now THEN
+    RETURN;
+  END IF;
+  IF p_how = 'now' THEN
+    outcome := 'evicted';
+    tell := {schema}.pass_on_1(p_name, p_offer_ms, v_now);
+  ELSIF p_how = 'marked' AND v_row.state IN (0, 1) THEN
+    outcome := 'evicted';
+    UPDATE {schema}.lease l
+    SET state = 1
+    WHERE l.name = p_name;
+  END IF;
+END
+$$;
+
+-- Returns the holders of all names with this prefix, in name order.
+CREATE OR REPLACE FUNCTION {schema}.list_1(
+  p_prefix text,
+  OUT name text,
+  OUT token bigint,
+  OUT state smallint,
+  OUT holder text,
+  OUT info text,
+  OUT since_us bigint,
+  OUT left_us bigint,
+  OUT waiting bigint
+) RETURNS SETOF record
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT l.name, l.token, l.state, l.holder, l.info, {schema}.micros_1(l.since), {schema}.left_1(l.ends_at),
+    CASE WHEN l.has_queue THEN {schema}.ahead_1(l.name, NULL) ELSE 0 END
+  FROM {schema}.lease l
+  WHERE l.name >= p_prefix
+    AND starts_with(l.name, p_prefix)
+    AND l.state <> 4
+    AND l.ends_at > clock_timestamp()
+  ORDER BY l.name
+$$;
+
+-- Returns the holder of this name: one row, or none.
+CREATE OR REPLACE FUNCTION {schema}.inspect_1(
+  p_name text,
+  OUT token bigint,
+  OUT state smallint,
+  OUT holder text,
+  OUT info text,
+  OUT since_us bigint,
+  OUT left_us bigint,
+  OUT waiting bigint
+) RETURNS SETOF record
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT l.token, l.state, l.holder, l.info, {schema}.micros_1(l.since), {schema}.left_1(l.ends_at),
+    CASE WHEN l.has_queue THEN {schema}.ahead_1(l.name, NULL) ELSE 0 END
+  FROM {schema}.lease l
+  WHERE l.name = p_name
+    AND l.state <> 4
+    AND l.ends_at > clock_timestamp()
+$$;
+
+-- Returns the channel of a name's notices. Names are longer than the identifiers that LISTEN takes.
+CREATE OR REPLACE FUNCTION {schema}.channel_1(p_name text) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT 'lh_' || left(md5({schema_text} || '.' || p_name), 16) $$;
+
+-- Subscribes to notices of these names for 15 s. Returns their channels, in the order of the names; NULL for a name whose
+-- row another transaction has locked: ask again soon. A client that listens to a channel before it checks the name misses
+-- nothing.
+CREATE OR REPLACE FUNCTION {schema}.await_1(p_names text[]) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+-- Of one insert, which another transaction may be about to do.
+SET lock_timeout = '20ms'
+AS $$
+DECLARE
+  v_name text;
+  v_soon timestamptz := clock_timestamp() + interval '10 s';
+  v_channels text[];
+BEGIN
+  -- A crash ends the subscription as well.
+  PERFORM set_config('synchronous_commit', 'off', true);
+  FOR v_name IN
+    SELECT u.name
+    FROM unnest(p_names) AS u (name)
+    WHERE NOT EXISTS (SELECT FROM {schema}.lease l WHERE l.name = u.name)
+  LOOP
+    BEGIN
+      INSERT INTO {schema}.lease (name, token, state, holder, ttl_ms, since, ends_at, info)
+      VALUES (v_name, 0, 4, '', 1, clock_timestamp(), clock_timestamp(), '{}')
+      ON CONFLICT ON CONSTRAINT lease_pkey DO NOTHING;
+    EXCEPTION WHEN lock_not_available THEN
+      NULL;
+    END;
+  END LOOP;
+  WITH unlocked AS MATERIALIZED (
+    SELECT l.name
+    FROM {schema}.lease l
+    -- Other clients may wait for it too.
+    WHERE l.name = ANY (p_names) AND l.awaited_until < v_soon
+    FOR NO KEY UPDATE SKIP LOCKED
+  ), marked AS (
+    UPDATE {schema}.lease l
+    SET awaited_until = clock_timestamp() + interval '15 s'
+    FROM unlocked n
+    WHERE l.name = n.name
+    RETURNING l.name
+  )
+  SELECT array_agg(
+    CASE WHEN m.name IS NOT NULL OR l.name IS NOT NULL THEN {schema}.channel_1(u.name) END
+    ORDER BY u.i)
+  FROM unnest(p_names) WITH ORDINALITY AS u (name, i)
+  LEFT JOIN marked m ON m.name = u.name
+  LEFT JOIN {schema}.lease l ON l.name = u.name AND l.awaited_until >= v_soon
+  INTO v_channels;
+  RETURN v_channels;
+END
+$$;
+
+-- Sends the notices of these names, as they are now. Never in the transaction that freed them: a commit with NOTIFY
+-- holds a lock of the whole server through its flush, and fails if the queue of notices is full.
+--
+-- Notices  'f NAME'            freed, or kept for a while
+--          't CLIENT NAME'     it is this client's turn
+--          'n CLIENT MS NAME'  this client is next, in this many ms
+CREATE OR REPLACE FUNCTION {schema}.tell_1(p_names text[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  v_row record;
+BEGIN
+  -- If a notice is lost, its client checks again after some time.
+  PERFORM set_config('synchronous_commit', 'off', true);
+  FOR v_row IN
+    SELECT l.name, {schema}.channel_1(l.name) AS channel, l.holder, first.client AS next_client,
+      ceil({schema}.left_1(l.ends_at) / 1000.0)::bigint AS left_ms,
+      CASE WHEN l.ends_at > clock_timestamp() THEN l.state ELSE 4 END AS state
+    FROM {schema}.lease l
+    LEFT JOIN LATERAL (
+      SELECT q.client
+      FROM {schema}.queue q
+      WHERE q.name = l.name AND q.alive_until > clock_timestamp()
+      ORDER BY q.place
+      LIMIT 1
+    ) first ON l.has_queue
+    WHERE l.name = ANY (p_names)
+  LOOP
+    IF v_row.state IN (2, 4) THEN
+      PERFORM pg_notify(v_row.channel, 'f ' || v_row.name);
+    ELSIF v_row.state = 3 THEN
+      PERFORM pg_notify(v_row.channel, format('t %s %s', v_row.holder, v_row.name));
+    END IF;
+    IF v_row.state IN (2, 3) AND v_row.next_client IS NOT NULL THEN
+      PERFORM pg_notify(v_row.channel, format('n %s %s %s', v_row.next_client, v_row.left_ms, v_row.name));
+    END IF;
+  END LOOP;
+END
+$$;
+
+-- Returns what there is to know about the server and the tables, as JSON, for an operator. A value that the role may not
+-- read is null.
+CREATE OR REPLACE FUNCTION {schema}.survey_1() RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT row_to_json(f)::text
+  FROM (
+    SELECT
+      pg_is_in_recovery() AS is_standby,
+      current_setting('server_version') AS version,
+      g.max_ttl_ms,
+      {schema}.left_1(g.quiet_until) AS quiet_us,
+      g.origin IS NOT NULL AS tells_origin,
+      current_setting('synchronous_commit') AS synchronous_commit,
+      current_setting('fsync') AS fsync,
+      current_setting('full_page_writes') AS full_page_writes,
+      current_setting('server_encoding') AS encoding,
+      current_setting('default_transaction_isolation') AS isolation,
+      current_setting('autovacuum') AS autovacuum,
+      current_setting('synchronous_standby_names') AS synchronous_standbys,
+      current_setting('max_connections')::bigint AS max_connections,
+      (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend') AS connections,
+      (SELECT count(*) FROM pg_stat_activity a WHERE a.wait_event = 'SyncRep') AS waits_for_standby,
+      pg_has_role('pg_read_all_stats', 'USAGE') AS sees_transactions,
+      (SELECT count(*) FROM pg_stat_replication r WHERE r.state = 'streaming') AS standbys,
+      (
+        SELECT extract(epoch FROM max(clock_timestamp() - a.xact_start))::bigint
+        FROM pg_stat_activity a
+        WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid()
+      ) AS oldest_snapshot_s,
+      (SELECT extract(epoch FROM max(clock_timestamp() - p.prepared))::bigint FROM pg_prepared_xacts p) AS oldest_prepared_s,
+      (
+        SELECT count(*)
+        FROM pg_replication_slots s
+        WHERE NOT s.active AND (s.xmin IS NOT NULL OR s.catalog_xmin IS NOT NULL)
+      ) AS idle_slots,
+      (100 * pg_notification_queue_usage())::bigint AS notices_percent,
+      extract(epoch FROM current_setting('idle_session_timeout', true)::interval)::bigint AS idle_session_s,
+      {schema}.micros_1(clock_timestamp()) AS clock_us,
+      c.relpersistence = 'u' AS is_unlogged,
+      pg_relation_size(c.oid) AS bytes,
+      t.n_live_tup AS live,
+      t.n_dead_tup AS dead
+    FROM (SELECT 1) one
+    LEFT JOIN {schema}.lineage g ON true
+    LEFT JOIN pg_class c ON c.oid = to_regclass(format('%I.lease', {schema_text}))
+    LEFT JOIN pg_stat_user_tables t ON t.relid = c.oid
+  ) f
+$$;
+
+INSERT INTO {schema}.lineage (one, max_ttl_ms)
+VALUES (1, {max_ttl_ms})
+ON CONFLICT (one) DO UPDATE
+SET max_ttl_ms = {max_ttl_ms_again};
+
+DO $init$
+BEGIN
+  UPDATE {schema}.lineage g
+  SET origin = {schema}.origin_1()
+  WHERE g.origin IS NULL;
+EXCEPTION WHEN OTHERS THEN
+  -- A server that does not show it. `leasehold status` reports what that costs.
+  NULL;
+END
+$init$;
+
+COMMIT;

@@ -1,0 +1,288 @@
+//! The members, and one question to all of them at once.
+//!
+//! All are asked at the same moment, and their answers are read as they come. Once a majority has answered, and nothing
+//! depends on the others, they are awaited for a short time only: a member that hangs does not set the latency. One that did
+//! not answer is not asked for a second, as long as a majority of the others is well.
+
+mod member;
+mod notices;
+mod reply;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::timeout;
+
+use crate::clock::{Boottime, Clock as _, Instant};
+use crate::error::{Error, ErrorKind};
+use crate::store::{Failed, Purpose};
+
+#[cfg(feature = "internals")]
+pub(crate) use self::member::sources;
+pub(super) use self::member::{Act, NameRequest, QuorumMember};
+pub(super) use self::notices::MergedNotices;
+pub(super) use self::reply::{Away, MemberPlace, NameReply};
+use super::protocol::majority;
+
+/// How long the others are awaited at least once a majority has answered. Longer than a busy machine or a longer way
+/// delays an answer.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How many times as long as the majority took the others are awaited.
+const TIMES_AS_LONG: u32 = 8;
+/// For how long a member is not asked that did not answer.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// The shortest silence that says something about the member, and not about a caller's short limit.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// The members of a quorum, on the connections of one purpose.
+#[derive(Debug, Clone)]
+pub(super) struct Members {
+    each: Arc<[Arc<QuorumMember>]>,
+    health: Arc<Health>,
+}
+
+/// The answers to one question, as they come.
+pub(super) struct Poll<T> {
+    pending: FuturesUnordered<Answering<T>>,
+    members: usize,
+    asked_at: Instant,
+    deadline: Instant,
+    answered: usize,
+    /// How long the majority took that has answered.
+    took: Option<Duration>,
+    /// Whether the others are awaited for a short time only once a majority has answered.
+    hurries: bool,
+}
+
+type Answering<T> = Pin<Box<dyn Future<Output = (usize, Result<T, Failed>)> + Send>>;
+
+/// From when each member is asked again that did not answer.
+#[derive(Debug)]
+struct Health(Mutex<Vec<Option<Instant>>>);
+
+impl Members {
+    pub(super) fn new(each: Vec<QuorumMember>) -> Self {
+        let health = Health(Mutex::new(vec![None; each.len()]));
+        Self {
+            each: each.into_iter().map(Arc::new).collect(),
+            health: Arc::new(health),
+        }
+    }
+
+    /// Returns the same members on connections of their own, which are not made so far.
+    pub(super) fn beside(&self, purpose: Purpose) -> Self {
+        Self::new(self.iter().map(|member| member.beside(purpose)).collect())
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<QuorumMember>> {
+        self.each.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.each.len()
+    }
+
+    pub(super) fn get(&self, member: usize) -> &Arc<QuorumMember> {
+        &self.each[member]
+    }
+
+    pub(super) fn place(&self, member: usize) -> &str {
+        self.each[member].place()
+    }
+
+    /// Returns where all members are, as `init` notes them.
+    pub(super) fn places(&self) -> String {
+        let places: Vec<_> = self.iter().map(|member| member.place()).collect();
+        places.join(", ")
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.iter().any(|member| member.is_closed())
+    }
+
+    /// Asks all members.
+    pub(super) fn ask<T, F>(
+        &self,
+        limit: Duration,
+        ask: impl Fn(usize, Arc<QuorumMember>) -> F,
+    ) -> Poll<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failed>> + Send + 'static,
+    {
+        self.ask_some(0..self.len(), limit, ask)
+    }
+
+    /// Asks these members.
+    pub(super) fn ask_some<T, F>(
+        &self,
+        members: impl IntoIterator<Item = usize>,
+        limit: Duration,
+        ask: impl Fn(usize, Arc<QuorumMember>) -> F,
+    ) -> Poll<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failed>> + Send + 'static,
+    {
+        let asked_at = Boottime.now();
+        let skipped = self.health.skipped(asked_at);
+        let asking = |member: usize| -> Answering<T> {
+            if skipped[member] {
+                let failed = Failed::never(not_asked());
+                return Box::pin(std::future::ready((member, Err(failed))));
+            }
+            let (answer, health) = (ask(member, self.each[member].clone()), self.health.clone());
+            Box::pin(async move {
+                let answer = answer.await;
+                health.note(member, answer.as_ref().err(), asked_at);
+                (member, answer)
+            })
+        };
+        Poll {
+            pending: members.into_iter().map(asking).collect(),
+            members: self.len(),
+            asked_at,
+            deadline: asked_at.after(limit),
+            answered: 0,
+            took: None,
+            hurries: false,
+        }
+    }
+}
+
+impl<T: Send + 'static> Poll<T> {
+    /// Returns the next answer, with the number of its member. `None` if no more is to come in time.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no answer.
+    pub(super) async fn next(&mut self) -> Option<(usize, Result<T, Failed>)> {
+        let left = self.until().since(Boottime.now());
+        let (member, answer) = timeout(left, self.pending.next()).await.ok()??;
+        self.answered += usize::from(answer.is_ok());
+        if self.took.is_none() && self.answered >= majority(self.members) {
+            self.took = Some(Boottime.now().since(self.asked_at));
+        }
+        Some((member, answer))
+    }
+
+    /// Awaits the others for a short time only, once a majority has answered: what they have to say changes little.
+    pub(super) const fn hurry(&mut self) {
+        self.hurries = true;
+    }
+
+    /// Awaits the answers for no longer than those that come in such a time as a majority took before.
+    pub(super) fn within(&mut self, took: Duration) {
+        let patience = PATIENCE.max(took * TIMES_AS_LONG);
+        self.deadline = self.deadline.min(self.asked_at.after(patience));
+    }
+
+    /// Returns how long it took until a majority had answered, if one has.
+    pub(super) const fn took(&self) -> Option<Duration> {
+        self.took
+    }
+
+    /// Lets the members answer that have not, in a task that then does this with each of their answers.
+    pub(super) fn go_on(mut self, mut then: impl FnMut(usize, Result<T, Failed>) + Send + 'static) {
+        if self.pending.is_empty() {
+            return;
+        }
+        tokio::spawn(async move {
+            while let Some((member, answer)) = self.pending.next().await {
+                then(member, answer);
+            }
+        });
+    }
+
+    fn until(&self) -> Instant {
+        let Some(took) = self.took.filter(|_| self.hurries) else {
+            return self.deadline;
+        };
+        let patience = PATIENCE.max(took * TIMES_AS_LONG);
+        self.deadline.min(self.asked_at.after(took + patience))
+    }
+}
+
+impl Health {
+    /// Returns which members are not asked at this moment.
+    fn skipped(&self, now: Instant) -> Vec<bool> {
+        let mut until = self.until();
+        let is_ill = |until: &Option<Instant>| until.is_some_and(|until| now < until);
+        let skipped: Vec<bool> = until.iter().map(is_ill).collect();
+        let well = until.iter().filter(|until| until.is_none()).count();
+        if well < majority(until.len()) {
+            return vec![false; until.len()];
+        }
+        // Whoever is asked again is asked once, until it answers.
+        for until in until.iter_mut().flatten().filter(|until| now >= **until) {
+            *until = now.after(PAUSE);
+        }
+        skipped
+    }
+
+    fn note(&self, member: usize, failed: Option<&Failed>, asked_at: Instant) {
+        let now = Boottime.now();
+        let is_ill = failed.is_some_and(|failed| match failed.error.kind() {
+            ErrorKind::Unavailable => true,
+            ErrorKind::TimedOut => now.since(asked_at) >= SILENCE,
+            _ => false,
+        });
+        self.until()[member] = is_ill.then(|| now.after(PAUSE));
+    }
+
+    fn until(&self) -> MutexGuard<'_, Vec<Option<Instant>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn not_asked() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "not asked: it did not answer a moment ago",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ill() -> Failed {
+        Failed::never(not_asked())
+    }
+
+    #[test]
+    fn a_member_that_did_not_answer_is_not_asked_for_a_second() {
+        let health = Health(Mutex::new(vec![None; 3]));
+        let now = Boottime.now();
+        health.note(1, Some(&ill()), now);
+        assert_eq!(health.skipped(now), [false, true, false]);
+        let later = now.after(PAUSE * 2);
+        assert_eq!(health.skipped(later), [false; 3], "it is asked once");
+        assert_eq!(health.skipped(later), [false, true, false]);
+        health.note(1, None, now);
+        assert_eq!(health.skipped(later), [false; 3]);
+    }
+
+    #[test]
+    fn without_a_majority_that_is_well_all_are_asked() {
+        let health = Health(Mutex::new(vec![None; 3]));
+        let now = Boottime.now();
+        health.note(0, Some(&ill()), now);
+        health.note(1, Some(&ill()), now);
+        assert_eq!(health.skipped(now), [false; 3]);
+    }
+
+    #[test]
+    fn a_short_limit_says_nothing_about_a_member() {
+        let health = Health(Mutex::new(vec![None; 3]));
+        let now = Boottime.now();
+        let late = Failed::perhaps(Error::new(ErrorKind::TimedOut, "no answer in time"));
+        health.note(0, Some(&late), now);
+        assert_eq!(health.skipped(now), [false; 3]);
+        health.note(0, Some(&late), now.before(SILENCE));
+        assert_eq!(health.skipped(now), [true, false, false]);
+    }
+}

@@ -1,0 +1,329 @@
+//! One round of a claim or a renewal: the members' answers to it, and what they decide.
+
+use std::collections::BTreeSet;
+
+use super::majority;
+use super::member::{MemberAnswer, MemberLease, Standing};
+use super::node::Absence;
+use crate::holder::Holder;
+use crate::term::Instant;
+
+/// The answers of the members to one request.
+#[derive(Debug, Clone)]
+pub struct Answers<I> {
+    answers: Vec<Option<MemberAnswer<I>>>,
+    /// One ttl after the first send. What comes later does not count: a member that said yes before may have lost its data
+    /// and be in again.
+    deadline: Instant,
+}
+
+/// What the answers to a claim decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimOutcome<I> {
+    /// A majority took the token in this round.
+    Granted,
+    /// A majority has the name by another lease. Take back.
+    Held(MemberLease),
+    /// The token was too low, and no other lease is in the way: propose one above `above` at once.
+    Low {
+        /// The highest mark.
+        above: u64,
+    },
+    /// Claims were in each other's way. Take back, pause, and propose one above `above`.
+    Split {
+        /// The highest mark.
+        above: u64,
+        /// How many other claims were seen.
+        rivals: usize,
+        /// The lease that most members have; the one that was taken last, of several.
+        leading: MemberLease,
+    },
+    /// Too few members take part for a majority. Take back. With the reason of the last one that does not.
+    Away(Absence<I>),
+    /// Too few answered. Take back.
+    Failed,
+}
+
+/// What the answers to a renewal decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenewalOutcome {
+    /// A majority has the lease for another ttl.
+    Renewed,
+    /// So many lack it that no majority can have it. Final.
+    Refused,
+    /// The same, and an operator has evicted the holder. Final.
+    Evicted,
+    /// Too few answered. Ask again, up to the deadline.
+    Unknown,
+}
+
+impl<I: Clone + Eq> Answers<I> {
+    /// Returns a round that none of so many members has answered.
+    pub fn new(members: usize, deadline: Instant) -> Self {
+        Self {
+            answers: vec![None; members],
+            deadline,
+        }
+    }
+
+    /// Counts the answer of a member: the first one only, and only before the deadline.
+    pub fn count(&mut self, member: usize, answer: MemberAnswer<I>, now: Instant) {
+        if now < self.deadline {
+            self.answers[member].get_or_insert(answer);
+        }
+    }
+
+    /// Returns the verdict, once the missing answers can no longer bring a grant.
+    pub fn verdict(&self) -> Option<ClaimOutcome<I>> {
+        let missing = self.answers.iter().filter(|answer| answer.is_none());
+        let is_open =
+            self.yes() < self.majority() && self.yes() + missing.count() >= self.majority();
+        (!is_open).then(|| self.close())
+    }
+
+    /// Returns the verdict without the answers that are missing.
+    pub fn close(&self) -> ClaimOutcome<I> {
+        if self.yes() >= self.majority() {
+            return ClaimOutcome::Granted;
+        }
+        let above = self.marks().max().unwrap_or(0);
+        if let Some((leading, members)) = self.leading() {
+            let others: BTreeSet<_> = self.taken().map(|lease| lease.holder).collect();
+            return match members >= self.majority() {
+                true => ClaimOutcome::Held(leading),
+                false => ClaimOutcome::Split {
+                    above,
+                    rivals: others.len(),
+                    leading,
+                },
+            };
+        }
+        let away = self.told().filter_map(|answer| match answer {
+            MemberAnswer::Away(absence) => Some(absence.clone()),
+            _ => None,
+        });
+        match self.yes() + self.marks().count() >= self.majority() {
+            true => ClaimOutcome::Low { above },
+            false => away.last().map_or(ClaimOutcome::Failed, ClaimOutcome::Away),
+        }
+    }
+
+    /// Returns the members that may take the token, now or later. From each of them it has to be taken back.
+    pub fn to_take_back(&self) -> impl Iterator<Item = usize> + '_ {
+        let answers = self.answers.iter().enumerate();
+        let may = |answer: &Option<_>| matches!(answer, None | Some(MemberAnswer::Yes));
+        answers
+            .filter(move |(_, answer)| may(answer))
+            .map(|(member, _)| member)
+    }
+
+    /// Returns what the answers to a renewal of this holder decide; `Unknown` as long as those that are missing may change it.
+    pub fn renewing(&self, holder: Holder) -> RenewalOutcome {
+        // One that is out may have it again within the ttl, if a majority vouches for it.
+        let lacks_it = self.told().filter(|answer| match answer {
+            MemberAnswer::Taken(_) | MemberAnswer::Low(_) => true,
+            MemberAnswer::Away(absence) => !matches!(absence, Absence::Out(_)),
+            MemberAnswer::Yes => false,
+        });
+        let is_evicted = self
+            .taken()
+            .any(|lease| lease.holder == holder && lease.standing == Standing::Evicted);
+        if self.yes() >= self.majority() {
+            RenewalOutcome::Renewed
+        } else if lacks_it.count() + self.majority() <= self.answers.len() {
+            RenewalOutcome::Unknown
+        } else if is_evicted {
+            RenewalOutcome::Evicted
+        } else {
+            RenewalOutcome::Refused
+        }
+    }
+
+    /// Returns the members where the name is free, with the mark that each is told back: once a majority has said yes in
+    /// this very round, and before the deadline.
+    pub fn to_vouch(&self, now: Instant) -> Vec<(usize, u64)> {
+        if self.yes() < self.majority() || now >= self.deadline {
+            return Vec::new();
+        }
+        let answers = self.answers.iter().enumerate();
+        let low = answers.filter_map(|(member, answer)| match answer {
+            Some(MemberAnswer::Low(mark)) => Some((member, *mark)),
+            _ => None,
+        });
+        low.collect()
+    }
+
+    fn majority(&self) -> usize {
+        majority(self.answers.len())
+    }
+
+    fn told(&self) -> impl Iterator<Item = &MemberAnswer<I>> {
+        self.answers.iter().flatten()
+    }
+
+    fn yes(&self) -> usize {
+        self.told()
+            .filter(|answer| **answer == MemberAnswer::Yes)
+            .count()
+    }
+
+    fn marks(&self) -> impl Iterator<Item = u64> + '_ {
+        self.told().filter_map(|answer| match answer {
+            MemberAnswer::Low(mark) => Some(*mark),
+            MemberAnswer::Taken(lease) => Some(lease.token.get()),
+            MemberAnswer::Yes | MemberAnswer::Away(_) => None,
+        })
+    }
+
+    fn taken(&self) -> impl Iterator<Item = MemberLease> + '_ {
+        self.told().filter_map(|answer| match answer {
+            MemberAnswer::Taken(lease) => Some(*lease),
+            _ => None,
+        })
+    }
+
+    /// Returns the lease that most members have, and how many have it.
+    fn leading(&self) -> Option<(MemberLease, usize)> {
+        let counted = self.taken().map(|lease| {
+            let is_it =
+                |other: &MemberLease| (other.holder, other.token) == (lease.holder, lease.token);
+            (lease, self.taken().filter(is_it).count())
+        });
+        counted.max_by_key(|(lease, members)| (*members, lease.token))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node::FirstSeen;
+    use super::*;
+    use crate::holder::ClientId;
+    use crate::token::Token;
+
+    const DEADLINE: Instant = Instant::from_nanos(10);
+
+    fn taken(holder: u64, token: u64) -> MemberAnswer<u8> {
+        MemberAnswer::Taken(lease(holder, token))
+    }
+
+    fn lease(holder: u64, token: u64) -> MemberLease {
+        MemberLease {
+            holder: Holder::new(ClientId::from_u128(0), holder),
+            token: Token::new(token).expect("within the limits"),
+            ends_at_us: 9,
+            floor: 0,
+            standing: Standing::Held,
+        }
+    }
+
+    const fn out() -> MemberAnswer<u8> {
+        MemberAnswer::Away(Absence::Out(FirstSeen {
+            incarnation: 2,
+            at_us: 0,
+        }))
+    }
+
+    fn verdict(answers: &[MemberAnswer<u8>]) -> Option<ClaimOutcome<u8>> {
+        round(answers).verdict()
+    }
+
+    #[test]
+    fn a_majority_of_yes_is_a_grant() {
+        assert_eq!(verdict(&[MemberAnswer::Yes]), None);
+        assert_eq!(verdict(&[taken(2, 5), MemberAnswer::Yes]), None);
+        let answers = [MemberAnswer::Yes, taken(2, 5), MemberAnswer::Yes];
+        assert_eq!(verdict(&answers), Some(ClaimOutcome::Granted));
+    }
+
+    #[test]
+    fn one_lease_at_a_majority_has_the_name() {
+        assert_eq!(
+            verdict(&[taken(2, 5), taken(2, 5)]),
+            Some(ClaimOutcome::Held(lease(2, 5)))
+        );
+    }
+
+    #[test]
+    fn several_leases_are_a_split_vote() {
+        let split = ClaimOutcome::Split {
+            above: 7,
+            rivals: 2,
+            leading: lease(3, 7),
+        };
+        assert_eq!(verdict(&[taken(2, 5), taken(3, 7)]), Some(split));
+    }
+
+    #[test]
+    fn a_token_that_is_too_low_is_proposed_higher() {
+        let low = ClaimOutcome::Low { above: 8 };
+        assert_eq!(
+            verdict(&[MemberAnswer::Low(8), MemberAnswer::Low(6)]),
+            Some(low)
+        );
+    }
+
+    #[test]
+    fn without_a_majority_that_takes_part_the_reason_is_told() {
+        let MemberAnswer::Away(absence) = out() else {
+            unreachable!("it is away");
+        };
+        assert_eq!(verdict(&[out(), out()]), Some(ClaimOutcome::Away(absence)));
+        let silent: Answers<u8> = Answers::new(3, DEADLINE);
+        assert_eq!(silent.close(), ClaimOutcome::Failed);
+    }
+
+    #[test]
+    fn a_second_answer_and_a_late_one_do_not_count() {
+        let mut round = Answers::new(3, DEADLINE);
+        round.count(0, taken(2, 5), Instant::ZERO);
+        round.count(0, MemberAnswer::Yes, Instant::ZERO);
+        round.count(1, MemberAnswer::Yes, Instant::ZERO);
+        round.count(2, MemberAnswer::Yes, DEADLINE);
+        assert_ne!(round.close(), ClaimOutcome::Granted);
+        let to_take_back: Vec<usize> = round.to_take_back().collect();
+        assert_eq!(to_take_back, [1, 2]);
+    }
+
+    fn round(answers: &[MemberAnswer<u8>]) -> Answers<u8> {
+        let mut round = Answers::new(3, DEADLINE);
+        for (member, answer) in answers.iter().enumerate() {
+            round.count(member, answer.clone(), Instant::ZERO);
+        }
+        round
+    }
+
+    #[test]
+    fn a_majority_decides() {
+        let holder = Holder::new(ClientId::from_u128(0), 1);
+        let evicted = MemberAnswer::Taken(MemberLease {
+            standing: Standing::Evicted,
+            ..lease(1, 5)
+        });
+        for (answers, outcome) in [
+            (vec![MemberAnswer::Yes], RenewalOutcome::Unknown),
+            (
+                vec![MemberAnswer::Yes, MemberAnswer::Low(9), MemberAnswer::Yes],
+                RenewalOutcome::Renewed,
+            ),
+            (
+                vec![MemberAnswer::Low(9), MemberAnswer::Low(9)],
+                RenewalOutcome::Refused,
+            ),
+            (vec![MemberAnswer::Low(9), out()], RenewalOutcome::Unknown),
+            (vec![evicted, MemberAnswer::Low(9)], RenewalOutcome::Evicted),
+        ] {
+            assert_eq!(round(&answers).renewing(holder), outcome, "{answers:?}");
+        }
+    }
+
+    #[test]
+    fn a_majority_of_this_round_is_vouched_with_before_the_deadline() {
+        let renewed = round(&[MemberAnswer::Yes, MemberAnswer::Low(9), MemberAnswer::Yes]);
+        assert_eq!(renewed.to_vouch(Instant::ZERO), [(1, 9)]);
+        assert_eq!(renewed.to_vouch(DEADLINE), []);
+        assert_eq!(
+            round(&[MemberAnswer::Yes, MemberAnswer::Low(9)]).to_vouch(Instant::ZERO),
+            []
+        );
+    }
+}

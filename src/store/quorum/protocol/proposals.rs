@@ -1,0 +1,119 @@
+//! Which token a claim proposes, what is remembered of it, and how long it pauses when claims were in each other's way.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::holder::Holder;
+use crate::store::Info;
+use crate::term::Instant;
+use crate::token::Token;
+
+/// So many more holders than were left by the last sweep bring the next one, so that a sweep costs little for each claim.
+const SWEEP_AT_LEAST: usize = 64;
+
+/// Returns the token to propose: above what the client has seen of the members' marks, above the floor and what this
+/// holder proposed before, and not behind the clock, so that a name can move between stores. A wrong choice costs a round
+/// and no promise. `None`: no tokens are left.
+pub fn propose(clock_us: u64, seen: u64, above: Option<Token>) -> Option<Token> {
+    let least = seen.max(above.map_or(0, Token::get)).saturating_add(1);
+    Token::new(least.max(clock_us)).ok()
+}
+
+/// What the store remembers of each holder that has asked: the token that it proposed last.
+///
+/// What was taken back may be freed at any later moment by a request that is on its way, so the next proposal is above it.
+#[derive(Debug, Default)]
+pub struct TokenMemory {
+    of: HashMap<Holder, LastToken>,
+    sweep_at: usize,
+}
+
+/// The last proposal of a holder.
+#[derive(Debug, Clone)]
+pub struct LastToken {
+    /// The token.
+    pub token: Token,
+    /// Whether it was granted: asked again, the holder has the lease renewed, and proposes a higher one only when that is
+    /// refused.
+    pub is_granted: bool,
+    /// What the holder tells about itself, for a member that takes the lease late.
+    pub info: Arc<Info>,
+    /// When nothing of it can be on its way any more.
+    pub forget_at: Instant,
+}
+
+impl TokenMemory {
+    /// Returns the last proposal of this holder.
+    pub fn last(&self, holder: Holder) -> Option<&LastToken> {
+        self.of.get(&holder)
+    }
+
+    /// Notes a proposal before it is sent, or that it was granted.
+    pub fn note(&mut self, holder: Holder, proposed: LastToken, now: Instant) {
+        if self.of.len() >= self.sweep_at {
+            self.of.retain(|_, proposed| now < proposed.forget_at);
+            self.sweep_at = 2 * self.of.len() + SWEEP_AT_LEAST;
+        }
+        self.of.insert(holder, proposed);
+    }
+
+    /// Notes that the holder still has its lease.
+    pub fn extend(&mut self, holder: Holder, forget_at: Instant) {
+        if let Some(proposed) = self.of.get_mut(&holder) {
+            proposed.forget_at = proposed.forget_at.max(forget_at);
+        }
+    }
+
+    /// Forgets a holder that has released its name.
+    pub fn forget(&mut self, holder: Holder) {
+        self.of.remove(&holder);
+    }
+}
+
+/// The pauses of a claim that meets others.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rivalry {
+    splits: u32,
+}
+
+impl Rivalry {
+    /// The longest pause.
+    const LONGEST: Duration = Duration::from_millis(100);
+
+    /// Returns the pause after one more split vote: a random part (`random` is from 0 to 1) of one round trip for each
+    /// rival, doubled with each split in a row.
+    pub fn pause(&mut self, rivals: usize, round_trip: Duration, random: f64) -> Duration {
+        let rivals = u32::try_from(rivals).unwrap_or(u32::MAX).saturating_add(1);
+        let window = round_trip
+            .saturating_mul(rivals)
+            .saturating_mul(1 << self.splits.min(6));
+        self.splits += 1;
+        window.min(Self::LONGEST).mul_f64(random)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_above_what_was_seen_and_not_behind_the_clock() {
+        let token =
+            |clock, seen, above| propose(clock, seen, Token::new(above).ok()).map(Token::get);
+        assert_eq!(token(100, 7, 8), Some(100));
+        assert_eq!(token(100, 100, 8), Some(101));
+        assert_eq!(token(100, 7, 200), Some(201));
+        assert_eq!(token(100, u64::MAX, 1), None);
+    }
+
+    #[test]
+    fn pauses_grow_with_the_rivals_and_the_splits_up_to_a_limit() {
+        let round_trip = Duration::from_millis(1);
+        let mut rivalry = Rivalry::default();
+        assert_eq!(rivalry.pause(1, round_trip, 1.0), Duration::from_millis(2));
+        assert_eq!(rivalry.pause(2, round_trip, 1.0), Duration::from_millis(6));
+        let pauses = (0..40).map(|_| rivalry.pause(2, round_trip, 0.5));
+        assert_eq!(pauses.max(), Some(Rivalry::LONGEST / 2));
+    }
+}

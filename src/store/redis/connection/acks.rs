@@ -1,0 +1,187 @@
+//! Waiting until replicas have what was written on a connection.
+//!
+//! A WAIT holds up everything behind it on its connection, so only one is on its way at a time, and all callers whose
+//! writes were answered before it was sent share it. It is awaited by a task of its own: a caller that is not polled holds
+//! up no other.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use deadpool_redis::redis::{Cmd, Pipeline, Value};
+use futures_util::FutureExt as _;
+
+use super::super::failure::Failure;
+use super::super::{millis, reply};
+use super::budget::Budget;
+use super::open::{OpenConnection, Request};
+use super::shared_task::{self, SharedTask};
+use crate::telemetry::{AckOutcome, StoreCounts};
+
+/// The longest time that a server waits for its replicas, and so keeps everything else on the connection waiting.
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// Returns whether a reply says that something was written that must not be lost.
+pub(in super::super) type IsWritten = fn(&Value) -> bool;
+
+/// The writes of a connection, and what replicas are known to have of them.
+#[derive(Debug, Default)]
+pub(in super::super) struct Acks(Mutex<Writes>);
+
+#[derive(Debug, Default)]
+struct Writes {
+    /// How many were answered.
+    answered: u64,
+    last: Option<Wait>,
+}
+
+/// A WAIT. A task awaits its answer.
+#[derive(Debug, Clone)]
+struct Wait {
+    /// It is about the writes up to this one: those that were answered before it was sent.
+    up_to: u64,
+    /// For how long the server waits.
+    limit: Duration,
+    /// The answer to the command that went with it, if one did, and how many replicas have everything.
+    replies: SharedTask<Value>,
+}
+
+impl OpenConnection {
+    /// Sends a command, and if it wrote something, waits until this many replicas have it.
+    ///
+    /// # Errors
+    /// `Unacknowledged` if fewer replicas have it in time. It was carried out then.
+    pub(in super::super) async fn send_written(
+        self: &Arc<Self>,
+        command: &Cmd,
+        replicas: u8,
+        is_written: IsWritten,
+        budget: Budget,
+    ) -> Result<Value, Failure> {
+        let last = self.writes().last.clone();
+        let is_idle = last.as_ref().is_none_or(Wait::is_over);
+        let together =
+            is_idle.then(|| self.wait_after(last.as_ref(), Some(command), replicas, budget));
+        let Some(Ok(wait)) = together else {
+            let written = self.send(Request::One(command), budget).await?;
+            if is_written(&written) {
+                self.acknowledged(replicas, budget).await?;
+            }
+            return Ok(written);
+        };
+        let replies = shared_task::outcome(&wait.replies, budget).await?;
+        let [written, acknowledged] = <[Value; 2]>::try_from(reply::into_items(replies)?)
+            .map_err(|_| Failure::Odd("too few replies".into()))?;
+        let written = reply::no_error(written)?;
+        if is_written(&written) {
+            enough(replicas_in(&acknowledged)?, replicas)?;
+        }
+        Ok(written)
+    }
+
+    /// Waits until this many replicas have everything that was answered on this connection before.
+    async fn acknowledged(self: &Arc<Self>, replicas: u8, budget: Budget) -> Result<(), Failure> {
+        let (ours, mut wait) = {
+            let mut writes = self.writes();
+            writes.answered += 1;
+            (writes.answered, writes.last.clone())
+        };
+        loop {
+            if let Some(wait) = &wait {
+                let told = wait.acknowledged(budget).await;
+                let is_enough = matches!(told, Ok(told) if told >= u64::from(replicas));
+                // A caller in a hurry says nothing to those who have more time.
+                if wait.up_to >= ours && (is_enough || wait.limit >= limit_of(budget)) {
+                    return enough(told?, replicas);
+                }
+            }
+            let next = self.wait_after(wait.as_ref(), None, replicas, budget);
+            wait = Some(next.unwrap_or_else(|newer| newer));
+        }
+    }
+
+    /// Sends a WAIT, behind this command, as the next one after `last`.
+    ///
+    /// # Errors
+    /// The WAIT that another caller has sent since.
+    fn wait_after(
+        self: &Arc<Self>,
+        last: Option<&Wait>,
+        command: Option<&Cmd>,
+        replicas: u8,
+        budget: Budget,
+    ) -> Result<Wait, Wait> {
+        let mut writes = self.writes();
+        if let Some(newer) = &writes.last
+            && last.is_none_or(|last| !newer.replies.ptr_eq(&last.replies))
+        {
+            return Err(newer.clone());
+        }
+        let limit = limit_of(budget);
+        let mut both = Pipeline::with_capacity(2);
+        command.into_iter().for_each(|command| {
+            both.add_command(command.clone());
+        });
+        both.add_command(wait(replicas, limit));
+        let open = self.clone();
+        let replies = async move { open.send(Request::All(&both), budget).await };
+        let wait = Wait {
+            up_to: writes.answered,
+            limit,
+            replies: shared_task::start(replies),
+        };
+        writes.last = Some(wait.clone());
+        Ok(wait)
+    }
+
+    fn writes(&self) -> MutexGuard<'_, Writes> {
+        let Acks(writes) = self.acks();
+        writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wait {
+    fn is_over(&self) -> bool {
+        self.replies.clone().now_or_never().is_some()
+    }
+
+    /// How many replicas have the writes that this is about.
+    async fn acknowledged(&self, budget: Budget) -> Result<u64, Failure> {
+        let replies = reply::into_items(shared_task::outcome(&self.replies, budget).await?)?;
+        let missing = || Failure::Odd("too few replies".into());
+        replicas_in(replies.last().ok_or_else(missing)?)
+    }
+}
+
+/// Reads the reply to WAIT.
+pub(in super::super) fn replicas_in(reply: &Value) -> Result<u64, Failure> {
+    reply::number(&reply::no_error(reply.clone())?)
+}
+
+/// Returns for how long a server may wait for its replicas within this budget.
+pub(in super::super) fn limit_of(budget: Budget) -> Duration {
+    (budget.left() / 2).min(LONGEST)
+}
+
+/// Returns the command that waits until replicas have what was written before it on its connection.
+pub(in super::super) fn wait(replicas: u8, limit: Duration) -> Cmd {
+    let mut wait = Cmd::new();
+    // 0 would mean for ever.
+    wait.arg("WAIT").arg(replicas).arg(millis(limit).max(1));
+    wait
+}
+
+/// Fails if fewer replicas acknowledged a write than must, and counts it.
+pub(in super::super) fn enough(acknowledged: u64, replicas: u8) -> Result<(), Failure> {
+    let is_enough = acknowledged >= u64::from(replicas);
+    StoreCounts::of(super::super::KIND).ack(match is_enough {
+        true => AckOutcome::Acknowledged,
+        false => AckOutcome::Missing,
+    });
+    match is_enough {
+        true => Ok(()),
+        false => Err(Failure::Unacknowledged {
+            acknowledged,
+            replicas,
+        }),
+    }
+}

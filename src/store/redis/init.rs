@@ -1,0 +1,144 @@
+//! Notes of a server that is new that it has forgotten nothing, so that its first grant takes no wait under keep-out.
+
+use std::time::Duration;
+
+use deadpool_redis::redis::Cmd;
+
+use super::connection::budget::{Budget, millis};
+use super::connection::open::Request;
+use super::connection::server::Server;
+use super::failure::Failure;
+use super::protocol::scripts::SCRIPTS;
+use super::{REPLACE_EVERY, Redis, reply};
+use crate::error::{Error, ErrorKind};
+use crate::store::TableSettings;
+use crate::store::backend::Backend;
+
+/// How many keys the server scans for one page: about 0.3 ms of its time.
+const PAGE: usize = 1_000;
+
+impl Redis {
+    /// Sets a new server up to keep out, with the longest ttl of this store: it notes that nothing can have been forgotten,
+    /// so its first grant takes no wait. The caller vouches for that: the server must never have granted leases, or none
+    /// within the longest ttl. A server that was flushed or lost its data looks new, too.
+    ///
+    /// # Errors
+    /// `Invalid` without a longest ttl. `Misconfigured` if the server has leases or marks of this prefix, or was set up
+    /// before, with the reason; nothing was changed then. Otherwise the errors of a request; after one of these run it
+    /// again.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the outcome unknown: run it again.
+    pub async fn init(&self, limit: Duration) -> Result<(), Error> {
+        let max_ttl = self.max_ttl.ok_or_else(no_max_ttl)?;
+        let set_up = self.try_init(max_ttl, Budget::new(limit)).await;
+        let refusal = set_up.map_err(|failure| self.error_of_all(failure, "init"))?;
+        refusal.map_or(Ok(()), |why| {
+            let message = format!("init refused: {why} store={}", self.place);
+            Err(Error::new(ErrorKind::Misconfigured, message))
+        })
+    }
+
+    /// Returns why the server is not new, if it is not.
+    async fn try_init(&self, max_ttl: Duration, budget: Budget) -> Result<Option<String>, Failure> {
+        let servers = self.fleet.servers(budget).await?;
+        for server in &servers {
+            if let Some(key) = self.any_key(server, budget).await? {
+                return Ok(Some(format!(
+                    "the server is not new, it has leases or marks key={key:?}"
+                )));
+            }
+            let mut call = SCRIPTS.init.call([self.keys.node()]);
+            call.arg(millis(max_ttl));
+            let request = Request::Written(&call, |_| true);
+            let reply = server.run(request, budget, REPLACE_EVERY).await?;
+            match reply::tagged(&reply)? {
+                ("ready", []) => {}
+                ("known", [theirs]) => {
+                    let node = self.keys.node();
+                    let known = match reply::number(theirs) {
+                        Ok(ms) => format!("max_ttl={:?}", Duration::from_millis(ms)),
+                        Err(_) => "of another form".into(),
+                    };
+                    return Ok(Some(format!(
+                        "the server is set up already key={node:?} {known}"
+                    )));
+                }
+                _ => return Err(reply::refusal(&reply)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns a key that belongs to a name or a slot, if the server has any.
+    pub(super) async fn any_key(
+        &self,
+        server: &Server,
+        budget: Budget,
+    ) -> Result<Option<String>, Failure> {
+        let mut cursor = 0;
+        loop {
+            let mut scan = Cmd::new();
+            scan.arg("SCAN").arg(cursor).arg("MATCH");
+            scan.arg(self.keys.of_any_name()).arg("COUNT").arg(PAGE);
+            let page = server
+                .connections
+                .request(&scan, budget, REPLACE_EVERY)
+                .await?;
+            let (next, found) = reply::scanned(&page)?;
+            if next == 0 || !found.is_empty() {
+                return Ok(found.first().map(ToString::to_string));
+            }
+            cursor = next;
+        }
+    }
+
+    fn init_script(&self) -> Result<String, Error> {
+        let max_ttl = millis(self.max_ttl.ok_or_else(no_max_ttl)?);
+        let (node, keys) = (self.keys.node(), self.keys.of_any_name());
+        Ok(format!(
+            "-- On a server without a key like '{keys}': redis-cli --eval THIS_FILE '{node}' , {max_ttl}\n{}",
+            SCRIPTS.init.source
+        ))
+    }
+}
+
+/// Sets up the server of the store at a URL whose scheme is ours.
+pub(in crate::store) async fn init_redis(
+    url: &str,
+    settings: TableSettings,
+    limit: Duration,
+) -> Result<(), Error> {
+    let redis = store(url, settings)?;
+    let done = redis.init(limit).await;
+    redis.fleet.close();
+    done
+}
+
+/// Returns the script that does so.
+pub(in crate::store) fn redis_script(url: &str, settings: TableSettings) -> Result<String, Error> {
+    store(url, settings)?.init_script()
+}
+
+fn store(url: &str, settings: TableSettings) -> Result<Redis, Error> {
+    if settings.max_ttl.is_some() {
+        return Err(Error::invalid(
+            "init refused: a store in Redis has no tables; expected the longest ttl in its URL, where all clients have it, as \
+             max_ttl=60s",
+        ));
+    }
+    let redis = Redis::open(url)?;
+    match redis.fleet.cluster() {
+        Some(_) => Err(Error::invalid(
+            "init refused: a cluster does not keep out, so its servers need no set-up",
+        )),
+        None => Ok(redis),
+    }
+}
+
+fn no_max_ttl() -> Error {
+    Error::invalid(
+        "init refused: without a longest ttl a server does not keep out and needs no set-up; expected max_ttl=60s or the \
+         like in the URL",
+    )
+}

@@ -1,0 +1,235 @@
+//! The names of keys and channels, and how a lease's name is read back from a key.
+//!
+//! The braces are the hash tag of Redis Cluster: all keys of one name are in one slot, and so is the mark that it
+//! shares with the slot's other names. Names and prefixes contain no braces, so no two names share a lease.
+
+use deadpool_redis::redis::{RedisWrite, ToRedisArgs};
+
+use super::slot;
+use crate::error::Error;
+use crate::holder::ClientId;
+use crate::name::{self, Name};
+
+/// The keys of all names under one prefix.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Keys {
+    prefix: Box<str>,
+}
+
+/// The key of a lease, as an argument of a request.
+#[derive(Debug)]
+pub(in super::super) struct LeaseWord<'a> {
+    prefix: &'a str,
+    name: &'a Name,
+}
+
+impl Keys {
+    pub(in super::super) const DEFAULT_PREFIX: &str = "leasehold";
+
+    pub(in super::super) fn new(prefix: &str) -> Result<Self, Error> {
+        name::check("prefix", prefix)?;
+        Ok(Self {
+            prefix: prefix.into(),
+        })
+    }
+
+    /// Returns the key of the lease, a string.
+    pub(in super::super) fn lease(&self, name: &Name) -> String {
+        self.join(name.as_str(), "}")
+    }
+
+    /// The same as [`lease`](Self::lease), written directly into a request: a batch needs many of them.
+    pub(in super::super) fn lease_word<'a>(&'a self, name: &'a Name) -> LeaseWord<'a> {
+        LeaseWord {
+            prefix: &self.prefix,
+            name,
+        }
+    }
+
+    /// Returns the key of the highest token of all names in the slot of this one, a string.
+    pub(in super::super) fn mark(&self, name: &Name) -> String {
+        self.mark_of(slot::slot_of(name.as_str()))
+    }
+
+    /// The same, of this slot.
+    pub(in super::super) fn mark_of(&self, slot: u16) -> String {
+        let tag = slot::tag_of(slot);
+        self.join(&tag.to_string(), "}:mark")
+    }
+
+    /// Returns the keys of a claim. In a cluster that of the server itself would be in another slot.
+    pub(in super::super) fn of_claim(&self, name: &Name, is_in_cluster: bool) -> Vec<String> {
+        let mut keys = vec![
+            self.lease(name),
+            self.mark(name),
+            self.queue(name),
+            self.alive(name),
+        ];
+        if !is_in_cluster {
+            keys.push(self.node());
+        }
+        keys
+    }
+
+    /// Returns the key in which a server keeps whether it still has its data. It is there only where keep-out is on, and on
+    /// members of a quorum.
+    pub(in super::super) fn node(&self) -> String {
+        format!("{}:node", self.prefix)
+    }
+
+    /// Returns the SCAN pattern of all keys that belong to a name or a slot.
+    pub(in super::super) fn of_any_name(&self) -> String {
+        let mut pattern = String::new();
+        escape(&self.prefix, &mut pattern);
+        pattern + ":{*"
+    }
+
+    /// Returns the key of the queue of waiting clients, a sorted set.
+    pub(in super::super) fn queue(&self, name: &Name) -> String {
+        self.join(name.as_str(), "}:queue")
+    }
+
+    /// Returns the key of the times until which these clients count as alive, a hash.
+    pub(in super::super) fn alive(&self, name: &Name) -> String {
+        self.join(name.as_str(), "}:alive")
+    }
+
+    /// Returns the channel on which a client is told that it is its turn.
+    pub(in super::super) fn turn_channel(&self, name: &Name, client: ClientId) -> String {
+        self.join(name.as_str(), &format!("}}:turn:{client}"))
+    }
+
+    /// Returns the channel on which releases are published.
+    pub(in super::super) fn channel(&self, name: &Name) -> String {
+        self.join(name.as_str(), "}:freed")
+    }
+
+    /// Returns a channel that belongs to no name, since a name is never empty, but needs the same permission.
+    pub(in super::super) fn probe_channel(&self) -> String {
+        self.join("", "}:freed")
+    }
+
+    /// Returns the SCAN pattern of all leases whose names have this prefix.
+    pub(in super::super) fn pattern(&self, begin: &str) -> String {
+        let mut pattern = String::new();
+        escape(&self.prefix, &mut pattern);
+        pattern.push_str(":{");
+        escape(begin, &mut pattern);
+        pattern.push_str("*}");
+        pattern
+    }
+
+    /// Returns the name of a lease's key; `None` for other keys.
+    pub(in super::super) fn name_of_lease(&self, key: &str) -> Option<Name> {
+        self.name_before(key, "}")
+    }
+
+    /// Returns the name of a channel; `None` for other channels.
+    pub(in super::super) fn name_of_channel(&self, channel: &str) -> Option<Name> {
+        self.name_before(channel, "}:freed")
+    }
+
+    /// Returns the name of a channel of turns; `None` for other channels.
+    pub(in super::super) fn name_of_turn_channel(&self, channel: &str) -> Option<Name> {
+        let (_, client) = channel.rsplit_once(":turn:")?;
+        self.name_before(channel, &format!("}}:turn:{client}"))
+    }
+
+    fn name_before(&self, key: &str, end: &str) -> Option<Name> {
+        let name = key.strip_prefix(&*self.prefix)?.strip_prefix(":{")?;
+        Name::new(name.strip_suffix(end)?).ok()
+    }
+
+    fn join(&self, name: &str, end: &str) -> String {
+        [&self.prefix, ":{", name, end].concat()
+    }
+}
+
+impl ToRedisArgs for LeaseWord<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(format_args!("{}:{{{}}}", self.prefix, self.name));
+    }
+}
+
+/// Escapes the characters that have a meaning in SCAN's patterns.
+fn escape(text: &str, pattern: &mut String) {
+    for character in text.chars() {
+        if matches!(character, '*' | '?' | '[' | ']' | '^' | '-' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys() -> Keys {
+        Keys::new(Keys::DEFAULT_PREFIX).expect("a valid prefix")
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a valid name")
+    }
+
+    #[test]
+    fn everything_of_a_name_has_its_hash_tag() {
+        assert_eq!(keys().lease(&name("billing")), "leasehold:{billing}");
+        assert_eq!(keys().queue(&name("billing")), "leasehold:{billing}:queue");
+        assert_eq!(
+            keys().channel(&name("billing")),
+            "leasehold:{billing}:freed"
+        );
+    }
+
+    #[test]
+    fn the_mark_of_a_name_lies_in_its_slot() {
+        assert_eq!(keys().mark(&name("billing")), "leasehold:{43473}:mark");
+        assert_eq!(slot::slot_of("43473"), slot::slot_of("billing"));
+        // The name that equals the tag.
+        assert_eq!(keys().mark(&name("43473")), "leasehold:{43473}:mark");
+    }
+
+    #[test]
+    fn a_name_that_looks_like_another_key_is_kept_apart() {
+        assert_ne!(
+            keys().lease(&name("a:queue")),
+            keys().queue(&name("a")),
+            "the brace closes before the suffix"
+        );
+        assert_eq!(keys().name_of_lease("leasehold:{7}:mark"), None);
+        assert_eq!(
+            keys().name_of_lease("leasehold:{a:queue}"),
+            Some(name("a:queue"))
+        );
+    }
+
+    #[test]
+    fn a_pattern_takes_special_characters_by_the_letter() {
+        let keys = Keys::new("p*").expect("a valid prefix");
+        assert_eq!(keys.pattern("a?[b]\\"), r"p\*:{a\?\[b\]\\*}");
+        assert_eq!(keys.pattern(""), r"p\*:{*}");
+    }
+
+    #[test]
+    fn a_prefix_obeys_the_rule_for_names() {
+        for bad in ["", "a{", "a}b", "a\n"] {
+            let error = Keys::new(bad).expect_err("refused");
+            assert!(error.to_string().starts_with("prefix"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_read_back_from_its_keys(text in "[^{}\\p{Cc}]{1,40}") {
+            let name = name(&text);
+            prop_assert_eq!(keys().name_of_lease(&keys().lease(&name)), Some(name.clone()));
+            let channel = keys().turn_channel(&name, ClientId::from_u128(0));
+            prop_assert_eq!(keys().name_of_turn_channel(&channel), Some(name.clone()));
+            prop_assert_eq!(keys().name_of_channel(&keys().channel(&name)), Some(name));
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Parses the replies of the scripts. A reply of any other form is an error; nothing is guessed.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use deadpool_redis::redis::Value;
+
+use super::super::failure::Failure;
+use super::value;
+use crate::name::Name;
+use crate::store::{Answer, Grant, Held, HeldState, Release};
+use crate::token::Token;
+
+/// The reply to a batch of renewals.
+#[derive(Debug)]
+pub(in super::super) struct RenewReply {
+    /// The server's clock, since 1970.
+    pub(in super::super) server_time: Duration,
+    /// One mark for each renewal, in order.
+    pub(in super::super) marks: Vec<Mark>,
+}
+
+/// The outcome of one renewal of a batch.
+#[derive(Debug)]
+pub(in super::super) enum Mark {
+    Renewed,
+    Refused,
+    Evicted,
+    Failed(Failure),
+}
+
+/// Parses the reply of `acquire.lua`.
+pub(in super::super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
+    match tagged(reply)? {
+        (granted, []) => {
+            let token = granted.strip_prefix("granted ");
+            let token = token.and_then(|token| token.parse::<Token>().ok());
+            Ok(Answer::Granted(Grant::new(
+                token.ok_or_else(|| refusal(reply))?,
+            )))
+        }
+        ("held", [left, value]) => Ok(Answer::Held(Box::new(held(name, left, value)?))),
+        ("queued", [left, value, Value::Int(ahead)]) => {
+            let mut held = held(name, left, value)?;
+            held.ahead = usize::try_from(*ahead).ok();
+            Ok(Answer::Held(Box::new(held)))
+        }
+        ("kept_out", [left, ahead @ ..]) => {
+            let mut held = Held::new(name.clone());
+            held.state = HeldState::KeepOut;
+            held.remaining = Some(Duration::from_millis(number(left)?));
+            held.ahead = match ahead {
+                [] => None,
+                [ahead] => usize::try_from(number(ahead)?).ok(),
+                _ => return Err(odd(reply)),
+            };
+            Ok(Answer::Held(Box::new(held)))
+        }
+        _ => Err(refusal(reply)),
+    }
+}
+
+/// Parses the reply of `renew.lua` to `count` renewals.
+pub(in super::super) fn renewed(reply: &Value, count: usize) -> Result<RenewReply, Failure> {
+    let ("renewed", [seconds, micros, letters, errors]) = tagged(reply)? else {
+        return Err(refusal(reply));
+    };
+    let server_time = time_of(seconds, micros)?;
+    let mut errors = items(errors)?.iter();
+    let mut marks = Vec::with_capacity(count);
+    for letter in text(letters)?.bytes() {
+        marks.push(match letter {
+            b'y' => Mark::Renewed,
+            b'n' => Mark::Refused,
+            b'e' => Mark::Evicted,
+            b'x' => Mark::Failed(inner_error(errors.next().ok_or_else(|| odd(reply))?)?),
+            _ => return Err(odd(reply)),
+        });
+    }
+    if marks.len() != count {
+        return Err(odd(reply));
+    }
+    Ok(RenewReply { server_time, marks })
+}
+
+/// Parses the reply of TIME: the server's clock, since 1970.
+pub(in super::super) fn time(reply: &Value) -> Result<Duration, Failure> {
+    match items(reply)? {
+        [seconds, micros] => time_of(seconds, micros),
+        _ => Err(odd(reply)),
+    }
+}
+
+fn time_of(seconds: &Value, micros: &Value) -> Result<Duration, Failure> {
+    Ok(Duration::from_secs(number(seconds)?) + Duration::from_micros(number(micros)?))
+}
+
+/// Parses the reply of `renew_one.lua`.
+pub(in super::super) fn renewed_one(reply: &Value) -> Result<Mark, Failure> {
+    match reply {
+        Value::Int(0) => Ok(Mark::Refused),
+        Value::Int(1) => Ok(Mark::Renewed),
+        Value::Int(2) => Ok(Mark::Evicted),
+        _ => Err(odd(reply)),
+    }
+}
+
+/// Parses the reply of `release.lua`.
+pub(in super::super) fn released(reply: &Value) -> Result<Release, Failure> {
+    match tagged(reply)? {
+        ("released", []) => Ok(Release::Released),
+        ("not_held", []) => Ok(Release::NotHeld),
+        _ => Err(refusal(reply)),
+    }
+}
+
+/// Parses the reply of `leave.lua`.
+pub(in super::super) fn left(reply: &Value) -> Result<(), Failure> {
+    match tagged(reply)? {
+        ("left", []) => Ok(()),
+        _ => Err(refusal(reply)),
+    }
+}
+
+/// Parses the reply of `evict.lua`: whether any holder had the name.
+pub(in super::super) fn evicted(reply: &Value) -> Result<bool, Failure> {
+    match tagged(reply)? {
+        ("evicted", []) => Ok(true),
+        ("not_held", []) => Ok(false),
+        _ => Err(refusal(reply)),
+    }
+}
+
+/// Parses the reply of `inspect.lua`: for each name, whether it is held, or what is wrong with its key.
+pub(in super::super) fn inspected(
+    reply: &Value,
+    names: &[Name],
+) -> Result<Vec<Result<Option<Held>, Failure>>, Failure> {
+    let answers = items(reply)?;
+    if answers.len() != names.len() {
+        return Err(odd(reply));
+    }
+    let read = |(answer, name): (&Value, &Name)| match tagged(answer)? {
+        ("held", [left, value, Value::Int(waiting)]) => {
+            let mut held = held(name, left, value)?;
+            // A number below 0 means that the queue could not be read.
+            held.waiting = usize::try_from(*waiting).ok();
+            Ok(Ok(Some(held)))
+        }
+        ("free", []) => Ok(Ok(None)),
+        ("failed", [message]) => Ok(Err(inner_error(message)?)),
+        _ => Err(odd(answer)),
+    };
+    answers.iter().zip(names).map(read).collect()
+}
+
+/// Parses a page of SCAN: the cursor of the next page, and the keys.
+pub(in super::super) fn scanned(reply: &Value) -> Result<(u64, Vec<&str>), Failure> {
+    let [cursor, keys] = items(reply)? else {
+        return Err(odd(reply));
+    };
+    // A key that is not text is not one of ours.
+    let keys = items(keys)?.iter().filter_map(|key| text(key).ok());
+    Ok((number(cursor)?, keys.collect()))
+}
+
+/// Returns the failure in a reply that is neither a grant nor a refusal.
+pub(in super::super) fn refusal(reply: &Value) -> Failure {
+    let read = || -> Result<Failure, Failure> {
+        Ok(match tagged(reply)? {
+            ("invalid", [argument, value, rest @ ..]) => Failure::Argument {
+                argument: text(argument)?.into(),
+                value: text(value)?.into(),
+                clock: rest.first().map_or(Ok("0"), text)?.into(),
+            },
+            ("broken", [what, value]) if text(what)? == "mark" => {
+                Failure::Mark(text(value)?.into())
+            }
+            ("broken", [needed, error]) => Failure::KeepOut {
+                needed: text(needed)?.into(),
+                why: Box::new(inner_error(error)?),
+            },
+            ("member", []) => Failure::Member,
+            ("mismatch", [theirs, ours]) => Failure::OtherMaxTtl {
+                theirs_ms: number(theirs)?,
+                ours_ms: number(ours)?,
+            },
+            ("too_long", [ttl, longest]) => Failure::TooLong {
+                ttl_ms: number(ttl)?,
+                max_ttl_ms: number(longest)?,
+            },
+            _ => odd(reply),
+        })
+    };
+    read().unwrap_or_else(|failure| failure)
+}
+
+pub(in super::super) fn held(name: &Name, left: &Value, value: &Value) -> Result<Held, Failure> {
+    let mut held = Held::new(name.clone());
+    // A number below 0 means that the key has no expiry.
+    held.remaining = match left {
+        Value::Int(ms) => u64::try_from(*ms).ok().map(Duration::from_millis),
+        _ => return Err(odd(left)),
+    };
+    let Value::BulkString(value) = value else {
+        return Err(odd(value));
+    };
+    value::read(&String::from_utf8_lossy(value), &mut held);
+    Ok(held)
+}
+
+/// Parses an error that a script caught and returned as text. Redis 6.2 leaves the dash of the protocol on it.
+fn inner_error(message: &Value) -> Result<Failure, Failure> {
+    let message = text(message)?;
+    let message = message.strip_prefix('-').unwrap_or(message);
+    let is_code = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_uppercase());
+    let (code, text) = match message.split_once(' ') {
+        Some((code, text)) if is_code(code) => (code, text),
+        _ => ("ERR", message),
+    };
+    Ok(Failure::Refused {
+        code: code.into(),
+        text: text.into(),
+    })
+}
+
+/// Returns the tag and the elements after it. A reply of a tag alone is not an array, which would cost the server more.
+pub(in crate::store) fn tagged(reply: &Value) -> Result<(&str, &[Value]), Failure> {
+    match reply {
+        Value::Array(items) => match items.as_slice() {
+            [tag, rest @ ..] => Ok((text(tag)?, rest)),
+            [] => Err(odd(reply)),
+        },
+        alone => Ok((text(alone)?, &[])),
+    }
+}
+
+pub(in super::super) fn items(value: &Value) -> Result<&[Value], Failure> {
+    match value {
+        Value::Array(items) => Ok(items),
+        _ => Err(odd(value)),
+    }
+}
+
+/// Returns the fields of a reply that lists names and values.
+pub(in super::super) fn fields(value: &Value) -> Result<HashMap<&str, &str>, Failure> {
+    match value {
+        Value::Array(fields) => {
+            let pairs = fields.chunks_exact(2);
+            pairs
+                .map(|pair| Ok((text(&pair[0])?, text(&pair[1])?)))
+                .collect()
+        }
+        Value::Map(fields) => {
+            let pairs = fields.iter();
+            pairs
+                .map(|(name, value)| Ok((text(name)?, text(value)?)))
+                .collect()
+        }
+        _ => Err(odd(value)),
+    }
+}
+
+/// Returns the parts of an array.
+pub(in super::super) fn into_items(value: Value) -> Result<Vec<Value>, Failure> {
+    match value {
+        Value::Array(items) => Ok(items),
+        value => Err(odd(&value)),
+    }
+}
+
+/// Makes a refusal among several replies a failure.
+pub(in super::super) fn no_error(value: Value) -> Result<Value, Failure> {
+    match value {
+        Value::ServerError(error) => Err(error.into()),
+        value => Ok(value),
+    }
+}
+
+/// Returns whether a claim was granted.
+pub(in super::super) fn is_grant(reply: &Value) -> bool {
+    text(reply).is_ok_and(|reply| reply.starts_with("granted "))
+}
+
+/// Returns whether any lease of a batch was renewed.
+pub(in super::super) fn has_renewals(reply: &Value) -> bool {
+    match items(reply) {
+        Ok([_, _, _, letters, _]) => text(letters).is_ok_and(|letters| letters.contains('y')),
+        _ => false,
+    }
+}
+
+pub(in crate::store) fn text(value: &Value) -> Result<&str, Failure> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).map_err(|_| odd(value)),
+        Value::SimpleString(text) => Ok(text),
+        _ => Err(odd(value)),
+    }
+}
+
+pub(in crate::store) fn number(value: &Value) -> Result<u64, Failure> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).map_err(|_| odd(value)),
+        _ => text(value)?.parse().map_err(|_| odd(value)),
+    }
+}
+
+/// The reply is cut short in the message, because it may be anything.
+pub(in super::super) fn odd(value: &Value) -> Failure {
+    let shown = format!("{value:?}");
+    Failure::Odd(shown.chars().take(200).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::Sent;
+    use crate::store::backend::Failing;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    fn array<const N: usize>(items: [Value; N]) -> Value {
+        Value::Array(items.into())
+    }
+
+    fn name() -> Name {
+        Name::new("a").expect("a valid name")
+    }
+
+    #[test]
+    fn a_grant_is_read() {
+        let answer = acquired(&bulk("granted 1795174814720312"), &name()).expect("a grant");
+        assert!(
+            matches!(answer, Answer::Granted(Grant { token }) if token.get() == 1_795_174_814_720_312)
+        );
+    }
+
+    #[test]
+    fn a_lease_without_an_end_is_held_without_one() {
+        let value = "00000000000000000000000000000007-0000000000000001 42 {}";
+        let reply = array([bulk("held"), Value::Int(-1), bulk(value)]);
+        let Ok(Answer::Held(held)) = acquired(&reply, &name()) else {
+            panic!("expected held");
+        };
+        assert_eq!(held.remaining, None);
+        assert_eq!(held.token.map(Token::get), Some(42));
+    }
+
+    #[test]
+    fn a_place_in_the_queue_is_read() {
+        let value = "offer 00000000000000000000000000000007";
+        let reply = array([bulk("queued"), Value::Int(7), bulk(value), Value::Int(3)]);
+        let Ok(Answer::Held(held)) = acquired(&reply, &name()) else {
+            panic!("expected held");
+        };
+        let mut expected = Held::new(name());
+        expected.remaining = Some(Duration::from_millis(7));
+        expected.ahead = Some(3);
+        expected.state = HeldState::Offered;
+        assert_eq!(*held, expected);
+    }
+
+    #[test]
+    fn a_server_that_keeps_out_has_no_holder_and_says_for_how_long() {
+        for (reply, ahead) in [
+            (array([bulk("kept_out"), Value::Int(7)]), None),
+            (
+                array([bulk("kept_out"), Value::Int(7), Value::Int(2)]),
+                Some(2),
+            ),
+        ] {
+            let Ok(Answer::Held(held)) = acquired(&reply, &name()) else {
+                panic!("expected held");
+            };
+            let mut expected = Held::new(name());
+            expected.remaining = Some(Duration::from_millis(7));
+            expected.ahead = ahead;
+            expected.state = HeldState::KeepOut;
+            assert_eq!(*held, expected);
+        }
+    }
+
+    #[test]
+    fn what_a_server_that_keeps_out_refuses_keeps_its_facts() {
+        for (reply, said) in [
+            (bulk("member"), "member of a quorum"),
+            (
+                array(["broken", "a hash at b:node", "WRONGTYPE not one"].map(bulk)),
+                "keep-out needs a hash at b:node: WRONGTYPE not one",
+            ),
+            (
+                array(["mismatch", "60000", "7000"].map(bulk)),
+                "expected=60s",
+            ),
+            (
+                array(["too_long", "90000", "60000"].map(bulk)),
+                "max_ttl=60s",
+            ),
+        ] {
+            let failure = acquired(&reply, &name()).expect_err("refused");
+            assert!(failure.to_string().contains(said), "{failure}");
+        }
+    }
+
+    #[test]
+    fn refusals_keep_their_facts() {
+        let reply = array(["invalid", "floor", "9", "7"].map(bulk));
+        let failure = acquired(&reply, &name()).expect_err("refused");
+        assert_eq!(
+            failure.to_string(),
+            "argument refused floor=\"9\" clock_us=7"
+        );
+        let reply = array(["broken", "mark", "x"].map(bulk));
+        let failure = acquired(&reply, &name()).expect_err("refused");
+        assert!(matches!(failure, Failure::Mark(value) if value == "x"));
+        let denied = "ERR The user executing the script can't run this command or subcommand";
+        let reply = array(["broken", "the permission +info", denied].map(bulk));
+        let failure = acquired(&reply, &name()).expect_err("refused");
+        assert_eq!(
+            (failure.kind(), failure.sent()),
+            (ErrorKind::Denied, Sent::Answered)
+        );
+    }
+
+    #[test]
+    fn a_batch_is_read_in_order_with_its_errors() {
+        let errors = ["WRONGTYPE wrong", "-OOM full", "odd one"].map(bulk);
+        let reply = array([
+            bulk("renewed"),
+            bulk("1795174814"),
+            bulk("5"),
+            bulk("xynexx"),
+            array(errors),
+        ]);
+        let batch = renewed(&reply, 6).expect("a batch");
+        assert_eq!(batch.server_time, Duration::new(1_795_174_814, 5_000));
+        let shown: Vec<_> = batch.marks.iter().map(|m| format!("{m:?}")).collect();
+        assert!(shown[0].contains("WRONGTYPE"), "{shown:?}");
+        assert_eq!(shown[1..4], ["Renewed", "Refused", "Evicted"]);
+        assert!(shown[4].contains("\"OOM\""), "{shown:?}");
+        assert!(shown[5].contains("\"ERR\""), "{shown:?}");
+        assert!(renewed(&reply, 5).is_err(), "a batch of another length");
+    }
+
+    #[test]
+    fn odd_replies_are_errors() {
+        for reply in [
+            Value::Nil,
+            Value::Int(1),
+            array([]),
+            bulk("granted"),
+            bulk("granted 0"),
+            bulk("granted 7 8"),
+            array([bulk("held"), bulk("1"), bulk("")]),
+            array([bulk("held"), Value::Int(1), array([])]),
+            bulk("else"),
+            array([bulk("else")]),
+        ] {
+            let failure = acquired(&reply, &name()).expect_err("odd");
+            assert!(matches!(failure, Failure::Odd(_)), "{failure}");
+            assert!(released(&reply).is_err());
+            assert!(evicted(&reply).is_err());
+            assert!(renewed(&reply, 1).is_err());
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The scripts, and the requests that call them by their hash.
+
+use std::sync::LazyLock;
+
+use deadpool_redis::redis::{self, Cmd, ToRedisArgs};
+
+/// A script and its hash.
+#[derive(Debug)]
+pub(in crate::store) struct Script {
+    pub(in crate::store) source: &'static str,
+    hash: String,
+}
+
+/// The scripts that a store has on its servers, and the label under which it is counted in metrics.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::store) struct Program {
+    pub(in crate::store) kind: &'static str,
+    pub(in crate::store) scripts: fn() -> Vec<&'static Script>,
+}
+
+/// All scripts of this store.
+#[derive(Debug)]
+pub(in super::super) struct Scripts {
+    pub(in super::super) acquire: Script,
+    pub(in super::super) renew: Script,
+    pub(in super::super) renew_one: Script,
+    pub(in super::super) release: Script,
+    pub(in super::super) evict: Script,
+    pub(in super::super) inspect: Script,
+    pub(in super::super) leave: Script,
+    pub(in super::super) init: Script,
+}
+
+/// Joins the script in this file with the parts that it needs in front of it.
+macro_rules! script {
+    ($($part:literal),+) => {
+        Script::new(concat!($(include_str!($part)),+))
+    };
+}
+
+pub(in super::super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: script!(
+        "../lease.lua",
+        "../queue.lua",
+        "../origin.lua",
+        "../node.lua",
+        "../acquire.lua"
+    ),
+    renew: script!("../lease.lua", "../renew.lua"),
+    renew_one: script!("../lease.lua", "../renew_one.lua"),
+    release: script!("../lease.lua", "../queue.lua", "../release.lua"),
+    evict: script!("../lease.lua", "../queue.lua", "../evict.lua"),
+    inspect: script!("../lease.lua", "../inspect.lua"),
+    leave: script!("../lease.lua", "../queue.lua", "../leave.lua"),
+    init: script!("../origin.lua", "../node.lua", "../init.lua"),
+});
+
+/// What this store itself asks of its servers.
+pub(in super::super) const PROGRAM: Program = Program {
+    kind: super::super::KIND,
+    scripts: || SCRIPTS.each().to_vec(),
+};
+
+/// The usual number of arguments of a call: those of a claim with a place in the queue, or a grant and a ttl for each
+/// key.
+const ARGUMENTS: usize = 9;
+/// The usual size of one argument with its length: a grant has 67 bytes, a key mostly less, a number far less.
+const WORD_BYTES: usize = 64;
+
+impl Script {
+    /// Returns the request that loads this script.
+    pub(in super::super) fn load(&self) -> Cmd {
+        let mut load = Cmd::new();
+        load.arg("SCRIPT").arg("LOAD").arg(self.source);
+        load
+    }
+
+    pub(in crate::store) fn new(source: &'static str) -> Self {
+        let hash = redis::Script::new(source).get_hash().to_owned();
+        Self { source, hash }
+    }
+
+    /// Begins a call of this script on these keys, without its arguments.
+    pub(in crate::store) fn call<K: ToRedisArgs>(
+        &self,
+        keys: impl IntoIterator<Item = K, IntoIter: ExactSizeIterator>,
+    ) -> Cmd {
+        let keys = keys.into_iter();
+        let words = 3 + keys.len() + ARGUMENTS.max(2 * keys.len());
+        let mut call = Cmd::with_capacity(words, words * WORD_BYTES);
+        call.arg("EVALSHA").arg(&self.hash).arg(keys.len());
+        keys.for_each(|key| {
+            call.arg(key);
+        });
+        call
+    }
+}
+
+impl Scripts {
+    pub(in super::super) fn each(&self) -> [&Script; 8] {
+        let Self {
+            acquire,
+            renew,
+            renew_one,
+            release,
+            evict,
+            inspect,
+            leave,
+            init,
+        } = self;
+        [
+            acquire, renew, renew_one, release, evict, inspect, leave, init,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_script_says_what_it_takes_and_answers() {
+        for script in SCRIPTS.each() {
+            for word in ["-- KEYS ", "-- ARGV ", "-- Reply "] {
+                assert!(script.source.contains(word), "{word} in {}", script.source);
+            }
+            assert_eq!(script.hash.len(), 40);
+        }
+    }
+
+    #[test]
+    fn no_script_breaks_a_rule_that_can_be_read_off_it() {
+        for script in SCRIPTS.each() {
+            let code: String = script
+                .source
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("--"))
+                .collect();
+            assert!(!code.contains("unpack"), "unpack fails at 8,000 values");
+            let publishes = code.matches("(publish,").count();
+            assert_eq!(publishes, code.matches("pcall(publish,").count());
+        }
+    }
+
+    #[test]
+    fn a_call_names_the_hash_and_counts_the_keys() {
+        let mut call = SCRIPTS.release.call(["k"]);
+        call.arg("a");
+        let packed = String::from_utf8(call.get_packed_command()).expect("text");
+        let hash = &SCRIPTS.release.hash;
+        assert_eq!(
+            packed,
+            format!("*5\r\n$7\r\nEVALSHA\r\n$40\r\n{hash}\r\n$1\r\n1\r\n$1\r\nk\r\n$1\r\na\r\n")
+        );
+    }
+}

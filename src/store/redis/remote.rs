@@ -1,0 +1,168 @@
+//! A server for a store of another kind: it has that store's scripts, and the connections, notices and hazards of a server
+//! alone.
+
+use std::fmt;
+use std::time::Duration;
+
+use deadpool_redis::redis::{Cmd, Value};
+
+use super::connection::budget::{Budget, replace_every};
+use super::connection::open::Request;
+use super::connection::server::Server;
+use super::failure::Failure;
+use super::fleet::Fleet;
+use super::protocol::reply;
+use super::protocol::scripts::Program;
+use super::{Builder, Redis, hazards, notices};
+use crate::error::ErrorKind;
+use crate::name::Name;
+use crate::store::backend::{Backend, Failing};
+use crate::store::{Error, Failed, Hazard, Member, Notices, Purpose, Store};
+use crate::telemetry::StoreCounts;
+
+/// A server for a store of another kind.
+pub(in crate::store) struct RemoteServer {
+    redis: Redis,
+    program: Program,
+}
+
+impl RemoteServer {
+    /// Makes the server at the URL of this builder, which has to name one server.
+    ///
+    /// # Errors
+    /// `Invalid`, with the setting that is refused.
+    pub(in crate::store) fn new(server: Builder, program: Program) -> Result<Self, Error> {
+        let redis = server.program(program).build()?;
+        Ok(Self { redis, program })
+    }
+
+    /// Returns where it is, for people to read and without secrets.
+    pub(in crate::store) fn place(&self) -> &str {
+        &self.redis.place
+    }
+
+    /// Returns the key of what the server keeps of itself.
+    pub(in crate::store) fn node_key(&self) -> String {
+        self.redis.keys.node()
+    }
+
+    /// Returns the keys of the lease of this name, and of the mark of its slot.
+    pub(in crate::store) fn keys_of(&self, name: &Name) -> [String; 2] {
+        [self.redis.keys.lease(name), self.redis.keys.mark(name)]
+    }
+
+    /// Returns the same server on a connection of its own, which is not made so far.
+    pub(in crate::store) fn beside(&self, purpose: Purpose) -> Self {
+        Self {
+            redis: self.redis.beside(purpose),
+            program: self.program,
+        }
+    }
+
+    /// Makes the connection of the calling runtime now.
+    pub(in crate::store) async fn connect(&self) -> Result<(), Error> {
+        let connected = self.redis.fleet.connect(self.redis.connect_timeout).await;
+        connected.map_err(|failure| self.redis.error_of_all(failure, "connect"))
+    }
+
+    pub(in crate::store) fn is_closed(&self) -> bool {
+        self.redis.fleet.is_closed()
+    }
+
+    pub(in crate::store) async fn close(&self) {
+        self.redis.close().await;
+    }
+
+    /// Calls one of the scripts, and reads its reply. `ttl` is that of the leases: a silent connection is replaced in time
+    /// for them.
+    ///
+    /// # Errors
+    /// Those of a request. A reply that `read` does not know is one.
+    pub(in crate::store) async fn call<T>(
+        &self,
+        call: &Cmd,
+        operation: &str,
+        limit: Duration,
+        ttl: Duration,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<T, Failed> {
+        let ask = async {
+            let request = Request::One(call);
+            let reply = self
+                .server()?
+                .run(request, Budget::new(limit), replace_every(ttl));
+            let reply = reply.await?;
+            // A replica refuses all scripts.
+            self.redis.fleet.note_write();
+            read(&reply).ok_or_else(|| reply::refusal(&reply))
+        };
+        ask.await.map_err(|failure: Failure| Failed {
+            sent: failure.sent(),
+            error: self.redis.error_of_all(failure, operation),
+        })
+    }
+
+    /// Opens a subscription. If the server cannot be reached now, it begins to listen once it can.
+    ///
+    /// # Errors
+    /// `Denied` if this user may not subscribe, and the other errors that last.
+    pub(in crate::store) async fn notices(&self) -> Result<Box<dyn Notices>, Error> {
+        let redis = &self.redis;
+        let ear = redis.fleet.ear().expect("it was made from a URL");
+        let limit = redis.connect_timeout;
+        let counts = StoreCounts::of(self.program.kind);
+        let now = notices::subscribe(ear.clone(), &redis.keys, counts, limit).await;
+        let subscribed = match now.as_ref().map_err(Failure::kind) {
+            Err(ErrorKind::Unavailable | ErrorKind::TimedOut) => {
+                notices::subscribe_later(ear, &redis.keys, counts, limit).await
+            }
+            _ => now,
+        };
+        match subscribed {
+            Ok(subscription) => Ok(Box::new(subscription)),
+            Err(failure) => Err(redis.error_of_all(failure, "subscribe")),
+        }
+    }
+
+    /// Returns whether it answers.
+    pub(in crate::store) async fn see(&self, limit: Duration) -> Result<Member, Error> {
+        let see = async { hazards::see_one(self.server()?, Budget::new(limit)).await };
+        let failed = |failure| self.redis.error_of_all(failure, "check the servers");
+        see.await.map_err(failed)
+    }
+
+    /// Returns the faults of its set-up.
+    pub(in crate::store) async fn hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Error> {
+        self.redis.hazards(limit).await
+    }
+
+    /// Returns the names with this prefix that have a lease here, in order.
+    pub(in crate::store) async fn names(
+        &self,
+        prefix: &str,
+        limit: Duration,
+    ) -> Result<Vec<Name>, Error> {
+        let names = self.redis.names(prefix, Budget::new(limit)).await;
+        names.map_err(|failure| self.redis.error_of_all(failure, "list"))
+    }
+
+    /// Returns a key that belongs to a name or a slot, if there is any.
+    pub(in crate::store) async fn any_key(&self, limit: Duration) -> Result<Option<String>, Error> {
+        let find = async { self.redis.any_key(self.server()?, Budget::new(limit)).await };
+        let failed = |failure| self.redis.error_of_all(failure, "init");
+        find.await.map_err(failed)
+    }
+
+    fn server(&self) -> Result<&Server, Failure> {
+        match &self.redis.fleet {
+            Fleet::One(server, _) => Ok(server),
+            Fleet::Many(_) => Err(Failure::Odd("several servers".into())),
+        }
+    }
+}
+
+impl fmt::Debug for RemoteServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RemoteServer").field(&self.place()).finish()
+    }
+}

@@ -1,0 +1,169 @@
+//! How a session is kept: over a connection to one server after the other.
+//!
+//! The task of the connection runs on the runtime that is to keep the session alive: the session ends when that runtime is
+//! blocked or has ended. A lost connection is made again at once, to another server if there is one, and the session goes
+//! on over it; one that the servers no longer know is followed by a new one.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::lookup_host;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::super::address::Address;
+use super::super::failure::Failure;
+use super::super::protocol::wire::Granted;
+use super::session::Session;
+use super::{End, QUEUE, SILENT, SILENT_MOST, ServerConnection, WireRequest};
+use crate::clock::{Boottime, Clock};
+use crate::store::connection::{AfterEnd, Connect, Driven};
+
+/// How long one server may take to answer a hello, before the next is tried.
+const HELLO: Duration = Duration::from_secs(1);
+/// The same once all of them took longer: a new session is a write to their disks.
+const HELLO_MOST: Duration = Duration::from_secs(4);
+/// The pause once no server was reached.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How long servers are tried for a new session: an election is over by then. The next request tries again.
+pub(in super::super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How the connections of a session are made, and what is remembered from one to the next.
+#[derive(Clone)]
+pub(in super::super) struct Connector {
+    address: Arc<Address>,
+    session_timeout: Duration,
+    resumed: Option<Granted>,
+    /// The last server, which comes last.
+    server: Option<String>,
+    /// For how many ticks the next server may be silent.
+    silent: u32,
+}
+
+/// The part of a connection that is driven.
+pub(in super::super) struct Engine {
+    connection: ServerConnection,
+    granted: Granted,
+    requests: mpsc::Receiver<WireRequest>,
+    /// Cancelled when the connection has ended.
+    ended: CancellationToken,
+}
+
+impl Connector {
+    pub(in super::super) fn new(address: Arc<Address>, session_timeout: Duration) -> Self {
+        Self {
+            address,
+            session_timeout,
+            resumed: None,
+            server: None,
+            silent: SILENT,
+        }
+    }
+
+    /// Goes from server to server until one grants a session or goes on with this one. Returns `None` once none was
+    /// reached for long enough: a session has ended by then.
+    async fn walk(&mut self) -> Option<(ServerConnection, Granted)> {
+        let begun = Boottime.now();
+        let mut hello = HELLO;
+        loop {
+            for server in self.in_order() {
+                for address in addresses(&server, hello).await {
+                    if let Some(made) = self.greet(address, hello).await {
+                        self.server = Some(server);
+                        return Some(made);
+                    }
+                }
+            }
+            let resumed = self.resumed.as_ref();
+            let enough = resumed.map_or(CONNECT_TIMEOUT, Granted::timeout);
+            if Boottime.now().since(begun) >= enough {
+                return None;
+            }
+            tokio::time::sleep(PAUSE).await;
+            hello = (2 * hello).min(HELLO_MOST);
+        }
+    }
+
+    /// Asks a server for the session, and for a new one if that has ended.
+    async fn greet(
+        &mut self,
+        server: SocketAddr,
+        limit: Duration,
+    ) -> Option<(ServerConnection, Granted)> {
+        let timeout_ms = i32::try_from(self.session_timeout.as_millis()).unwrap_or(i32::MAX);
+        loop {
+            let resumed = self.resumed.as_ref();
+            let made = ServerConnection::make(server, timeout_ms, resumed, self.address.login());
+            let failed = match timeout(limit, made).await {
+                Ok(Ok(Some(made))) => return Some(made),
+                Ok(Ok(None)) if self.resumed.take().is_some() => continue,
+                Ok(Ok(None)) => "no session".into(),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "silent".into(),
+            };
+            tracing::debug!(store = %self.address, %server, failed, "not connected");
+            return None;
+        }
+    }
+
+    /// Returns the servers in an arbitrary order, with the last one at the end.
+    fn in_order(&self) -> Vec<String> {
+        let mut servers = self.address.servers().to_vec();
+        fastrand::shuffle(&mut servers);
+        servers.sort_by_key(|server| Some(server) == self.server.as_ref());
+        servers
+    }
+}
+
+impl Connect for Connector {
+    type Open = Session;
+    type Engine = Engine;
+    type Failure = Failure;
+
+    async fn connect(&mut self) -> Result<(Session, Engine), Failure> {
+        if self.silent == SILENT_MOST {
+            // It was lost again and again.
+            tokio::time::sleep(PAUSE).await;
+        }
+        let (connection, granted) = self.walk().await.ok_or(Failure::NotReached)?;
+        let (sender, requests) = mpsc::channel(QUEUE);
+        let ended = CancellationToken::new();
+        let is_owned = self.address.login().is_some();
+        let session = Session::new(&granted, is_owned, sender, ended.clone());
+        let engine = Engine {
+            connection,
+            granted,
+            requests,
+            ended,
+        };
+        Ok((session, engine))
+    }
+
+    async fn drive(&mut self, engine: Engine, driven: &Driven<Self>) -> AfterEnd {
+        let has_ended = engine.ended.drop_guard();
+        let serving = engine
+            .connection
+            .serve(engine.requests, self.silent, driven.closing());
+        let (end, is_tried) = serving.await;
+        drop(has_ended);
+        tracing::debug!(store = %self.address, ?end, "connection ended");
+        self.silent = if is_tried {
+            SILENT
+        } else {
+            (2 * self.silent).min(SILENT_MOST)
+        };
+        self.resumed = match end {
+            End::Lost => Some(engine.granted),
+            End::Expired => None,
+            End::LockedOut => return AfterEnd::Down,
+        };
+        AfterEnd::Again
+    }
+}
+
+async fn addresses(server: &str, limit: Duration) -> Vec<SocketAddr> {
+    let found = timeout(limit, lookup_host(server)).await;
+    found.into_iter().flatten().flatten().collect()
+}

@@ -1,0 +1,291 @@
+//! One connection to one server: a task that owns the socket, and ends when the connection does.
+//!
+//! ```text
+//!   requests --(queue)--> task <--(socket)--> server
+//!                          | replies, in the order of the requests
+//!                          | changes of watched nodes
+//! ```
+//!
+//! A request whose caller has given it up is not sent any more. What was not answered when the connection ends fails, and
+//! every watch fires: the nodes are looked at again over the next connection.
+
+pub(super) mod connector;
+pub(super) mod session;
+pub(super) mod sessions;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::failure::Failure;
+use super::protocol::wire::{self, Frame, Granted, LOGGED_IN, NOTIFICATION, PONG, Reader, code};
+
+/// How often a connection is looked after.
+const TICK: Duration = Duration::from_millis(125);
+/// How many ticks a server may be silent before it is left for another one: a second. Half of them without a word have the
+/// server asked for one.
+pub(super) const SILENT: u32 = 8;
+/// The same for servers that were slow: their writes may take that long. Four seconds.
+pub(super) const SILENT_MOST: u32 = 32;
+/// After how many ticks a connection has shown that its server is not slow: three seconds.
+const PROBATION: u32 = 24;
+/// How many bytes wait to be sent before no further request is taken.
+const OUTBOX: usize = 64 << 10;
+/// How many requests wait to be sent before their callers have to wait. Their number is bounded by the session's permits.
+pub(super) const QUEUE: usize = 1_024;
+
+/// A request on its way to the task.
+#[derive(Debug)]
+pub(super) struct WireRequest {
+    pub(super) frame: Frame,
+    pub(super) reply: oneshot::Sender<Result<Vec<u8>, Failure>>,
+    pub(super) watch: Option<NodeWatch>,
+}
+
+/// A watch that the server sets if it carries out the request, and at an absent node if it may.
+#[derive(Debug)]
+pub(super) struct NodeWatch {
+    pub(super) path: String,
+    /// Dropped when the node changes.
+    pub(super) alarm: oneshot::Sender<()>,
+    pub(super) may_be_absent: bool,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum End {
+    Lost,
+    /// The servers no longer know the session.
+    Expired,
+    /// The servers refuse the login.
+    LockedOut,
+}
+
+/// A connection that was made.
+#[derive(Debug)]
+pub(super) struct ServerConnection {
+    stream: TcpStream,
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+    number: i32,
+    unanswered: VecDeque<AwaitedReply>,
+    watches: HashMap<String, Vec<oneshot::Sender<()>>>,
+}
+
+#[derive(Debug)]
+struct AwaitedReply {
+    number: i32,
+    reply: Option<oneshot::Sender<Result<Vec<u8>, Failure>>>,
+    watch: Option<NodeWatch>,
+}
+
+impl ServerConnection {
+    /// Connects to a server, and asks for a session or for this one. `Ok(None)` says that it has ended.
+    pub(super) async fn make(
+        server: SocketAddr,
+        timeout_ms: i32,
+        resumed: Option<&Granted>,
+        login: Option<&str>,
+    ) -> std::io::Result<Option<(Self, Granted)>> {
+        let mut stream = TcpStream::connect(server).await?;
+        stream.set_nodelay(true)?;
+        let hello = Frame::hello(timeout_ms, resumed).finished();
+        stream.write_all(&hello).await?;
+        let odd = || std::io::Error::from(std::io::ErrorKind::InvalidData);
+        let mut inbox = Vec::new();
+        let answer = loop {
+            if stream.read_buf(&mut inbox).await? == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(answer) = wire::take_frame(&mut inbox).map_err(|()| odd())? {
+                break answer;
+            }
+        };
+        let granted = Reader::new(&answer).granted().ok_or_else(odd)?;
+        if granted.id == 0 {
+            return Ok(None);
+        }
+        let login = login.map(|login| Frame::login(login).numbered(LOGGED_IN));
+        let connection = Self {
+            stream,
+            inbox,
+            outbox: login.unwrap_or_default(),
+            number: 0,
+            unanswered: VecDeque::new(),
+            watches: HashMap::new(),
+        };
+        Ok(Some((connection, granted)))
+    }
+
+    /// Sends requests until the connection ends, or until it is told to close the session. Also returns whether the
+    /// connection had shown that its server answers in time.
+    pub(super) async fn serve(
+        mut self,
+        mut requests: mpsc::Receiver<WireRequest>,
+        silent: u32,
+        closing: &CancellationToken,
+    ) -> (End, bool) {
+        let (mut age, mut quiet, mut is_closing) = (0_u32, 0_u32, false);
+        let mut ticks = ticks();
+        let end = loop {
+            let (mut reader, mut writer) = self.stream.split();
+            let event = tokio::select! {
+                biased;
+                read = reader.read_buf(&mut self.inbox) => match read {
+                    Ok(1..) => SocketEvent::Read,
+                    _ => SocketEvent::Lost,
+                },
+                written = writer.write(&self.outbox), if !self.outbox.is_empty() => match written {
+                    Ok(written) => SocketEvent::Written(written),
+                    Err(_) => SocketEvent::Lost,
+                },
+                request = requests.recv(), if self.outbox.len() < OUTBOX && !is_closing => {
+                    request.map_or(SocketEvent::Closing, SocketEvent::Asked)
+                }
+                () = closing.cancelled(), if !is_closing => SocketEvent::Closing,
+                // One that was missed while this thread was busy does not count: only a server's silence does.
+                _ = ticks.tick() => SocketEvent::Tick,
+            };
+            match event {
+                SocketEvent::Read => {
+                    quiet = 0;
+                    if let Err(end) = self.take_replies() {
+                        break end;
+                    }
+                }
+                SocketEvent::Written(count) => drop(self.outbox.drain(..count)),
+                SocketEvent::Asked(request) => {
+                    self.push(request);
+                    while self.outbox.len() < OUTBOX
+                        && let Ok(request) = requests.try_recv()
+                    {
+                        self.push(request);
+                    }
+                }
+                SocketEvent::Closing => {
+                    is_closing = true;
+                    self.send(Frame::request(code::CLOSE), None, None);
+                }
+                SocketEvent::Tick => {
+                    (age, quiet) = (age + 1, quiet + 1);
+                    let silent = if age < PROBATION { silent } else { SILENT };
+                    if quiet >= silent {
+                        break End::Lost;
+                    }
+                    if quiet == silent / 2 {
+                        let ping = Frame::request(code::PING).numbered(PONG);
+                        self.outbox.extend(ping);
+                    }
+                }
+                SocketEvent::Lost => break End::Lost,
+            }
+        };
+        let failure = end.failure();
+        for unanswered in self.unanswered {
+            if let Some(reply) = unanswered.reply {
+                let _ = reply.send(Err(failure.clone()));
+            }
+        }
+        (end, age >= PROBATION)
+    }
+
+    fn push(&mut self, request: WireRequest) {
+        if !request.reply.is_closed() {
+            self.send(request.frame, Some(request.reply), request.watch);
+        }
+    }
+
+    fn send(
+        &mut self,
+        frame: Frame,
+        reply: Option<oneshot::Sender<Result<Vec<u8>, Failure>>>,
+        watch: Option<NodeWatch>,
+    ) {
+        self.number = self.number.checked_add(1).unwrap_or(1);
+        self.outbox.extend(frame.numbered(self.number));
+        self.unanswered.push_back(AwaitedReply {
+            number: self.number,
+            reply,
+            watch,
+        });
+    }
+
+    fn take_replies(&mut self) -> Result<(), End> {
+        while let Some(mut frame) = wire::take_frame(&mut self.inbox).map_err(|()| End::Lost)? {
+            let mut reader = Reader::new(&frame);
+            let header = reader.header().ok_or(End::Lost)?;
+            match header.number {
+                NOTIFICATION => {
+                    let path = reader.changed_path().ok_or(End::Lost)?;
+                    self.watches.remove(&path);
+                    continue;
+                }
+                PONG => continue,
+                LOGGED_IN if header.error == 0 => continue,
+                LOGGED_IN => return Err(End::LockedOut),
+                _ => {}
+            }
+            let answered = self.unanswered.pop_front();
+            let answered = answered.filter(|it| it.number == header.number);
+            let answered = answered.ok_or(End::Lost)?;
+            let failure = match header.error {
+                0 => None,
+                error => Some(Failure::of(error)),
+            };
+            if let Some(watch) = answered.watch
+                && match failure {
+                    None => true,
+                    Some(Failure::NoNode) => watch.may_be_absent,
+                    Some(_) => false,
+                }
+            {
+                let alarms = self.watches.entry(watch.path).or_default();
+                alarms.retain(|alarm| !alarm.is_closed());
+                alarms.push(watch.alarm);
+            }
+            frame.drain(..wire::HEADER);
+            if let Some(reply) = answered.reply {
+                let _ = reply.send(failure.map_or(Ok(frame), Err));
+            }
+            match header.error {
+                wire::EXPIRED => return Err(End::Expired),
+                // Another server has the session since: one that hung has read our hello after all.
+                wire::MOVED => return Err(End::Lost),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+enum SocketEvent {
+    Read,
+    Written(usize),
+    Asked(WireRequest),
+    Closing,
+    Tick,
+    Lost,
+}
+
+impl End {
+    /// Why what was not answered failed.
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Lost => Failure::Broken("the connection was lost"),
+            Self::Expired => Failure::of(wire::EXPIRED),
+            Self::LockedOut => Failure::of(wire::NO_LOGIN),
+        }
+    }
+}
+
+fn ticks() -> Interval {
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}

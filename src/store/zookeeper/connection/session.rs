@@ -1,0 +1,233 @@
+//! One session over one connection, and the few requests that this store sends.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::super::failure::Failure;
+use super::super::protocol::stamp::Stamp;
+use super::super::protocol::wire::{Frame, Granted, Reader, code};
+use super::{NodeWatch, WireRequest};
+
+/// Where the servers of an ensemble are written down.
+const ENSEMBLE: &str = "/zookeeper/config";
+
+/// A session, over the connection that it has now. The next connection of the same session is another one of these, and
+/// what is asked of this one then fails.
+#[derive(Debug)]
+pub(in super::super) struct Session {
+    id: i64,
+    timeout: Duration,
+    /// Whether nodes belong to the user of the login.
+    is_owned: bool,
+    requests: mpsc::Sender<WireRequest>,
+    /// Cancelled when the connection has ended.
+    ended: CancellationToken,
+}
+
+/// What the server reports about a node.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Stat {
+    /// The stamp of the last change of its data.
+    pub(in super::super) stamp: Stamp,
+    /// The number of the last change of its data or its children.
+    pub(in super::super) zxid: i64,
+    pub(in super::super) created_ms: u64,
+    pub(in super::super) version: i32,
+    /// How many children it ever had: the number of its next one.
+    pub(in super::super) children_made: u32,
+    /// The session with which the node ends; 0 if it ends with none.
+    pub(in super::super) owner: i64,
+}
+
+/// How a node is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Mode {
+    Persistent,
+    /// Ends with our session.
+    Ephemeral,
+    /// Ends with our session; the server adds a number to its path.
+    Numbered,
+    /// Removed by the server some time after its last child.
+    Container,
+}
+
+/// One step of a transaction.
+#[derive(Debug, Clone)]
+pub(in super::super) enum Change {
+    Create(String, Vec<u8>, Mode),
+    /// Writes the data; with a version, only if the node has it.
+    Set(String, Vec<u8>, Option<i32>),
+    Delete(String, Option<i32>),
+}
+
+/// A transaction was not carried out.
+#[derive(Debug)]
+pub(in super::super) struct Aborted {
+    /// The step that failed, if the server names it.
+    pub(in super::super) step: Option<usize>,
+    pub(in super::super) failure: Failure,
+}
+
+impl Session {
+    pub(in super::super) fn new(
+        granted: &Granted,
+        is_owned: bool,
+        requests: mpsc::Sender<WireRequest>,
+        ended: CancellationToken,
+    ) -> Self {
+        Self {
+            id: granted.id,
+            timeout: granted.timeout(),
+            is_owned,
+            requests,
+            ended,
+        }
+    }
+
+    pub(in super::super) const fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// Returns for how long the servers keep the session without hearing from it, as negotiated with them.
+    pub(in super::super) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Waits until the connection has ended.
+    pub(in super::super) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    async fn ask(&self, frame: Frame, watch: Option<NodeWatch>) -> Result<Vec<u8>, Failure> {
+        const LOST: Failure = Failure::Broken("the connection was lost");
+        let (reply, answer) = oneshot::channel();
+        let request = WireRequest {
+            frame,
+            reply,
+            watch,
+        };
+        self.requests.send(request).await.map_err(|_| LOST)?;
+        answer.await.map_err(|_| LOST)?
+    }
+
+    pub(in super::super) async fn children(
+        &self,
+        path: &str,
+    ) -> Result<(Vec<String>, Stat), Failure> {
+        let frame = Frame::request(code::CHILDREN).text(path).flag(false);
+        let reply = self.ask(frame, None).await?;
+        read(Reader::new(&reply).children())
+    }
+
+    pub(in super::super) async fn data(&self, path: &str) -> Result<(Vec<u8>, Stat), Failure> {
+        let frame = Frame::request(code::DATA).text(path).flag(false);
+        let reply = self.ask(frame, None).await?;
+        read(Reader::new(&reply).data())
+    }
+
+    pub(in super::super) async fn is_there(&self, path: &str) -> Result<bool, Failure> {
+        let frame = Frame::request(code::EXISTS).text(path).flag(false);
+        is_there(self.ask(frame, None).await)
+    }
+
+    /// Makes the server catch up with its leader before it answers later requests.
+    pub(in super::super) async fn sync(&self, path: &str) -> Result<(), Failure> {
+        let frame = Frame::request(code::SYNC).text(path);
+        self.ask(frame, None).await.map(drop)
+    }
+
+    pub(in super::super) async fn set(&self, path: &str, data: &[u8]) -> Result<Stat, Failure> {
+        let frame = Frame::request(code::SET).text(path).bytes(data).int(-1);
+        let reply = self.ask(frame, None).await?;
+        read(Reader::new(&reply).stat())
+    }
+
+    /// Makes a node, unless it exists.
+    pub(in super::super) async fn ensure(&self, path: &str) -> Result<(), Failure> {
+        let frame = Frame::request(code::CREATE).text(path).bytes(b"");
+        let frame = frame.access(self.is_owned).int(0);
+        match self.ask(frame, None).await {
+            Ok(_) | Err(Failure::Changed) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Does all steps or none. Returns the stat of the node that each `Set` wrote; the stats of other steps are of no
+    /// use, because the server fills them with arbitrary values.
+    pub(in super::super) async fn transact(
+        &self,
+        steps: &[Change],
+    ) -> Result<Vec<Option<Stat>>, Aborted> {
+        let whole = |failure| Aborted {
+            step: None,
+            failure,
+        };
+        let frame = steps.iter();
+        let frame = frame.fold(Frame::request(code::TRANSACTION), |frame, step| {
+            frame.step(step, self.is_owned)
+        });
+        let reply = self.ask(frame.end_of_steps(), None).await.map_err(whole)?;
+        let outcome = read(Reader::new(&reply).steps()).map_err(whole)?;
+        outcome.map_err(|(step, error)| Aborted {
+            step: Some(step),
+            failure: Failure::of(error),
+        })
+    }
+
+    /// The same as [`children`](Self::children), with a future that ends when they change, the node is deleted or the
+    /// connection ends.
+    pub(in super::super) async fn watch_children(
+        &self,
+        path: &str,
+    ) -> Result<(Stat, impl Future<Output = ()> + Send + 'static), Failure> {
+        let frame = Frame::request(code::CHILDREN).text(path).flag(true);
+        let (watch, changed) = watch(path, false);
+        let reply = self.ask(frame, Some(watch)).await?;
+        let (_, stat) = read(Reader::new(&reply).children())?;
+        Ok((stat, changed))
+    }
+
+    /// Returns whether the node exists, with a future that ends when it is created, changed or deleted, or the
+    /// connection ends.
+    pub(in super::super) async fn watch_presence(
+        &self,
+        path: &str,
+    ) -> Result<(bool, impl Future<Output = ()> + Send + 'static), Failure> {
+        let frame = Frame::request(code::EXISTS).text(path).flag(true);
+        let (watch, changed) = watch(path, true);
+        let is_there = is_there(self.ask(frame, Some(watch)).await)?;
+        Ok((is_there, changed))
+    }
+
+    /// Returns the configured servers of the ensemble; an empty text if it is one server without a configuration.
+    pub(in super::super) async fn ensemble(&self) -> Result<String, Failure> {
+        let (data, _) = self.data(ENSEMBLE).await?;
+        Ok(String::from_utf8_lossy(&data).into_owned())
+    }
+}
+
+fn watch(
+    path: &str,
+    may_be_absent: bool,
+) -> (NodeWatch, impl Future<Output = ()> + Send + 'static) {
+    let (alarm, changed) = oneshot::channel();
+    let watch = NodeWatch {
+        path: path.to_owned(),
+        alarm,
+        may_be_absent,
+    };
+    (watch, async move { drop(changed.await) })
+}
+
+fn is_there(reply: Result<Vec<u8>, Failure>) -> Result<bool, Failure> {
+    match reply {
+        Err(Failure::NoNode) => Ok(false),
+        reply => reply.map(|_| true),
+    }
+}
+
+fn read<T>(reply: Option<T>) -> Result<T, Failure> {
+    reply.ok_or_else(|| Failure::Odd("in a reply".into()))
+}

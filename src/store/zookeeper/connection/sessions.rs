@@ -1,0 +1,184 @@
+//! The sessions of a client, and over which of them a handle's requests go: the watchdog's for everything about leases, as
+//! long as there is one, and the one of everything else.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+
+use super::super::address::Address;
+use super::super::failure::Failure;
+use super::super::{Role, Shared, Zookeeper, counts, lock};
+use super::connector::{CONNECT_TIMEOUT, Connector};
+use super::session::Session;
+use crate::future::shielded;
+use crate::store;
+use crate::store::budget::Budget;
+use crate::store::connection::{Connection, HomeRuntime};
+use crate::telemetry::{ConnectionGauge, LaneUse};
+
+/// How many claims and releases may be under way at once, so that renewals never queue behind more.
+const IN_FLIGHT: usize = 256;
+/// How long the end of a session may take.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A session shared by many requests, and kept connected without them.
+#[derive(Debug)]
+pub(in super::super) struct KeptSession {
+    connection: Connection<Connector>,
+    permits: Semaphore,
+}
+
+impl KeptSession {
+    pub(in super::super) fn new(
+        address: Arc<Address>,
+        home: HomeRuntime,
+        session_timeout: Duration,
+        gauge: Arc<ConnectionGauge>,
+    ) -> Self {
+        let connector = Connector::new(address, session_timeout);
+        Self {
+            connection: Connection::new(connector, home, gauge),
+            permits: Semaphore::new(IN_FLIGHT),
+        }
+    }
+
+    /// Returns the session once it is connected to a server.
+    pub(in super::super) async fn session(&self, budget: Budget) -> Result<Arc<Session>, Failure> {
+        self.connection.open(budget).await
+    }
+
+    /// Waits until few enough requests are under way.
+    pub(in super::super) async fn permit(
+        &self,
+        budget: Budget,
+    ) -> Result<SemaphorePermit<'_>, Failure> {
+        match timeout(budget.left(), self.permits.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) => Err(Failure::Closed),
+            Err(_) => Err(Failure::Busy),
+        }
+    }
+
+    /// Ends the session; requests fail from now on.
+    pub(in super::super) async fn close(&self) {
+        self.permits.close();
+        if let Some(session) = self.connection.close() {
+            // If its runtime has ended or the server is gone, the session expires by itself.
+            let _ = timeout(GOODBYE, session.ended()).await;
+        }
+    }
+}
+
+impl Zookeeper {
+    /// Returns the session through which this handle's requests go.
+    pub(in super::super) fn kept(&self) -> Result<Arc<KeptSession>, Failure> {
+        let waiting = || self.shared.waiting.clone();
+        match &self.role {
+            Role::Watchdog(kept) => Ok(kept.clone()),
+            _ if self.shared.is_closed.load(Ordering::Relaxed) => Err(Failure::Closed),
+            Role::Waiting => Ok(waiting()),
+            Role::User => {
+                let leases = lock(&self.shared.leases);
+                let kept = leases.as_ref().map(|(kept, _)| kept.clone());
+                Ok(kept.unwrap_or_else(waiting))
+            }
+        }
+    }
+
+    pub(in super::super) async fn session(&self, budget: Budget) -> Result<Arc<Session>, Failure> {
+        let (kept, waiting) = (self.kept()?, &self.shared.waiting);
+        match kept.session(budget).await {
+            // The watchdog ended without closing its handle: its session is gone with it.
+            Err(Failure::Abandoned) if !Arc::ptr_eq(&kept, waiting) => {
+                *lock(&self.shared.leases) = None;
+                waiting.session(budget).await
+            }
+            // It was closed after it was taken from the slot.
+            Err(Failure::Closed) if !Arc::ptr_eq(&kept, waiting) => waiting.session(budget).await,
+            session => session,
+        }
+    }
+
+    /// Returns the same store for this purpose: on a session that the calling runtime keeps alive for leases, and on the
+    /// one of everything else for clients that wait.
+    pub(in super::super) async fn for_purpose(
+        &self,
+        purpose: store::Purpose,
+    ) -> Result<Self, Failure> {
+        if self.shared.is_closed.load(Ordering::Relaxed) {
+            return Err(Failure::Closed);
+        }
+        let role = match purpose {
+            store::Purpose::Watchdog => Role::Watchdog(self.shared.leases()),
+            store::Purpose::Waiting => Role::Waiting,
+        };
+        let shared = self.shared.clone();
+        let store = Self { shared, role };
+        let session = store.kept()?.session(Budget::new(CONNECT_TIMEOUT)).await;
+        if let Err(failure) = session {
+            store.close_sessions().await;
+            return Err(failure);
+        }
+        Ok(store)
+    }
+
+    pub(in super::super) async fn close_sessions(&self) {
+        match &self.role {
+            Role::User => {
+                self.shared.is_closed.store(true, Ordering::Relaxed);
+                self.shared.waiting.close().await;
+            }
+            Role::Waiting => {}
+            Role::Watchdog(kept) => {
+                if self.shared.is_last_handle(kept) {
+                    kept.close().await;
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Takes a handle on the session in which leases live. The first one makes it, on the calling runtime.
+    fn leases(&self) -> Arc<KeptSession> {
+        let mut leases = lock(&self.leases);
+        let (kept, handles) = leases.get_or_insert_with(|| {
+            let home = HomeRuntime::Runtime(Handle::current());
+            let gauge = counts().connection(Some(LaneUse::Watchdog));
+            let timeout = self.address.session();
+            let kept = KeptSession::new(self.address.clone(), home, timeout, gauge);
+            (Arc::new(kept), 0)
+        });
+        *handles += 1;
+        kept.clone()
+    }
+
+    /// Gives up a handle on the session in which leases live. Returns whether it was the last one.
+    fn is_last_handle(&self, kept: &Arc<KeptSession>) -> bool {
+        let mut leases = lock(&self.leases);
+        match &mut *leases {
+            Some((current, handles)) if Arc::ptr_eq(current, kept) => {
+                *handles = handles.saturating_sub(1);
+                let is_last = *handles == 0;
+                if is_last {
+                    *leases = None;
+                }
+                is_last
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Returns the answer, unless the time is up first: the outcome of the request is then unknown.
+pub(in super::super) async fn within<T>(
+    budget: Budget,
+    answer: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let answer = timeout(budget.left(), shielded(answer)).await;
+    answer.unwrap_or(Err(Failure::Silent))
+}

@@ -1,0 +1,288 @@
+//! Decides what becomes of a claim, from one look at its name. Pure: how much is left of each term is an argument.
+
+use std::time::Duration;
+
+use super::reading::NameReading;
+use super::stamp::Left;
+use super::tree::Kind;
+use crate::holder::{ClientId, Holder};
+use crate::store::HeldState;
+
+/// Who claims.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Claimant {
+    pub(in super::super) holder: Holder,
+    /// Whether the claim asks for a place in the queue.
+    pub(in super::super) is_queued: bool,
+}
+
+/// What is left of the terms of a name.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Times {
+    /// What is left for the node that keeps the name taken, if there is one.
+    pub(in super::super) taken: Left,
+    /// What is left of the offer, if the name is free and clients wait for it.
+    pub(in super::super) offer: Left,
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub(in super::super) enum Judgement {
+    /// The claimant has the lease: set its full ttl again.
+    Extend,
+    /// Grant the name to the claimant.
+    Grant(Drops),
+    /// Free the name, and keep it for the next client in the queue.
+    PassOn(Drops),
+    /// The claim is refused: another holder has the name, or it is kept for a client.
+    Held {
+        state: HeldState,
+        remaining: Duration,
+        ahead: Option<usize>,
+        /// Whether the claim asks for a place in the queue and has none.
+        joins: bool,
+    },
+    /// The leader's clock is not known well enough: write something for a stamp of the current leader, and look again.
+    Unclear,
+}
+
+/// What is to be removed in the same step.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Drops {
+    /// Whether to delete the node that kept the name taken, because it has run out.
+    pub(in super::super) taken: bool,
+    /// The nodes of the queue to delete.
+    pub(in super::super) places: Vec<String>,
+    /// Whether the decision depends on time: then the leader's clock must have been read in this call.
+    pub(in super::super) by_time: bool,
+}
+
+/// Judges a claim.
+pub(in super::super) fn judge(
+    reading: &NameReading,
+    claimant: Claimant,
+    times: Times,
+) -> Judgement {
+    let client = claimant.is_queued.then(|| claimant.holder.client());
+    let held = |state, remaining, offered: usize| {
+        let place = client.and_then(|client| reading.children.place(client));
+        // The client that has the offer no longer waits.
+        let last = reading.children.queue.len();
+        let ahead = client.map(|_| place.unwrap_or(last).saturating_sub(offered));
+        Judgement::Held {
+            state,
+            remaining,
+            ahead,
+            joins: client.is_some() && place.is_none(),
+        }
+    };
+    let mut drops = Drops::default();
+    if let Some(taken) = &reading.taken {
+        match times.taken {
+            Left::Unknown => return Judgement::Unclear,
+            Left::For(_) if taken.kind == Kind::Leased && taken.holder == claimant.holder => {
+                return Judgement::Extend;
+            }
+            Left::For(left) => return held(state_of(taken.kind), left, 0),
+            Left::Over => {
+                drops.taken = true;
+                drops.by_time = true;
+            }
+        }
+    }
+    let queue = &reading.children.queue;
+    let Some(first) = queue.first() else {
+        return Judgement::Grant(drops);
+    };
+    if Some(first.client) == client {
+        drops.places.clone_from(&first.nodes);
+        return Judgement::Grant(drops);
+    }
+    if !reading.is_offered() {
+        return Judgement::PassOn(drops);
+    }
+    match times.offer {
+        Left::Unknown => Judgement::Unclear,
+        Left::For(left) => held(HeldState::Offered, left, 1),
+        Left::Over => {
+            drops.by_time = true;
+            drops.places.clone_from(&first.nodes);
+            match queue.get(1) {
+                Some(next) if Some(next.client) != client => return Judgement::PassOn(drops),
+                Some(own) => drops.places.extend_from_slice(&own.nodes),
+                None => {}
+            }
+            Judgement::Grant(drops)
+        }
+    }
+}
+
+/// Returns how the name is shown to be taken, and for how long. Returns `None` if it is free.
+pub(in super::super) fn shown(
+    reading: &NameReading,
+    times: Times,
+) -> Option<(HeldState, Option<Duration>)> {
+    if let Some(taken) = &reading.taken {
+        return match times.taken {
+            Left::Over => None,
+            Left::For(left) => Some((state_of(taken.kind), Some(left))),
+            Left::Unknown => Some((state_of(taken.kind), None)),
+        };
+    }
+    if !reading.is_offered() {
+        return None;
+    }
+    match times.offer {
+        Left::Over => None,
+        Left::For(left) => Some((HeldState::Offered, Some(left))),
+        Left::Unknown => Some((HeldState::Offered, None)),
+    }
+}
+
+/// Returns the places of this client.
+pub(in super::super) fn places_of(reading: &NameReading, client: ClientId) -> &[String] {
+    let place = reading.children.place(client);
+    place.map_or(&[], |place| &reading.children.queue[place].nodes)
+}
+
+const fn state_of(kind: Kind) -> HeldState {
+    match kind {
+        Kind::Leased => HeldState::Leased,
+        Kind::Evicted => HeldState::Evicted,
+        Kind::Kept => HeldState::Kept,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::protocol::reading::{LastGrant, Taken};
+    use super::super::super::protocol::stamp::Stamp;
+    use super::super::super::protocol::tree::Children;
+    use super::*;
+    use crate::store::Info;
+    use crate::token::Token;
+
+    const STAMP: Stamp = Stamp { ms: 1, zxid: 1 };
+    const LEFT: Left = Left::For(Duration::from_secs(1));
+    const REST: Duration = Duration::from_secs(1);
+
+    fn holder(client: u128) -> Holder {
+        Holder::new(ClientId::from_u128(client), 7)
+    }
+
+    fn reading(taken: Option<Kind>, is_freed: bool, queue: &[u128]) -> NameReading {
+        let token = Token::new(5).expect("a token");
+        let mut nodes: Vec<_> = queue
+            .iter()
+            .enumerate()
+            .map(|(place, client)| format!("q-{}-{place:010}", ClientId::from_u128(*client)))
+            .collect();
+        nodes.push("t-0000000000000005".into());
+        NameReading {
+            version: 1,
+            children_made: 1,
+            children: Children::read(&nodes),
+            taken: taken.map(|kind| Taken {
+                kind,
+                holder: holder(1),
+                span: REST,
+                stamp: STAMP,
+                version: 3,
+            }),
+            last: Some(LastGrant {
+                token,
+                by: None,
+                info: Info::default(),
+                since_ms: 0,
+                freed: is_freed.then_some(STAMP),
+                version: 0,
+            }),
+        }
+    }
+
+    fn ask(
+        reading: &NameReading,
+        client: u128,
+        is_queued: bool,
+        taken: Left,
+        offer: Left,
+    ) -> Judgement {
+        let holder = holder(client);
+        let claimant = Claimant { holder, is_queued };
+        judge(reading, claimant, Times { taken, offer })
+    }
+
+    fn places(verdict: &Judgement) -> Vec<u128> {
+        let (Judgement::Grant(drops) | Judgement::PassOn(drops)) = verdict else {
+            panic!("{verdict:?}");
+        };
+        let client = |node: &String| u128::from_str_radix(&node[2..34], 16).expect("hex");
+        drops.places.iter().map(client).collect()
+    }
+
+    #[test]
+    fn a_holder_that_asks_again_has_its_lease_and_others_do_not() {
+        let taken = reading(Some(Kind::Leased), false, &[]);
+        assert_eq!(ask(&taken, 1, false, LEFT, LEFT), Judgement::Extend);
+        let verdict = ask(&taken, 2, true, LEFT, LEFT);
+        let Judgement::Held { ahead, joins, .. } = verdict else {
+            panic!("{verdict:?}");
+        };
+        assert_eq!((ahead, joins), (Some(0), true));
+        for kind in [Kind::Evicted, Kind::Kept] {
+            let verdict = ask(&reading(Some(kind), false, &[]), 1, false, LEFT, LEFT);
+            assert!(matches!(verdict, Judgement::Held { .. }), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn what_ran_out_is_taken_over_by_time() {
+        let taken = reading(Some(Kind::Leased), false, &[]);
+        let Judgement::Grant(drops) = ask(&taken, 2, false, Left::Over, LEFT) else {
+            panic!("not granted");
+        };
+        assert!(drops.taken && drops.by_time);
+        let unclear = ask(&taken, 2, false, Left::Unknown, LEFT);
+        assert_eq!(unclear, Judgement::Unclear);
+    }
+
+    #[test]
+    fn an_offer_keeps_the_name_for_the_first_in_the_queue() {
+        let offered = reading(None, true, &[2, 3]);
+        assert_eq!(places(&ask(&offered, 2, true, LEFT, LEFT)), [2]);
+        for (client, is_queued) in [(2, false), (3, true), (4, true), (4, false)] {
+            let verdict = ask(&offered, client, is_queued, LEFT, LEFT);
+            let Judgement::Held { state, .. } = verdict else {
+                panic!("{client}: {verdict:?}");
+            };
+            assert_eq!(state, HeldState::Offered);
+        }
+    }
+
+    #[test]
+    fn an_offer_that_lapsed_goes_to_the_next() {
+        let offered = reading(None, true, &[2, 3]);
+        let next = ask(&offered, 3, true, LEFT, Left::Over);
+        assert!(matches!(next, Judgement::Grant(_)), "{next:?}");
+        assert_eq!(places(&next), [2, 3]);
+        let other = ask(&offered, 4, true, LEFT, Left::Over);
+        assert!(matches!(other, Judgement::PassOn(_)), "{other:?}");
+        assert_eq!(places(&other), [2]);
+        let last = ask(&reading(None, true, &[2]), 4, true, LEFT, Left::Over);
+        assert!(matches!(last, Judgement::Grant(_)), "{last:?}");
+    }
+
+    #[test]
+    fn the_first_in_the_queue_gets_an_offer_of_what_ran_out() {
+        let ran_out = reading(Some(Kind::Leased), false, &[2, 3]);
+        let verdict = ask(&ran_out, 4, false, Left::Over, LEFT);
+        let Judgement::PassOn(drops) = verdict else {
+            panic!("{verdict:?}");
+        };
+        assert!(drops.taken && drops.places.is_empty());
+        // Its session ended: there is no node to drop, and no offer was begun.
+        let gone = reading(None, false, &[2, 3]);
+        let verdict = ask(&gone, 3, true, LEFT, LEFT);
+        assert_eq!(verdict, Judgement::PassOn(Drops::default()));
+    }
+}

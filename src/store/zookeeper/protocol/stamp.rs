@@ -1,0 +1,241 @@
+//! The time of the ensemble: what its leader's stamps say about how much of a term is left. Pure.
+//!
+//! The leader stamps each write with its wall clock and a number that grows from write to write. A stamp that came back
+//! to this client is a lower bound of the leader's clock from then on. Stamps of one leader can be compared. The clocks
+//! of two leaders are unrelated, so a term that an earlier leader stamped is over only once this client has seen it
+//! unchanged for its whole time.
+
+use std::time::Duration;
+
+use crate::clock::Instant;
+
+/// How old the last stamp may be from which a token is minted: this machine's clock may run faster than the leader's. No
+/// reply is overtaken by as much, so a lower stamp that comes after one so old is of servers that lost their data.
+pub(in super::super) const OLD: Duration = Duration::from_secs(60);
+
+/// The moment of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in super::super) struct Stamp {
+    /// The leader's wall clock, in milliseconds since 1970.
+    pub(in super::super) ms: u64,
+    /// The number of the write.
+    pub(in super::super) zxid: i64,
+}
+
+/// The leader's clock, as far as its stamps tell.
+#[derive(Debug, Default)]
+pub(in super::super) struct LeaderClock {
+    /// The stamp with the highest number: the tokens are above it.
+    last: Option<Heard>,
+    /// The stamp of the same leader that was heard last: terms are over by it. A server alone that was restored from an old
+    /// copy numbers its writes from there, so that all its stamps have lower numbers than the highest for a while, and its
+    /// clock may have been set back meanwhile.
+    latest: Option<Heard>,
+    /// When the last change of leaders was noticed.
+    changed_at: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    stamp: Stamp,
+    at: Instant,
+}
+
+/// What is left of a term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Left {
+    /// At most this long.
+    For(Duration),
+    /// Nothing.
+    Over,
+    /// Known only after another write of this client: it has no stamp of the leader that stamped the term, or none at
+    /// all.
+    Unknown,
+}
+
+impl Stamp {
+    /// Returns the number of the leader that wrote it.
+    pub(in super::super) const fn epoch(self) -> i64 {
+        self.zxid >> 32
+    }
+
+    /// Returns the leader's clock as a duration since 1970.
+    pub(in super::super) const fn since_1970(self) -> Duration {
+        Duration::from_millis(self.ms)
+    }
+}
+
+impl LeaderClock {
+    /// Takes in the stamp of a write of this client, whose reply came at `now`.
+    pub(in super::super) fn hear(&mut self, stamp: Stamp, now: Instant) {
+        let heard = Some(Heard { stamp, at: now });
+        match self.last.filter(|last| now.since(last.at) < OLD) {
+            Some(last) if last.stamp.epoch() > stamp.epoch() => return,
+            Some(last) if last.stamp.zxid >= stamp.zxid => {
+                self.latest = heard;
+                return;
+            }
+            _ => {}
+        }
+        let epoch = self.last.map(|last| last.stamp.epoch());
+        if epoch.is_some_and(|epoch| epoch != stamp.epoch()) {
+            self.changed_at = Some(now);
+        }
+        (self.last, self.latest) = (heard, heard);
+    }
+
+    /// Returns whether, as far as this client knows, the same leader has written for this long.
+    pub(in super::super) fn is_settled_for(&self, span: Duration, now: Instant) -> bool {
+        self.changed_at.is_none_or(|at| now.since(at) >= span)
+    }
+
+    /// Returns how long ago the last stamp was taken in.
+    pub(in super::super) fn age(&self, now: Instant) -> Option<Duration> {
+        self.last.map(|last| now.since(last.at))
+    }
+
+    /// Returns a time that the leader's clock has reached, in microseconds since 1970.
+    pub(in super::super) fn now_us(&self, now: Instant) -> Option<u64> {
+        let heard = [self.last, self.latest].into_iter().flatten();
+        let reached = heard.map(|heard| heard.stamp.since_1970() + now.since(heard.at));
+        u64::try_from(reached.max()?.as_micros()).ok()
+    }
+
+    /// Returns what is left of a term with this length and this first stamp, seen unchanged for `unchanged_for`.
+    pub(in super::super) fn left(
+        &self,
+        began: Stamp,
+        span: Duration,
+        unchanged_for: Duration,
+        now: Instant,
+    ) -> Left {
+        let Some(last) = self.latest else {
+            return Left::Unknown;
+        };
+        if began.epoch() > last.stamp.epoch() {
+            return Left::Unknown;
+        }
+        let left = if began.epoch() == last.stamp.epoch() {
+            let reached = last.stamp.since_1970() + now.since(last.at);
+            // The stamp is rounded down to whole milliseconds.
+            let end = began.since_1970() + span + Duration::from_millis(1);
+            end.saturating_sub(reached)
+        } else {
+            span.saturating_sub(unchanged_for)
+        };
+        if left.is_zero() {
+            Left::Over
+        } else {
+            Left::For(left.min(span))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Duration = Duration::from_secs(2);
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    fn stamp(ms: u64, epoch: i64, count: i64) -> Stamp {
+        let zxid = (epoch << 32) + count;
+        Stamp { ms, zxid }
+    }
+
+    fn heard(stamps: &[(Stamp, u64)]) -> LeaderClock {
+        let mut clock = LeaderClock::default();
+        for (stamp, ms) in stamps {
+            clock.hear(*stamp, at(*ms));
+        }
+        clock
+    }
+
+    #[test]
+    fn a_term_of_this_leader_ends_by_its_own_clock() {
+        // The leader's clock is a minute ahead of ours.
+        let clock = heard(&[(stamp(60_500, 1, 9), 500)]);
+        let left = |now| clock.left(stamp(60_000, 1, 5), SPAN, Duration::ZERO, at(now));
+        assert_eq!(left(500), Left::For(Duration::from_millis(1_501)));
+        assert_eq!(left(2_000), Left::For(Duration::from_millis(1)));
+        assert_eq!(left(2_001), Left::Over);
+    }
+
+    #[test]
+    fn a_term_of_an_earlier_leader_ends_once_it_was_seen_unchanged_for_its_time() {
+        // The next leader's clock is an hour ahead.
+        let clock = heard(&[(stamp(60_500, 1, 9), 500), (stamp(3_660_600, 2, 1), 600)]);
+        let left = |seen| clock.left(stamp(60_000, 1, 5), SPAN, seen, at(9_000));
+        assert_eq!(left(Duration::ZERO), Left::For(SPAN));
+        assert_eq!(left(SPAN / 2), Left::For(SPAN / 2));
+        assert_eq!(left(SPAN), Left::Over);
+    }
+
+    #[test]
+    fn a_term_of_a_later_leader_needs_a_stamp_of_its_own() {
+        let clock = heard(&[(stamp(60_500, 1, 9), 500)]);
+        assert_eq!(
+            clock.left(stamp(1, 2, 5), SPAN, SPAN * 9, at(60_000)),
+            Left::Unknown
+        );
+        assert_eq!(
+            LeaderClock::default().left(stamp(1, 2, 5), SPAN, SPAN * 9, at(9)),
+            Left::Unknown
+        );
+    }
+
+    #[test]
+    fn a_reply_that_was_overtaken_moves_nothing_back() {
+        let clock = heard(&[(stamp(60_500, 1, 9), 500), (stamp(60_400, 1, 8), 900)]);
+        assert_eq!(clock.now_us(at(500)), Some(60_500_000));
+    }
+
+    #[test]
+    fn a_server_that_was_restored_and_whose_clock_was_set_back_ends_no_term_early() {
+        // Its writes are numbered from an old copy on, and its clock is half a minute behind where it was.
+        let clock = heard(&[(stamp(60_500, 0, 90), 500), (stamp(31_000, 0, 40), 1_000)]);
+        let left = |now| clock.left(stamp(31_000, 0, 39), SPAN, Duration::ZERO, at(now));
+        assert_eq!(left(1_500), Left::For(Duration::from_millis(1_501)));
+        assert_eq!(left(3_001), Left::Over);
+        assert_eq!(
+            clock.now_us(at(1_000)),
+            Some(61_000_000),
+            "tokens do not fall"
+        );
+    }
+
+    #[test]
+    fn tokens_of_a_server_that_was_restored_are_not_behind_its_clock() {
+        // The clock that was behind by half a minute is right again.
+        let clock = heard(&[(stamp(60_500, 0, 90), 500), (stamp(91_000, 0, 40), 1_000)]);
+        assert_eq!(clock.now_us(at(1_500)), Some(91_500_000));
+    }
+
+    #[test]
+    fn after_a_loss_of_data_the_time_is_known_again_within_a_minute() {
+        // It numbers its writes anew, alone or with the other servers of its ensemble.
+        for (before, after) in [(0, 0), (7, 3)] {
+            let clock = heard(&[
+                (stamp(60_500, before, 9_000), 500),
+                (stamp(90_000, after, 4), 30_000),
+                (stamp(125_000, after, 5), 65_000),
+            ]);
+            assert_eq!(clock.age(at(65_100)), Some(Duration::from_millis(100)));
+            assert_eq!(clock.now_us(at(65_100)), Some(125_100_000));
+            let left = clock.left(stamp(125_000, after, 5), SPAN, Duration::ZERO, at(65_100));
+            assert_eq!(left, Left::For(Duration::from_millis(1_901)));
+        }
+    }
+
+    #[test]
+    fn a_change_of_leaders_is_remembered() {
+        let mut clock = heard(&[(stamp(60_500, 1, 9), 500)]);
+        assert!(clock.is_settled_for(SPAN, at(600)));
+        clock.hear(stamp(1, 2, 1), at(600));
+        assert!(!clock.is_settled_for(SPAN, at(2_599)));
+        assert!(clock.is_settled_for(SPAN, at(2_600)));
+    }
+}

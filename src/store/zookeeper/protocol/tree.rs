@@ -1,0 +1,276 @@
+//! The paths of the nodes, and what a node's name means. Pure.
+//!
+//! ```text
+//! /<chroot>/<prefix>/<00..ff>/<name>    a container; its version counts grants and joins
+//!     t-<token>             the last grant of this name, whether or not it is held
+//!     h-<holder>            the lease
+//!     e-<holder>            evicted by an operator, and kept for the rest of its time
+//!     k-<holder>            released with a time to keep
+//!     q-<client>-<number>   a place in the queue
+//! ```
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::holder::{ClientId, Holder};
+use crate::name::Name;
+use crate::token::Token;
+
+/// The root of all names, and the paths below it.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Tree {
+    root: String,
+}
+
+/// A child of a name, as the name of its node says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Child {
+    Token(Token),
+    Taken(Kind, Holder),
+    /// With the server's number: how many children the name has had. At its end, 2^31-1, it stays for ever, so a name is
+    /// made anew before.
+    Place(ClientId, u32),
+}
+
+/// In which way a node keeps a name taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Kind {
+    /// Exits: Evicted, Kept, gone (released, run out, its session ended).
+    Leased,
+    /// Exits: gone (released, run out).
+    Evicted,
+    /// Exits: gone (run out, evicted).
+    Kept,
+}
+
+/// One client's place in the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct QueuePlace {
+    pub(in super::super) client: ClientId,
+    /// The names of its nodes, in order. After a lost reply there can be a second one.
+    pub(in super::super) nodes: Vec<String>,
+}
+
+/// The children of a name, by kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in super::super) struct Children {
+    pub(in super::super) token: Option<Token>,
+    pub(in super::super) taken: Option<(Kind, Holder)>,
+    /// Two nodes that keep the name taken. No rule of ours makes a second one.
+    pub(in super::super) rivals: Option<[String; 2]>,
+    pub(in super::super) queue: Vec<QueuePlace>,
+}
+
+impl Tree {
+    pub(in super::super) fn new(chroot: &str, prefix: &str) -> Self {
+        let root = format!("{chroot}/{}", encode(prefix));
+        Self { root }
+    }
+
+    /// Returns the node above all folders. Its data is empty, and is written for its stamp only.
+    pub(in super::super) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// Returns the folder of a name: one of 256, so that none has too many children for one reply.
+    pub(in super::super) fn folder(&self, name: &Name) -> String {
+        format!("{}/{:02x}", self.root, hash(name.as_str()))
+    }
+
+    pub(in super::super) fn name(&self, name: &Name) -> String {
+        format!("{}/{}", self.folder(name), encode(name.as_str()))
+    }
+
+    pub(in super::super) fn lease(&self, name: &Name, holder: Holder) -> String {
+        self.taken(name, Kind::Leased, holder)
+    }
+
+    pub(in super::super) fn taken(&self, name: &Name, kind: Kind, holder: Holder) -> String {
+        format!("{}/{}-{holder}", self.name(name), kind.letter())
+    }
+
+    pub(in super::super) fn token(&self, name: &Name, token: Token) -> String {
+        format!("{}/t-{:016x}", self.name(name), token.get())
+    }
+
+    /// Returns the beginning of the path of a new place; the server adds the number.
+    pub(in super::super) fn place(&self, name: &Name, client: ClientId) -> String {
+        format!("{}/q-{client}-", self.name(name))
+    }
+}
+
+impl Kind {
+    const fn letter(self) -> char {
+        match self {
+            Self::Leased => 'h',
+            Self::Evicted => 'e',
+            Self::Kept => 'k',
+        }
+    }
+}
+
+impl Child {
+    /// Reads the name of a node. Returns `None` if the node is another program's.
+    pub(in super::super) fn read(node: &str) -> Option<Self> {
+        let (letter, rest) = node.split_once('-')?;
+        match letter {
+            "t" => {
+                let token = u64::from_str_radix(rest, 16).ok()?;
+                Some(Self::Token(Token::new(token).ok()?))
+            }
+            "h" => Some(Self::Taken(Kind::Leased, rest.parse().ok()?)),
+            "e" => Some(Self::Taken(Kind::Evicted, rest.parse().ok()?)),
+            "k" => Some(Self::Taken(Kind::Kept, rest.parse().ok()?)),
+            "q" => {
+                let (client, number) = rest.split_at_checked(32)?;
+                let client = u128::from_str_radix(client, 16).ok()?;
+                let number = number.strip_prefix('-')?.parse().ok()?;
+                Some(Self::Place(ClientId::from_u128(client), number))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Children {
+    pub(in super::super) fn read(nodes: &[String]) -> Self {
+        let mut children = Self::default();
+        let (mut places, mut first) = (Vec::new(), None);
+        for node in nodes {
+            match Child::read(node) {
+                Some(Child::Token(token)) => children.token = children.token.max(Some(token)),
+                Some(Child::Taken(kind, holder)) => {
+                    children.taken = Some((kind, holder));
+                    if let Some(first) = first.replace(node) {
+                        children.rivals = Some([first, node].map(String::clone));
+                    }
+                }
+                Some(Child::Place(client, number)) => places.push((number, client, node)),
+                None => {}
+            }
+        }
+        places.sort();
+        for (_, client, node) in places {
+            let mut queue = children.queue.iter_mut();
+            match queue.find(|place| place.client == client) {
+                Some(place) => place.nodes.push(node.clone()),
+                None => children.queue.push(QueuePlace {
+                    client,
+                    nodes: vec![node.clone()],
+                }),
+            }
+        }
+        children
+    }
+
+    /// Returns whether there are places in the queue beside these.
+    pub(in super::super) fn has_others(&self, places: &[String]) -> bool {
+        let mut nodes = self.queue.iter().flat_map(|place| &place.nodes);
+        nodes.any(|node| !places.contains(node))
+    }
+
+    /// Returns how many clients are before this one.
+    pub(in super::super) fn place(&self, client: ClientId) -> Option<usize> {
+        let mut queue = self.queue.iter();
+        queue.position(|place| place.client == client)
+    }
+}
+
+/// Writes every byte but those of `[A-Za-z0-9_:-]` as `%XX`, so there is no `/`, no `.` and nothing that the server
+/// refuses.
+pub(in super::super) fn encode(text: &str) -> String {
+    const CODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b':').remove(b'-');
+    utf8_percent_encode(text, CODED).to_string()
+}
+
+/// Returns the low byte of FNV-1a with 32 bits.
+fn hash(text: &str) -> u8 {
+    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    hash.to_le_bytes()[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: ClientId = ClientId::from_u128(1);
+    const B: ClientId = ClientId::from_u128(2);
+
+    fn tree() -> Tree {
+        Tree::new("/app", "leases")
+    }
+
+    fn last(path: &str) -> &str {
+        path.rsplit('/').next().expect("a path")
+    }
+
+    #[test]
+    fn the_layout_is_that_of_the_readme() {
+        let name = Name::new("a.b/é").expect("a name");
+        let holder = Holder::new(A, 255);
+        let tree = tree();
+        assert_eq!(tree.root(), "/app/leases");
+        assert_eq!(tree.name(&name), "/app/leases/85/a%2Eb%2F%C3%A9");
+        assert_eq!(
+            last(&tree.lease(&name, holder)),
+            "h-00000000000000000000000000000001-00000000000000ff"
+        );
+        let token = Token::new(255).expect("a token");
+        assert_eq!(last(&tree.token(&name, token)), "t-00000000000000ff");
+        assert_eq!(
+            last(&tree.place(&name, A)),
+            "q-00000000000000000000000000000001-"
+        );
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let name = Name::new("a").expect("a name");
+        let holder = Holder::new(A, 7);
+        let tree = tree();
+        for kind in [Kind::Leased, Kind::Evicted, Kind::Kept] {
+            let path = tree.taken(&name, kind, holder);
+            assert_eq!(Child::read(last(&path)), Some(Child::Taken(kind, holder)));
+        }
+        let place = format!("{}0000000012", tree.place(&name, A));
+        assert_eq!(Child::read(last(&place)), Some(Child::Place(A, 12)));
+        for odd in ["", "t", "t-", "t-x", "h-1", "q-1", "x-1", "q-é", "lock-1"] {
+            assert_eq!(Child::read(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn the_queue_is_in_the_servers_order() {
+        let node = |client, number: &str| format!("q-{client}-{number}");
+        let children = Children::read(&[
+            node(B, "0000000010"),
+            node(A, "0000000009"),
+            "t-00000000000000ff".into(),
+            node(A, "2147483647"),
+        ]);
+        let clients: Vec<_> = children.queue.iter().map(|place| place.client).collect();
+        assert_eq!(clients, [A, B]);
+        assert_eq!(children.queue[0].nodes.len(), 2, "the second of A");
+        assert_eq!(children.place(B), Some(1));
+    }
+
+    #[test]
+    fn two_nodes_that_keep_a_name_taken_are_seen() {
+        let node = |client| format!("h-{}", Holder::new(client, 7));
+        assert_eq!(Children::read(&[node(A)]).rivals, None);
+        let both = [node(A), node(B)];
+        assert_eq!(Children::read(&both).rivals, Some(both));
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_is_a_node_of_its_own(text in "[^\\p{Cc}{}]{1,60}") {
+            let node = encode(&text);
+            prop_assert!(node.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b'.'));
+            prop_assert_eq!(crate::percent::decode(&node), Some(text));
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What goes over the wire: frames of big-endian numbers, texts and buffers, each after its length. Pure.
+
+use std::time::Duration;
+
+use super::super::connection::session::{Change, Mode, Stat};
+use super::stamp::Stamp;
+
+/// How the protocol numbers its requests.
+pub(in super::super) mod code {
+    pub(in crate::store) const CREATE: i32 = 1;
+    pub(in crate::store) const DELETE: i32 = 2;
+    pub(in crate::store) const EXISTS: i32 = 3;
+    pub(in crate::store) const DATA: i32 = 4;
+    pub(in crate::store) const SET: i32 = 5;
+    pub(in crate::store) const SYNC: i32 = 9;
+    pub(in crate::store) const PING: i32 = 11;
+    pub(in crate::store) const CHILDREN: i32 = 12;
+    pub(in crate::store) const TRANSACTION: i32 = 14;
+    pub(in crate::store) const CREATE_WITH_STAT: i32 = 15;
+    pub(in crate::store) const CREATE_CONTAINER: i32 = 19;
+    pub(in crate::store) const LOGIN: i32 = 100;
+    pub(in crate::store) const CLOSE: i32 = -11;
+}
+
+/// The numbers of replies that answer no numbered request.
+pub(in super::super) const NOTIFICATION: i32 = -1;
+pub(in super::super) const PONG: i32 = -2;
+pub(in super::super) const LOGGED_IN: i32 = -4;
+
+/// Errors of the servers that end a connection.
+pub(in super::super) const EXPIRED: i32 = -112;
+pub(in super::super) const NO_LOGIN: i32 = -115;
+pub(in super::super) const MOVED: i32 = -118;
+
+/// The longest frame that is read. The children of a folder with a million names fit.
+const LONGEST: usize = 64 << 20;
+/// In a failed transaction: this step failed only because another one did.
+const UNDONE: i32 = -2;
+/// The length of the header of a reply.
+pub(in super::super) const HEADER: usize = 16;
+
+/// A frame to be sent.
+#[derive(Debug)]
+pub(in super::super) struct Frame(Vec<u8>);
+
+/// A frame that came.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Reader<'a>(&'a [u8]);
+
+/// The session that a server has granted. The password lets it go on over another connection.
+#[derive(Clone)]
+pub(in super::super) struct Granted {
+    pub(in super::super) id: i64,
+    timeout_ms: i32,
+    password: Vec<u8>,
+}
+
+/// What became of a transaction: the stat of the node that each `Set` wrote, or the first step that failed by itself, with
+/// its error.
+pub(in super::super) type Steps = Result<Vec<Option<Stat>>, (usize, i32)>;
+
+/// The first part of a reply.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Header {
+    pub(in super::super) number: i32,
+    /// 0 if the request was carried out.
+    pub(in super::super) error: i32,
+}
+
+impl Granted {
+    pub(in super::super) fn timeout(&self) -> Duration {
+        Duration::from_millis(u64::try_from(self.timeout_ms).unwrap_or_default())
+    }
+}
+
+impl Frame {
+    /// Begins a frame without a number, as only the first one is.
+    fn new() -> Self {
+        Self(vec![0; 4])
+    }
+
+    /// Begins a request.
+    pub(in super::super) fn request(code: i32) -> Self {
+        Self::new().int(0).int(code)
+    }
+
+    /// Asks for a session, or for this one.
+    pub(in super::super) fn hello(timeout_ms: i32, resumed: Option<&Granted>) -> Self {
+        // No write is named as the last one seen: servers that lost their data would refuse the connection for it, and
+        // would not tell that the session has ended.
+        let frame = Self::new().int(0).long(0).int(timeout_ms);
+        match resumed {
+            Some(granted) => frame.long(granted.id).bytes(&granted.password),
+            None => frame.long(0).bytes(&[0; 16]),
+        }
+        .flag(false)
+    }
+
+    pub(in super::super) fn login(user_and_password: &str) -> Self {
+        let frame = Self::request(code::LOGIN).int(0).text("digest");
+        frame.bytes(user_and_password.as_bytes())
+    }
+
+    pub(in super::super) fn int(mut self, number: i32) -> Self {
+        self.0.extend(number.to_be_bytes());
+        self
+    }
+
+    fn long(mut self, number: i64) -> Self {
+        self.0.extend(number.to_be_bytes());
+        self
+    }
+
+    pub(in super::super) fn flag(mut self, flag: bool) -> Self {
+        self.0.push(u8::from(flag));
+        self
+    }
+
+    pub(in super::super) fn bytes(self, bytes: &[u8]) -> Self {
+        let length = i32::try_from(bytes.len()).expect("no name is as long");
+        let mut frame = self.int(length);
+        frame.0.extend(bytes);
+        frame
+    }
+
+    pub(in super::super) fn text(self, text: &str) -> Self {
+        self.bytes(text.as_bytes())
+    }
+
+    /// Adds what says who may use a node: its creator, or everybody.
+    pub(in super::super) fn access(self, is_owned: bool) -> Self {
+        let (scheme, id) = if is_owned {
+            ("auth", "")
+        } else {
+            ("world", "anyone")
+        };
+        self.int(1).int(31).text(scheme).text(id)
+    }
+
+    /// Adds one step of a transaction.
+    pub(in super::super) fn step(self, change: &Change, is_owned: bool) -> Self {
+        let begin = |frame: Self, code| frame.int(code).flag(false).int(-1);
+        match change {
+            Change::Create(path, data, mode) => {
+                let code = match mode {
+                    Mode::Container => code::CREATE_CONTAINER,
+                    _ => code::CREATE,
+                };
+                let frame = begin(self, code).text(path).bytes(data);
+                frame.access(is_owned).int(mode.flags())
+            }
+            Change::Set(path, data, version) => {
+                let frame = begin(self, code::SET).text(path).bytes(data);
+                frame.int(version.unwrap_or(-1))
+            }
+            Change::Delete(path, version) => {
+                let frame = begin(self, code::DELETE).text(path);
+                frame.int(version.unwrap_or(-1))
+            }
+        }
+    }
+
+    /// Ends a transaction.
+    pub(in super::super) fn end_of_steps(self) -> Self {
+        self.int(-1).flag(true).int(-1)
+    }
+
+    /// Returns the bytes of a request with this number.
+    pub(in super::super) fn numbered(mut self, number: i32) -> Vec<u8> {
+        self.0[4..8].copy_from_slice(&number.to_be_bytes());
+        self.finished()
+    }
+
+    /// Returns the bytes of a frame that has no number.
+    pub(in super::super) fn finished(mut self) -> Vec<u8> {
+        let length = u32::try_from(self.0.len() - 4).expect("no frame is as long");
+        self.0[..4].copy_from_slice(&length.to_be_bytes());
+        self.0
+    }
+}
+
+impl Mode {
+    const fn flags(self) -> i32 {
+        match self {
+            Self::Persistent => 0,
+            Self::Ephemeral => 1,
+            Self::Numbered => 3,
+            Self::Container => 4,
+        }
+    }
+}
+
+/// Takes the first whole frame off what has been read. `Ok(None)` stands for not enough bytes, `Err` for no frame.
+pub(in super::super) fn take_frame(read: &mut Vec<u8>) -> Result<Option<Vec<u8>>, ()> {
+    let Some((length, rest)) = read.split_first_chunk::<4>() else {
+        return Ok(None);
+    };
+    let length = usize::try_from(i32::from_be_bytes(*length)).map_err(drop)?;
+    if length > LONGEST {
+        return Err(());
+    }
+    if rest.len() < length {
+        return Ok(None);
+    }
+    let frame = rest[..length].to_vec();
+    read.drain(..4 + length);
+    Ok(Some(frame))
+}
+
+impl<'a> Reader<'a> {
+    pub(in super::super) const fn new(frame: &'a [u8]) -> Self {
+        Self(frame)
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn int(&mut self) -> Option<i32> {
+        self.take().map(i32::from_be_bytes)
+    }
+
+    fn long(&mut self) -> Option<i64> {
+        self.take().map(i64::from_be_bytes)
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        // A length of -1 stands for no data.
+        let length = usize::try_from(self.int()?.max(0)).ok()?;
+        let (head, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?.to_vec()).ok()
+    }
+
+    /// Reads the answer to a hello. The id of a session that has ended is 0.
+    pub(in super::super) fn granted(mut self) -> Option<Granted> {
+        let _version = self.int()?;
+        let timeout_ms = self.int()?;
+        let (id, password) = (self.long()?, self.bytes()?.to_vec());
+        Some(Granted {
+            id,
+            timeout_ms,
+            password,
+        })
+    }
+
+    pub(in super::super) fn header(&mut self) -> Option<Header> {
+        let number = self.int()?;
+        let _zxid = self.long()?;
+        let error = self.int()?;
+        Some(Header { number, error })
+    }
+
+    /// Reads the path of a node that has changed.
+    pub(in super::super) fn changed_path(mut self) -> Option<String> {
+        let (_what, _state) = (self.int()?, self.int()?);
+        self.text()
+    }
+
+    pub(in super::super) fn stat(&mut self) -> Option<Stat> {
+        let _made_by = self.long()?;
+        let (changed_by, created_ms, changed_ms) = (self.long()?, self.long()?, self.long()?);
+        let (version, changes, _access_version) = (self.int()?, self.int()?, self.int()?);
+        let owner = self.long()?;
+        let (_bytes, children) = (self.int()?, self.int()?);
+        let children_changed_by = self.long()?;
+        Some(Stat {
+            stamp: Stamp {
+                ms: u64::try_from(changed_ms).unwrap_or_default(),
+                zxid: changed_by,
+            },
+            zxid: changed_by.max(children_changed_by),
+            created_ms: u64::try_from(created_ms).unwrap_or_default(),
+            version,
+            // What is shown counts the children that were made and those that were removed.
+            children_made: changes.wrapping_add(children).cast_unsigned() / 2,
+            owner,
+        })
+    }
+
+    pub(in super::super) fn data(mut self) -> Option<(Vec<u8>, Stat)> {
+        Some((self.bytes()?.to_vec(), self.stat()?))
+    }
+
+    pub(in super::super) fn children(mut self) -> Option<(Vec<String>, Stat)> {
+        let count = self.int()?.max(0);
+        let children = (0..count).map(|_| self.text()).collect::<Option<_>>()?;
+        Some((children, self.stat()?))
+    }
+
+    /// Reads what became of the steps of a transaction.
+    pub(in super::super) fn steps(mut self) -> Option<Steps> {
+        let mut stats = Vec::new();
+        loop {
+            let (what, is_end, _error) = (self.int()?, self.take::<1>()? != [0], self.int()?);
+            if is_end {
+                return Some(Ok(stats));
+            }
+            stats.push(match what {
+                code::CREATE => {
+                    self.bytes()?;
+                    None
+                }
+                code::CREATE_WITH_STAT => {
+                    // Servers fill it with arbitrary values (ZOOKEEPER-4026).
+                    self.bytes()?;
+                    self.stat()?;
+                    None
+                }
+                code::SET => Some(self.stat()?),
+                code::DELETE => None,
+                -1 => match self.int()? {
+                    0 | UNDONE => None,
+                    error => return Some(Err((stats.len(), error))),
+                },
+                _ => return None,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_taken_off_one_by_one_and_what_is_none_is_refused() {
+        let mut read = Frame::request(code::PING).numbered(7);
+        let whole = read.clone();
+        read.extend(&whole[..9]);
+        let first = take_frame(&mut read)
+            .expect("a frame")
+            .expect("it is whole");
+        assert_eq!(first, whole[4..]);
+        assert!(take_frame(&mut read).expect("its beginning").is_none());
+        for no_length in [[0xff; 4], [0x7f; 4]] {
+            assert!(take_frame(&mut no_length.to_vec()).is_err());
+        }
+    }
+
+    #[test]
+    fn the_step_that_failed_by_itself_is_found() {
+        let failed = |error| Frame(Vec::new()).int(-1).flag(false).int(error).int(error);
+        let steps = [0, -103, UNDONE].map(|error| failed(error).0).concat();
+        let end = Frame(Vec::new()).end_of_steps().0;
+        let reply = [steps, end].concat();
+        let read = Reader::new(&reply).steps();
+        assert!(matches!(read, Some(Err((1, -103)))), "{read:?}");
+        assert!(Reader::new(&reply[..20]).steps().is_none(), "cut short");
+    }
+}

@@ -1,0 +1,281 @@
+//! The end of a lease: what happens when its guard is dropped or released, and what follows from the answer to its release.
+//!
+//! The enrollment ends before the release is sent, so that no renewal follows it. If its sender gives a release up, the
+//! watchdog's loop sends it again.
+
+use std::time::Duration;
+
+use super::slot::{Leave, Phase, Slot};
+use super::{LeaseId, Loss, MustWake, Schedule, Ticket};
+use crate::error::Error;
+use crate::holder::Holder;
+use crate::name::Name;
+use crate::reason::LossReason;
+use crate::store::{Release, gives_up_after};
+use crate::telemetry::Count;
+use crate::term::{self, Instant};
+use crate::watchdog::doubtful::Doubt;
+
+/// The outcome of a release. With each of them this client no longer holds the lease. The enum is complete: a `match`
+/// on it needs no `_` arm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReleaseOutcome {
+    /// The name is free, or kept taken for the time that was asked for.
+    Released,
+    /// The lease was lost before the release.
+    AlreadyLost,
+    /// Unknown outcome: the store did not answer. The client retries the release in the background; at the latest the
+    /// lease expires by itself.
+    Unknown,
+}
+
+impl ReleaseOutcome {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::AlreadyLost => "already_lost",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    pub(crate) const fn count(self) -> Count {
+        match self {
+            Self::Released => Count::Released,
+            Self::AlreadyLost => Count::AlreadyLost,
+            Self::Unknown => Count::ReleaseUnknown,
+        }
+    }
+}
+
+/// A release that is to be sent, or is under way.
+#[derive(Debug)]
+#[must_use = "a release has to be sent and reported, or given up"]
+pub struct Leaving {
+    /// The lease and its attempt.
+    pub ticket: Ticket,
+    /// The shard to which it counts, as the store calls it.
+    pub shard: u32,
+    /// What is released.
+    pub name: Name,
+    /// The holder that releases it.
+    pub holder: Holder,
+    /// How long the name is to stay taken.
+    pub keep_for: Option<Duration>,
+    /// How long it may take.
+    pub limit: Duration,
+    /// Whether the lease was held until its enrollment ended.
+    was_held: bool,
+    /// Whether the loop sends it and counts it among its releases in flight.
+    is_of_the_loop: bool,
+}
+
+/// How an enrollment ended.
+#[derive(Debug)]
+#[must_use = "the holder has to be told of a loss in it"]
+pub struct Withdrawn {
+    /// Whether the lease was held until now.
+    pub was_held: bool,
+    /// A loss that was not yet reported to the holder. It has to be told now, before the guard is gone.
+    pub loss: Option<Loss>,
+    /// Whether the loop has to be woken.
+    pub must_wake: MustWake,
+}
+
+impl Leaving {
+    /// Ends the enrollment before the caller sends the release. Returns no release if there is nothing to release.
+    pub fn begin(
+        schedule: &mut Schedule,
+        id: LeaseId,
+        keep_for: Option<Duration>,
+        now: Instant,
+    ) -> (Option<Self>, Withdrawn) {
+        let (was_held, loss) = schedule.last_check(id, now);
+        let (leaving, must_wake) = schedule.withdraw(id, now, keep_for);
+        let withdrawn = Withdrawn {
+            was_held,
+            loss,
+            must_wake,
+        };
+        let leaving = leaving.map(|leaving| Self {
+            was_held,
+            ..leaving
+        });
+        (leaving, withdrawn)
+    }
+
+    /// Ends the enrollment of a guard that was dropped, and leaves its release to the loop.
+    pub fn by_the_loop(schedule: &mut Schedule, id: LeaseId, now: Instant) -> Withdrawn {
+        let (was_held, loss) = schedule.last_check(id, now);
+        Withdrawn {
+            was_held,
+            loss,
+            must_wake: schedule.leave(id, now, None),
+        }
+    }
+
+    /// Takes in the answer. Also returns whether the loop has to be woken.
+    pub fn answered(
+        self,
+        schedule: &mut Schedule,
+        answer: Result<Release, Error>,
+        now: Instant,
+    ) -> (ReleaseOutcome, MustWake) {
+        if self.is_of_the_loop {
+            schedule.release_landed(self.shard, answer.is_err());
+        }
+        let must_wake = schedule.settle_release(self.ticket, answer.is_ok(), now);
+        let outcome = match answer {
+            Err(_) => ReleaseOutcome::Unknown,
+            Ok(Release::Released) if self.was_held => ReleaseOutcome::Released,
+            Ok(_) => ReleaseOutcome::AlreadyLost,
+        };
+        (outcome, must_wake)
+    }
+
+    /// Leaves the release to the loop, because it may never have been sent.
+    pub fn given_up(self, schedule: &mut Schedule, now: Instant) -> MustWake {
+        schedule.take_over(self.ticket, now)
+    }
+}
+
+impl Schedule {
+    /// Ends an enrollment whose guard is gone, and leaves the release to the loop.
+    pub fn leave(&mut self, id: LeaseId, now: Instant, keep_for: Option<Duration>) -> MustWake {
+        if !self.end_enrollment(id, keep_for) {
+            return self.must_wake(Instant::FAR_FUTURE);
+        }
+        self.release_at(id, now);
+        self.must_wake(now)
+    }
+
+    /// Ends an enrollment whose guard sends the release itself. Returns the release, or `None` if there is nothing to
+    /// release. If its answer is not reported in time, the loop sends the release.
+    pub(super) fn withdraw(
+        &mut self,
+        id: LeaseId,
+        now: Instant,
+        keep_for: Option<Duration>,
+    ) -> (Option<Leaving>, MustWake) {
+        if !self.end_enrollment(id, keep_for) {
+            return (None, self.must_wake(Instant::FAR_FUTURE));
+        }
+        let leaving = self.depart(id, false);
+        let takes_over_at = now.after(gives_up_after(leaving.limit));
+        self.release_at(id, takes_over_at);
+        (Some(leaving), self.must_wake(takes_over_at))
+    }
+
+    /// Takes a lease out of the renewals. Returns whether something is left to release; if not, the lease is forgotten.
+    fn end_enrollment(&mut self, id: LeaseId, keep_for: Option<Duration>) -> bool {
+        let slot = self.slot(id);
+        let unanswered_until = slot.unanswered_until();
+        let is_in_store = match &slot.phase {
+            Phase::Claiming { is_granted: false } | Phase::Lost(LossReason::Refused) => {
+                unanswered_until.is_some()
+            }
+            Phase::Claiming { is_granted: true } | Phase::Held(_) | Phase::Lost(_) => true,
+            Phase::Leaving(_) => unreachable!("an enrollment ends once"),
+        };
+        if !is_in_store {
+            self.forget(id);
+            return false;
+        }
+        let keep_for = keep_for.filter(|_| matches!(slot.phase, Phase::Held(_)));
+        let leave = Leave {
+            doubt: Doubt::new(slot.last_sent, slot.lease.timing.ttl(), unanswered_until),
+            keep_for,
+            release_at: Instant::FAR_FUTURE,
+            attempt: None,
+        };
+        self.transition(id, Phase::Leaving(Box::new(leave)));
+        true
+    }
+
+    /// Has the loop release a lease that is leaving, at this moment.
+    fn release_at(&mut self, id: LeaseId, at: Instant) {
+        let (slot, shard) = self.with_shard(id);
+        if let Phase::Leaving(leave) = &mut slot.phase {
+            leave.release_at = at;
+            shard.queues.arm_release(id, at);
+        }
+    }
+
+    /// The next release to send for a lease that is leaving.
+    pub(super) fn depart(&mut self, id: LeaseId, is_of_the_loop: bool) -> Leaving {
+        let attempt = self.next_attempt();
+        let (Slot { lease, phase, .. }, shard) = self.with_shard(id);
+        let Phase::Leaving(leave) = phase else {
+            unreachable!("only what leaves is released");
+        };
+        leave.attempt = Some(attempt);
+        Leaving {
+            ticket: Ticket { id, attempt },
+            shard: shard.number,
+            name: lease.name.clone(),
+            holder: lease.holder,
+            keep_for: leave.keep_for,
+            limit: term::request_limit(lease.timing.ttl()),
+            was_held: true,
+            is_of_the_loop,
+        }
+    }
+
+    /// Notes that a release of the loop's to this shard was answered, or has failed: there is room for another.
+    pub(super) fn release_landed(&mut self, shard: u32, has_failed: bool) {
+        let shard = self.index_of(shard);
+        let shard = &mut self.shards[shard];
+        shard.releases_in_flight = shard.releases_in_flight.saturating_sub(1);
+        shard.has_failed |= has_failed;
+    }
+
+    /// Takes in the answer to a release: `is_clear` if the store said what it did.
+    pub(super) fn settle_release(
+        &mut self,
+        ticket: Ticket,
+        is_clear: bool,
+        now: Instant,
+    ) -> MustWake {
+        let Some((leave, ttl)) = self.take_leave(ticket) else {
+            return MustWake(false);
+        };
+        let next = if is_clear {
+            leave.keep_for = None;
+            leave.doubt.answered(now, ttl)
+        } else {
+            leave.doubt.again(now, ttl)
+        };
+        match next {
+            Some(at) => {
+                self.release_at(ticket.id, at);
+                self.must_wake(at)
+            }
+            None => {
+                self.forget(ticket.id);
+                self.must_wake(Instant::FAR_FUTURE)
+            }
+        }
+    }
+
+    /// Has the loop send a release that its caller gave up.
+    pub(super) fn take_over(&mut self, ticket: Ticket, now: Instant) -> MustWake {
+        if self.take_leave(ticket).is_none() {
+            return MustWake(false);
+        }
+        self.release_at(ticket.id, now);
+        self.must_wake(now)
+    }
+
+    /// The lease that still waits for the answer to this release, and its ttl. It waits for that answer no longer.
+    fn take_leave(&mut self, ticket: Ticket) -> Option<(&mut Leave, Duration)> {
+        if !self.is_waiting_for(ticket) {
+            return None;
+        }
+        let (slot, shard) = self.with_shard(ticket.id);
+        let Phase::Leaving(leave) = &mut slot.phase else {
+            return None;
+        };
+        shard.queues.disarm_release(ticket.id, leave.release_at);
+        leave.attempt = None;
+        Some((leave, slot.lease.timing.ttl()))
+    }
+}

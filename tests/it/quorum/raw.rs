@@ -1,0 +1,184 @@
+//! The scripts of a member, called raw, and what they leave in its keys, as the plain functions of the protocol have it.
+
+use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::{RedisError, Script, Value, from_redis_value};
+use leasehold::Token;
+use leasehold::internals::quorum_scripts;
+use leasehold::store::quorum::protocol::{
+    Absence, At, FirstSeen, MemberAnswer, MemberId, MemberLease, MemberRequest, Membership, Node,
+    Standing, Writing,
+};
+
+/// What the holder tells about itself.
+const INFO: &str = r#"{"host":"h","pid":1}"#;
+pub(super) const MEMBERS: &str = "a, b, c";
+
+/// A member on a real server, spoken to over one connection.
+pub(super) struct RawMember {
+    pub(super) connection: MultiplexedConnection,
+}
+
+/// What a member answered for one name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Answer(MemberAnswer<String>),
+    Freed(bool),
+    /// To a release: it is blank, or another member.
+    Away(Absence<String>),
+}
+
+impl RawMember {
+    /// Asks for a name by its keys.
+    pub(super) async fn ask(
+        &mut self,
+        word: &str,
+        keys: [&str; 2],
+        asked: &MemberRequest,
+        told: Option<u64>,
+    ) -> Result<Said, RedisError> {
+        let script = Script::new(quorum_scripts()[0]);
+        let mut call = script.prepare_invoke();
+        call.key("leasehold:node").key(&keys);
+        call.arg(word)
+            .arg(asked.id.quorum)
+            .arg(asked.id.index)
+            .arg(asked.id.of)
+            .arg("PUBLISH");
+        call.arg(asked.holder.to_string())
+            .arg(asked.token.get())
+            .arg(asked.ttl_us / 1_000)
+            .arg(INFO)
+            .arg(told.map_or(String::new(), |mark| mark.to_string()));
+        let reply: Value = call.invoke_async(&mut self.connection).await?;
+        Ok(said(reply, word == "release"))
+    }
+
+    /// Asks for the member's place, and returns what it then is.
+    pub(super) async fn place(&mut self, arguments: &[String]) -> (Node<String>, At<String>, bool) {
+        let script = Script::new(quorum_scripts()[1]);
+        let mut call = script.prepare_invoke();
+        call.key("leasehold:node").arg(arguments);
+        let reply: Value = call
+            .invoke_async(&mut self.connection)
+            .await
+            .expect("place.lua answers");
+        placed(reply)
+    }
+}
+
+/// The arguments of `place.lua` that write.
+pub(super) fn writing(word: &str, by: &str, writing: &Writing<String>) -> Vec<String> {
+    let MemberId { quorum, index, of } = writing.id;
+    let max_ttl_ms = writing.max_ttl_us / 1_000;
+    [
+        word.to_owned(),
+        quorum.to_string(),
+        index.to_string(),
+        of.to_string(),
+        max_ttl_ms.to_string(),
+        by.to_owned(),
+        writing.highest.to_string(),
+        MEMBERS.to_owned(),
+    ]
+    .to_vec()
+}
+
+fn text(value: &Value) -> String {
+    from_redis_value(value.clone()).expect("text")
+}
+
+fn number(value: &Value) -> u64 {
+    from_redis_value(value.clone()).expect("a number")
+}
+
+fn items(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items.clone(),
+        alone => vec![alone.clone()],
+    }
+}
+
+fn said(reply: Value, is_release: bool) -> Said {
+    let items = items(&reply);
+    let absence = match &*text(&items[0]) {
+        "done" => return said_of(&items[2], number(&items[1])),
+        "out" => Absence::Out(FirstSeen {
+            incarnation: text(&items[1]),
+            at_us: number(&items[2]),
+        }),
+        "other" => Absence::Other(MemberId {
+            quorum: number(&items[1]),
+            index: u8::try_from(number(&items[2])).expect("small"),
+            of: u8::try_from(number(&items[3])).expect("small"),
+        }),
+        "closed" => Absence::Closed(number(&items[1])),
+        _ => panic!("no reply of names.lua: {reply:?}"),
+    };
+    match is_release {
+        true => Said::Away(absence),
+        false => Said::Answer(MemberAnswer::Away(absence)),
+    }
+}
+
+fn said_of(answer: &Value, clock_us: u64) -> Said {
+    let items = items(answer);
+    Said::Answer(match &*text(&items[0]) {
+        "yes" => MemberAnswer::Yes,
+        "freed" => return Said::Freed(true),
+        "not_held" => return Said::Freed(false),
+        "low" => MemberAnswer::Low(number(&items[1])),
+        "taken" => MemberAnswer::Taken(lease(&text(&items[2]), number(&items[1]), clock_us)),
+        "too_long" => MemberAnswer::Away(Absence::TooLong(number(&items[1]) * 1_000)),
+        _ => panic!("no answer of names.lua: {answer:?}"),
+    })
+}
+
+/// Reads a lease's value as the page of the protocol has it.
+pub(super) fn lease(value: &str, left_ms: u64, now_us: u64) -> MemberLease {
+    let words: Vec<&str> = value.splitn(5, ' ').collect();
+    MemberLease {
+        standing: match words[0] {
+            "held" => Standing::Held,
+            "evicted" => Standing::Evicted,
+            "kept" => Standing::Kept,
+            other => panic!("no standing: {other}"),
+        },
+        holder: words[1].parse().expect("a holder"),
+        token: words[2].parse::<Token>().expect("a token"),
+        floor: words[3].parse().expect("a floor"),
+        ends_at_us: now_us + left_ms * 1_000,
+    }
+}
+
+fn placed(reply: Value) -> (Node<String>, At<String>, bool) {
+    let items = items(&reply);
+    assert_eq!(text(&items[0]), "node", "{reply:?}");
+    let optional = |index: usize| text(&items[index]).parse::<u64>().ok();
+    let (present, is_in) = (text(&items[2]), number(&items[4]) == 1);
+    let membership = optional(5).map(|quorum| Membership {
+        id: MemberId {
+            quorum,
+            index: u8::try_from(optional(6).expect("an index")).expect("small"),
+            of: u8::try_from(optional(7).expect("a number")).expect("small"),
+        },
+        max_ttl_us: optional(8).expect("a ttl") * 1_000,
+        incarnation: if is_in {
+            present.clone()
+        } else {
+            String::new()
+        },
+        max: optional(9).expect("a mark"),
+        floor: optional(10).expect("a floor"),
+        closed_for: optional(11),
+    });
+    let node = Node {
+        membership,
+        seen: None,
+        reserved_by: optional(12),
+    };
+    let at = At {
+        now_us: number(&items[1]),
+        incarnation: present,
+    };
+    (node, at, is_in)
+}

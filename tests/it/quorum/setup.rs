@@ -1,0 +1,189 @@
+//! How a quorum is set up, what `init` refuses, and how its members are exchanged.
+
+use std::time::Duration;
+
+use leasehold::store::quorum::Quorum;
+use leasehold::store::{self, MemberState, Release, Store as _};
+use leasehold::{Error, ErrorKind, Token};
+
+use crate::harness::asking::{asked, chain, claim, granted, released};
+use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum};
+use crate::harness::redis_server::{RedisServer, Setup};
+use crate::harness::times::{LIMIT, LONG};
+
+const SHORT: Duration = Duration::from_secs(1);
+
+fn quorum_of(servers: &[&RedisServer], max_ttl: Duration) -> Quorum {
+    let urls = servers.iter().map(|server| server.url());
+    let store = Quorum::builder(urls).max_ttl(max_ttl).build();
+    store.expect("in order")
+}
+
+/// Takes a name and releases it.
+async fn token_of(store: &Quorum) -> Token {
+    let claim = claim("a", SHORT);
+    let token = granted(store, &claim).await;
+    released(store, &claim).await;
+    token
+}
+
+/// Returns the error of an `init` that is refused, which changes nothing.
+async fn refused(store: &Quorum, kind: ErrorKind, what: &str) -> Error {
+    let error = store.init(LIMIT).await.expect_err("refused");
+    assert_eq!(error.kind(), kind, "{error:#}");
+    assert!(chain(&error).contains(what), "{}", chain(&error));
+    error
+}
+
+#[tokio::test]
+async fn init_says_which_server_it_refuses_and_what_to_do() {
+    let mut quorum = RedisQuorum::start_new(3).await;
+    let spare = Setup::default().with_port().start().await;
+    let [a, b, c] = &mut quorum.servers[..] else {
+        panic!("three servers");
+    };
+    // One server under two names.
+    let two = Setup::default().with_port().start().await;
+    let other_name = format!("redis://127.0.0.1:{}", two.port());
+    let named = Quorum::builder([two.url(), b.url(), other_name]);
+    let named = named.build().expect("different URLs");
+    refused(&named, ErrorKind::Misconfigured, "same server").await;
+    let _: () = b.told("SET leasehold:{a} theirs").await;
+    let store = quorum_of(&[a, b, c], MAX_TTL);
+    let error = refused(&store, ErrorKind::Misconfigured, "not new").await;
+    assert!(error.to_string().contains("another prefix"), "{error}");
+    let _: i64 = b.told("DEL leasehold:{a}").await;
+    // A member of the first kind of quorum.
+    let _: i64 = b
+        .told("HSET leasehold:node run 1 ready 0 floor 0 keep_out 60000")
+        .await;
+    refused(&store, ErrorKind::Misconfigured, "earlier version").await;
+    let _: i64 = b.told("DEL leasehold:node").await;
+    // One that keeps out alone.
+    let _: i64 = b.told("HSET leasehold:node keep_out 60000 ready 0").await;
+    refused(&store, ErrorKind::Misconfigured, "on its own").await;
+    let _: i64 = b.told("DEL leasehold:node").await;
+    c.follow(&spare).await;
+    let fresh = quorum_of(&[a, b, c], MAX_TTL);
+    refused(&fresh, ErrorKind::Misconfigured, "replica").await;
+    c.kill();
+    let error = store
+        .init(Duration::from_millis(500))
+        .await
+        .expect_err("one is down");
+    assert!(error.is_transient(), "{error:#}");
+    assert!(
+        error.to_string().contains("all members have to answer"),
+        "{error}"
+    );
+    c.restart_empty().await;
+    store.init(LIMIT).await.expect("now they are in order");
+}
+
+#[tokio::test]
+async fn init_runs_again_unharmed_and_refuses_members_of_another_quorum() {
+    let quorum = RedisQuorum::start(3).await;
+    let spare = RedisServer::start().await;
+    let store = quorum.open();
+    let lease = claim("a", LONG);
+    granted(&store, &lease).await;
+    store.init(LIMIT).await.expect("set up already");
+    assert_eq!(released(&store, &lease).await, Release::Released);
+    let [a, b, _] = &quorum.servers[..] else {
+        panic!("three servers");
+    };
+    let other = quorum_of(&[a, b, &spare], MAX_TTL);
+    let error = refused(&other, ErrorKind::Misconfigured, "--replace").await;
+    assert!(error.to_string().contains("member="), "{error}");
+    let longer = quorum
+        .builder()
+        .max_ttl(LONG * 2)
+        .build()
+        .expect("in order");
+    refused(&longer, ErrorKind::Misconfigured, "another longest ttl").await;
+}
+
+#[tokio::test]
+async fn other_members_take_over_with_rising_tokens_and_the_old_clients_are_told() {
+    let old = RedisQuorum::start_new(3).await.set_up(SHORT).await;
+    let new = RedisQuorum::start_new(2).await;
+    let before = old.open();
+    let token = token_of(&before).await;
+    // One stays.
+    let [a, b] = &new.servers[..] else {
+        panic!("two servers");
+    };
+    let store = quorum_of(&[a, b, &old.servers[1]], SHORT);
+    store
+        .replace(&before, false, LIMIT)
+        .await
+        .expect("replaced");
+    assert!(token_of(&store).await > token);
+    let error = asked(&before, &claim("a", SHORT), LIMIT).await;
+    let error = error.expect_err("it was closed");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+    // Run again, it changes nothing.
+    store
+        .replace(&before, false, LIMIT)
+        .await
+        .expect("replaced already");
+    token_of(&store).await;
+}
+
+#[tokio::test]
+async fn without_a_majority_of_the_old_members_only_the_clock_helps() {
+    let mut old = RedisQuorum::start_new(3).await.set_up(SHORT).await;
+    let new = RedisQuorum::start_new(3).await;
+    let before = old.open();
+    let token = token_of(&before).await;
+    old.servers[0].kill();
+    old.servers[1].kill();
+    let after = new.builder().max_ttl(SHORT).build().expect("in order");
+    let limit = Duration::from_millis(500);
+    let error = after
+        .replace(&before, false, limit)
+        .await
+        .expect_err("too few");
+    assert!(error.to_string().contains("--from-clock"), "{error:#}");
+    after.replace(&before, true, LIMIT).await.expect("replaced");
+    assert!(token_of(&after).await > token);
+}
+
+#[tokio::test]
+async fn a_client_with_another_list_takes_no_server_in_that_is_blank() {
+    let quorum = RedisQuorum::start_new(3).await.set_up(SHORT).await;
+    let spare = RedisServer::start().await;
+    let [a, b, _] = &quorum.servers[..] else {
+        panic!("three servers");
+    };
+    let other = quorum_of(&[a, b, &spare], SHORT);
+    for _ in 0..5 {
+        token_of(&other).await;
+        tokio::time::sleep(SHORT / 2).await;
+    }
+    let states = other.members(LIMIT).await.expect("answered");
+    assert!(
+        matches!(states[2].state, MemberState::Away { .. }),
+        "{states:?}"
+    );
+    assert!(
+        other
+            .hazards(LIMIT)
+            .await
+            .expect("answered")
+            .iter()
+            .any(|hazard| hazard.id == "quorum-other-list")
+    );
+}
+
+#[tokio::test]
+async fn init_prints_what_it_would_do() {
+    let plan = store::init_script(
+        "redis+quorum://a,b,c?max_ttl=30s",
+        store::TableSettings::default(),
+    );
+    let plan = plan.expect("a URL in order");
+    for part in ["redis://a:6379/0", "30s", "leasehold:node"] {
+        assert!(plan.contains(part), "{plan}");
+    }
+}

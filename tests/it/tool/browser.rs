@@ -1,0 +1,81 @@
+//! The page for people in a real browser, for the long tests.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use super::export::{address, page};
+use super::{HOLDER, Place, until};
+
+/// The browser without a window, on this page.
+fn browser(place: &Place, arguments: &[&str], url: &str) -> Vec<u8> {
+    let profile = format!("--user-data-dir={}", place.path("browser").display());
+    let output = Command::new("chromium")
+        .args([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            &profile,
+        ])
+        .args(arguments)
+        .arg(url)
+        .output()
+        .expect("apt-get install chromium");
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+/// The width of a picture, from its head.
+fn width(picture: &[u8]) -> u32 {
+    u32::from_be_bytes(picture[16..20].try_into().expect("a PNG"))
+}
+
+/// A browser shows the page wide and narrow, light and dark, and runs no markup.
+pub(crate) fn shows_the_page() {
+    let place = Place::new();
+    let names = ["nightly", "<script>document.title=1</script>"];
+    let _holders = names.map(|name| {
+        let label = "<img src=x onerror=document.title=2>";
+        let arguments = ["run", "--label", label, name, "sh", "-c", HOLDER];
+        let holder = place.start(place.tool(&arguments));
+        place.mark("first");
+        fs::remove_file(place.path("first")).expect("there");
+        holder
+    });
+    let mut export = place.start(place.tool(&["export", "--listen", ":0"]));
+    let address = address(&export);
+    until("the first scan", || {
+        page(&address, "/").1.contains("nightly")
+    });
+    let url = format!("http://{address}/?sort=name");
+    let shown = browser(&place, &["--dump-dom"], &url);
+    let shown = String::from_utf8(shown).expect("text");
+    assert!(shown.contains("&lt;script&gt;document.title=1"), "{shown}");
+    assert!(shown.contains("<title>leasehold: "), "{shown}");
+    let mut pictures = Vec::new();
+    for wide in [400, 1_400] {
+        // 0 is dark, and 1 is light.
+        for scheme in [0, 1] {
+            let file = format!("page-{wide}-{scheme}.png");
+            let picture = place.path(&file);
+            let to = format!("--screenshot={}", picture.display());
+            let size = format!("--window-size={wide},700");
+            let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
+            browser(&place, &[&to, &size, &scheme], &url);
+            pictures.push(fs::read(&picture).expect("drawn"));
+            if let Some(folder) = std::env::var_os("PICTURES") {
+                fs::copy(&picture, Path::new(&folder).join(&file)).expect("kept");
+            }
+        }
+    }
+    assert_eq!(
+        pictures.iter().map(|picture| width(picture)).max(),
+        Some(1_400)
+    );
+    assert!(pictures[0] != pictures[1] && pictures[2] != pictures[3]);
+    export.signal(Signal::TERM);
+    assert_eq!(export.end().code, Some(143));
+}
