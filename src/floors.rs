@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_that_is_kept_is_not_forgotten_until_it_is_the_oldest_of_those_left() {
+    fn a_kept_floor_is_not_forgotten_until_it_is_the_oldest_one_left() {
         let floors = floors();
         let one = floors.keep(name(0));
         one.raise(token(5));

@@ -116,7 +116,7 @@ async fn a_holder_whose_name_was_freed_by_force_is_told_as_refused() {
 }
 
 #[tokio::test]
-async fn a_lease_ends_at_its_longest_hold_and_is_not_released_before_its_guard_is_gone() {
+async fn a_lease_ends_at_max_hold_and_is_released_when_its_guard_is_dropped() {
     let store = Memory::new();
     let client = client(&store).await;
     let request = client.request("a").max_hold(TTL * 2);

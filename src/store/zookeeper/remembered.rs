@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_that_has_the_number_of_one_of_before_a_loss_of_data_is_counted_anew() {
+    fn a_term_numbered_as_one_before_a_loss_of_data_is_counted_anew() {
         let mut remembered = Remembered::default();
         remembered.hear(
             Stamp {

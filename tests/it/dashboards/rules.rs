@@ -93,7 +93,7 @@ fn the_tests_of_the_rules_pass() {
 }
 
 #[test]
-fn each_alert_is_tested_for_when_it_fires_when_it_must_not_and_when_its_target_disappears() {
+fn each_alert_is_tested_firing_quiet_and_with_its_target_absent() {
     let tests: String = files("rules/tests")
         .iter()
         .map(|file| read(&format!("rules/tests/{file}")))

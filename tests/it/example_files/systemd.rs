@@ -23,7 +23,7 @@ fn the_unit_of_the_second_machine_skips_the_night_without_a_failure() {
 }
 
 #[test]
-fn a_standing_service_passes_its_workers_code_on_and_is_not_killed_before_the_lease_ends() {
+fn a_standing_service_passes_its_workers_code_on_and_outlives_its_lease() {
     let unit = read(WORKER);
     let ended = Machine::new().run(&command(&unit), &["sh", "-c", "exit 4"]);
     assert_eq!(ended.status.code(), Some(4), "{ended:?}");

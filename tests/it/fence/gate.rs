@@ -217,7 +217,7 @@ async fn a_resource_that_was_never_raised_leaves_no_row() {
 }
 
 #[tokio::test]
-async fn entries_of_one_pass_are_side_by_side_and_resources_do_not_wait_for_each_other() {
+async fn entries_of_one_pass_run_at_once_and_resources_do_not_wait() {
     let journal = Held::default();
     let gate = Gate::with_journal(journal.clone()).await.expect("opened");
     journal.lets("a").add_permits(1);

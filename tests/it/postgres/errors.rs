@@ -34,8 +34,7 @@ async fn a_server_that_is_not_there_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_role_that_is_unknown_or_gives_a_wrong_password_is_denied_and_its_password_shown_nowhere()
-{
+async fn an_unknown_role_or_wrong_password_is_denied_and_the_password_never_shown() {
     let database = database().await;
     let url = database.url_as("nobody");
     let error = refused(&*open(&format!("{url}&password=s3cret"))).await;

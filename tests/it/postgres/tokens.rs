@@ -19,7 +19,7 @@ async fn tokens_rise_though_the_rows_were_deleted() {
 }
 
 #[tokio::test]
-async fn a_floor_that_the_last_token_has_reached_has_no_effect_however_far_ahead_it_is() {
+async fn a_floor_that_the_last_token_reached_has_no_effect_however_far_ahead() {
     let (database, store) = store().await;
     let seen = next_token(&*store, "a").await.get() + 2 * 86_400_000_000;
     let stranger = database.connect().await;

@@ -151,7 +151,7 @@ async fn a_dead_member_keeps_no_one_from_a_lease() {
 }
 
 #[tokio::test]
-async fn a_holder_whose_lease_is_gone_asks_again_and_is_granted_though_a_member_is_dead() {
+async fn a_holder_without_its_lease_is_granted_anew_though_a_member_is_dead() {
     let mut quorum = RedisQuorum::start(3).await;
     let store = quorum.open();
     quorum.servers[1].kill();
@@ -224,7 +224,7 @@ async fn a_new_quorum_grants_nothing_before_init_and_at_once_after_it() {
 }
 
 #[tokio::test]
-async fn a_member_that_comes_back_empty_does_not_help_a_rival_and_gets_the_lease_back() {
+async fn an_emptied_member_does_not_help_a_rival_and_gets_the_lease_back() {
     let mut quorum = RedisQuorum::start(3).await;
     let store = quorum.open();
     let (first, token) = granted_by_all(&quorum, &store, LONG / 2).await;

@@ -119,7 +119,7 @@ async fn a_member_that_came_back_comes_in_though_only_renewals_are_sent() {
 }
 
 #[tokio::test]
-async fn a_member_whose_clock_was_a_day_ahead_when_it_was_first_seen_is_in_after_one_keep_out() {
+async fn a_member_first_seen_with_its_clock_ahead_is_in_after_one_keep_out() {
     let setup = || Setup::default().with_clock();
     let mut quorum = RedisQuorum::with(3, setup, STORED_TTL).await;
     let store = quorum.builder().max_ttl(STORED_TTL).build();

@@ -179,8 +179,7 @@ async fn waiting_clients_and_holders_survive_a_slow_failover() {
 }
 
 #[tokio::test]
-async fn a_replica_is_misconfigured_at_first_contact_and_unavailable_to_a_client_that_has_written_before()
- {
+async fn a_replica_is_misconfigured_at_first_contact_and_unavailable_after_a_write() {
     let (first, _second, address) = behind_one_address().await;
     let store = open(&address.url()).await;
     let holder = claim("a", LONG);

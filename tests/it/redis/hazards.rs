@@ -174,7 +174,7 @@ async fn sentinels_that_replace_no_master_or_too_late_are_reported() {
 }
 
 #[tokio::test]
-async fn a_replica_that_would_bring_a_wrong_clock_or_policy_along_is_reported_by_its_address() {
+async fn a_replica_with_a_wrong_clock_or_policy_is_reported_by_its_address() {
     let group = RedisGroup::with(|| durable().with_clock()).await;
     let store = open(&group.url()).await;
     group.servers[1].step_clock(60_000).await;

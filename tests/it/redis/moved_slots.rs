@@ -83,7 +83,7 @@ impl Pair {
 }
 
 #[tokio::test]
-async fn tokens_rise_through_the_move_of_a_slot_while_the_mark_is_ahead_of_the_clock() {
+async fn tokens_rise_while_a_slot_moves_with_its_mark_ahead_of_the_clock() {
     let pair = Pair::of("a").await;
     let before = open(&url(&pair.from)).await;
     let hour_ahead = pair.from.time_ms().await * 1_000 + HOUR_US;

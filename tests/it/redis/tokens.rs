@@ -247,7 +247,7 @@ async fn a_floor_lifts_the_token_over_what_a_broken_server_forgot() {
 }
 
 #[tokio::test]
-async fn a_floor_that_is_a_day_ahead_of_a_broken_server_is_refused_with_the_reason() {
+async fn a_floor_a_day_ahead_of_a_broken_server_is_refused_with_the_reason() {
     let (server, store, last) = broken_by(25 * HOUR_MS).await;
     let refused = asked(&*store, &claim("a", LONG).with_floor(last), LIMIT).await;
     let error = refused.expect_err("more than a day ahead");

@@ -350,7 +350,7 @@ async fn a_lease_that_is_dropped_during_an_outage_is_released_after_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_saw_a_token_gets_a_higher_one_from_a_server_that_forgot_it() {
+async fn a_client_gets_a_higher_token_from_a_server_that_forgot_the_last() {
     let server = Setup::default().with_clock().start().await;
     let client = client_at(&server.url(), STORED_TTL).await;
     let lease = take(&client, "a").await;

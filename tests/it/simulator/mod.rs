@@ -88,7 +88,7 @@ fn keeps_every_promise(seed: u64) {
 }
 
 #[test]
-fn a_grant_with_nothing_left_after_a_step_of_the_servers_clock_is_not_handed_out() {
+fn a_grant_used_up_by_a_step_of_the_servers_clock_is_not_returned() {
     keeps_every_promise(1_235);
 }
 
@@ -98,7 +98,7 @@ fn a_late_reply_from_before_a_step_back_of_the_servers_clock_ends_nothing() {
 }
 
 #[test]
-fn a_copy_of_a_claim_that_a_failover_took_back_is_not_what_it_was_before() {
+fn a_copied_claim_undone_by_a_failover_is_not_taken_for_the_first() {
     keeps_every_promise(70_033);
 }
 

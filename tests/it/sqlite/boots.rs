@@ -52,7 +52,7 @@ fn told_once(file: &Path, order: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_lease_of_another_boot_ends_after_it_was_watched_for_one_ttl_by_short_lived_processes() {
+async fn a_lease_of_another_boot_ends_after_short_processes_watched_one_ttl() {
     if !places::are_allowed() {
         return;
     }

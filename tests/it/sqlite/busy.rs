@@ -210,7 +210,7 @@ async fn give_up<T>(store: &Sqlite, file: &Path, call: impl Future<Output = T>) 
 }
 
 #[tokio::test]
-async fn two_stores_of_one_process_share_a_file_and_closing_one_keeps_the_locks_of_the_other() {
+async fn two_stores_share_a_file_and_closing_one_keeps_the_others_locks() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("leases.sqlite");
     let (stays, leaves) = (open(&file).await, open(&file).await);

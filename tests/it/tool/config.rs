@@ -94,7 +94,7 @@ fn an_option_that_contradicts_the_file_counts() {
 }
 
 #[test]
-fn a_bad_file_is_refused_with_its_name_the_key_the_value_and_what_was_expected() {
+fn a_bad_file_is_refused_naming_file_key_value_and_expectation() {
     let place = Place::new();
     for (text, words) in [
         ("label = 5\n", &["label", "5", "text such as"][..]),

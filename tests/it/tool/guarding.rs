@@ -54,7 +54,7 @@ fn a_stopped_tool_loses_its_job_in_time_and_exits_79_when_it_wakes() {
 }
 
 #[test]
-fn the_job_of_a_run_within_a_run_is_gone_before_the_outer_name_is_free() {
+fn the_job_of_a_nested_run_ends_before_the_outer_name_is_free() {
     let place = Place::new();
     let tool = env!("CARGO_BIN_EXE_leasehold");
     std::fs::write(place.path("family"), STUBBORN_FAMILY).expect("written");

@@ -168,7 +168,7 @@ fn a_job_in_a_pipe_gets_the_terminal_when_it_asks_for_it() {
 }
 
 #[test]
-fn a_job_in_the_background_is_stopped_when_it_reads_and_goes_on_in_the_foreground() {
+fn a_background_job_is_stopped_when_it_reads_and_continues_in_the_foreground() {
     let place = Place::new();
     let mut shell = Shell::on(&place);
     shell.press("$TOOL run x -- sh -c 'echo up > up; read line; echo got-$line' &\n");

@@ -124,7 +124,7 @@ async fn a_parameter_of_the_url_is_used_instead_of_a_variable() {
 }
 
 #[tokio::test]
-async fn a_variable_that_cannot_be_used_is_64_and_named_but_only_for_a_store_with_tls() {
+async fn an_unusable_tls_variable_is_64_and_named_only_for_a_tls_store() {
     let plain = Setup::default().with_port().start().await;
     let url = format!("redis://localhost:{}", plain.port());
     let secure = format!("rediss://localhost:{}", plain.port());

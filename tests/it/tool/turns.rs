@@ -67,7 +67,7 @@ fn a_run_that_was_ended_while_it_waited_leaves_the_line() {
 }
 
 #[test]
-fn a_run_that_waits_in_turn_is_not_overtaken_by_a_later_one_that_does_not() {
+fn a_run_that_waits_in_turn_is_not_overtaken_by_a_later_one() {
     let place = Place::new();
     let holder = place.run(&[], HOLDER);
     place.mark("first");

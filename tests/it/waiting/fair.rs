@@ -146,7 +146,7 @@ async fn a_client_whose_last_waiter_goes_away_leaves_the_queue() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_goes_away_at_its_turn_leaves_it_to_the_next_of_its_client() {
+async fn a_waiter_that_leaves_at_its_turn_passes_it_to_its_clients_next() {
     let store = FaultyStore::new();
     let (lease, [(client, gone), (_, other)]) = line(&store).await;
     let second = waiter(&client);

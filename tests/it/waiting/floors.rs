@@ -80,7 +80,7 @@ async fn a_name_that_is_awaited_keeps_its_floor_however_many_names_are_seen() {
 }
 
 #[tokio::test]
-async fn a_grant_that_a_floor_overtook_on_its_way_is_given_back_and_asked_for_anew() {
+async fn a_grant_below_a_floor_raised_meanwhile_is_returned_and_asked_for_anew() {
     let store = FaultyStore::new();
     let client = client(&store).await;
     let seen = an_hour_ahead(&take(&client, "other").await);

@@ -4,7 +4,7 @@ use crate::harness::faulty_store::FaultyStore;
 use crate::harness::leases::{client, renewed, take};
 
 #[tokio::test]
-async fn a_step_forward_of_the_servers_clock_is_taken_off_and_loses_nothing_that_can_be_renewed() {
+async fn a_step_forward_of_the_servers_clock_loses_nothing_that_can_be_renewed() {
     let store = FaultyStore::new();
     let client = client(&store).await;
     *store.faults.ahead_ms.lock().unwrap() = Some(1_000_000);

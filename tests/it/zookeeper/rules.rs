@@ -53,7 +53,7 @@ async fn remove_token(url: &str) {
 
 /// Its version fits a name that was made anew, and there is no token whose node would show that it was.
 #[tokio::test]
-async fn a_grant_under_way_is_refused_once_the_name_was_removed_and_another_client_has_it() {
+async fn a_late_grant_is_refused_once_the_name_was_remade_for_another_client() {
     let url = ZookeeperServer::chroot().await;
     let server = ZookeeperServer::shared().await;
     next_token(&*open(&url), "a").await;
@@ -112,7 +112,7 @@ async fn a_lease_whose_token_was_removed_is_granted_again_and_released() {
 }
 
 #[tokio::test]
-async fn a_name_whose_token_was_removed_under_its_queue_is_granted_and_its_clients_join_again() {
+async fn a_name_whose_token_was_removed_is_granted_and_its_clients_join_again() {
     let url = ZookeeperServer::chroot().await;
     let (store, other, third) = (open(&url), open(&url), open(&url));
     let (first, next) = (claim("a", LONG), queued(claim("a", LONG)));
@@ -265,7 +265,7 @@ async fn a_client_that_released_a_name_does_not_take_it_from_the_next_holder() {
 }
 
 #[tokio::test]
-async fn a_lease_that_ran_out_is_not_renewed_by_a_store_that_did_not_grant_it() {
+async fn an_expired_lease_is_not_renewed_by_a_store_that_did_not_grant_it() {
     let url = ZookeeperServer::chroot().await;
     let (store, other) = (open(&url), open(&url));
     let lease = claim("a", SHORT);

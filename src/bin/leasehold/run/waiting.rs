@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_said_after_five_seconds_then_once_a_minute_and_when_it_is_over() {
+    fn an_outage_is_reported_after_five_seconds_then_once_a_minute_and_at_its_end() {
         let mut wait = Wait::new("x", held(), at(0));
         let mut said = Vec::new();
         for second in 0..200 {

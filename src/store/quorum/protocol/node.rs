@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_ahead_when_it_was_first_seen_makes_the_keep_out_no_longer() {
+    fn a_clock_that_was_ahead_at_first_sight_does_not_lengthen_the_keep_out() {
         let mut node = opened();
         let _ = node.look(ID, &at(86_400_000_000, 2));
         let _ = node.look(ID, &at(5, 2));

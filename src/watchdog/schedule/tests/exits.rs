@@ -101,7 +101,7 @@ fn after_a_refusal_nothing_is_sent() {
 }
 
 #[test]
-fn after_any_other_loss_the_release_is_sent_when_the_guard_is_gone_and_not_before() {
+fn after_any_other_loss_the_release_waits_until_the_guard_is_dropped() {
     let mut bench = Bench::new();
     let id = lost_by(&mut bench, evicted);
     assert!(bench.turn(at(29_000)).releases.is_empty());
@@ -151,7 +151,7 @@ fn a_release_that_the_user_gives_up_is_taken_over_at_once() {
 }
 
 #[test]
-fn a_release_of_the_users_that_fails_soon_is_repeated_before_it_would_be_taken_over() {
+fn a_users_release_that_fails_soon_is_repeated_before_the_watchdog_takes_over() {
     let mut bench = Bench::new();
     let (id, _) = bench.held(START);
     let (withdrawn, _) = bench.schedule.withdraw(id, at(1), None);

@@ -213,7 +213,7 @@ impl Play {
 
 proptest! {
     #[test]
-    fn after_any_steps_each_lease_is_in_the_queues_of_its_phase_and_all_are_released(
+    fn after_any_steps_leases_are_in_the_queues_of_their_phases_and_all_released(
         steps in proptest::collection::vec(step(), 1..120),
     ) {
         let mut play = Play::new();

@@ -69,7 +69,7 @@ fn what_waits_for_room_in_a_shard_that_fails_goes_where_its_name_is_now() {
 }
 
 #[test]
-fn a_release_goes_to_the_shard_that_keeps_its_name_now_and_frees_the_room_that_it_took() {
+fn a_release_goes_to_the_present_shard_of_its_name_and_frees_its_room() {
     let mut bench = Bench::new();
     let (id, _) = bench.held(START);
     bench.move_to(1, 5);
@@ -110,7 +110,7 @@ fn the_times_of_two_servers_are_not_compared() {
 }
 
 #[test]
-fn a_renewal_falls_due_for_the_shard_of_its_name_though_the_one_before_has_no_room() {
+fn a_renewal_falls_due_on_its_shard_though_the_one_before_has_no_room() {
     let mut bench = Bench::new();
     bench.held(START);
     let renew_at = bench.planned()[0];

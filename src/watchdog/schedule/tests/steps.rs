@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_step_of_the_servers_clock_moves_what_waits_what_is_due_and_what_is_under_way() {
+fn a_step_of_the_servers_clock_moves_waiting_due_and_sent_renewals() {
     let mut bench = Bench::new();
     let (_, told) = bench.held(START.before(ms(10_000)));
     let batch = bench.batch(START);
@@ -56,7 +56,7 @@ fn timing(ttl: Duration, margin: Duration) -> Timing {
 }
 
 #[test]
-fn a_step_that_a_short_lease_shows_is_taken_off_a_long_one_that_was_confirmed_long_before() {
+fn a_step_seen_by_a_short_lease_is_taken_off_a_long_older_one() {
     const MINUTE: u64 = 60_000;
     let mut bench = Bench::new();
     bench.timing = timing(ms(60 * MINUTE), ms(5_000));
@@ -79,7 +79,7 @@ fn a_step_that_a_short_lease_shows_is_taken_off_a_long_one_that_was_confirmed_lo
 }
 
 #[test]
-fn a_step_within_the_margin_of_the_lease_that_shows_it_is_taken_off_one_of_a_smaller_margin() {
+fn a_step_within_one_leases_margin_is_taken_off_one_of_a_smaller_margin() {
     let mut bench = Bench::new();
     bench.timing = timing(ms(30_000), ms(5_000));
     bench.held(START.before(ms(10_000)));

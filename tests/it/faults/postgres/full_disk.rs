@@ -47,7 +47,7 @@ async fn where_the_tables_cannot_grow_claims_are_refused_unharmed_and_renewals_g
 }
 
 #[tokio::test]
-async fn where_the_log_is_full_the_holder_is_told_by_its_deadline_and_tokens_rise_afterwards() {
+async fn on_a_full_log_the_holder_is_told_by_its_deadline_and_tokens_rise() {
     let (server, disk) = PostgresServer::start_with_disk(&["fsync=off"]).await;
     let database = server.database_named("postgres");
     set_up(&database.url()).await;

@@ -120,7 +120,7 @@ async fn a_member_that_was_empty_has_the_leases_again_when_the_next_one_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_members_that_come_back_empty_at_once_end_the_leases_before_a_rival_is_granted() {
+async fn two_members_emptied_at_once_end_the_leases_before_a_rival_is_granted() {
     let mut stage = Stage::set().await;
     stage.quorum.servers[1].kill();
     stage.quorum.servers[0].restart_empty().await;

@@ -102,8 +102,7 @@ async fn a_primary_that_hangs_costs_none_of_the_thousands_of_leases_of_the_other
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slots_that_move_between_nodes_cost_none_of_1000_leases_and_hardly_a_call_of_several_callers()
- {
+async fn slots_that_move_cost_none_of_1000_leases_and_hardly_a_call() {
     let mut cluster = RedisCluster::start().await;
     // Long enough for a renewal on a machine on which everything is moved meanwhile.
     let ttl = Duration::from_secs(15);

@@ -195,9 +195,9 @@ fn a_holder_cut_off_with_its_master_goes_on_beside_a_rival() {
 }
 
 #[test]
-fn min_replicas_with_the_default_lag_end_a_cut_off_masters_leases_after_a_rival_is_granted() {
+fn min_replicas_with_the_default_lag_end_cut_off_leases_after_a_rivals_grant() {
     with_master_cut_off(
-        "min_replicas_with_the_default_lag_end_a_cut_off_masters_leases_after_a_rival_is_granted",
+        "min_replicas_with_the_default_lag_end_cut_off_leases_after_a_rivals_grant",
         Some(10),
         "",
         |mut sides, granted| assert_eq!(sides.judged(&granted).len(), 30, "the fault is too tame"),
@@ -221,9 +221,9 @@ fn min_replicas_with_a_short_lag_shorten_the_time_of_two_holders() {
 }
 
 #[test]
-fn a_cut_off_masters_holder_whose_grants_are_acknowledged_is_told_before_a_rival_is_granted() {
+fn a_cut_off_masters_holder_with_acknowledged_grants_is_told_before_a_rival() {
     with_master_cut_off(
-        "a_cut_off_masters_holder_whose_grants_are_acknowledged_is_told_before_a_rival_is_granted",
+        "a_cut_off_masters_holder_with_acknowledged_grants_is_told_before_a_rival",
         None,
         "?acknowledged_by=1",
         |mut sides, granted| sides.assert_told_first(&granted),
@@ -278,9 +278,9 @@ fn overlaps_where_it_is_cut_off(mut sides: Sides<'_>, granted: &[Instant], names
 }
 
 #[test]
-fn a_holder_cut_off_with_its_primary_goes_on_beside_a_rival_until_the_node_times_out() {
+fn a_holder_cut_off_with_its_primary_overlaps_until_the_node_times_out() {
     with_primary_cut_off(
-        "a_holder_cut_off_with_its_primary_goes_on_beside_a_rival_until_the_node_times_out",
+        "a_holder_cut_off_with_its_primary_overlaps_until_the_node_times_out",
         1_000,
         "",
         |sides, granted, there| overlaps_where_it_is_cut_off(sides, &granted, there),
@@ -288,9 +288,9 @@ fn a_holder_cut_off_with_its_primary_goes_on_beside_a_rival_until_the_node_times
 }
 
 #[test]
-fn a_longer_node_timeout_lets_a_holder_cut_off_with_its_primary_go_on_for_longer() {
+fn a_longer_node_timeout_lets_a_cut_off_holder_overlap_for_longer() {
     with_primary_cut_off(
-        "a_longer_node_timeout_lets_a_holder_cut_off_with_its_primary_go_on_for_longer",
+        "a_longer_node_timeout_lets_a_cut_off_holder_overlap_for_longer",
         5_000,
         "",
         |sides, granted, there| overlaps_where_it_is_cut_off(sides, &granted, there),
@@ -298,9 +298,9 @@ fn a_longer_node_timeout_lets_a_holder_cut_off_with_its_primary_go_on_for_longer
 }
 
 #[test]
-fn a_cut_off_primarys_holder_whose_grants_are_acknowledged_is_told_before_a_rival_is_granted() {
+fn a_cut_off_primarys_holder_with_acknowledged_grants_is_told_before_a_rival() {
     with_primary_cut_off(
-        "a_cut_off_primarys_holder_whose_grants_are_acknowledged_is_told_before_a_rival_is_granted",
+        "a_cut_off_primarys_holder_with_acknowledged_grants_is_told_before_a_rival",
         1_000,
         "?acknowledged_by=1",
         |mut sides, granted, _| sides.assert_told_first(&granted),

@@ -36,8 +36,7 @@ async fn without_any_sentinel_a_master_that_is_well_goes_on() {
 }
 
 #[tokio::test]
-async fn without_a_majority_of_sentinels_a_dead_master_has_no_successor_and_nobody_is_granted_early()
- {
+async fn without_a_majority_of_sentinels_a_dead_master_has_no_successor_or_early_grant() {
     let mut group = RedisGroup::start().await;
     let rivalry = Rivalry::begin(&group.url(), &group.url(), NAMES, TTL).await;
     rivalry.renewed_or_lost().await;

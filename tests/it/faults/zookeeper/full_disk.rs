@@ -35,7 +35,7 @@ async fn start_again(server: &ZookeeperServer) {
 
 /// What it acknowledged is in the log: once there is room, it knows each name's last token and every lease.
 #[tokio::test]
-async fn where_the_log_is_full_the_server_ends_and_the_holder_is_told_by_its_deadline() {
+async fn on_a_full_log_the_server_ends_and_the_holder_is_told_by_its_deadline() {
     let server = ZookeeperServer::start_on_own_machine(TICK).await;
     let url = quick(&server.url(""));
     let store = open(&url);

@@ -126,7 +126,7 @@ fn three_servers_apart_grant_nothing() {
 
 /// The network between servers that runs without root, on which the campaign rests.
 #[tokio::test]
-async fn a_leader_that_is_cut_off_by_relays_gives_up_and_all_serve_once_they_meet() {
+async fn a_cut_off_leader_gives_up_and_all_serve_once_they_meet() {
     let (ensemble, between) = PeerNetwork::start(Duration::from_millis(500)).await;
     let is_leader = |server: &ZookeeperServer| server.mode().as_deref() == Some("leader");
     let old = ensemble.servers.iter().position(is_leader);

@@ -19,7 +19,7 @@ async fn init(url: &str) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn the_first_grant_of_a_server_that_was_set_up_takes_no_wait_and_a_restart_does() {
+async fn a_server_that_was_set_up_grants_at_once_and_waits_after_a_restart() {
     let mut server = RedisServer::start().await;
     let url = with(&server.url(), WITH_LONG);
     // Keys of another prefix, or of another program, are none of its business.
@@ -45,7 +45,7 @@ async fn the_master_of_a_new_group_is_set_up_and_its_successor_keeps_out() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_new_is_refused_with_the_reason_and_left_as_it_is() {
+async fn a_server_that_is_not_new_is_refused_with_the_reason_and_unchanged() {
     let held = RedisServer::start().await;
     granted(&*open(&held.url()).await, &claim("a", LONG)).await;
     let marked = RedisServer::start().await;

@@ -280,7 +280,7 @@ async fn a_server_that_keeps_out_fulfils_the_contract_with_the_rights_that_are_d
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_promoted_replica_renews_what_it_has_and_grants_nothing_until_the_longest_ttl_is_over() {
+async fn a_promoted_replica_renews_what_it_has_and_grants_after_the_longest_ttl() {
     let group = RedisGroup::start().await;
     let ttl = Duration::from_secs(5);
     let url = with(&group.url(), "max_ttl=5s");
@@ -306,7 +306,7 @@ async fn a_promoted_replica_renews_what_it_has_and_grants_nothing_until_the_long
 }
 
 #[tokio::test]
-async fn a_holder_without_the_right_to_info_goes_on_where_another_client_turns_keep_out_on() {
+async fn a_holder_without_info_goes_on_when_another_client_turns_keep_out_on() {
     let server = RedisServer::start().await;
     let () = server.told(&least_rights()).await;
     let store = open(&with(&server.url(), "user=leasehold&pass=secret")).await;
@@ -354,7 +354,7 @@ async fn assert_broken(store: &dyn Store) {
 }
 
 #[tokio::test]
-async fn a_node_key_with_a_field_that_is_no_number_is_named_and_left_as_it_is() {
+async fn a_node_key_with_a_bad_number_is_named_and_left_as_it_is() {
     let (server, keeping) = settled(Setup::default()).await;
     let obeying = open(&server.url()).await;
     for (field, values) in [
@@ -387,7 +387,7 @@ async fn a_node_key_with_a_field_that_is_no_number_is_named_and_left_as_it_is() 
 }
 
 #[tokio::test]
-async fn keep_out_takes_no_longer_than_the_longest_ttl_once_a_clock_that_was_ahead_is_set_right() {
+async fn keep_out_ends_within_the_longest_ttl_once_a_clock_is_set_right() {
     let server = Setup::default().with_clock().start().await;
     server.step_clock(3 * 3_600_000).await;
     let store = open(&with(&server.url(), WITH_LONG)).await;

@@ -172,7 +172,7 @@ async fn after_a_restart_a_keep_out_counts_from_the_servers_start() {
 }
 
 #[tokio::test]
-async fn after_a_restart_under_a_clock_that_was_behind_a_keep_out_counts_from_the_first_claim() {
+async fn after_a_restart_with_a_late_clock_keep_out_counts_from_the_first_claim() {
     let (mut server, store) = settled(Setup::default().with_clock()).await;
     granted(&*store, &claim("a", LONG)).await;
     server.step_clock(-10 * LATER_MS).await;
@@ -184,7 +184,7 @@ async fn after_a_restart_under_a_clock_that_was_behind_a_keep_out_counts_from_th
 }
 
 #[tokio::test]
-async fn a_keep_out_that_had_begun_is_not_cut_short_by_a_restart_under_a_clock_that_was_behind() {
+async fn a_restart_with_a_late_clock_does_not_cut_a_keep_out_short() {
     let mut server = Setup::default().with_clock().start().await;
     let store = open(&with(&server.url(), WITH_LONG)).await;
     assert_kept_out(&*store, &claim("a", LONG)).await;
@@ -207,7 +207,7 @@ async fn a_server_that_was_flushed_long_after_its_start_keeps_out_from_then_on()
 
 /// As after a promotion whose trace the server has forgotten, and whose orders a reset of its statistics.
 #[tokio::test]
-async fn a_master_that_got_orders_long_after_its_start_keeps_out_from_the_first_claim_on() {
+async fn a_master_ordered_long_after_its_start_keeps_out_from_the_first_claim() {
     let (server, store) = settled(Setup::default().with_clock()).await;
     server.step_clock(LATER_MS).await;
     let _: i64 = server.told("HSET leasehold:node replid x orders 7").await;

@@ -194,7 +194,7 @@ async fn a_job_inherits_the_address_unless_it_has_a_password() {
 }
 
 #[tokio::test]
-async fn init_spares_the_first_run_on_a_new_server_the_wait_and_refuses_a_second_time() {
+async fn init_spares_a_new_servers_first_run_the_wait_and_refuses_a_second_time() {
     let site = Site::start().await;
     let url = format!("{}?max_ttl=60s", site.server.url());
     let place = &site.place;

@@ -135,7 +135,7 @@ fn a_store_that_does_not_answer_is_told_and_its_rows_stay() {
 }
 
 #[test]
-fn a_server_that_keeps_out_and_one_that_is_down_have_a_line_with_the_time_that_is_left() {
+fn servers_that_keep_out_or_are_down_have_a_line_with_the_time_left() {
     let mut model = model();
     let remaining = Duration::from_secs(41);
     let away = Member::new("b:6379", MemberState::Away { remaining });
