@@ -4,12 +4,13 @@
 
 use std::io;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 use crate::exit::Failure;
 use crate::say;
 
-/// Filters as `tracing-subscriber` does, such as `leasehold=debug`.
+/// Levels as `tracing-subscriber` writes them: `debug`, or `leasehold=debug,warn`.
 const VARIABLES: [&str; 2] = ["LEASEHOLD_LOG", "RUST_LOG"];
 
 /// Set to `json` for one object a line.
@@ -21,15 +22,14 @@ pub fn start() -> Result<(), Failure> {
     let Some(filter) = VARIABLES.into_iter().find_map(set) else {
         return Ok(());
     };
-    let filter = EnvFilter::try_new(&filter)
-        .map_err(|error| Failure::usage(format!("log filter {filter:?} refused: {error}")))?;
+    let levels = levels(&filter)?;
     let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(LevelFilter::TRACE)
         .with_ansi(false)
         .with_writer(|| Lines);
     match set(FORMAT).as_deref() {
-        Some("json") => log.json().init(),
-        None | Some("text") => log.init(),
+        Some("json") => log.json().finish().with(levels).init(),
+        None | Some("text") => log.finish().with(levels).init(),
         Some(other) => {
             return Err(Failure::usage(format!(
                 "{FORMAT} {other:?} refused: expected text or json"
@@ -37,6 +37,22 @@ pub fn start() -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Parses the levels. Filters by span and field are refused: the log of the library has no spans, and such a filter would
+/// bring a library of regular expressions.
+fn levels(filter: &str) -> Result<Targets, Failure> {
+    let refused = |why: &str| {
+        Failure::usage(format!(
+            "log filter {filter:?} refused: {why}; expected levels such as debug or leasehold=debug,warn"
+        ))
+    };
+    if filter.contains(['[', '{']) {
+        return Err(refused("it names a span or a field"));
+    }
+    filter
+        .parse()
+        .map_err(|error: tracing_subscriber::filter::ParseError| refused(&error.to_string()))
 }
 
 /// Writes the log, one line at a time.

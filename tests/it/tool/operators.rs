@@ -159,6 +159,24 @@ fn the_library_logs_where_it_is_asked_to() {
 }
 
 #[test]
+fn a_log_filter_by_span_or_field_is_refused() {
+    let place = Place::new();
+    for filter in [
+        "leasehold[acquire]=debug",
+        "[{name=x}]=trace",
+        "leasehold=loud",
+    ] {
+        let mut command = place.tool(&["status"]);
+        command.env("LEASEHOLD_LOG", filter);
+        let ended = place.start(command).end();
+        assert_eq!(ended.code, Some(64), "{ended:?}");
+        for part in [filter, "expected levels such as debug"] {
+            assert!(ended.stderr.contains(part), "{ended:?}");
+        }
+    }
+}
+
+#[test]
 fn rust_log_counts_where_our_own_variable_says_nothing() {
     let place = Place::new();
     let logged = |own: Option<&str>, common: &str| {
