@@ -204,12 +204,12 @@ impl Client {
         &self.inner.store
     }
 
-    /// Makes the next grant of this name carry a token greater than `token`, for example the highest that storage has
-    /// seen.
+    /// Makes the next grants of this name carry a token greater than `token`, for example the highest that storage has
+    /// seen. [`LeaseRequest::min_token`] does so for one request.
     ///
     /// # Errors
     /// `Invalid` for a name that breaks the rules of [`Name`].
-    pub fn raise_floor(&self, name: impl AsRef<str>, token: Token) -> Result<(), Error> {
+    pub fn raise_min_token(&self, name: impl AsRef<str>, token: Token) -> Result<(), Error> {
         self.inner.raise_floor(&Name::new(name)?, token);
         Ok(())
     }

@@ -74,9 +74,9 @@ impl LeaseRequest {
         self
     }
 
-    /// Requires a token greater than this one, for example the highest that storage has seen.
-    pub fn floor(mut self, floor: Token) -> Self {
-        self.floor = Some(floor);
+    /// Makes the grant carry a token greater than this one, for example the highest that storage has seen.
+    pub fn min_token(mut self, token: Token) -> Self {
+        self.floor = Some(token);
         self
     }
 

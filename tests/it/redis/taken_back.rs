@@ -77,7 +77,7 @@ async fn a_floor_that_rises_before_the_answer_comes_lifts_the_grant() {
         .await;
         let token = token_at(&server, "a").await;
         let floor = Token::new(token + 3_600_000_000).expect("an hour ahead");
-        client.raise_floor("a", floor).expect("a valid name");
+        client.raise_min_token("a", floor).expect("a valid name");
         floor
     };
     match tokio::join!(client.try_acquire("a"), raised) {

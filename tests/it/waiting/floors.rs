@@ -26,7 +26,7 @@ async fn waiting(store: &FaultyStore, client: &Client) -> tokio::task::JoinHandl
 /// Has the client see more names than it remembers of those that it has nothing to do with.
 fn see_many_names(client: &Client, seen: Token) {
     for index in 0..5_000 {
-        client.raise_floor(format!("n{index}"), seen).unwrap();
+        client.raise_min_token(format!("n{index}"), seen).unwrap();
     }
 }
 
@@ -37,7 +37,7 @@ async fn a_floor_that_rises_while_a_claim_waits_lifts_its_grant() {
     let lease = take(&holder, "a").await;
     let waiter = waiting(&store, &rival).await;
     let seen = an_hour_ahead(&lease);
-    rival.raise_floor("a", seen).unwrap();
+    rival.raise_min_token("a", seen).unwrap();
     lease.release().await;
     assert!(soon(waiter).await.unwrap().token() > seen);
 }
@@ -73,7 +73,7 @@ async fn a_name_that_is_awaited_keeps_its_floor_however_many_names_are_seen() {
     let lease = take(&holder, "a").await;
     let waiter = waiting(&store, &rival).await;
     let seen = an_hour_ahead(&lease);
-    rival.raise_floor("a", seen).unwrap();
+    rival.raise_min_token("a", seen).unwrap();
     see_many_names(&rival, seen);
     lease.release().await;
     assert!(soon(waiter).await.unwrap().token() > seen);
@@ -88,7 +88,7 @@ async fn a_grant_below_a_floor_raised_meanwhile_is_returned_and_asked_for_anew()
     let mut trying = pin!(client.try_acquire("a"));
     assert!(trying.as_mut().now_or_never().is_none());
     assert_eq!(store.claims(), claims + 1, "it was asked, without a floor");
-    client.raise_floor("a", seen).unwrap();
+    client.raise_min_token("a", seen).unwrap();
     match soon(trying).await.unwrap() {
         Attempt::Acquired(lease) => assert!(lease.token() > seen),
         other => panic!("the first grant was in the way: {other:?}"),

@@ -121,7 +121,7 @@ fn request(client: &Client, plan: &Plan) -> LeaseRequest {
     let request = client.request(plan.name.as_str()).order(plan.order);
     let mut request = request.on_outage(plan.on_outage);
     if let Some(floor) = plan.floor {
-        request = request.floor(floor);
+        request = request.min_token(floor);
     }
     if let Some(most) = plan.max_hold {
         request = request.max_hold(most);
