@@ -41,6 +41,10 @@ use crate::percent;
 use crate::telemetry::{self, FenceKind};
 use crate::token::Token;
 
+/// The crate whose types this module takes, in the version with which leasehold was built.
+#[doc(no_inline)]
+pub use ::http;
+
 /// The header that carries a pass.
 pub const HEADER: HeaderName = HeaderName::from_static("fencing-token");
 

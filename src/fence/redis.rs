@@ -55,6 +55,10 @@ use crate::name::Name;
 use crate::redis_codes::{self, Meaning};
 use crate::telemetry::{FenceCheck, FenceKind};
 
+/// The driver whose types this module takes, in the version with which leasehold was built.
+#[doc(no_inline)]
+pub use deadpool_redis::redis;
+
 /// The greatest number of words in one command: Lua passes them on its stack, which is limited to 8,000.
 const MAX_WORDS: usize = 4_000;
 

@@ -44,6 +44,10 @@ use super::{Bearer, Blocked, Pass, checked, checked_resource};
 use crate::error::{Error, ErrorKind};
 use crate::telemetry::{FenceCheck, FenceKind};
 
+/// The driver whose types this module takes, in the version with which leasehold was built.
+#[doc(no_inline)]
+pub use ::rusqlite;
+
 const CREATE: &str = "
     CREATE TABLE IF NOT EXISTS leasehold_fence (
         resource TEXT NOT NULL PRIMARY KEY,

@@ -52,6 +52,10 @@ use super::{Bearer, Pass, checked, row};
 use crate::error::Error;
 use crate::telemetry::{FenceCheck, FenceKind};
 
+/// The driver whose types this module takes, in the version with which leasehold was built.
+#[doc(no_inline)]
+pub use ::tokio_postgres;
+
 /// The fence for one resource in a Postgres database. The [module](self) has its guarantees.
 #[derive(Debug, Clone)]
 pub struct Fence(postgres::Fence);

@@ -51,6 +51,10 @@ use super::gate::{Entry, Gate};
 use super::{Pass, http};
 use crate::error::Error;
 
+/// The traits that [`FenceLayer`] implements, in the versions with which leasehold was built.
+#[doc(no_inline)]
+pub use {::tower_layer, ::tower_service};
+
 /// Names the resource that a request writes to.
 type Resource = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 
