@@ -50,7 +50,7 @@
 //! | Tokens rise, and no token is granted twice | No clock while no member is lost. Across a loss: the keep-out is longer than any ttl as the holders measure it. If no majority is in: the clock of the client that takes the member in is ahead of every token |
 //! | A lease ends for its holder before another holder gets the name | Each member's clock gains no more than the margin on the holder's within one ttl |
 //! | Once a higher token was granted, the older holder's renewals are refused | No clock while no member is lost. Across a loss: the keep-out |
-//! | NameRequest again, the holder gets the token that it has | The same store asks, or its watchdog |
+//! | A holder that asks again gets the token that it already has | The same store asks, or its watchdog |
 //! | What is granted, half granted or on its way runs out at most one ttl after the last member heard of it | nothing |
 //! | Grants, renewals and releases go on | A majority is in |
 //!
