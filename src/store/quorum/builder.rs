@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::KIND;
 use super::members::{Members, QuorumMember};
 use super::store::Quorum;
 use crate::error::Error;
 use crate::store::Tls;
-use crate::store::redis::{MAX_TTLS, Redis, members_of};
+use crate::store::redis::{MAX_TTLS, Redis, each_server};
 
 /// The prefix of keys, if none is set.
 const PREFIX: &str = "leasehold";
@@ -41,12 +42,14 @@ impl Builder {
     /// # Errors
     /// `Invalid` for a URL that cannot be used. The message contains no secrets.
     pub fn from_url(url: &str) -> Result<Self, Error> {
-        let (urls, max_ttl) = members_of(url)?;
-        let builder = Self::of_members(urls);
-        Ok(match max_ttl {
-            Some(max_ttl) => builder.max_ttl(max_ttl),
-            None => builder,
-        })
+        let (urls, settings) =
+            each_server(url, KIND).map_err(|error| refused(&error.to_string()))?;
+        if settings.acknowledged_by.is_some() {
+            return Err(refused("acknowledged_by is of no use in a quorum"));
+        }
+        let mut builder = Self::of_members(urls);
+        builder.max_ttl = settings.max_ttl;
+        Ok(builder)
     }
 
     /// Sets what all keys begin with (default: `leasehold`). The rules for names hold.
@@ -113,6 +116,16 @@ impl Builder {
         let members = Members::new(members);
         Ok(Quorum::of(members, self.max_ttl, self.connect_timeout))
     }
+}
+
+/// Makes the error for a URL that cannot be used, of which Redis' part has said what is wrong.
+fn refused(why: &str) -> Error {
+    let why = why.split("; expected redis").next().unwrap_or_default();
+    let why = why.strip_prefix("store URL refused: ").unwrap_or(why);
+    Error::invalid(format!(
+        "store URL refused: {why}; expected redis+quorum://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB][?max_ttl=60s], \
+         rediss+quorum:// with TLS, with special characters as %XX"
+    ))
 }
 
 impl fmt::Debug for Builder {

@@ -12,7 +12,7 @@
 --        {'queued', ms left, value, clients before it}        the same to a client in the queue
 --        {'kept_out', ms left}           the server grants nothing yet, because its data may be lost
 --        {'kept_out', ms left, clients before it}        the same to a client in the queue
---        'member'                        a member of a quorum: nothing was changed
+--        'member'                        the server belongs to a store of another kind: nothing was changed
 --        {'mismatch', longest ttl of the others, of this client}    nothing was changed
 --        {'too_long', ttl, longest}      nothing was changed
 --        {'invalid', argument, value, server's microseconds}      nothing was changed

@@ -126,7 +126,7 @@ impl Builder {
     }
 
     /// Makes this the server of a store of another kind.
-    #[cfg(feature = "quorum")]
+    #[cfg(feature = "_remote")]
     pub(super) fn program(mut self, program: Program) -> Self {
         self.program = program;
         self
@@ -203,7 +203,7 @@ impl Builder {
         let target = Target::parse(&url, &self.tls)?;
         if self.program.kind != PROGRAM.kind && !matches!(target, Target::One(_)) {
             return Err(Error::invalid(format!(
-                "store URL refused: a member of a quorum is one server; expected redis:// or rediss:// store={}",
+                "store URL refused: expected one server, as redis:// or rediss:// store={}",
                 target.shown()
             )));
         }

@@ -45,8 +45,10 @@ pub(in crate::store) enum Failure {
     /// A certificate file cannot be used. It could when the store was made, so the file is probably being replaced.
     #[error("{0}")]
     Certificates(String),
-    /// The server belongs to a quorum.
-    #[error("the server is a member of a quorum: open the quorum, or use another prefix")]
+    /// The server belongs to a store of another kind.
+    #[error(
+        "the server belongs to a store of another kind: open that store, or use another prefix"
+    )]
     Member,
     /// A server that keeps out cannot find out whether it may grant. Nothing was changed.
     #[error("keep-out needs {needed}: {why}")]

@@ -57,7 +57,7 @@ mod init;
 mod list;
 mod notices;
 mod protocol;
-#[cfg(feature = "quorum")]
+#[cfg(feature = "_remote")]
 mod remote;
 mod renewals;
 mod target;
@@ -70,11 +70,11 @@ use deadpool_redis::Pool;
 
 pub use self::builder::Builder;
 pub(super) use self::init::{init_redis, redis_script};
-#[cfg(feature = "quorum")]
+#[cfg(feature = "_remote")]
 pub(super) use self::{
     builder::MAX_TTLS, protocol::reply::number, protocol::reply::tagged, protocol::reply::text,
     protocol::scripts::Program, protocol::scripts::Script, remote::RemoteServer,
-    target::members_of,
+    target::each_server,
 };
 use crate::holder::ClientId;
 

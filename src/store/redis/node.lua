@@ -12,7 +12,7 @@
 --   orders     how often it was ordered to follow a server, or none, since its start. A promotion also leaves a second
 --              replication id behind, which the end of the backlog clears, as statistics can be reset: one of them is enough
 --   backlog    '1' if it had replicas, which may have been promoted while it was down
---   floor      only on a member of a quorum, which is not used alone
+--   floor      only on a server of a store of another kind
 
 -- Returns the reply to a claim that is refused; nil and the ms for which the server still keeps out; or nothing if it takes
 -- the claim. The longest ttl of a client that creates no key is '0'. On a server that is new nothing is forgotten.

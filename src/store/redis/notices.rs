@@ -62,7 +62,7 @@ pub(super) async fn subscribe(
 }
 
 /// The same for a server that cannot be reached now: begins to listen once it can.
-#[cfg(feature = "quorum")]
+#[cfg(feature = "_remote")]
 pub(super) async fn subscribe_later(
     ear: Ear,
     keys: &Keys,

@@ -50,9 +50,9 @@ struct Parts<'a> {
 
 /// The settings of the store that a URL can have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct UrlSettings {
-    pub(super) acknowledged_by: Option<u8>,
-    pub(super) max_ttl: Option<Duration>,
+pub(in crate::store) struct UrlSettings {
+    pub(in crate::store) acknowledged_by: Option<u8>,
+    pub(in crate::store) max_ttl: Option<Duration>,
 }
 
 /// Takes the settings of the store out of a URL.
@@ -100,10 +100,8 @@ impl Target {
         let scheme = url.split("://").next().unwrap_or_default();
         match several_servers(scheme) {
             Some((of_one, "sentinel")) => sentinels(&parts(of_one, url)?, tls),
-            Some((_, "quorum")) => Err(refused(
-                "a quorum is a store of its own: open it with Quorum",
-            )),
-            Some((of_one, _)) => cluster(&parts(of_one, url)?, tls),
+            Some((of_one, "cluster")) => cluster(&parts(of_one, url)?, tls),
+            Some(_) => Err(refused("it is the URL of a store of another kind")),
             None => Address::parse(url, tls).map(|address| Self::One(Box::new(address))),
         }
     }
@@ -134,25 +132,25 @@ impl Target {
     }
 }
 
-/// Returns a URL for each member of the quorum that this URL names, and the longest ttl that it sets.
+/// Returns a URL for each of the servers that this URL names as a store of another kind, and its settings.
 ///
 /// # Errors
 /// `Invalid`; the message contains no part of the URL that could be a secret.
-#[cfg(feature = "quorum")]
-pub(in crate::store) fn members_of(url: &str) -> Result<(Vec<String>, Option<Duration>), Error> {
+#[cfg(feature = "_remote")]
+pub(in crate::store) fn each_server(
+    url: &str,
+    kind: &str,
+) -> Result<(Vec<String>, UrlSettings), Error> {
     let (url, settings) = split_settings(url)?;
-    if settings.acknowledged_by.is_some() {
-        return Err(refused("acknowledged_by is of no use in a quorum"));
-    }
     let scheme = url.split("://").next().unwrap_or_default();
-    let Some((of_one, "quorum")) = several_servers(scheme) else {
-        return Err(refused("it names no quorum"));
+    let Some((of_one, _)) = several_servers(scheme).filter(|(_, several)| *several == kind) else {
+        return Err(refused(&format!("it is not the URL of a {kind}")));
     };
     let parts = parts(of_one, &url)?;
     let parameters = parts.parameters_without(&[]);
     let hosts = parts.hosts.iter();
-    let members = hosts.map(|host| parts.url_of(host, parts.path, &parameters));
-    Ok((members.collect(), settings.max_ttl))
+    let servers = hosts.map(|host| parts.url_of(host, parts.path, &parameters));
+    Ok((servers.collect(), settings))
 }
 
 fn parts<'a>(kind: &str, url: &'a str) -> Result<Parts<'a>, Error> {
@@ -299,8 +297,7 @@ fn refused(why: &str) -> Error {
     Error::invalid(format!(
         "store URL refused: {why}; expected redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]/NAME[/DB]\
          [?sentinel_username=USER&sentinel_password=PASSWORD] or \
-         redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...] or \
-         redis+quorum://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB][?max_ttl=60s], rediss+... with TLS as for rediss://, \
+         redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...], rediss+... with TLS as for rediss://, \
          with special characters as %XX"
     ))
 }

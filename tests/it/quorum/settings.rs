@@ -61,7 +61,7 @@ fn a_bad_quorum_is_refused_with_what_is_wrong_and_without_its_secret() {
             "acknowledged_by",
         ),
         ("redis+quorum://:s3cret@a,,c", "host is missing"),
-        ("redis+cluster://:s3cret@a,b,c", "no quorum"),
+        ("redis+cluster://:s3cret@a,b,c", "not the URL of a quorum"),
     ] {
         let error = refused(url);
         let text = format!("{error} {error:?}");

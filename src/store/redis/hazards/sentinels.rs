@@ -23,7 +23,7 @@ struct SentinelFacts {
     /// After how long without an answer it takes the master for down.
     down_after: Option<Duration>,
     /// How many Sentinels must take it for down before this one replaces it.
-    quorum: Option<usize>,
+    votes_needed: Option<usize>,
     replicas: Vec<HostPort>,
 }
 
@@ -76,7 +76,7 @@ async fn look_at(
         let fields = reply::fields(&master)?;
         let number = |field| fields.get(field).and_then(|value| value.parse().ok());
         facts.down_after = number("down-after-milliseconds").map(Duration::from_millis);
-        facts.quorum = number("quorum").and_then(|count| usize::try_from(count).ok());
+        facts.votes_needed = number("quorum").and_then(|count| usize::try_from(count).ok());
     }
     match allowed(ask("REPLICAS").await)? {
         None => facts.is_refusing = true,
@@ -170,7 +170,7 @@ fn begins_after(facts: &[SentinelFacts]) -> Option<Duration> {
     let mut down_after: Vec<_> = facts.iter().filter_map(|one| one.down_after).collect();
     down_after.sort_unstable();
     let begins = facts.iter().filter_map(|one| {
-        let with_others = down_after.get(one.quorum?.checked_sub(1)?)?;
+        let with_others = down_after.get(one.votes_needed?.checked_sub(1)?)?;
         Some(one.down_after?.max(*with_others))
     });
     begins.min()
@@ -180,11 +180,11 @@ fn begins_after(facts: &[SentinelFacts]) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn sentinel(quorum: usize, down_after_ms: u64) -> SentinelFacts {
+    fn sentinel(votes_needed: usize, down_after_ms: u64) -> SentinelFacts {
         SentinelFacts {
             place: "db:26379".into(),
             down_after: Some(Duration::from_millis(down_after_ms)),
-            quorum: Some(quorum),
+            votes_needed: Some(votes_needed),
             ..SentinelFacts::default()
         }
     }

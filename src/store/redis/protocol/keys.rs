@@ -72,7 +72,7 @@ impl Keys {
     }
 
     /// Returns the key in which a server keeps whether it still has its data. It is there only where keep-out is on, and on
-    /// members of a quorum.
+    /// servers of a store of another kind.
     pub(in super::super) fn node(&self) -> String {
         format!("{}:node", self.prefix)
     }

@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn what_a_server_that_keeps_out_refuses_keeps_its_facts() {
         for (reply, said) in [
-            (bulk("member"), "member of a quorum"),
+            (bulk("member"), "a store of another kind"),
             (
                 array(["broken", "a hash at b:node", "WRONGTYPE not one"].map(bulk)),
                 "keep-out needs a hash at b:node: WRONGTYPE not one",
