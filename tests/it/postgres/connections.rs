@@ -117,8 +117,8 @@ async fn a_store_serves_another_runtime_after_the_first_one_ended() {
     assert!(granted(&*store, &claim).await > before);
 }
 
-#[tokio::test]
-async fn claims_for_a_row_that_a_stranger_locks_delay_no_claim_for_another_name() {
+/// Claims in the queue, which write the row, for a name whose row a stranger locks: so many, one after the other.
+async fn claims_for_a_locked_row(apart: Duration, count: u32) {
     let (database, store) = store().await;
     granted(&*store, &claim("locked", LONG)).await;
     let stranger = database.connect().await;
@@ -126,35 +126,31 @@ async fn claims_for_a_row_that_a_stranger_locks_delay_no_claim_for_another_name(
         .batch_execute("BEGIN; SELECT FROM leasehold.lease WHERE name = 'locked' FOR UPDATE")
         .await
         .expect("locked");
-    for count in [1, 4] {
-        let mut waiting = tokio::task::JoinSet::new();
-        let holder = claim("locked", LONG);
-        let queued = holder.clone();
-        for _ in 0..count {
-            let (store, mut claim) = (store.clone(), queued.clone());
-            // A claim in the queue writes the row.
-            claim.ask.queued = Some(leasehold::store::Queued::new(0));
-            waiting.spawn(async move { asked(&*store, &claim, LIMIT).await });
-        }
-        until("the claims to wait for the lock", async || {
-            let sql = "SELECT count(*) FROM pg_stat_activity
-                WHERE datname = current_database() AND wait_event_type = 'Lock'";
-            let row = stranger.query_one(sql, &[]).await.expect("answered");
-            (row.get::<_, i64>(0) > 0).then_some(())
-        })
-        .await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let begun = now();
-        granted(&*store, &claim("other", LONG * count)).await;
-        let took = now().since(begun);
-        assert!(
-            took < Duration::from_millis(500),
-            "{took:?} beside {count} claims"
-        );
-        let other = claim("other", LONG);
-        let _ = store
-            .evict(&other.name, leasehold::store::Eviction::Now, LIMIT)
-            .await;
-        while waiting.join_next().await.is_some() {}
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        let (store, mut claim) = (store.clone(), claim("locked", LONG));
+        claim.ask.queued = Some(leasehold::store::Queued::new(0));
+        waiting.spawn(async move { asked(&*store, &claim, LIMIT).await });
+        tokio::time::sleep(apart).await;
     }
+    for _ in 0..5 {
+        let begun = now();
+        granted(&*store, &claim(&ClientId::draw().to_string(), LONG)).await;
+        let took = now().since(begun);
+        assert!(took < Duration::from_millis(500), "{took:?}");
+    }
+    stranger.batch_execute("COMMIT").await.expect("unlocked");
+    while let Some(waited) = waiting.join_next().await {
+        waited.expect("it ran").expect("answered");
+    }
+}
+
+#[tokio::test]
+async fn claims_at_once_for_a_locked_row_delay_no_claim_for_another_name() {
+    claims_for_a_locked_row(Duration::ZERO, 4).await;
+}
+
+#[tokio::test]
+async fn claims_in_turn_for_a_locked_row_delay_no_claim_for_another_name() {
+    claims_for_a_locked_row(Duration::from_millis(80), 5).await;
 }

@@ -1,38 +1,39 @@
-//! The rules of the functions, each as a scenario that goes wrong where its rule is broken. `planted.rs` breaks them.
+//! The rules of the functions, each as a scenario that goes wrong where its rule is broken. Rows of `tests/mutants` break
+//! them.
 
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::functions::{Functions, LONG_MS, pass};
-use crate::harness::postgres_server::Database;
+use leasehold::store::postgres::Setup;
 
-/// What was seen, where it was not what the rule promises.
-pub(crate) type Verdict = Result<(), String>;
+use super::functions::{Functions, LONG_MS, pass};
+use crate::harness::postgres_server::{Database, PostgresServer};
 
 /// For how long a stranger keeps a row.
 const KEPT: u64 = 500;
 
-macro_rules! expect {
-    ($held:expr, $($seen:tt)*) => {
-        if !$held {
-            return Err(format!($($seen)*));
-        }
-    };
-}
-
-/// Two connections to one schema.
-pub(crate) struct Pair {
-    pub(crate) one: Functions,
-    pub(crate) two: Functions,
+/// Two connections to one database.
+struct Pair {
+    one: Functions,
+    two: Functions,
+    _database: Database,
 }
 
 impl Pair {
-    pub(crate) async fn of(database: &Database, schema: &str) -> Self {
+    /// The functions wait a second for a lock, so that a stranger can keep a row for a while.
+    async fn fresh() -> Self {
+        let database = PostgresServer::database().await;
+        let setup = Setup::new(&database.url()).expect("a URL in order").sql();
+        let patient = setup.replace("SET lock_timeout = '100ms'", "SET lock_timeout = '1s'");
+        assert_ne!(setup, patient);
+        let made = database.connect().await.batch_execute(&patient).await;
+        made.expect("the functions are made");
         Self {
-            one: Functions::of(database, schema).await,
-            two: Functions::of(database, schema).await,
+            one: Functions::of(&database, "leasehold").await,
+            two: Functions::of(&database, "leasehold").await,
+            _database: database,
         }
     }
 
@@ -56,59 +57,65 @@ async fn left_us(leases: &Functions, name: &str) -> i64 {
     leases.number(&sql).await
 }
 
-pub(crate) async fn time_is_not_that_of_the_transactions_begin(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn time_is_not_that_of_the_transactions_begin() {
+    let pair = Pair::fresh().await;
     pair.one.run("BEGIN").await.expect("begun");
     pair.one.run("SELECT 1").await.expect("a snapshot");
     pass(KEPT).await;
     pair.one.acquire("a", "h", 2_000).await;
     pair.one.run("COMMIT").await.expect("done");
     let left = left_us(&pair.one, "a").await;
-    expect!(left > 1_700_000, "left_us={left} of 2 s");
-    Ok(())
+    assert!(left > 1_700_000, "left_us={left} of 2 s");
 }
 
-pub(crate) async fn the_clock_is_read_after_the_lock_was_waited_for(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn the_clock_is_read_after_the_lock_was_waited_for() {
+    let pair = Pair::fresh().await;
     pair.one.queue_for("a", "c", 0, KEPT / 2).await;
     // It runs out while the claim waits for the row.
     let again = pair.beside_a_lock("a", pair.one.queue_for("a", "c", 0, KEPT / 2));
     let again = again.await;
     let left = left_us(&pair.one, "a").await;
-    expect!(
+    assert!(
         again.outcome != "granted" || left > 0,
         "{again:?} left_us={left}"
     );
-    Ok(())
 }
 
-pub(crate) async fn a_grant_has_its_full_ttl_though_it_waited(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn a_grant_has_its_full_ttl_though_it_waited() {
+    let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
     pair.one.release("a", "h").await;
     let grant = pair.beside_a_lock("a", pair.one.acquire("a", "h2", 2_000));
     let grant = grant.await;
-    expect!(grant.outcome == "granted", "{grant:?}");
+    assert!(grant.outcome == "granted", "{grant:?}");
     let left = left_us(&pair.one, "a").await;
-    expect!(left > 1_700_000, "left_us={left} of 2 s");
-    Ok(())
+    assert!(left > 1_700_000, "left_us={left} of 2 s");
 }
 
 /// Rules 4 and 5.
-pub(crate) async fn a_release_sees_who_joined_while_it_waited(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn a_release_sees_who_joined_while_it_waited() {
+    let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
     pair.two.run("BEGIN").await.expect("begun");
     let joined = pair.two.queue("a", "c", 0).await;
-    expect!(joined.ahead == Some(0), "{joined:?}");
+    assert!(joined.ahead == Some(0), "{joined:?}");
     let (released, ()) = tokio::join!(pair.one.release("a", "h"), async {
         pass(KEPT / 2).await;
         pair.two.run("COMMIT").await.expect("done");
     });
-    expect!(released.0 == "released", "{released:?}");
+    assert!(released.0 == "released", "{released:?}");
     let row = pair.one.row("a").await;
-    expect!(row == Some((3, "c".into())), "{row:?}, and not offered");
-    Ok(())
+    assert!(row == Some((3, "c".into())), "{row:?}, and not offered");
 }
 
 /// The other way round: the name was freed while the claim waited for the row.
-pub(crate) async fn a_client_that_joins_sees_that_the_name_was_freed(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn a_client_that_joins_sees_that_the_name_was_freed() {
+    let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
     pair.two.run("BEGIN").await.expect("begun");
     pair.two.release("a", "h").await;
@@ -116,13 +123,12 @@ pub(crate) async fn a_client_that_joins_sees_that_the_name_was_freed(pair: &Pair
         pass(KEPT / 2).await;
         pair.two.run("COMMIT").await.expect("done");
     });
-    expect!(joined.outcome == "granted", "{joined:?}");
-    Ok(())
+    assert!(joined.outcome == "granted", "{joined:?}");
 }
 
-pub(crate) async fn a_client_that_leaves_takes_its_locks_in_the_common_order(
-    pair: &Pair,
-) -> Verdict {
+#[tokio::test]
+async fn a_client_that_leaves_takes_its_locks_in_the_common_order() {
+    let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
     pair.one.queue("a", "c", 0).await;
     pair.two.run("BEGIN").await.expect("begun");
@@ -139,11 +145,12 @@ pub(crate) async fn a_client_that_leaves_takes_its_locks_in_the_common_order(
         passed
     };
     let (left, passed) = tokio::join!(pair.one.leave("a", "c"), passing_on);
-    expect!(left.is_ok() && passed.is_ok(), "{left:?} {passed:?}");
-    Ok(())
+    assert!(left.is_ok() && passed.is_ok(), "{left:?} {passed:?}");
 }
 
-pub(crate) async fn a_locked_row_keeps_no_other_name_from_its_notices(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn a_locked_row_keeps_no_other_name_from_its_notices() {
+    let pair = Pair::fresh().await;
     pair.one.acquire("locked", "h", LONG_MS).await;
     pair.one.acquire("a", "h", LONG_MS).await;
     pair.two.run("BEGIN").await.expect("begun");
@@ -154,26 +161,28 @@ pub(crate) async fn a_locked_row_keeps_no_other_name_from_its_notices(pair: &Pai
     let sql = "SELECT leasehold.await_1(ARRAY['coming', 'a', 'locked', 'new'])";
     let marked = pair.one.run(sql).await;
     pair.two.run("COMMIT").await.expect("let go");
-    let rows = marked.map_err(|error| format!("{error:?}"))?;
+    let rows = marked.expect("marked");
     let channels: Vec<Option<String>> = rows[0].get(0);
     let is_marked: Vec<_> = channels.iter().map(Option::is_some).collect();
-    expect!(is_marked == [false, true, false, true], "{channels:?}");
+    assert!(is_marked == [false, true, false, true], "{channels:?}");
     let again: Vec<Option<String>> = pair.one.run(sql).await.expect("answered")[0].get(0);
-    expect!(again.iter().all(Option::is_some), "{again:?}");
-    Ok(())
+    assert!(again.iter().all(Option::is_some), "{again:?}");
 }
 
-pub(crate) async fn a_subscription_lasts_for_three_pulses(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn a_subscription_lasts_for_three_pulses() {
+    let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
     let mark = "SELECT leasehold.await_1(ARRAY['a', 'b'])";
     pair.one.run(mark).await.expect("marked");
     let left = "SELECT min(extract(epoch FROM awaited_until - clock_timestamp())::bigint) FROM leasehold.lease";
     let left = pair.one.number(left).await;
-    expect!((13..=15).contains(&left), "{left} s");
-    Ok(())
+    assert!((13..=15).contains(&left), "{left} s");
 }
 
-pub(crate) async fn a_client_that_claims_again_keeps_its_place_for_longer(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn a_client_that_claims_again_keeps_its_place_for_longer() {
+    let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
     pair.one.queue("a", "b", 0).await;
     pair.one.queue("a", "c", 0).await;
@@ -188,12 +197,13 @@ pub(crate) async fn a_client_that_claims_again_keeps_its_place_for_longer(pair: 
         pair.one.run(&ended).await.expect("ended");
         pair.one.queue("a", "c", 0).await;
         let left = pair.one.number(left).await;
-        expect!(left >= 7, "{left} s, ends_at={end}");
+        assert!(left >= 7, "{left} s, ends_at={end}");
     }
-    Ok(())
 }
 
-pub(crate) async fn old_rows_are_removed_and_no_others(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn old_rows_are_removed_and_no_others() {
+    let pair = Pair::fresh().await;
     let leases = &pair.one;
     let names = [
         "free", "live", "awaited", "waited", "dead", "lifted", "recent", "passed",
@@ -219,7 +229,7 @@ pub(crate) async fn old_rows_are_removed_and_no_others(pair: &Pair) -> Verdict {
     }
     let count = "SELECT count(*) FROM leasehold.lease";
     leases.acquire("live", "h2", LONG_MS).await;
-    expect!(
+    assert!(
         leases.number(count).await == 8,
         "a claim of a known name removed rows"
     );
@@ -227,20 +237,21 @@ pub(crate) async fn old_rows_are_removed_and_no_others(pair: &Pair) -> Verdict {
     for name in names {
         let is_kept = !["free", "dead"].contains(&name);
         let row = leases.row(name).await;
-        expect!(row.is_some() == is_kept, "{name}: {row:?}");
+        assert!(row.is_some() == is_kept, "{name}: {row:?}");
     }
     let queued = leases.number("SELECT count(*) FROM leasehold.queue").await;
-    expect!(queued == 1, "{queued} clients in queues");
+    assert!(queued == 1, "{queued} clients in queues");
     // A first claim in the queue does so as well.
     let old = "UPDATE leasehold.lease SET ends_at = '-infinity', token = 1 WHERE name = 'live'";
     leases.run(old).await.expect("aged");
     leases.queue("newer", "c", 0).await;
     let row = leases.row("live").await;
-    expect!(row.is_none(), "live: {row:?}");
-    Ok(())
+    assert!(row.is_none(), "live: {row:?}");
 }
 
-pub(crate) async fn a_wait_for_the_lock_of_another_program_ends_by_itself(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn a_wait_for_the_lock_of_another_program_ends_by_itself() {
+    let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
     pair.two.run("BEGIN").await.expect("begun");
     let lock = "SELECT FROM leasehold.lease WHERE name = 'a' FOR UPDATE";
@@ -253,11 +264,12 @@ pub(crate) async fn a_wait_for_the_lock_of_another_program_ends_by_itself(pair: 
     pair.two.run("ROLLBACK").await.expect("ended");
     let code = waited.map(|answer| answer.err().and_then(|error| error.code().cloned()));
     let code = code.map(|code| code.map(|code| code.code().to_owned()));
-    expect!(code == Ok(Some("55P03".into())), "{code:?}");
-    Ok(())
+    assert!(code == Ok(Some("55P03".into())), "{code:?}");
 }
 
-pub(crate) async fn what_is_answered_is_flushed(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn what_is_answered_is_flushed() {
+    let pair = Pair::fresh().await;
     pair.one
         .run("SET synchronous_commit = off")
         .await
@@ -280,15 +292,16 @@ pub(crate) async fn what_is_answered_is_flushed(pair: &Pair) -> Verdict {
             .expect("answered");
         pair.one.run("COMMIT").await.expect("done");
         let found: String = rows[0].get(0);
-        expect!(
+        assert!(
             found == "on",
             "synchronous_commit={found} at the commit of {call}"
         );
     }
-    Ok(())
 }
 
-pub(crate) async fn a_locked_row_spoils_no_other_of_its_batch(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn a_locked_row_spoils_no_other_of_its_batch() {
+    let pair = Pair::fresh().await;
     for name in ["a", "b", "c"] {
         pair.one.acquire(name, "h", LONG_MS).await;
     }
@@ -298,18 +311,20 @@ pub(crate) async fn a_locked_row_spoils_no_other_of_its_batch(pair: &Pair) -> Ve
     let batch = [("a", "h"), ("b", "h"), ("c", "h")];
     let letters = timeout(Duration::from_millis(800), pair.one.renew(&batch)).await;
     pair.two.run("ROLLBACK").await.expect("ended");
-    expect!(letters.as_deref() == Ok("yxy"), "{letters:?}");
-    Ok(())
+    assert!(letters.as_deref() == Ok("yxy"), "{letters:?}");
 }
 
-pub(crate) async fn only_its_holder_renews_a_lease(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn only_its_holder_renews_a_lease() {
+    let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
     let letters = pair.two.renew(&[("a", "other")]).await;
-    expect!(letters == "n", "{letters}");
-    Ok(())
+    assert!(letters == "n", "{letters}");
 }
 
-pub(crate) async fn a_later_grant_is_not_renewed_under_an_earlier_token(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn a_later_grant_is_not_renewed_under_an_earlier_token() {
+    let pair = Pair::fresh().await;
     let first = pair.one.acquire("a", "h", LONG_MS).await;
     let evict = "SELECT FROM leasehold.evict_1('a', 'now', 2000)";
     pair.one.run(evict).await.expect("evicted");
@@ -317,42 +332,45 @@ pub(crate) async fn a_later_grant_is_not_renewed_under_an_earlier_token(pair: &P
     let tokens = [first, second].map(|grant| grant.token.expect("granted"));
     let letters = pair.two.renew_under(&[("a", "h"), ("a", "h")], &tokens);
     let letters = letters.await;
-    expect!(letters == "ny", "{letters}");
-    Ok(())
+    assert!(letters == "ny", "{letters}");
 }
 
-pub(crate) async fn a_lease_is_over_at_its_end(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn a_lease_is_over_at_its_end() {
+    let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", 1_000).await;
     // To the microsecond: an end that is now is over.
     let at_the_end = "UPDATE leasehold.lease SET ends_at = '-infinity'";
     pair.one.run(at_the_end).await.expect("ended");
     let letters = pair.one.renew(&[("a", "h")]).await;
     let next = pair.two.acquire("a", "h2", LONG_MS).await;
-    expect!(
+    assert!(
         letters == "n" && next.outcome == "granted",
         "{letters} {next:?}"
     );
-    Ok(())
 }
 
-pub(crate) async fn a_token_rises_though_the_clock_is_behind(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn a_token_rises_though_the_clock_is_behind() {
+    let pair = Pair::fresh().await;
     let ahead = "UPDATE leasehold.lease SET token = token + 3600000000 RETURNING token";
     pair.one.acquire("a", "h", LONG_MS).await;
     pair.one.release("a", "h").await;
     let before = pair.one.number(ahead).await;
     let next = pair.one.acquire("a", "h", LONG_MS).await.token;
-    expect!(next > Some(before), "{next:?} after {before}");
+    assert!(next > Some(before), "{next:?} after {before}");
     pair.one.release("a", "h").await;
     let before = pair.one.number(ahead).await;
     let queued = pair.one.queue("a", "c", 0).await.token;
-    expect!(
+    assert!(
         queued > Some(before),
         "{queued:?} after {before}, in the queue"
     );
-    Ok(())
 }
 
-pub(crate) async fn two_claims_at_once_have_one_grant(pair: &Pair) -> Verdict {
+#[tokio::test]
+async fn two_claims_at_once_have_one_grant() {
+    let pair = Pair::fresh().await;
     pair.two.run("BEGIN").await.expect("begun");
     let first = pair.two.acquire("a", "h2", LONG_MS).await;
     let (second, ()) = tokio::join!(pair.one.acquire("a", "h1", LONG_MS), async {
@@ -360,13 +378,12 @@ pub(crate) async fn two_claims_at_once_have_one_grant(pair: &Pair) -> Verdict {
         pair.two.run("COMMIT").await.expect("done");
     });
     let outcomes = [first.outcome.as_str(), second.outcome.as_str()];
-    expect!(outcomes == ["granted", "held"], "{outcomes:?}");
-    Ok(())
+    assert!(outcomes == ["granted", "held"], "{outcomes:?}");
 }
 
-pub(crate) async fn nothing_is_granted_where_the_tables_came_from_elsewhere(
-    pair: &Pair,
-) -> Verdict {
+#[tokio::test]
+async fn nothing_is_granted_where_the_tables_came_from_elsewhere() {
+    let pair = Pair::fresh().await;
     pair.one.acquire("mine", "h", LONG_MS).await;
     pair.one
         .run("UPDATE leasehold.lineage SET origin = 'another server', max_ttl_ms = 60000")
@@ -377,40 +394,39 @@ pub(crate) async fn nothing_is_granted_where_the_tables_came_from_elsewhere(
             None => pair.two.acquire("a", "h2", LONG_MS).await,
             Some(client) => pair.two.queue("a", client, 0).await,
         };
-        expect!(
+        assert!(
             kept_out.outcome == "held" && kept_out.state == Some(5),
             "{kept_out:?}"
         );
         let left = kept_out.left_us.unwrap_or_default();
-        expect!((50_000_000..=60_000_000).contains(&left), "left_us={left}");
+        assert!((50_000_000..=60_000_000).contains(&left), "left_us={left}");
     }
     // What lives goes on.
     let (again, letters) = (
         pair.one.acquire("mine", "h", LONG_MS).await,
         pair.one.renew(&[("mine", "h")]).await,
     );
-    expect!(
+    assert!(
         again.outcome == "granted" && letters == "y",
         "{again:?} {letters}"
     );
     let released = pair.one.release("mine", "h").await;
-    expect!(released.0 == "released", "{released:?}");
+    assert!(released.0 == "released", "{released:?}");
     let kept_out = pair.one.acquire("mine", "h", LONG_MS).await;
-    expect!(kept_out.state == Some(5), "{kept_out:?}");
+    assert!(kept_out.state == Some(5), "{kept_out:?}");
     pair.one
         .run("UPDATE leasehold.lineage SET quiet_until = clock_timestamp()")
         .await
         .expect("over");
     let next = pair.two.queue("a", "c", 0).await;
-    expect!(next.outcome == "granted", "{next:?}");
+    assert!(next.outcome == "granted", "{next:?}");
     let next = pair.two.acquire("mine", "h2", LONG_MS).await;
-    expect!(next.outcome == "granted", "{next:?}");
-    Ok(())
+    assert!(next.outcome == "granted", "{next:?}");
 }
 
-pub(crate) async fn a_client_that_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time(
-    pair: &Pair,
-) -> Verdict {
+#[tokio::test]
+async fn a_client_that_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time() {
+    let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
     pair.one.queue("a", "c", 0).await;
     pair.one.queue("a", "d", 0).await;
@@ -422,14 +438,13 @@ pub(crate) async fn a_client_that_is_told_that_it_is_next_keeps_its_place_in_a_q
     pass(2_100).await;
     // The offer of two seconds would be over.
     let other = pair.two.acquire("a", "h2", LONG_MS).await;
-    expect!(other.outcome == "held", "{other:?}");
+    assert!(other.outcome == "held", "{other:?}");
     let kept_out = pair.one.queue("a", "c", 0).await;
-    expect!(
+    assert!(
         kept_out.state == Some(5) && kept_out.ahead == Some(0),
         "{kept_out:?}"
     );
     pass(600).await;
     let granted = pair.one.queue("a", "c", 0).await;
-    expect!(granted.outcome == "granted", "{granted:?}");
-    Ok(())
+    assert!(granted.outcome == "granted", "{granted:?}");
 }

@@ -19,6 +19,9 @@ use crate::telemetry::LaneUse;
 const IDLE: Duration = Duration::from_secs(10);
 /// The longest pause before a request that conflicted with another transaction is sent again.
 const AGAIN: Duration = Duration::from_millis(5);
+/// A request that found a row locked is sent again if this much of its limit is left: more than the functions wait for a
+/// lock, because a request without an answer costs its connection.
+const WORTH_A_LOCK: Duration = Duration::from_millis(250);
 
 /// Several connections to the same servers.
 #[derive(Debug)]
@@ -71,7 +74,7 @@ impl Connections {
     }
 
     /// Sends one statement and awaits its answer. Retries it within the limit if the server reports that it conflicted
-    /// with another transaction and nothing was done.
+    /// with another transaction, or found a row locked, and nothing was done.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.
@@ -91,7 +94,10 @@ impl Connections {
                 outcome = first.request(query, budget, replace_every).await;
             }
             match outcome {
-                Err(failure) if failure.is_to_be_repeated() && budget.left() > AGAIN => {
+                Err(failure)
+                    if failure.is_to_be_repeated() && budget.left() > AGAIN
+                        || failure.is_of_lock() && budget.left() > WORTH_A_LOCK =>
+                {
                     tokio::time::sleep(AGAIN.mul_f64(fastrand::f64())).await;
                 }
                 outcome => return outcome,

@@ -13,7 +13,8 @@
 --   5  A client that joins the queue writes the lease's row, so that a release that waits for it sees the queue.
 --   6  Locks are taken in one order: the lease, then its queue. Where several leases are locked, those that another
 --      transaction has locked are skipped.
---   7  A wait for a lock ends after a second, by a clause of the function. Nothing is set on the session.
+--   7  A wait for a lock ends after 100 ms, by a clause of the function, because requests for other names wait behind it
+--      on its connection; the client sends it again. Nothing is set on the session.
 --   8  If synchronous_commit is off, it is turned on for this transaction: what is answered must survive a crash.
 --   9  No EXCEPTION block on a common path: each is a subtransaction.
 --  10  Every function that a client calls finds operators, types and functions in pg_catalog alone, by a clause of the
@@ -388,7 +389,7 @@ CREATE OR REPLACE FUNCTION {schema}.acquire_1(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET lock_timeout = '1s'
+SET lock_timeout = '100ms'
 AS $$
 DECLARE
   v_ttl interval := p_ttl_ms * interval '1 millisecond';
@@ -526,7 +527,7 @@ CREATE OR REPLACE FUNCTION {schema}.renew_1(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET lock_timeout = '1s'
+SET lock_timeout = '100ms'
 -- By the key, even while the planner takes the table for small.
 SET enable_seqscan = off
 AS $$
@@ -590,7 +591,7 @@ CREATE OR REPLACE FUNCTION {schema}.release_1(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET lock_timeout = '1s'
+SET lock_timeout = '100ms'
 AS $$
 DECLARE
   v_now timestamptz;
@@ -660,7 +661,7 @@ CREATE OR REPLACE FUNCTION {schema}.leave_1(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET lock_timeout = '1s'
+SET lock_timeout = '100ms'
 AS $$
 DECLARE
   v_row record;
@@ -697,7 +698,7 @@ CREATE OR REPLACE FUNCTION {schema}.evict_1(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET lock_timeout = '1s'
+SET lock_timeout = '100ms'
 AS $$
 DECLARE
   v_row record;

@@ -7,6 +7,5 @@ mod full_disk;
 mod growth;
 mod hosts;
 mod outages;
-mod planted;
 mod recovery;
 mod stops;
