@@ -1,8 +1,12 @@
 //! The stores, which grant leases, and the contract that every store keeps.
 //!
 //! [`memory`] is the reference implementation to read, `sqlite` is embedded, and `redis`, `postgres` and `zookeeper`
-//! are for many machines; `quorum` uses several Redis servers that know nothing of each other. A store is passive: it has no timers and renews nothing; the watchdog renews.
-//! `store::conformance` (feature `conformance`) has this contract as tests, for those who implement a store.
+//! are for many machines; `quorum` uses several Redis servers that know nothing of each other. A store is passive: it
+//! has no timers and renews nothing; the watchdog renews.
+//!
+//! A client has its store as [`Client::store`](crate::Client::store), to inspect, list and evict leases. The types in
+//! [`spi`] are for those who implement a store; `store::conformance` (feature `conformance`) has this contract as
+//! tests for them.
 //!
 //! # Guarantees
 //! 1. At most one holder has a name at any moment of the store's own clock.
@@ -11,30 +15,30 @@
 //! 3. If the holder itself asks again, `acquire` **sets the full ttl again** and returns the token kept in the lease,
 //!    whatever the floor of this attempt. So a repeated request is idempotent, and each reply belongs to the moment at
 //!    which its own attempt was sent.
-//! 4. `renew` extends a lease only if both its holder and its token are those of the renewal, and never creates one. One
-//!    bad lease does not affect the others of its batch.
+//! 4. `renew` extends a lease only if both its holder and its token are those of the renewal, and never creates one.
+//!    One bad lease does not affect the others of its batch.
 //! 5. `release` frees a name only if this holder has it. It is idempotent.
 //! 6. Every lease expires by itself, at most one ttl after the store last heard of it.
 //! 7. Waiting is fair: the clients in the queue of a name take turns in the order in which they joined, and no client
 //!    overtakes a live one. A client is live if it claimed within its [patience](Queued::PATIENCE) and accepts an
 //!    [offer](Queued::OFFER) in time; where a session keeps its place (ZooKeeper), if that session, which ends after as
-//!    long without a sign of life, has not ended. A flush, a failover or a step of the server's clock can disturb the order, and
-//!    nothing else. A store without a queue ignores a claim's place in it.
+//!    long without a sign of life, has not ended. A flush, a failover or a step of the server's clock can disturb the
+//!    order, and nothing else. A store without a queue ignores a claim's place in it.
 //! 8. Every call returns within about its `limit`, whatever the server and the network do. The client gives up at 1.5
 //!    times the `limit`, and after 30 s if a call has no limit, and treats the outcome as unknown, as after a lost
 //!    reply. A call that panics fails with `Misconfigured`.
 //!
 //! # Assumptions
-//! If the store's highest token is lost or stale (flush, eviction, empty restart, a replica that missed it), the
-//! clock that mints the next token is not behind the clock that minted the last one by more than the time between the
-//! two grants, nor was the last one lifted further than that above its clock, by a floor or by a clock that was set back.
+//! If the store's highest token is lost or stale (flush, eviction, empty restart, a replica that missed it), the clock
+//! that mints the next token is not behind the clock that minted the last one by more than the time between the two
+//! grants, nor was the last one lifted further than that above its clock, by a floor or by a clock that was set back.
 //!
 //! # Errors
-//! The kind of an error tells the caller what to do; it does not say whether the request was carried out. For `acquire`
-//! [`Sent`] says that; in doubt it is [`Sent::Perhaps`], and the claim is *doubtful*, whatever the kind. A reply that
-//! cannot be parsed, a protocol error, and a permission that is missing in the middle of a script leave a claim
-//! doubtful too. For the other calls the outcome is unknown after every error. That another holder has the name is a
-//! value, not an error.
+//! The kind of an error says what the caller should do; it does not say whether the request was carried out. For
+//! `acquire` [`Sent`] says that; in doubt it is [`Sent::Perhaps`], and the claim is *doubtful*, whatever the kind. A
+//! reply that cannot be parsed, a protocol error, and a permission that is missing in the middle of a script leave a
+//! claim doubtful too. For the other calls the outcome is unknown after every error. That another holder has the name
+//! is a value, not an error.
 //!
 //! # Cancel safety
 //! Dropping a future leaves the outcome unknown, as a lost reply does. Retry the call or release the name.
@@ -48,6 +52,7 @@ pub mod postgres;
 pub mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod spi;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(feature = "zookeeper")]
@@ -92,20 +97,19 @@ use crate::name::Name;
 use crate::token::Token;
 
 pub(crate) use self::bounded::{Bounded, gives_up_after};
-pub use self::claim::{Answer, Ask, Claim, Failed, Grant, Held, HeldState, Info, Queued, Sent};
-pub use self::facts::{Facts, Member, MemberState, Purpose};
+pub use self::claim::{Held, HeldState, Info};
+pub use self::facts::{Member, MemberState};
 pub use self::hazard::{Hazard, Severity};
-pub use self::notice::{Notice, Notices, Topic};
-pub use self::release::{Eviction, MAX_KEEP, Release};
-pub use self::renewal::{Outcome, Renewal, Renewed, ServerTime};
+pub use self::release::{Eviction, MAX_KEEP};
+#[cfg(not(feature = "internals"))]
+pub(crate) use self::spi::*;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use self::spi::*;
 pub use self::tables::TableSettings;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub use self::tls::Tls;
 pub use self::url::{init, init_script, open, replace};
-
-/// The greatest number of renewals in one batch. 256 renewals keep a Redis server busy for 0.2 to 0.5 ms, and a SQLite
-/// file for some milliseconds; 1,000 would block a Redis server for 1 to 1.7 ms.
-pub const MAX_BATCH: usize = 256;
 
 /// A store of leases. The [module](self) has the contract.
 ///
@@ -124,8 +128,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the part of the store that keeps this name. Leases of one shard are renewed together, and a shard that
     /// does not answer delays no other. A store on one server answers 0 for every name. The answer may change while the
-    /// store is open: the watchdog asks when a claim is sent, when a renewal falls due and when a release is sent, so this must
-    /// be cheap.
+    /// store is open: the watchdog asks when a claim is sent, when a renewal falls due and when a release is sent, so
+    /// this must be cheap.
     fn shard(&self, name: &Name) -> u32;
 
     /// Grants the name to the claim's holder, or returns who has it. This is one attempt of a claim; each attempt of it
@@ -138,12 +142,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Answer, Failed>>;
 
     /// Extends each lease to its full ttl from now, if its holder still has it. Always returns one outcome for each
-    /// renewal, in the order of the batch. A batch is of one [shard](Self::shard), as far as the caller was told, and
+    /// renewal, in the order of the batch. A batch is of one [shard](Self::shard), as far as the caller knows, and
     /// has at most [`MAX_BATCH`] renewals: a store sends it as one request and does not divide a longer one.
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed>;
 
-    /// Frees the name if this holder has it. With `keep_for` the name stays taken for that long, at most [`MAX_KEEP`], and
-    /// cannot be renewed; an evicted holder keeps nothing, so its name is free at once.
+    /// Frees the name if this holder has it. With `keep_for` the name stays taken for that long, at most [`MAX_KEEP`],
+    /// and cannot be renewed; an evicted holder keeps nothing, so its name is free at once.
     fn release<'a>(
         &'a self,
         name: &'a Name,
@@ -168,6 +172,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>>;
 
     /// Returns the holder of this name, by one direct read.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// # use leasehold::{Client, Name, store::memory::Memory};
+    /// # let limit = std::time::Duration::from_secs(5);
+    /// # let client = Client::builder().store(Memory::new()).label("report 7").build().await?;
+    /// let lease = client.acquire("nightly").await?;
+    /// let held = client.store().inspect(lease.name(), limit).await?.expect("it is held");
+    /// assert_eq!(held.info.label.as_deref(), Some("report 7"));
+    /// # Ok(())
+    /// # }
+    /// ```
     fn inspect<'a>(
         &'a self,
         name: &'a Name,
@@ -175,6 +192,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<Held>, Error>>;
 
     /// Lists the holders of all names with this prefix, in name order. May read the whole store.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// # use leasehold::{Client, store::memory::Memory};
+    /// # let limit = std::time::Duration::from_secs(5);
+    /// # let client = Client::builder().store(Memory::new()).build().await?;
+    /// # let leases = client.acquire_all(["report/a", "report/b", "other"]).await?;
+    /// for held in client.store().list("report/", limit).await? {
+    ///     println!("{held}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     fn list<'a>(
         &'a self,
         prefix: &'a str,
@@ -182,6 +213,22 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<Held>, Error>>;
 
     /// Evicts the holder of this name, for an operator. Returns whether the name was held.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// # use leasehold::{Client, Name, store::memory::Memory};
+    /// # let limit = std::time::Duration::from_secs(5);
+    /// # let client = Client::builder().store(Memory::new()).build().await?;
+    /// use leasehold::store::Eviction;
+    ///
+    /// # let lease = client.acquire("nightly").await?;
+    /// let name = Name::new("nightly")?;
+    /// let was_held = client.store().evict(&name, Eviction::Marked, limit).await?;
+    /// assert!(was_held); // the holder is told at its next renewal
+    /// # Ok(())
+    /// # }
+    /// ```
     fn evict<'a>(
         &'a self,
         name: &'a Name,
@@ -189,8 +236,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<bool, Error>>;
 
-    /// Returns the faults of this store's set-up that weaken the promises. The store does not know the ttl of its users'
-    /// leases: [`Hazard::concerns`] tells whether a fault weakens those of a given ttl.
+    /// Returns the faults of this store's set-up that weaken the promises. The store does not know the ttl of its
+    /// users' leases: [`Hazard::concerns`] says whether a fault weakens those of a given ttl.
     fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>>;
 
     /// Returns the servers of the store, and whether each takes part in grants.

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::Token;
 use leasehold::clock::{Clock, Monotonic, wall_clock};
-use leasehold::store::{Claim, Renewal};
+use leasehold::store::spi::{Claim, Renewal};
 
 use super::facts::{ClockReading, ServerClock, Trouble};
 use super::trial::Trial;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
-use leasehold::store::{
-    Answer, Ask, Claim, HeldState, Info, Notice, Notices, Outcome, Queued, Release, Renewal, Store,
-    Topic,
+use leasehold::store::spi::{
+    Answer, Ask, Claim, Notice, Notices, Outcome, Queued, Release, Renewal, Topic,
 };
+use leasehold::store::{HeldState, Info, Store};
 use leasehold::{ClientId, Error, Holder, Name, Token};
 use tokio::time::timeout;
 

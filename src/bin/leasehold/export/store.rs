@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use leasehold::clock::{Clock, Monotonic, Timing, wall_clock};
-use leasehold::store::{Hazard, Held, HeldState, Member, MemberState, Renewal, Store};
+use leasehold::store::spi::Renewal;
+use leasehold::store::{Hazard, Held, HeldState, Member, MemberState, Store};
 use leasehold::{Client, ClientId, Error, Holder, Name, Token};
 use metrics::gauge;
 use serde_json::json;
