@@ -43,7 +43,7 @@
 //! | I want to ... | use |
 //! |---|---|
 //! | run a job that only one process may run at a time | [`Client::run`]; for a command, the tool `leasehold run` |
-//! | hold a name while I work | [`Client::acquire`], then [`Lease::check`] before each step, or await [`Lease::lost`] beside the work |
+//! | hold a name while I work | [`Client::acquire`]; then [`Lease::check`] before each step, or `select!` on [`Lease::lost`] |
 //! | try, and do something else if another holder has the name | [`Client::try_acquire`] |
 //! | wait for a limited time | [`Client::acquire_within`] |
 //! | wait in a fair order | [`LeaseRequest::order`] with [`WaitOrder::Fair`] |
@@ -51,11 +51,13 @@
 //! | acquire again what I already hold (re-entrant) | [`Client::owner`] |
 //! | elect a leader | [`Client::run`] in a loop, as in [the manual](manual::waiting#leader-election) |
 //! | refuse the writes of a stale holder | a guard in [`fence`], as in [the manual](manual::fencing) |
-//! | limit how long a lease is held, or held without progress | [`LeaseRequest::max_hold`], [`LeaseRequest::progress_within`] |
+//! | limit a hold, or the time without progress | [`LeaseRequest::max_hold`], [`LeaseRequest::progress_within`] |
 //! | go on waiting while the store is down | [`LeaseRequest::on_outage`] with [`OutagePolicy::WaitOut`] |
 //! | keep the name taken for a while after the work | [`Lease::release_keeping`] |
 //! | see who holds a name, or evict the holder | [`Client::store`], then [`Store::inspect`], [`list`] and [`evict`] |
 //! | know what happens in a fault | [the manual](manual::failure) |
+//! | know what stays as it is | [the manual](manual::stable) |
+//! | replace another lock | [the table below](#coming-from-another-lock) |
 //! | implement a store, or a fence | [`store::Store`], [`fence::Bearer`], and the feature `conformance` |
 //!
 //! [`Store::inspect`]: store::Store::inspect
@@ -77,7 +79,8 @@
 //! The command-line tool is a package of its own, `leasehold-cli`.
 //!
 //! The crate runs on Linux, in a tokio runtime with its I/O and time drivers enabled.
-
+//!
+#![doc = include_str!("coming_from.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod client;

@@ -1,9 +1,10 @@
-//! The manual, in four chapters.
+//! The manual, in five chapters.
 //!
 //! - [`promises`]: what leasehold guarantees, and under which assumptions.
 //! - [`fencing`]: how storage refuses a holder that was told too late.
 //! - [`waiting`]: how clients wait for a name, in which order, and how to elect a leader.
 //! - [`failure`]: what happens to a lease in each fault, and what to do about each kind of error.
+//! - [`stable`]: what stays as it is from version to version, and what may change until 1.0.
 //!
 //! The reference is in the modules themselves: [`store`](crate::store) and [`fence`](crate::fence) each begin with the
 //! contract that their implementations keep.
@@ -13,4 +14,5 @@ pub mod fencing;
 pub mod promises;
 #[cfg(all(doctest, feature = "sqlite", feature = "rusqlite"))]
 mod readme;
+pub mod stable;
 pub mod waiting;

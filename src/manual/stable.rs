@@ -1,0 +1,4 @@
+//! [`metrics`]: crate::metrics
+//! [`Store`]: crate::store::Store
+//! [`spi`]: crate::store::spi
+#![doc = include_str!("stable.md")]
