@@ -100,7 +100,7 @@ fn read(id: ClockId) -> Instant {
     Instant::from_nanos(seconds * 1_000_000_000 + nanos)
 }
 
-/// How long a nap relies on tokio's timer, which stops while the machine is suspended.
+/// The longest nap that relies on tokio's timer, which stops while the machine is suspended.
 const NAP: Duration = Duration::from_secs(5);
 
 async fn nap(clock: &dyn Clock, at: Instant) {
@@ -183,7 +183,7 @@ impl Manual {
         }
     }
 
-    /// Moves the clock forward and wakes the tasks whose sleep is over.
+    /// Moves the clock forward and wakes the tasks whose sleep has ended.
     pub fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).expect("tests move by less than 500 years");
         self.nanos.fetch_add(by, Ordering::SeqCst);

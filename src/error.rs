@@ -1,4 +1,4 @@
-//! The one error type: a kind that tells the caller what to do, a message for people, and the source beneath it.
+//! The one error type: a kind that says what the caller should do, a message for people, and the source beneath it.
 //!
 //! Messages name the operation first and the facts last, as `key=value`. They never repeat the source: `{error}` prints
 //! the message alone, and `{error:#}` the message and every source beneath it.
@@ -22,7 +22,7 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// The kind of an [`Error`]: it tells the caller what to do.
+/// The kind of an [`Error`]: it says what the caller should do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -12,7 +12,7 @@ use crate::home::Home;
 use crate::name::Name;
 use crate::token::Token;
 
-/// How many names are remembered that are neither held nor waited for. 4,096 names of 20 bytes take about half a
+/// The number of remembered names that are neither held nor waited for. 4,096 names of 20 bytes take about half a
 /// megabyte.
 const IDLE_NAMES: usize = 4_096;
 
@@ -29,11 +29,11 @@ struct Known {
     idle: IdleNames,
 }
 
-/// What is known of a name that is held or waited for.
+/// The state of a name that is held or waited for.
 #[derive(Debug, Default)]
 struct Kept {
     highest: Option<Token>,
-    /// How many leases and requests keep this name.
+    /// The number of leases and requests that keep this name.
     keepers: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Tells the process that made a client from a forked child that has a copy of the client.
+//! Distinguishes the process that made a client from a forked child that has a copy of the client.
 //!
 //! A forked child has the memory of its parent but none of its threads: no thread renews there, and a lock that was
 //! held at the fork is never freed. So in a forked child every operation of the client is refused before it takes a

@@ -9,7 +9,7 @@ pub fn table() -> &'static [Metric] {
     &telemetry::ALL
 }
 
-/// The bucket bounds of each histogram by the name of the metric, for an exporter that has to be told. Without them
+/// The bucket bounds of each histogram by the name of the metric, for an exporter that has to know them. Without them
 /// `metrics-exporter-prometheus` shows summaries, which cannot be added up over processes.
 ///
 /// ```

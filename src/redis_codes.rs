@@ -1,9 +1,9 @@
 //! What an error code of a Redis or Valkey server means: the one table for the store and for the fence.
 //!
-//! The two differ only in what they tell their callers about a meaning, because the store owns its connection and the
+//! The two differ only in what a meaning becomes for their callers, because the store owns its connection and the
 //! fence uses the caller's.
 
-/// What an error code means.
+/// The meaning of an error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// The server refuses the command now, and may accept it later without any change.

@@ -23,8 +23,9 @@ impl Token {
     /// The greatest token, 2^53-1: the greatest number up to which Lua, JavaScript and JSON count exactly.
     pub const MAX: Self = Self(NonZeroU64::new((1 << 53) - 1).expect("not zero"));
 
-    /// How far ahead of the store's clock a floor may lift a token. A floor further ahead is taken for a mistake, because
-    /// its effect would be permanent; a floor that the last token has reached has no effect, however far ahead it is.
+    /// The time by which a floor may lift a token ahead of the store's clock. A floor further ahead is taken for a
+    /// mistake, because its effect would be permanent; a floor that the last token has reached has no effect, however
+    /// far ahead it is.
     pub const FLOOR_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Checks a token.
@@ -52,8 +53,8 @@ impl Token {
     /// back.
     ///
     /// # Errors
-    /// `Invalid` for a floor above the last token and more than [`Token::FLOOR_AHEAD`] past the clock; `Misconfigured` when
-    /// the numbers run out.
+    /// `Invalid` for a floor above the last token and more than [`Token::FLOOR_AHEAD`] past the clock; `Misconfigured`
+    /// when the numbers run out.
     pub fn mint(last: Option<Self>, floor: Option<Self>, now_us: u64) -> Result<Self, Error> {
         let last = last.map_or(0, Self::get);
         let floor = floor.map_or(0, Self::get);

@@ -15,6 +15,21 @@
 //! A `conflict` has the whole pass in `stored`: `{"name": "...", "holder": "...", "token": 1795166773611100}`. A retry
 //! of such a request cannot succeed, and the responses forbid caching.
 //!
+//! The writer's side and the service's side, with any client and server that have the types of the crate `http`:
+//!
+//! ```
+//! # use leasehold::{Holder, Name, Token, fence::Pass};
+//! use leasehold::fence::http::{http::HeaderMap, insert_pass, pass_from_headers};
+//!
+//! # let holder = Holder::draw(leasehold::ClientId::draw())?;
+//! # let lease = Pass::new(Name::new("orders/eu")?, holder, Token::new(41)?);
+//! let mut headers = HeaderMap::new(); // of a request
+//! let pass = insert_pass(&mut headers, &lease)?; // a lease, or a pass
+//!
+//! assert_eq!(pass_from_headers(&headers)?, Some(pass)); // to be shown to a gate, a database or Redis
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
 //! # Guarantees
 //! A pass that is formatted here is parsed here to the same pass. A malformed header is refused; it is never treated as
 //! a missing one.
@@ -102,7 +117,7 @@ pub fn response_for<B: From<String>>(error: &Error) -> Response<B> {
 }
 
 /// Checks a response on the client's side: a refusal by a fence becomes the error that the fence itself returned, and
-/// the bearer is told. A response that says nothing about a pass is `Ok`.
+/// the refusal is reported to the bearer. A response that says nothing about a pass is `Ok`.
 ///
 /// # Errors
 /// `Stale` or `Invalid` with the [`Refusal`]; `TimedOut` with [`Blocked`].

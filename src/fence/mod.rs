@@ -39,8 +39,8 @@ pub trait Bearer: Send + Sync {
     /// `Lost` if the lease's own deadline has passed.
     fn pass(&self) -> Result<Pass, Error>;
 
-    /// Tells the bearer that storage refused the pass. A lease raises its client's floor for the name to [the token
-    /// that storage has seen](Refusal::floor), so that the next grant is above it.
+    /// Reports to the bearer that storage refused the pass. A lease raises its client's floor for the name to [the
+    /// token that storage has seen](Refusal::floor), so that the next grant is above it.
     fn refused(&self, refusal: &Refusal);
 
     /// Returns the group under which the bearer's client is counted in metrics, for the log of a check. A bare pass has

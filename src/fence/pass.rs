@@ -10,7 +10,7 @@ use crate::token::Token;
 /// A pass: the token of one grant, with the name that it was granted for and the holder that it was granted to.
 ///
 /// The token alone is not enough. Tokens of two names are unrelated, and after a flush, or with two masters, two
-/// holders can have been granted the same number; the name and the holder tell these apart. A pass can be sent to
+/// holders can have been granted the same number; the name and the holder distinguish these. A pass can be sent to
 /// another process as JSON, to a service in a header, or to a job in its environment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]

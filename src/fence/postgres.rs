@@ -35,8 +35,8 @@ pub(super) const ROW: &str = "
 /// before a raise may be outdated, and at `REPEATABLE READ` so is everything that is read after it.
 const FIRST: &str = "SET TRANSACTION NOT DEFERRABLE";
 
-/// How long a raise waits for an older write to end by default: longer than a healthy transaction, and much shorter
-/// than a ttl, so that the wait does not use up the lease.
+/// The time for which a raise waits for an older write to end by default: longer than a healthy transaction, and much
+/// shorter than a ttl, so that the wait does not use up the lease.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The settings of one fence, and the errors it makes.
@@ -105,7 +105,7 @@ impl Fence {
     }
 }
 
-/// Returns what an error code of the server tells the caller to do.
+/// Returns what the caller should do about an error code of the server.
 fn meaning(code: Option<&str>) -> (ErrorKind, &'static str) {
     let Some(code) = code else {
         return (ErrorKind::Unavailable, "the server did not answer");

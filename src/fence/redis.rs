@@ -308,7 +308,7 @@ impl Fence {
     }
 }
 
-/// Returns what an error of the server tells the caller to do, if that does not depend on the command.
+/// Returns what the caller should do about an error of the server, if that does not depend on the command.
 fn kind_of(code: &str, text: &str) -> Option<ErrorKind> {
     Some(match redis_codes::meaning(code, text)? {
         // The connection belongs to the caller, and only the caller can know whether it leads to the right server.

@@ -9,7 +9,8 @@ use crate::name::Name;
 use crate::telemetry::{self, CheckOutcome, FenceCheck, FenceKind};
 use crate::token::Token;
 
-/// Why a fence refused a write. It is permanent: the same pass will never be admitted again, so nothing retries it.
+/// The reason for which a fence refused a write. It is permanent: the same pass will never be admitted again, so
+/// nothing retries it.
 ///
 /// It is the [source](StdError::source) of an [`Error`]; [`Refusal::of`] finds it there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,8 +137,8 @@ impl fmt::Display for Blocked {
 
 impl StdError for Blocked {}
 
-/// Makes the error of a refused write, and tells the bearer, so that its next grant is above what storage has seen. It
-/// is public for those who implement a guard.
+/// Makes the error of a refused write, and reports it to the bearer, so that its next grant is above what storage has
+/// seen. It is public for those who implement a guard.
 pub fn refused(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
     telemetry::count_refusal(FenceKind::Other, refusal.outcome());
     refuse(bearer, resource, shown, refusal)
@@ -163,7 +164,7 @@ pub(super) fn checked<T>(
     checked
 }
 
-/// As [`refused`], for the guards of this crate, which count their checks themselves.
+/// Does the same as [`refused`], for the guards of this crate, which count their checks themselves.
 pub(super) fn refuse(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
     bearer.refused(&refusal);
     let (name, token) = (shown.name.as_str(), shown.token.get());

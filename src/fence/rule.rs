@@ -6,7 +6,7 @@
 
 use super::{Pass, Refusal};
 
-/// What storage must do for a pass that it admits.
+/// The change that storage must make for a pass that it admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// The pass is new to this resource: store it durably before anything is read or written under it.

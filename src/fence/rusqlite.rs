@@ -100,6 +100,8 @@ impl Fence {
     }
 
     /// Begins an immediate transaction with the fence raised: all statements in it are written under the bearer's pass.
+    /// Blocks its thread for at most the connection's `busy_timeout` while another connection writes: in an async
+    /// function call it, and what follows, from `spawn_blocking`.
     ///
     /// # Errors
     /// See the [module](self). `Lost` if the lease's own deadline has passed.

@@ -27,8 +27,8 @@
 //! outside the gate. Requests are authenticated before this layer.
 //!
 //! The gate keeps a row for each resource that was ever raised, in memory and in its journal, for ever, because it
-//! cannot know when the last delayed writer is gone. So name resources by what your service knows (a fixed name, the id
-//! of a record that exists), not by what a client can invent: with the bare `uri.path()`, each new path is one more
+//! cannot know when the last delayed writer has ended. So name resources by what your service knows (a fixed name, the
+//! id of a record that exists), not by what a client can invent: with the bare `uri.path()`, each new path is one more
 //! row.
 //!
 //! # Errors

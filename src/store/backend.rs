@@ -19,7 +19,7 @@ use crate::future::BoxFuture;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 
-/// Why a request to a server failed: the kind of the error that it becomes, and the words for it.
+/// The failure of a request to a server: the kind of the error that it becomes, and the words for it.
 pub(super) trait Failing: StdError + Sized + Send + Sync + 'static {
     fn kind(&self) -> ErrorKind;
 
@@ -36,7 +36,7 @@ pub(super) trait Failing: StdError + Sized + Send + Sync + 'static {
         None
     }
 
-    /// Returns how to mend it, if that is known.
+    /// Returns the remedy, if it is known.
     fn advice(&self) -> Option<String> {
         None
     }

@@ -1,8 +1,8 @@
 //! A store whose calls always end: the wrapper around every store that a client uses.
 //!
-//! A store promises to end each call within its limit, and a client that trusted it would hang with it. The wrapper gives
-//! a call up at one and a half times its limit and catches its panics. The outcome of such a call is unknown, as after a
-//! lost reply. Connections made through it are wrapped as well.
+//! A store promises to end each call within its limit, and a client that trusted it would hang with it. The wrapper
+//! gives a call up at one and a half times its limit and catches its panics. The outcome of such a call is unknown, as
+//! after a lost reply. Connections made through it are wrapped as well.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,11 +22,12 @@ use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::telemetry::{Standing, StoreCall, StoreCounts};
 
-/// The limit of a call that brings none, such as making a connection. Every store connects within two seconds unless it is
-/// told otherwise, and none may be told more than this.
+/// The limit of a call that brings none, such as making a connection. Every store connects within two seconds unless it
+/// is set otherwise, and none may be set to more than this.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
 
-/// After how long a call of this limit is given up. The half on top is for the store's own clock to be the one that ends it.
+/// After how long a call of this limit is given up. The half on top is for the store's own clock to be the one that
+/// ends it.
 pub(crate) fn gives_up_after(limit: Duration) -> Duration {
     limit + limit / 2
 }
@@ -36,12 +37,12 @@ pub(crate) fn gives_up_after(limit: Duration) -> Duration {
 pub(crate) struct Bounded {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    /// What this connection is for; none: for the callers.
+    /// The purpose of this connection; `None` if it is for the callers.
     purpose: Option<Purpose>,
     counts: &'static StoreCounts,
 }
 
-/// Why there is no answer.
+/// The reason for which there is no answer.
 #[derive(Debug, Clone, Copy)]
 enum Unanswered {
     Late,
@@ -59,7 +60,7 @@ impl Bounded {
         }
     }
 
-    /// What the store answers, if it does so in time.
+    /// Returns the store's answer, if it comes in time.
     async fn answer<T>(
         &self,
         limit: Duration,
@@ -94,7 +95,8 @@ impl Bounded {
         self.counts.call_ended(call, took, error, is_background);
     }
 
-    /// The watchdog has few calls at once, and leases live by them: they are worth a timer that a suspend does not delay.
+    /// The watchdog has few calls at once, and leases live by them: they are worth a timer that a suspend does not
+    /// delay.
     fn timer(&self, at: Instant) -> Sleep<'_> {
         match self.purpose {
             Some(Purpose::Watchdog) => self.clock.sleep_until(at),

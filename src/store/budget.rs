@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::{Boottime, Clock, Instant};
 
-/// What is left of a caller's limit.
+/// The rest of a caller's limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {
     ends_at: Instant,

@@ -1,4 +1,5 @@
-//! The table in which a store on servers has its hazards: a row has the texts, and a detector over the set-up that was read.
+//! The table in which a store on servers has its hazards: a row has the texts, and a detector over the set-up that was
+//! read.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,7 +15,7 @@ pub(super) struct Check<S> {
     finds: fn(&S) -> Option<Weakness>,
 }
 
-/// What a detector found, with the facts.
+/// The finding of a detector, with the facts.
 pub(super) struct Weakness(pub(super) Cow<'static, str>, pub(super) Option<Duration>);
 
 impl<S> Check<S> {

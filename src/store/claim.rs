@@ -11,7 +11,7 @@ use crate::holder::Holder;
 use crate::name::Name;
 use crate::token::Token;
 
-/// What a client asks the store for: a name, for one holder, for one ttl.
+/// A client's request to the store: a name, for one holder, for one ttl.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Claim {
@@ -19,13 +19,13 @@ pub struct Claim {
     pub name: Name,
     /// The identity of this claim.
     pub holder: Holder,
-    /// How long the store keeps the lease without a renewal.
+    /// The time for which the store keeps the lease without a renewal.
     pub ttl: Duration,
-    /// What other clients are told about the holder.
+    /// The facts about the holder that other clients see.
     pub info: Arc<Info>,
 }
 
-/// What one attempt of a claim carries beside the claim: the facts that can change from one attempt to the next.
+/// The part of an attempt that can change from one attempt of a claim to the next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ask {
@@ -56,15 +56,15 @@ impl Ask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Queued {
-    /// How many callers of the client wait beside the one that claims. If there are any, a grant puts the client at the
-    /// end of the queue again.
+    /// The number of callers of the client that wait besides the one that claims. If there are any, a grant puts the
+    /// client at the end of the queue again.
     pub more: u32,
 }
 
 impl Queued {
-    /// How long a client counts as alive after its last claim.
+    /// The time for which a client counts as alive after its last claim.
     pub const PATIENCE: Duration = Duration::from_secs(9);
-    /// How long a freed name is kept for the first client of the queue before it is offered to the next.
+    /// The time for which a freed name is kept for the first client of the queue before it is offered to the next.
     pub const OFFER: Duration = Duration::from_secs(2);
 
     /// Returns the place of a client with this many further waiting callers.
@@ -85,7 +85,7 @@ impl Claim {
     }
 }
 
-/// What a holder tells others about itself. Stores keep it as JSON.
+/// The facts about a holder that other clients see. Stores keep them as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Info {
@@ -150,20 +150,20 @@ impl Grant {
     }
 }
 
-/// Why an attempt brought no answer, and whether it may have been carried out all the same.
+/// The failure of an attempt: the error, and whether the attempt may have been carried out all the same.
 ///
-/// The two are independent: the kind of the error tells the caller what to do, `sent` tells the client whether the
+/// The two are independent: the kind of the error says what the caller should do, `sent` says whether the
 /// store can have carried out any of it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failed {
     /// The error for the caller.
     pub error: Error,
-    /// Whether the request may have been carried out.
+    /// Says whether the request may have been carried out.
     pub sent: Sent,
 }
 
-/// Whether a failed request may have been carried out.
+/// Says whether a failed request may have been carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// It was never sent: no connection was made, or the store is closed. Nothing was changed.
@@ -211,29 +211,29 @@ pub struct Held {
     pub by: Option<Holder>,
     /// The holder's token.
     pub token: Option<Token>,
-    /// What the holder tells about itself.
+    /// The facts about the holder.
     pub info: Info,
-    /// When the lease was granted, by the store's wall clock.
+    /// The time of the grant, by the store's wall clock.
     pub since: Option<SystemTime>,
     /// The time left if the lease is not renewed. `None` if the store knows no end.
     pub remaining: Option<Duration>,
-    /// How many clients are ahead of the claiming one in the queue, if that one is in it.
+    /// The number of clients ahead of the claiming one in the queue, if that one is in it.
     pub ahead: Option<usize>,
-    /// How the name is taken.
+    /// The way in which the name is taken.
     pub state: HeldState,
-    /// How many clients wait in the store's queue, without a client that the name is offered to. It may count clients
+    /// The number of clients in the store's queue, without a client that the name is offered to. It may count clients
     /// that died a short time ago. `None` in the answer to a claim, and where the store has no queue or cannot read it.
     pub waiting: Option<usize>,
 }
 
-/// How a name is taken.
+/// The way in which a name is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeldState {
-    /// Its holder has it and can renew it. A store that cannot tell returns this state too.
+    /// Its holder has it and can renew it. A store that cannot distinguish returns this state too.
     #[default]
     Leased,
-    /// An operator evicted its holder: the lease cannot be renewed, and the name is free when its time is over.
+    /// An operator evicted its holder: the lease cannot be renewed, and the name is free when its time has passed.
     Evicted,
     /// No holder has it: it was released with a time to keep, and is free after that time.
     Kept,

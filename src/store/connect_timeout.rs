@@ -1,11 +1,12 @@
-//! How long a store that connects to a server may be told to take for it.
+//! The limits of the time that a store may take to connect to a server.
 
 use std::time::Duration;
 
 use super::bounded::LIMIT;
 use crate::error::Error;
 
-/// Checks how long a store may take to connect. More than this would be cut short: connecting is given up as every call.
+/// Checks how long a store may take to connect. More than this would be cut short: connecting is given up as every
+/// call.
 ///
 /// # Errors
 /// `Invalid` if that is under a millisecond or over the limit of such a call.

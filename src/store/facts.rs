@@ -10,13 +10,13 @@ use crate::telemetry::Standing;
 pub struct Facts {
     /// The kind of store, in one lower-case word: the value of the label `store` in metrics.
     pub kind: &'static str,
-    /// Whether the store keeps a queue of waiting clients. Without one a fair wait is `Invalid`.
+    /// Says whether the store keeps a queue of waiting clients. Without one a fair wait is `Invalid`.
     pub has_queue: bool,
-    /// Whether the store can give hints. Where the set-up does not let it, [`notices`](super::Store::notices) still
-    /// returns `None`.
+    /// Says whether the store can give hints. Where the set-up does not let it, [`notices`](super::Store::notices)
+    /// still returns `None`.
     pub has_notices: bool,
     /// The longest ttl that the store can keep, if there is a limit and it is known. A longer one is `Invalid`. Where
-    /// the limit is part of a server's set-up it is known only once the server has told it (`members` and `hazards`
+    /// the limit is part of a server's set-up it is known only once the server has reported it (`members` and `hazards`
     /// ask for it), and may change; until then the server refuses a longer ttl.
     pub max_ttl: Option<Duration>,
 }
@@ -71,14 +71,14 @@ pub enum Purpose {
 pub struct Member {
     /// The address of the server, without secrets.
     pub place: String,
-    /// Whether it takes part in grants.
+    /// Says whether it takes part in grants.
     pub state: MemberState,
-    /// The name and version of its program, if it tells them.
+    /// The name and version of its program, if it shows them.
     pub version: Option<String>,
 }
 
 impl Member {
-    /// How metrics count it.
+    /// Returns the standing under which metrics count it.
     pub(super) const fn standing(&self) -> Standing {
         match self.state {
             MemberState::Up => Standing::Up,
@@ -104,7 +104,7 @@ impl Member {
     }
 }
 
-/// Whether a member takes part in grants.
+/// Says whether a member takes part in grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemberState {

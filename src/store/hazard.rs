@@ -12,19 +12,19 @@ use std::time::Duration;
 pub struct Hazard {
     /// The identifier of this kind of hazard. It stays the same from version to version, so that users can silence it.
     pub id: &'static str,
-    /// How serious it is.
+    /// The severity.
     pub severity: Severity,
-    /// What was found, with the facts.
+    /// The finding, with the facts.
     pub what: Cow<'static, str>,
-    /// What can go wrong because of it.
+    /// The promise that it endangers, and when.
     pub endangers: Cow<'static, str>,
-    /// How to fix it, as a sentence without its full stop.
+    /// The remedy, as a sentence without its full stop.
     pub fix: Cow<'static, str>,
     /// Only leases of a shorter ttl are concerned. `None` if all are.
     pub below_ttl: Option<Duration>,
 }
 
-/// How serious a hazard is.
+/// The severity of a hazard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {

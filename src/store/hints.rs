@@ -1,7 +1,7 @@
 //! The hints of a subscription that wait to be read: a bounded queue from the tasks that listen to the one caller.
 //!
-//! When the queue is full, hints are dropped, and the next one read is `Reconnected`, because it asks for the same: check
-//! every name.
+//! When the queue is full, hints are dropped, and the next one read is `Reconnected`, because it asks for the same:
+//! check every name.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 
 use super::Notice;
 
-/// How many hints may wait to be read. With more, a reconnect is as good: a reader so far behind checks every name.
+/// The number of hints that may wait to be read. With more, a reconnect is as good: a reader that is this far behind
+/// checks every name.
 const QUEUE: usize = 1_024;
 
 /// The reading end.

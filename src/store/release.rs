@@ -14,7 +14,7 @@ pub enum Release {
     NotHeld,
 }
 
-/// How an operator takes a name from its holder.
+/// The way in which an operator takes a name from its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Eviction {

@@ -46,7 +46,7 @@ struct Changing {
     changed: Notify,
 }
 
-/// What a listener has to do because its topics changed.
+/// The subscriptions that a listener has to begin and end because its topics changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changed {
     pub(super) new: Vec<Topic>,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// How [`init`](super::init) makes tables. What is not set stays as it is, or takes its default when the tables are
-/// made for the first time.
+/// The settings of the tables that [`init`](super::init) makes. What is not set stays as it is, or takes its default
+/// when the tables are made for the first time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableSettings {

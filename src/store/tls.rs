@@ -36,10 +36,10 @@ use crate::error::Error;
 /// URL decides, and a store without TLS ignores them. An empty variable counts as unset. In a URL without TLS, or for
 /// one in a builder, these settings are an error.
 ///
-/// All files are in PEM form. They are read when the store is made, so that a bad file is found then, and again for each
-/// connection, so that files that are replaced in time need no restart. The key must not be encrypted. `ca=system` reads
-/// the certificates that OpenSSL would use, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`; a file of the name `system`
-/// is `./system`.
+/// All files are in PEM form. They are read when the store is made, so that a bad file is found then, and again for
+/// each connection, so that files that are replaced in time need no restart. The key must not be encrypted. `ca=system`
+/// reads the certificates that OpenSSL would use, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`; a file of the name
+/// `system` is `./system`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use = "settings do nothing until a builder gets them"]
 pub struct Tls {
@@ -67,7 +67,7 @@ struct ClientFiles {
     key: Setting<PathBuf>,
 }
 
-/// What the files contain at this moment.
+/// The contents of the files at this moment.
 #[derive(Debug)]
 pub(super) struct Certificates {
     /// The authorities that are trusted instead of the web roots.
@@ -337,7 +337,7 @@ fn read_roots(setting: &Setting<Roots>) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// Whether certificates can be checked with this one.
+/// Returns whether certificates can be checked with this one.
 fn is_root(certificate: &CertificateDer<'static>) -> bool {
     RootCertStore::empty().add(certificate.clone()).is_ok()
 }

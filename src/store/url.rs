@@ -29,13 +29,13 @@ use super::{Error, Store, TableSettings};
 /// Sets up the store at this URL, if its kind needs it.
 ///
 /// For `postgres://` this makes the tables and functions. When it is run again, it repairs what is missing and changes
-/// only what the settings name. For `redis://` and `redis+sentinel://` with `max_ttl` it notes that the server is new, as
-/// `Redis::init` does, and refuses one that is not. For `redis+quorum://` it makes the servers members, as `Quorum::init`
-/// does.
+/// only what the settings name. For `redis://` and `redis+sentinel://` with `max_ttl` it notes that the server is new,
+/// as `Redis::init` does, and refuses one that is not. For `redis+quorum://` it makes the servers members, as
+/// `Quorum::init` does.
 ///
 /// # Errors
-/// `Invalid` for a URL of a store that needs no set-up, or that was not compiled in; `Misconfigured` if a server in Redis
-/// is not new; otherwise the errors of the store's requests.
+/// `Invalid` for a URL of a store that needs no set-up, or that was not compiled in; `Misconfigured` if a server in
+/// Redis is not new; otherwise the errors of the store's requests.
 ///
 /// # Cancel safety
 /// Dropping the future leaves the outcome unknown: run it again.
@@ -47,7 +47,8 @@ pub async fn init(url: &str, settings: TableSettings, limit: Duration) -> Result
     }
 }
 
-/// Makes the servers of the quorum at this URL its members in place of those at the URL `old`, as `Quorum::replace` does.
+/// Makes the servers of the quorum at this URL its members in place of those at the URL `old`, as `Quorum::replace`
+/// does.
 ///
 /// # Errors
 /// `Invalid` unless both are quorums; otherwise as for [`init`].
@@ -58,8 +59,8 @@ pub async fn replace(url: &str, old: &str, from_clock: bool, limit: Duration) ->
     replace_quorum(url, old, from_clock, limit).await
 }
 
-/// Returns the SQL, or the Lua script for a server in Redis, that [`init`] would run, for an administrator to run. For a
-/// quorum, it says what `init` would do.
+/// Returns the SQL, or the Lua script for a server in Redis, that [`init`] would run, for an administrator to run. For
+/// a quorum, it says what `init` would do.
 ///
 /// # Errors
 /// `Invalid`, as for [`init`].
@@ -89,7 +90,7 @@ pub(super) fn has_stray_at(url: &str) -> bool {
     end.is_some_and(|end| rest[end..].contains('@'))
 }
 
-/// Why such a URL is refused.
+/// The reason for which such a URL is refused.
 #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
 pub(super) const STRAY_AT: &str =
     "it has an '@' after its hosts, so a '/', '?' or '#' in its password may not be written as %XX";

@@ -1,8 +1,8 @@
 //! Everything that is counted: totals that only rise and are never dropped.
 //!
-//! Counting is an addition. The recorder, which is the user's and may block or panic, gets the totals from the reporter.
-//! Totals are *set* and not moved: a value that is set twice, or late, or in a recorder that was installed late, is right
-//! all the same.
+//! Counting is an addition. The recorder, which is the user's and may block or panic, gets the totals from the
+//! reporter. Totals are *set* and not moved: a value that is set twice, or late, or in a recorder that was installed
+//! late, is right all the same.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -182,7 +182,7 @@ impl Count {
         )
     }
 
-    /// Whether it is shown only once it [can happen](Counts::show): not every store has replicas, for example.
+    /// Returns whether it is shown only once it [can happen](Counts::show): not every store has replicas, for example.
     const fn is_special(self) -> bool {
         matches!(
             self,
@@ -207,7 +207,7 @@ pub(crate) struct Counts {
     pub(super) waiters: AtomicUsize,
 }
 
-/// As many as there are owners, which are few and kept for as long as the process lives.
+/// The counts of all owners, which are few and kept for as long as the process lives.
 static ALL: Mutex<Vec<&'static Counts>> = Mutex::new(Vec::new());
 static PROCESS: LazyLock<&Counts> = LazyLock::new(|| Counts::of(None));
 /// Most clients name no group, so theirs is found without a search.

@@ -42,8 +42,8 @@ impl FenceCheck {
     }
 }
 
-/// Counts a check, and sets the total in the recorder at once: a process that only guards storage has no client, and so no
-/// reporter.
+/// Counts a check, and sets the total in the recorder at once: a process that only guards storage has no client, and so
+/// no reporter.
 pub(crate) fn count(fence: FenceKind, outcome: CheckOutcome) {
     let counts = Counts::of(Some(("fence", fence.as_str())));
     counts.add(Count::Checked(outcome), 1);

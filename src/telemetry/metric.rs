@@ -8,17 +8,17 @@ use metrics::Unit;
 pub struct Metric {
     /// The name, as an exporter shows it.
     pub name: &'static str,
-    /// Whether it is a counter, a gauge or a histogram.
+    /// Says whether it is a counter, a gauge or a histogram.
     pub kind: MetricKind,
     /// The unit of its value, in the plural. `None` for a number of things or a ratio.
     pub unit: Option<&'static str>,
-    /// What it measures, in one sentence.
+    /// The sentence that says what it measures.
     pub help: &'static str,
     /// Its labels. Every series of it has all of them.
     pub labels: &'static [MetricLabel],
     /// The upper bounds of a histogram's buckets, in rising order. Empty for a counter or a gauge.
     pub buckets: &'static [f64],
-    /// Whether the command-line tool exports it, and not the library.
+    /// Says whether the command-line tool exports it, and not the library.
     pub is_of_tool: bool,
 }
 
@@ -105,7 +105,7 @@ impl Metric {
         Self { is_of_tool, ..self }
     }
 
-    /// Tells the recorder what it is.
+    /// Describes it to the recorder.
     pub(super) fn describe(&self) {
         let unit = self.unit.map(|_| Unit::Seconds);
         let (name, help) = (self.name.into(), self.help.into());

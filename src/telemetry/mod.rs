@@ -1,10 +1,11 @@
-//! What leasehold shows to the outside: one function per event, each a metric and a tracing event. The only caller of the
-//! `metrics` and `tracing` macros for lease events.
+//! What leasehold shows to the outside: one function per event, each a metric and a tracing event. The only caller of
+//! the `metrics` and `tracing` macros for lease events.
 //!
-//! The user's subscriber and recorder run inside these calls, and may block. So the watchdog's thread never makes them: it
-//! [counts](counts), which is an addition and is never dropped, and hands an [`Event`] to the [`reporter`], the thread that
-//! calls both. A full queue drops the event, which is a line of the log or a sample of a histogram, and counts it. Once a
-//! second the reporter sets all totals, and the gauges, which it reads from all clients and stores of the process.
+//! The user's subscriber and recorder run inside these calls, and may block. So the watchdog's thread never makes them:
+//! it [counts](counts), which is an addition and is never dropped, and hands an [`Event`] to the [`reporter`], the
+//! thread that calls both. A full queue drops the event, which is a line of the log or a sample of a histogram, and
+//! counts it. Once a second the reporter sets all totals, and the gauges, which it reads from all clients and stores of
+//! the process.
 
 mod acquiring;
 mod counts;
@@ -86,7 +87,7 @@ pub(crate) enum Event {
     WakerPanicked { name: Option<String> },
 }
 
-/// How a batch of renewals went.
+/// The outcome of a batch of renewals.
 #[derive(Debug, Default)]
 pub(crate) struct RenewalStats {
     pub(crate) size: usize,
@@ -98,7 +99,7 @@ pub(crate) struct RenewalStats {
     pub(crate) renewed: Vec<LeaseLabel>,
 }
 
-/// Which lease an event is about.
+/// The lease that an event is about.
 #[derive(Debug)]
 pub(crate) struct LeaseLabel {
     name: Name,
@@ -117,8 +118,8 @@ impl LeaseLabel {
     }
 }
 
-/// Whether the log shows each renewal of each lease. Reads one number, and asks no subscriber: so the watchdog's thread may
-/// ask.
+/// Returns whether the log shows each renewal of each lease. Reads one number, and asks no subscriber: so the
+/// watchdog's thread may ask.
 pub(crate) fn tells_each_renewal() -> bool {
     LevelFilter::current() >= LevelFilter::DEBUG
 }
@@ -244,7 +245,7 @@ pub(crate) fn group_folded(word: &str) {
     );
 }
 
-/// Describes every metric, and tells zeros where the labels are known, so that dashboards see no gaps.
+/// Describes every metric, and sets zeros where the labels are known, so that dashboards see no gaps.
 pub(crate) fn describe(group: Group) {
     table::describe();
     reporter::tell_build();

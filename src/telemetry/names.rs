@@ -1,4 +1,4 @@
-//! Series of single names, for groups that ask for them: at most so many names, those that were held first.
+//! Series of single names, for groups that ask for them: at most a given number of names, those that were held first.
 //!
 //! A series cannot be taken back from a recorder. So a name keeps its place once it was held, and shows 0 while it is
 //! not.
@@ -14,7 +14,7 @@ use super::{quietly, table};
 use crate::group::Group;
 use crate::name::Name;
 
-/// What is kept of a group from survey to survey.
+/// The state of a group from survey to survey.
 #[derive(Debug, Default)]
 struct KnownNames {
     limit: usize,
@@ -70,7 +70,7 @@ impl Names {
         }
     }
 
-    /// Tells the recorder, and remembers the names.
+    /// Sets the gauges, and remembers the names.
     pub(super) fn tell(self, group: &'static str) {
         for (name, left) in &self.held {
             let name = name.as_str();

@@ -1,5 +1,5 @@
-//! The thread that calls the user's subscriber and recorder in place of threads that must not block: one for all clients of
-//! the process. It shows each event when it comes, and everything else once a tick.
+//! The thread that calls the user's subscriber and recorder in place of threads that must not block: one for all
+//! clients of the process. It shows each event when it comes, and everything else once a tick.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,7 +22,8 @@ const EVENTS: usize = 1_024;
 /// Samples that wait. A second of a busy watchdog has as many: a hundred batches and some thousand releases of dropped
 /// guards.
 const SAMPLES: usize = 4_096;
-/// How often totals and gauges are set: the recorder of a scrape every few seconds sees what is true.
+/// The pause between two settings of the totals and gauges: the recorder of a scrape every few seconds sees what is
+/// true.
 const TICK: Duration = Duration::from_secs(1);
 /// A round that takes long is followed by a pause that is longer by this: reading a million leases each second is not
 /// worth a twentieth of a core.
@@ -30,7 +31,7 @@ const REST: u32 = 50;
 /// The longest such pause.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// What waits for the thread. Locked for a push or a swap, never while code of the user's runs.
+/// The events that wait for the thread. Locked for a push or a swap, never while code of the user's runs.
 struct Sink {
     events: Vec<(Group, Event)>,
     samples: Vec<Sample>,
@@ -48,8 +49,8 @@ static SINK: Mutex<Sink> = Mutex::new(Sink {
 });
 /// Wakes the thread for an event, and for the end of a client. Samples wait for the next tick.
 static CAME: Condvar = Condvar::new();
-/// The address of the recorder that was last used. Locked while the recorder is called, so that no older value follows a
-/// newer one.
+/// The address of the recorder that was last used. Locked while the recorder is called, so that no older value follows
+/// a newer one.
 static RECORDER: Mutex<usize> = Mutex::new(0);
 
 /// Counts, and hands events to the thread. Never blocks.
@@ -232,7 +233,7 @@ fn tell(known: &mut usize) {
     }
 }
 
-/// Which stores were compiled in, besides the one in memory.
+/// Reports which stores were compiled in, besides the one in memory.
 pub(super) fn tell_build() {
     let features = [
         ("postgres", cfg!(feature = "postgres")),

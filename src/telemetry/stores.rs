@@ -13,17 +13,17 @@ use super::words::{LaneUse, NoticeOutcome, Standing, StoreCall};
 use super::{quietly, table};
 use crate::error::ErrorKind;
 
-/// What is known of all stores of one kind.
+/// The state of all stores of one kind.
 #[derive(Debug)]
 pub(crate) struct StoreCounts {
     kind: &'static str,
     counts: &'static Counts,
-    /// As last looked at, if ever.
+    /// The members as they were last looked at, if ever.
     members: Mutex<Option<[usize; Standing::ALL.len()]>>,
     connections: Mutex<Vec<Weak<ConnectionGauge>>>,
 }
 
-/// As many as there are kinds of stores in use.
+/// The states of all kinds of stores in use.
 static STORES: Mutex<Vec<&'static StoreCounts>> = Mutex::new(Vec::new());
 
 impl StoreCounts {
@@ -43,7 +43,8 @@ impl StoreCounts {
         store
     }
 
-    /// A call ended. Where `is_background`, the thread is one that must not block, so the sample is left to the reporter.
+    /// A call ended. Where `is_background`, the thread is one that must not block, so the sample is left to the
+    /// reporter.
     pub(crate) fn call_ended(
         &self,
         call: StoreCall,

@@ -17,7 +17,7 @@ use crate::group::Group;
 use crate::name::Name;
 use crate::term::{Instant, Timing};
 
-/// What is asked for its state: the watchdog of a client.
+/// A source of states: the watchdog of a client.
 pub(crate) trait Surveyed: Send + Sync {
     /// The label of its leases.
     fn group(&self) -> Group;
@@ -52,7 +52,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// A lease is held until this deadline, and so many renewals of it in a row got no answer.
+    /// A lease is held until this deadline, and this number of its renewals in a row got no answer.
     pub(crate) fn note_held(
         &mut self,
         name: &Name,
@@ -94,12 +94,12 @@ impl Survey {
     }
 }
 
-/// The unix time so many seconds from now.
+/// The unix time this many seconds from now.
 pub(super) fn unix_seconds_in(seconds: f64) -> f64 {
     Duration::from_micros(wall_clock_us()).as_secs_f64() + seconds
 }
 
-/// Reads all states and tells the recorder.
+/// Reads all states and sets the gauges.
 pub(super) fn tell_all() {
     let mut surveys: BTreeMap<&'static str, Survey> = BTreeMap::new();
     for source in sources() {

@@ -389,7 +389,7 @@ pub(crate) static ALL: [Metric; 49] = [
     STORE_KEEP_OUT,
 ];
 
-/// Tells the recorder what the metrics of the library are.
+/// Describes the metrics of the library to the recorder.
 pub(super) fn describe() {
     let own = ALL.iter().filter(|metric| !metric.is_of_tool);
     own.for_each(Metric::describe);

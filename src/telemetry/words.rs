@@ -22,7 +22,7 @@ macro_rules! words {
 }
 
 words! {
-    /// How a call to acquire ended.
+    /// The outcome of a call to acquire.
     AcquireOutcome {
         Acquired = "acquired",
         /// A try found another holder.
@@ -39,7 +39,7 @@ words! {
 }
 
 words! {
-    /// What made a call to acquire ask the store.
+    /// The cause for which a call to acquire asked the store.
     Trigger {
         /// The call began.
         First = "first",
@@ -53,7 +53,7 @@ words! {
 }
 
 words! {
-    /// How the hold of a lease ended.
+    /// The way in which the hold of a lease ended.
     HoldEnd {
         Released = "released",
         Lost = "lost",
@@ -75,7 +75,7 @@ words! {
 }
 
 words! {
-    /// What a connection to a store is for.
+    /// The purpose of a connection to a store.
     LaneUse {
         Requests = "requests",
         Watchdog = "watchdog",
@@ -84,7 +84,7 @@ words! {
 }
 
 words! {
-    /// Whether a server of a store takes part.
+    /// Says whether a server of a store takes part.
     Standing {
         Up = "up",
         Away = "away",
@@ -93,7 +93,7 @@ words! {
 }
 
 words! {
-    /// What became of a notice.
+    /// The outcome of a notice.
     NoticeOutcome {
         /// It woke a waiter.
         Delivered = "delivered",
@@ -105,7 +105,7 @@ words! {
 }
 
 words! {
-    /// Whether enough replicas have what was written.
+    /// Says whether enough replicas have what was written.
     AckOutcome {
         Acknowledged = "acknowledged",
         Missing = "missing",
@@ -113,7 +113,7 @@ words! {
 }
 
 words! {
-    /// Which guard of storage checked a pass.
+    /// The guard of storage that checked a pass.
     FenceKind {
         Gate = "gate",
         Http = "http",
@@ -127,7 +127,7 @@ words! {
 }
 
 words! {
-    /// What a guard of storage made of a pass.
+    /// The answer of a guard of storage to a pass.
     CheckOutcome {
         Admitted = "admitted",
         Stale = "stale",

@@ -23,16 +23,16 @@ pub(super) struct Following {
     client: ClientId,
     listening: Listening,
     names: HashMap<QueueKey, Followed>,
-    /// Names without waiters, with the mark of their idleness; longest idle first. An entry whose mark is not that of its
-    /// name is out of date.
+    /// Names without waiters, with the mark of their idleness; longest idle first. An entry whose mark is not that of
+    /// its name is out of date.
     idle: VecDeque<(u64, QueueKey)>,
     last_mark: u64,
 }
 
-/// Whether the store gives hints.
+/// Says whether the store gives hints.
 #[derive(Debug)]
 enum Listening {
-    /// No task has waited so far. Exits: Starting.
+    /// No task has waited yet. Exits: Starting.
     Never,
     /// The thread is subscribing. Exits: Live, Stopped.
     Starting,
@@ -45,13 +45,13 @@ enum Listening {
 /// One name that is followed.
 #[derive(Debug, Default)]
 struct Followed {
-    /// Since when there are no waiters, in marks; 0 while there are some.
+    /// The mark since which there are no waiters; 0 while there are some.
     idle_since: u64,
     unwanted_hints: u32,
 }
 
 impl QueueKey {
-    /// What the store is to tell the waiters of this queue.
+    /// Returns the topic of the hints that the waiters of this queue need.
     fn topic(&self, client: ClientId) -> Topic {
         match self.order {
             WaitOrder::Any => Topic::Freed(self.name.clone()),
@@ -71,12 +71,12 @@ impl Following {
         }
     }
 
-    /// Whether the store gives hints now.
+    /// Returns whether the store gives hints now.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.listening, Listening::Live(_))
     }
 
-    /// Whether the thread that listens was started, now or earlier.
+    /// Returns whether the thread that listens was started, now or earlier.
     pub(super) fn has_begun(&self) -> bool {
         !matches!(self.listening, Listening::Never)
     }

@@ -1,5 +1,5 @@
-//! The thread that listens: takes in the store's hints, wakes waiters, and leaves the store's queues when the last waiter
-//! of a name has left.
+//! The thread that listens: takes in the store's hints, wakes waiters, and leaves the store's queues when the last
+//! waiter of a name has left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::telemetry;
 
 /// The pause before another try to subscribe, and before another try to leave a queue.
 const RETRY: Duration = Duration::from_secs(1);
-/// The most tries to leave a queue. After them the store drops the client when its patience has run out, which has the same
-/// effect later.
+/// The most tries to leave a queue. After them the store drops the client when its patience has run out, which has the
+/// same effect later.
 const LEAVE_TRIES: u32 = 3;
 /// The limit of one such request, and of all that are outstanding when the client ends.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);

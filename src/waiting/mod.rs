@@ -6,14 +6,14 @@
 //!    └──── Look ◄──────────┘
 //! ```
 //!
-//! The waiters of one name form a [queue](waiters::Waiters), first come, first served; only the first looks at the store,
-//! for all of them. The [`Hub`] has all waiters of a client. One [thread](listener) of its own has the client's one
-//! subscription: there it outlives the user's runtimes, and a waker of the user's that blocks cannot delay a renewal.
-//! The [`registry`] brings three ideas together: who waits ([`waiters`]), which names are followed ([`following`]), and
-//! the client's positions in the store's queues ([`positions`]).
+//! The waiters of one name form a [queue](waiters::Waiters), first come, first served; only the first looks at the
+//! store, for all of them. The [`Hub`] has all waiters of a client. One [thread](listener) of its own has the client's
+//! one subscription: there it outlives the user's runtimes, and a waker of the user's that blocks cannot delay a
+//! renewal. The [`registry`] brings three ideas together: who waits ([`waiters`]), which names are followed
+//! ([`following`]), and the client's positions in the store's queues ([`positions`]).
 //!
-//! A waiter looks when a hint comes and when the holder's time is over, with a little jitter *after* it: looking earlier
-//! would only spin. Hints can be lost, so it looks in between as well.
+//! A waiter looks when a hint comes and when the holder's time has passed, with a little jitter *after* it: looking
+//! earlier would only spin. Hints can be lost, so it looks in between as well.
 
 mod following;
 mod hub;
@@ -31,7 +31,7 @@ pub(crate) use self::hub::Hub;
 pub(crate) use self::place::{Look, Place};
 pub(crate) use self::waiters::Found;
 
-/// What a waiting request does while the store cannot be reached.
+/// The behaviour of a waiting request while the store cannot be reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutagePolicy {
@@ -48,8 +48,8 @@ pub enum OutagePolicy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitOrder {
-    /// Not fair: the client that asks first after the name was freed is served. It costs the least, but a client can wait
-    /// for long while others are served.
+    /// Not fair: the client that asks first after the name was freed is served. It costs the least, but a client can
+    /// wait for long while others are served.
     #[default]
     Any,
     /// Fair: clients take turns in the order in which they joined. With `c` live clients waiting, a waiter with `w`
@@ -58,12 +58,12 @@ pub enum WaitOrder {
     /// not wait. A client is live if it asked within the last 9 s and takes the name within 2 s of its turn; a dead
     /// client at its turn costs those 2 s.
     ///
-    /// A flush, a failover or a step of the server's clock can cost the order, and nothing else. All stores of this crate
-    /// keep a queue; with a store that keeps none, a fair request fails with `Invalid`.
+    /// A flush, a failover or a step of the server's clock can cost the order, and nothing else. All stores of this
+    /// crate keep a queue; with a store that keeps none, a fair request fails with `Invalid`.
     Fair,
 }
 
-/// How long the first waiter sleeps before it looks again.
+/// The pause of the first waiter before it looks again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     /// The longest sleep.
@@ -71,7 +71,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Where the store gives hints: a lost one costs no more than this.
+    /// The pace where the store gives hints: a lost one costs no more than this.
     pub(crate) const WITH_NOTICES: Self = Self {
         cap: Duration::from_secs(5),
     };
@@ -79,7 +79,7 @@ impl Pace {
     pub(crate) const IN_QUEUE: Self = Self {
         cap: Duration::from_secs(3),
     };
-    /// Where nothing else would tell that the name was freed.
+    /// The pace where nothing else shows that the name was freed.
     pub(crate) const WITHOUT_NOTICES: Self = Self {
         cap: Duration::from_millis(100),
     };

@@ -47,8 +47,8 @@ impl Place {
     /// Waits until it is the turn of this waiter to look at the store, for all waiters of the name.
     ///
     /// # Errors
-    /// The error of a look that another waiter made while this one waited, unless this one waits outages out; `Closed` once
-    /// the client was shut down.
+    /// The error of a look that another waiter made while this one waited, unless this one waits outages out; `Closed`
+    /// once the client was shut down.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the place as it is. A wake that came meanwhile counts at the next call.
@@ -105,7 +105,8 @@ impl Drop for Place {
 #[must_use = "a look that is dropped is made again"]
 pub(crate) struct Look<'a> {
     place: &'a Place,
-    /// Whether it is made for all waiters of the name. Otherwise a waiter makes it for itself, at the limit of its wait.
+    /// Says whether it is made for all waiters of the name. Otherwise a waiter makes it for itself, at the limit of its
+    /// wait.
     is_in_turn: bool,
     trigger: Trigger,
     /// The position in the store's queue that the look asks for.
@@ -124,8 +125,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Begins the last look of a waiter, at the limit of its wait: the first waiter looks before the time that was planned,
-    /// and another one for itself.
+    /// Begins the last look of a waiter, at the limit of its wait: the first waiter looks before the time that was
+    /// planned, and another one for itself.
     ///
     /// # Errors
     /// What the last look found, if this waiter is not the first: it need not look again then.
@@ -137,7 +138,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What the look was caused by.
+    /// Returns the cause of the look.
     pub(crate) const fn trigger(&self) -> Trigger {
         self.trigger
     }
@@ -152,8 +153,8 @@ impl<'a> Look<'a> {
         self.queued
     }
 
-    /// Tells what the look found instead of a grant. Where the name is held, the client listens for it from now on. Where
-    /// the look failed, the waiters fail as well that do not wait outages out.
+    /// Reports what the look found instead of a grant. Where the name is held, the client listens for it from now on.
+    /// Where the look failed, the waiters fail as well that do not wait outages out.
     pub(crate) fn found(mut self, found: Found) {
         self.is_told = true;
         if !self.is_in_turn {
@@ -172,7 +173,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Tells that the look brought a grant for `ttl`. Its waiter leaves the queue.
+    /// Reports that the look brought a grant for `ttl`. Its waiter leaves the queue.
     pub(crate) fn granted(mut self, ttl: Duration) {
         self.is_told = true;
         let Place { shared, key, .. } = self.place;

@@ -1,7 +1,7 @@
 //! The client's positions in the store's queues: which it has, and which it is to give up. Pure.
 //!
-//! The client has one position for all its fair waiters of a name. It gives the position up when the last of them leaves,
-//! because a client that is not there at its turn costs the others the time of an offer.
+//! The client has one position for all its fair waiters of a name. It gives the position up when the last of them
+//! leaves, because a client that is not there at its turn costs the others the time of an offer.
 
 use std::collections::HashSet;
 
@@ -50,7 +50,7 @@ impl Positions {
         }
     }
 
-    /// The store is to be told that the client leaves this queue.
+    /// The client leaves this queue, and the store does not know it yet.
     pub(super) fn leave(&mut self, name: Name) {
         if self.leaving.len() < LEAVING {
             self.leaving.push(name);

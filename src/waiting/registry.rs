@@ -16,7 +16,7 @@ use crate::name::Name;
 use crate::store::{Notice, Notices, Queued};
 use crate::term::Instant;
 
-/// How long an offer has been over when the next client in the store's queue looks.
+/// The time between the end of an offer and the look of the next client in the store's queue.
 const AFTER_OFFER: Duration = Duration::from_millis(5);
 
 /// All waiters of a client, what is followed for them, and the client's positions.
@@ -184,7 +184,7 @@ impl Registry {
         !self.is_closed && self.following.begin()
     }
 
-    /// Whether the thread that listens was started.
+    /// Returns whether the thread that listens was started.
     pub(super) fn has_listened(&self) -> bool {
         self.following.has_begun()
     }
@@ -194,8 +194,8 @@ impl Registry {
         self.following.start(notices, self.queues.keys());
     }
 
-    /// From now on there are no hints: looks that were planned at the pace of a store with hints are made now. Returns the
-    /// subscription, which is to be dropped outside the mutex, and the waiters to wake.
+    /// From now on there are no hints: looks that were planned at the pace of a store with hints are made now. Returns
+    /// the subscription, which is to be dropped outside the mutex, and the waiters to wake.
     pub(super) fn stop_notices(&mut self) -> (Option<Arc<dyn Notices>>, Vec<Wake>) {
         (self.following.stop(), self.hint_all())
     }

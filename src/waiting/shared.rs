@@ -23,11 +23,11 @@ pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     /// Ends the thread.
     pub(super) closing: Notify,
-    /// Tells the thread that a queue of the store is to be left.
+    /// Asks the thread to leave a queue of the store.
     pub(super) leaving: Notify,
     /// The process whose waiters these are; the child of a fork leaves no queue for them.
     pub(super) home: Home,
-    /// Cancelled once the thread has told the store of every queue that the client leaves.
+    /// Cancelled once the thread has left every queue of the store that the client leaves.
     pub(super) ended: CancellationToken,
 }
 

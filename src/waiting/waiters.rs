@@ -4,7 +4,7 @@
 //! # Invariants
 //! 1. Only the first waiter looks, one look at a time.
 //! 2. After a hint a look begins, whatever becomes of the waiter that it woke.
-//! 3. A look whose outcome was not told is made again, by the same waiter or by the next one.
+//! 3. A look whose outcome was not reported is made again, by the same waiter or by the next one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct Waiters {
     found_for: WaiterId,
 }
 
-/// Which queue: waiters that take turns with other clients do not queue with those that do not.
+/// The key of a queue: waiters that take turns with other clients do not queue with those that do not.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct QueueKey {
     pub(super) name: Name,
@@ -36,7 +36,7 @@ pub(super) struct QueueKey {
 /// The number of a waiter: a waiter that joined later has a greater one.
 pub(super) type WaiterId = u64;
 
-/// When the next look is made.
+/// The moment of the next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextLook {
     /// To be made by the first waiter. Exits: Making (it begins).
@@ -47,7 +47,7 @@ enum NextLook {
     Planned(Instant),
 }
 
-/// What the last look found.
+/// The finding of the last look.
 #[derive(Debug, Clone)]
 pub(crate) enum Found {
     /// A holder has the name.
@@ -56,10 +56,10 @@ pub(crate) enum Found {
     Failed(Error),
 }
 
-/// What a waiter does now.
+/// The next step of a waiter.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Looks, and tells what it found.
+    /// Looks, and reports what it found.
     Look,
     /// Sleeps until this moment, or until it is woken.
     Sleep(Instant),
@@ -81,7 +81,7 @@ impl Waiters {
         self.waiters.is_empty()
     }
 
-    /// How many wait.
+    /// Returns how many wait.
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
     }
@@ -165,7 +165,7 @@ impl Waiters {
         self.wake_first()
     }
 
-    /// What the last look found.
+    /// The finding of the last look.
     pub(super) fn last_found(&self) -> Option<&Found> {
         self.found.as_ref()
     }

@@ -33,7 +33,7 @@ impl Wake {
         Self(waiter.cloned())
     }
 
-    /// Whether there is a task to wake.
+    /// Returns whether there is a task to wake.
     pub(super) fn has_waiter(&self) -> bool {
         self.0.is_some()
     }
@@ -41,8 +41,8 @@ impl Wake {
     /// Wakes the task.
     pub(super) fn now(self) {
         if let Some(Sleeper(waiter)) = self.0 {
-            // A waker is code of the caller and may panic, which must not end the thread that wakes all waiters. The panic
-            // hook has reported it.
+            // A waker is code of the caller and may panic, which must not end the thread that wakes all waiters. The
+            // panic hook has reported it.
             let _ = catch_unwind(AssertUnwindSafe(|| waiter.notify_one()));
         }
     }

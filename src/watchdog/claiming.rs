@@ -1,5 +1,5 @@
-//! A request for a lease, from its first claim to the grant: what is sent for it, and what follows from each answer. Pure:
-//! `now` is an argument, and the schedule is all that changes.
+//! A request for a lease, from its first claim to the grant: what is sent for it, and what follows from each answer.
+//! Pure: `now` is an argument, and the schedule is all that changes.
 //!
 //! ```text
 //!  enroll ──► sent ──► answered ─┬─► Granted    renewed from now on
@@ -7,7 +7,7 @@
 //!    │         ├─────────────────┼─► Failed     the attempt may be open: ask again, or give up
 //!    │         └─────────────────┼─► Again      granted too late: ask again at once
 //!    └───────────────────────────┼─► Again      granted below a floor that rose: another holder asks
-//!                                └─► TooLate, TokenFell, Closed: the request is over
+//!                                └─► TooLate, TokenFell, Closed: the request has ended
 //! ```
 //!
 //! # Invariants
@@ -25,10 +25,10 @@ use crate::store::{Answer, Claim, Failed, Grant, Held, Sent};
 use crate::term::{Instant, Timing};
 use crate::token::Token;
 
-/// How often a grant may be of no use before a try gives up.
+/// The number of useless grants after which a try gives up.
 pub const USELESS_GRANTS: u32 = 3;
 
-/// For how long a request goes on asking while its grants are of no use.
+/// The time for which a request goes on asking while its grants are of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// This many useless grants end it.
@@ -40,7 +40,7 @@ pub enum Patience {
 /// A request: one claim, or several one after the other.
 #[derive(Debug)]
 pub struct Claiming {
-    /// What the caller wants its token to be above.
+    /// The token that the caller's has to exceed.
     floor: Option<Token>,
     patience: Patience,
     /// The claim that is under way.
@@ -61,9 +61,9 @@ struct Enrolled {
 pub struct Asked {
     /// Read before it is sent: its grant's term begins here.
     pub sent_at: Instant,
-    /// What its token has to be above.
+    /// The token that its own has to exceed.
     pub floor: Option<Token>,
-    /// Until when an earlier attempt may still be carried out.
+    /// The moment until which an earlier attempt may still be carried out.
     before: Option<Instant>,
 }
 
@@ -86,19 +86,19 @@ pub enum Verdict {
     Taken(Box<Held>),
     /// The attempt failed, so the holder of the name is not known. The claim is still enrolled.
     Failed(Error),
-    /// The grant is of no use: ask again. With a release the claim is over: send the release first, then enroll another.
-    /// Without one the grant came too late, and the same holder gets the same lease for its full ttl.
+    /// The grant is of no use: ask again. With a release the claim has ended: send the release first, then enroll
+    /// another. Without one the grant came too late, and the same holder gets the same lease for its full ttl.
     Again(Option<Leaving>),
-    /// The grant is of no use, as were those before it. Send this release; the request is over.
+    /// The grant is of no use, as were those before it. Send this release; the request has ended.
     TooLate(Option<Leaving>),
-    /// The store granted a token that is not above what it granted before. The request is over.
+    /// The store granted a token that is not above what it granted before. The request has ended.
     TokenFell {
-        /// What was granted.
+        /// The token that was granted.
         token: Token,
-        /// What was seen before.
+        /// The token that was seen before.
         seen: Token,
     },
-    /// The client was shut down. The request is over.
+    /// The client was shut down. The request has ended.
     Closed,
 }
 

@@ -1,8 +1,9 @@
 //! Releases that are still to be sent or repeated.
 //!
 //! A release is final at once only if no attempt of its claim is unanswered: a claim that was delayed on its way may
-//! arrive after the release and be granted without a holder. Then the claim is *doubtful*, and its release is repeated until
-//! one ttl after the last unanswered attempt was sent; whatever lands later runs out by itself. Pure, like the schedule.
+//! arrive after the release and be granted without a holder. Then the claim is *doubtful*, and its release is repeated
+//! until one ttl after the last unanswered attempt was sent; whatever lands later runs out by itself. Pure, like the
+//! schedule.
 
 use std::time::Duration;
 
@@ -13,14 +14,15 @@ use crate::term::Instant;
 pub(crate) struct Doubt {
     /// From this moment on, whatever the claim left in the store expires by itself.
     until: Instant,
-    /// Whether an attempt of the claim is unanswered, so that even a clear answer is not the last word.
+    /// Says whether an attempt of the claim is unanswered, so that even a clear answer is not the last word.
     is_doubtful: bool,
-    /// How many releases were sent.
+    /// The number of releases that were sent.
     tries: u32,
 }
 
 impl Doubt {
-    /// A claim whose last request was sent at `last_sent`. Up to `unanswered_until` an attempt may still be carried out.
+    /// A claim whose last request was sent at `last_sent`. Up to `unanswered_until` an attempt may still be carried
+    /// out.
     pub(crate) fn new(
         last_sent: Instant,
         ttl: Duration,

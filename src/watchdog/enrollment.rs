@@ -1,5 +1,5 @@
-//! What the client has in the schedule: a request that is under way, or a lease. Each drives the schedule with the clock, and
-//! wakes the loop where the schedule asks for it. Dropping one of them leaves nothing behind.
+//! What the client has in the schedule: a request that is under way, or a lease. Each drives the schedule with the
+//! clock, and wakes the loop where the schedule asks for it. Dropping one of them leaves nothing behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,8 +133,8 @@ pub(crate) struct Enrollment {
 
 impl Enrollment {
     /// Ends the enrollment before the caller sends its release. Returns the release, or `None` if there is nothing to
-    /// release, and whether the lease was held until then. If the caller does not report the answer in time, the loop sends
-    /// the release.
+    /// release, and whether the lease was held until then. If the caller does not report the answer in time, the loop
+    /// sends the release.
     pub(crate) fn withdraw(&mut self, keep_for: Option<Duration>) -> (Option<Leaving>, bool) {
         let Some(id) = self.id.take() else {
             return (None, false);
@@ -144,7 +144,8 @@ impl Enrollment {
         self.shared.end(begin)
     }
 
-    /// Sends the release and takes in its answer. If the future is dropped before the answer, the loop sends the release.
+    /// Sends the release and takes in its answer. If the future is dropped before the answer, the loop sends the
+    /// release.
     pub(crate) async fn release(&self, leaving: Leaving) -> ReleaseOutcome {
         release(&self.shared, leaving).await
     }
@@ -158,12 +159,12 @@ impl Enrollment {
         })
     }
 
-    /// Whether the enrollment has ended.
+    /// Returns whether the enrollment has ended.
     pub(crate) const fn has_ended(&self) -> bool {
         self.id.is_none()
     }
 
-    /// Whether this is the child of a fork, where the loop does not run.
+    /// Returns whether this is the child of a fork, where the loop does not run.
     pub(crate) fn is_forked(&self) -> bool {
         self.shared.home.is_forked()
     }

@@ -54,13 +54,13 @@ use crate::telemetry::{self, Count, Event, LeaseLabel, Reporter};
 use crate::token::Token;
 
 /// The client's handle of its watchdog. When it is dropped, the watchdog takes no more claims in; it still renews the
-/// leases that are held until their guards are gone.
+/// leases that are held until their guards are dropped.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
 }
 
-/// What the loop and the enrollments share.
+/// The state that the loop and the enrollments share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     schedule: Mutex<Schedule>,
@@ -125,7 +125,7 @@ impl Watchdog {
         Pending::new(self.shared.clone(), floor, patience)
     }
 
-    /// Ends all leases, then waits until their guards are gone and their releases are sent, up to `limit`. Returns
+    /// Ends all leases, then waits until their guards are dropped and their releases are sent, up to `limit`. Returns
     /// whether nothing is left.
     pub(crate) async fn shut_down(&self, limit: Duration) -> bool {
         let losses = self.shared.schedule().close(LossReason::Shutdown);

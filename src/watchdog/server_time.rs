@@ -1,30 +1,30 @@
-//! Tells a step of the server's clock from the passing of time.
+//! Distinguishes a step of the server's clock from the passing of time.
 //!
 //! A server counts expiry on its own wall clock. When that is stepped forward, every lease on it ends earlier than its
 //! holder believes. Each batch of renewals brings the server's time, and so how far that clock is from ours, within the
-//! time that the batch took. Two such readings that exclude each other show a step. A step of our own clock between them
-//! hides as much of it. Pure.
+//! time that the batch took. Two such readings that exclude each other show a step. A step of our own clock between
+//! them hides as much of it. Pure.
 
 use std::time::Duration;
 
 use crate::term::Instant;
 
-/// How fast the two clocks may drift apart without a step, in parts of a million: ntpd slews a clock by at most 500, and a
+/// The drift of the two clocks that is no step, in parts of a million: ntpd slews a clock by at most 500, and a
 /// quartz by itself drifts by 100.
 const DRIFT_PPM: u32 = 500;
 
 /// One reading of the server's clock: taken by it at some moment between our two.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
-    /// When our request was sent.
+    /// The moment at which our request was sent.
     pub(crate) sent_at: Instant,
-    /// When its reply arrived.
+    /// The moment at which its reply arrived.
     pub(crate) seen_at: Instant,
-    /// What the server's clock showed, since 1970.
+    /// The reading of the server's clock, since 1970.
     pub(crate) server: Duration,
 }
 
-/// What a reading means for the leases.
+/// The meaning of a reading for the leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// Both clocks advanced alike.
@@ -33,21 +33,21 @@ pub(crate) enum Finding {
     Forward(Duration),
     /// The server's clock lost at least this much on ours: leases end later, which does no harm.
     Backward(Duration),
-    /// The server answered before a step forward that is already known: only the leases that this reply confirms end that
-    /// much earlier.
+    /// The server answered before a step forward that is already known: only the leases that this reply confirms end
+    /// that much earlier.
     Before(Duration),
 }
 
-/// What is known of the server's clock.
+/// The readings of the server's clock that still count.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock {
     offset: Option<Offset>,
     step: Option<ClockStep>,
-    /// When the last step back was seen.
+    /// The moment at which the last step back was seen.
     back_at: Option<Instant>,
 }
 
-/// How far the server's clock is ahead of ours, in nanoseconds.
+/// The offset of the server's clock from ours, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Offset {
     least: i128,
@@ -63,8 +63,9 @@ struct ClockStep {
 }
 
 impl ServerClock {
-    /// Takes in a reading. Within `tolerance`, and the drift since the last reading, the clocks go alike. Readings further
-    /// apart than `memory` are not compared: no lease was confirmed before the one and is still held at the other.
+    /// Takes in a reading. Within `tolerance`, and the drift since the last reading, the clocks go alike. Readings
+    /// further apart than `memory` are not compared: no lease was confirmed before the one and is still held at the
+    /// other.
     pub(crate) fn read(
         &mut self,
         reading: Reading,
@@ -105,7 +106,7 @@ impl ServerClock {
         Finding::Alike
     }
 
-    /// How much the server's clock may have gained since a request that was sent at this moment.
+    /// Returns how much the server's clock may have gained since a request that was sent at this moment.
     pub(crate) fn gained_since(&self, sent_at: Instant) -> Option<Duration> {
         let step = self.step.filter(|step| sent_at < step.seen_at);
         step.map(|step| step.by)
@@ -171,7 +172,7 @@ mod tests {
         }
     }
 
-    /// What the last of these readings, given as (sent, seen, server) in milliseconds, finds.
+    /// Returns what the last of these readings, given as (sent, seen, server) in milliseconds, finds.
     fn last(readings: &[(u64, u64, u64)]) -> Finding {
         let mut clock = ServerClock::default();
         let findings = readings.iter().map(|&(sent, seen, server)| {

@@ -1,12 +1,12 @@
-//! What the watchdog and a lease share: one number that says until when the lease counts, or why it ended; when the work
-//! last showed progress; the token that cancels the holder, and what wakes those who wait for a renewal.
+//! What the watchdog and a lease share: one number that says until when the lease counts, or why it ended; when the
+//! work last showed progress; the token that cancels the holder, and what wakes those who wait for a renewal.
 //!
 //! # Invariants
 //! 1. A loss is final: once the number names a reason, no renewal changes it.
 //! 2. The first to see the deadline pass writes the loss, the watchdog or a `check()`. So a renewal that is
 //!    confirmed after a `check()` said no cannot make the next one say yes.
-//! 3. Waking a task runs code of the user. So [`Signal::cancel`] and [`Signal::wake`] are called without any lock, and their
-//!    caller catches the panics.
+//! 3. Waking a task runs code of the user. So [`Signal::cancel`] and [`Signal::wake`] are called without any lock, and
+//!    their caller catches the panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
@@ -24,10 +24,10 @@ use crate::token::Token;
 pub struct Signal {
     /// 0: not granted yet; up to [`LossReason::LAST_CODE`]: the code of a reason; above: the deadline in nanoseconds.
     state: AtomicU64,
-    /// When the work last showed progress.
+    /// The moment at which the work last reported progress.
     progress: AtomicU64,
-    /// The first token that the holder asked for. Most leases have no other: a token of our own, with a child for the holder,
-    /// would take two thirds of a lease's memory.
+    /// The first token that the holder asked for. Most leases have no other: a token of our own, with a child for the
+    /// holder, would take two thirds of a lease's memory.
     given: OnceLock<CancellationToken>,
     /// Allocated on demand, because most leases need none of it.
     own: OnceLock<Box<Own>>,
@@ -43,8 +43,8 @@ const TOLD: u64 = 1 << 63;
 struct Own {
     /// Only the watchdog cancels it. Tokens asked for later are its children.
     token: CancellationToken,
-    /// Wakes the tasks that wait for a later deadline. Separate from the token, so that a panic of one of their wakers hides
-    /// no loss.
+    /// Wakes the tasks that wait for a later deadline. Separate from the token, so that a panic of one of their wakers
+    /// hides no loss.
     moved: Notify,
 }
 
@@ -113,7 +113,7 @@ impl Signal {
         self.progress.fetch_max(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// When the work last showed progress.
+    /// The moment at which the work last reported progress.
     pub fn progress(&self) -> Instant {
         Instant::from_nanos(self.progress.load(Ordering::Relaxed))
     }
@@ -174,7 +174,7 @@ impl Signal {
         }
     }
 
-    /// Whether the holder was told.
+    /// Returns whether the holder was told.
     pub fn is_told(&self) -> bool {
         self.grant.load(Ordering::Relaxed) & TOLD != 0
     }

@@ -16,7 +16,7 @@ use crate::store::{Purpose, Store};
 use crate::telemetry::{self, Count, Event};
 use crate::term::Instant;
 
-/// Tells the task that started the loop whether it has a connection.
+/// Reports to the task that started the loop whether it has a connection.
 type Ready = oneshot::Sender<Result<(), Error>>;
 
 /// Runs the thread, from its start to its end.
@@ -85,7 +85,7 @@ impl Keeper {
         }
     }
 
-    /// Turns until the client is gone and nothing is left to do for it.
+    /// Turns until the client was dropped and nothing is left to do for it.
     async fn keep(&mut self) {
         loop {
             let next = self.turn();

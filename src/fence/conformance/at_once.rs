@@ -1,4 +1,4 @@
-//! Writes that are cut off, whose replies are lost, or that run beside others.
+//! Writes that are cut off, whose replies are lost, or that run at the same time as others.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -26,7 +26,7 @@ use crate::telemetry;
 
 const HEAD: &str = "leasehold gate 1\n";
 
-/// How many outdated lines, beyond one for each row, are kept before the file is rewritten: so it is rewritten rarely,
+/// The number of outdated lines, beyond one for each row, after which the file is rewritten: so it is rewritten rarely,
 /// and never holds much more than its rows.
 const OVERTAKEN: usize = 1_024;
 
@@ -43,9 +43,9 @@ struct State {
     rows: HashMap<String, Pass>,
     lines: usize,
     rewrite_at: usize,
-    /// After a failed write the contents of the disk are unknown; only reading the file again tells.
+    /// After a failed write the contents of the disk are unknown; only reading the file again shows them.
     has_failed: bool,
-    /// Locked while the gate is open. It is beside the file, because the file itself is replaced.
+    /// Locked while the gate is open. It is next to the file, because the file itself is replaced.
     lock: fs::File,
 }
 

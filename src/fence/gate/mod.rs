@@ -56,7 +56,7 @@ use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
 use crate::telemetry::{FenceCheck, FenceKind};
 
-/// How long a raise waits for older entries to end by default: as long as in Postgres.
+/// The time for which a raise waits for older entries to end by default: as long as in Postgres.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The row of one resource, locked for reading by its entries and for writing by a raise.

@@ -12,7 +12,7 @@ use crate::store::{
     Store, Token,
 };
 
-/// How often a check is begun that a busy machine can spoil.
+/// The number of times that a check is begun which a busy machine can spoil.
 const ATTEMPTS: usize = 20;
 
 /// A claim, what its next attempt carries, and the token of its last grant.
@@ -51,7 +51,7 @@ impl Deref for Asking {
     }
 }
 
-/// What extends a lease.
+/// A request that extends a lease.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Extended {
     /// The same claim once more.
@@ -63,7 +63,7 @@ pub(super) enum Extended {
 pub(super) struct Bench {
     pub(super) store: Arc<dyn Store>,
     pub(super) prefix: String,
-    /// How many servers of the store do not answer.
+    /// The number of servers of the store that do not answer.
     pub(super) down: usize,
 }
 
@@ -106,7 +106,8 @@ impl Bench {
         self.store.renew(&renewals, LIMIT).await.outcomes
     }
 
-    /// Lets the time of an evicted lease pass. A quorum keeps the name for its longest ttl, unless the holder releases it.
+    /// Lets the time of an evicted lease pass. A quorum keeps the name for its longest ttl, unless the holder releases
+    /// it.
     pub(super) async fn pass_evicted(&self, claim: &Asking, time: Duration) {
         self.pass(time).await;
         if self.state(&claim.name).await.is_some() {
@@ -131,8 +132,8 @@ impl Bench {
 
     /// Checks that this, within the first term of a lease, begins a second one of a full ttl.
     ///
-    /// On a busy machine a term can be over before the next request is carried out. Then nothing is shown, and it is done
-    /// anew.
+    /// On a busy machine a term can be over before the next request is carried out. Then nothing is shown, and it is
+    /// done anew.
     pub(super) async fn extends(&self, by: Extended) {
         let clock = self.store.clock();
         let ttl = SHORT * 2;

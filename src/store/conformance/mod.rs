@@ -74,8 +74,8 @@ const LAST: &[(&str, Check)] = checks![a_closed_store_says_so];
 
 /// Runs every check against this store, one after the other. It is closed afterwards.
 ///
-/// The checks of queues and of notices are those that the [facts](Store::facts) ask for: a store that promises them must
-/// have them, and a store that does not must not seem to.
+/// The checks of queues and of notices are those that the [facts](Store::facts) ask for: a store that promises them
+/// must have them, and a store that does not must not seem to.
 ///
 /// # Panics
 /// Where the store breaks the contract.

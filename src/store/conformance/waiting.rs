@@ -113,7 +113,7 @@ async fn hint(notices: &dyn Notices, expected: Notice) {
     assert_eq!(next_hint(notices).await, expected);
 }
 
-/// A claim of a client of its own that waits in turn, with so many further waiters.
+/// A claim of a client of its own that waits in turn, with this number of further waiters.
 fn in_queue(bench: &Bench, more: u32) -> Asking {
     let mut claim = bench.claim("a", LONG);
     claim.ask.queued = Some(Queued::new(more));
@@ -133,7 +133,7 @@ fn again(claim: &Asking) -> Asking {
     }
 }
 
-/// A holder of the name and so many clients in the queue for it.
+/// A holder of the name and this number of clients in the queue for it.
 async fn queue<const N: usize>(bench: &Bench) -> (Asking, [Asking; N]) {
     let first = bench.claim("a", LONG);
     bench.granted(&first).await;

@@ -8,7 +8,7 @@ use super::{Connect, Connection, State};
 use crate::clock::{Boottime, Clock};
 use crate::store::budget::Budget;
 
-/// How a kind of store sends a request on a connection, and what a failure says about the connection.
+/// Sends the requests of one kind of store on a connection, and judges what a failure says about the connection.
 pub(in crate::store) trait Exchange: Connect {
     type Request<'a>: Copy + Send;
     type Answer: Send;
@@ -31,7 +31,7 @@ pub(in crate::store) trait Exchange: Connect {
     fn sent_before(failure: Self::Failure) -> Self::Failure;
 }
 
-/// Why a connection is given up.
+/// The reason for which a connection is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store) enum Fault {
     /// It was closed already when the request should have been sent.
@@ -49,13 +49,14 @@ impl<C: Exchange> Connection<C> {
     /// Sends a request and awaits its answer.
     ///
     /// A connection that broke is given up. One whose server is silent, or the wrong one, is given up only once in
-    /// `replace_every`, so that a slow server is not flooded with handshakes. A connection that was found closed is replaced
-    /// at once. Where the request was not carried out because of that, or because the server was the wrong one, it is sent
-    /// once more, on the new connection.
+    /// `replace_every`, so that a slow server is not flooded with handshakes. A connection that was found closed is
+    /// replaced at once. Where the request was not carried out because of that, or because the server was the wrong
+    /// one, it is sent once more, on the new connection.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.
-    // Not an `async fn`, because the compiler would have to find out in each caller that the future is `Send`, and cannot.
+    // Not an `async fn`, because the compiler would have to find out in each caller that the future is `Send`, and
+    // cannot.
     pub(in crate::store) fn request<'a>(
         &'a self,
         request: C::Request<'a>,

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A connection is made by a task of its own, so that a caller with little time left, or one whose future is dropped,
-//! does not end the attempt that others wait for. The same task drives the connection, where the driver's crate does not.
+//! does not end the attempt that others wait for. The same task drives the connection, where the driver's crate does
+//! not.
 //!
 //! Each store brings a [`Connect`], which says how a connection is made and driven, and those that send their requests
 //! through [`Connection::request`] an [`Exchange`], which says what a failure means for the connection.
@@ -38,8 +39,8 @@ use crate::clock::Instant;
 use crate::future::shielded;
 use crate::telemetry::ConnectionGauge;
 
-/// How a kind of store makes a connection. It is cloned for each attempt, so what a clone notes is known for as long as
-/// its connection is kept up.
+/// Makes the connections of one kind of store. It is cloned for each attempt, so what a clone notes is known for as
+/// long as its connection is kept up.
 pub(super) trait Connect: Clone + Send + Sync + 'static {
     /// A connection that was made. It ends when this is dropped.
     type Open: Send + Sync + 'static;
@@ -60,7 +61,7 @@ pub(super) trait Connect: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = AfterEnd> + Send;
 }
 
-/// Why there is no connection, apart from what the servers said.
+/// The reason for which there is no connection, apart from what the servers said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unconnected {
     /// The store was closed by its owner.
@@ -74,7 +75,7 @@ pub(super) enum Unconnected {
     NoThread,
 }
 
-/// What follows the end of a connection.
+/// The step that follows the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(
     not(all(feature = "redis", any(test, feature = "zookeeper"))),
@@ -105,11 +106,11 @@ pub(super) struct Connection<C: Connect> {
     home: HomeRuntime,
 }
 
-/// What the connection's task knows.
+/// The state that the connection's task shares with its callers.
 struct Shared<C: Connect> {
     connect: C,
     state: Mutex<State<C>>,
-    /// When a connection was last given up because its server was silent or the wrong one.
+    /// The moment at which a connection was last given up because its server was silent or the wrong one.
     #[cfg(any(feature = "postgres", feature = "redis"))]
     replaced_at: Mutex<Option<Instant>>,
     closing: CancellationToken,

@@ -280,8 +280,8 @@ impl State {
         }
     }
 
-    /// Tells waiting clients that the name was released and is kept for a while, so that they check again after that
-    /// time.
+    /// Sends waiting clients the hint that the name was released and is kept for a while, so that they check again
+    /// after that time.
     fn tell_of_keeping(&mut self, name: &Name, rest: Duration) {
         if let Some(head) = self.queues.get(name).and_then(Queue::head) {
             let topic = Topic::Turn(name.clone(), head);

@@ -39,7 +39,7 @@ pub(super) struct Notified {
     pub(super) behind: Option<ClientId>,
 }
 
-/// Whether a claim may have a name that no holder has.
+/// Says whether a claim may have a name that no holder has.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Availability {
     /// It may have it.

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::future::BoxFuture;
 use crate::store::{Notice, Notices, Topic};
 
-/// What a subscriber follows, and the hints that it has not read.
+/// The topics of a subscriber, and the hints that it has not read.
 #[derive(Debug, Default)]
 pub(super) struct Subscriber {
     topics: Mutex<Topics>,

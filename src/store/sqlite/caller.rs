@@ -21,17 +21,17 @@ impl<'a> Caller<'a> {
         Caller::new(self.until, &|| false)
     }
 
-    /// Whether the caller no longer wants the answer.
+    /// Returns whether the caller no longer wants the answer.
     pub(super) fn is_gone(self) -> bool {
         (self.is_gone)()
     }
 
-    /// Whether the caller still waits.
+    /// Returns whether the caller still waits.
     pub(super) fn waits(self) -> bool {
         self.waits_for(Duration::ZERO)
     }
 
-    /// Whether the caller still waits and will, as far as is known, after this time.
+    /// Returns whether the caller still waits and will, as far as is known, after this time.
     pub(super) fn waits_for(self, time: Duration) -> bool {
         Monotonic.now().after(time) < self.until && !self.is_gone()
     }

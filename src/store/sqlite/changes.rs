@@ -10,7 +10,7 @@ use crate::clock::Instant;
 use crate::name::Name;
 use crate::store::{Notice, Topic};
 
-/// What a look found, as far as the next one needs it to tell what is new.
+/// The part of what a look found that the next one compares with.
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
     /// The file's change counter.
@@ -18,8 +18,8 @@ pub(super) struct Snapshot {
     kept: BTreeSet<Kept>,
 }
 
-/// A name that was kept after its release, and until when. Nothing is written at that moment, so a waiting client has to
-/// hear of it before, and once is enough.
+/// A name that was kept after its release, and until when. Nothing is written at that moment, so a waiting client has
+/// to hear of it before, and once is enough.
 type Kept = (Name, Instant);
 
 /// One look.
@@ -30,7 +30,8 @@ struct Changes<'a> {
 }
 
 impl Tx<'_> {
-    /// Looks at the file. Returns what it looks like and, if it changed since the look before, the hints for these topics.
+    /// Looks at the file. Returns what it looks like and, if it changed since the look before, the hints for these
+    /// topics.
     pub(super) fn changes_since(
         &self,
         before: Option<&Snapshot>,

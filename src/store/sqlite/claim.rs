@@ -22,8 +22,8 @@ pub(super) enum Claimed {
 }
 
 impl Tx<'_> {
-    /// Returns who has the name if it certainly is another holder of this boot. Every other answer needs a transaction that
-    /// writes.
+    /// Returns who has the name if it certainly is another holder of this boot. Every other answer needs a transaction
+    /// that writes.
     pub(super) fn held_by_other(&self, claim: &Claim, ask: Ask) -> Result<Option<Held>, Failure> {
         let Some(row) = self.row(&claim.name)? else {
             return Ok(None);
@@ -36,8 +36,8 @@ impl Tx<'_> {
         }
     }
 
-    /// The answer to a claim that found no headroom, if it is not its client's turn: a client that waits goes on waiting,
-    /// also without a place in the queue.
+    /// The answer to a claim that found no headroom, if it is not its client's turn: a client that waits goes on
+    /// waiting, also without a place in the queue.
     pub(super) fn held_without_headroom(
         &self,
         claim: &Claim,
@@ -81,7 +81,8 @@ impl Tx<'_> {
         self.refuse(claim, ask, row.held(claim.name.clone(), Some(remaining)))
     }
 
-    /// Takes a name that no holder has, unless another client is first in the queue: then the name is offered to that one.
+    /// Takes a name that no holder has, unless another client is first in the queue: then the name is offered to that
+    /// one.
     fn take_free(&self, claim: &Claim, ask: Ask, info: &str) -> Result<Claimed, Failure> {
         let queue = self.queue(&claim.name);
         let Some(first) = first_before(&queue, claim, ask)? else {
@@ -136,7 +137,7 @@ impl Tx<'_> {
     }
 }
 
-/// Whether it is the claim's own lease, or kept for its client.
+/// Returns whether it is the claim's own lease, or kept for its client.
 fn is_for(row: &Row, claim: &Claim, ask: Ask) -> bool {
     row.holder == claim.holder.to_string()
         || queued_client(claim, ask).is_some_and(|client| row.is_offered_to(&client))

@@ -1,8 +1,8 @@
 //! The file itself: creates it, recognises it or refuses it untouched, and runs transactions on it within a limit.
 //!
 //! This process never opens the file but through SQLite: the kernel drops all of a process's locks on a file when any
-//! one of its descriptors is closed. So it is looked at by its path only ([`identity`](super::identity)), and made under
-//! another name.
+//! one of its descriptors is closed. So it is looked at by its path only ([`identity`](super::identity)), and made
+//! under another name.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -22,11 +22,12 @@ use super::identity::{Identity, Logs, examine};
 use super::schema::{APPLICATION_ID, SCHEMA_VERSION, SCHEMAS};
 use super::tx::Tx;
 
-/// Enough for every statement that a claim or a release may need: a statement that is prepared again takes twice the time.
+/// Enough for every statement that a claim or a release may need: a statement that is prepared again takes twice the
+/// time.
 const STATEMENTS: usize = 32;
 
-/// How long to wait before trying a busy file again: some transactions of others fit into the least, and the most is
-/// short beside any renewal's budget. It does not grow, or the caller that has waited longest would look most seldom.
+/// The pause before a busy file is tried again: some transactions of others fit into the least, and the most is
+/// short against any renewal's budget. It does not grow, or the caller that has waited longest would look most seldom.
 const BUSY_WAIT_US: std::ops::RangeInclusive<u64> = 50..=1_000;
 
 /// An open file of leases.
@@ -99,8 +100,8 @@ impl Database {
             let transaction = self
                 .db
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
-            // The caller may have given up and taken the request back already, over another connection. No other process
-            // writes now, so a caller that still waits takes it back after us.
+            // The caller may have given up and taken the request back already, over another connection. No other
+            // process writes now, so a caller that still waits takes it back after us.
             if caller.is_gone() {
                 return Err(Failure::Late);
             }
@@ -110,8 +111,8 @@ impl Database {
         })
     }
 
-    /// The same, for work that must succeed while the disk is full: once the log was moved into the file, its blocks are used
-    /// again.
+    /// The same, for work that must succeed while the disk is full: once the log was moved into the file, its blocks
+    /// are used again.
     pub(super) fn write_though_full<T>(
         &mut self,
         caller: Caller<'_>,
@@ -144,7 +145,8 @@ impl Database {
         patiently(caller, || empty_log(&self.db))
     }
 
-    /// Reserves this many bytes of the disk until it is dropped. No other process sees it, and it ends with this process.
+    /// Reserves this many bytes of the disk until it is dropped. No other process sees it, and it ends with this
+    /// process.
     pub(super) fn reserve(&self, bytes: usize) -> Result<Reserve, Failure> {
         let (path, mut reserve) = create_beside(&self.path)?;
         let failed = |source| Failure::io("write beside the file", source);

@@ -75,7 +75,7 @@ impl Failure {
         }
     }
 
-    /// Whether another connection was in the way, so that the same again may succeed.
+    /// Returns whether another connection was in the way, so that the same again may succeed.
     pub(super) fn is_busy(&self) -> bool {
         matches!(
             self.code(),
@@ -83,7 +83,7 @@ impl Failure {
         )
     }
 
-    /// Whether the disk is full.
+    /// Returns whether the disk is full.
     pub(super) fn is_full(&self) -> bool {
         let extended = match self {
             Self::Sqlite(error) => error.sqlite_error().map(|error| error.extended_code),
@@ -94,8 +94,8 @@ impl Failure {
             || extended == Some(SQLITE_IOERR_SHMSIZE)
     }
 
-    /// Whether a request that failed so may have been carried out. A transaction that was refused, or that never got the
-    /// writer's place, changed nothing; what its thread did past the limit is not known.
+    /// Returns whether a request that failed so may have been carried out. A transaction that was refused, or that
+    /// never got the writer's place, changed nothing; what its thread did past the limit is not known.
     pub(super) fn sent(&self) -> Sent {
         match self {
             Self::Closed => Sent::Never,

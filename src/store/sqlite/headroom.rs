@@ -1,28 +1,28 @@
 //! Free pages kept in the file, so that a full disk refuses new leases and leaves the existing ones alone.
 //!
-//! A renewal needs no page of its own: once the log has been moved into the file, its blocks are written again. But the log
-//! can be moved only if the file has a block for each of its pages. So the file gets pages before a lease needs them, and
-//! the claim that finds none left is the one that is refused. It must leave the log as it is: pages in the log that the
-//! file cannot take would keep all others there too, and in the end refuse the renewals.
+//! A renewal needs no page of its own: once the log has been moved into the file, its blocks are written again. But the
+//! log can be moved only if the file has a block for each of its pages. So the file gets pages before a lease needs
+//! them, and the claim that finds none left is the one that is refused. It must leave the log as it is: pages in the
+//! log that the file cannot take would keep all others there too, and in the end refuse the renewals.
 
 use super::caller::Caller;
 use super::database::Database;
 use super::failure::Failure;
 use super::tx::Tx;
 
-/// Free pages below which the file grows first: a claim adds a lease and a place in the queue at most, and each splits at most
-/// a few pages in each of three trees.
+/// Free pages below which the file grows first: a claim adds a lease and a place in the queue at most, and each splits
+/// at most a few pages in each of three trees.
 const LEAST_PAGES: i64 = 24;
 
 /// Bytes by which it grows: 48 pages, some hundred leases.
 const STEP_BYTES: i64 = 48 * 4_096;
 
-/// Bytes of the disk that have to be free for that beside what the log takes: the pages, their few parents, and what is
+/// Bytes of the disk that have to be free for that on top of the log: the pages, their few parents, and what is
 /// logged when they are emptied.
 const RESERVE_BYTES: usize = 64 * 4_096;
 
 impl Tx<'_> {
-    /// Whether a new lease fits without more of the disk.
+    /// Returns whether a new lease fits without more of the disk.
     pub(super) fn has_headroom(&self) -> Result<bool, Failure> {
         let mut free = self.db.prepare_cached("PRAGMA freelist_count")?;
         let free: i64 = free.query_row((), |row| row.get(0))?;

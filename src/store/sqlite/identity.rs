@@ -1,8 +1,8 @@
-//! The identity of the file and of the log beside it.
+//! The identity of the file and of the log next to it.
 //!
-//! The locks and the write-ahead log lie beside the path, in `-shm` and `-wal`. Two processes that see the same file but
-//! not the same log grant the same name twice, and neither hears of the other. So a file that can have two logs is refused
-//! when it is opened, and a log that is gone or another is found before the next transaction.
+//! The locks and the write-ahead log lie next to the path, in `-shm` and `-wal`. Two processes that see the same file
+//! but not the same log grant the same name twice, and neither hears of the other. So a file that can have two logs is
+//! refused when it is opened, and a log that was deleted or replaced is found before the next transaction.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
@@ -54,7 +54,7 @@ impl Logs {
         })
     }
 
-    /// Whether there is a log, before SQLite has made one.
+    /// Returns whether there is a log, before SQLite has made one.
     pub(super) fn is_beside(path: &Path) -> Result<bool, Failure> {
         fs::exists(beside(path, "-wal")?).map_err(unseen)
     }
@@ -94,7 +94,7 @@ pub(super) fn examine(path: &Path) -> Result<Identity, Failure> {
     Ok(Identity::of(&found))
 }
 
-/// Whether the file is a mount point of its own, as one that is handed to a container by itself.
+/// Returns whether the file is a mount point of its own, as one that is handed to a container by itself.
 fn is_mounted_alone(file: &Path, folder: &Path) -> Result<bool, Failure> {
     Ok(match (mount_of(file)?, mount_of(folder)?) {
         (Some(of_file), Some(of_folder)) => of_file != of_folder,
@@ -114,7 +114,7 @@ fn mount_of(path: &Path) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// The path of a log: SQLite puts it beside the target of a symbolic link.
+/// The path of a log: SQLite puts it next to the target of a symbolic link.
 fn beside(path: &Path, ending: &str) -> Result<PathBuf, Failure> {
     let mut beside = fs::canonicalize(path).map_err(unseen)?.into_os_string();
     beside.push(ending);
@@ -125,7 +125,7 @@ fn unseen(source: io::Error) -> Failure {
     Failure::io("look at the file", source)
 }
 
-/// The failure of a file or log that was there and is gone.
+/// The failure of a file or log that was there and was deleted.
 fn gone(source: io::Error) -> Failure {
     match source.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Failure::Replaced,

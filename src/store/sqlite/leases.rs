@@ -170,7 +170,7 @@ impl Leases {
         })
     }
 
-    /// What the file looks like now and, if it changed since the look before, the hints for these topics.
+    /// Returns what the file looks like now and, if it changed since the look before, the hints for these topics.
     pub(super) fn hints_since(
         &mut self,
         before: Option<&Snapshot>,
@@ -181,7 +181,7 @@ impl Leases {
             .read(caller, |tx| tx.changes_since(before, topics))
     }
 
-    /// How many leases other boots have written.
+    /// Returns how many leases other boots have written.
     pub(super) fn count_foreign(&mut self, caller: Caller<'_>) -> Result<i64, Failure> {
         self.file.read(caller, |tx| tx.count_foreign())
     }
@@ -210,7 +210,7 @@ impl Tx<'_> {
         }
     }
 
-    /// What `status` shows of a row. A mere look begins no watch; without one no end is known.
+    /// Returns what `status` shows of a row. A mere look begins no watch; without one no end is known.
     fn shown(&self, row: &Row) -> Result<Option<Held>, Failure> {
         let remaining = match self.judge(row) {
             Validity::Void => return Ok(None),

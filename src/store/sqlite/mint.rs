@@ -1,8 +1,8 @@
 //! How the next token is minted: from the one counter of the file, and above what a power cut may have taken back.
 //!
 //! The counter is as durable as the leases: the last commits may be gone after a power cut. Where the clock is right it
-//! carries the tokens on; but a machine whose clock begins in 1970 would give out the same tokens twice. So the file has a
-//! mark that is never below a token that was given out, and that is synced whenever it is lifted.
+//! carries the tokens on; but a machine whose clock begins in 1970 would give out the same tokens twice. So the file
+//! has a mark that is never below a token that was given out, and that is synced whenever it is lifted.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use super::tx::Tx;
 use crate::clock;
 use crate::token::Token;
 
-/// How far ahead the mark is lifted. One grant in this time is synced, which takes some milliseconds; and a machine that
-/// restarts within this time mints ahead of its clock for the rest of it.
+/// The time by which the mark is lifted ahead. One grant in this time is synced, which takes some milliseconds; and a
+/// machine that restarts within this time mints ahead of its clock for the rest of it.
 const LIFT: Duration = Duration::from_secs(10);
 
-/// What a new token is minted from.
+/// The numbers that a new token has to exceed.
 struct Marks {
     last: Option<Token>,
     mark: Option<Token>,
@@ -59,7 +59,7 @@ impl Tx<'_> {
     }
 }
 
-/// Whether the next commit survives a power cut.
+/// Returns whether the next commit survives a power cut.
 fn is_synced(db: &Connection) -> Result<bool, Failure> {
     const FULL: i64 = 2;
     let level: i64 = db.query_row("PRAGMA synchronous", (), |row| row.get(0))?;

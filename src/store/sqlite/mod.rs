@@ -23,10 +23,10 @@
 //!    places, and nothing else.
 //!
 //! # Containers
-//! Mount the **folder** of the file, never the file alone: the write-ahead log and the locks are beside the file, and a
-//! file that is itself a mount point would have a log of its own on each side. Such a file is refused if the kernel can
-//! tell (Linux 5.8). If the log is deleted while it is in use, nothing more is granted, and renewals are refused, so
-//! each holder is told within a third of its ttl.
+//! Mount the **folder** of the file, never the file alone: the write-ahead log and the locks are next to the file, and
+//! a file that is itself a mount point would have a log of its own on each side. Such a file is refused if the kernel
+//! can tell (Linux 5.8). If the log is deleted while it is in use, nothing more is granted, and renewals are refused,
+//! so each holder is told within a third of its ttl.
 //!
 //! # Assumptions
 //! One kernel writes the file, no program but leasehold opens it, and no second copy of the SQLite library in this
@@ -84,7 +84,7 @@ use super::{
 use crate::clock::Monotonic;
 use crate::future::BoxFuture;
 
-/// How long opening may wait for other processes: long enough when several make the file at the same time.
+/// The time for which opening may wait for other processes: long enough when several make the file at the same time.
 const OPENING: Duration = Duration::from_secs(5);
 
 /// A store in one file.

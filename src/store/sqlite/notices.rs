@@ -1,11 +1,12 @@
 //! Hints that names were freed, or are a client's turn: the file's change counter, looked at every ten
 //! milliseconds while a client waits.
 //!
-//! SQLite announces no change, but `PRAGMA data_version` shows one to a reader, from shared memory and without a lock. A
-//! look takes some ten microseconds, so a client that waits costs about a thousandth of a core, and one that does not
-//! costs nothing. A watch on the log file (inotify) would wake faster, but too early: the log is written before the change can
-//! be seen. Only when the counter has moved are the names looked up. Those that are free or newly kept for a while are
-//! hinted; to a client of the queue, those that are offered to it or free for it, and those for which it is next.
+//! SQLite announces no change, but `PRAGMA data_version` shows one to a reader, from shared memory and without a lock.
+//! A look takes some ten microseconds, so a client that waits costs about a thousandth of a core, and one that does not
+//! costs nothing. A watch on the log file (inotify) would wake faster, but too early: the log is written before the
+//! change can be seen. Only when the counter has moved are the names looked up. Those that are free or newly kept for a
+//! while are hinted; to a client of the queue, those that are offered to it or free for it, and those for which it is
+//! next.
 //!
 //! The connection is the subscription's own and never writes, so that the counter moves for the changes of all others,
 //! those of this client included.
@@ -25,10 +26,10 @@ use crate::clock::{Clock, Monotonic};
 use crate::future::BoxFuture;
 use crate::store::{Notice, Notices, Topic};
 
-/// How often the counter is looked at.
+/// The pause between two looks at the counter.
 const PACE: Duration = Duration::from_millis(10);
-/// The least pause after a look, in multiples of the time that the look took: a subscription of very many names spends at
-/// most a tenth of its time on looks.
+/// The least pause after a look, in multiples of the time that the look took: a subscription of very many names spends
+/// at most a tenth of its time on looks.
 const IDLE_PARTS: u32 = 9;
 /// The limit of one look, and the pause after one that failed.
 const LIMIT: Duration = Duration::from_secs(1);

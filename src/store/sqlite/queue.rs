@@ -1,8 +1,8 @@
 //! The clients that wait in turn for one name, a row each; and the offer that keeps a freed name for the first of them.
 //!
-//! An offer is a row among the leases, so that every claim finds the name taken. It is no lease: it has no token, and the
-//! client is in the holder's column, so that no renewal or release can match it. Only a claim of that client turns it
-//! into a lease. A client that gets an offer has left the queue, so one that lets it lapse counts as dead.
+//! An offer is a row among the leases, so that every claim finds the name taken. It is no lease: it has no token, and
+//! the client is in the holder's column, so that no renewal or release can match it. Only a claim of that client turns
+//! it into a lease. A client that gets an offer has left the queue, so one that lets it lapse counts as dead.
 //!
 //! A client of another boot counts as dead, and its offer as void. That can cost the order, and nothing else.
 //!
@@ -85,7 +85,7 @@ impl Queue<'_> {
         self.before(join.query_row(facts, |row| row.get(0))?)
     }
 
-    /// How many live clients are before this place.
+    /// Returns how many live clients are before this place.
     fn before(&self, place: i64) -> Result<usize, Failure> {
         let mut count = self.tx.db.prepare_cached(
             "SELECT count(*)
@@ -102,7 +102,7 @@ impl Queue<'_> {
         Ok(usize::try_from(before).unwrap_or_default())
     }
 
-    /// How many live clients wait.
+    /// Returns how many live clients wait.
     pub(super) fn waiting(&self) -> Result<usize, Failure> {
         self.before(i64::MAX)
     }

@@ -1,8 +1,8 @@
 //! One lease as the file keeps it, and whether it still counts.
 //!
 //! A row of another boot is not an *earlier* boot's for certain: a container or a virtual machine that shares the file
-//! has a boot id of its own and may renew right now. So it counts until this boot has watched it unchanged for its whole
-//! ttl. The watch is in the row, since the tool's processes are short-lived.
+//! has a boot id of its own and may renew right now. So it counts until this boot has watched it unchanged for its
+//! whole ttl. The watch is in the row, since the tool's processes are short-lived.
 
 use std::time::{Duration, SystemTime};
 
@@ -53,7 +53,7 @@ struct Watch {
     renewals: i64,
 }
 
-/// In which way a row that counts takes its name.
+/// The way in which a row that counts takes its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowState {
     /// Exits: Evicted (by an operator), Kept (released with `keep_for`), gone (released, run out).
@@ -67,7 +67,7 @@ pub(super) enum RowState {
     Offered = 3,
 }
 
-/// Whether a row still counts.
+/// Says whether a row still counts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Validity {
     /// It has run out, or was watched for long enough.
@@ -81,7 +81,7 @@ pub(super) enum Validity {
 }
 
 impl Row {
-    /// Whether it counts at this moment, as this boot sees it.
+    /// Returns whether it counts at this moment, as this boot sees it.
     fn judge(&self, boot: &Boot, now: Instant) -> Validity {
         if self.boot == boot.id() {
             return taken_until(self.ends_at, now);
@@ -98,12 +98,13 @@ impl Row {
         }
     }
 
-    /// Whether it keeps the name for this client.
+    /// Returns whether it keeps the name for this client.
     pub(super) fn is_offered_to(&self, client: &str) -> bool {
         self.standing == RowState::Offered && self.holder == client
     }
 
-    /// How long the name still cannot be granted although no client holds it: kept after its release, or for a client.
+    /// Returns how long the name still cannot be granted although no client holds it: kept after its release, or for a
+    /// client.
     pub(super) fn unheld(&self, tx: &Tx<'_>) -> Option<Duration> {
         match (self.standing, tx.judge(self)) {
             (RowState::Kept | RowState::Offered, Validity::Taken(remaining)) => Some(remaining),
@@ -111,7 +112,7 @@ impl Row {
         }
     }
 
-    /// Whether it is the grant to this holder that has this token.
+    /// Returns whether it is the grant to this holder that has this token.
     pub(super) fn is_granted_to(&self, holder: Holder, token: Token) -> bool {
         u64::try_from(self.token) == Ok(token.get()) && self.holder == holder.to_string()
     }
@@ -124,12 +125,12 @@ impl Row {
             .ok_or(Failure::Damaged("a token is out of range"))
     }
 
-    /// How long it was to run when its holder wrote it last.
+    /// Returns how long it was to run when its holder wrote it last.
     pub(super) fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// What others are told; `remaining` as judged. What cannot be read is left out.
+    /// Returns the facts that other clients see; `remaining` as judged. What cannot be read is left out.
     pub(super) fn held(&self, name: Name, remaining: Option<Duration>) -> Held {
         let state = match self.standing {
             RowState::Live => HeldState::Leased,
@@ -241,7 +242,7 @@ impl Tx<'_> {
         Ok(rows.take_while(has_prefix).collect::<Result<_, _>>()?)
     }
 
-    /// Whether a row counts now, as this boot sees it.
+    /// Returns whether a row counts now, as this boot sees it.
     pub(super) fn judge(&self, row: &Row) -> Validity {
         row.judge(self.boot, self.now)
     }
@@ -268,7 +269,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// The holder's sign of life: a full term from now, by this boot's clock. A watch by another boot stays, and sees it.
+    /// The holder's sign of life: a full term from now, by this boot's clock. A watch by another boot stays, and sees
+    /// it.
     pub(super) fn write_term(
         &self,
         name: &Name,

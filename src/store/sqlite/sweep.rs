@@ -21,8 +21,8 @@ const DEAD: i64 = 64;
 const WATCHED: i64 = 1_000;
 
 impl Tx<'_> {
-    /// Removes a few rows that no longer count: leases that have run out or were watched for long enough, and dead clients
-    /// in queues.
+    /// Removes a few rows that no longer count: leases that have run out or were watched for long enough, and dead
+    /// clients in queues.
     pub(super) fn sweep(&self) -> Result<(), Failure> {
         // Mostly there are none, and a removal that finds nothing costs several times this look.
         let mut look = self.db.prepare_cached(
@@ -66,7 +66,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Whether a lease of another boot is not watched by this boot.
+    /// Returns whether a lease of another boot is not watched by this boot.
     fn is_unwatched(&self) -> Result<bool, Failure> {
         let mut unwatched = self.db.prepare(
             "SELECT 1
@@ -93,7 +93,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// How many leases other boots have written.
+    /// Returns how many leases other boots have written.
     pub(super) fn count_foreign(&self) -> Result<i64, Failure> {
         let sql = "SELECT count(*)
             FROM lease
@@ -156,7 +156,7 @@ pub(super) fn sweep_foreign_queues(file: &mut Database, caller: Caller<'_>) -> R
     Ok(())
 }
 
-/// Begins to watch every row of another boot that this boot does not watch so far.
+/// Begins to watch every row of another boot that this boot does not watch yet.
 pub(super) fn watch_all(file: &mut Database, caller: Caller<'_>) -> Result<(), Failure> {
     // What does not get done in time is done by the next process that opens the file or asks for the name.
     while caller.waits() && file.read(caller, |tx| tx.is_unwatched())? {

@@ -17,10 +17,10 @@ use crate::clock::{Clock, Monotonic};
 /// work; a caller that finds it full waits for a place, within the limit.
 const QUEUE: usize = 128;
 
-/// How long after its limit a request gives up if the thread does not answer, because the disk hangs.
+/// The time after its limit at which a request gives up if the thread does not answer, because the disk hangs.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// How long a store that is closed waits for its thread.
+/// The time for which a store that is closed waits for its thread.
 const CLOSING: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce(&mut Leases) + Send>;
@@ -101,7 +101,7 @@ impl Thread {
         }
     }
 
-    /// Whether it was closed.
+    /// Returns whether it was closed.
     pub(super) fn is_closed(&self) -> bool {
         self.jobs().is_none()
     }

@@ -1,7 +1,7 @@
 //! One transaction on the file: the connection, the boot in whose name it reads and writes, and the moment at which it
 //! began.
 //!
-//! Its methods lie beside what they read and write: leases in [`row`](super::row), the clients that wait in
+//! Its methods are in the files of what they read and write: leases in [`row`](super::row), the clients that wait in
 //! [`queue`](super::queue), a claim in [`claim`](super::claim), tokens in [`mint`](super::mint).
 
 use rusqlite::Connection;
@@ -20,7 +20,7 @@ pub(super) struct Tx<'a> {
 }
 
 impl<'a> Tx<'a> {
-    /// What begins now.
+    /// Returns the transaction that begins now.
     pub(super) fn begin(db: &'a Connection, boot: &'a Boot) -> Self {
         let now = boot.now();
         Self { db, boot, now }

@@ -12,8 +12,8 @@ use crate::token::Token;
 use crate::watchdog::signal::Signal;
 
 impl Schedule {
-    /// Enrolls a claim before it is sent; `shard` is the store's number of the part that keeps the name. Returns `None` if
-    /// the schedule is closing.
+    /// Enrolls a claim before it is sent; `shard` is the store's number of the part that keeps the name. Returns `None`
+    /// if the schedule is closing.
     pub fn enroll(
         &mut self,
         (name, holder): (Name, Holder),
@@ -56,7 +56,8 @@ impl Schedule {
         before
     }
 
-    /// Notes that the last attempt of the claim was answered; `before` is what [`claim_sent`](Self::claim_sent) returned.
+    /// Notes that the last attempt of the claim was answered; `before` is what [`claim_sent`](Self::claim_sent)
+    /// returned.
     pub fn claim_answered(&mut self, id: LeaseId, before: Option<Instant>) {
         self.slot_mut(id).unanswered_until = before.unwrap_or(Instant::ZERO);
     }
@@ -64,7 +65,8 @@ impl Schedule {
     /// Begins to renew a lease that was granted, with this token, to the attempt that left at `sent_at`.
     ///
     /// # Errors
-    /// Why the grant is of no use. After `Late` the claim is still enrolled: ask again or give it up, which releases it.
+    /// Why the grant is of no use. After `Late` the claim is still enrolled: ask again or give it up, which releases
+    /// it.
     pub fn hold(
         &mut self,
         id: LeaseId,

@@ -1,4 +1,5 @@
-//! The end of a lease: what happens when its guard is dropped or released, and what follows from the answer to its release.
+//! The end of a lease: what happens when its guard is dropped or released, and what follows from the answer to its
+//! release.
 //!
 //! The enrollment ends before the release is sent, so that no renewal follows it. If its sender gives a release up, the
 //! watchdog's loop sends it again.
@@ -55,29 +56,29 @@ pub struct Leaving {
     pub ticket: Ticket,
     /// The shard to which it counts, as the store calls it.
     pub shard: u32,
-    /// What is released.
+    /// The name that is released.
     pub name: Name,
     /// The holder that releases it.
     pub holder: Holder,
-    /// How long the name is to stay taken.
+    /// The time for which the name is to stay taken.
     pub keep_for: Option<Duration>,
-    /// How long it may take.
+    /// The limit of the release.
     pub limit: Duration,
-    /// Whether the lease was held until its enrollment ended.
+    /// Says whether the lease was held until its enrollment ended.
     was_held: bool,
-    /// Whether the loop sends it and counts it among its releases in flight.
+    /// Says whether the loop sends it and counts it among its releases in flight.
     is_of_the_loop: bool,
 }
 
-/// How an enrollment ended.
+/// The end of an enrollment.
 #[derive(Debug)]
 #[must_use = "the holder has to be told of a loss in it"]
 pub struct Withdrawn {
-    /// Whether the lease was held until now.
+    /// Says whether the lease was held until now.
     pub was_held: bool,
-    /// A loss that was not yet reported to the holder. It has to be told now, before the guard is gone.
+    /// A loss that was not yet reported to the holder. It has to be told now, before the guard is dropped.
     pub loss: Option<Loss>,
-    /// Whether the loop has to be woken.
+    /// Says whether the loop has to be woken.
     pub must_wake: MustWake,
 }
 
@@ -139,7 +140,7 @@ impl Leaving {
 }
 
 impl Schedule {
-    /// Ends an enrollment whose guard is gone, and leaves the release to the loop.
+    /// Ends an enrollment whose guard was dropped, and leaves the release to the loop.
     pub fn leave(&mut self, id: LeaseId, now: Instant, keep_for: Option<Duration>) -> MustWake {
         if !self.end_enrollment(id, keep_for) {
             return self.must_wake(Instant::FAR_FUTURE);

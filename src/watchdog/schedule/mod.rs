@@ -1,11 +1,11 @@
-//! Decides what the watchdog does next: which holders to tell, what to renew, what to release. Knows no clock and does no
-//! I/O: `now` is always an argument, so every test runs in zero time.
+//! Decides what the watchdog does next: which holders to cancel, what to renew, what to release. Knows no clock and
+//! does no I/O: `now` is always an argument, so every test runs in zero time.
 //!
 //! # Invariants
-//! 1. Each lease is in the queues of its shard that its phase asks for, and in no other: the queues' module says in which.
-//!    Only [`Schedule::transition`] changes a phase.
-//! 2. An answer counts only for the attempt that it belongs to. A lease that has left has no attempt, so a late answer finds
-//!    nothing to change.
+//! 1. Each lease is in the queues of its shard that its phase asks for, and in no other: the queues' module says in
+//!    which. Only [`Schedule::transition`] changes a phase.
+//! 2. An answer counts only for the attempt that it belongs to. A lease that has left has no attempt, so a late answer
+//!    finds nothing to change.
 //! 3. Losses are taken before renewals: on waking late, cancel first.
 //! 4. Every exit goes through [`Leaving::begin`] or [`Schedule::leave`], once.
 //! 5. What one shard waits for delays no other: queues, requests in flight and the server's clock are kept per shard. A
@@ -49,7 +49,7 @@ pub const BATCHES_IN_FLIGHT: usize = 4;
 pub const RELEASES_IN_FLIGHT: usize = 64;
 /// Ends looked at in one turn, and renewals that fall due in one, so that a turn stays short; the next follows at once.
 const STEPS_PER_TURN: usize = 4_096;
-/// How much before its deadline a lease is ended, so that a late timer still ends it in time.
+/// The time before its deadline at which a lease is ended, so that a late timer still ends it in time.
 pub const EARLY: Duration = Duration::from_millis(5);
 
 /// All leases of one client: those that are claimed or held, and those that are still to be released.
@@ -59,7 +59,7 @@ pub struct Schedule {
     shards: Vec<Shard>,
     /// Held leases whose last renewals got no answer, and how many of them in a row.
     failing: HashMap<LeaseId, u32>,
-    /// When the last turn began.
+    /// The moment at which the last turn began.
     turned_at: Instant,
     attempts: u64,
     /// Up to when the loop sleeps: only what is armed earlier needs to wake it.
@@ -78,7 +78,7 @@ pub struct Limits {
     pub progress_within: Option<Duration>,
 }
 
-/// Why a grant cannot be held.
+/// The reason for which a grant cannot be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Useless {
     /// Too little is left of its term.
@@ -87,7 +87,7 @@ pub enum Useless {
     Ended,
 }
 
-/// Whether the loop has to be woken.
+/// Says whether the loop has to be woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a loop that is not woken sleeps past what was armed"]
 pub struct MustWake(pub bool);
@@ -115,8 +115,8 @@ impl Schedule {
         self.asleep_until
     }
 
-    /// Whether the loop has to be woken after a change: because `armed` is earlier than its next wake, or because nothing
-    /// is left for it to do and it has to end.
+    /// Returns whether the loop has to be woken after a change: because `armed` is earlier than its next wake, or
+    /// because nothing is left for it to do and it has to end.
     pub(super) fn must_wake(&self, armed: Instant) -> MustWake {
         MustWake(armed < self.asleep_until || self.is_done())
     }
@@ -136,7 +136,7 @@ impl Schedule {
         (slot, shard)
     }
 
-    /// Where the shard of this number is. Shards are few, and most stores have one.
+    /// Returns where the shard of this number is. Shards are few, and most stores have one.
     fn index_of(&mut self, number: u32) -> usize {
         let known = self.shards.iter().position(|shard| shard.number == number);
         known.unwrap_or_else(|| {
@@ -145,8 +145,8 @@ impl Schedule {
         })
     }
 
-    /// Moves a lease, and what is queued for it, to the shard that keeps its name by now. What is under way stays where it
-    /// was sent.
+    /// Moves a lease, and what is queued for it, to the shard that keeps its name by now. What is under way stays where
+    /// it was sent.
     fn follow(&mut self, id: LeaseId, number: u32) {
         let to = self.index_of(number);
         let slot = &mut self.slots[id.index()];
@@ -170,7 +170,8 @@ impl Schedule {
         }
     }
 
-    /// Moves a lease to its next phase, and into or out of the queues of a lease that is held. Returns the phase before.
+    /// Moves a lease to its next phase, and into or out of the queues of a lease that is held. Returns the phase
+    /// before.
     fn transition(&mut self, id: LeaseId, next: Phase) -> Phase {
         let slot = &mut self.slots[id.index()];
         let shard = &mut self.shards[slot.shard];
@@ -239,7 +240,7 @@ impl Schedule {
         self.is_closing = true;
     }
 
-    /// Whether there is nothing to renew, to release, or to wait for.
+    /// Returns whether there is nothing to renew, to release, or to wait for.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -248,7 +249,7 @@ impl Schedule {
         self.slots.iter().map(|(index, _)| LeaseId::new(index))
     }
 
-    /// Whether there will never be anything to do again.
+    /// Returns whether there will never be anything to do again.
     pub fn is_done(&self) -> bool {
         self.is_closing && self.is_empty()
     }

@@ -97,12 +97,12 @@ impl Queues {
 
 /// Renewals that fall due.
 impl Queues {
-    /// Whether the moment of a renewal has come.
+    /// Returns whether the moment of a renewal has come.
     pub(super) fn has_renewal(&self, now: Instant) -> bool {
         first_until(&self.renewals, now).is_some()
     }
 
-    /// Takes out renewals whose moment has come, at most so many. They go on in [`push_due`](Self::push_due).
+    /// Takes out renewals whose moment has come, at most this number. They go on in [`push_due`](Self::push_due).
     pub(super) fn take_renewals(&mut self, now: Instant, most: usize) -> Vec<LeaseId> {
         let next = || {
             let id = first_until(&self.renewals, now)?;
@@ -162,8 +162,8 @@ impl Queues {
 }
 
 impl Queues {
-    /// When the next entry is due, among those for which there is room. A renewal that is already due counts as due at zero;
-    /// to become due takes no room.
+    /// Returns when the next entry is due, among those for which there is room. A renewal that is already due counts as
+    /// due at zero; to become due takes no room.
     pub(super) fn next(&self, has_batch_room: bool, has_release_room: bool) -> Instant {
         let first = |queue: &Queue, has_room: bool| {
             let first = queue.first().filter(|_| has_room);
@@ -188,7 +188,7 @@ fn first_until(queue: &Queue, now: Instant) -> Option<LeaseId> {
 mod tests {
     use super::*;
 
-    /// What the tests of the schedule look at.
+    /// The view of the schedule's tests.
     impl Queues {
         /// In how many queues this lease waits for its end, and in how many for its next renewal.
         pub(in super::super) fn places(&self, id: LeaseId, holding: &Holding) -> (usize, usize) {
@@ -200,17 +200,17 @@ mod tests {
             )
         }
 
-        /// Whether this lease waits for its release then.
+        /// Returns whether this lease waits for its release then.
         pub(in super::super) fn has_release(&self, id: LeaseId, release_at: Instant) -> bool {
             self.releases.contains(&(release_at, id))
         }
 
-        /// When the renewals are planned that are not due, in order.
+        /// Returns when the renewals are planned that are not due, in order.
         pub(in super::super) fn planned(&self) -> impl Iterator<Item = Instant> {
             self.renewals.iter().map(|(at, _)| *at)
         }
 
-        /// How many wait for an end, a renewal, a release.
+        /// Returns how many wait for an end, a renewal, a release.
         pub(in super::super) fn lengths(&self) -> (usize, usize, usize) {
             let renewals = self.renewals.len() + self.due.len();
             (self.ends.len(), renewals, self.releases.len())

@@ -16,28 +16,28 @@ use crate::term::Instant;
 use crate::watchdog::server_time::{Finding, Reading};
 use crate::watchdog::signal::Signal;
 
-/// How a batch went.
+/// The outcome of a batch.
 #[derive(Debug, Default)]
 pub struct Settled {
     /// Leases that the store refused to renew.
     pub losses: Vec<Loss>,
     /// Leases that were renewed, and whose renewal a task may wait for.
     pub wakes: Vec<Awaited>,
-    /// How many were renewed.
+    /// The number of renewed leases.
     pub renewed: u64,
     /// Those leases, if each of them is logged.
     pub(crate) named: Vec<LeaseLabel>,
-    /// How many got no answer.
+    /// The number of renewals without an answer.
     pub unknown: u64,
     /// The error of the first of them.
     pub first_error: Option<Error>,
     /// The least share of its ttl that a renewed lease had left.
     pub least_left: Option<f64>,
-    /// Which way the server's clock stepped, and by how much.
+    /// The direction and the size of a step of the server's clock.
     pub step: Option<(Jump, Duration)>,
 }
 
-/// Which way the server's clock stepped.
+/// The direction of a step of the server's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Jump {
     /// Leases end earlier than was believed.
@@ -49,7 +49,7 @@ pub enum Jump {
 /// A lease whose renewal a task may wait for.
 #[derive(Debug)]
 pub struct Awaited {
-    /// What is held.
+    /// The name that is held.
     pub name: Name,
     /// Wakes those tasks.
     pub signal: Arc<Signal>,
@@ -74,8 +74,8 @@ impl Schedule {
         };
         let is_unknown = |outcome: &Outcome| matches!(outcome, Outcome::Unknown(_));
         self.shards[sent_to].has_failed |= reply.outcomes.iter().any(is_unknown);
-        // All are looked at before any is changed. They lie all over the memory: reads of them overlap, while each change
-        // would wait for its own.
+        // All are looked at before any is changed. They lie all over the memory: reads of them overlap, while each
+        // change would wait for its own.
         let tickets = batch.tickets.iter();
         let deadlines: Vec<_> = tickets.map(|ticket| self.deadline_of(*ticket)).collect();
         let answers = batch.tickets.iter().zip(deadlines).zip(reply.outcomes);
@@ -100,8 +100,8 @@ impl Schedule {
         settled
     }
 
-    /// Takes what the server's clock gained on ours off the deadlines, before what this reply confirms is counted. Returns
-    /// the moment from which that is counted.
+    /// Takes what the server's clock gained on ours off the deadlines, before what this reply confirms is counted.
+    /// Returns the moment from which that is counted.
     ///
     /// The clock is that of the server which answered, and with it go the leases that it confirmed, whatever shard the
     /// batch was sent for: clocks of two servers are never compared.
@@ -153,7 +153,7 @@ impl Schedule {
         }
     }
 
-    /// The leases that this reply confirms: by the new time, if it tells of one.
+    /// The leases that this reply confirms: by the new time, if it has one.
     fn confirmed_by(&self, batch: &Batch, outcomes: &[Outcome]) -> HashSet<LeaseId> {
         let confirmed = batch
             .tickets
@@ -171,7 +171,7 @@ impl Schedule {
             .then(|| self.slot(ticket.id).lease.signal.deadline())
     }
 
-    /// Whether the lease still waits for the answer to this attempt.
+    /// Returns whether the lease still waits for the answer to this attempt.
     pub(super) fn is_waiting_for(&self, Ticket { id, attempt }: Ticket) -> bool {
         let slot = self.slots.get(id.index());
         slot.is_some_and(|slot| slot.is_waiting_for(attempt))
@@ -183,8 +183,8 @@ impl Schedule {
         let (holding, lease) = slot.holding_mut();
         let term = lease.timing.term(sent_at);
         holding.attempt = None;
-        // A reply that comes after the end, or after a `check()` saw the deadline pass, revives nothing. The end that is
-        // armed may be older than the last sign of progress.
+        // A reply that comes after the end, or after a `check()` saw the deadline pass, revives nothing. The end that
+        // is armed may be older than the last sign of progress.
         if now >= holding.end(lease) {
             let reason = holding.reason(lease, now);
             settled.losses.extend(self.lose(id, reason));
@@ -214,7 +214,8 @@ impl Schedule {
         holding.renew_at = term.renew_at(false, self.random.u16(..));
         queues.arm_renewal(id, holding);
         let end = holding.end(lease);
-        // What is armed too early is looked at again when it comes due. While it is far off, the next renewal comes first.
+        // What is armed too early is looked at again when it comes due. While it is far off, the next renewal comes
+        // first.
         let is_far = holding.ends_at <= end && holding.ends_at.since(now) > lease.timing.ttl() / 2;
         if !is_far {
             queues.move_end(id, holding, end);

@@ -1,5 +1,5 @@
-//! What the schedule keeps for each shard of the store, so that a shard that does not answer delays no other: its queues,
-//! the requests in flight, and the clock of its server.
+//! What the schedule keeps for each shard of the store, so that a shard that does not answer delays no other: its
+//! queues, the requests in flight, and the clock of its server.
 
 use super::queues::Queues;
 use super::timings::Timings;
@@ -7,10 +7,10 @@ use super::{BATCHES_IN_FLIGHT, RELEASES_IN_FLIGHT};
 use crate::term::Instant;
 use crate::watchdog::server_time::ServerClock;
 
-/// What is kept of one shard.
+/// The state of one shard.
 #[derive(Debug)]
 pub(super) struct Shard {
-    /// As the store calls it.
+    /// The store's number of it.
     pub(super) number: u32,
     pub(super) queues: Queues,
     pub(super) server: ServerClock,
@@ -35,17 +35,17 @@ impl Shard {
         }
     }
 
-    /// How many more batches may be sent.
+    /// Returns how many more batches may be sent.
     pub(super) const fn batch_room(&self) -> usize {
         BATCHES_IN_FLIGHT.saturating_sub(self.batches_in_flight)
     }
 
-    /// How many more releases may be sent.
+    /// Returns how many more releases may be sent.
     pub(super) const fn release_room(&self) -> usize {
         RELEASES_IN_FLIGHT.saturating_sub(self.releases_in_flight)
     }
 
-    /// When the next turn is due for this shard.
+    /// Returns when the next turn is due for this shard.
     pub(super) fn next(&self) -> Instant {
         let (batch_room, release_room) = (self.batch_room(), self.release_room());
         self.queues.next(batch_room > 0, release_room > 0)

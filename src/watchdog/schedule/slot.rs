@@ -12,7 +12,7 @@ use crate::term::{Instant, Timing};
 use crate::watchdog::doubtful::Doubt;
 use crate::watchdog::signal::Signal;
 
-/// Where the slot of a lease is.
+/// The place of a lease's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(u32);
 
@@ -34,7 +34,7 @@ impl LeaseId {
 pub struct Ticket {
     /// The lease.
     pub id: LeaseId,
-    /// Which of its renewals or releases.
+    /// The number of this renewal or release.
     pub attempt: NonZeroU64,
 }
 
@@ -42,11 +42,12 @@ pub struct Ticket {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) lease: Leased,
-    /// Where its shard is. It follows the store's answer: see [`Schedule::follow`](super::Schedule::follow).
+    /// The index of its shard. It follows the store's answer: see [`Schedule::follow`](super::Schedule::follow).
     pub(super) shard: usize,
-    /// When the last request that can prolong it was sent.
+    /// The moment at which the last request that can prolong it was sent.
     pub(super) last_sent: Instant,
-    /// Until when an attempt of its claim that got no answer can still do something; zero if there is none.
+    /// The moment until which an attempt of its claim that got no answer can still be carried out; zero if there is
+    /// none.
     pub(super) unanswered_until: Instant,
     pub(super) phase: Phase,
 }
@@ -71,23 +72,23 @@ pub(super) struct Bounds {
 
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// The claim is under way. Exits: Held (granted in time), Lost, Leaving (given up, in doubt or granted late), gone (given
-    /// up, answered).
+    /// The claim is under way. Exits: Held (granted in time), Lost, Leaving (given up, in doubt or granted late), gone
+    /// (given up, answered).
     Claiming {
-        /// Whether it was granted, but too late to be held.
+        /// Says whether it was granted, but too late to be held.
         is_granted: bool,
     },
-    /// Held and renewed. Exits: Lost, Leaving (its guard is gone).
+    /// Held and renewed. Exits: Lost, Leaving (its guard was dropped).
     Held(Holding),
-    /// The holder was told. Exits: Leaving (its guard is gone), gone (its guard is gone, and the store said that the name is
-    /// not ours).
+    /// The holder was told. Exits: Leaving (its guard was dropped), removed (its guard was dropped, and the store said
+    /// that the name is not ours).
     Lost(LossReason),
     /// Not held, but perhaps still in the store. Exits: gone (released, or run out).
     /// Boxed, since few leave at a time.
     Leaving(Box<Leave>),
 }
 
-/// When a lease that is held has to be looked at.
+/// The moments at which a held lease has to be looked at.
 #[derive(Debug)]
 pub(super) struct Holding {
     pub(super) deadline: Instant,
@@ -129,7 +130,7 @@ impl Slot {
         }
     }
 
-    /// Whether the lease still waits for the answer to this attempt.
+    /// Returns whether the lease still waits for the answer to this attempt.
     pub(super) fn is_waiting_for(&self, attempt: NonZeroU64) -> bool {
         match &self.phase {
             Phase::Held(holding) => holding.attempt == Some(attempt),
@@ -144,7 +145,7 @@ fn not_held() -> ! {
 }
 
 impl Holding {
-    /// When the lease ends unless something happens first.
+    /// Returns when the lease ends unless something happens first.
     pub(super) fn end(&self, lease: &Leased) -> Instant {
         let end = self.deadline.before(EARLY);
         let Some(Bounds { limits, hold_until }) = lease.bounds.as_deref() else {
@@ -157,7 +158,7 @@ impl Holding {
         end.min(*hold_until).min(idle)
     }
 
-    /// Why it ends now.
+    /// Returns why it ends now.
     pub(super) fn reason(&self, lease: &Leased, now: Instant) -> LossReason {
         let bounds = lease.bounds.as_deref();
         if bounds.is_some_and(|bounds| now >= bounds.hold_until) {

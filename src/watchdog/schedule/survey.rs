@@ -42,8 +42,8 @@ impl Schedule {
         survey.note_overdue(self.overdue(now));
     }
 
-    /// How long the next turn is overdue; zero while the loop sleeps as planned. A turn without a planned moment is due since
-    /// the last one.
+    /// The time by which the next turn is overdue; zero while the loop sleeps as planned. A turn without a planned
+    /// moment is due since the last one.
     fn overdue(&self, now: Instant) -> Duration {
         now.since(self.asleep_until.max(self.turned_at))
     }

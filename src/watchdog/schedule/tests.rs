@@ -130,7 +130,7 @@ impl Bench {
         self.schedule.settle(batch, Renewed::new(outcomes), now)
     }
 
-    /// When the renewals are planned, in order.
+    /// Returns when the renewals are planned, in order.
     fn planned(&self) -> Vec<Instant> {
         self.schedule.shards[0].queues.planned().collect()
     }

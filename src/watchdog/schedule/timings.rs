@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::term::Timing;
 
-/// How many leases have which timing. A client has few of them, so this stays small however many leases there are.
+/// Counts the leases of each timing. A client has few of them, so this stays small however many leases there are.
 #[derive(Debug, Default)]
 pub(super) struct Timings {
     ttls: BTreeMap<Duration, usize>,

@@ -1,4 +1,4 @@
-//! What the loop has to do now: holders to tell of a loss, batches and releases to send.
+//! What the loop has to do now: holders that lost their leases, batches and releases to send.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::watchdog::signal::Signal;
 /// Leases looked at to fill a batch: enough that a few of another kind between them do not leave it half empty.
 const LOOKED_AT: usize = 4 * MAX_BATCH;
 
-/// What is to be done now. The loop carries it out, in this order.
+/// The work that is to be done now. The loop carries it out, in this order.
 #[derive(Debug, Default)]
 pub struct Work {
-    /// Holders to be told.
+    /// The holders to be told.
     pub losses: Vec<Loss>,
     /// Batches to be sent.
     pub batches: Vec<Batch>,
@@ -28,9 +28,9 @@ pub struct Work {
 /// A lease that was lost just now.
 #[derive(Debug)]
 pub struct Loss {
-    /// What was held.
+    /// The name that was held.
     pub name: Name,
-    /// Why it is lost.
+    /// The reason of the loss.
     pub reason: LossReason,
     /// The deadline that it had; none, if it was only claimed.
     pub deadline: Option<Instant>,
@@ -45,11 +45,11 @@ pub struct Batch {
     pub shard: u32,
     /// The leases and their attempts, in the order of the renewals.
     pub tickets: Vec<Ticket>,
-    /// What to send.
+    /// The renewals to send.
     pub renewals: Vec<Renewal>,
     /// Read before it is sent.
     pub sent_at: Instant,
-    /// How long it may take.
+    /// The limit of the request.
     pub limit: Duration,
 }
 
@@ -101,9 +101,9 @@ impl Schedule {
         losses
     }
 
-    /// Makes those renewals due whose moment has come, in the shards that keep their names now. When more have come than
-    /// become due in one turn, those whose leases end soonest are among them: what is urgent does not wait behind a backlog
-    /// that came before it.
+    /// Makes those renewals due whose moment has come, in the shards that keep their names now. When more have come
+    /// than become due in one turn, those whose leases end soonest are among them: what is urgent does not wait behind
+    /// a backlog that came before it.
     fn move_due(&mut self, shard: usize, now: Instant, shard_of: &impl Fn(&Name) -> u32) {
         let queues = &mut self.shards[shard].queues;
         let mut come = queues.take_renewals(now, STEPS_PER_TURN);
@@ -153,8 +153,8 @@ impl Schedule {
             .collect()
     }
 
-    /// The lease nearest to its deadline, and those next to it that need about as much time for an answer. What is urgent
-    /// and what is not do not share a batch, or the one would cut the other's time short.
+    /// The lease nearest to its deadline, and those next to it that need about as much time for an answer. What is
+    /// urgent and what is not do not share a batch, or the one would cut the other's time short.
     fn take_batch(&mut self, shard: usize, now: Instant) -> Option<Batch> {
         let (picked, limit) = self.pick(shard, now)?;
         let mut batch = Batch {
