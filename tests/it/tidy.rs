@@ -1,4 +1,6 @@
-//! The rules of the house that no lint holds: layers, names, and the lengths of files.
+//! The rules of the house that no lint holds: layers, names, and the lengths of files; [`pages`] has those for pages.
+
+mod pages;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -390,60 +392,4 @@ fn only_the_folder_of_long_tests_has_a_name_that_leaves_tests_out() {
             source.path.display()
         );
     }
-}
-
-/// Words of the docs for an actor that they should name: the caller, the holder, a waiting client.
-const VAGUE: [&str; 4] = ["whoever", "somebody", "nobody", "anybody"];
-
-/// So many are let pass, where a sentence needs one.
-const VAGUE_LINES: usize = 10;
-
-/// The lines of all pages and of all comments that become documentation.
-fn doc_lines() -> Vec<String> {
-    let home = root();
-    let pages = [
-        "README.md",
-        "CHANGELOG.md",
-        "src/README.md",
-        "src/bin/leasehold/README.md",
-        "src/fence/README.md",
-        "src/store/postgres/README.md",
-        "src/store/redis/README.md",
-        "benches/README.md",
-        "dashboards/README.md",
-        "dashboards/runbook.md",
-        "examples/README.md",
-    ];
-    let pages = pages.map(|page| {
-        (
-            home.join(page),
-            fs::read_to_string(home.join(page)).unwrap(),
-        )
-    });
-    let mut lines = Vec::new();
-    for (path, text) in pages {
-        lines.extend(
-            text.lines()
-                .map(|line| format!("{}: {line}", path.display())),
-        );
-    }
-    for source in sources("src") {
-        let is_doc = |line: &&str| line.starts_with("///") || line.starts_with("//!");
-        let docs = source.code.lines().map(str::trim_start).filter(is_doc);
-        lines.extend(docs.map(|line| format!("{}: {line}", source.path.display())));
-    }
-    lines
-}
-
-#[test]
-fn docs_name_their_actors() {
-    let vague: Vec<String> = doc_lines()
-        .into_iter()
-        .filter(|line| {
-            let line = line.to_lowercase();
-            let mut words = line.split(|c: char| !c.is_alphabetic());
-            words.any(|word| VAGUE.contains(&word))
-        })
-        .collect();
-    assert!(vague.len() <= VAGUE_LINES, "{vague:#?}");
 }
