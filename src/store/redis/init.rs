@@ -18,9 +18,10 @@ use crate::store::backend::Backend;
 const PAGE: usize = 1_000;
 
 impl Redis {
-    /// Sets a new server up to keep out, with the longest ttl of this store: it notes that nothing can have been forgotten,
-    /// so its first grant takes no wait. The caller vouches for that: the server must never have granted leases, or none
-    /// within the longest ttl. A server that was flushed or lost its data looks new, too.
+    /// Sets a new server up to keep out, with the longest ttl of this store: it notes that nothing can have been
+    /// forgotten, so its first grant takes no wait. The caller vouches for that: the server must never have granted
+    /// leases, or none within the longest ttl. A server that was flushed or lost its data looks new, too. Where a first
+    /// claim was sent to the new server before, and it keeps out since, this ends the wait.
     ///
     /// # Errors
     /// `Invalid` without a longest ttl. `Misconfigured` if the server has leases or marks of this prefix, or was set up

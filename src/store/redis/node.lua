@@ -12,6 +12,7 @@
 --   orders     how often it was ordered to follow a server, or none, since its start. A promotion also leaves a second
 --              replication id behind, which the end of the backlog clears, as statistics can be reset: one of them is enough
 --   backlog    '1' if it had replicas, which may have been promoted while it was down
+--   new        on a server that had no such key: its run and orders when the key was made
 --   floor      only on a server of a store of another kind
 
 -- Returns the reply to a claim that is refused; nil and the ms for which the server still keeps out; or nothing if it takes
@@ -62,6 +63,7 @@ local function refusal_of(node, mark, max_ttl, ttl, is_new)
     end
     redis.call('HSET', node, 'keep_out', longest, 'ready', string.format('%.0f', ends), 'run', run, 'orders', orders,
       'replid', match(info, 'master_replid:(%x+)'), 'backlog', match(info, 'repl_backlog_active:(%d)'))
+    if not is_known then redis.call('HSET', node, 'new', run .. ' ' .. orders) end
   elseif tonumber(ready) > ends then
     redis.call('HSET', node, 'ready', string.format('%.0f', ends))
   end

@@ -33,6 +33,23 @@ async fn a_server_that_was_set_up_grants_at_once_and_waits_after_a_restart() {
 }
 
 #[tokio::test]
+async fn the_wait_that_a_first_claim_began_on_a_new_server_is_ended_and_no_other() {
+    let mut server = RedisServer::start().await;
+    let url = with(&server.url(), WITH_LONG);
+    let store = open(&url).await;
+    assert_kept_out(&*store, &claim("a", LONG)).await;
+    let snapshot = server.snapshot().await;
+    init(&url).await.expect("it is new");
+    granted(&*store, &claim("a", LONG)).await;
+    // What the server granted since, the snapshot lacks.
+    server.restart_from(&snapshot).await;
+    assert_kept_out(&*store, &claim("b", LONG)).await;
+    let error = init(&url).await.expect_err("it was started since");
+    assert!(error.to_string().contains("set up already"), "{error}");
+    assert_kept_out(&*store, &claim("b", LONG)).await;
+}
+
+#[tokio::test]
 async fn the_master_of_a_new_group_is_set_up_and_its_successor_keeps_out() {
     let group = RedisGroup::start().await;
     let url = with(&group.url(), WITH_LONG);
