@@ -303,7 +303,7 @@ impl Backend for Redis {
     }
 
     async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
-        hazards::see(&self.fleet, Budget::new(limit)).await
+        hazards::see(self, Budget::new(limit)).await
     }
 
     async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {

@@ -20,6 +20,7 @@ use super::connection::connections::Connections;
 use super::connection::server::Server;
 use super::failure::Failure;
 use super::fleet::Fleet;
+use super::protocol::reply;
 use super::{REPLACE_EVERY, Redis};
 use crate::error::ErrorKind;
 use crate::store::backend::Failing;
@@ -140,12 +141,46 @@ fn slow_failover(begins_after: Duration, by: impl Display) -> Weakness {
     Weakness(what.into(), Some(least_ttl))
 }
 
-/// Returns whether each server answers, and its version if it shows it.
-pub(super) async fn see(fleet: &Fleet, budget: Budget) -> Result<Vec<Member>, Failure> {
-    let servers = fleet.servers(budget).await?;
-    try_join_all(servers.iter().map(|server| see_one(server, budget))).await
+/// Returns whether each server takes part, and its version if it shows it.
+pub(super) async fn see(redis: &Redis, budget: Budget) -> Result<Vec<Member>, Failure> {
+    let servers = redis.fleet.servers(budget).await?;
+    let node = redis.keys.node();
+    try_join_all(servers.iter().map(async |server| {
+        let mut member = see_one(server, budget).await?;
+        if member.state == MemberState::Up
+            && let Some(remaining) = quiet(&server.connections, &node, budget).await?
+            && !remaining.is_zero()
+        {
+            member.state = MemberState::Away { remaining };
+        }
+        Ok(member)
+    }))
+    .await
 }
 
+/// Returns for how long the server grants nothing, as it noted at its last claim. `None` where keep-out is off.
+async fn quiet(
+    connections: &Connections,
+    node: &str,
+    budget: Budget,
+) -> Result<Option<Duration>, Failure> {
+    let ready = allowed(ask(connections, budget, &["HGET", node, "ready"]).await)?;
+    let Some(ready) = ready.and_then(|reply| text(&reply).parse::<u64>().ok()) else {
+        return Ok(None);
+    };
+    let now = micros(time(connections, budget).await?);
+    Ok(Some(Duration::from_micros(ready.saturating_sub(now))))
+}
+
+async fn time(connections: &Connections, budget: Budget) -> Result<Duration, Failure> {
+    reply::time(&ask(connections, budget, &["TIME"]).await?)
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Returns whether a server answers, and its version if it shows it.
 pub(super) async fn see_one(server: &Server, budget: Budget) -> Result<Member, Failure> {
     let connections = &server.connections;
     let place = &*server.place;

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use deadpool_redis::redis::Value;
-
 use super::super::connection::budget::Budget;
 use super::super::connection::connections::Connections;
 use super::super::failure::Failure;
-use super::super::protocol::reply;
-use super::{KeepOut, OUTLIVED, SLOW_FAILOVER, allowed, ask, lines, setting, slow_failover};
+use super::{
+    KeepOut, OUTLIVED, SLOW_FAILOVER, allowed, ask, lines, micros, quiet, setting, slow_failover,
+    time,
+};
 use crate::clock;
 use crate::store::Hazard;
 use crate::store::Severity::{Critical, Unknown, Warning};
@@ -56,6 +56,8 @@ struct ServerFacts {
     keeps_out: bool,
     /// Whether the server's claims call INFO: with a longest ttl, and wherever another client has turned keep-out on.
     needs_info: bool,
+    /// For how long the server grants nothing.
+    quiet: Duration,
 }
 
 impl ServerFacts {
@@ -102,24 +104,21 @@ pub(super) async fn look_at(
     keep_out: KeepOut<'_>,
     budget: Budget,
 ) -> Result<Vec<Hazard>, Failure> {
-    let is_on = allowed(ask(connections, budget, &["EXISTS", keep_out.node]).await)?;
+    let quiet = quiet(connections, keep_out.node, budget).await?;
     let facts = ServerFacts {
         info: allowed(ask(connections, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
         save: setting(connections, budget, "save").await?,
         min_replicas: setting(connections, budget, "min-replicas-to-write").await?,
         max_lag: setting(connections, budget, "min-replicas-max-lag").await?,
-        clock_us: micros(reply::time(&ask(connections, budget, &["TIME"]).await?)?),
+        clock_us: micros(time(connections, budget).await?),
         now_us: clock::wall_clock_us(),
         known_as,
         acknowledged_by: connections.acknowledged_by(),
         keeps_out: keep_out.is_set,
-        needs_info: keep_out.is_set || is_on == Some(Value::Int(1)),
+        needs_info: keep_out.is_set || quiet.is_some(),
+        quiet: quiet.unwrap_or_default(),
     };
     Ok(judge(CHECKS, &facts))
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// What weakens the promises, in a server's own set-up and role.
@@ -183,7 +182,20 @@ const CHECKS: &[Check<ServerFacts>] = &[
         "a restart frees leases granted since the last snapshot",
         "Set appendonly yes",
     ),
-    // What a server that should grant leases lacks.
+    // What keeps a server that should grant leases from it.
+    Check::new(
+        Warning,
+        "redis-keep-out",
+        |facts| {
+            let quiet = facts.quiet;
+            let what = format!(
+                "this server grants nothing for {quiet:.0?}: it is new, or may have lost leases"
+            );
+            found(facts.should_grant() && !quiet.is_zero(), what)
+        },
+        "leases that it may have lost are over by then; those that it has are renewed",
+        "Wait; if it is new, `leasehold init` ends the wait",
+    ),
     Check::new(
         Critical,
         "redis-replica",
@@ -297,6 +309,8 @@ const CHECKS: &[Check<ServerFacts>] = &[
 
 #[cfg(test)]
 mod tests {
+    use deadpool_redis::redis::Value;
+
     use super::*;
 
     /// The facts of a server without hazards, with these lines of INFO.
@@ -313,6 +327,7 @@ mod tests {
             acknowledged_by: 0,
             keeps_out: false,
             needs_info: false,
+            quiet: Duration::ZERO,
         }
     }
 
@@ -407,6 +422,15 @@ mod tests {
         let told = told(&ServerFacts::default());
         assert!(told.contains("INFO is refused"), "{told}");
         assert!(told.contains("CONFIG is refused"), "{told}");
+    }
+
+    #[test]
+    fn a_server_that_keeps_out_says_for_how_long() {
+        let mut facts = facts("");
+        facts.quiet = Duration::from_millis(41_200);
+        assert!(told(&facts).contains("nothing for 41s"), "{}", told(&facts));
+        facts.known_as = KnownAs::Replica;
+        assert_eq!(told(&facts), "");
     }
 
     #[test]

@@ -210,6 +210,45 @@ async fn init_spares_a_new_servers_first_run_the_wait_and_refuses_a_second_time(
 }
 
 #[tokio::test]
+async fn init_ends_the_wait_that_a_first_run_on_a_new_server_met() {
+    let site = Site::start().await;
+    let url = format!("{}?max_ttl=60s", site.server.url());
+    let place = &site.place;
+    let doctor = place.start(site.tool_on(&url, &["doctor"])).end();
+    assert_eq!(doctor.code, Some(0), "{doctor:?}");
+    let first = fails(&url, &["-n"], 75);
+    assert!(first.stderr.contains("`leasehold init` ends"), "{first:?}");
+    let done = place.start(site.tool_on(&url, &["init"])).end();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let run = place.run(&["--store", &url, "-n"], "true").end();
+    assert_eq!(run.code, Some(0), "{run:?}");
+}
+
+#[tokio::test]
+async fn a_new_server_says_so_to_the_run_the_status_and_the_doctor() {
+    let site = Site::start().await;
+    let url = format!("{}?max_ttl=60s", site.server.url());
+    let said = |arguments: &[&str]| {
+        let ended = site.place.start(site.tool_on(&url, arguments)).end();
+        ended.stdout + &ended.stderr
+    };
+    let run = said(&["run", "-n", "x", "true"]);
+    assert!(run.contains("new to leasehold"), "{run}");
+    let status = said(&["status"]);
+    assert!(
+        status.contains("hazard: this server grants nothing for "),
+        "{status}"
+    );
+    assert!(status.contains("server: away "), "{status}");
+    let members = said(&["status", "--members", "--json"]);
+    assert!(members.contains("\"away\""), "{members}");
+    let doctor = said(&["doctor"]);
+    assert_eq!(doctor.matches("new to leasehold").count(), 1, "{doctor}");
+    assert_eq!(doctor.matches("`leasehold init`").count(), 1, "{doctor}");
+    assert!(doctor.contains("0 failures"), "{doctor}");
+}
+
+#[tokio::test]
 async fn the_printed_script_sets_a_new_server_up() {
     let site = Site::start().await;
     let url = format!("{}?max_ttl=60s", site.server.url());

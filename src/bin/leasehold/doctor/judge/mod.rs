@@ -35,9 +35,18 @@ pub fn unreached(trouble: &Trouble) -> Finding {
 
 /// Judges a store that was opened.
 pub fn reached(facts: Reached, timing: &Timing, outage: Duration) -> Vec<Finding> {
+    let is_away = |member: &Member| matches!(member.state, MemberState::Away { .. });
+    let keeps_out = facts.members.iter().flatten().any(is_away);
     let mut findings = vec![members(&facts.members)];
     findings.extend(facts.max_ttl.map(|most| max_ttl(most, timing.ttl())));
-    findings.extend(trial(&facts.trial, timing, outage));
+    let is_kept_out = facts
+        .trial
+        .as_ref()
+        .is_err_and(|trouble| trouble.is_kept_out);
+    // The servers have told it, with its remedy.
+    if !(keeps_out && is_kept_out) {
+        findings.extend(trial(&facts.trial, timing, outage));
+    }
     findings.extend(facts.notice.as_ref().map(notice));
     findings.extend(facts.turns.as_ref().map(turns));
     let hazards = facts.hazards.unwrap_or_else(|trouble| {
@@ -56,6 +65,7 @@ pub fn reached(facts: Reached, timing: &Timing, outage: Duration) -> Vec<Finding
     findings.extend(
         hazards
             .into_iter()
+            .filter(|hazard| !(keeps_out && KEEP_OUT_HAZARDS.contains(&hazard.id)))
             .map(|hazard| of_hazard(hazard, timing.ttl())),
     );
     findings
@@ -80,6 +90,9 @@ fn unseen(trouble: &Trouble) -> Finding {
         "Grant what the message names, or check it by hand",
     )
 }
+
+/// Hazards that the servers themselves tell, by their state.
+const KEEP_OUT_HAZARDS: [&str; 2] = ["redis-keep-out", "postgres-keep-out"];
 
 /// What it means that a store grants nothing for a while, and what to do.
 const KEPT_OUT: (&str, &str) = (
