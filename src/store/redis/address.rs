@@ -26,6 +26,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the kernel waits for an acknowledgement before it closes the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
+/// The parameters of the store as a whole, which are taken out of the URL before an address is read.
+const STORE_PARAMETERS: [&str; 2] = ["max_ttl", "acknowledged_by"];
+
 /// A server's address and the credentials for it.
 #[derive(Clone)]
 pub(super) struct Address {
@@ -210,9 +213,9 @@ fn read(url: &str) -> Result<(String, Tls, ConnectionInfo), Error> {
         "redis+unix" | "valkey+unix" => &["db", "user", "pass"],
         _ => return Err(refused("its scheme is unknown")),
     };
-    // A wrong parameter name is not repeated: it may be half of a password that contains a '?'.
-    if parsed.query_pairs().any(|(key, _)| !known.contains(&&*key)) {
-        return Err(refused(&format!("it has a parameter other than {known:?}")));
+    let unknown = parsed.query_pairs().map(|(key, _)| key);
+    if let Some(key) = unknown.into_iter().find(|key| !known.contains(&&**key)) {
+        return Err(refused(&unknown_parameter(&key, known)));
     }
     if parsed.fragment().is_some() {
         return Err(refused("it has a part after '#'"));
@@ -229,6 +232,21 @@ fn read(url: &str) -> Result<(String, Tls, ConnectionInfo), Error> {
         return Err(refused("its database number is below 0"));
     }
     Ok((scheme, tls, info))
+}
+
+/// Says which parameters there are. A wrong one is repeated only where it is nearly a known one: it may be half of a
+/// password that contains a '?'.
+fn unknown_parameter(key: &str, known: &[&str]) -> String {
+    let known = [&STORE_PARAMETERS, known].concat();
+    let meant = key.to_ascii_lowercase().replace('-', "_");
+    let named = match known.contains(&&*meant) {
+        true => format!(" {key:?}, which is written {meant}"),
+        false => String::new(),
+    };
+    format!(
+        "it has an unknown parameter{named}; known are {}",
+        known.join(", ")
+    )
 }
 
 fn refused(why: &str) -> Error {
@@ -346,6 +364,27 @@ mod tests {
             let text = format!("{error} {error:?}");
             assert!(!text.contains("s3cret"), "{text}");
         }
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_told_which_there_are_and_repeated_only_if_nearly_known() {
+        let told = |url| parse(url).expect_err("refused").to_string();
+        let text = told("redis://db?max-ttl=60s");
+        assert!(
+            text.contains("\"max-ttl\", which is written max_ttl"),
+            "{text}"
+        );
+        assert!(!text.contains("=60s"), "{text}");
+        let text = told("rediss://db?Server-Name=s3cret");
+        assert!(
+            text.contains("known are max_ttl, acknowledged_by, ca, cert, key, server_name"),
+            "{text}"
+        );
+        assert!(
+            text.contains("Server-Name") && !text.contains("s3cret"),
+            "{text}"
+        );
+        assert!(!told("redis://db?s3cret=1").contains("s3cret"));
     }
 
     #[test]
