@@ -12,6 +12,9 @@ use crate::help::{self, DOCTOR_HELP, RUN_SHORT_HELP, STORES_HELP, run_help};
 use crate::say;
 use crate::span::{SPAN, Span, duration};
 
+/// The least time for a first contact: a wait of zero makes one look, too.
+const LEAST_CONTACT: Duration = Duration::from_millis(300);
+
 /// Runs a command while holding a lease, and ends it before another holder can get the lease
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, propagate_version = true, after_long_help = STORES_HELP)]
@@ -398,6 +401,14 @@ pub struct StoreOptions {
         hide_short_help = true
     )]
     pub config: Option<PathBuf>,
+}
+
+impl StoreOptions {
+    /// Returns the limit of the first contact of a command that waits at most this long.
+    pub fn contact(&self, wait: Option<&Span>) -> Duration {
+        let wait = wait.map_or(Duration::MAX, |wait| wait.time.max(LEAST_CONTACT));
+        self.connect_timeout.min(wait)
+    }
 }
 
 impl Arguments {

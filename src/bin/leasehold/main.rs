@@ -41,6 +41,7 @@ mod timeline;
 #[cfg(feature = "top")]
 mod top;
 mod wait;
+mod waiting;
 
 use std::process::ExitCode;
 

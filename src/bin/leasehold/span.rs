@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::exit::Failure;
+
 /// A duration, and how it was typed.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "String")]
@@ -26,6 +28,18 @@ impl TryFrom<String> for Span {
     }
 }
 
+/// Repeats durations as they were typed, wherever the message has them after the word for them.
+pub fn as_typed(mut failure: Failure, spans: &[(&str, Option<&Span>)]) -> Failure {
+    for (what, span) in spans {
+        let Some(Span { time, typed }) = span else {
+            continue;
+        };
+        let shown = format!("{what} {time:?}");
+        failure.message = failure.message.replace(&shown, &format!("{what} {typed}"));
+    }
+    failure
+}
+
 /// Parses a duration such as `500ms` or `5min`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     const EXPECTED: &str = "expected a duration such as 500ms, 30s or 5min";
@@ -36,4 +50,21 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         return Err(format!("M would be months; {EXPECTED}"));
     }
     humantime::parse_duration(text).map_err(|error| format!("{error}; {EXPECTED}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::clock::Timing;
+
+    use super::*;
+
+    #[test]
+    fn a_refused_duration_is_repeated_as_it_was_typed_and_no_other() {
+        let [ttl, margin] = ["5000ms", "25000ms"].map(|text| SPAN(text).expect("a duration"));
+        let error = Timing::new(ttl.time, Some(margin.time)).expect_err("too long a margin");
+        let spans = [("ttl", Some(&ttl)), ("margin", Some(&margin))];
+        let message = as_typed(error.into(), &spans).message;
+        assert!(message.starts_with("margin 25000ms refused"), "{message}");
+        assert!(message.ends_with("of the ttl 5000ms"), "{message}");
+    }
 }

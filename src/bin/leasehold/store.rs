@@ -169,7 +169,7 @@ impl Contact {
         &self,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Failure> {
-        self.within(self.left(), answer).await
+        self.within(self.left(), self.limit, answer).await
     }
 
     /// The same for an answer that takes longer by its nature, such as a long list. A store that was not reached before
@@ -179,20 +179,21 @@ impl Contact {
         limit: Duration,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Failure> {
-        let limit = match self.doubt {
-            Some(_) => self.left(),
-            None => limit.max(self.limit),
+        let (left, limit) = match self.doubt {
+            Some(_) => (self.left(), self.limit),
+            None => (limit.max(self.limit), limit.max(self.limit)),
         };
-        self.within(limit, answer).await
+        self.within(left, limit, answer).await
     }
 
-    /// The same within this limit.
-    pub async fn within<T>(
+    /// The same within what is left of a limit, which the message names.
+    async fn within<T>(
         &self,
+        left: Duration,
         limit: Duration,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Failure> {
-        let failure = match tokio::time::timeout(limit, answer).await {
+        let failure = match tokio::time::timeout(left, answer).await {
             Ok(answer) => return answer.map_err(|error| self.about(refused(error))),
             Err(_) => silent(limit, self.doubt.as_ref()),
         };
@@ -226,7 +227,7 @@ fn refused(error: Error) -> Failure {
 fn silent(limit: Duration, doubt: Option<&Error>) -> Failure {
     let why = doubt.map(|error| format!(": {error:#}"));
     let message = format!(
-        "no answer from the store within {limit:.1?}{}",
+        "no answer from the store within {limit:?}{}",
         why.unwrap_or_default()
     );
     Failure::new(Exit::Unreachable, message)

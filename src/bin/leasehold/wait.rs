@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
-use leasehold::clock::{Clock, Monotonic};
+use leasehold::Name;
+use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::{Held, Store};
-use leasehold::{Error, Name};
+use tokio::sync::watch::{self, Sender};
 
 use crate::args;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::row::in_words;
-use crate::say;
+use crate::span::Span;
 use crate::store::Choice;
+use crate::waiting::{self, Look, Places};
 
 /// How long the store may take to answer after the first contact.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// The least time that the store gets to answer if less is left of the wait.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
@@ -29,49 +31,64 @@ pub fn main(
 ) -> Result<Exit, Failure> {
     let name = Name::new(&arguments.name)?;
     let store = Choice::of(&arguments.store, configured)?;
+    let limit = arguments.wait.as_ref();
     let began = Monotonic.now();
     crate::block_on(async {
-        let contact = arguments.store.connect_timeout;
+        let contact = arguments.store.contact(limit);
         let contact = store
             .connect(Some(&name), contact, |builder| builder)
             .await?;
         let store = contact.client.store();
         let looking = store.inspect(&name, contact.left());
-        let mut holder = contact.answer(looking).await?;
-        if let Some(held) = &holder {
-            say::note(
-                "waiting",
-                format_args!("waiting for {name}: {}", in_words(held)),
-            );
+        let Some(held) = contact.answer(looking).await? else {
+            return Ok(Exit::Success);
+        };
+        let (looks, looked) = watch::channel(None);
+        let places = Places::default();
+        tokio::select! {
+            end = until_free(&**store, held.clone(), limit, began, looks) => end?,
+            never = waiting::announce(name.as_str(), held, looked, &places) => match never {},
         }
-        while let Some(held) = holder {
-            let left = match &arguments.wait {
-                Some(limit) => limit.time.saturating_sub(Monotonic.now().since(began)),
-                None => LIMIT,
-            };
-            if left.is_zero() {
-                let message = format!("{name} is still taken: {}", in_words(&held));
-                return Err(Failure::new(Exit::NotAcquired, message));
-            }
-            let pause = left.min(PAUSE).min(held.remaining.unwrap_or(PAUSE));
-            // Never zero: a lease that has run out may still be shown for a moment.
-            let pause = pause.max(Duration::from_millis(5));
-            Monotonic.sleep_until(Monotonic.now().after(pause)).await;
-            let limit = left.saturating_sub(pause).clamp(LEAST_LIMIT, LIMIT);
-            holder = look_again(&**store, held, limit).await?;
-        }
+        places.ended();
         Ok(Exit::Success)
     })
 }
 
-/// Returns the current holder of the name. During an outage the last known holder is assumed to have it still.
-async fn look_again(store: &dyn Store, last: Held, limit: Duration) -> Result<Option<Held>, Error> {
-    match store.inspect(&last.name, limit).await {
-        Err(error) if error.is_transient() => {
-            let mut held = last;
-            held.remaining = None;
-            Ok(Some(held))
+/// Looks again and again until the name is free. During an outage the last known holder is assumed to have it still.
+async fn until_free(
+    store: &dyn Store,
+    mut held: Held,
+    limit: Option<&Span>,
+    began: Instant,
+    looks: Sender<Look>,
+) -> Result<(), Failure> {
+    let mut outage = None;
+    loop {
+        let left = limit.map(|limit| limit.time.saturating_sub(Monotonic.now().since(began)));
+        let left = left.unwrap_or(LIMIT);
+        if left.is_zero() {
+            let why = outage.unwrap_or_else(|| in_words(&held));
+            let message = format!("{} is still taken: {why}", held.name);
+            return Err(Failure::new(Exit::NotAcquired, message));
         }
-        answer => answer,
+        let pause = left.min(PAUSE).min(held.remaining.unwrap_or(PAUSE));
+        // Never zero: a lease that has run out may still be shown for a moment.
+        let pause = pause.max(Duration::from_millis(5));
+        Monotonic.sleep_until(Monotonic.now().after(pause)).await;
+        let limit = left.saturating_sub(pause).clamp(LEAST_LIMIT, LIMIT);
+        let look = match store.inspect(&held.name, limit).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(now)) => Ok(now),
+            Err(error) if error.is_transient() => Err(error),
+            Err(error) => return Err(error.into()),
+        };
+        match &look {
+            Ok(now) => (held, outage) = (now.clone(), None),
+            Err(error) => {
+                held.remaining = None;
+                outage = Some(format!("{error:#}"));
+            }
+        }
+        looks.send_replace(Some(look));
     }
 }

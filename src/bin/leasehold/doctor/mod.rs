@@ -25,6 +25,7 @@ use crate::args;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::say;
+use crate::span::as_typed;
 use crate::store::Choice;
 use crate::timeline::Distances;
 
@@ -38,10 +39,11 @@ pub fn main(
     arguments: args::DoctorOptions,
     configured: Option<StoreSetting>,
 ) -> Result<Exit, Failure> {
-    let timing = Timing::new(arguments.ttl.time, None)?;
-    let outage = Distances::new(&timing, None)
-        .map_err(Failure::usage)?
-        .outage(&timing);
+    let typed = |failure| as_typed(failure, &[("ttl", Some(&arguments.ttl))]);
+    let timing = Timing::new(arguments.ttl.time, None).map_err(|error| typed(error.into()))?;
+    let distances = Distances::new(&timing, None);
+    let distances = distances.map_err(|error| typed(Failure::usage(error)))?;
+    let outage = distances.outage(&timing);
     let choice = Choice::of(&arguments.store, configured)?;
     let limit = arguments.store.connect_timeout;
     let diagnosis = crate::block_on(examine(&choice, limit, &timing, outage))?;

@@ -11,12 +11,12 @@ use tokio::sync::watch;
 
 use super::plan::{Patience, Plan};
 use super::signals::Signals;
-use super::waiting::{self, Places};
 use crate::exit::{Exit, Failure};
 use crate::process;
 use crate::say;
 use crate::status_file;
 use crate::store::{Choice, Contact};
+use crate::waiting::{self, Places};
 
 /// The pause before a store that was unavailable is asked again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -66,10 +66,10 @@ pub async fn acquire(
         Attempt::Acquired(lease) => return Ok(lease),
         Attempt::Held(held) => held,
     };
+    refuse_own(&held, plan)?;
     if plan.patience == Patience::None {
         return Err(plan.held(&held));
     }
-    refuse_own(&held, plan)?;
     let (looks, looked) = watch::channel(None);
     let waiting = async {
         let announcing = waiting::announce(plan.name.as_str(), *held, looked, &places);
@@ -80,12 +80,12 @@ pub async fn acquire(
     };
     let result = or_signal(signals, waiting).await;
     if result.is_ok() {
-        places.acquired();
+        places.ended();
     }
     result
 }
 
-/// Refuses to wait for a name that the run has in whose job this run is: it would wait for its own end.
+/// Refuses a name that the run has in whose job this run is: it would wait for its own end.
 fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
     let host = rustix::system::uname();
     let is_in_job = std::env::var_os(status_file::VARIABLE).is_some();
@@ -93,7 +93,7 @@ fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
     if is_in_job && host.nodename().to_string_lossy() == held.info.host && process::is_ancestor(pid)
     {
         return Err(plan.not_acquired(format!(
-            "this run is part of the job that has it (pid {pid}), and would wait for its own end"
+            "this run is part of the job that has it (pid {pid}), and could only wait for its own end"
         )));
     }
     Ok(())

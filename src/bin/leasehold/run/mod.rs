@@ -8,10 +8,9 @@ mod job;
 mod outcome;
 mod plan;
 mod report;
-mod service;
+pub mod service;
 mod signals;
 mod supervise;
-mod waiting;
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -25,6 +24,7 @@ use crate::export::JobMetrics;
 use crate::progress::Reports;
 use crate::say::{self, Loudness};
 use crate::status_file::StatusFile;
+use crate::waiting;
 
 use announcer::{Announcer, first_status};
 use job::Job;
@@ -40,7 +40,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long it may take to give back a claim of unknown outcome. After that it expires by itself; the user waits for the
 /// end of a run that was not granted its name.
-const GIVE_BACK_LIMIT: Duration = Duration::from_millis(400);
+const GIVE_BACK_LIMIT: Duration = Duration::from_millis(300);
 
 /// Runs the command under the lease.
 pub fn main(
@@ -99,7 +99,7 @@ async fn hold(
     let service = Service::start();
     service.status(format!("waiting for name={}", plan.name));
     let places = waiting::Places {
-        service: &service,
+        service: Some(&service),
         metrics: watchers.metrics.as_deref(),
         is_outage: Cell::default(),
     };

@@ -15,12 +15,9 @@ use crate::exit::{Exit, Failure};
 use crate::export::Places;
 use crate::row::in_words;
 use crate::say::Loudness;
-use crate::span::Span;
+use crate::span::{Span, as_typed};
 use crate::store::Choice;
 use crate::timeline::Distances;
-
-/// How long after the limit of the wait the first answer may come: even a wait of zero makes one look.
-const CONTACT: Duration = Duration::from_millis(300);
 
 /// A checked run.
 #[derive(Debug)]
@@ -65,10 +62,17 @@ impl Plan {
         let name = Name::new(&arguments.name)?;
         let (ttl, margin) = (&arguments.ttl, arguments.margin.as_ref());
         let timing = Timing::new(ttl.time, margin.map(|margin| margin.time))
-            .map_err(|error| as_typed(error.into(), [Some(ttl), margin]))?;
+            .map_err(|error| as_typed(error.into(), &[("ttl", Some(ttl)), ("margin", margin)]))?;
         let kill_after = arguments.kill_after.as_ref();
-        let distances = Distances::new(&timing, kill_after.map(|after| after.time))
-            .map_err(|error| as_typed(Failure::usage(error), [kill_after, Some(ttl)]))?;
+        let distances =
+            Distances::new(&timing, kill_after.map(|after| after.time)).map_err(|error| {
+                let spans = [
+                    ("kill-after", kill_after),
+                    ("ttl", Some(ttl)),
+                    ("margin", margin),
+                ];
+                as_typed(Failure::usage(error), &spans)
+            })?;
         Info::here(arguments.label.as_deref())?;
         for (what, limit) in [
             ("max-runtime", &arguments.max_runtime),
@@ -101,13 +105,7 @@ impl Plan {
             limit: arguments.wait.as_ref().map(|limit| limit.typed.clone()),
             label: arguments.label,
             group: arguments.group,
-            connect_timeout: match &arguments.wait {
-                Some(limit) => arguments
-                    .store
-                    .connect_timeout
-                    .min(limit.time.saturating_add(CONTACT)),
-                None => arguments.store.connect_timeout,
-            },
+            connect_timeout: arguments.store.contact(arguments.wait.as_ref()),
             store: Choice::of(&arguments.store, configured)?,
             command: arguments.command,
             max_runtime: time(arguments.max_runtime),
@@ -153,15 +151,6 @@ impl args::ConflictOptions {
             false => Exit::Command(self.conflict_exit_code),
         }
     }
-}
-
-/// Repeats durations as they were typed.
-fn as_typed<const N: usize>(mut failure: Failure, spans: [Option<&Span>; N]) -> Failure {
-    for span in spans.into_iter().flatten() {
-        let shown = format!("{:?}", span.time);
-        failure.message = failure.message.replacen(&shown, &span.typed, 1);
-    }
-    failure
 }
 
 /// Refuses a limit of zero, and a `--hold-at-least` longer than a name may stay taken without a renewal.

@@ -209,6 +209,21 @@ async fn a_store_that_dies_while_a_run_waits_is_said_and_so_is_its_return() {
 }
 
 #[tokio::test]
+async fn a_wait_says_that_its_store_cannot_be_reached() {
+    let mut site = Site::start().await;
+    let _holder = site.run(&[], super::super::HOLDER);
+    site.place.mark("first");
+    let mut waiting = site.place.start(site.tool(&["wait", "x"]));
+    waiting.wait_to_say("waiting for x: ");
+    site.server.kill();
+    waiting.wait_to_say("still waiting for x: the store cannot be reached for ");
+    site.server.start_again().await;
+    let ended = waiting.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("the store is back"), "{ended:?}");
+}
+
+#[tokio::test]
 async fn a_run_that_is_told_to_fail_in_an_outage_ends_with_69() {
     let mut site = Site::start().await;
     let _holder = site.run(&[], super::super::HOLDER);

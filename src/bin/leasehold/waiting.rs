@@ -1,5 +1,5 @@
-//! Says what a waiting run waits for: in one line on a terminal, else in a message now and then; and, wherever it runs,
-//! that its store cannot be reached.
+//! Says what a waiting command waits for: in one line on a terminal, else in a message now and then; and, wherever it
+//! runs, that its store cannot be reached.
 //!
 //! The line is printed here and not by a library: it goes through the one queue that never waits for a terminal, and has
 //! no colour that `NO_COLOR` would have to turn off.
@@ -13,9 +13,9 @@ use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::Held;
 use tokio::sync::watch::Receiver;
 
-use super::service::Service;
 use crate::export::JobMetrics;
 use crate::row::{in_words, span};
+use crate::run::service::Service;
 use crate::say;
 use crate::table::cut_end;
 
@@ -32,12 +32,13 @@ const STILL: Duration = Duration::from_secs(300);
 /// Goes back to the first column and clears the line.
 const WIPE: &str = "\r\x1b[K";
 
-/// What the requests of a waiting run found last.
+/// What the requests of a waiting command found last.
 pub type Look = Option<Result<Held, Error>>;
 
-/// Where a wait is announced.
+/// Where a wait is announced, besides the messages.
+#[derive(Default)]
 pub struct Places<'a> {
-    pub service: &'a Service,
+    pub service: Option<&'a Service>,
     pub metrics: Option<&'a JobMetrics>,
     /// An outage was said, and not its end.
     pub is_outage: Cell<bool>,
@@ -91,14 +92,16 @@ impl Places<'_> {
             News::Still(text) => return say::note("waiting", text),
         };
         self.is_outage.set(is_outage);
-        self.service.status(text.clone());
+        if let Some(service) = self.service {
+            service.status(text.clone());
+        }
         if let Some(metrics) = self.metrics {
             metrics.waits(is_outage);
         }
     }
 
-    /// The store came back with the lease.
-    pub fn acquired(&self) {
+    /// Announces the end of an outage in which the wait ended, too.
+    pub fn ended(&self) {
         if self.is_outage.take() {
             say::fault("store_back", "the store is back");
         }
