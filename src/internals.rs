@@ -1,4 +1,4 @@
-//! What the project's own tests and benches need from inside. Not for users: it may change at any time.
+//! Opens the core to the project's own tests and benches. Not for users: it may change at any time.
 
 pub use crate::telemetry::Survey;
 pub use crate::watchdog::claiming;

@@ -35,7 +35,7 @@
 //! than its lease lasts, and no clock inside the process can prevent that. Only storage that compares tokens is safe:
 //! the module [`fence`] does that, and the transaction of the example uses it.
 //!
-//! What is guaranteed, and under which assumptions, is in [the promises](manual::promises):
+//! [The promises](manual::promises) say what is guaranteed, and under which assumptions:
 //! tokens rise from grant to grant; the holder is told before the lease can be granted again; a stale write is refused
 //! by a fence; and nothing is left behind.
 //!

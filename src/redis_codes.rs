@@ -1,4 +1,4 @@
-//! What an error code of a Redis or Valkey server means: the one table for the store and for the fence.
+//! The meanings of the error codes of Redis and Valkey servers: the one table for the store and for the fence.
 //!
 //! The two differ only in what a meaning becomes for their callers, because the store owns its connection and the
 //! fence uses the caller's.

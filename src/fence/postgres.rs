@@ -1,4 +1,4 @@
-//! What the two Postgres drivers share: the statements, and what a failure of the server means.
+//! The parts that the two Postgres drivers share: the statements, and the meaning of the server's failures.
 
 use std::error::Error as StdError;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is left of a caller's limit, and times on the wire.
+//! The rest of a caller's limit, and times on the wire.
 
 use std::time::Duration;
 

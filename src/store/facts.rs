@@ -1,4 +1,4 @@
-//! What a client has to know about a store before it sends a request.
+//! The facts about a store that a client has to know before it sends a request.
 
 use std::time::Duration;
 

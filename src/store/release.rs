@@ -1,4 +1,4 @@
-//! How a lease ends before its time: released by its holder, or evicted by an operator.
+//! The ends of a lease before its time: released by its holder, or evicted by an operator.
 
 use std::time::Duration;
 

@@ -31,7 +31,7 @@ pub(super) struct Subscription {
     listener: AbortHandle,
 }
 
-/// The listener's end: the topics to follow, and where to tell hints.
+/// The listener's end: the topics to follow, and where to send hints.
 #[derive(Debug)]
 pub(super) struct Wanted {
     changes: Arc<Changing>,

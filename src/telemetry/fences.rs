@@ -1,4 +1,4 @@
-//! What is counted of the checks at guarded storage.
+//! Counts the checks at guarded storage.
 
 use metrics::histogram;
 

@@ -1,4 +1,4 @@
-//! What is said of one metric, wherever it is said.
+//! The description of one metric, for recorders, the page and the tests.
 
 use metrics::Unit;
 

@@ -1,4 +1,4 @@
-//! What leasehold shows to the outside: one function per event, each a metric and a tracing event. The only caller of
+//! Everything that leasehold shows to the outside: one function per event, each a metric and a tracing event. The only caller of
 //! the `metrics` and `tracing` macros for lease events.
 //!
 //! The user's subscriber and recorder run inside these calls, and may block. So the watchdog's thread never makes them:

@@ -1,4 +1,4 @@
-//! What is counted of stores, by their kind: calls and their failures, connections, servers, notices.
+//! Counts of stores, by their kind: calls and their failures, connections, servers, notices.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};

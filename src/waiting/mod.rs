@@ -1,4 +1,4 @@
-//! Which clients' tasks wait for which name, and when one of them asks the store again.
+//! Decides which task of a client waits for which name, and when one of them asks the store again.
 //!
 //! ```text
 //!  waiter ── join ──► Waiters of the name ◄── hint ── thread ◄── the store's notices

@@ -1,4 +1,4 @@
-//! How a waiting task is woken.
+//! Wakes a waiting task.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the client has in the schedule: a request that is under way, or a lease. Each drives the schedule with the
+//! The client's entry in the schedule: a request that is under way, or a lease. Each drives the schedule with the
 //! clock, and wakes the loop where the schedule asks for it. Dropping one of them leaves nothing behind.
 
 use std::sync::Arc;

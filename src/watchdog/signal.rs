@@ -1,4 +1,4 @@
-//! What the watchdog and a lease share: one number that says until when the lease counts, or why it ended; when the
+//! The state that the watchdog and a lease share: one number that says until when the lease counts, or why it ended; when the
 //! work last showed progress; the token that cancels the holder, and what wakes those who wait for a renewal.
 //!
 //! # Invariants

@@ -1,4 +1,5 @@
-//! The watchdog's thread: asks the schedule what to do, tells the lost, and lets other tasks do the I/O.
+//! The watchdog's thread: asks the schedule what to do, cancels the holders of lost leases, and lets other
+//! tasks do the I/O.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Which boot of which kernel this is, and its clock as every process of the machine reads it.
+//! Identifies this boot of this kernel, with its clock as every process of the machine reads it.
 //!
 //! A time namespace shifts `CLOCK_MONOTONIC` for the processes within, while the boot id stays the same. So moments are
 //! kept in the clock of the initial namespace: the own reading minus the own offset. Both facts are read once, when the

@@ -1,4 +1,4 @@
-//! How a claim is answered, within one transaction.
+//! Answers a claim, within one transaction.
 
 use std::time::Duration;
 

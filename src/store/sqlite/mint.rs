@@ -1,4 +1,4 @@
-//! How the next token is minted: from the one counter of the file, and above what a power cut may have taken back.
+//! Mints the next token: from the one counter of the file, and above what a power cut may have taken back.
 //!
 //! The counter is as durable as the leases: the last commits may be gone after a power cut. Where the clock is right it
 //! carries the tokens on; but a machine whose clock begins in 1970 would give out the same tokens twice. So the file

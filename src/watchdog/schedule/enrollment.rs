@@ -1,4 +1,4 @@
-//! How a lease enters the schedule: from its claim to the grant.
+//! Takes a lease into the schedule: from its claim to the grant.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -221,7 +221,7 @@ impl Schedule {
         (is_held, self.found(id))
     }
 
-    /// Takes the loss that a `check()` found, if the holder was not told so far.
+    /// Takes the loss that a `check()` found, if the holder was not told yet.
     pub fn found(&mut self, id: LeaseId) -> Option<Loss> {
         let reason = self.slot(id).lease.signal.deadline().err()?;
         self.lose(id, reason)

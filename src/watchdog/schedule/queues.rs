@@ -1,4 +1,4 @@
-//! What waits for its moment in one shard: four queues, ordered by time.
+//! The entries of one shard that wait for their moments: four queues, ordered by time.
 //!
 //! # Invariant
 //! A lease is in `ends` exactly while it is held, in `renewals` or in `due` while it is held and no renewal of it is in

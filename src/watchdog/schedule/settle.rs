@@ -1,4 +1,4 @@
-//! How the outcomes of renewals change the schedule.
+//! Changes the schedule by the outcomes of renewals.
 
 use std::collections::HashSet;
 use std::sync::Arc;

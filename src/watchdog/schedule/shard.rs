@@ -1,4 +1,4 @@
-//! What the schedule keeps for each shard of the store, so that a shard that does not answer delays no other: its
+//! The state that the schedule keeps for each shard of the store, so that a shard that does not answer delays no other: its
 //! queues, the requests in flight, and the clock of its server.
 
 use super::queues::Queues;

@@ -1,4 +1,4 @@
-//! What the loop has to do now: holders that lost their leases, batches and releases to send.
+//! The work of the loop at this moment: holders that lost their leases, batches and releases to send.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,7 +144,7 @@ impl Schedule {
 
     fn take_batches(&mut self, shard: usize, now: Instant) -> Vec<Batch> {
         let leases = &self.shards[shard];
-        // What is left to be told is told first: none of it may be renewed.
+        // Pending losses are reported first: none of these leases may be renewed.
         if leases.queues.ended(now).is_some() {
             return Vec::new();
         }

@@ -1,4 +1,4 @@
-//! Who shares a batch, who goes first, and how long it may take.
+//! Tests of batches: which leases share one, which go first, and how long it may take.
 
 use super::*;
 use crate::store::MAX_BATCH;
