@@ -1,5 +1,5 @@
-//! Starts the watchdog for the first lease. There is one attempt at a time, and all callers that ask meanwhile share its
-//! outcome.
+//! Starts the watchdog for the first lease. There is one attempt at a time, and all callers that ask meanwhile share
+//! its outcome.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -15,8 +15,8 @@ type StartAttempt = Shared<BoxFuture<'static, Result<Arc<Watchdog>, Error>>>;
 
 /// The watchdog, or the attempt to start it.
 ///
-/// The work is done by the watchdog's own thread, so an attempt goes on while no caller polls it, and a caller that gives
-/// up, or that is never polled again, delays no other.
+/// The work is done by the watchdog's own thread, so an attempt goes on while no caller polls it, and a caller that
+/// gives up, or that is never polled again, delays no other.
 #[derive(Default)]
 pub(super) struct Start {
     watchdog: OnceLock<Arc<Watchdog>>,

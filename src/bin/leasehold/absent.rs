@@ -1,4 +1,4 @@
-//! What a part of the tool answers that was not compiled in: the name of its feature.
+//! The answer of a part of the tool that was not compiled in: the name of its feature.
 
 use crate::exit::Failure;
 
@@ -33,7 +33,7 @@ pub mod export {
         Err(absent("export", "export"))
     }
 
-    /// Where the metrics of a job would go.
+    /// Says where the metrics of a job would go.
     #[derive(Debug, Clone, Default)]
     pub struct Places {
         pub file: Option<PathBuf>,

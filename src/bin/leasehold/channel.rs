@@ -24,7 +24,7 @@ use crate::timeline::{Cause, Distances};
 /// The longest message: the longest path fits, and lists of processes are cut before that.
 const MAX_MESSAGE: usize = 16 * 1024;
 
-/// What the tool sends the guardian.
+/// A message from the tool to the guardian.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Instruction {
     /// Start the job. Sent once, as the first, with the job's standard input attached.
@@ -44,13 +44,13 @@ pub struct Begin {
     pub clock: String,
     pub distances: Distances,
     pub deadline_ns: u64,
-    /// Whether the tool runs within the job of another run.
+    /// Says whether the tool runs within the job of another run.
     pub is_nested: bool,
     /// The guardian removes it at the end if the tool is gone.
     pub status_file: Option<PathBuf>,
 }
 
-/// What the guardian sends the tool.
+/// A message from the guardian to the tool.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
     /// The job runs, as the leader of the group of this number.
@@ -67,7 +67,7 @@ pub enum Event {
     Gone { strays: Vec<i32> },
 }
 
-/// How a command ended.
+/// The way in which a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     Code(u8),

@@ -7,7 +7,7 @@ use leasehold::{Error, ErrorKind};
 
 use crate::say::{self, Loudness};
 
-/// How the tool exits.
+/// The exit of the tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// The tool did its work.
@@ -76,7 +76,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why the tool stops: its exit code and its message.
+/// The reason for which the tool stops: its exit code and its message.
 #[derive(Debug)]
 pub struct Failure {
     pub exit: Exit,

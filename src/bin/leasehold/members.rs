@@ -9,7 +9,7 @@ pub struct MemberRow {
     place: String,
     /// `up`, `away`, `standby` or `down`.
     state: &'static str,
-    /// How long it grants nothing from now on, because it came back without its data or was promoted.
+    /// The time for which it grants nothing from now on, because it came back without its data or was promoted.
     remaining_ms: Option<u64>,
     version: Option<String>,
 }

@@ -12,7 +12,7 @@ pub const OWN_PROGRAM: &str = "/proc/self/exe";
 pub struct Process {
     pub parent: i32,
     pub group: i32,
-    /// Whether the process still runs: it is not a zombie.
+    /// Says whether the process still runs: it is not a zombie.
     pub is_alive: bool,
 }
 

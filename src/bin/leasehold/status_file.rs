@@ -20,7 +20,7 @@ use crate::mailbox::Mailbox;
 /// The variable that gives the job its path.
 pub const VARIABLE: &str = "LEASEHOLD_STATUS_FILE";
 
-/// How long the first write and the removal may take.
+/// The longest time that the first write and the removal may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The content of the file.

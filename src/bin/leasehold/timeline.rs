@@ -29,7 +29,7 @@ pub struct Distances {
     kill_after: Duration,
 }
 
-/// Why a job is ended.
+/// The reason for which a job is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {

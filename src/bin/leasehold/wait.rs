@@ -15,7 +15,7 @@ use crate::span::Span;
 use crate::store::Choice;
 use crate::waiting::{self, Look, Places};
 
-/// How long the store may take to answer after the first contact.
+/// The longest time that the store may take to answer after the first contact.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The least time that the store gets to answer if less is left of the wait.

@@ -23,14 +23,14 @@ use crate::store::url::{STRAY_AT, has_stray_at};
 
 /// After how long without traffic the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-/// How often it is probed again.
+/// Says how often it is probed again.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long the kernel waits for an acknowledgement before it closes the connection.
+/// The time for which the kernel waits for an acknowledgement before it closes the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 /// The port of a server unless the URL names one.
 const PORT: u16 = 5432;
-/// The variable with the password, where the URL has none. libpq's other variables are not read, because none of them is a
-/// secret, and neither is `.pgpass`: the tool has `--store-file` for a URL that other users must not see.
+/// The variable with the password, where the URL has none. libpq's other variables are not read, because none of them
+/// is a secret, and neither is `.pgpass`: the tool has `--store-file` for a URL that other users must not see.
 const PASSWORD: &str = "PGPASSWORD";
 /// The parameters that may follow the question mark.
 const PARAMETERS: &[&str] = &[
@@ -47,7 +47,7 @@ const PARAMETERS: &[&str] = &[
     "notices",
     "connections",
 ];
-/// What libpq calls some of them.
+/// The names that libpq has for some of them.
 const OTHER_NAMES: &[(&str, &str)] = &[
     ("sslrootcert", "ca"),
     ("sslcert", "cert"),
@@ -66,7 +66,7 @@ pub(super) struct Address {
     /// The server that answered last.
     last: Arc<Mutex<Option<Endpoint>>>,
     pub(super) schema: Schema,
-    /// Whether waiting clients may use notices.
+    /// Says whether waiting clients may use notices.
     pub(super) has_notices: bool,
     pub(super) connections: Option<usize>,
     shown: String,
@@ -83,8 +83,8 @@ struct UrlParts {
 }
 
 impl Address {
-    /// Parses a URL, and reads the certificate files, so that a file that cannot be used is found here. What the URL does
-    /// not say about TLS is taken from the builder's settings, and then from the environment.
+    /// Parses a URL, and reads the certificate files, so that a file that cannot be used is found here. What the URL
+    /// does not say about TLS is taken from the builder's settings, and then from the environment.
     ///
     /// # Errors
     /// `Invalid`; the message contains no part of the URL that could be a secret.

@@ -11,9 +11,9 @@ use super::protocol::schema::Schema;
 use crate::error::Error;
 use crate::store::{Tls, connect_timeout};
 
-/// How many connections may carry requests: with a disk flush of one millisecond, some 650 grants a second.
+/// Says how many connections may carry requests: with a disk flush of one millisecond, some 650 grants a second.
 const CONNECTIONS: usize = 4;
-/// How long a handshake may take: a few round trips around the globe, and a slow server.
+/// The longest time that a handshake may take: a few round trips around the globe, and a slow server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Builds a [`Postgres`] store. [`Postgres::builder`] makes one.
@@ -46,16 +46,16 @@ impl Builder {
         self
     }
 
-    /// Sets the greatest number of connections for requests (default: the URL's `connections` parameter, or else 4). A second
-    /// connection is opened only when the first is busy; unused ones are closed after ten seconds. The watchdog and the
-    /// waiting clients each have one more.
+    /// Sets the greatest number of connections for requests (default: the URL's `connections` parameter, or else 4). A
+    /// second connection is opened only when the first is busy; unused ones are closed after ten seconds. The watchdog
+    /// and the waiting clients each have one more.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = Some(connections);
         self
     }
 
-    /// Sets how long the handshake with one server may take (default: 2 s, at most 20 s). Of several hosts or addresses the
-    /// next one is tried beside one that takes longer than 300 ms.
+    /// Sets how long the handshake with one server may take (default: 2 s, at most 20 s). Of several hosts or addresses
+    /// the next one is tried beside one that takes longer than 300 ms.
     pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
         self.connect_timeout = connect_timeout;
         self
@@ -68,8 +68,8 @@ impl Builder {
         self
     }
 
-    /// Sets how TLS is done, where the URL does not say it. The URL must use TLS, as it does unless all its hosts are of
-    /// this machine.
+    /// Sets how TLS is done, where the URL does not say it. The URL must use TLS, as it does unless all its hosts are
+    /// of this machine.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
         self

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::clock::{Boottime, Clock, Instant};
 
-/// How long it counts. An operator may raise it (`leasehold init --max-ttl`), and a client that refuses longer ones by
-/// itself does not ask the server any more.
+/// The time for which it counts. An operator may raise it (`leasehold init --max-ttl`), and a client that refuses
+/// longer ones by itself does not ask the server any more.
 const COUNTS_FOR: Duration = Duration::from_secs(60);
 
-/// What is known of the longest ttl; nothing before the server has told it.
+/// The longest ttl, if it is known; nothing before the server has reported it.
 #[derive(Debug, Default)]
 pub(super) struct MaxTtl(Mutex<Option<(Duration, Instant)>>);
 

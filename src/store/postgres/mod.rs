@@ -27,8 +27,8 @@
 //! | `notices` | `off`: waiting clients only check again after some time |
 //! | `connections` | the greatest number of connections for requests (default: 4) |
 //!
-//! Of several hosts, and of several addresses of a host, the first one that accepts writes is used. The one that answered
-//! last is tried first, and the next one beside it after 300 ms; `connect_timeout` limits each handshake.
+//! Of several hosts, and of several addresses of a host, the first one that accepts writes is used. The one that
+//! answered last is tried first, and the next one beside it after 300 ms; `connect_timeout` limits each handshake.
 //!
 //! Where the URL has no password, it is taken from `PGPASSWORD`. Nothing else of libpq's environment is read, and no
 //! `.pgpass`: a secret that must not be in the environment goes into a file with the whole URL (`--store-file`), or
@@ -54,8 +54,8 @@
 //! | tables that an operator made UNLOGGED, and a crash | kept by the clock | only the fence protects | kept |
 //! | another transaction locks the row or the table | kept | kept: the holder is cancelled by its own deadline | kept |
 //!
-//! Each grant of a new name removes rows of names that are no longer used, an hour after their lease ended (later if the
-//! longest ttl is longer). If there are no later grants the last rows stay.
+//! Each grant of a new name removes rows of names that are no longer used, an hour after their lease ended (later if
+//! the longest ttl is longer). If there are no later grants the last rows stay.
 //!
 //! # Poolers
 //! PgBouncer and similar poolers may be between client and server, also in transaction mode: the store sets nothing on
@@ -65,10 +65,10 @@
 //! after one failed login, also once the server is back.
 //!
 //! # What it leaves to others
-//! A request that conflicted with another transaction is retried within its limit; nothing else is retried. What a server
-//! or a pooler answers while it restarts, fails over, is full, or is asked too early, is `Unavailable`; `README.md` beside
-//! this file has the list.
-//! [`hazards`](Store::hazards) reports what weakens the promises in the server's set-up.
+//! A request that conflicted with another transaction is retried within its limit; nothing else is retried. What a
+//! server or a pooler answers while it restarts, fails over, is full, or is asked too early, is `Unavailable`;
+//! `README.md` beside this file has the list. [`hazards`](Store::hazards) reports what weakens the promises in the
+//! server's set-up.
 
 mod address;
 mod builder;
@@ -101,7 +101,7 @@ use crate::telemetry::StoreCounts;
 
 /// The label of this kind of store in metrics.
 const KIND: &str = "postgres";
-/// How often a silent connection is replaced, for requests without a ttl.
+/// Says how often a silent connection is replaced, for requests without a ttl.
 const REPLACE_EVERY: Duration = Duration::from_millis(500);
 
 /// A store in a Postgres database.
@@ -141,7 +141,7 @@ impl fmt::Debug for Postgres {
     }
 }
 
-/// Where this kind of store is counted.
+/// Returns where this kind of store is counted.
 fn counts() -> &'static StoreCounts {
     StoreCounts::of(KIND)
 }

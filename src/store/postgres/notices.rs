@@ -1,9 +1,9 @@
 //! Hints that names were freed: one subscription for all names, on a connection of its own, while clients wait.
 //!
 //! A release sends a notice only if the name's row says that a client waits for it. So the listener marks each name
-//! before it listens, and again every few seconds: it marks, listens, then checks. A name whose row is locked is marked a
-//! moment later, and delays no other. The listener reconnects by itself, subscribes again to all topics, and then gives
-//! `Reconnected`.
+//! before it listens, and again every few seconds: it marks, listens, then checks. A name whose row is locked is marked
+//! a moment later, and delays no other. The listener reconnects by itself, subscribes again to all topics, and then
+//! gives `Reconnected`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -29,20 +29,20 @@ use crate::store::subscription::{Pauses, Subscription, Wanted};
 use crate::store::{Notice, Topic};
 use crate::telemetry::{ConnectionGauge, LaneUse};
 
-/// How many messages of the server may wait to be read.
+/// Says how many messages of the server may wait to be read.
 const HEARD: usize = 1_024;
-/// How many names one statement marks.
+/// Says how many names one statement marks.
 const AT_ONCE: usize = 256;
-/// How often names are marked again, and the connection is probed. A mark lasts for three times as long.
+/// Says how often names are marked again, and the connection is probed. A mark lasts for three times as long.
 const PULSE: Duration = Duration::from_secs(5);
 /// The pause before a name is marked again whose row was locked.
 const AGAIN: Duration = Duration::from_millis(100);
-/// The channel of the connection's own notice: the same for all clients, so that a pooler that keeps what LISTEN has set on a
-/// connection of its own keeps one at most.
+/// The channel of the connection's own notice: the same for all clients, so that a pooler that keeps what LISTEN has
+/// set on a connection of its own keeps one at most.
 const OWN_CHANNEL: &str = "lh_own";
-/// How long the connection's own notice may take. A transaction pooler drops LISTEN without an error.
+/// The longest time that the connection's own notice may take. A transaction pooler drops LISTEN without an error.
 const OWN_NOTICE: Duration = Duration::from_secs(2);
-/// How long the connection is kept while no client waits.
+/// The time for which the connection is kept while no client waits.
 const UNUSED: Duration = Duration::from_secs(30);
 
 /// The task that listens.
@@ -215,8 +215,8 @@ impl Listener {
         Ok(new)
     }
 
-    /// Subscribes to notices of these names. Returns their channels; none for a name whose row is locked, or that could not
-    /// be asked about.
+    /// Subscribes to notices of these names. Returns their channels; none for a name whose row is locked, or that could
+    /// not be asked about.
     async fn mark(&self, names: &[Name]) -> Vec<Option<String>> {
         let mut channels = Vec::with_capacity(names.len());
         for part in names.chunks(AT_ONCE) {

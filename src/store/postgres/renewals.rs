@@ -16,7 +16,7 @@ use crate::token::Token;
 
 /// The pause before a locked row is tried again: a claim or a mark of ours holds its lock no longer than that.
 const AGAIN: Duration = Duration::from_millis(10);
-/// How often it is tried again. A row that is locked for longer is locked by another program.
+/// Says how often it is tried again. A row that is locked for longer is locked by another program.
 const TRIES: usize = 3;
 
 impl Postgres {

@@ -12,7 +12,7 @@ use crate::store::redis::{MAX_TTLS, Redis, each_server};
 
 /// The prefix of keys, if none is set.
 const PREFIX: &str = "leasehold";
-/// How long a handshake may take, as with one server.
+/// The longest time that a handshake may take, as with one server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Builds a [`Quorum`]. [`Quorum::builder`] makes one.
@@ -59,8 +59,8 @@ impl Builder {
     }
 
     /// Sets the longest ttl of a lease. [`Quorum::init`] writes it on the members (default: 60 s); a client that sets
-    /// another one than they have gets `Misconfigured`, and one that sets none takes theirs. A claim with a longer ttl is
-    /// `Invalid`.
+    /// another one than they have gets `Misconfigured`, and one that sets none takes theirs. A claim with a longer ttl
+    /// is `Invalid`.
     ///
     /// It is also the time for which a member that was restarted takes no part.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {

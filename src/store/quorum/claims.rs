@@ -24,15 +24,16 @@ use crate::error::{Error, ErrorKind};
 use crate::store::{Answer, Ask, Claim, Failed, Grant, Held, HeldState, Outcome, Renewal, Sent};
 use crate::token::Token;
 
-/// How long a token is taken back for at least, also at the end of the limit: what is left behind keeps the name from others
-/// for one ttl.
+/// The least time for which a token is taken back, also at the end of the limit: what is left behind keeps the
+/// name from others for one ttl.
 const TAKE_BACK_AT_LEAST: Duration = Duration::from_millis(100);
 /// A round trip on one machine: the least window of a pause.
 const LEAST_ROUND_TRIP: Duration = Duration::from_micros(200);
-/// After so many rounds in which the same lease had the most members, it is taken for one that is held: its other members
-/// may be those that do not answer. A claim that is under way takes its token back meanwhile, or gets the name.
+/// After so many rounds in which the same lease had the most members, it is taken for one that is held: its other
+/// members may be those that do not answer. A claim that is under way takes its token back meanwhile, or gets the name.
 const SAME_LEADER: u32 = 5;
-/// For how long a claim waits for an adoption after the end of the keep-out, before it reports that nothing is granted.
+/// The time for which a claim waits for an adoption after the end of the keep-out, before it reports that nothing is
+/// granted.
 const ADOPTION: Duration = Duration::from_secs(5);
 
 /// The rounds of one attempt of a claim.
@@ -49,7 +50,7 @@ pub(super) struct Rounds<'a> {
     may_have: BTreeSet<usize>,
 }
 
-/// How it goes on after a round.
+/// The step that follows a round.
 enum NextStep {
     Answered(Answer),
     Again,
@@ -174,8 +175,8 @@ impl<'a> Rounds<'a> {
         let deadline = now.after(claim.ttl);
         let mut votes = Votes::new(token, quorum.members.len(), deadline);
         while let Some((member, answer)) = poll.next().await {
-            // Where another lease is in the way, or a higher token is wanted, a missing vote seldom brings a grant. Otherwise
-            // it may be the one that is needed, of a member that is only slow.
+            // Where another lease is in the way, or a higher token is wanted, a missing vote seldom brings a grant.
+            // Otherwise it may be the one that is needed, of a member that is only slow.
             if votes.note(member, answer) {
                 poll.hurry();
             }
@@ -268,7 +269,8 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Notes which lease had the most members. Returns whether it has led for so long that it is taken for one that is held.
+    /// Notes which lease had the most members. Returns whether it has led for so long that it is taken for one that is
+    /// held.
     fn leads_again(&mut self, lease: MemberLease) -> bool {
         let rounds = match self.leader {
             Some((before, rounds))

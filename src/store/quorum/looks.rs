@@ -1,4 +1,4 @@
-//! What all members together show: leases, hazards, and the members themselves.
+//! Merges what all members show: leases, hazards, and the members themselves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -232,8 +232,8 @@ impl Quorum {
     }
 }
 
-/// Returns the lease of a name that a majority has, or may have together with the members that did not answer. What only
-/// fewer have is no lease: a claim that is under way, or that its client left behind.
+/// Returns the lease of a name that a majority has, or may have together with the members that did not answer. What
+/// only fewer have is no lease: a claim that is under way, or that its client left behind.
 fn agreed(seen: Vec<SeenLease>, silent: usize, members: usize) -> Option<SeenLease> {
     let is_same = |one: &SeenLease, other: &SeenLease| {
         (one.lease.holder, one.lease.token) == (other.lease.holder, other.lease.token)
@@ -253,7 +253,7 @@ fn agreed(seen: Vec<SeenLease>, silent: usize, members: usize) -> Option<SeenLea
     })
 }
 
-/// Returns what several members tell of one lease.
+/// Returns what several members report of one lease.
 pub(super) fn merged(alike: Vec<Held>, members: usize) -> Option<Held> {
     // One that took the lease by a renewal alone knows less of its holder.
     let most = alike.iter().max_by_key(|held| !held.info.host.is_empty())?;

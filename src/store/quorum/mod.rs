@@ -3,10 +3,10 @@
 //! # When not to use it
 //! **One server and a [fence](crate::fence) is enough for most.** A quorum does not make a lease mutual exclusion: a
 //! process can be paused between its last check and its write, here as anywhere, and only storage that compares tokens
-//! refuses its write. What a quorum adds is that grants and renewals go on while a minority of the servers is down or has
-//! lost its data. It costs three or more servers that share no disk, no power line and no failover, twice the work for
-//! each request, waiting in no order, and a keep-out: each member that was restarted takes no part for the longest ttl.
-//! If your servers run under Sentinel or as a cluster, use [`redis`](super::redis) with `acknowledged_by` instead.
+//! refuses its write. What a quorum adds is that grants and renewals go on while a minority of the servers is down or
+//! has lost its data. It costs three or more servers that share no disk, no power line and no failover, twice the work
+//! for each request, waiting in no order, and a keep-out: each member that was restarted takes no part for the longest
+//! ttl. If your servers run under Sentinel or as a cluster, use [`redis`](super::redis) with `acknowledged_by` instead.
 //!
 //! # How to use it
 //! ```console
@@ -29,8 +29,8 @@
 //! # URLs
 //! `redis+quorum://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB][?max_ttl=60s]`, and `rediss+quorum://` for
 //! TLS, with the parameters of a [server alone](super::redis#urls). The credentials are the same for all members;
-//! [`Quorum::builder`] takes a URL for each. The number of members is odd and at least 3, and all clients list them in the
-//! same order. `max_ttl` is the longest ttl: `init` writes it on the members, by default 60 s.
+//! [`Quorum::builder`] takes a URL for each. The number of members is odd and at least 3, and all clients list them in
+//! the same order. `max_ttl` is the longest ttl: `init` writes it on the members, by default 60 s.
 //!
 //! # Restarting the members
 //! 1. Restart one member.
@@ -41,8 +41,8 @@
 //!
 //! # Other members
 //! `leasehold init --store NEW --replace OLD` closes the old members and writes the new ones after the longest ttl. All
-//! leases end, and nothing is granted meanwhile. If it stops half-way, run it again. Then shut the old members down that
-//! are left out.
+//! leases end, and nothing is granted meanwhile. If it stops half-way, run it again. Then shut the old members down
+//! that are left out.
 //!
 //! # What it promises
 //! | promise | rests on |
@@ -54,28 +54,28 @@
 //! | What is granted, half granted or on its way runs out at most one ttl after the last member heard of it | nothing |
 //! | Grants, renewals and releases go on | A majority is in |
 //!
-//! No disk and no replica is trusted: a member that was restarted or promoted is *out* for the longest ttl, and then comes
-//! in without its leases and above all tokens.
+//! No disk and no replica is trusted: a member that was restarted or promoted is *out* for the longest ttl, and then
+//! comes in without its leases and above all tokens.
 //!
 //! # Its limits
-//! 1. **The clocks of members.** If the clock of a member of the granting majority gains more than the margin within one
-//!    ttl, two holders may both believe in their leases. The tokens are right, and the fence protects. The same holds for
-//!    a member whose clock gains while it keeps out; there a token can fall too.
-//! 2. **One dead and one out.** With three members nothing is granted until one of the two is in again. A restart of one
-//!    member while another is dead loses the leases that lived on those two. Use five members.
+//! 1. **The clocks of members.** If the clock of a member of the granting majority gains more than the margin within
+//!    one ttl, two holders may both believe in their leases. The tokens are right, and the fence protects. The same
+//!    holds for a member whose clock gains while it keeps out; there a token can fall too.
+//! 2. **One dead and one out.** With three members nothing is granted until one of the two is in again. A restart of
+//!    one member while another is dead loses the leases that lived on those two. Use five members.
 //! 3. **An address is one server.** No balancer, no address that may go back to a server that was replaced without a
 //!    restart, no snapshot of a machine: such a server cannot be told from the one it was.
-//! 4. **Keys that are deleted or evicted** by hand or under memory pressure, while `<prefix>:node` stays, are not noticed.
-//!    Set `maxmemory-policy noeviction`.
-//! 5. **Waiting is not fair**: [`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`, because the members keep no common
-//!    queue.
+//! 4. **Keys that are deleted or evicted** by hand or under memory pressure, while `<prefix>:node` stays, are not
+//!    noticed. Set `maxmemory-policy noeviction`.
+//! 5. **Waiting is not fair**: [`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`, because the members keep no
+//!    common queue.
 //!
 //! # How it works
-//! The client names the token and proposes it to every member at once; a member takes exactly that token, or refuses it.
-//! A name is had by the holder that has it on a majority, and two majorities share a member, so no token is granted twice
-//! and tokens rise. `README.md` beside this file has the rules, what they rest on, and the keys and scripts; `protocol/`
-//! has them as plain functions, which know no clock, no runtime and no connection. The model in `tests/model` runs these
-//! as they are, and the scripts are compared with them, answer by answer.
+//! The client names the token and proposes it to every member at once; a member takes exactly that token, or refuses
+//! it. A name is had by the holder that has it on a majority, and two majorities share a member, so no token is granted
+//! twice and tokens rise. `README.md` beside this file has the rules, what they rest on, and the keys and scripts;
+//! `protocol/` has them as plain functions, which know no clock, no runtime and no connection. The model in
+//! `tests/model` runs these as they are, and the scripts are compared with them, answer by answer.
 
 #[cfg(feature = "quorum")]
 mod builder;

@@ -14,7 +14,7 @@ use crate::store::{Failed, Outcome, Renewal, Renewed};
 struct Tallies {
     batch: Arc<[Renewal]>,
     each: Vec<Answers<String>>,
-    /// Which members were told for each that a majority has it.
+    /// Says which members were told for each that a majority has it.
     vouched: Vec<Vec<bool>>,
 }
 

@@ -11,15 +11,16 @@ use crate::error::{Error, ErrorKind};
 use crate::store::Failed;
 
 impl Quorum {
-    /// Makes these servers the members of a new quorum, with the longest ttl of this store, by default 60 s. The first grant
-    /// takes no wait. All of them have to answer, be masters, be different servers, and have no key with this prefix.
+    /// Makes these servers the members of a new quorum, with the longest ttl of this store, by default 60 s. The first
+    /// grant takes no wait. All of them have to answer, be masters, be different servers, and have no key with this
+    /// prefix.
     ///
-    /// Run again, it succeeds if they are members already. Servers that an earlier run left blank come in on their own, one
-    /// longest ttl after a client first meets them.
+    /// Run again, it succeeds if they are members already. Servers that an earlier run left blank come in on their own,
+    /// one longest ttl after a client first meets them.
     ///
     /// # Errors
-    /// `Misconfigured` with the member and what to do about it: nothing was granted meanwhile. Otherwise the errors of a
-    /// request; after one of these run it again.
+    /// `Misconfigured` with the member and what to do about it: nothing was granted meanwhile. Otherwise the errors of
+    /// a request; after one of these run it again.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown: run it again.
@@ -40,15 +41,16 @@ impl Quorum {
         self.open_all(id, run, highest, limit).await
     }
 
-    /// Makes these servers the members of the quorum in place of those of `old`. Some of them may be members of it. It closes
-    /// the old members first, and writes the new ones after the longest ttl, so it takes as long; meanwhile nothing is granted.
-    /// All leases end. If it fails or is stopped, run it again: until then nothing is granted either.
+    /// Makes these servers the members of the quorum in place of those of `old`. Some of them may be members of it. It
+    /// closes the old members first, and writes the new ones after the longest ttl, so it takes as long; meanwhile
+    /// nothing is granted. All leases end. If it fails or is stopped, run it again: until then nothing is granted
+    /// either.
     ///
     /// The members that are left out, and those that did not answer, must be shut down.
     ///
-    /// With `from_clock` it goes on without a majority of the old members. Then no token falls as long as the clock of this
-    /// machine is ahead of each that was granted, and no two holders meet as long as the old members that did not answer stay
-    /// down.
+    /// With `from_clock` it goes on without a majority of the old members. Then no token falls as long as the clock of
+    /// this machine is ahead of each that was granted, and no two holders meet as long as the old members that did not
+    /// answer stay down.
     ///
     /// # Errors
     /// As for [`init`](Self::init), and `Unavailable` if too few of the old members answer.
@@ -343,7 +345,7 @@ impl Quorum {
     }
 }
 
-/// What the old members answered when they were closed.
+/// The answers of the old members when they were closed.
 struct Closed {
     closings: Closings,
     /// The highest token that any of them has, whether it is in or not.
@@ -351,7 +353,7 @@ struct Closed {
     failures: Vec<(usize, Failed)>,
 }
 
-/// What the old members tell.
+/// The state that the old members report.
 enum ToReplace {
     /// Their quorum and its longest ttl.
     Quorum(u64, u64),
@@ -361,7 +363,7 @@ enum ToReplace {
     Lost,
 }
 
-/// What the servers are.
+/// The state of the servers that were reserved.
 enum Reserved {
     /// Some are members of the quorum already: the others come in by adoption.
     SetUp,
@@ -377,8 +379,8 @@ fn member_id(quorum: u64, index: usize, of: usize) -> MemberId {
     }
 }
 
-/// Returns the quorum that has these members in place of an older one, so that a command that was stopped is the same when
-/// it is run again (FNV-1a, 64 bits).
+/// Returns the quorum that has these members in place of an older one, so that a command that was stopped is the same
+/// when it is run again (FNV-1a, 64 bits).
 fn successor(old: u64, members: &str) -> u64 {
     let text = format!("{old} {members}");
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {

@@ -8,12 +8,12 @@ use crate::clock::{Boottime, Clock as _, Instant};
 use crate::store::{Failed, Held};
 use crate::token::Token;
 
-/// What came of one round.
+/// The outcome of one round.
 pub(super) struct Votes {
     pub(super) token: Token,
     pub(super) answers: Answers<String>,
     pub(super) answered: usize,
-    /// What was told of the leases of others.
+    /// Reported leases of other holders.
     pub(super) held: Vec<(MemberLease, Held)>,
     pub(super) away: Vec<(usize, Away)>,
     pub(super) failures: Vec<(usize, Failed)>,
@@ -46,7 +46,7 @@ impl Votes {
         alike.map(|(_, held)| held).collect()
     }
 
-    /// Counts what a member told. Returns whether the other votes matter little now.
+    /// Counts the answer of a member. Returns whether the other votes matter little now.
     pub(super) fn note(&mut self, member: usize, answer: Result<Vec<NameReply>, Failed>) -> bool {
         let told = match answer.map(|told| told.into_iter().next()) {
             Ok(Some(NameReply::Failed(error))) => Err(Failed::answered(error)),

@@ -22,7 +22,7 @@ use crate::store::{Tls, connect_timeout};
 use crate::telemetry::LaneUse;
 use crate::term::Timing;
 
-/// How long a handshake may take: three round trips around the globe, and a slow server.
+/// The longest time that a handshake may take: three round trips around the globe, and a slow server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The greatest number of replicas that can be asked for.
 const MOST_REPLICAS: u8 = 8;
@@ -99,10 +99,11 @@ impl Builder {
     ///
     /// Without it the server answers before any replica has the lease, so a failover can grant a held name again: the
     /// old holder believes in its lease for up to a third of a ttl, or, cut off together with its server, until it is
-    /// reconnected. With it such a holder is lost by its own deadline, before the copy of the promoted replica runs out.
-    /// With fewer than all replicas, the one that is promoted may be one that missed the write, so only the number of all
-    /// replicas closes a partition. A grant that too few replicas have is `Unavailable`, and its renewal is tried again
-    /// until the deadline. It costs about a fifth of the speed, and a replica that is gone stops all grants.
+    /// reconnected. With it such a holder is lost by its own deadline, before the copy of the promoted replica runs
+    /// out. With fewer than all replicas, the one that is promoted may be one that missed the write, so only the number
+    /// of all replicas closes a partition. A grant that too few replicas have is `Unavailable`, and its renewal is
+    /// tried again until the deadline. It costs about a fifth of the speed, and a replica that is gone stops all
+    /// grants.
     pub fn acknowledged_by(mut self, replicas: u8) -> Self {
         self.acknowledged_by = replicas;
         self
@@ -115,10 +116,10 @@ impl Builder {
     /// this long, so that everything that it may have forgotten is over before a name is granted again. Renewals and
     /// releases go on, and a claim is answered as held in the state [`KeepOut`](crate::store::HeldState::KeepOut), with
     /// the time that is left. Every restart and every failover costs this time, as does the first contact with a server
-    /// that was never used, unless [`Redis::init`] was called before. All clients obey it, those without this setting too,
-    /// but they do not turn it on again after a flush. Their users need the permission `+info`.
+    /// that was never used, unless [`Redis::init`] was called before. All clients obey it, those without this setting
+    /// too, but they do not turn it on again after a flush. Their users need the permission `+info`.
     ///
-    /// It does not help against a master that lives on beside the one promoted in its place, cut off together with a
+    /// It does not help against an old master that keeps running after a failover, cut off together with a
     /// holder: that needs [`acknowledged_by`](Self::acknowledged_by). It is not offered for a cluster.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = Some(max_ttl);
@@ -132,9 +133,9 @@ impl Builder {
         self
     }
 
-    /// Sets where the servers are reached that Sentinels or the nodes of a cluster name, if that differs from the names,
-    /// as behind NAT or a load balancer. The function gets a host and a port, and returns the host and the port to connect
-    /// to; it should return what it does not know as it is. The hosts of the URL are used as they are.
+    /// Sets where the servers are reached that Sentinels or the nodes of a cluster name, if that differs from the
+    /// names, as behind NAT or a load balancer. The function gets a host and a port, and returns the host and the port
+    /// to connect to; it should return what it does not know as it is. The hosts of the URL are used as they are.
     ///
     /// ```
     /// use leasehold::store::redis::Redis;

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::TableSettings;
 use crate::store::backend::Backend;
 
-/// How many keys the server scans for one page: about 0.3 ms of its time.
+/// Says how many keys the server scans for one page: about 0.3 ms of its time.
 const PAGE: usize = 1_000;
 
 impl Redis {

@@ -16,9 +16,9 @@ use super::{REPLACE_EVERY, Redis, reply};
 use crate::name::Name;
 use crate::store::Held;
 
-/// How many leases one call reads; reading a whole lease costs the server more than a renewal.
+/// Says how many leases one call reads; reading a whole lease costs the server more than a renewal.
 const BATCH: usize = 128;
-/// How many keys the server scans for one page: about 0.3 ms of its time.
+/// Says how many keys the server scans for one page: about 0.3 ms of its time.
 const PAGE: usize = 1_000;
 
 impl Redis {
@@ -109,8 +109,8 @@ impl Redis {
         }
     }
 
-    /// Sends one call for each name. While a slot is moved, its servers refuse calls with a key that exists and one that
-    /// does not: then the name is read again without its queue.
+    /// Sends one call for each name. While a slot is moved, its servers refuse calls with a key that exists and one
+    /// that does not: then the name is read again without its queue.
     async fn inspect_each(
         &self,
         many: &Arc<Many>,

@@ -23,8 +23,8 @@
 //! # TLS
 //! `?ca=FILE` (or `ca=system`), `?cert=FILE&key=FILE` and `?server_name=NAME` say what is trusted, which certificate is
 //! shown, and which name the server must have; [`Tls`](super::Tls) describes them, and the builder and the environment
-//! can set them too. The files are read again for each connection. If a file cannot be read then, the request fails with
-//! `Unavailable`.
+//! can set them too. The files are read again for each connection. If a file cannot be read then, the request fails
+//! with `Unavailable`.
 //!
 //! rustls needs one cryptography provider for the whole process. If the program has installed none when the store first
 //! connects, the store installs `ring`. A program that wants another provider installs it before that
@@ -96,7 +96,7 @@ use crate::telemetry::{LaneUse, StoreCounts};
 const KIND: &str = "redis";
 /// The command that publishes a release. Sharded channels would need another one.
 const PUBLISH: &str = "PUBLISH";
-/// How often a silent connection is replaced, for requests without a ttl.
+/// Says how often a silent connection is replaced, for requests without a ttl.
 const REPLACE_EVERY: Duration = Duration::from_millis(500);
 
 /// A store on Redis or Valkey.

@@ -19,9 +19,9 @@ use crate::store::subscription::{Pauses, Subscription, Wanted};
 use crate::store::{Notice, Topic};
 use crate::telemetry::{ConnectionGauge, LaneUse, StoreCounts};
 
-/// How many channels one command names, so that a reconnect with many names does not block the server.
+/// Says how many channels one command names, so that a reconnect with many names does not block the server.
 const AT_ONCE: usize = 256;
-/// How long the connection may be silent before it is probed.
+/// The time for which the connection may be silent before it is probed.
 const PULSE: Duration = Duration::from_secs(10);
 
 /// The task that listens.

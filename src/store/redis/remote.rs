@@ -1,5 +1,5 @@
-//! A server for a store of another kind: it has that store's scripts, and the connections, notices and hazards of a server
-//! alone.
+//! A server for a store of another kind: it has that store's scripts, and the connections, notices and hazards of a
+//! server alone.
 
 use std::fmt;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl RemoteServer {
         [self.redis.keys.lease(name), self.redis.keys.mark(name)]
     }
 
-    /// Returns the same server on a connection of its own, which is not made so far.
+    /// Returns the same server on a connection of its own, not connected yet.
     pub(in crate::store) fn beside(&self, purpose: Purpose) -> Self {
         Self {
             redis: self.redis.beside(purpose),
@@ -73,8 +73,8 @@ impl RemoteServer {
         self.redis.close().await;
     }
 
-    /// Calls one of the scripts, and reads its reply. `ttl` is that of the leases: a silent connection is replaced in time
-    /// for them.
+    /// Calls one of the scripts, and reads its reply. `ttl` is that of the leases: a silent connection is replaced in
+    /// time for them.
     ///
     /// # Errors
     /// Those of a request. A reply that `read` does not know is one.

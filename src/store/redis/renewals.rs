@@ -26,8 +26,8 @@ impl Redis {
             let of = &renewals[range];
             match outcome {
                 Ok(batch) => {
-                    // The last part of a batch was answered last. A replica that takes its master's place has the leases'
-                    // ends by its master's clock, so one behind the other they count as one server.
+                    // The last part of a batch was answered last. A replica that takes its master's place has the
+                    // leases' ends by its master's clock, so one behind the other they count as one server.
                     renewed = renewed.at(Some(batch.server_time));
                     let marks = of.iter().zip(batch.marks);
                     let outcomes = marks.map(|(renewal, mark)| self.outcome(renewal, mark));

@@ -1,4 +1,4 @@
-//! What a URL means: one server, the master of a group that Sentinels watch, or a cluster.
+//! The servers that a URL means: one server, the master of a group that Sentinels watch, or a cluster.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const NODE_PORT: u16 = 6_379;
 /// The parameters with the credentials of the Sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_username", "sentinel_password"];
 
-/// Where the servers of a store are.
+/// The servers of a store.
 #[derive(Debug)]
 pub(super) enum Target {
     One(Box<Address>),
@@ -27,7 +27,7 @@ pub(super) enum Target {
         /// The same address, with the credentials of the servers.
         server: Box<Address>,
         places: Vec<HostPort>,
-        /// What the Sentinels call the group.
+        /// The Sentinels' name of the group.
         name: String,
     },
     Cluster {

@@ -1,4 +1,4 @@
-//! Where the servers are: a URL, checked once, and shown without its secrets ever after.
+//! The address of the servers: a URL, checked once, and shown without its secrets ever after.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use crate::name;
 use crate::percent;
 use crate::store::url::{STRAY_AT, has_stray_at};
 
-/// Where servers listen unless told otherwise.
+/// The port on which servers listen by default.
 const PORT: u16 = 2181;
 /// The node that has all names, unless told otherwise.
 const PREFIX: &str = "leasehold";
 /// The time-out of a session that is asked for; what an ensemble grants at most with the usual settings.
 const SESSION: Duration = Duration::from_secs(40);
 
-/// How long a name's last token is remembered after it was freed.
+/// The time for which a name's last token is remembered after it was freed.
 const TOKEN_MEMORY: Duration = Duration::from_secs(60 * 60);
 
 /// The servers' addresses, the login, and the settings that a URL can have.
@@ -107,7 +107,7 @@ impl Address {
         self.session
     }
 
-    /// How long a name's last token is remembered after it was freed.
+    /// Returns how long a name's last token is remembered after it was freed.
     pub(super) const fn token_memory(&self) -> Duration {
         self.token_memory
     }

@@ -36,7 +36,7 @@ use crate::store::hints::{Hints, Teller, hints};
 use crate::store::{Notice, Notices, Queued, Topic};
 use crate::token::Token;
 
-/// How long one request of a subscription may take.
+/// The longest time that one request of a subscription may take.
 const LIMIT: Duration = Duration::from_secs(2);
 /// The pause before a name is looked at again after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -78,17 +78,18 @@ enum Stage {
     Next(String),
 }
 
-/// Which hints to give, and which nodes to watch.
+/// Says which hints to give, and which nodes to watch.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
     stages: Vec<(Topic, Stage)>,
     nodes: BTreeSet<String>,
-    /// Whether to watch the name itself, for new children.
+    /// Says whether to watch the name itself, for new children.
     watches_name: bool,
 }
 
 impl Subscription {
-    /// Makes a subscription. Its tasks are on the thread that has the session, so that no look at a name wakes another one.
+    /// Makes a subscription. Its tasks are on the thread that has the session, so that no look at a name wakes another
+    /// one.
     pub(super) fn new(shared: Arc<Shared>) -> Result<Self, Failure> {
         let (teller, hints) = hints();
         let runtime = shared.driver.handle().map_err(|_| Failure::NoThread)?;
@@ -165,7 +166,7 @@ impl fmt::Debug for Subscription {
 
 type Watch = Pin<Box<dyn Future<Output = String> + Send>>;
 
-/// What one task knows of its name.
+/// The state that one task keeps of its name.
 #[derive(Default)]
 struct Watching {
     stages: BTreeMap<Topic, Stage>,

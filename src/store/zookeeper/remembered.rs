@@ -1,4 +1,4 @@
-//! What one client remembers of what it saw and did. This saves requests; where it is wrong, a comparison at the server
+//! Remembers what one client saw and did. This saves requests; where it is wrong, a comparison at the server
 //! finds that out.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use crate::holder::Holder;
 use crate::name::Name;
 use crate::token::Token;
 
-/// How many entries of one kind are kept before outdated ones are dropped.
+/// Says how many entries of one kind are kept before outdated ones are dropped.
 const ENOUGH: usize = 4096;
 
 /// Shared by all sessions of a client.
@@ -36,7 +36,7 @@ pub(super) struct OwnLease {
     /// it any more.
     version: Option<i32>,
     ttl: Duration,
-    /// When the last confirmed renewal was answered.
+    /// The moment at which the last confirmed renewal was answered.
     renewed_at: Instant,
 }
 

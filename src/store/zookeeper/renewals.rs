@@ -16,7 +16,7 @@ use crate::store::backend::Backend;
 use crate::store::budget::Budget;
 use crate::store::{Outcome, Renewal, Renewed};
 
-/// How often a transaction is sent again without the lease that was gone; then each is renewed alone.
+/// Says how often a transaction is sent again without the lease that has ended; then each is renewed alone.
 const TRIES: usize = 3;
 
 /// A batch under way.

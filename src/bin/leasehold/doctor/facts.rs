@@ -12,11 +12,11 @@ pub struct Trouble {
     /// The kind of the store's error; `None` if the store gave an answer that it must not give.
     pub kind: Option<ErrorKind>,
     pub message: String,
-    /// Whether the store only grants nothing for a while.
+    /// Says whether the store only grants nothing for a while.
     pub is_kept_out: bool,
 }
 
-/// What an opened store has shown.
+/// The facts that an opened store has shown.
 #[derive(Debug)]
 pub struct Reached {
     pub members: Result<Vec<Member>, Trouble>,
@@ -73,7 +73,7 @@ pub struct ClockReading {
     pub ours: Duration,
     /// The same moment on a clock that is never stepped, from some start.
     pub steady: Duration,
-    /// How long the round trip took: the reading is wrong by half of it at most.
+    /// The duration of the round trip: the reading is wrong by half of it at most.
     pub round_trip: Duration,
 }
 
@@ -107,12 +107,12 @@ pub enum FileSystem {
 pub struct Machine {
     /// `None` if the CPU time of this control group has no limit.
     pub throttling: Option<Throttling>,
-    /// How late each of some short sleeps ended.
+    /// Says how late each of some short sleeps ended.
     pub lateness: Vec<Duration>,
     pub clock_source: Option<String>,
 }
 
-/// How often this control group used up its CPU time.
+/// Says how often this control group used up its CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Throttling {
     pub periods: u64,

@@ -27,12 +27,12 @@ pub struct Finding {
     /// The name of this finding: it stays the same from version to version, so that programs can select it.
     pub id: &'static str,
     pub verdict: Verdict,
-    /// What was found, with the facts.
+    /// The finding, with the facts.
     pub what: Cow<'static, str>,
-    /// What can go wrong because of it.
+    /// The promise that it endangers, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endangers: Option<Cow<'static, str>>,
-    /// What to do about it, as a sentence without its full stop.
+    /// The remedy, as a sentence without its full stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Cow<'static, str>>,
 }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::facts::{NoticeOutcome, Trouble, TurnOutcome};
 use crate::row::in_words;
 
-/// How long a scratch lease lasts if the doctor is killed.
+/// The time for which a scratch lease lasts if the doctor is killed.
 const TTL: Duration = Duration::from_secs(10);
 
 /// The number of round trips: enough for a p99 that is not the worst of them.

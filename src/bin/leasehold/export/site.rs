@@ -1,4 +1,4 @@
-//! What the pages show.
+//! The contents of the pages.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::page::{self, Snapshot};
 
-/// The pages. Whoever serves them reads, and the job or the scan writes.
+/// The pages. The server reads, and the job or the scan writes.
 pub struct Site {
     metrics: Box<dyn Fn() -> String + Send + Sync>,
     tidy: Box<dyn Fn() + Send + Sync>,
     is_ready: AtomicBool,
     status: Mutex<Value>,
-    /// What the page for people shows. A job has none.
+    /// The contents of the page for people. A job has none.
     snapshot: Mutex<Option<Snapshot>>,
 }
 

@@ -22,7 +22,7 @@ use crate::channel::End;
 use crate::process::{self, Process};
 use crate::shim;
 
-/// How many of the processes that left the group are named.
+/// Says how many of the processes that left the group are named.
 const MAX_STRAYS: usize = 100;
 
 /// A running job.

@@ -9,7 +9,7 @@ use super::job::Job;
 /// The pause between two attempts to kill a group that does not end.
 pub const KILL_AGAIN: Duration = Duration::from_millis(100);
 
-/// When the tool itself kills the job.
+/// The moment at which the tool itself kills the job.
 #[derive(Debug)]
 pub struct Backstop {
     kill_at: Instant,

@@ -7,9 +7,10 @@ use crate::timeline::Cause;
 /// The end of a job and of the processes that it started.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// How the command ended, and the cause if it was being stopped at that time. `None` if its end was not seen.
+    /// The way in which the command ended, and the cause if it was being stopped at that time. `None` if its end was
+    /// not seen.
     pub end: Option<(End, Option<Cause>)>,
-    /// Whether the tool had to kill the job, because the guardian did not.
+    /// Says whether the tool had to kill the job, because the guardian did not.
     pub is_killed_by_tool: bool,
     /// Processes that left the group and are still running.
     pub strays: Vec<i32>,

@@ -24,7 +24,7 @@ const QUEUE: usize = 16;
 /// The least pause between two feedings of the watchdog, whatever the manager asks for.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long the last notification may take.
+/// The longest time that the last notification may take.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// The connection to the service manager, if there is one.

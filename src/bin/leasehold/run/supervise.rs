@@ -25,7 +25,8 @@ use crate::progress::Reports;
 use crate::status_file::State;
 use crate::timeline::Cause;
 
-/// How long after KILL a process may take to be gone. A process that takes longer waits in the kernel for a disk.
+/// The longest time that a process may take to end after KILL. A process that takes longer waits in the kernel for
+/// a disk.
 const STUCK: Duration = Duration::from_secs(2);
 
 /// One job under its lease.
@@ -46,7 +47,7 @@ pub struct Supervisor<'a> {
     outcome: Outcome,
 }
 
-/// What is due at some instant.
+/// The step that is due at some instant.
 #[derive(Debug, Clone, Copy)]
 enum Due {
     /// Half of the ttl has passed without a renewal.

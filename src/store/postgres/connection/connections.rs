@@ -19,8 +19,8 @@ use crate::telemetry::LaneUse;
 const IDLE: Duration = Duration::from_secs(10);
 /// The longest pause before a request that conflicted with another transaction is sent again.
 const AGAIN: Duration = Duration::from_millis(5);
-/// A request that found a row locked is sent again if this much of its limit is left: more than the functions wait for a
-/// lock, because a request without an answer costs its connection.
+/// A request that found a row locked is sent again if this much of its limit is left: more than the functions wait for
+/// a lock, because a request without an answer costs its connection.
 const WORTH_A_LOCK: Duration = Duration::from_millis(250);
 
 /// Several connections to the same servers.
@@ -30,7 +30,8 @@ pub(in super::super) struct Connections {
 }
 
 impl Connections {
-    /// Connections for requests, on a thread of the store's: at most `count` of them, each closed when it is no longer used.
+    /// Connections for requests, on a thread of the store's: at most `count` of them, each closed when it is no longer
+    /// used.
     pub(in super::super) fn new(
         address: &Arc<Address>,
         count: usize,

@@ -1,9 +1,10 @@
 //! One connection to a server: how it is opened, driven and used.
 //!
-//! Nothing is set on the session and no statement is prepared by name, so that a pooler may give every statement to another
-//! server connection. A request is never cancelled, because a cancel turns a wait for a synchronous standby into a success
-//! that no standby has. The connection is given up instead: no request is sent on it any more, and it stays open until the
-//! server has ended what was sent, so that neither server nor pooler has work of ours that is not counted.
+//! Nothing is set on the session and no statement is prepared by name, so that a pooler may give every statement to
+//! another server connection. A request is never cancelled, because a cancel turns a wait for a synchronous standby
+//! into a success that no standby has. The connection is given up instead: no request is sent on it any more, and it
+//! stays open until the server has ended what was sent, so that neither server nor pooler has work of ours that is not
+//! counted.
 
 pub(super) mod connect;
 pub(super) mod connections;
@@ -29,12 +30,12 @@ use crate::clock::{Boottime, Clock, Instant};
 use crate::store::budget::Budget;
 use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
 
-/// How many requests a connection carries before another is opened.
+/// Says how many requests a connection carries before another is opened.
 pub(super) const BUSY: usize = 8;
 /// After how long without an answer a connection counts as stuck, behind a statement that waits for a lock.
 const STUCK: Duration = Duration::from_millis(50);
 
-/// How connections are made.
+/// The way in which connections are made.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
     pub(super) address: Arc<Address>,
@@ -71,7 +72,7 @@ pub(super) struct Engine {
 /// The state that a connection shares with the task that drives it.
 #[derive(Default)]
 struct ConnectionMarks {
-    /// Whether the server stopped waiting for its standby: later replies may not be on a standby.
+    /// Says whether the server stopped waiting for its standby: later replies may not be on a standby.
     is_unreplicated: AtomicBool,
     /// When a request was last sent, in nanoseconds of the lease clock.
     used_at: AtomicU64,

@@ -13,7 +13,7 @@ use tokio_rustls::{TlsConnector, client};
 
 use crate::store::Tls;
 
-/// How connections are encrypted, or that they are not.
+/// The encryption of connections, if there is one.
 #[derive(Clone)]
 pub(in super::super) struct Handshake(Option<(Arc<ClientConfig>, Tls)>);
 

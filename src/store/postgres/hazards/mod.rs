@@ -8,20 +8,20 @@ use self::survey::Findings;
 use crate::store::Severity::{Critical, Unknown, Warning};
 use crate::store::check::{Check, found};
 
-/// How old a snapshot may be. Until it ends no dead row is removed: each renewal leaves some 200 bytes.
+/// Says how old a snapshot may be. Until it ends no dead row is removed: each renewal leaves some 200 bytes.
 const OLD_SNAPSHOT_S: i64 = 60;
-/// How many connections should be left for others.
+/// Says how many connections should be left for others.
 const SPARE_CONNECTIONS: i64 = 10;
-/// How full the queue of notices may be.
+/// Says how full the queue of notices may be.
 const FULL_NOTICES_PERCENT: i64 = 10;
-/// How far the server's clock and ours may differ.
+/// Says how far the server's clock and ours may differ.
 const APART_US: u64 = 1_000_000;
 /// The size of a live lease with its share of free space; more than four times as much is bloat.
 const BYTES_A_LEASE: i64 = 400;
 /// Below this size bloat does not matter.
 const SMALL: i64 = 1 << 20;
 
-/// What weakens the promises.
+/// The faults that weaken the promises.
 pub(super) const CHECKS: &[Check<Findings>] = &[
     // What a crash would cost.
     Check::new(

@@ -1,4 +1,4 @@
-//! What the servers are asked about themselves: their set-up, and whether each takes part in grants.
+//! Asks the servers about themselves: their set-up, and whether each takes part in grants.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -148,7 +148,7 @@ impl Findings {
         !self.word("synchronous_standbys").is_empty()
     }
 
-    /// How long nothing is granted.
+    /// Returns how long nothing is granted.
     pub(in super::super) fn quiet(&self) -> Duration {
         Duration::from_micros(u64::try_from(self.number("quiet_us")).unwrap_or_default())
     }

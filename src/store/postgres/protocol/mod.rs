@@ -1,4 +1,4 @@
-//! What goes over the wire: the functions in the database, and their replies.
+//! The wire: the functions in the database, and their replies.
 
 pub(super) mod reply;
 pub(super) mod schema;

@@ -16,7 +16,7 @@ use crate::store::redis::{Builder, Program, RemoteServer, Script};
 use crate::store::{self, Failed, Hazard, Info, Notices, Purpose};
 use crate::token::Token;
 
-/// How many names one call reads; reading a whole lease costs the server more than a renewal.
+/// Says how many names one call reads; reading a whole lease costs the server more than a renewal.
 const BATCH: usize = 128;
 
 /// Joins the script in this file with the parts that it needs in front of it.
@@ -47,7 +47,7 @@ pub(in super::super) struct QuorumMember {
     server: RemoteServer,
 }
 
-/// What is asked for a name.
+/// A request for a name.
 #[derive(Debug, Clone)]
 pub(in super::super) struct NameRequest {
     pub(in super::super) name: Name,
@@ -59,7 +59,7 @@ pub(in super::super) struct NameRequest {
     pub(in super::super) mark: Option<u64>,
 }
 
-/// What a member is asked to do with names.
+/// The work that a member is asked to do with names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Act {
     Claim,
@@ -85,7 +85,7 @@ impl QuorumMember {
         self.server.place()
     }
 
-    /// Returns the same member on a connection of its own, which is not made so far.
+    /// Returns the same member on a connection of its own, not connected yet.
     pub(super) fn beside(&self, purpose: Purpose) -> Self {
         Self {
             server: self.server.beside(purpose),

@@ -1,8 +1,8 @@
 //! The members, and one question to all of them at once.
 //!
 //! All are asked at the same moment, and their answers are read as they come. Once a majority has answered, and nothing
-//! depends on the others, they are awaited for a short time only: a member that hangs does not set the latency. One that did
-//! not answer is not asked for a second, as long as a majority of the others is well.
+//! depends on the others, they are awaited for a short time only: a member that hangs does not set the latency. One
+//! that did not answer is not asked for a second, as long as a majority of the others is well.
 
 mod member;
 mod notices;
@@ -28,12 +28,12 @@ pub(super) use self::notices::MergedNotices;
 pub(super) use self::reply::{Away, MemberPlace, NameReply};
 use super::protocol::majority;
 
-/// How long the others are awaited at least once a majority has answered. Longer than a busy machine or a longer way
-/// delays an answer.
+/// The least time for which the others are awaited once a majority has answered. Longer than a busy machine or a
+/// longer way delays an answer.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How many times as long as the majority took the others are awaited.
+/// Says how many times as long as the majority took the others are awaited.
 const TIMES_AS_LONG: u32 = 8;
-/// For how long a member is not asked that did not answer.
+/// The time for which a member is not asked that did not answer.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The shortest silence that says something about the member, and not about a caller's short limit.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -52,9 +52,9 @@ pub(super) struct Poll<T> {
     asked_at: Instant,
     deadline: Instant,
     answered: usize,
-    /// How long the majority took that has answered.
+    /// The time that the majority which has answered took.
     took: Option<Duration>,
-    /// Whether the others are awaited for a short time only once a majority has answered.
+    /// Says whether the others are awaited for a short time only once a majority has answered.
     hurries: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The hints of all members as one subscription.
 //!
-//! A release reaches the members one after the other. A client that came with the first hint would find the name taken at
-//! the others; so a name is hinted when so many members have freed it that a majority may be free, or a moment after the
-//! first.
+//! A release reaches the members one after the other. A client that came with the first hint would find the name taken
+//! at the others; so a name is hinted when so many members have freed it that a majority may be free, or a moment after
+//! the first.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -19,9 +19,9 @@ use crate::name::Name;
 use crate::store::quorum::protocol::majority;
 use crate::store::{Notice, Notices, Topic};
 
-/// How long after the first hint a name is hinted at the latest.
+/// The time after the first hint at which a name is hinted at the latest.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// For how long the other members' hints of the same release are dropped.
+/// The time for which the other members' hints of the same release are dropped.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
 /// The subscriptions to all members.

@@ -12,12 +12,12 @@ use crate::term::Instant;
 #[derive(Debug, Clone)]
 pub struct Answers<I> {
     answers: Vec<Option<MemberAnswer<I>>>,
-    /// One ttl after the first send. What comes later does not count: a member that said yes before may have lost its data
-    /// and be in again.
+    /// One ttl after the first send. What comes later does not count: a member that said yes before may have lost its
+    /// data and be in again.
     deadline: Instant,
 }
 
-/// What the answers to a claim decide.
+/// The decision by the answers to a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimOutcome<I> {
     /// A majority took the token in this round.
@@ -33,7 +33,7 @@ pub enum ClaimOutcome<I> {
     Split {
         /// The highest mark.
         above: u64,
-        /// How many other claims were seen.
+        /// Says how many other claims were seen.
         rivals: usize,
         /// The lease that most members have; the one that was taken last, of several.
         leading: MemberLease,
@@ -44,7 +44,7 @@ pub enum ClaimOutcome<I> {
     Failed,
 }
 
-/// What the answers to a renewal decide.
+/// The decision by the answers to a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenewalOutcome {
     /// A majority has the lease for another ttl.
@@ -117,7 +117,8 @@ impl<I: Clone + Eq> Answers<I> {
             .map(|(member, _)| member)
     }
 
-    /// Returns what the answers to a renewal of this holder decide; `Unknown` as long as those that are missing may change it.
+    /// Returns what the answers to a renewal of this holder decide; `Unknown` as long as those that are missing may
+    /// change it.
     pub fn renewing(&self, holder: Holder) -> RenewalOutcome {
         // One that is out may have it again within the ttl, if a majority vouches for it.
         let lacks_it = self.told().filter(|answer| match answer {
@@ -139,8 +140,8 @@ impl<I: Clone + Eq> Answers<I> {
         }
     }
 
-    /// Returns the members where the name is free, with the mark that each is told back: once a majority has said yes in
-    /// this very round, and before the deadline.
+    /// Returns the members where the name is free, with the mark that each is told back: once a majority has said yes
+    /// in this very round, and before the deadline.
     pub fn to_vouch(&self, now: Instant) -> Vec<(usize, u64)> {
         if self.yes() < self.majority() || now >= self.deadline {
             return Vec::new();

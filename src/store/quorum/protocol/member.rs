@@ -1,14 +1,14 @@
-//! What a member does with a request for a name: each function is what one script does.
+//! A member's work on a request for a name: each function is what one script does.
 //!
-//! The slot's mark is the highest token that was taken, released or evicted in it, and it *moves* with every change of a
-//! name in the slot but an extension. So it says two things: which claims are too low, and whether anything has happened
-//! since it was last told.
+//! The slot's mark is the highest token that was taken, released or evicted in it, and it *moves* with every change of
+//! a name in the slot but an extension. So it says two things: which claims are too low, and whether anything has
+//! happened since it was last told.
 
 use super::node::{Absence, At, MemberId, Membership, Node};
 use crate::holder::Holder;
 use crate::token::Token;
 
-/// What a member keeps of a name.
+/// The state that a member keeps of a name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameState {
     /// The mark of the name's slot; 0 where there is none. It has no expiry.
@@ -28,11 +28,11 @@ pub struct MemberLease {
     pub ends_at_us: u64,
     /// The floor under which it was taken.
     pub floor: u64,
-    /// What became of it.
+    /// The standing of the lease.
     pub standing: Standing,
 }
 
-/// What became of a lease at a member.
+/// The standing of a lease at a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Standing {
     /// Its holder has it. Exits: Evicted, Kept, and its end.
@@ -52,7 +52,7 @@ pub struct MemberRequest {
     pub holder: Holder,
     /// The token that the holder proposes or has.
     pub token: Token,
-    /// For how long from now; how long a released name is kept, and an evicted one at least.
+    /// The time from now: how long a released name is kept, and an evicted one at least.
     pub ttl_us: u64,
 }
 
@@ -63,8 +63,8 @@ pub enum MemberAnswer<I> {
     Yes,
     /// The name is taken, by this lease.
     Taken(MemberLease),
-    /// The name is free, and the token is not above this mark. Told back by a client that may vouch for the lease, the mark
-    /// says that nothing has happened in the slot since.
+    /// The name is free, and the token is not above this mark. Told back by a client that may vouch for the lease, the
+    /// mark says that nothing has happened in the slot since.
     Low(u64),
     /// The member takes no part.
     Away(Absence<I>),
@@ -101,8 +101,8 @@ impl<I: Clone + Eq> Node<I> {
         }
     }
 
-    /// Extends a lease. Where the name is free the lease is taken as a late answer to its claim, if its token is above the
-    /// mark; else only if a client vouches that a majority has it, and nothing has happened here since it asked.
+    /// Extends a lease. Where the name is free the lease is taken as a late answer to its claim, if its token is above
+    /// the mark; else only if a client vouches that a majority has it, and nothing has happened here since it asked.
     pub fn renew(
         &mut self,
         record: &mut NameState,
@@ -126,9 +126,9 @@ impl<I: Clone + Eq> Node<I> {
         }
     }
 
-    /// Frees the name, if this holder has it under this token or an older one, and keeps it for `ttl_us` unless the holder was
-    /// evicted. The mark moves
-    /// in any case, also at a member that is out: a claim that comes later is too late. Returns whether the name was freed.
+    /// Frees the name, if this holder has it under this token or an older one, and keeps it for `ttl_us` unless the
+    /// holder was evicted. The mark moves in any case, also at a member that is out: a claim that comes later is too
+    /// late. Returns whether the name was freed.
     ///
     /// # Errors
     /// The member is another one or blank: the holder has nothing there.
@@ -161,8 +161,9 @@ impl<I: Clone + Eq> Node<I> {
         Ok(lease.is_some())
     }
 
-    /// Evicts the holder: its lease is extended no more, and the name stays taken for `ttl_us` at least, which is as long as
-    /// a renewal that is on its way may count. Where the name is free the evicted lease is put there, so that none comes.
+    /// Evicts the holder: its lease is extended no more, and the name stays taken for `ttl_us` at least, which is as
+    /// long as a renewal that is on its way may count. Where the name is free the evicted lease is put there, so that
+    /// none comes.
     pub fn evict(
         &mut self,
         record: &mut NameState,

@@ -1,4 +1,5 @@
-//! Which token a claim proposes, what is remembered of it, and how long it pauses when claims were in each other's way.
+//! Decides which token a claim proposes, what is remembered of it, and how long it pauses when claims were in each
+//! other's way.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,20 +10,21 @@ use crate::store::Info;
 use crate::term::Instant;
 use crate::token::Token;
 
-/// So many more holders than were left by the last sweep bring the next one, so that a sweep costs little for each claim.
+/// The next sweep runs after this many new holders, so that a sweep costs little for each claim.
 const SWEEP_AT_LEAST: usize = 64;
 
 /// Returns the token to propose: above what the client has seen of the members' marks, above the floor and what this
-/// holder proposed before, and not behind the clock, so that a name can move between stores. A wrong choice costs a round
-/// and no promise. `None`: no tokens are left.
+/// holder proposed before, and not behind the clock, so that a name can move between stores. A wrong choice costs a
+/// round and no promise. `None`: no tokens are left.
 pub fn propose(clock_us: u64, seen: u64, above: Option<Token>) -> Option<Token> {
     let least = seen.max(above.map_or(0, Token::get)).saturating_add(1);
     Token::new(least.max(clock_us)).ok()
 }
 
-/// What the store remembers of each holder that has asked: the token that it proposed last.
+/// Remembers of each holder that has asked the token that it proposed last.
 ///
-/// What was taken back may be freed at any later moment by a request that is on its way, so the next proposal is above it.
+/// What was taken back may be freed at any later moment by a request that is on its way, so the next proposal is above
+/// it.
 #[derive(Debug, Default)]
 pub struct TokenMemory {
     of: HashMap<Holder, LastToken>,
@@ -34,12 +36,12 @@ pub struct TokenMemory {
 pub struct LastToken {
     /// The token.
     pub token: Token,
-    /// Whether it was granted: asked again, the holder has the lease renewed, and proposes a higher one only when that is
-    /// refused.
+    /// Says whether it was granted: asked again, the holder has the lease renewed, and proposes a higher one only when
+    /// that is refused.
     pub is_granted: bool,
-    /// What the holder tells about itself, for a member that takes the lease late.
+    /// The facts about the holder, for a member that takes the lease late.
     pub info: Arc<Info>,
-    /// When nothing of it can be on its way any more.
+    /// The moment at which nothing of it can be on its way any more.
     pub forget_at: Instant,
 }
 

@@ -1,8 +1,8 @@
 //! Waiting until replicas have what was written on a connection.
 //!
 //! A WAIT holds up everything behind it on its connection, so only one is on its way at a time, and all callers whose
-//! writes were answered before it was sent share it. It is awaited by a task of its own: a caller that is not polled holds
-//! up no other.
+//! writes were answered before it was sent share it. It is awaited by a task of its own: a caller that is not polled
+//! holds up no other.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(in super::super) struct Acks(Mutex<Writes>);
 
 #[derive(Debug, Default)]
 struct Writes {
-    /// How many were answered.
+    /// Says how many were answered.
     answered: u64,
     last: Option<Wait>,
 }
@@ -39,7 +39,7 @@ struct Writes {
 struct Wait {
     /// It is about the writes up to this one: those that were answered before it was sent.
     up_to: u64,
-    /// For how long the server waits.
+    /// The time for which the server waits.
     limit: Duration,
     /// The answer to the command that went with it, if one did, and how many replicas have everything.
     replies: SharedTask<Value>,
@@ -144,7 +144,7 @@ impl Wait {
         self.replies.clone().now_or_never().is_some()
     }
 
-    /// How many replicas have the writes that this is about.
+    /// Returns how many replicas have the writes that this is about.
     async fn acknowledged(&self, budget: Budget) -> Result<u64, Failure> {
         let replies = reply::into_items(shared_task::outcome(&self.replies, budget).await?)?;
         let missing = || Failure::Odd("too few replies".into());

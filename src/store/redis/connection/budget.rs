@@ -1,4 +1,4 @@
-//! How often a connection is given up within a caller's limit.
+//! Decides how often a connection is given up within a caller's limit.
 
 use std::time::Duration;
 

@@ -2,8 +2,9 @@
 //!
 //! A connection is a task of the runtime on which it was made: while that runtime is blocked, or once it has ended, no
 //! task reads the server's answers. But a client can be used from several runtimes, one after the other or at the same
-//! time. So the callers of each runtime share a connection of their own. A thread that drives one connection for all of them
-//! would wake twice for each request, which doubles the time of a hand-off to a task of a runtime with several threads.
+//! time. So the callers of each runtime share a connection of their own. A thread that drives one connection for all of
+//! them would wake twice for each request, which doubles the time of a hand-off to a task of a runtime with several
+//! threads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -34,7 +35,7 @@ struct Open {
     is_closed: bool,
 }
 
-/// What a runtime has.
+/// The connection of a runtime.
 #[derive(Debug)]
 struct OfRuntime {
     connection: Arc<RuntimeConnection>,
@@ -182,8 +183,8 @@ impl Connections {
     }
 }
 
-/// Forgets the connection of a runtime when the runtime ends, and drops this with its tasks. The runtime's id may then be
-/// given to another one.
+/// Forgets the connection of a runtime when the runtime ends, and drops this with its tasks. The runtime's id may then
+/// be given to another one.
 struct RuntimeEnd {
     id: runtime::Id,
     open: Weak<Mutex<Open>>,

@@ -11,10 +11,10 @@ use super::budget::Budget;
 use super::open::Request;
 use super::shared_task::{self, SharedTask};
 
-/// What was loaded over a connection.
+/// The scripts that were loaded over a connection.
 #[derive(Debug, Default)]
 pub(in super::super) struct Loading {
-    /// How often the scripts were loaded.
+    /// The number of times that the scripts were loaded.
     loads: u64,
     under_way: Option<SharedTask<()>>,
 }

@@ -18,7 +18,7 @@ use super::origin::{Origin, PoolSlot};
 use crate::clock::{Boottime, Clock, Instant};
 use crate::future::shielded;
 
-/// What is sent at a time.
+/// A request as it is sent at a time.
 #[derive(Clone, Copy)]
 pub(in super::super) enum Request<'a> {
     One(&'a Cmd),
@@ -65,8 +65,8 @@ impl OpenConnection {
                 .boxed(),
         };
         let mut answer = pin!(shielded(answer));
-        // Only a connection that was closed already fails without waiting for anything. Its task may run on another thread,
-        // so in rare cases it closed after it had sent this.
+        // Only a connection that was closed already fails without waiting for anything. Its task may run on another
+        // thread, so in rare cases it closed after it had sent this.
         let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
         let answer = match at_once {
             Poll::Ready(Err(error)) if error.is_connection_dropped() => {

@@ -1,4 +1,4 @@
-//! Where connections come from: a pool, or an address.
+//! The origin of connections: a pool, or an address.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use deadpool_redis::{Connection, Pool, PoolError};
 use super::super::address::Address;
 use super::super::failure::Failure;
 
-/// Where connections come from.
+/// Says where connections come from.
 #[derive(Clone)]
 pub(in super::super) enum Origin {
     /// They are taken from the pool, counted by it, and never returned: a connection that is given up is broken or used

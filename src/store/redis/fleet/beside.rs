@@ -1,4 +1,4 @@
-//! What a check of the set-up asks beside the calls: who the Sentinels and the replicas are.
+//! Extra requests made only by the set-up check: who the Sentinels and the replicas are.
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ use super::many::Many;
 use super::map::{HostPort, Map};
 use crate::store::ServerTime;
 
-/// How often a call may be sent, with redirections. A slot that is moved by hand redirects twice.
+/// Says how often a call may be sent, with redirections. A slot that is moved by hand redirects twice.
 const ROUNDS: usize = 5;
 
 /// A call of a script for one slot.
@@ -28,7 +28,7 @@ pub(in super::super) struct Call {
     pub(in super::super) command: Cmd,
 }
 
-/// Where a call goes next.
+/// Says where a call goes next.
 struct Unplaced {
     index: usize,
     /// The server that imports the slot, if the slot's server has sent us there.
@@ -114,8 +114,8 @@ impl Many {
         (outcomes, time)
     }
 
-    /// Returns who serves this slot. Waits only while nothing at all is known: a slot that nobody serves must not keep the
-    /// calls beside it from their servers.
+    /// Returns who serves this slot. Waits only while nothing at all is known: a slot that nobody serves must not keep
+    /// the calls beside it from their servers.
     async fn owner_at_once(
         self: &Arc<Self>,
         slot: u16,

@@ -1,4 +1,4 @@
-//! When to look for the servers, and whether an answer is younger than the look that confirms it.
+//! Decides when to look for the servers, and whether an answer is younger than the look that confirms it.
 //!
 //! A look is a task of the runtime that asks for it. Calls go on beside it.
 
@@ -11,17 +11,17 @@ use tokio::sync::watch;
 use super::super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
 
-/// How long a look may take, and how often the Sentinels are asked while calls are made.
+/// The longest time that a look may take, and how often the Sentinels are asked while calls are made.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often a look may begin when a server has refused a call or broken its connection.
+/// Says how often a look may begin when a server has refused a call or broken its connection.
 pub(super) const AT_MOST_EVERY: Duration = Duration::from_millis(50);
-/// How long answers wait for the look beside them after a look without an answer.
+/// The time for which a call waits for a look in progress, if the previous look got no answer.
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The looks of a fleet.
 #[derive(Debug)]
 pub(super) struct Looks {
-    /// When the last look began.
+    /// The moment at which the last look began.
     began_at: Mutex<Option<Instant>>,
     ended: watch::Sender<Ended>,
     /// A later look is planned.
@@ -35,9 +35,9 @@ pub(super) struct Planned(Arc<AtomicBool>);
 /// The last look that has ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ended {
-    /// When it began.
+    /// The moment at which it began.
     began_at: Option<Instant>,
-    /// What kept it from an answer.
+    /// The failure that kept it from an answer.
     pub(super) failure: Option<Failure>,
 }
 
@@ -85,9 +85,9 @@ impl Looks {
 
     /// Waits for the end of a look that began at this moment or later.
     ///
-    /// If the last look that has ended got an answer, the running one is awaited to its end, but for no more than half of
-    /// the limit: it may tell of a new master. Otherwise it is awaited only while it is young: Sentinels that answer
-    /// nobody should not delay every call.
+    /// If the last look that has ended got an answer, the running one is awaited to its end, but for no more than half
+    /// of the limit: it may tell of a new master. Otherwise it is awaited only while it is young: Sentinels that answer
+    /// no server should not delay every call.
     pub(super) async fn confirmed_since(&self, began_at: Instant, limit: Duration) {
         let last = *self.began_at.lock().unwrap_or_else(PoisonError::into_inner);
         let lasts = last.map_or(Duration::ZERO, |at| Boottime.now().since(at));

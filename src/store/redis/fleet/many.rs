@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The pause before a call that no server takes at the moment is tried again.
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// How many redirections a call follows without a pause: servers that disagree may send it to and fro.
+/// Says how many redirections a call follows without a pause: servers that disagree may send it to and fro.
 const AT_ONCE: u32 = 3;
 
 /// Servers of which each serves its slots.
@@ -42,7 +42,7 @@ pub(in super::super) struct Many {
     servers: Mutex<Servers>,
 }
 
-/// How the servers are found.
+/// The means by which the servers are found.
 #[derive(Debug)]
 pub(in super::super) enum Discovery {
     Sentinels(Sentinels),
@@ -98,8 +98,8 @@ impl Many {
     /// Calls a script on the server of this slot.
     ///
     /// A call that was refused without being carried out is repeated within the budget, because another server may take
-    /// it: the slot has moved or is moving, or the server is a replica by now. A call that waits for its server is given
-    /// up when another one has taken over: what the first would answer then is not worth anything.
+    /// it: the slot has moved or is moving, or the server is a replica by now. A call that waits for its server is
+    /// given up when another one has taken over: what the first would answer then is not worth anything.
     pub(super) async fn run(
         self: &Arc<Self>,
         slot: u16,
@@ -202,8 +202,8 @@ impl Many {
         }
     }
 
-    /// Waits for a look that confirms an answer to a call that began at this moment, but not for long: while no Sentinel
-    /// answers, the servers go on.
+    /// Waits for a look that confirms an answer to a call that began at this moment, but not for long: while no
+    /// Sentinel answers, the servers go on.
     ///
     /// A server that was slow to answer may have been stopped, and replaced, when it answered: then the look must be
     /// younger than the answer. Otherwise the Sentinels are asked every [`LOOK_EVERY`], and the nodes of a cluster
@@ -360,8 +360,8 @@ impl Many {
         sleep(PAUSE.min(budget.left())).await;
     }
 
-    /// Makes the connections of the calling runtime now. Returns with the first one that is made: the others go on, and a
-    /// server that hangs delays only its own names.
+    /// Makes the connections of the calling runtime now. Returns with the first one that is made: the others go on, and
+    /// a server that hangs delays only its own names.
     pub(super) async fn connect(self: &Arc<Self>, limit: Duration) -> Result<(), Failure> {
         let servers = self.primaries(Budget::new(limit)).await?;
         let made = servers

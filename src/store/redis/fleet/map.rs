@@ -1,4 +1,4 @@
-//! Which server serves which slot. No I/O: a look learns it, and refusals correct it.
+//! Maps slots to servers. No I/O: a look learns the map, and refusals correct it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,18 +15,18 @@ use crate::clock::Instant;
 
 /// The index of a place that is not known.
 const NOBODY: u16 = u16::MAX;
-/// For how long a redirection counts more than what a node says of all slots: nodes learn of a move one after the other,
-/// and one that is cut off answers all the same.
+/// The time for which a redirection counts more than what a node says of all slots: nodes learn of a move one after the
+/// other, and one that is cut off answers all the same.
 const REDIRECTED: Duration = Duration::from_secs(2);
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in super::super) struct HostPort {
     pub(in super::super) host: Arc<str>,
     pub(in super::super) port: u16,
 }
 
-/// Which server serves which slot, as far as is known.
+/// Says which server serves which slot, as far as is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Map {
     /// Every place seen so far: a place keeps its index, which is its shard.
@@ -35,7 +35,7 @@ pub(super) struct Map {
     owners: Vec<u16>,
     /// Slots whose server redirected a call lately: where to, and when.
     redirected: HashMap<u16, (u16, Instant)>,
-    /// How often the Sentinels had changed the master.
+    /// Says how often the Sentinels had changed the master.
     epoch: u64,
 }
 
@@ -173,8 +173,8 @@ impl HostPort {
         Self::named(host, port.parse().ok()?, answered, address_map)
     }
 
-    /// Returns where the server is reached that another one has named. An empty host means the server that answered; `?`
-    /// one that is not known.
+    /// Returns where the server is reached that another one has named. An empty host means the server that answered;
+    /// `?` one that is not known.
     fn named(host: &str, port: u16, answered: &Self, address_map: &AddressMap) -> Option<Self> {
         match host {
             "" => Some(Self::new(&answered.host, port)),

@@ -6,8 +6,8 @@
 //!                        +-- look: the Sentinels or the cluster's nodes are asked, beside the calls; refusals correct it
 //! ```
 //!
-//! The clients and the watchdog of a store share one map, so both give up a server at the same moment. Each looks on its
-//! own connections, because a runtime that is blocked must not keep the other from looking.
+//! The clients and the watchdog of a store share one map, so both give up a server at the same moment. Each looks on
+//! its own connections, because a runtime that is blocked must not keep the other from looking.
 
 mod beside;
 mod each;
@@ -46,7 +46,7 @@ pub(super) enum Fleet {
     Many(Arc<Many>),
 }
 
-/// Where notices come from.
+/// Says where notices come from.
 #[derive(Debug, Clone)]
 pub(super) enum Ear {
     One(Box<Address>),
@@ -80,7 +80,7 @@ impl Fleet {
         }
     }
 
-    /// Returns the servers that others tell of.
+    /// Returns the servers that were discovered through others.
     pub(super) fn many(&self) -> Option<&Arc<Many>> {
         match self {
             Self::One(..) => None,

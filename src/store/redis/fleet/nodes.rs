@@ -15,7 +15,7 @@ use super::look::most_telling;
 use super::many::Many;
 use super::map::{HostPort, Map, Range};
 
-/// How many of the known nodes are asked.
+/// Says how many of the known nodes are asked.
 const NODES: usize = 4;
 /// After how long without an answer the nodes to begin with are asked as well.
 const SEEDS_AFTER: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What is the same for all servers of a store, and where a server is reached that others name.
+//! The settings that are the same for all servers of a store, and the address of a server that others name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::super::connection::origin::Origin;
 use super::super::protocol::scripts::PROGRAM;
 use super::map::HostPort;
 
-/// What is the same for all servers.
+/// The settings that are the same for all servers.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Template {
     /// The address of any of them, with the credentials and the certificates.
     pub(in super::super) address: Address,
     pub(in super::super) connect_timeout: Duration,
-    /// How many replicas must have a write before it counts.
+    /// Says how many replicas must have a write before it counts.
     pub(in super::super) acknowledged_by: u8,
     pub(in super::super) address_map: AddressMap,
 }

@@ -1,4 +1,5 @@
-//! What is wrong with a cluster: how long a failover takes, and what stands still while a primary is down or slots move.
+//! Finds what is wrong with a cluster: how long a failover takes, and what stands still while a primary is down or
+//! slots move.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use crate::store::Hazard;
 use crate::store::Severity::{Unknown, Warning};
 use crate::store::check::{Check, found, judge};
 
-/// How many slots are named at most.
+/// Says how many slots are named at most.
 const NAMED: usize = 8;
 
-/// What the nodes tell of their cluster.
+/// The nodes' facts about their cluster.
 #[derive(Debug, Default)]
 struct ClusterFacts {
     /// The longest time after which a primary suspects a silent node.
@@ -30,7 +31,7 @@ struct ClusterFacts {
     is_refusing: bool,
 }
 
-/// What one primary tells.
+/// The facts that one primary reports.
 struct NodeFacts {
     timeout: Option<Duration>,
     needs_all_slots: bool,
@@ -78,8 +79,8 @@ async fn look_at(primary: &Server, budget: Budget) -> Result<NodeFacts, Failure>
     })
 }
 
-/// Returns the slots that a node sends or receives, from its reply to `CLUSTER NODES`: `[93-<-ID]` or `[93->-ID]` in its
-/// own line.
+/// Returns the slots that a node sends or receives, from its reply to `CLUSTER NODES`: `[93-<-ID]` or `[93->-ID]` in
+/// its own line.
 fn moving(nodes: &str) -> BTreeSet<u16> {
     let own = nodes.lines().filter(|line| line.contains("myself"));
     let marks = own.flat_map(str::split_ascii_whitespace);
@@ -87,7 +88,7 @@ fn moving(nodes: &str) -> BTreeSet<u16> {
     slots.collect()
 }
 
-/// What weakens the promises, in the set-up of a cluster.
+/// The faults in the set-up of a cluster that weaken the promises.
 const CHECKS: &[Check<ClusterFacts>] = &[
     Check::new(
         Warning,

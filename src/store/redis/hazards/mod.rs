@@ -27,17 +27,17 @@ use crate::store::backend::Failing;
 use crate::store::check::{Check, Weakness, found, judge};
 use crate::store::{Hazard, Member, MemberState, Severity};
 
-/// How far the servers keep out: the key in which they note it, and whether the store has a longest ttl.
+/// Says how far the servers keep out: the key in which they note it, and whether the store has a longest ttl.
 #[derive(Clone, Copy)]
 struct KeepOut<'a> {
     node: &'a str,
     is_set: bool,
 }
 
-/// What a server tells of itself, by its address.
+/// The facts that a server reports of itself, by its address.
 type Looked = (Arc<str>, Vec<Hazard>);
 
-/// Asks the servers about their set-up, those that others tell of too, and judges the answers.
+/// Asks the servers about their set-up, including discovered ones, and judges the answers.
 pub(super) async fn look(redis: &Redis, budget: Budget) -> Result<Vec<Hazard>, Failure> {
     let fleet = &redis.fleet;
     let keep_out = KeepOut {
@@ -124,12 +124,13 @@ fn told_once(granting: Vec<Looked>, replicas: Vec<Looked>) -> Vec<Hazard> {
     named.collect()
 }
 
-/// What an election and the promotion take, once a master counts as down: half of that is left for a busy machine.
+/// The time that an election and the promotion take, once a master counts as down: half of that is left for a busy
+/// machine.
 const ELECTION: Duration = Duration::from_secs(2);
 
 /// The identifier of a failover that takes longer than short leases last.
 const SLOW_FAILOVER: &str = "redis-slow-failover";
-/// What it endangers: no lease of a ttl below so many seconds ...
+/// The words for what it endangers: no lease of a ttl below this many seconds ...
 const OUTLIVED: &str = "survives it";
 
 /// Returns what is found of a failover that begins after so long without an answer. A renewal can have been due just

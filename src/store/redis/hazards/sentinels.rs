@@ -1,4 +1,4 @@
-//! What is wrong with a group that Sentinels watch: whether they can replace the master, and how long that takes.
+//! Finds what is wrong with a group that Sentinels watch: whether they can replace the master, and how long that takes.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use crate::store::Hazard;
 use crate::store::Severity::{Unknown, Warning};
 use crate::store::check::{Check, found, judge};
 
-/// What one Sentinel tells. `None` is what it refuses to tell.
+/// The facts that one Sentinel reports. `None` is what it refuses to report.
 #[derive(Debug, Default)]
 struct SentinelFacts {
     place: String,
-    /// Why it could not replace the master, in its words.
+    /// The reason for which it could not replace the master, in its words.
     objection: Option<String>,
     is_refusing: bool,
     /// After how long without an answer it takes the master for down.
     down_after: Option<Duration>,
-    /// How many Sentinels must take it for down before this one replaces it.
+    /// Says how many Sentinels must take it for down before this one replaces it.
     votes_needed: Option<usize>,
     replicas: Vec<HostPort>,
 }
@@ -99,7 +99,7 @@ async fn look_at(
     Ok(facts)
 }
 
-/// What the group tells.
+/// The facts that the group's servers report.
 struct GroupFacts {
     told: Vec<SentinelFacts>,
     /// The only one that the URL names.
@@ -118,7 +118,7 @@ const SILENT: Check<(HostPort, Failure)> = Check::new(
     "Start it, or take it out of the URL",
 );
 
-/// What weakens the promises, in the set-up of a group.
+/// The faults in the set-up of a group that weaken the promises.
 const CHECKS: &[Check<GroupFacts>] = &[
     Check::new(
         Warning,

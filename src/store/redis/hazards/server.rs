@@ -1,4 +1,4 @@
-//! What one server tells of itself, and what is wrong with it.
+//! Reads what one server reports of itself, and finds what is wrong with it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::store::Hazard;
 use crate::store::Severity::{Critical, Unknown, Warning};
 use crate::store::check::{Check, found, judge};
 
-/// How far the server's clock may be from ours before it is reported: the tokens of a server that takes over later
+/// Says how far the server's clock may be from ours before it is reported: the tokens of a server that takes over later
 /// follow its clock.
 const CLOCK_APART: Duration = Duration::from_secs(1);
 
@@ -25,21 +25,21 @@ const DOWN_AFTER: Duration = Duration::from_secs(30);
 /// The least `min-replicas-max-lag` that works, in seconds: replicas report once a second.
 const LEAST_LAG: u64 = 2;
 
-/// How the store knows a server.
+/// The way in which the store knows a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum KnownAs {
     /// By its URL alone.
     #[default]
     OneServer,
-    /// As the master of a group that Sentinels watch.
+    /// The master of a group that Sentinels watch.
     Master,
-    /// As a primary of a cluster.
+    /// A primary of a cluster.
     Primary,
-    /// As one that may take over.
+    /// A server that may take over.
     Replica,
 }
 
-/// What the server reports about itself. `None` if the server refuses the command.
+/// The server's facts about itself. `None` if the server refuses the command.
 #[derive(Default)]
 struct ServerFacts {
     info: Option<HashMap<String, String>>,
@@ -50,13 +50,14 @@ struct ServerFacts {
     /// This machine's clock, when the answers came.
     now_us: u64,
     known_as: KnownAs,
-    /// How many replicas the store waits for.
+    /// Says how many replicas the store waits for.
     acknowledged_by: u8,
-    /// Whether the store has a longest ttl, for which a server grants nothing that may have lost data.
+    /// Says whether the store has a longest ttl, for which a server grants nothing that may have lost data.
     keeps_out: bool,
-    /// Whether the server's claims call INFO: with a longest ttl, and wherever another client has turned keep-out on.
+    /// Says whether the server's claims call INFO: with a longest ttl, and wherever another client has turned keep-out
+    /// on.
     needs_info: bool,
-    /// For how long the server grants nothing.
+    /// The time for which the server grants nothing.
     quiet: Duration,
 }
 
@@ -121,7 +122,7 @@ pub(super) async fn look_at(
     Ok(judge(CHECKS, &facts))
 }
 
-/// What weakens the promises, in a server's own set-up and role.
+/// The faults in a server's own set-up and role that weaken the promises.
 const CHECKS: &[Check<ServerFacts>] = &[
     // What the server does not let us check.
     Check::new(

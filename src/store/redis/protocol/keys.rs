@@ -71,8 +71,8 @@ impl Keys {
         keys
     }
 
-    /// Returns the key in which a server keeps whether it still has its data. It is there only where keep-out is on, and on
-    /// servers of a store of another kind.
+    /// Returns the key in which a server keeps whether it still has its data. It is there only where keep-out is on,
+    /// and on servers of a store of another kind.
     pub(in super::super) fn node(&self) -> String {
         format!("{}:node", self.prefix)
     }

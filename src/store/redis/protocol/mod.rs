@@ -1,4 +1,4 @@
-//! What goes over the wire: the keys, the scripts, and their replies.
+//! The wire: the keys, the scripts, and their replies.
 
 pub(super) mod keys;
 pub(super) mod reply;

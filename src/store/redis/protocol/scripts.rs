@@ -55,7 +55,7 @@ pub(in super::super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Script
     init: script!("../origin.lua", "../node.lua", "../init.lua"),
 });
 
-/// What this store itself asks of its servers.
+/// The scripts with which this store calls its servers.
 pub(in super::super) const PROGRAM: Program = Program {
     kind: super::super::KIND,
     scripts: || SCRIPTS.each().to_vec(),

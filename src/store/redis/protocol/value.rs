@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::holder::Holder;
 use crate::store::{Held, HeldState, Info};
 
-/// What the holder tells about itself, and what the script added.
+/// The facts about the holder, and what the script added.
 #[derive(Deserialize, Default)]
 struct StoredInfo {
     /// The server's clock at the grant in microseconds, if the token is not the same number.

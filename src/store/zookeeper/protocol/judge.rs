@@ -8,24 +8,24 @@ use super::tree::Kind;
 use crate::holder::{ClientId, Holder};
 use crate::store::HeldState;
 
-/// Who claims.
+/// The holder that claims, and its client.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Claimant {
     pub(in super::super) holder: Holder,
-    /// Whether the claim asks for a place in the queue.
+    /// Says whether the claim asks for a place in the queue.
     pub(in super::super) is_queued: bool,
 }
 
-/// What is left of the terms of a name.
+/// The rest of each term of a name.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Times {
-    /// What is left for the node that keeps the name taken, if there is one.
+    /// The rest of the term of the node that keeps the name taken, if there is one.
     pub(in super::super) taken: Left,
-    /// What is left of the offer, if the name is free and clients wait for it.
+    /// The rest of the offer, if the name is free and clients wait for it.
     pub(in super::super) offer: Left,
 }
 
-/// What is to be done.
+/// The decision about a claim.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) enum Judgement {
     /// The claimant has the lease: set its full ttl again.
@@ -39,21 +39,21 @@ pub(in super::super) enum Judgement {
         state: HeldState,
         remaining: Duration,
         ahead: Option<usize>,
-        /// Whether the claim asks for a place in the queue and has none.
+        /// Says whether the claim asks for a place in the queue and has none.
         joins: bool,
     },
     /// The leader's clock is not known well enough: write something for a stamp of the current leader, and look again.
     Unclear,
 }
 
-/// What is to be removed in the same step.
+/// The nodes that are removed in the same step.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Drops {
-    /// Whether to delete the node that kept the name taken, because it has run out.
+    /// Says whether to delete the node that kept the name taken, because it has run out.
     pub(in super::super) taken: bool,
     /// The nodes of the queue to delete.
     pub(in super::super) places: Vec<String>,
-    /// Whether the decision depends on time: then the leader's clock must have been read in this call.
+    /// Says whether the decision depends on time: then the leader's clock must have been read in this call.
     pub(in super::super) by_time: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What goes over the wire, what is in the nodes, and what it means for a claim. Pure.
+//! The frames on the wire, the contents of the nodes, and what they mean for a claim. Pure.
 
 pub(super) mod judge;
 pub(super) mod reading;

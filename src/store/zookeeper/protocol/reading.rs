@@ -1,4 +1,4 @@
-//! What one look at a name has found. Pure.
+//! The reading of one look at a name. Pure.
 
 use std::time::{Duration, SystemTime};
 
@@ -30,7 +30,7 @@ pub(in super::super) struct Taken {
     pub(in super::super) kind: Kind,
     pub(in super::super) holder: Holder,
     pub(in super::super) span: Duration,
-    /// When its time began.
+    /// The moment at which its time began.
     pub(in super::super) stamp: Stamp,
     pub(in super::super) version: i32,
 }
@@ -48,7 +48,7 @@ pub(in super::super) struct LastGrant {
     pub(in super::super) version: i32,
 }
 
-/// What the node of a grant says about its holder.
+/// The facts about its holder in the node of a grant.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in super::super) struct Signature {
     pub(in super::super) by: Holder,
@@ -60,8 +60,8 @@ pub(in super::super) struct Signature {
 const LAST_NUMBERS: u32 = (1 << 31) - 1_000_000;
 
 impl NameReading {
-    /// Returns whether a grant has to make the name anew: there is no last token that shows that the name is the one that
-    /// was read, or the numbers of its places come to their end.
+    /// Returns whether a grant has to make the name anew: there is no last token that shows that the name is the one
+    /// that was read, or the numbers of its places come to their end.
     pub(in super::super) fn is_to_be_remade(&self) -> bool {
         self.last.is_none() || self.children_made > LAST_NUMBERS
     }

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// How old the last stamp may be from which a token is minted: this machine's clock may run faster than the leader's. No
-/// reply is overtaken by as much, so a lower stamp that comes after one so old is of servers that lost their data.
+/// Says how old the last stamp may be from which a token is minted: this machine's clock may run faster than the
+/// leader's. No reply is overtaken by as much, so a lower stamp that comes after one so old is of servers that lost
+/// their data.
 pub(in super::super) const OLD: Duration = Duration::from_secs(60);
 
 /// The moment of a write.
@@ -27,11 +28,11 @@ pub(in super::super) struct Stamp {
 pub(in super::super) struct LeaderClock {
     /// The stamp with the highest number: the tokens are above it.
     last: Option<Heard>,
-    /// The stamp of the same leader that was heard last: terms are over by it. A server alone that was restored from an old
-    /// copy numbers its writes from there, so that all its stamps have lower numbers than the highest for a while, and its
-    /// clock may have been set back meanwhile.
+    /// The stamp of the same leader that was heard last: terms are over by it. A server alone that was restored from an
+    /// old copy numbers its writes from there, so that all its stamps have lower numbers than the highest for a while,
+    /// and its clock may have been set back meanwhile.
     latest: Option<Heard>,
-    /// When the last change of leaders was noticed.
+    /// The moment at which the last change of leaders was noticed.
     changed_at: Option<Instant>,
 }
 
@@ -41,7 +42,7 @@ struct Heard {
     at: Instant,
 }
 
-/// What is left of a term.
+/// The rest of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Left {
     /// At most this long.

@@ -26,12 +26,12 @@ pub(in super::super) struct Tree {
 pub(in super::super) enum Child {
     Token(Token),
     Taken(Kind, Holder),
-    /// With the server's number: how many children the name has had. At its end, 2^31-1, it stays for ever, so a name is
-    /// made anew before.
+    /// With the server's number: how many children the name has had. At its end, 2^31-1, it stays for ever, so a name
+    /// is made anew before.
     Place(ClientId, u32),
 }
 
-/// In which way a node keeps a name taken.
+/// The way in which a node keeps a name taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Kind {
     /// Exits: Evicted, Kept, gone (released, run out, its session ended).
