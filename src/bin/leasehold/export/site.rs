@@ -19,7 +19,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// A site that is not ready so far, with these metrics.
+    /// A site that is not ready yet, with these metrics.
     pub fn new(metrics: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self {
             metrics: Box::new(metrics),

@@ -1,4 +1,4 @@
-//! The outcome of a job, and the exit code that tells it.
+//! The outcome of a job, and its exit code.
 
 use crate::channel::End;
 use crate::exit::Exit;
