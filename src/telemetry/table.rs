@@ -154,6 +154,10 @@ pub(super) const TOKENS_FALLEN: Metric = Metric::counter(
     "leasehold_tokens_fallen_total",
     "Grants refused because their token was not above one seen before",
 );
+pub(super) const TWO_HOLDERS: Metric = Metric::counter(
+    "leasehold_two_holders_total",
+    "Looks at a name that nodes in ZooKeeper give to two holders at once; `doctor` tells which names",
+);
 pub(super) const FENCE_CHECKS: Metric = Metric::counter(
     "leasehold_fence_checks_total",
     "Passes checked at guarded storage, by outcome",
@@ -337,7 +341,7 @@ const STORE_KEEP_OUT: Metric = Metric::gauge(
 .of_tool();
 
 /// All of them: those of the library, then those of the tool.
-pub(crate) static ALL: [Metric; 49] = [
+pub(crate) static ALL: [Metric; 50] = [
     ACQUISITIONS,
     ACQUIRE_ATTEMPTS,
     ACQUIRE_WAIT,
@@ -359,6 +363,7 @@ pub(crate) static ALL: [Metric; 49] = [
     WATCHDOG_BACKLOG,
     CLOCK_JUMPS,
     TOKENS_FALLEN,
+    TWO_HOLDERS,
     FENCE_CHECKS,
     FENCE_CHECK_DURATION,
     STORE_REQUEST_DURATION,
