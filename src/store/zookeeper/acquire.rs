@@ -246,7 +246,7 @@ impl Zookeeper {
             done.map_err(|aborted| aborted.failure)
         });
         let stat = stats.await?.into_iter().flatten().next();
-        let stat = stat.ok_or_else(|| Failure::Odd("grant without a stamp"))?;
+        let stat = stat.ok_or_else(|| Failure::Odd("grant without a stamp".into()))?;
         // Others have joined since the name was read, if its version was raised by more than this grant.
         let has_newcomers = ground
             .name
@@ -347,7 +347,7 @@ impl Zookeeper {
             self.freshen(budget).await?;
         }
         let now_us = self.remembered().clock.now_us(Boottime.now());
-        let now_us = now_us.ok_or_else(|| Failure::Odd("lack of a stamp of the leader"))?;
+        let now_us = now_us.ok_or_else(|| Failure::Odd("no stamp of a leader".into()))?;
         Token::mint(last, floor, now_us).map_err(Failure::Refused)
     }
 
@@ -428,5 +428,5 @@ pub(super) async fn take_over(
     let stats = session.transact(&steps).await;
     let stats = stats.map_err(|aborted| aborted.failure)?;
     let stat = stats.into_iter().flatten().next();
-    stat.ok_or_else(|| Failure::Odd("renewal without a stamp"))
+    stat.ok_or_else(|| Failure::Odd("renewal without a stamp".into()))
 }

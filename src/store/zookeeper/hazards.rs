@@ -11,8 +11,7 @@ use super::connection::sessions::{KeptSession, within};
 use super::failure::Failure;
 use super::{Zookeeper, counts};
 use crate::clock::{Boottime, Clock, wall_clock_us};
-use crate::name::Name;
-use crate::store::Severity::{Critical, Unknown, Warning};
+use crate::store::Severity::Warning;
 use crate::store::budget::Budget;
 use crate::store::check::{Check, found, judge};
 use crate::store::connection::HomeRuntime;
@@ -36,8 +35,6 @@ struct SetUp {
     wrote_in: Duration,
     apart: Duration,
     zxid: i64,
-    /// The names that have two holders; `None` if there was no time to look at each name.
-    rivals: Option<Vec<Name>>,
 }
 
 impl Zookeeper {
@@ -52,7 +49,6 @@ impl Zookeeper {
         // Not to be seen by everybody: then the URL has to tell.
         let ensemble = within(budget, session.ensemble()).await.unwrap_or_default();
         let listed = ensemble.lines().filter(|line| line.starts_with("server."));
-        let for_names = Budget::new(budget.left() * 3 / 4);
         let our_clock = Duration::from_micros(wall_clock_us());
         let set_up = SetUp {
             servers: listed.count().max(self.shared.address.servers().len()),
@@ -61,10 +57,6 @@ impl Zookeeper {
             wrote_in,
             apart: our_clock.abs_diff(stat.stamp.since_1970()),
             zxid: stat.stamp.zxid,
-            rivals: match self.names_with_two_holders(for_names).await {
-                Err(Failure::Silent) => None,
-                rivals => Some(rivals?),
-            },
         };
         Ok(judge(CHECKS, &set_up))
     }
@@ -200,31 +192,6 @@ const CHECKS: &[Check<SetUp>] = &[
         "The leader steps down at their end, and nothing is granted during the election",
         "Restart the leader at a quiet time",
     ),
-    Check::new(
-        Critical,
-        "zookeeper-two-holders",
-        |set_up| {
-            let rivals = set_up.rivals.as_deref().unwrap_or_default();
-            let first = rivals.first()?;
-            let count = rivals.len();
-            found(
-                true,
-                format!("names have two holders: names={count} first={first}"),
-            )
-        },
-        "One of them works beside the other, and no client is granted such a name; lists leave it out",
-        "Find out who made the second node, then run `leasehold evict --now` for each of them",
-    ),
-    Check::new(
-        Unknown,
-        "zookeeper-names-unread",
-        |set_up| {
-            let what = "not every name was looked at in time";
-            found(set_up.rivals.is_none(), what)
-        },
-        "A name can have two holders, and this check does not see it",
-        "Run the check with a longer time-out",
-    ),
 ];
 
 #[cfg(test)]
@@ -253,7 +220,6 @@ mod tests {
             wrote_in: Duration::from_millis(5),
             apart: Duration::ZERO,
             zxid: (7 << 32) + 1,
-            rivals: Some(Vec::new()),
         }
     }
 
@@ -274,7 +240,6 @@ mod tests {
             wrote_in: Duration::from_secs(1),
             apart: Duration::from_secs(9),
             zxid: (7 << 32) + 0xffff_0000,
-            rivals: Some(vec![Name::new("a").expect("a name")]),
         };
         assert_eq!(
             ids(&weak),
@@ -284,15 +249,8 @@ mod tests {
                 "zookeeper-short-session",
                 "zookeeper-slow-writes",
                 "zookeeper-clock",
-                "zookeeper-numbers-run-out",
-                "zookeeper-two-holders"
+                "zookeeper-numbers-run-out"
             ]
         );
-        let many = SetUp {
-            rivals: None,
-            ..sound()
-        };
-        let unread = ["zookeeper-plaintext-password", "zookeeper-names-unread"];
-        assert_eq!(ids(&many), unread);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 
 use super::Zookeeper;
 use super::connection::session::{Session, Stat};
@@ -17,7 +17,6 @@ use crate::name::Name;
 use crate::percent;
 use crate::store::budget::Budget;
 use crate::store::{Held, HeldState, Queued};
-use crate::telemetry;
 
 /// How many names of a list are looked at together.
 const AT_ONCE: usize = 64;
@@ -104,8 +103,6 @@ impl Zookeeper {
         Ok(Some(held))
     }
 
-    /// Returns who has the names with this prefix. A name that is not in order hides no other: it is left out, and an
-    /// `inspect` or a claim of it says why.
     pub(super) async fn read_all(
         &self,
         prefix: &str,
@@ -113,17 +110,9 @@ impl Zookeeper {
     ) -> Result<Vec<Held>, Failure> {
         let names = self.names(prefix, budget).await?;
         let looks = names.into_iter().map(|name| async move {
-            let held = match self.look(&name, 0, budget).await {
-                Ok(Some(reading)) => self.describe(&name, reading, budget).await,
-                Ok(None) => Ok(None),
-                Err(failure) => Err(failure),
-            };
-            match held {
-                Err(failure @ (Failure::TwoHolders { .. } | Failure::OddNode(_))) => {
-                    tracing::warn!(%name, %failure, "name left out of a list");
-                    Ok(None)
-                }
-                held => held,
+            match self.look(&name, 0, budget).await? {
+                Some(reading) => self.describe(&name, reading, budget).await,
+                None => Ok(None),
             }
         });
         let mut looks = futures_util::stream::iter(looks).buffer_unordered(AT_ONCE);
@@ -133,25 +122,6 @@ impl Zookeeper {
         }
         list.sort_by(|one: &Held, other| one.name.cmp(&other.name));
         Ok(list)
-    }
-
-    /// Returns the names that two nodes give to different holders.
-    pub(super) async fn names_with_two_holders(
-        &self,
-        budget: Budget,
-    ) -> Result<Vec<Name>, Failure> {
-        let session = &*self.session(budget).await?;
-        let names = self.names("", budget).await?.into_iter();
-        let looks = names.map(|name| async move {
-            let path = self.shared.tree.name(&name);
-            let found = read_children(session, &path, 0, budget).await?;
-            let children = found.map(|(nodes, _)| Children::read(&nodes));
-            let has_two = children.is_some_and(|children| children.rivals.is_some());
-            Ok::<_, Failure>(has_two.then_some(name))
-        });
-        let looks = futures_util::stream::iter(looks).buffer_unordered(AT_ONCE);
-        let found: Vec<_> = looks.try_collect().await?;
-        Ok(found.into_iter().flatten().collect())
     }
 
     /// Returns all names with this prefix that have a node, in any order.
@@ -213,10 +183,8 @@ async fn read(
     budget: Budget,
 ) -> Result<NameReading, Failure> {
     let children = Children::read(nodes);
-    if let Some(nodes) = children.rivals {
-        telemetry::two_holders(name.as_str(), &nodes);
-        let name = name.clone();
-        return Err(Failure::TwoHolders { name, nodes });
+    if let Some([first, second]) = children.rivals {
+        return Err(Failure::TwoHolders(first, second));
     }
     let tree = &store.shared.tree;
     let is_idle = children.taken.is_none() && children.queue.is_empty();
@@ -229,7 +197,7 @@ async fn read(
         let ms = std::str::from_utf8(&data)
             .ok()
             .and_then(|ms| ms.parse().ok());
-        let ms = ms.ok_or_else(|| Failure::OddNode(path.clone()))?;
+        let ms = ms.ok_or_else(|| Failure::Odd(format!("node={path}")))?;
         Ok(Some(Taken {
             kind,
             holder,

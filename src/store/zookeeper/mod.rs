@@ -33,7 +33,6 @@
 //! drawn at random. A client leaves a server that closes the connection, or that is silent for one second (up to four
 //! seconds if its connections keep ending within three). It goes to another server and continues its sessions there. If
 //! the servers have lost their data, they do not know its sessions: the client makes new ones at once.
-//! Renewals that a hung server has wait for that second too, so a lease with a ttl below 2 s can be lost by one such server.
 //!
 //! Two settings of the servers matter:
 //!

@@ -1,7 +1,7 @@
 //! Hints from watches: one task for each followed name.
 //!
 //! ```text
-//!   look at the name --> watch the few nodes whose end matters --> report what is new --> wait for a watch
+//!   look at the name --> watch the few nodes whose end matters --> tell what is new --> wait for a watch
 //! ```
 //!
 //! A *child* watch on the node of a lease, which never has children, reports its end: renewals, which write its data,

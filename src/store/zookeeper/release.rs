@@ -114,9 +114,9 @@ impl Zookeeper {
     ) -> Result<bool, Failure> {
         loop {
             let reading = match self.look_freshly(name, budget).await {
-                Err(Failure::TwoHolders { nodes, .. }) if how == Eviction::Now => {
+                Err(Failure::TwoHolders(first, second)) if how == Eviction::Now => {
                     let path = |node| format!("{}/{node}", self.shared.tree.name(name));
-                    let steps = nodes.map(|node| Change::Delete(path(node), None));
+                    let steps = [first, second].map(|node| Change::Delete(path(node), None));
                     if self.is_done(&steps, budget).await? {
                         return Ok(true);
                     }

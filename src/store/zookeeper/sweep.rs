@@ -176,7 +176,7 @@ fn read_mark(folder: &str, data: &[u8]) -> Result<Option<Token>, Failure> {
     match mark {
         _ if data.is_empty() => Ok(None),
         Some(Ok(Ok(mark))) => Ok(Some(mark)),
-        _ => Err(Failure::OddNode(folder.to_owned())),
+        _ => Err(Failure::Odd(format!("node={folder}"))),
     }
 }
 

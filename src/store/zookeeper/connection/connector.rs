@@ -4,8 +4,9 @@
 //! blocked or has ended. A lost connection is made again at once, to another server if there is one, and the session goes
 //! on over it; one that the servers no longer know is followed by a new one.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::lookup_host;
@@ -15,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::address::Address;
 use super::super::failure::Failure;
+use super::super::lock;
 use super::super::protocol::wire::Granted;
 use super::session::Session;
 use super::{End, QUEUE, SILENT, SILENT_MOST, ServerConnection, WireRequest};
@@ -40,6 +42,21 @@ pub(in super::super) struct Connector {
     server: Option<String>,
     /// For how many ticks the next server may be silent.
     silent: u32,
+    pub(super) last_failure: LastFailure,
+}
+
+/// Why the last connection was not made: the callers, which give up before the connector does, want to know.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastFailure(Arc<Mutex<String>>);
+
+impl LastFailure {
+    fn note(&self, server: &dyn Display, why: &str) {
+        *lock(&self.0) = format!(": {server}: {why}");
+    }
+
+    pub(super) fn failure(&self) -> Failure {
+        Failure::NotReached(lock(&self.0).clone())
+    }
 }
 
 /// The part of a connection that is driven.
@@ -59,6 +76,7 @@ impl Connector {
             resumed: None,
             server: None,
             silent: SILENT,
+            last_failure: LastFailure::default(),
         }
     }
 
@@ -69,7 +87,7 @@ impl Connector {
         let mut hello = HELLO;
         loop {
             for server in self.in_order() {
-                for address in addresses(&server, hello).await {
+                for address in self.addresses(&server, hello).await {
                     if let Some(made) = self.greet(address, hello).await {
                         self.server = Some(server);
                         return Some(made);
@@ -104,8 +122,20 @@ impl Connector {
                 Err(_) => "silent".into(),
             };
             tracing::debug!(store = %self.address, %server, failed, "not connected");
+            self.last_failure.note(&server, &failed);
             return None;
         }
+    }
+
+    async fn addresses(&self, server: &str, limit: Duration) -> Vec<SocketAddr> {
+        match timeout(limit, lookup_host(server)).await {
+            Ok(Ok(found)) => return found.collect(),
+            Ok(Err(error)) => self.last_failure.note(&server, &error.to_string()),
+            Err(_) => self
+                .last_failure
+                .note(&server, "its name is not resolved in time"),
+        }
+        Vec::new()
     }
 
     /// Returns the servers in an arbitrary order, with the last one at the end.
@@ -127,7 +157,10 @@ impl Connect for Connector {
             // It was lost again and again.
             tokio::time::sleep(PAUSE).await;
         }
-        let (connection, granted) = self.walk().await.ok_or(Failure::NotReached)?;
+        let (connection, granted) = self
+            .walk()
+            .await
+            .ok_or_else(|| self.last_failure.failure())?;
         let (sender, requests) = mpsc::channel(QUEUE);
         let ended = CancellationToken::new();
         let is_owned = self.address.login().is_some();
@@ -161,9 +194,4 @@ impl Connect for Connector {
         };
         AfterEnd::Again
     }
-}
-
-async fn addresses(server: &str, limit: Duration) -> Vec<SocketAddr> {
-    let found = timeout(limit, lookup_host(server)).await;
-    found.into_iter().flatten().flatten().collect()
 }

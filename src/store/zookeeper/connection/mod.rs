@@ -254,7 +254,7 @@ impl ServerConnection {
                 let _ = reply.send(failure.map_or(Ok(frame), Err));
             }
             match header.error {
-                wire::EXPIRED | wire::UNKNOWN => return Err(End::Expired),
+                wire::EXPIRED => return Err(End::Expired),
                 // Another server has the session since: one that hung has read our hello after all.
                 wire::MOVED => return Err(End::Lost),
                 _ => {}

@@ -229,5 +229,5 @@ fn is_there(reply: Result<Vec<u8>, Failure>) -> Result<bool, Failure> {
 }
 
 fn read<T>(reply: Option<T>) -> Result<T, Failure> {
-    reply.ok_or_else(|| Failure::Odd("reply"))
+    reply.ok_or_else(|| Failure::Odd("in a reply".into()))
 }

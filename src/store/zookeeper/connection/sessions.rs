@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::super::address::Address;
 use super::super::failure::Failure;
 use super::super::{Role, Shared, Zookeeper, counts, lock};
-use super::connector::{CONNECT_TIMEOUT, Connector};
+use super::connector::{CONNECT_TIMEOUT, Connector, LastFailure};
 use super::session::Session;
 use crate::future::shielded;
 use crate::store;
@@ -30,6 +30,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(in super::super) struct KeptSession {
     connection: Connection<Connector>,
     permits: Semaphore,
+    last_failure: LastFailure,
 }
 
 impl KeptSession {
@@ -41,6 +42,7 @@ impl KeptSession {
     ) -> Self {
         let connector = Connector::new(address, session_timeout);
         Self {
+            last_failure: connector.last_failure.clone(),
             connection: Connection::new(connector, home, gauge),
             permits: Semaphore::new(IN_FLIGHT),
         }
@@ -48,7 +50,11 @@ impl KeptSession {
 
     /// Returns the session once it is connected to a server.
     pub(in super::super) async fn session(&self, budget: Budget) -> Result<Arc<Session>, Failure> {
-        self.connection.open(budget).await
+        let opened = self.connection.open(budget).await;
+        opened.map_err(|failure| match failure {
+            Failure::NotReached(_) => self.last_failure.failure(),
+            other => other,
+        })
     }
 
     /// Waits until few enough requests are under way.
