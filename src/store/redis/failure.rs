@@ -295,13 +295,19 @@ impl Failing for Failure {
         }
     }
 
-    // What the URL should be, if the server's answer shows that it is of another kind.
+    // What is wrong with the URL, if the server's answer shows it.
     fn advice(&self) -> Option<String> {
-        let Self::Refused { code, text } = self.innermost() else {
-            return None;
+        let (code, text) = match self.innermost() {
+            Self::Refused { code, text } => (code, text.to_lowercase()),
+            // The driver does not pass on the words of the server.
+            Self::Broken(error) if error.kind() == redis::ErrorKind::AuthenticationFailed => {
+                return Some("the password is wrong, or the server has none set".into());
+            }
+            _ => return None,
         };
-        let text = text.to_lowercase();
         let advice = match &**code {
+            "NOAUTH" => "the server wants a password",
+            "ERR" if text.contains("unauthenticated") => "the server wants a password",
             // A claim has a key in two slots.
             "MOVED" | "ASK" | "CROSSSLOT" => {
                 "this server is a node of a cluster: use redis+cluster://"
@@ -397,6 +403,30 @@ impl From<PoolError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_that_is_missing_or_wrong_is_told_in_words() {
+        let refused = |code: &str, text: &str| Failure::Refused {
+            code: code.into(),
+            text: text.into(),
+        };
+        let wrong = (redis::ErrorKind::AuthenticationFailed, "refused");
+        for (failure, words) in [
+            (
+                refused("NOAUTH", "Authentication required."),
+                "wants a password",
+            ),
+            (
+                refused("ERR", "Protocol error: unauthenticated bulk length"),
+                "wants a password",
+            ),
+            (Failure::Broken(wrong.into()), "the password is wrong, or"),
+        ] {
+            let error = failure.during("acquire", "name=a");
+            assert!(error.to_string().contains(words), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        }
+    }
 
     fn kind(code: &str, text: &str) -> ErrorKind {
         let (code, text) = (code.into(), text.into());

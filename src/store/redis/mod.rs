@@ -1,7 +1,7 @@
 //! Leases on Redis or Valkey, for many machines: on one server, on the master of a group that Sentinels watch, or on a
 //! cluster.
 //!
-//! Every operation is one script call, on a connection that all requests of a runtime share. `README.md` next to this
+//! Every operation is one script call, on a connection that all requests of a runtime share. `README.md` beside this
 //! file describes the layout of the keys, the scripts and their rules, for clients in other languages as well.
 //!
 //! ```no_run
@@ -128,12 +128,12 @@ impl Redis {
 
     /// Returns a builder for a store behind a pool of the caller's.
     ///
-    /// For each runtime that uses it, the store keeps one connection of the pool for itself, or makes one outside the
-    /// pool if the pool has none to spare; for the watchdog it always makes one outside the pool. A connection that the
+    /// For each runtime that uses it, the store keeps one connection of the pool for itself, or makes one beside the
+    /// pool if the pool has none to spare; for the watchdog it always makes one beside the pool. A connection that the
     /// pool had already made is driven by the runtime on which it was made. The pool's settings for connections apply:
     /// turn its response time-out off or keep it well above the requests' limits, and set TCP_NODELAY.
     ///
-    /// A pool does not show where its server is, and a subscription cannot come from it. So **without
+    /// A pool does not tell where its server is, and a subscription cannot come from it. So **without
     /// [`notices_from`](Builder::notices_from) waiting clients only check again after some time**, and errors do not
     /// name the server.
     pub fn from_pool(pool: Pool) -> Builder {

@@ -160,6 +160,10 @@ fn kind_of_io(kind: io::ErrorKind) -> ErrorKind {
 }
 
 fn explain(error: &rusqlite::Error) -> &'static str {
+    let extended = error.sqlite_error().map(|error| error.extended_code);
+    if extended == Some(SQLITE_IOERR_SHMSIZE) {
+        return "the disk is full: the log's index beside the file cannot grow";
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             "another process keeps the file busy"
@@ -178,7 +182,20 @@ fn explain(error: &rusqlite::Error) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::ffi::SQLITE_FULL;
+
     use super::*;
+
+    #[test]
+    fn a_full_disk_is_said_whichever_code_tells_of_it() {
+        for code in [SQLITE_IOERR_SHMSIZE, SQLITE_FULL] {
+            let error = rusqlite::ffi::Error::new(code);
+            let failure = Failure::Sqlite(rusqlite::Error::SqliteFailure(error, None));
+            let error = failure.into_error("acquire", Path::new("leases"));
+            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+            assert!(error.to_string().contains("the disk is full"), "{error}");
+        }
+    }
 
     #[test]
     fn a_claim_on_a_file_that_was_replaced_is_not_in_doubt() {

@@ -58,7 +58,7 @@ impl Connections {
         self.settings.acknowledged_by
     }
 
-    /// Returns connections to the same address that are made outside the pool, so that no other user of the pool
+    /// Returns connections to the same address that are made beside the pool, so that no other user of the pool
     /// can take them all.
     pub(in super::super) fn beside(&self, purpose: Option<LaneUse>) -> Self {
         let settings = self.settings.clone();

@@ -14,7 +14,7 @@ use super::super::failure::Failure;
 #[derive(Clone)]
 pub(in super::super) enum Origin {
     /// They are taken from the pool, counted by it, and never returned: a connection that is given up is broken or used
-    /// by others. When the pool has none to spare, they are made outside it.
+    /// by others. When the pool has none to spare, they are made beside it.
     Pool(Pool),
     /// They are made as the pool makes them, and not counted by it.
     BesidePool(Pool),

@@ -114,8 +114,8 @@ impl Many {
         (outcomes, time)
     }
 
-    /// Returns who serves this slot. Waits only while nothing at all is known: a slot that no server serves must not
-    /// keep the other calls from their servers.
+    /// Returns who serves this slot. Waits only while nothing at all is known: a slot that nobody serves must not keep
+    /// the calls beside it from their servers.
     async fn owner_at_once(
         self: &Arc<Self>,
         slot: u16,

@@ -1,6 +1,6 @@
 //! Decides when to look for the servers, and whether an answer is younger than the look that confirms it.
 //!
-//! A look is a task of the runtime that asks for it. Calls continue meanwhile.
+//! A look is a task of the runtime that asks for it. Calls go on beside it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,8 +86,8 @@ impl Looks {
     /// Waits for the end of a look that began at this moment or later.
     ///
     /// If the last look that has ended got an answer, the running one is awaited to its end, but for no more than half
-    /// of the limit: it may find a new master. Otherwise it is awaited only shortly after it began: Sentinels that
-    /// answer no server should not delay every call.
+    /// of the limit: it may tell of a new master. Otherwise it is awaited only while it is young: Sentinels that answer
+    /// no server should not delay every call.
     pub(super) async fn confirmed_since(&self, began_at: Instant, limit: Duration) {
         let last = *self.began_at.lock().unwrap_or_else(PoisonError::into_inner);
         let lasts = last.map_or(Duration::ZERO, |at| Boottime.now().since(at));
@@ -113,7 +113,7 @@ impl Drop for Planned {
     }
 }
 
-/// Returns the failure of a look that says the most about what has to be changed: an answer rather than silence.
+/// Returns the failure of a look that tells the most about what has to be changed: an answer rather than silence.
 pub(super) fn most_telling(failures: Vec<Failure>) -> Failure {
     let rank = |failure: &Failure| match failure {
         Failure::NoSuchMaster(_) => 3,

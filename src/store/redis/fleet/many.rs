@@ -221,7 +221,7 @@ impl Many {
         self.looks.confirmed_since(since, budget.left()).await;
     }
 
-    /// Returns who serves this slot. If no server is known, looks.
+    /// Returns who serves this slot. If nobody is known, looks.
     pub(super) async fn owner(
         self: &Arc<Self>,
         slot: u16,
@@ -320,7 +320,7 @@ impl Many {
         Ok(())
     }
 
-    /// Changes the map, and reports it only if it differs then.
+    /// Changes the map, and tells it only if it differs then.
     fn change(&self, change: impl FnOnce(&mut Map)) {
         self.map.send_if_modified(|map| {
             let before = map.clone();

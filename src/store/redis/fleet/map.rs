@@ -29,7 +29,7 @@ pub(in super::super) struct HostPort {
 /// Says which server serves which slot, as far as is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Map {
-    /// Every place that was ever seen: a place keeps its index, which is its shard.
+    /// Every place seen so far: a place keeps its index, which is its shard.
     places: Vec<HostPort>,
     /// The index of the place that serves each slot; a single one if it serves all of them; none if nothing is known.
     owners: Vec<u16>,
@@ -39,7 +39,7 @@ pub(super) struct Map {
     epoch: u64,
 }
 
-/// Slots in a row and who serves them. `None` if no server does.
+/// Slots in a row and who serves them. `None` if nobody does.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct Range {
     pub(super) first: u16,

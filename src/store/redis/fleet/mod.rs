@@ -1,9 +1,9 @@
 //! The servers of a store: one, or several of which each serves its slots.
 //!
 //! ```text
-//!   run(slot, call) --> map: slot to place --> server at that place --> answer, if the place is still right
+//!   run(slot, call) --> map: slot to place --> server at that place --> answer, which counts if the place is still right
 //!                        ^
-//!                        +-- look: asks the Sentinels or the cluster's nodes in the background; refusals correct it
+//!                        +-- look: the Sentinels or the cluster's nodes are asked, beside the calls; refusals correct it
 //! ```
 //!
 //! The clients and the watchdog of a store share one map, so both give up a server at the same moment. Each looks on

@@ -35,7 +35,7 @@ struct ClusterFacts {
 struct NodeFacts {
     timeout: Option<Duration>,
     needs_all_slots: bool,
-    /// `None` if it refuses to report it.
+    /// `None` if it refuses to tell.
     moving: Option<BTreeSet<u16>>,
 }
 

@@ -102,7 +102,7 @@ const UNSEEN: Check<Failure> = Check::new(
     "Start it, and let this user in",
 );
 
-/// Reports each weakness once. Where not all servers that grant leases have it, the report names those that do.
+/// Tells each weakness once. Where not all servers that grant leases have it, it is told which do.
 fn told_once(granting: Vec<Looked>, replicas: Vec<Looked>) -> Vec<Hazard> {
     let all: Vec<_> = granting.iter().map(|(place, _)| place.clone()).collect();
     let mut told: Vec<(Hazard, Vec<Arc<str>>)> = Vec::new();
@@ -202,7 +202,7 @@ pub(super) async fn see_one(server: &Server, budget: Budget) -> Result<Member, F
     Ok(Member::new(place, state).with_version(version(&info)))
 }
 
-/// Returns the server's name and version. Valkey shows the version of Redis as well as its own.
+/// Returns the server's name and version. Valkey shows the version of Redis beside its own.
 fn version(info: &HashMap<String, String>) -> Option<String> {
     let [valkey, redis] = ["valkey_version", "redis_version"].map(|key| info.get(key));
     let valkey = valkey.map(|version| format!("Valkey {version}"));

@@ -33,7 +33,7 @@ async fn a_server_that_was_set_up_grants_at_once_and_waits_after_a_restart() {
 }
 
 #[tokio::test]
-async fn the_wait_that_a_first_claim_began_on_a_new_server_is_ended_and_no_other() {
+async fn the_wait_that_a_first_claim_began_is_ended_and_no_other() {
     let mut server = RedisServer::start().await;
     let url = with(&server.url(), WITH_LONG);
     let store = open(&url).await;
