@@ -1,6 +1,6 @@
 //! The rules of Grafana's dashboard linter, and our own: what makes a board import without an edit, and be understood.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -116,6 +116,174 @@ fn a_query_keeps_to_the_choices_and_to_the_rate_interval() {
                     assert!(is_rate, "{place}");
                 }
             }
+        }
+    }
+}
+
+const GREEN: &str = "green";
+const RED: &str = "red";
+const ORANGE: &str = "orange";
+const GREY: &str = "#8e8e8e";
+
+/// The labels whose values say how something went, and so have a colour each.
+const OUTCOMES: [&str; 5] = ["outcome", "reason", "state", "end", "kind"];
+
+/// The colour of each value: what went well, what is lost or refused, what needs a look, and what is neither.
+const MEANINGS: [(&str, &[&str]); 4] = [
+    (
+        GREEN,
+        &[
+            "acquired",
+            "renewed",
+            "released",
+            "admitted",
+            "acknowledged",
+            "delivered",
+            "success",
+            "up",
+        ],
+    ),
+    (
+        RED,
+        &[
+            "refused",
+            "failed",
+            "deadline",
+            "watchdog_died",
+            "already_lost",
+            "lost",
+            "stale",
+            "conflict",
+            "denied",
+            "misconfigured",
+            "missing",
+            "missed",
+            "failure",
+            "down",
+            "backward",
+        ],
+    ),
+    (
+        ORANGE,
+        &[
+            "timed_out",
+            "unavailable",
+            "evicted",
+            "max_hold",
+            "no_progress",
+            "signal",
+            "store",
+            "time_limit",
+            "away",
+        ],
+    ),
+    (
+        GREY,
+        &[
+            "held",
+            "cancelled",
+            "unknown",
+            "dropped",
+            "shutdown",
+            "closed",
+            "invalid",
+            "unwanted",
+            "forward",
+        ],
+    ),
+];
+
+fn colour_of(word: &str) -> Option<&'static str> {
+    let mut meanings = MEANINGS.iter();
+    let found = meanings.find(|(_, words)| words.contains(&word))?;
+    Some(found.0)
+}
+
+/// The values of the labels with a meaning by which the series of a query are named.
+fn shown_values(target: &Value) -> Vec<&'static str> {
+    let legend = target["legendFormat"].as_str().unwrap_or_default();
+    let expression = target["expr"].as_str().unwrap_or_default();
+    let metrics = leasehold::metrics::table().iter();
+    let metrics = metrics.filter(|metric| {
+        let mut ends = ["{", "_bucket{", "_count{", "_sum{"].iter();
+        ends.any(|end| expression.contains(&format!("{}{end}", metric.name)))
+    });
+    let labels = metrics.flat_map(|metric| metric.labels);
+    labels
+        .filter(|label| OUTCOMES.contains(&label.name))
+        .filter(|label| legend.contains(&format!("{{{{{}}}}}", label.name)))
+        .flat_map(|label| label.values.iter().copied())
+        .collect()
+}
+
+/// The fixed colours of a panel, by the words that its overrides match.
+fn colours(panel: &Panel) -> BTreeMap<String, String> {
+    let overrides = panel.json["fieldConfig"]["overrides"].as_array();
+    let overrides = overrides.into_iter().flatten().flat_map(|one| {
+        let colour = one["properties"][0]["value"]["fixedColor"].as_str();
+        // /(^| )(one|other)$/
+        let words = one["matcher"]["options"].as_str().unwrap_or_default();
+        let words = words.split(['(', ')', '|', '/', '^', '$']).map(str::trim);
+        let words = words.filter(|word| !word.is_empty());
+        words.filter_map(move |word| Some((word.to_owned(), colour?.to_owned())))
+    });
+    overrides.collect()
+}
+
+#[test]
+fn a_word_with_a_meaning_has_its_colour_in_every_panel() {
+    let mut checked = 0;
+    for panel in Panel::all() {
+        let colours = colours(&panel);
+        for (word, colour) in &colours {
+            let meaning = colour_of(word);
+            assert!(
+                meaning.is_none_or(|it| it == colour),
+                "{} {word}",
+                panel.place()
+            );
+        }
+        for word in panel.json["targets"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(shown_values)
+        {
+            let place = panel.place();
+            let meaning =
+                colour_of(word).unwrap_or_else(|| panic!("{place}: {word} has no meaning"));
+            let colour = colours.get(word).map(String::as_str);
+            assert_eq!(colour, Some(meaning), "{place}: {word}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 30, "{checked}");
+}
+
+#[test]
+fn each_row_is_full() {
+    for (_, board) in boards() {
+        let mut rows: BTreeMap<u64, (u64, BTreeSet<u64>)> = BTreeMap::new();
+        for panel in board["panels"].as_array().unwrap() {
+            let grid = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+            let (width, heights) = rows.entry(grid("y")).or_default();
+            *width += grid("w");
+            heights.insert(grid("h"));
+        }
+        for (y, (width, heights)) in rows {
+            let place = format!("{} at {y}", board["title"]);
+            assert_eq!((width, heights.len()), (24, 1), "{place}");
+        }
+    }
+}
+
+#[test]
+fn legends_are_lists() {
+    for panel in Panel::all() {
+        if panel.json["type"] == "timeseries" {
+            let legend = &panel.json["options"]["legend"];
+            assert_eq!(legend["displayMode"], "list", "{}", panel.place());
+            assert_eq!(legend["placement"], "bottom", "{}", panel.place());
         }
     }
 }

@@ -22,7 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// How soon a fault has to be seen.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
-/// The alerts that are meant for each fault. Those of a `for` of less than [`SEEN_WITHIN`] must fire, the others be pending.
+/// The alerts that are meant for each fault. Those of a `for` of less than [`SEEN_WITHIN`] must fire, the others be
+/// pending.
 const EXPECTED: [(Fault, &str); 7] = [
     (
         Fault::FailedJob,
