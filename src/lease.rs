@@ -31,11 +31,6 @@ pub use crate::watchdog::schedule::ReleaseOutcome;
 ///   sent in the background: a process that ends right afterwards may leave the name taken for the rest of its ttl.
 ///   Before `main` returns, await [`release`](Self::release) or [`Client::shutdown`](crate::Client::shutdown).
 ///
-/// A lease is not `Clone`, because its end has to be one moment. Tasks of the holder share it by reference or in an
-/// `Arc`, or get a [`cancellation_token`](Self::cancellation_token) and a [`pass`](Self::pass) of their own.
-///
-/// Chapters of the manual: [the promises](crate::manual::promises), [faults and errors](crate::manual::failure).
-///
 /// # Assumptions
 /// The store's clock gains no more than the margin on the lease's clock within one ttl. After a failover or a flush,
 /// or when an operator frees it at once, the name can be granted earlier; then the holder is told at its next renewal,
@@ -160,9 +155,7 @@ impl Lease {
         Some(self.timing.term_until(deadline))
     }
 
-    /// Waits for a term that ends later than `deadline`. Returns `None` once the lease is lost. It is for a supervisor
-    /// that passes each new deadline on, to another process for example; work under a lease needs [`lost`](Self::lost)
-    /// only. A term here is the time between two renewals, not an epoch as in Raft: that is the token.
+    /// Waits for a term that ends later than `deadline`. Returns `None` once the lease is lost.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.

@@ -21,12 +21,12 @@ use crate::error::Error;
 /// The server's certificate and its name are always checked; no setting turns that off. Each setting is taken from the
 /// first of these places that has it:
 ///
-/// | | the URL | the builder | the environment, after `LEASEHOLD_TLS_` |
+/// | | the URL | the builder | the environment |
 /// |---|---|---|---|
-/// | trusted authorities | `ca=FILE` | [`ca`](Self::ca) | `CA=FILE` |
-/// | the system's roots | `ca=system` | [`system_roots`](Self::system_roots) | `CA=system` |
-/// | certificate, key | `cert=FILE&key=FILE` | [`client_certificate`](Self::client_certificate) | `CERT=FILE`, `KEY=FILE` |
-/// | name of the server | `server_name=NAME` | [`server_name`](Self::server_name) | `SERVER_NAME=NAME` |
+/// | trusted authorities | `ca=FILE` | [`ca`](Self::ca) | `LEASEHOLD_TLS_CA=FILE` |
+/// | the roots of the operating system | `ca=system` | [`system_roots`](Self::system_roots) | `LEASEHOLD_TLS_CA=system` |
+/// | client certificate and key | `cert=FILE&key=FILE` | [`client_certificate`](Self::client_certificate) | `LEASEHOLD_TLS_CERT=FILE` and `LEASEHOLD_TLS_KEY=FILE` |
+/// | name of the server | `server_name=NAME` | [`server_name`](Self::server_name) | `LEASEHOLD_TLS_SERVER_NAME=NAME` |
 ///
 /// A certificate and its key are one setting and come from the same place. Without any setting a store trusts the usual
 /// web roots, shows no certificate, and expects the name of the host that it connects to.

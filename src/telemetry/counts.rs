@@ -60,8 +60,6 @@ pub(crate) enum Count {
     EventDropped,
     /// A grant was refused because its token was not above one seen before.
     TokenFell,
-    /// A name was looked at that has two holders.
-    TwoHolders,
     /// A group or a name was one too many.
     LabelFolded,
     /// A token brought no grant and is taken back from the members of a quorum.
@@ -72,7 +70,7 @@ pub(crate) enum Count {
 
 impl Count {
     /// All that are one word by themselves.
-    const PLAIN: [Self; 15] = [
+    const PLAIN: [Self; 14] = [
         Self::Renewed,
         Self::RenewalRefused,
         Self::RenewalUnknown,
@@ -84,7 +82,6 @@ impl Count {
         Self::JumpBackward,
         Self::EventDropped,
         Self::TokenFell,
-        Self::TwoHolders,
         Self::LabelFolded,
         Self::TakenBack,
         Self::Repaired,
@@ -161,7 +158,6 @@ impl Count {
             Self::JumpBackward => (&table::CLOCK_JUMPS, "backward"),
             Self::EventDropped => return (&table::EVENTS_DROPPED, [None; 2]),
             Self::TokenFell => return (&table::TOKENS_FALLEN, [None; 2]),
-            Self::TwoHolders => return (&table::TWO_HOLDERS, [None; 2]),
             Self::LabelFolded => return (&table::LABEL_OVERFLOW, [None; 2]),
             Self::TakenBack => return (&table::QUORUM_TAKEN_BACK, [None; 2]),
             Self::Repaired => return (&table::QUORUM_REPAIRS, [None; 2]),
@@ -182,7 +178,6 @@ impl Count {
                 | Self::JumpBackward
                 | Self::EventDropped
                 | Self::TokenFell
-                | Self::TwoHolders
                 | Self::LabelFolded
         )
     }

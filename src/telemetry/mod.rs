@@ -226,13 +226,6 @@ pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
     tracing::error!(name, token, floor, "a grant was refused: its token fell");
 }
 
-/// A name was looked at that two nodes of its store give to different holders.
-#[cfg(feature = "zookeeper")]
-pub(crate) fn two_holders(name: &str, nodes: &[String; 2]) {
-    Counts::of_process().add(Count::TwoHolders, 1);
-    tracing::error!(name, ?nodes, "a name has two holders");
-}
-
 /// A fence refused a write.
 pub(crate) fn write_refused(group: Option<&str>, name: &str, token: u64, reason: &'static str) {
     tracing::warn!(name, token, group, reason, "a fence refused a write");

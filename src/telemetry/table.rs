@@ -154,10 +154,6 @@ pub(super) const TOKENS_FALLEN: Metric = Metric::counter(
     "leasehold_tokens_fallen_total",
     "Grants refused because their token was not above one seen before",
 );
-pub(super) const TWO_HOLDERS: Metric = Metric::counter(
-    "leasehold_two_holders_total",
-    "Looks at a name that nodes in ZooKeeper give to two holders at once; `doctor` tells which names",
-);
 pub(super) const FENCE_CHECKS: Metric = Metric::counter(
     "leasehold_fence_checks_total",
     "Passes checked at guarded storage, by outcome",
@@ -341,7 +337,7 @@ const STORE_KEEP_OUT: Metric = Metric::gauge(
 .of_tool();
 
 /// All of them: those of the library, then those of the tool.
-pub(crate) static ALL: [Metric; 50] = [
+pub(crate) static ALL: [Metric; 49] = [
     ACQUISITIONS,
     ACQUIRE_ATTEMPTS,
     ACQUIRE_WAIT,
@@ -363,7 +359,6 @@ pub(crate) static ALL: [Metric; 50] = [
     WATCHDOG_BACKLOG,
     CLOCK_JUMPS,
     TOKENS_FALLEN,
-    TWO_HOLDERS,
     FENCE_CHECKS,
     FENCE_CHECK_DURATION,
     STORE_REQUEST_DURATION,

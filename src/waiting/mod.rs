@@ -31,18 +31,7 @@ pub(crate) use self::hub::Hub;
 pub(crate) use self::place::{Look, Place};
 pub(crate) use self::waiters::Found;
 
-/// The behaviour of a waiting request while the store cannot be reached. [The manual](crate::manual::waiting) has a
-/// chapter on waiting.
-///
-/// ```
-/// # #[tokio::main]
-/// # async fn main() -> Result<(), leasehold::Error> {
-/// # use leasehold::{Client, OutagePolicy, store::memory::Memory};
-/// # let client = Client::builder().store(Memory::new()).build().await?;
-/// let lease = client.request("nightly").on_outage(OutagePolicy::WaitOut).acquire().await?;
-/// # Ok(())
-/// # }
-/// ```
+/// The behaviour of a waiting request while the store cannot be reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutagePolicy {

@@ -7,13 +7,12 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub use crate::store_options::StoreOptions;
+
 use crate::exit::Exit;
 use crate::help::{self, DOCTOR_HELP, RUN_SHORT_HELP, STORES_HELP, run_help};
 use crate::say;
 use crate::span::{SPAN, Span, duration};
-
-/// The least time for a first contact: a wait of zero makes one look, too.
-const LEAST_CONTACT: Duration = Duration::from_millis(300);
 
 /// Runs a command while holding a lease, and ends it before another holder can get the lease
 #[derive(Debug, Parser)]
@@ -27,9 +26,13 @@ pub struct Arguments {
 pub enum Command {
     Run(Box<RunOptions>),
     Status(StatusOptions),
-    /// Check the lease of the job that calls this: exit 0 if it is held, 79 if not, 64 outside of a job
+    /// Check the lease of the job that calls this
+    ///
+    /// Exit 0 if it is held, 79 if not, 64 outside of a job.
     Check,
-    /// Report progress of the job that calls this, for `run --progress-within`; exit 64 outside of a job
+    /// Report progress of the job that calls this
+    ///
+    /// For `run --progress-within`. Exit 64 outside of a job.
     Progress,
     Wait(WaitOptions),
     Evict(EvictOptions),
@@ -60,8 +63,8 @@ pub struct RunOptions {
 
     /// The command to run and its arguments
     ///
-    /// They are not passed through a shell. Options of leasehold stand before the command; `--` may stand there too, and
-    /// must where the command begins with a dash.
+    /// They are not passed through a shell. Options of leasehold stand before the command; `--` may stand there too,
+    /// and must where the command begins with a dash.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 
@@ -232,7 +235,10 @@ pub struct ConflictOptions {
 
 /// Show who holds a name, or all names
 ///
-/// On a terminal as a table, else one line of key=value for each lease.
+/// On a terminal as a table, else one line of key=value for each lease. A name is held; evicted (its holder is being
+/// told, and it is free when its time is over); done and kept (by --hold-at-least); offered (free, and kept for the
+/// first of the clients that wait in turn); or the store keeps out (it may have lost leases, and grants nothing for a
+/// while).
 #[derive(Debug, Args)]
 pub struct StatusOptions {
     /// Show only this name
@@ -286,7 +292,9 @@ pub struct EvictOptions {
     pub store: StoreOptions,
 }
 
-/// Set up a store, once: the tables in Postgres, a new Redis server whose URL has max_ttl, or the members of a quorum
+/// Set up a store, once
+///
+/// The tables in Postgres, a new Redis server whose URL has max_ttl, or the members of a quorum.
 #[derive(Debug, Args)]
 pub struct InitOptions {
     /// The longest ttl that Postgres grants, which a failover takes [default: 10min, or the earlier setting]
@@ -301,7 +309,8 @@ pub struct InitOptions {
     #[arg(long, value_name = "URL", conflicts_with = "print")]
     pub replace: Option<String>,
 
-    /// Replace a quorum of which no majority answers: rests on this machine's clock, and on the old members staying down
+    /// Replace a quorum of which no majority answers: rests on this machine's clock, and on the old members staying
+    /// down
     #[arg(long, requires = "replace")]
     pub from_clock: bool,
 
@@ -309,7 +318,8 @@ pub struct InitOptions {
     pub store: StoreOptions,
 }
 
-/// Try a store with a scratch name, check its set-up and this machine, and print what endangers leases and how to fix it
+/// Try a store with a scratch name, check its set-up and this machine, and print what endangers leases and how to fix
+/// it
 #[derive(Debug, Args)]
 #[command(after_help = DOCTOR_HELP)]
 pub struct DoctorOptions {
@@ -335,18 +345,18 @@ pub struct DoctorOptions {
     pub store: StoreOptions,
 }
 
-/// Show a live table of a store's leases: who holds what, since when, for how long, and how many clients wait
+/// Show a live table of a store's leases
 ///
-/// Needs a build with the feature `top`. Colours are left out where NO_COLOR is set.
+/// Who holds what, since when, for how long, and how many clients wait. Needs a build with the feature `top`. Colours are left out where NO_COLOR is set.
 #[derive(Debug, Args)]
 pub struct TopOptions {
     #[command(flatten)]
     pub store: StoreOptions,
 }
 
-/// Serve metrics and a page of a whole store, for a fleet that has none of its own
+/// Serve metrics and a page of a whole store
 ///
-/// The pages are / (a table of the leases, for people), /metrics, /healthz, /readyz and /status. The store is scanned
+/// For a fleet that has none of its own. The pages are / (a table of the leases, for people), /metrics, /healthz, /readyz and /status. The store is scanned
 /// every 15 s, or less often if that takes long. Needs a build with the feature `export`.
 #[derive(Debug, Args)]
 pub struct ExportOptions {
@@ -363,52 +373,6 @@ pub struct ExportOptions {
 pub struct CompletionsOptions {
     /// The shell
     pub shell: Shell,
-}
-
-#[derive(Debug, Args)]
-pub struct StoreOptions {
-    /// The store; see `leasehold --help`
-    ///
-    /// [env: LEASEHOLD_STORE] [default: a file of this user]
-    #[arg(long = "store", value_name = "URL")]
-    pub url: Option<String>,
-
-    /// Read the store's URL from a file, which keeps its password out of the list of processes [env:
-    /// LEASEHOLD_STORE_FILE]
-    #[arg(
-        long = "store-file",
-        value_name = "FILE",
-        conflicts_with = "url",
-        hide_short_help = true
-    )]
-    pub file: Option<PathBuf>,
-
-    /// Exit 69 if the store gives no first answer within this time
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "5s",
-        env = "LEASEHOLD_CONNECT_TIMEOUT"
-    )]
-    #[arg(value_parser = duration, allow_hyphen_values = true, hide_short_help = true)]
-    pub connect_timeout: Duration,
-
-    /// Read settings from this file only [default: ~/.config/leasehold/config.toml over /etc/leasehold.toml]
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "LEASEHOLD_CONFIG",
-        hide_short_help = true
-    )]
-    pub config: Option<PathBuf>,
-}
-
-impl StoreOptions {
-    /// Returns the limit of the first contact of a command that waits at most this long.
-    pub fn contact(&self, wait: Option<&Span>) -> Duration {
-        let wait = wait.map_or(Duration::MAX, |wait| wait.time.max(LEAST_CONTACT));
-        self.connect_timeout.min(wait)
-    }
 }
 
 impl Arguments {

@@ -1,4 +1,4 @@
-//! `leasehold check`: reports to a job whether its lease is still held, without the store and without a running tool.
+//! `leasehold check`: tells a job whether its lease is still held, without the store and without a running tool.
 
 use std::path::PathBuf;
 

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use crate::args::Arguments;
 use crate::exit::{Exit, Failure};
 use crate::span::Span;
+use crate::store::{Choice, warn_if_others_read};
 
 /// The configuration file of the machine.
 const SHARED: &str = "/etc/leasehold.toml";
@@ -89,8 +90,10 @@ impl Files {
     /// Returns the store that the files name. It is used only if neither an option nor a variable names one.
     pub fn store(&self) -> Option<StoreSetting> {
         let named = self.0.iter().find_map(|file| file.settings.store());
-        let mut required = self.0.iter().filter_map(|file| file.settings.require_store);
-        named.or_else(|| required.next()?.then_some(StoreSetting::Required))
+        // A user's file cannot undo what the machine's file asks for.
+        let mut files = self.0.iter();
+        let is_required = files.any(|file| file.settings.require_store == Some(true));
+        named.or_else(|| is_required.then_some(StoreSetting::Required))
     }
 
     /// Names the files in a usage error, because a bad value may come from one of them.
@@ -129,7 +132,9 @@ impl File {
             }
             Err(error) => {
                 // As after `su` without a dash.
-                let hint = match is_home_foreign() {
+                let uid = rustix::process::geteuid().as_raw();
+                let home = std::env::var_os("HOME").map(PathBuf::from);
+                let hint = match home.is_some_and(|home| is_foreign(&home, uid)) {
                     true => " (HOME is the folder of another user)",
                     false => "",
                 };
@@ -141,14 +146,17 @@ impl File {
         };
         let settings =
             parse(&text).map_err(|error| error.about(format_args!("config={}", path.display())))?;
+        if settings.store.as_deref().is_some_and(Choice::is_secret) {
+            warn_if_others_read(path);
+        }
         let path = path.into();
         Ok(Some(Self { path, settings }))
     }
 }
 
-fn is_home_foreign() -> bool {
-    let home = std::env::var_os("HOME").and_then(|home| std::fs::metadata(home).ok());
-    home.is_some_and(|home| home.uid() != rustix::process::geteuid().as_raw())
+/// Returns whether the folder belongs to another user.
+fn is_foreign(home: &Path, uid: u32) -> bool {
+    std::fs::metadata(home).is_ok_and(|home| home.uid() != uid)
 }
 
 /// Parses a file's text. The long form of the parser's own error would repeat the line, and with it a password.
@@ -227,8 +235,8 @@ impl Settings {
     }
 }
 
-/// Variables that are neither an option's own nor a setting: those of the store, of TLS, of the log, and those that a job
-/// finds.
+/// Variables that are neither an option's own nor a setting: those of the store, of TLS, of the log, and those that a
+/// job finds.
 const VARIABLES: [&str; 13] = [
     "LEASEHOLD_STORE",
     "LEASEHOLD_STORE_FILE",
@@ -328,6 +336,33 @@ mod tests {
         assert_eq!(value("ttl").as_deref(), Some("1min"));
         assert_eq!(value("label").as_deref(), Some("b"));
         assert_eq!(value("margin"), None);
+    }
+
+    #[test]
+    fn a_home_of_another_user_is_told_from_the_own() {
+        let home = std::env::temp_dir();
+        let owner = std::fs::metadata(&home).expect("there").uid();
+        assert!(!is_foreign(&home, owner));
+        assert!(is_foreign(&home, owner + 1));
+        assert!(!is_foreign(Path::new("/no/such/folder"), owner));
+    }
+
+    #[test]
+    fn any_file_can_require_that_a_store_is_named() {
+        let files = |texts: [&str; 2]| {
+            let files = texts.map(|text| File {
+                path: "config.toml".into(),
+                settings: parse(text).expect("good"),
+            });
+            Files(files.into()).store()
+        };
+        let (user, machine) = ("require-store = false", "require-store = true");
+        for texts in [[user, machine], [machine, user], ["", machine]] {
+            assert!(matches!(files(texts), Some(StoreSetting::Required)));
+        }
+        assert!(files([user, ""]).is_none());
+        let named = ["store = \"sqlite:a\"", machine];
+        assert!(matches!(files(named), Some(StoreSetting::Url(_))));
     }
 
     #[test]

@@ -1,7 +1,5 @@
-//! `leasehold init`: makes the tables and functions of a store in Postgres, notes of a Redis server that it is new, or makes
-//! servers the members of a quorum.
-
-use std::io::Write;
+//! `leasehold init`: makes the tables and functions of a store in Postgres, notes of a Redis server that it is new, or
+//! makes servers the members of a quorum.
 
 use leasehold::store::{self, TableSettings};
 
@@ -25,10 +23,7 @@ pub fn main(
     settings.max_ttl = arguments.max_ttl;
     if arguments.print {
         let script = store::init_script(&url, settings)?;
-        return match std::io::stdout().write_all(script.as_bytes()) {
-            Ok(()) => Ok(Exit::Success),
-            Err(error) => Err(Failure::internal("cannot write the script", &error)),
-        };
+        return say::output(script).map(|()| Exit::Success);
     }
     let limit = arguments.store.connect_timeout;
     crate::block_on(async {

@@ -39,8 +39,8 @@ pub fn start() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Parses the levels. Filters by span and field are refused: the log of the library has no spans, and such a filter would
-/// bring a library of regular expressions.
+/// Parses the levels. Filters by span and field are refused: the log of the library has no spans, and such a filter
+/// would bring a library of regular expressions.
 fn levels(filter: &str) -> Result<Targets, Failure> {
     let refused = |why: &str| {
         Failure::usage(format!(

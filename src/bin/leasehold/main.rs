@@ -31,11 +31,14 @@ mod progress;
 mod row;
 mod run;
 mod say;
+#[cfg(any(feature = "export", feature = "top"))]
+mod seen;
 mod shim;
 mod span;
 mod status;
 mod status_file;
 mod store;
+mod store_options;
 mod table;
 mod timeline;
 #[cfg(feature = "top")]

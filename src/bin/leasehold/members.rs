@@ -52,8 +52,7 @@ pub fn facts(member: &Member) -> String {
     format!("{}{}{role}", member.place, version.collect::<String>())
 }
 
-/// Returns whether a command mentions the servers although it was not asked for them. A single one that takes part is
-/// no news.
+/// Returns whether a command tells of the servers that was not asked for them. A single one that takes part is no news.
 pub const fn are_notable(members: &[Member]) -> bool {
     !matches!(
         members,

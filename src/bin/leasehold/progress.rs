@@ -1,6 +1,6 @@
 //! `leasehold progress`: a job reports that its work goes on.
 //!
-//! It writes a byte into a pipe next to the status file of its lease. The run reads it, restarts the limit of
+//! It writes a byte into a pipe beside the status file of its lease. The run reads it, restarts the limit of
 //! `--progress-within`, and notes the time in the status file, where `status` and `top` of this machine find it. Other
 //! machines cannot: a renewal carries nothing but time.
 
@@ -18,7 +18,7 @@ use crate::check;
 use crate::exit::{Exit, Failure};
 use crate::status_file::{self, Status};
 
-/// Reports progress. It has no effect if the run has not read earlier reports yet: then it counts the next one.
+/// Reports progress. It has no effect if the run has not read earlier reports so far: then it counts the next one.
 pub fn main() -> Result<Exit, Failure> {
     let path = of_run(&check::status_file()?);
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();

@@ -5,8 +5,7 @@ use std::time::{Duration, SystemTime};
 use leasehold::clock::wall_clock;
 use leasehold::store::{Held, HeldState};
 
-/// A lease with less left than this is close to its end.
-const SOON: Duration = Duration::from_secs(3);
+use crate::progress;
 
 /// One lease, ready to be printed: it has no control characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +28,11 @@ pub struct Row {
 pub enum Tone {
     /// It is held and renewed in time.
     Plain,
-    /// It is late in its renewal, or close to its end.
+    /// It is late in its renewal.
+    #[cfg_attr(
+        not(any(feature = "export", feature = "top")),
+        expect(dead_code, reason = "for the live view and the page")
+    )]
     Late,
     /// Its holder loses it.
     Bad,
@@ -49,33 +52,27 @@ impl Row {
     /// Describes a lease at this time of the wall clock.
     pub fn new(held: &Held, now: SystemTime) -> Self {
         let (state, tone) = state(held.state);
-        let row = Self {
+        Self {
             name: printable(held.name.as_str()),
             state,
             tone,
             holder: holder(held),
             held_for: held_for(held, now),
-            left: None,
+            left: held.remaining,
             waiting: held.waiting.unwrap_or_default(),
             label: printable(held.info.label.as_deref().unwrap_or_default()),
             token: held
                 .token
                 .map(|token| token.to_string())
                 .unwrap_or_default(),
-            progress: None,
-        };
-        row.with_left(held.remaining)
-    }
-
-    /// The same lease with this time left.
-    pub fn with_left(mut self, left: Option<Duration>) -> Self {
-        self.left = left;
-        if self.tone == Tone::Plain && left.is_some_and(|left| left < SOON) {
-            self = self.with_state("ending", Tone::Late);
+            progress: progress::of(held),
         }
-        self
     }
 
+    #[cfg_attr(
+        not(any(feature = "export", feature = "top")),
+        expect(dead_code, reason = "for the live view and the page")
+    )]
     pub const fn with_state(mut self, state: &'static str, tone: Tone) -> Self {
         self.state = state;
         self.tone = tone;

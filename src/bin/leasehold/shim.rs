@@ -20,8 +20,8 @@ use crate::exit::Exit;
 /// The hidden first argument.
 pub const ARGUMENT: &str = "__shim";
 
-/// Returns the argument that lists for the shim which signals the command has to find blocked: those that were blocked
-/// for the tool, because the guardian itself blocks all.
+/// Returns the argument that tells the shim which signals the command has to find blocked: those that were blocked for
+/// the tool, because the guardian itself blocks all.
 pub fn mask_argument(blocked: &SigSet) -> String {
     let numbers = blocked.iter().map(|signal| (signal as i32).to_string());
     numbers.collect::<Vec<_>>().join(",")

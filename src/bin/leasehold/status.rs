@@ -15,7 +15,7 @@ use crate::members::{self, MemberRow};
 use crate::progress;
 use crate::row::{NEW_STORE, Row, word};
 use crate::say;
-use crate::store::Choice;
+use crate::store::{Choice, Contact};
 use crate::table::{Column, Table};
 
 /// How long the store may take to answer after the first contact.
@@ -35,6 +35,8 @@ struct Lease {
     since: Option<String>,
     remaining_ms: Option<u64>,
     waiting: Option<usize>,
+    /// How long ago its job reported progress, if it is a job of this user on this machine that did.
+    progress_ms: Option<u64>,
 }
 
 /// Prints the leases.
@@ -52,44 +54,52 @@ pub fn main(
         let store = contact.client.store();
         let location = store.location();
         if arguments.members {
-            let members = contact.answer(store.members(contact.left())).await?;
-            let rows = || members.iter().map(MemberRow::from).collect::<Vec<_>>();
-            say::output(match arguments.json {
-                true => say::json(&json!({"version": 1, "store": location, "members": rows()}))?,
-                false => members::lines(&members),
-            })?;
-            return Ok(Exit::Success);
+            return show_members(&contact, arguments.json).await;
         }
         if !arguments.json && !arguments.quiet {
             say::output(format!("store: {location}\n"))?;
             // Before the leases: without enough servers they cannot be listed.
             say::output(servers(&**store, contact.left()).await)?;
         }
-        // A long list needs many requests.
-        let leases: Vec<Held> = match &name {
-            Some(name) => {
-                let looking = store.inspect(name, contact.left());
-                contact.answer(looking).await?.into_iter().collect()
-            }
-            None => contact.long_answer(LIMIT, store.list("", LIMIT)).await?,
-        };
+        let leases = leases(&contact, name.as_ref()).await?;
         if arguments.quiet {
             return Ok(match leases.is_empty() {
                 true => Exit::Free,
                 false => Exit::Success,
             });
         }
-        if arguments.json {
+        say::output(if arguments.json {
             let leases: Vec<_> = leases.into_iter().map(Lease::from).collect();
-            say::output(say::json(
-                &json!({"version": 1, "store": location, "leases": leases}),
-            )?)?;
+            say::json(&json!({"version": 1, "store": location, "leases": leases}))?
         } else {
             let hazards = contact.long_answer(LIMIT, store.hazards(LIMIT)).await?;
-            say::output(text(&hazards, &leases, arguments.verbose))?;
-        }
+            text(&hazards, &leases, arguments.verbose)
+        })?;
         Ok(Exit::Success)
     })
+}
+
+async fn show_members(contact: &Contact, is_json: bool) -> Result<Exit, Failure> {
+    let store = contact.client.store();
+    let members = contact.answer(store.members(contact.left())).await?;
+    let rows = || members.iter().map(MemberRow::from).collect::<Vec<_>>();
+    say::output(match is_json {
+        true => say::json(&json!({"version": 1, "store": store.location(), "members": rows()}))?,
+        false => members::lines(&members),
+    })?;
+    Ok(Exit::Success)
+}
+
+/// Returns the lease of this name, or all of them, for which a store needs many requests.
+async fn leases(contact: &Contact, name: Option<&Name>) -> Result<Vec<Held>, Failure> {
+    let store = contact.client.store();
+    match name {
+        Some(name) => {
+            let looking = store.inspect(name, contact.left());
+            Ok(contact.answer(looking).await?.into_iter().collect())
+        }
+        None => contact.long_answer(LIMIT, store.list("", LIMIT)).await,
+    }
 }
 
 /// Returns the lines of the servers. Not to know them is no reason to hide the leases.
@@ -128,13 +138,7 @@ fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool) -> String {
 /// Returns the leases as a table of this width.
 fn table(leases: &[Held], width: usize, has_tokens: bool) -> String {
     let now = wall_clock();
-    let rows: Vec<_> = leases
-        .iter()
-        .map(|held| Row {
-            progress: progress::of(held),
-            ..Row::new(held, now)
-        })
-        .collect();
+    let rows: Vec<_> = leases.iter().map(|held| Row::new(held, now)).collect();
     let columns: Vec<_> = Column::ALL
         .into_iter()
         .filter(|column| has_tokens || *column != Column::Token)
@@ -182,12 +186,17 @@ fn facts(held: &Held) -> String {
     if let Some(waiting) = held.waiting.filter(|waiting| *waiting > 0) {
         facts.push(format!("waiting={waiting}"));
     }
+    if let Some(ago) = progress::of(held) {
+        facts.push(format!("progress={ago:.1?}"));
+    }
     facts.join(" ")
 }
 
 impl From<Held> for Lease {
     fn from(held: Held) -> Self {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
+            progress_ms: progress::of(&held).map(ms),
             name: held.name.to_string(),
             state: word(held.state),
             holder: held.by.map(|holder| holder.to_string()),
@@ -196,9 +205,7 @@ impl From<Held> for Lease {
             pid: held.info.pid,
             token: held.token.map(|token| token.get()),
             since: held.since.and_then(rfc3339),
-            remaining_ms: held
-                .remaining
-                .map(|remaining| u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX)),
+            remaining_ms: held.remaining.map(ms),
             waiting: held.waiting,
         }
     }

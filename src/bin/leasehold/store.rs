@@ -137,6 +137,9 @@ impl Choice {
                 "; an absolute path has three slashes: sqlite:///PATH"
             }
             Exit::Unreachable if url.starts_with("rediss") => "; a server without TLS has redis://",
+            Exit::Unreachable if url.starts_with("postgres") => {
+                "; a server of another kind has another scheme, such as redis://"
+            }
             _ => "",
         }
     }
@@ -249,28 +252,33 @@ fn read(path: &Path) -> Result<Choice, Failure> {
         ))
     })?;
     let url = text.trim();
-    let mode = std::fs::metadata(path).map_or(0, |file| file.mode());
-    if mode & 0o044 != 0 && Choice::is_secret(url) {
-        say::fault(
-            "store_file",
-            format_args!(
-                "other users can read the password in {0}: chmod 600 {0}",
-                path.display()
-            ),
-        );
+    if Choice::is_secret(url) {
+        warn_if_others_read(path);
     }
     Choice::shared(url.into())
 }
 
+/// Warns of a file with a password that other users can read.
+pub fn warn_if_others_read(path: &Path) {
+    let mode = std::fs::metadata(path).map_or(0, |file| file.mode());
+    if mode & 0o044 != 0 {
+        let path = path.display();
+        let message = format_args!("other users can read the password in {path}: chmod 600 {path}");
+        say::fault("store_file", message);
+    }
+}
+
 /// Asks until the store has answered, and remembers why it has not: a store that is silent now may answer in a moment.
-/// The request changes nothing, so it can be retried, and nothing is to be taken back where it is refused. It asks about
-/// the command's own name, because the user may lack the permission for other names.
+/// A request has nine tenths of the limit, so that its own reason is known when the limit ends. The request changes
+/// nothing, so it can be retried, and nothing is to be taken back where it is refused. It asks about the command's own
+/// name, because the user may lack the permission for other names.
 async fn reach(
     store: &dyn Store,
     name: Option<&Name>,
     limit: Duration,
     doubt: &mut Option<Error>,
 ) -> Result<(), Error> {
+    let limit = limit * 9 / 10;
     let ask = async || match name {
         Some(name) => store.inspect(name, limit).await.map(drop),
         None => store.hazards(limit).await.map(drop),

@@ -1,7 +1,7 @@
 //! The one table of leases: which columns fit, how wide they are, and what stands in them.
 //!
-//! A width comes from the content. Where there is too little room, first names, holders and labels are cut in the middle,
-//! and then whole columns are left out, in a fixed order.
+//! A width comes from the content. Where there is too little room, first names, holders and labels are cut in the
+//! middle, and then whole columns are left out, in a fixed order.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 

@@ -1,8 +1,8 @@
 //! Says what a waiting command waits for: in one line on a terminal, else in a message now and then; and, wherever it
 //! runs, that its store cannot be reached.
 //!
-//! The line is printed here and not by a library: it goes through the one queue that never waits for a terminal, and has
-//! no colour that `NO_COLOR` would have to turn off.
+//! The line is printed here and not by a library: it goes through the one queue that never waits for a terminal, and
+//! has no colour that `NO_COLOR` would have to turn off.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -59,8 +59,8 @@ pub async fn announce(
     }
     loop {
         let now = Monotonic.now();
-        if let Some(news) = wait.news(now, !has_line) {
-            places.tell(&news, has_line);
+        if let Some(message) = wait.message(now, !has_line) {
+            places.tell(&message, has_line);
         }
         if has_line {
             let width = say::width().unwrap_or(80).saturating_sub(1);
@@ -76,20 +76,20 @@ pub async fn announce(
 }
 
 impl Places<'_> {
-    fn tell(&self, news: &News, has_line: bool) {
+    fn tell(&self, message: &Message, has_line: bool) {
         if has_line {
             say::raw(WIPE.into());
         }
-        let (is_outage, text) = match news {
-            News::Outage(text) => {
+        let (is_outage, text) = match message {
+            Message::Outage(text) => {
                 say::fault("store_unreachable", text);
                 (true, text)
             }
-            News::Back(text) => {
+            Message::Back(text) => {
                 say::fault("store_back", text);
                 (false, text)
             }
-            News::Still(text) => return say::note("waiting", text),
+            Message::Still(text) => return say::note("waiting", text),
         };
         self.is_outage.set(is_outage);
         if let Some(service) = self.service {
@@ -110,7 +110,7 @@ impl Places<'_> {
 
 /// Something to be said.
 #[derive(Debug, PartialEq, Eq)]
-enum News {
+enum Message {
     Outage(String),
     Back(String),
     Still(String),
@@ -168,12 +168,12 @@ impl Wait {
     }
 
     /// Returns what is to be said now, once.
-    fn news(&mut self, now: Instant, with_still: bool) -> Option<News> {
+    fn message(&mut self, now: Instant, with_still: bool) -> Option<Message> {
         let name = &self.name;
         if let Some(lasted) = self.ended.take() {
             let lasted = span(lasted);
             let text = format!("the store is back after {lasted}: waiting for {name}");
-            return Some(News::Back(text));
+            return Some(Message::Back(text));
         }
         if let Some(outage) = &mut self.outage {
             let due = match outage.said_at {
@@ -182,14 +182,14 @@ impl Wait {
             };
             if now >= due {
                 outage.said_at = Some(now);
-                return Some(News::Outage(format!(
+                return Some(Message::Outage(format!(
                     "still waiting for {name}: {}",
                     outage.text(now)
                 )));
             }
         } else if with_still && now >= self.still_at {
             self.still_at = now.after(STILL);
-            return Some(News::Still(self.line(now)));
+            return Some(Message::Still(self.line(now)));
         }
         None
     }
@@ -261,32 +261,35 @@ mod tests {
                 Ok(held())
             };
             wait.looked(look, at(second));
-            said.extend(wait.news(at(second), true).map(|news| (second, news)));
+            said.extend(
+                wait.message(at(second), true)
+                    .map(|message| (second, message)),
+            );
         }
         let when: Vec<_> = said.iter().map(|(second, _)| *second).collect();
         assert_eq!(when, [15, 75, 135, 150], "{said:?}");
         assert!(
-            matches!(&said[0].1, News::Outage(text) if text.contains("for 5s: connection refused"))
+            matches!(&said[0].1, Message::Outage(text) if text.contains("for 5s: connection refused"))
         );
-        assert!(matches!(&said[3].1, News::Back(text) if text.contains("after 2m20s")));
+        assert!(matches!(&said[3].1, Message::Back(text) if text.contains("after 2m20s")));
     }
 
     #[test]
     fn a_short_silence_is_not_said_and_shown_in_the_line() {
         let mut wait = Wait::new("x", held(), at(0));
         wait.looked(gone(), at(1));
-        assert_eq!(wait.news(at(4), true), None);
+        assert_eq!(wait.message(at(4), true), None);
         let line = wait.line(at(4));
         assert!(line.contains("cannot be reached for 3s"), "{line}");
         wait.looked(Ok(held()), at(5));
-        assert_eq!(wait.news(at(5), true), None);
+        assert_eq!(wait.message(at(5), true), None);
         assert_eq!(wait.line(at(12)), "waiting 12s for x: vm:7 has it");
     }
 
     #[test]
     fn without_a_line_a_wait_is_said_every_five_minutes() {
         let mut wait = Wait::new("x", held(), at(0));
-        let said = (0..1_000).filter(|second| wait.news(at(*second), true).is_some());
+        let said = (0..1_000).filter(|second| wait.message(at(*second), true).is_some());
         assert_eq!(said.collect::<Vec<_>>(), [300, 600, 900]);
     }
 }

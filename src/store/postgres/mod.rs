@@ -1,7 +1,7 @@
 //! Leases in a Postgres database, for teams that already have one.
 //!
 //! Every operation is one call of a function in the database, on a few connections that all requests share. Tables and
-//! functions are made once, by `leasehold init --store URL` or by [`Setup`]; `README.md` next to this file describes
+//! functions are made once, by `leasehold init --store URL` or by [`Setup`]; `README.md` beside this file describes
 //! them, for clients in other languages as well. The lease and the fence can be in one database.
 //!
 //! ```no_run
@@ -18,18 +18,17 @@
 //! `postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST2...][/DATABASE][?PARAMETERS]`, or `postgresql://`. Special
 //! characters are written as `%XX`. The parameters:
 //!
-//! - `schema`: the schema that has the tables (default: `leasehold`); leases in different schemas are unrelated.
-//! - `sslmode`: `disable`, `require` or `verify-full`. The last two mean the same: the certificate's chain and name are
-//!   always checked. Default: `disable` on this machine, and `require` elsewhere.
-//! - `ca` or `sslrootcert`, `cert` and `key` or `sslcert` and `sslkey`, `server_name`: what is trusted, what is shown,
-//!   and which name the server must have: see [`Tls`](super::Tls); the builder and the environment can set them too.
-//! - `host`, `port`, `user`, `password`: the same as the parts before the question mark; a host that begins with `/` is
-//!   the folder of a socket. Several are separated by commas; one port is that of all hosts.
-//! - `notices`: `off`: waiting clients only check again after some time.
-//! - `connections`: the greatest number of connections for requests (default: 4).
+//! | parameter | meaning |
+//! |---|---|
+//! | `schema` | the schema that has the tables (default: `leasehold`); leases in different schemas are unrelated |
+//! | `sslmode` | `disable`, `require` or `verify-full`. The last two mean the same: the certificate's chain and name are always checked. Default: `disable` on this machine, and `require` elsewhere |
+//! | `ca` or `sslrootcert`, `cert` and `key` or `sslcert` and `sslkey`, `server_name` | what is trusted, what is shown, and which name the server must have: see [`Tls`](super::Tls); the builder and the environment can set them too |
+//! | `host`, `port`, `user`, `password` | the same as the parts before the question mark; a host that begins with `/` is the folder of a socket. Several are separated by commas; one port is that of all hosts |
+//! | `notices` | `off`: waiting clients only check again after some time |
+//! | `connections` | the greatest number of connections for requests (default: 4) |
 //!
 //! Of several hosts, and of several addresses of a host, the first one that accepts writes is used. The one that
-//! answered last is tried first, and the next one as well after 300 ms; `connect_timeout` limits each handshake.
+//! answered last is tried first, and the next one beside it after 300 ms; `connect_timeout` limits each handshake.
 //!
 //! Where the URL has no password, it is taken from `PGPASSWORD`. Nothing else of libpq's environment is read, and no
 //! `.pgpass`: a secret that must not be in the environment goes into a file with the whole URL (`--store-file`), or
@@ -48,8 +47,7 @@
 //! | a client is killed or paused | kept | kept | kept |
 //! | the connection breaks, the server restarts or crashes | kept | kept | kept |
 //! | a synchronous standby is promoted | kept | kept | kept |
-//! | a lagging standby is promoted | kept by the clock | kept: for the longest ttl nothing is granted | kept |
-//! | recovery to a point in time, or a dump in another server | kept by the clock | the same | kept |
+//! | a lagging standby is promoted; recovery to a point in time; a dump restored into another server | kept by the clock | kept: for the longest ttl nothing is granted | kept |
 //! | the disk is restored from a snapshot without a recovery | kept by the clock | only the fence protects | kept |
 //! | two primaries at once | by each one's clock | only the fence protects | kept |
 //! | `synchronous_commit = off` for the role or the server | kept: each grant turns it on for itself | kept | kept |
@@ -69,7 +67,7 @@
 //! # What it leaves to others
 //! A request that conflicted with another transaction is retried within its limit; nothing else is retried. What a
 //! server or a pooler answers while it restarts, fails over, is full, or is asked too early, is `Unavailable`;
-//! `README.md` next to this file has the list. [`hazards`](Store::hazards) reports what weakens the promises in the
+//! `README.md` beside this file has the list. [`hazards`](Store::hazards) reports what weakens the promises in the
 //! server's set-up.
 
 mod address;

@@ -45,19 +45,14 @@
 //! that are left out.
 //!
 //! # What it promises
-//! Each promise, and what it rests on:
-//!
-//! - Tokens rise, and no token is granted twice. *No clock while no member is lost. Across a loss: the keep-out is
-//!   longer than any ttl as the holders measure it. If no majority is in: the clock of the client that takes the member
-//!   in is ahead of every token.*
-//! - A lease ends for its holder before another holder gets the name. *Each member's clock gains no more than the
-//!   margin on the holder's within one ttl.*
-//! - Once a higher token was granted, the older holder's renewals are refused. *No clock while no member is lost.
-//!   Across a loss: the keep-out.*
-//! - A holder that asks again gets the token that it already has. *The same store asks, or its watchdog.*
-//! - What is granted, half granted or on its way runs out at most one ttl after the last member heard of it. *Rests on
-//!   nothing else.*
-//! - Grants, renewals and releases go on. *A majority is in.*
+//! | promise | rests on |
+//! |---|---|
+//! | Tokens rise, and no token is granted twice | No clock while no member is lost. Across a loss: the keep-out is longer than any ttl as the holders measure it. If no majority is in: the clock of the client that takes the member in is ahead of every token |
+//! | A lease ends for its holder before another holder gets the name | Each member's clock gains no more than the margin on the holder's within one ttl |
+//! | Once a higher token was granted, the older holder's renewals are refused | No clock while no member is lost. Across a loss: the keep-out |
+//! | A holder that asks again gets the token that it already has | The same store asks, or its watchdog |
+//! | What is granted, half granted or on its way runs out at most one ttl after the last member heard of it | nothing |
+//! | Grants, renewals and releases go on | A majority is in |
 //!
 //! No disk and no replica is trusted: a member that was restarted or promoted is *out* for the longest ttl, and then
 //! comes in without its leases and above all tokens.
@@ -78,7 +73,7 @@
 //! # How it works
 //! The client names the token and proposes it to every member at once; a member takes exactly that token, or refuses
 //! it. A name is had by the holder that has it on a majority, and two majorities share a member, so no token is granted
-//! twice and tokens rise. `README.md` next to this file has the rules, what they rest on, and the keys and scripts;
+//! twice and tokens rise. `README.md` beside this file has the rules, what they rest on, and the keys and scripts;
 //! `protocol/` has them as plain functions, which know no clock, no runtime and no connection. The model in
 //! `tests/model` runs these as they are, and the scripts are compared with them, answer by answer.
 

@@ -23,7 +23,7 @@ pub(super) struct Votes {
 }
 
 impl Votes {
-    /// Returns a round for this token that none of this many members has answered.
+    /// Returns a round for this token that none of so many members has answered.
     pub(super) fn new(token: Token, members: usize, deadline: Instant) -> Self {
         Self {
             token,

@@ -46,3 +46,8 @@ fn the_pod_gives_the_job_its_time_to_end() {
     let stop = seconds(setting(&file, "terminationGracePeriodSeconds: "));
     assert!(stop > seconds(option(&words, "--kill-after").expect("said")));
 }
+
+#[test]
+fn the_pod_takes_no_variables_from_services_of_the_name_leasehold() {
+    assert_eq!(setting(&read(FILE), "enableServiceLinks: "), "false");
+}

@@ -13,5 +13,6 @@ mod postgres;
 mod quorum;
 mod redis;
 mod simulator;
+mod times;
 mod turns;
 mod zookeeper;

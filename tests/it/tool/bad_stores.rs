@@ -1,6 +1,7 @@
 //! An embedded file that the tool cannot use, or that nothing named.
 
 use super::{Place, loss};
+use crate::harness::redis_server::Setup;
 
 #[test]
 fn a_damaged_file_is_78_and_left_alone() {
@@ -98,6 +99,87 @@ fn a_store_file_that_others_can_read_is_warned_about() {
     };
     assert!(said(0o644));
     assert!(!said(0o600));
+}
+
+#[test]
+fn a_configuration_with_a_password_that_others_can_read_is_warned_about() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let said = |url: &str, mode| {
+        std::fs::write(place.path("c.toml"), format!("store = \"{url}\"\n")).expect("written");
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(place.path("c.toml"), permissions).expect("set");
+        let mut command = place.tool(&["run", "-n", "--config", "c.toml", "x", "true"]);
+        command.env_remove("LEASEHOLD_STORE");
+        let said = place.start(command).end().stderr;
+        assert!(!said.contains("hush"), "{said}");
+        said.contains("other users can read")
+    };
+    let secret = "redis://:hush@127.0.0.1:1";
+    assert!(said(secret, 0o644));
+    assert!(!said(secret, 0o600));
+    assert!(!said("redis://127.0.0.1:1", 0o644));
+}
+
+#[test]
+fn a_path_with_two_slashes_is_told_that_absolute_ones_have_three() {
+    let said = Place::new()
+        .fails(&["--store", "sqlite://var/x"], 78)
+        .stderr;
+    assert!(said.contains("three slashes: sqlite:///PATH"), "{said}");
+}
+
+/// A user who is not root, for a script of the shell.
+fn as_another_user(place: &Place, script: &str) -> std::process::Command {
+    // Permissions do not bind root.
+    let user = match rustix::process::geteuid().is_root() {
+        true => "unshare --user",
+        false => "env",
+    };
+    place.program("sh", &["-c", &format!("exec {user} {script}")])
+}
+
+#[test]
+fn a_home_that_cannot_be_written_to_gets_the_way_to_name_another_place() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    std::fs::create_dir(place.path("home")).expect("made");
+    let closed = std::fs::Permissions::from_mode(0o555);
+    std::fs::set_permissions(place.path("home"), closed).expect("set");
+    let mut command = as_another_user(&place, "$TOOL run x true");
+    command
+        .env_remove("LEASEHOLD_STORE")
+        .env_remove("XDG_STATE_HOME")
+        .env("HOME", place.path("home"));
+    let ended = place.start(command).end();
+    assert_eq!(ended.code, Some(77), "{ended:?}");
+    assert!(ended.stderr.contains("--store sqlite:PATH"), "{ended:?}");
+}
+
+#[test]
+fn a_metrics_file_that_no_collector_reads_is_64() {
+    let said = Place::new().fails(&["--metrics-file", "a.txt"], 64).stderr;
+    assert!(said.contains("the ending .prom"), "{said}");
+}
+
+#[tokio::test]
+async fn a_scheme_that_the_server_does_not_speak_gets_the_one_that_it_may() {
+    let server = Setup::default().with_port().start().await;
+    let port = server.port();
+    for (url, hint) in [
+        (
+            format!("rediss://127.0.0.1:{port}"),
+            "without TLS has redis://",
+        ),
+        (
+            format!("postgres://127.0.0.1:{port}/jobs"),
+            "such as redis://",
+        ),
+    ] {
+        let options = ["--connect-timeout", "1s", "--store", &url];
+        let said = Place::new().fails(&options, 69).stderr;
+        assert!(said.contains(hint), "{said}");
+    }
 }
 
 #[test]

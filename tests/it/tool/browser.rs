@@ -33,6 +33,20 @@ fn width(picture: &[u8]) -> u32 {
     u32::from_be_bytes(picture[16..20].try_into().expect("a PNG"))
 }
 
+/// The page in a frame of 400 pixels, which tells how wide it is and how far it could be scrolled to the side.
+fn narrow(place: &Place, page: &str) -> String {
+    let tell = "<script>onload = () => parent.postMessage(
+        innerWidth + ' wide, ' + document.documentElement.scrollWidth + ' to scroll', '*')</script>";
+    let frame = "<!doctype html><style>:root{color-scheme:light dark}body{margin:0}
+        iframe{width:400px;height:680px;border:0;display:block}</style>
+        <iframe src=page.html></iframe><p></p>
+        <script>onmessage = told => document.querySelector('p').textContent = told.data</script>";
+    let page = page.replace("http-equiv=refresh", "data-off");
+    fs::write(place.path("page.html"), page + tell).expect("written");
+    fs::write(place.path("frame.html"), frame).expect("written");
+    format!("file://{}", place.path("frame.html").display())
+}
+
 /// A browser shows the page wide and narrow, light and dark, and runs no markup.
 pub(crate) fn shows_the_page() {
     let place = Place::new();
@@ -55,26 +69,28 @@ pub(crate) fn shows_the_page() {
     let shown = String::from_utf8(shown).expect("text");
     assert!(shown.contains("&lt;script&gt;document.title=1"), "{shown}");
     assert!(shown.contains("<title>leasehold: "), "{shown}");
+    let narrow = narrow(&place, &page(&address, "/?sort=name").1);
+    let told = browser(&place, &["--dump-dom"], &narrow);
+    let told = String::from_utf8(told).expect("text");
+    assert!(told.contains(">400 wide, 400 to scroll<"), "{told}");
     let mut pictures = Vec::new();
-    for wide in [400, 1_400] {
+    // No window of the browser is as narrow as a telephone, but a frame in it is.
+    for (name, url, wide) in [("narrow", &narrow, 500), ("wide", &url, 1_400)] {
         // 0 is dark, and 1 is light.
         for scheme in [0, 1] {
-            let file = format!("page-{wide}-{scheme}.png");
+            let file = format!("page-{name}-{scheme}.png");
             let picture = place.path(&file);
             let to = format!("--screenshot={}", picture.display());
             let size = format!("--window-size={wide},700");
             let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
-            browser(&place, &[&to, &size, &scheme], &url);
+            browser(&place, &[&to, &size, &scheme], url);
             pictures.push(fs::read(&picture).expect("drawn"));
+            assert_eq!(pictures.last().map(|picture| width(picture)), Some(wide));
             if let Some(folder) = std::env::var_os("PICTURES") {
                 fs::copy(&picture, Path::new(&folder).join(&file)).expect("kept");
             }
         }
     }
-    assert_eq!(
-        pictures.iter().map(|picture| width(picture)).max(),
-        Some(1_400)
-    );
     assert!(pictures[0] != pictures[1] && pictures[2] != pictures[3]);
     export.signal(Signal::TERM);
     assert_eq!(export.end().code, Some(143));

@@ -190,8 +190,8 @@ impl Busy {
         }
     }
 
-    /// Exports the store, and checks what is told of it as one of this kind. Returns how far its server's clock is ahead
-    /// of ours, in seconds, if that is told.
+    /// Exports the store, and checks what is told of it as one of this kind. Returns how far its server's clock is
+    /// ahead of ours, in seconds, if that is told.
     pub(super) fn exported(&self, kind: &str) -> Option<f64> {
         let arguments = ["export", "--store", &self.url, "--listen", ":0"];
         let mut export = self.place.start(self.place.tool(&arguments));

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 
-use super::{Place, is_alive};
+use super::terminal::Shell;
+use super::{Place, is_alive, until};
 
 #[test]
 fn the_commands_own_code_is_passed_on() {
@@ -57,6 +58,20 @@ fn a_missing_command_is_127_and_one_that_cannot_run_126() {
     let ended = place.start(place.tool(&["run", "x", "--", "./text"])).end();
     assert_eq!(ended.code, Some(126), "{ended:?}");
     assert!(ended.stderr.contains("./text"), "{ended:?}");
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_found_before_the_wait() {
+    let place = Place::new();
+    let _holder = place.run(&[], super::HOLDER);
+    place.mark("first");
+    std::fs::write(place.path("text"), "text").expect("written");
+    for (command, code) in [("./text", 126), ("./config/..", 126), ("./none", 127)] {
+        std::fs::create_dir_all(place.path("config")).expect("made");
+        let ended = place.start(place.tool(&["run", "x", command])).end();
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        assert!(!ended.stderr.contains("waiting"), "{ended:?}");
+    }
 }
 
 #[test]
@@ -182,6 +197,24 @@ fn a_job_that_reports_progress_lives_on_and_one_that_stops_is_ended() {
     assert_eq!(place.mark("done"), "done");
     let status = std::fs::read_to_string(place.path("status")).expect("copied");
     assert!(status.contains("progress_ms"), "{status}");
+}
+
+#[test]
+fn status_and_top_show_how_long_ago_a_job_reported_progress() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!("{tool} progress && {}", super::HOLDER);
+    let _job = place.run(&["--progress-within", "5min"], &script);
+    place.mark("first");
+    let said = |arguments: &[&str]| place.start(place.tool(arguments)).end().stdout;
+    until("the report", || said(&["status"]).contains("progress="));
+    let json: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
+    assert!(json["leases"][0]["progress_ms"].is_u64(), "{json}");
+    for command in ["status", "top"] {
+        let mut shell = Shell::on(&place);
+        shell.press(&format!("stty rows 24 cols 160; $TOOL {command}\n"));
+        shell.sees("PROGRESS");
+    }
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod service;
 mod signals;
 
 mod terminal;
+pub(crate) mod times;
 mod tls;
 mod too_long;
 mod top;

@@ -66,6 +66,8 @@ fn the_short_help_fits_a_screen_and_the_stores_are_in_one_place() {
         let long = output(&[command, "--help"]);
         assert!(!long.contains("redis+cluster"), "{command} {long}");
     }
+    let first = output(&["-h"]);
+    assert!(first.trim().lines().count() <= 24, "{first}");
     let short = output(&["run", "-h"]);
     assert!(
         short.lines().all(|line| line.chars().count() <= 80),

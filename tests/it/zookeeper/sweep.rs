@@ -5,11 +5,17 @@ use std::time::Duration;
 use leasehold::Token;
 use leasehold::store::Store;
 
-use super::{folder, open};
+use super::open;
 use crate::harness::asking::{claim, granted, next_token, released};
 use crate::harness::times::LONG;
 use crate::harness::wait::{at, now, until};
 use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
+
+/// The folder of a name, as the wire's description has it.
+fn folder(name: &str) -> u32 {
+    let fold = |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    name.bytes().fold(0x811c_9dc5, fold) & 0xff
+}
 
 #[tokio::test]
 async fn grants_remove_names_that_were_idle_for_longer_than_the_token_memory() {
@@ -36,13 +42,13 @@ async fn grants_remove_names_that_were_idle_for_longer_than_the_token_memory() {
 }
 
 /// Names of the folder 07.
-pub(crate) fn in_one_folder(prefix: &'static str) -> impl Iterator<Item = String> {
+fn in_one_folder(prefix: &'static str) -> impl Iterator<Item = String> {
     let names = (0..).map(move |number| format!("{prefix}-{number}"));
     names.filter(|name| folder(name) == 7)
 }
 
 /// Uses new names until this one, which was freed, is swept away.
-pub(crate) async fn swept(server: &ZookeeperServer, store: &dyn Store, name: &str) {
+async fn swept(server: &ZookeeperServer, store: &dyn Store, name: &str) {
     at(now().after(Duration::from_millis(1_500))).await;
     let mut news = in_one_folder("new");
     let mut operator = Wire::connect(server);

@@ -1,5 +1,5 @@
-//! What an earlier run left in the metrics file and a later one must go on from: when the job last ended well, and how often
-//! it ended for which reason. Pure.
+//! What an earlier run left in the metrics file and a later one must go on from: when the job last ended well, and how
+//! often it ended for which reason. Pure.
 
 /// The values of an earlier file.
 #[derive(Debug, Default, PartialEq)]

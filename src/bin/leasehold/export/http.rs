@@ -1,4 +1,4 @@
-//! A small HTTP server: five pages, GET only, one request a connection.
+//! A small HTTP server: five pages, GET and HEAD only, one request a connection.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::site::Site;
+use super::pages::Pages;
 use crate::exit::Failure;
 
 /// The longest head of a request; a scraper's has some hundred bytes.
@@ -36,9 +36,9 @@ const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// Binds the address, and serves the site there on a thread of its own for as long as the process lives. Returns the
+/// Binds the address, and serves the pages there on a thread of its own for as long as the process lives. Returns the
 /// address, whose port was chosen if none was given.
-pub fn serve(address: SocketAddr, site: Arc<Site>) -> Result<SocketAddr, Failure> {
+pub fn serve(address: SocketAddr, pages: Arc<Pages>) -> Result<SocketAddr, Failure> {
     let refused = |error: std::io::Error| {
         Failure::usage(format!(
             "metrics address {address} refused: {error}; expected an address of this machine and a free port"
@@ -49,12 +49,12 @@ pub fn serve(address: SocketAddr, site: Arc<Site>) -> Result<SocketAddr, Failure
     listener.set_nonblocking(true).map_err(refused)?;
     std::thread::Builder::new()
         .name("metrics".into())
-        .spawn(move || crate::block_on(accept(listener, site)))
+        .spawn(move || crate::block_on(accept(listener, pages)))
         .map_err(|error| Failure::internal("cannot start a thread", &error))?;
     Ok(address)
 }
 
-async fn accept(listener: TcpListener, site: Arc<Site>) -> Result<(), Failure> {
+async fn accept(listener: TcpListener, pages: Arc<Pages>) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::internal("cannot serve metrics", &error);
     let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
     let places = Arc::new(Semaphore::new(AT_ONCE));
@@ -63,7 +63,7 @@ async fn accept(listener: TcpListener, site: Arc<Site>) -> Result<(), Failure> {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = tokio::time::sleep(TIDY) => {
-                site.tidy();
+                pages.tidy();
                 continue;
             }
         };
@@ -72,16 +72,16 @@ async fn accept(listener: TcpListener, site: Arc<Site>) -> Result<(), Failure> {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let site = site.clone();
+        let pages = pages.clone();
         tokio::spawn(async move {
             // A client that goes away, or is too slow, gets no answer.
-            let _ = timeout(LIMIT, answer(stream, &site)).await;
+            let _ = timeout(LIMIT, answer(stream, &pages)).await;
             drop(place);
         });
     }
 }
 
-async fn answer(mut stream: tokio::net::TcpStream, site: &Site) -> std::io::Result<()> {
+async fn answer(mut stream: tokio::net::TcpStream, pages: &Pages) -> std::io::Result<()> {
     let mut head = Vec::new();
     let is_whole = |head: &[u8]| head.windows(4).any(|end| end == b"\r\n\r\n");
     while !is_whole(&head) && head.len() < MAX_HEAD {
@@ -93,19 +93,22 @@ async fn answer(mut stream: tokio::net::TcpStream, site: &Site) -> std::io::Resu
     }
     let response = if is_whole(&head) {
         let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-        respond(&String::from_utf8_lossy(line), site)
+        respond(&String::from_utf8_lossy(line), pages)
     } else {
         Response::plain(
             "431 Request Header Fields Too Large",
             "the head is too long\n",
         )
     };
-    stream.write_all(response.written().as_bytes()).await?;
+    let has_body = !head.starts_with(b"HEAD ");
+    stream
+        .write_all(response.written(has_body).as_bytes())
+        .await?;
     stream.shutdown().await
 }
 
 /// The answer to the request with this first line.
-fn respond(line: &str, site: &Site) -> Response {
+fn respond(line: &str, pages: &Pages) -> Response {
     let mut words = line.split(' ');
     let (method, target, version) = (words.next(), words.next(), words.next());
     let (Some(method), Some(target), Some(true)) = (
@@ -115,31 +118,19 @@ fn respond(line: &str, site: &Site) -> Response {
     ) else {
         return Response::plain("400 Bad Request", "no request of HTTP/1.1\n");
     };
-    if method != "GET" {
-        return Response::plain("405 Method Not Allowed", "only GET is answered\n");
+    if !["GET", "HEAD"].contains(&method) {
+        return Response::plain("405 Method Not Allowed", "only GET and HEAD are answered\n");
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    if let Some(body) = site.page(query).filter(|_| path == "/") {
-        return Response {
-            status: "200 OK",
-            kind: HTML,
-            body,
-        };
+    if let Some(body) = pages.page(query).filter(|_| path == "/") {
+        return Response::ok(HTML, body);
     }
     match path {
-        "/metrics" => Response {
-            status: "200 OK",
-            kind: METRICS,
-            body: site.metrics(),
-        },
+        "/metrics" => Response::ok(METRICS, pages.metrics()),
         "/healthz" => Response::plain("200 OK", "ok\n"),
-        "/readyz" if site.is_ready() => Response::plain("200 OK", "ready\n"),
+        "/readyz" if pages.is_ready() => Response::plain("200 OK", "ready\n"),
         "/readyz" => Response::plain("503 Service Unavailable", "not ready\n"),
-        "/status" => Response {
-            status: "200 OK",
-            kind: JSON,
-            body: site.status() + "\n",
-        },
+        "/status" => Response::ok(JSON, pages.status() + "\n"),
         _ => Response::plain(
             "404 Not Found",
             "there are /metrics, /healthz, /readyz and /status\n",
@@ -148,6 +139,14 @@ fn respond(line: &str, site: &Site) -> Response {
 }
 
 impl Response {
+    const fn ok(kind: &'static str, body: String) -> Self {
+        Self {
+            status: "200 OK",
+            kind,
+            body,
+        }
+    }
+
     fn plain(status: &'static str, body: &str) -> Self {
         Self {
             status,
@@ -156,10 +155,10 @@ impl Response {
         }
     }
 
-    fn written(&self) -> String {
+    fn written(&self, has_body: bool) -> String {
         let Self { status, kind, body } = self;
         let allow = match status.starts_with("405") {
-            true => "Allow: GET\r\n",
+            true => "Allow: GET, HEAD\r\n",
             false => "",
         };
         // Should markup of a stranger ever get into the page, it can do nothing.
@@ -168,6 +167,7 @@ impl Response {
             false => "",
         };
         let length = body.len();
+        let body = if has_body { body } else { "" };
         format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}{policy}Connection: close\r\n\r\n{body}"
         )
@@ -179,8 +179,8 @@ mod tests {
     use super::*;
 
     fn status(line: &str) -> &'static str {
-        let site = Site::new(String::new);
-        respond(line, &site)
+        let pages = Pages::new(String::new);
+        respond(line, &pages)
             .status
             .split_once(' ')
             .expect("a code")
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_get_of_a_known_page_is_answered() {
+    fn only_get_and_head_of_a_known_page_are_answered() {
         for (line, expected) in [
             ("GET /metrics HTTP/1.1", "200"),
             ("GET /metrics?x=1 HTTP/1.0", "200"),
@@ -198,7 +198,8 @@ mod tests {
             ("GET / HTTP/1.1", "404"),
             ("GET /metrics/ HTTP/1.1", "404"),
             ("POST /metrics HTTP/1.1", "405"),
-            ("HEAD /metrics HTTP/1.1", "405"),
+            ("HEAD /metrics HTTP/1.1", "200"),
+            ("HEAD /nowhere HTTP/1.1", "404"),
             ("GET /metrics", "400"),
             ("GET /metrics HTTP/2", "400"),
             ("", "400"),
@@ -209,11 +210,19 @@ mod tests {
 
     #[test]
     fn a_method_that_is_not_allowed_is_told_which_is() {
-        let site = Site::new(String::new);
-        let written = respond("POST / HTTP/1.1", &site).written();
-        assert!(written.contains("\r\nAllow: GET\r\n"), "{written}");
-        let written = respond("GET /metrics HTTP/1.1", &site).written();
+        let pages = Pages::new(String::new);
+        let written = respond("POST / HTTP/1.1", &pages).written(true);
+        assert!(written.contains("\r\nAllow: GET, HEAD\r\n"), "{written}");
+        let written = respond("GET /metrics HTTP/1.1", &pages).written(true);
         assert!(written.contains("version=0.0.4"), "{written}");
         assert!(!written.contains("Allow"), "{written}");
+    }
+
+    #[test]
+    fn head_gets_the_length_of_the_page_without_the_page() {
+        let pages = Pages::new(|| "a 1\n".into());
+        let written = respond("HEAD /metrics HTTP/1.1", &pages).written(false);
+        assert!(written.contains("Content-Length: 4\r\n"), "{written}");
+        assert!(written.ends_with("\r\n\r\n"), "{written}");
     }
 }

@@ -11,8 +11,8 @@ use serde_json::json;
 use super::address;
 use super::earlier::Earlier;
 use super::http;
+use super::pages::Pages;
 use super::recorder::{Recorder, labels_of_job};
-use super::site::Site;
 use super::textfile::TextFile;
 use crate::exit::{Exit, Failure};
 use crate::say;
@@ -40,7 +40,7 @@ pub struct JobMetrics {
     name: String,
     group: String,
     file: Option<TextFile>,
-    site: Arc<Site>,
+    pages: Arc<Pages>,
     acquired_at: Option<Instant>,
 }
 
@@ -56,12 +56,12 @@ impl JobMetrics {
         }
         let recorder = Recorder::install()?;
         let (text, tidied) = (recorder.clone(), recorder.clone());
-        let site = Site::new(move || text.text()).with_tidy(move || tidied.tidy());
+        let pages = Pages::new(move || text.text()).with_tidy(move || tidied.tidy());
         let mut metrics = Self {
             name: name.into(),
             group: group.unwrap_or("default").into(),
             file: None,
-            site: Arc::new(site),
+            pages: Arc::new(pages),
             acquired_at: None,
         };
         metrics.begin(places);
@@ -72,7 +72,7 @@ impl JobMetrics {
             let address = address::parse(address).map_err(|expected| {
                 Failure::usage(format!("metrics address {address:?} refused: {expected}"))
             })?;
-            let address = http::serve(address, metrics.site.clone())?;
+            let address = http::serve(address, metrics.pages.clone())?;
             say::detail(
                 "metrics",
                 format_args!("metrics are served at http://{address}/metrics"),
@@ -139,7 +139,7 @@ impl JobMetrics {
             "state": state,
             "pid": std::process::id(),
         });
-        self.site.set(state == "held", status);
+        self.pages.set(state == "held", status);
     }
 
     /// The lease was granted, and the job begins.

@@ -5,8 +5,8 @@ mod earlier;
 mod http;
 mod job;
 mod page;
+mod pages;
 mod recorder;
-mod site;
 mod store;
 mod textfile;
 
@@ -20,8 +20,9 @@ use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::Choice;
 
+use page::Snapshot;
+use pages::Pages;
 use recorder::Recorder;
-use site::Site;
 
 /// Serves the metrics of a store until a signal ends it.
 pub fn main(
@@ -34,18 +35,19 @@ pub fn main(
     let choice = Choice::of(&arguments.store, configured)?;
     let recorder = Recorder::install()?;
     let (text, tidied) = (recorder.clone(), recorder);
-    let site = Site::new(move || text.text()).with_tidy(move || tidied.tidy());
-    let site = Arc::new(site);
+    let pages = Pages::new(move || text.text()).with_tidy(move || tidied.tidy());
+    let pages = Arc::new(pages);
     crate::block_on(async {
         let limit = arguments.store.connect_timeout;
         let client = choice.connect(None, limit, |builder| builder).await?.client;
-        let address = http::serve(address, site.clone())?;
+        pages.show(Snapshot::first(client.store().location()));
+        let address = http::serve(address, pages.clone())?;
         say::note(
             "listening",
             format_args!(
                 "a page is served at http://{address}/, and metrics at http://{address}/metrics"
             ),
         );
-        store::watch(&client, &site, limit).await
+        store::watch(&client, &pages, limit).await
     })
 }

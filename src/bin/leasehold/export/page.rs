@@ -1,12 +1,12 @@
-//! The page for people: the leases of a store as a table, with its hazards and servers above. It needs no script: it loads
-//! itself again, and is sorted and filtered by its query. Pure: text in, text out.
+//! The page for people: the leases of a store as a table, with its hazards and servers above. It needs no script: it
+//! loads itself again, and is sorted and filtered by its query. Pure: text in, text out.
 
 use std::time::{Duration, SystemTime};
 
 use leasehold::clock::Instant;
-use leasehold::store::Held;
 
 use crate::row::{Row, span};
+use crate::seen::Seen;
 use crate::table::Column;
 
 /// How often the browser loads the page again. The store is not asked more often for it.
@@ -19,12 +19,27 @@ const MOST: usize = 1_000;
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub store: String,
-    pub leases: Vec<Held>,
+    pub leases: Vec<Seen>,
     pub hazards: Vec<String>,
     pub servers: Vec<String>,
     /// Why the store was not scanned.
     pub error: Option<String>,
-    pub scanned_at: Instant,
+    /// When it ended. `None` before the first.
+    pub scanned_at: Option<Instant>,
+}
+
+impl Snapshot {
+    /// Makes that of a store that is being scanned for the first time.
+    pub const fn first(store: String) -> Self {
+        Self {
+            store,
+            leases: Vec::new(),
+            hazards: Vec::new(),
+            servers: Vec::new(),
+            error: None,
+            scanned_at: None,
+        }
+    }
 }
 
 /// What the reader asks for.
@@ -38,15 +53,12 @@ struct Query {
 /// Returns the page for this query.
 pub fn html(snapshot: &Snapshot, query: &str, now: Instant, wall_clock: SystemTime) -> String {
     let query = Query::parse(query);
-    let age = now.since(snapshot.scanned_at);
     let all = snapshot.leases.len();
     let rows = rows(snapshot, &query, wall_clock);
-    let waiting: usize = snapshot.leases.iter().filter_map(|held| held.waiting).sum();
     let mut body = format!(
-        "<h1>leasehold</h1>\n<p class=store>{}</p>\n<p>{all} leases, {} shown, {waiting} waiting; listed {} ago</p>\n",
+        "<h1>leasehold</h1>\n<p class=store>{}</p>\n<p>{}</p>\n",
         escaped(&snapshot.store),
-        rows.len(),
-        span(age),
+        summary(snapshot, rows.len(), now),
     );
     for (class, lines) in [
         ("bad", snapshot.error.as_slice()),
@@ -71,14 +83,27 @@ pub fn html(snapshot: &Snapshot, query: &str, now: Instant, wall_clock: SystemTi
     )
 }
 
-/// Returns the rows that pass the filter, in order, with the time that was left when they were listed: most were renewed
-/// since. The least time left is first unless another order is asked for.
+fn summary(snapshot: &Snapshot, shown: usize, now: Instant) -> String {
+    let Some(scanned_at) = snapshot.scanned_at else {
+        return "listing ...".into();
+    };
+    let leases = &snapshot.leases;
+    let waiting: usize = leases.iter().filter_map(|seen| seen.held.waiting).sum();
+    let age = span(now.since(scanned_at));
+    format!(
+        "{} leases, {shown} shown, {waiting} waiting; listed {age} ago",
+        leases.len()
+    )
+}
+
+/// Returns the rows that pass the filter, in order, with the time that was left when they were listed: most were
+/// renewed since. The least time left is first unless another order is asked for.
 fn rows(snapshot: &Snapshot, query: &Query, wall_clock: SystemTime) -> Vec<Row> {
     let needle = query.filter.to_lowercase();
     let mut rows: Vec<_> = snapshot
         .leases
         .iter()
-        .map(|held| Row::new(held, wall_clock))
+        .map(|seen| seen.row(snapshot.scanned_at.unwrap_or(Instant::ZERO), wall_clock))
         .filter(|row| {
             let mut texts = [&row.name, &row.holder, &row.label].into_iter();
             texts.any(|text| text.to_lowercase().contains(&needle))
@@ -92,9 +117,8 @@ fn rows(snapshot: &Snapshot, query: &Query, wall_clock: SystemTime) -> Vec<Row> 
         Column::Waiting => rows.sort_by_key(|row| std::cmp::Reverse(row.waiting)),
         Column::Label => rows.sort_by(|a, b| a.label.cmp(&b.label)),
         Column::Token => rows.sort_by(|a, b| b.token.cmp(&a.token)),
-        Column::Left | Column::Progress => {
-            rows.sort_by_key(|row| row.left.unwrap_or(Duration::MAX));
-        }
+        Column::Left => rows.sort_by_key(|row| row.left.unwrap_or(Duration::MAX)),
+        Column::Progress => rows.sort_by_key(|row| std::cmp::Reverse(row.progress)),
     }
     if query.is_reversed {
         rows.reverse();
@@ -116,13 +140,16 @@ fn key(column: Column) -> String {
 }
 
 fn form(query: &Query) -> String {
-    let sort = match &query.sort {
+    let mut sort = match &query.sort {
         Some(_) => format!(
             "<input type=hidden name=sort value=\"{}\">",
             key(column(query))
         ),
         None => String::new(),
     };
+    if query.is_reversed {
+        sort.push_str("<input type=hidden name=reverse value=1>");
+    }
     format!(
         "<form><input name=filter aria-label=filter placeholder=\"name, holder or label\" value=\"{}\">{sort}<button>Filter</button></form>\n",
         escaped(&query.filter)
@@ -130,11 +157,8 @@ fn form(query: &Query) -> String {
 }
 
 fn table(rows: &[Row], query: &Query) -> String {
-    let columns = Column::ALL
-        .into_iter()
-        .filter(|column| *column != Column::Progress);
     let mut text = "<div class=table><table>\n<tr>".to_owned();
-    for column in columns.clone() {
+    for column in Column::ALL {
         let key = key(column);
         // A second click on the same title turns the order round.
         let is_reversed = column == self::column(query) && !query.is_reversed;
@@ -148,7 +172,7 @@ fn table(rows: &[Row], query: &Query) -> String {
     text.push('\n');
     for row in rows {
         text.push_str(&format!("<tr class={:?}>", row.tone).to_lowercase());
-        for column in columns.clone() {
+        for column in Column::ALL {
             let sign = if column == Column::Name {
                 row.tone.sign()
             } else {
@@ -233,16 +257,19 @@ table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--line);white-space:nowrap}
 td.name,td.label{white-space:normal;overflow-wrap:anywhere}a{color:inherit}
 .late{color:var(--late)}.bad{color:var(--bad)}.calm{color:var(--calm)}.away{color:var(--away)}.faint{color:var(--faint)}
-th.name,th.label,th.state{color:inherit}
-@media(max-width:60rem){.token{display:none}}@media(max-width:40rem){.label,.held,.waiting{display:none}}
+th.name,th.label,th.state{color:inherit}@media(max-width:40rem){th,td{padding-right:.5rem}input{width:11rem}td.holder{white-space:normal;overflow-wrap:anywhere}}
+@media(max-width:60rem){.token,.progress{display:none}}@media(max-width:40rem){.label,.held,.waiting{display:none}}
 ";
 
 #[cfg(test)]
 mod tests {
     use leasehold::Name;
-    use leasehold::store::HeldState;
+    use leasehold::store::{Held, HeldState};
 
     use super::*;
+    use crate::seen;
+
+    const SCANNED: Instant = Instant::from_nanos(1_000_000_000);
 
     fn snapshot() -> Snapshot {
         let held = |name: &str, left: u64, label: &str| {
@@ -256,15 +283,19 @@ mod tests {
         evicted.state = HeldState::Evicted;
         Snapshot {
             store: "redis://db/0".into(),
-            leases: vec![
-                held("a", 30, "the <b>report</b>"),
-                held("b\"><script>alert(1)</script>", 10, ""),
-                evicted,
-            ],
+            leases: seen::listed(
+                vec![
+                    held("a", 30, "the <b>report</b>"),
+                    held("b\"><script>alert(1)</script>", 10, ""),
+                    evicted,
+                ],
+                &[],
+                SCANNED,
+            ),
             hazards: vec!["no <i>persistence</i>".into()],
             servers: vec!["down b:6379".into()],
             error: None,
-            scanned_at: Instant::from_nanos(1_000_000_000),
+            scanned_at: Some(SCANNED),
         }
     }
 
@@ -318,6 +349,37 @@ mod tests {
             "href=/status",
             "30s",
             "evicted",
+        ] {
+            assert!(page.contains(part), "{part} {page}");
+        }
+    }
+
+    #[test]
+    fn an_order_that_was_turned_round_stays_so_when_the_filter_changes() {
+        let reverse = "<input type=hidden name=reverse value=1>";
+        assert!(page("sort=name&reverse=1").contains(reverse));
+        assert!(!page("sort=name").contains(reverse));
+    }
+
+    #[test]
+    fn a_store_that_was_not_scanned_has_a_page_that_says_so() {
+        let first = Snapshot::first("redis://db/0".into());
+        let page = html(&first, "", SCANNED, SystemTime::UNIX_EPOCH);
+        assert!(page.contains("listing ..."), "{page}");
+        assert!(page.contains("http-equiv=refresh"), "{page}");
+    }
+
+    #[test]
+    fn a_late_lease_has_a_word_a_sign_and_a_colour() {
+        let mut late = snapshot();
+        let mut held = late.leases[0].held.clone();
+        held.remaining = Some(Duration::from_secs(9));
+        late.leases = seen::listed(vec![held], &late.leases, SCANNED);
+        let page = html(&late, "", SCANNED, SystemTime::UNIX_EPOCH);
+        for part in [
+            "<tr class=late>",
+            "<td class=name>! a",
+            "<td class=state> late",
         ] {
             assert!(page.contains(part), "{part} {page}");
         }

@@ -1,6 +1,6 @@
 //! Scans a whole store for `leasehold export`: its leases, its queues, its servers, its hazards and its clock.
 
-use std::sync::Arc;
+use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
 use leasehold::clock::{Clock, Monotonic, Timing, wall_clock};
@@ -12,10 +12,11 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::page::Snapshot;
-use super::site::Site;
+use super::pages::Pages;
 use crate::exit::{Exit, Failure};
 use crate::members::{self, MemberRow};
 use crate::say;
+use crate::seen;
 
 /// The shortest time between two scans, each of which reads every lease.
 const EVERY: Duration = Duration::from_secs(15);
@@ -27,7 +28,7 @@ const SHARE: u32 = 50;
 const LIST_LIMIT: Duration = Duration::from_secs(30);
 
 /// What one scan found.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct Found {
     leases: u32,
     waiters: u32,
@@ -39,44 +40,49 @@ struct Found {
 }
 
 /// Scans until a signal ends it.
-pub async fn watch(client: &Client, site: &Arc<Site>, limit: Duration) -> Result<Exit, Failure> {
+pub async fn watch(client: &Client, pages: &Pages, limit: Duration) -> Result<Exit, Failure> {
     let failed = |error: std::io::Error| Failure::internal("cannot listen for signals", &error);
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let store = client.store();
-    let kind = store.facts().kind;
+    let [terminate, interrupt] = [SignalKind::terminate(), SignalKind::interrupt()];
+    let mut terminated = signal(terminate).map_err(failed)?;
+    let mut interrupted = signal(interrupt).map_err(failed)?;
+    let kind = tokio::select! {
+        _ = terminated.recv() => terminate,
+        _ = interrupted.recv() => interrupt,
+        never = scan_again_and_again(&**client.store(), pages, limit) => match never {},
+    };
+    Ok(Exit::Signal(kind.as_raw_value()))
+}
+
+async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration) -> Infallible {
+    let (kind, location) = (store.facts().kind, store.location());
+    let mut seen = Vec::new();
     loop {
         let began = Monotonic.now();
-        let (found, members) = tokio::select! {
-            both = async { tokio::join!(scan(&**store, limit), store.members(limit)) } => both,
-            _ = terminate.recv() => return Ok(Exit::Signal(SignalKind::terminate().as_raw_value())),
-            _ = interrupt.recv() => return Ok(Exit::Signal(SignalKind::interrupt().as_raw_value())),
-        };
+        let (scan, members) = tokio::join!(scan(store, limit), store.members(limit));
+        let now = Monotonic.now();
         show_members(kind, &members);
-        let error = found.as_ref().err().map(|error| format!("{error:#}"));
-        let (found, leases, hazards) = match found {
-            Ok(scan) => (Ok(scan.found()), scan.leases, scan.hazards),
-            Err(error) => (Err(error), Vec::new(), Vec::new()),
-        };
-        show(kind, &store.location(), &found, &members, site);
-        site.show(Snapshot {
-            store: store.location(),
-            leases,
-            hazards: hazards
-                .iter()
-                .map(|hazard| format!("hazard: {hazard}"))
-                .collect(),
-            servers: servers(&members),
-            error,
-            scanned_at: Monotonic.now(),
-        });
-        let took = Monotonic.now().since(began);
-        let pause = EVERY.max(took.saturating_mul(SHARE));
-        tokio::select! {
-            () = Monotonic.sleep_until(began.after(pause)) => {}
-            _ = terminate.recv() => return Ok(Exit::Signal(SignalKind::terminate().as_raw_value())),
-            _ = interrupt.recv() => return Ok(Exit::Signal(SignalKind::interrupt().as_raw_value())),
+        show(
+            kind,
+            &location,
+            &scan.as_ref().map(Scan::found),
+            &members,
+            pages,
+        );
+        let mut snapshot = Snapshot::first(location.clone());
+        snapshot.scanned_at = Some(now);
+        snapshot.servers = servers(&members);
+        match scan {
+            Ok(scan) => {
+                let hazards = scan.hazards.iter();
+                snapshot.hazards = hazards.map(|hazard| format!("hazard: {hazard}")).collect();
+                seen = seen::listed(scan.leases, &seen, now);
+                snapshot.leases.clone_from(&seen);
+            }
+            Err(error) => snapshot.error = Some(format!("{error:#}")),
         }
+        pages.show(snapshot);
+        let pause = EVERY.max(Monotonic.now().since(began).saturating_mul(SHARE));
+        Monotonic.sleep_until(began.after(pause)).await;
     }
 }
 
@@ -131,8 +137,8 @@ fn found(leases: &[Held], hazards: usize, clock_offset: Option<f64>) -> Found {
     }
 }
 
-/// Asks for a renewal of a lease that no client has: it is refused and changes nothing, and the reply brings the server's
-/// time. `None` for a store without a clock of its own.
+/// Asks for a renewal of a lease that no client has: it is refused and changes nothing, and the reply brings the
+/// server's time. `None` for a store without a clock of its own.
 async fn clock_offset(store: &dyn Store, limit: Duration) -> Result<Option<f64>, Error> {
     let name = Name::new("leasehold-export/clock")?;
     let holder = Holder::draw(ClientId::draw())?;
@@ -158,20 +164,36 @@ fn show_members(kind: &'static str, members: &Result<Vec<Member>, Error>) {
     gauge!("leasehold_store_keep_out_seconds", "store" => kind).set(seconds);
 }
 
-fn rows(members: &[Member]) -> Vec<MemberRow> {
-    members.iter().map(MemberRow::from).collect()
-}
-
-/// Sets the gauges and the pages. After a scan that failed the gauges tell nothing, so that no old value looks like a new
-/// one.
+/// Sets the gauges and the pages.
 fn show(
     kind: &'static str,
     location: &str,
-    found: &Result<Found, Error>,
+    found: &Result<Found, &Error>,
     members: &Result<Vec<Member>, Error>,
-    site: &Site,
+    pages: &Pages,
 ) {
-    let of = |value: fn(&Found) -> f64| found.as_ref().map_or(f64::NAN, value);
+    set_gauges(kind, found.as_ref().ok());
+    let error = found.as_ref().err().map(|error| format!("{error:#}"));
+    if let Some(error) = &error {
+        say::note("scan", format_args!("the store was not scanned: {error}"));
+    }
+    let of = |value: fn(&Found) -> u32| found.as_ref().ok().map(value);
+    let rows = |members: &Vec<Member>| members.iter().map(MemberRow::from).collect::<Vec<_>>();
+    let status = json!({
+        "version": 1,
+        "store": location,
+        "leases": of(|found| found.leases),
+        "waiters": of(|found| found.waiters),
+        "hazards": of(|found| found.hazards),
+        "members": members.as_ref().ok().map(rows),
+        "error": error,
+    });
+    pages.set(found.is_ok(), status);
+}
+
+/// Sets the gauges. After a scan that failed they tell nothing, so that no old value looks like a new one.
+fn set_gauges(kind: &'static str, found: Option<&Found>) {
+    let of = |value: fn(&Found) -> f64| found.map_or(f64::NAN, value);
     let gauges: [(&'static str, f64); 4] = [
         (
             "leasehold_store_leases",
@@ -193,24 +215,10 @@ fn show(
     for (name, value) in gauges {
         gauge!(name, "store" => kind).set(value);
     }
-    let offset = found.as_ref().ok().map(|found| found.clock_offset);
-    if let Some(offset) = offset.unwrap_or(Some(f64::NAN)) {
+    let offset = found.map_or(Some(f64::NAN), |found| found.clock_offset);
+    if let Some(offset) = offset {
         gauge!("leasehold_store_clock_offset_seconds", "store" => kind).set(offset);
     }
-    let error = found.as_ref().err().map(|error| format!("{error:#}"));
-    if let Some(error) = &error {
-        say::note("scan", format_args!("the store was not scanned: {error}"));
-    }
-    let status = json!({
-        "version": 1,
-        "store": location,
-        "leases": found.as_ref().ok().map(|found| found.leases),
-        "waiters": found.as_ref().ok().map(|found| found.waiters),
-        "hazards": found.as_ref().ok().map(|found| found.hazards),
-        "members": members.as_ref().ok().map(|members| rows(members)),
-        "error": error,
-    });
-    site.set(found.is_ok(), status);
 }
 
 #[cfg(test)]
@@ -243,9 +251,9 @@ mod tests {
     }
 
     #[test]
-    fn after_a_scan_that_failed_the_gauges_tell_nothing_and_the_site_is_not_ready() {
+    fn after_a_scan_that_failed_the_gauges_tell_nothing_and_the_pages_are_not_ready() {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
-        let site = Site::new(String::new);
+        let pages = Pages::new(String::new);
         let scanned = Found {
             leases: 7,
             waiters: 0,
@@ -254,9 +262,10 @@ mod tests {
             clock_offset: Some(0.5),
         };
         let unavailable = || Error::new(leasehold::ErrorKind::Unavailable, "no answer");
-        let text = |found| {
+        let text = |found: Result<Found, Error>| {
+            let found = found.as_ref().map(Clone::clone);
             metrics::with_local_recorder(&recorder, || {
-                show("redis", "place", &found, &Ok(Vec::new()), &site);
+                show("redis", "place", &found, &Ok(Vec::new()), &pages);
             });
             recorder.handle().render()
         };
@@ -265,10 +274,10 @@ mod tests {
         let good = text(Ok(scanned));
         assert!(good.contains(&format!("{leases} 7\n")), "{good}");
         assert!(good.contains(&format!("{offset} 0.5\n")), "{good}");
-        assert!(site.is_ready());
+        assert!(pages.is_ready());
         let bad = text(Err(unavailable()));
         assert!(bad.contains(&format!("{leases} NaN\n")), "{bad}");
         assert!(bad.contains(&format!("{offset} NaN\n")), "{bad}");
-        assert!(!site.is_ready() && site.status().contains("no answer"));
+        assert!(!pages.is_ready() && pages.status().contains("no answer"));
     }
 }

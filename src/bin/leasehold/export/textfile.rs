@@ -80,8 +80,8 @@ fn write_on(path: &Path, recorder: &Recorder, is_last: &Receiver<SyncSender<()>>
     }
 }
 
-/// Replaces the file as a whole: a collector reads the old or the new one. It passes over the new one until then, because
-/// its name does not end in `.prom`.
+/// Replaces the file as a whole: a collector reads the old or the new one. It passes over the new one until then,
+/// because its name does not end in `.prom`.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");

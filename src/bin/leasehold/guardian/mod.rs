@@ -75,6 +75,25 @@ struct Guardian {
     status_file: Option<PathBuf>,
 }
 
+/// Starts the job's processes, in the foreground of their terminal if there is one.
+fn start_group(
+    channel: &Channel,
+    stdin: OwnedFd,
+    command: Vec<OsString>,
+    inherited: &SigSet,
+) -> io::Result<(Group, Option<Terminal>)> {
+    let terminal = Terminal::of(&stdin);
+    let group = Group::start(command, stdin, inherited)
+        .map_err(|error| refuse(channel, format!("cannot start a process: {error}")))?;
+    if let Some(terminal) = &terminal {
+        terminal.begin(group.leader());
+    }
+    // So a reader of the job's output sees its end as soon as the job's own copies are closed.
+    to_null(rustix::stdio::dup2_stdout)?;
+    to_null(rustix::stdio::dup2_stderr)?;
+    Ok((group, terminal))
+}
+
 impl Guardian {
     /// Starts the job. On an error nothing was started, and the tool has been sent the reason.
     fn start(
@@ -99,15 +118,7 @@ impl Guardian {
             let error = "the lease's time was up before it began".into();
             return Err(refuse(&channel, error));
         }
-        let terminal = Terminal::of(&stdin);
-        let group = Group::start(command, stdin, &inherited)
-            .map_err(|error| refuse(&channel, format!("cannot start a process: {error}")))?;
-        if let Some(terminal) = &terminal {
-            terminal.begin(group.leader());
-        }
-        // So a reader of the job's output sees its end as soon as the job's own copies are closed.
-        to_null(rustix::stdio::dup2_stdout)?;
-        to_null(rustix::stdio::dup2_stderr)?;
+        let (group, terminal) = start_group(&channel, stdin, command, &inherited)?;
         let mut guardian = Self {
             channel: Some(channel),
             clock,
@@ -197,8 +208,8 @@ impl Guardian {
         }
     }
 
-    /// Handles a stopped job. A job that needs the terminal gets it if the tool has it; otherwise the tool stops too, so
-    /// that the shell above shows a stopped job.
+    /// Handles a stopped job. A job that needs the terminal gets it if the tool has it; otherwise the tool stops too,
+    /// so that the shell above shows a stopped job.
     fn suspended(&self, signal: i32) {
         let Some(terminal) = &self.terminal else {
             return;

@@ -13,7 +13,7 @@ use super::plan::{Patience, Plan};
 use super::signals::Signals;
 use crate::exit::{Exit, Failure};
 use crate::process;
-use crate::say;
+use crate::say::{self, Loudness};
 use crate::status_file;
 use crate::store::{Choice, Contact};
 use crate::waiting::{self, Places};
@@ -92,15 +92,23 @@ fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
     let pid = held.info.pid;
     if is_in_job && host.nodename().to_string_lossy() == held.info.host && process::is_ancestor(pid)
     {
-        return Err(plan.not_acquired(format!(
+        let failure = plan.not_acquired(format!(
             "this run is part of the job that has it (pid {pid}), and could only wait for its own end"
-        )));
+        ));
+        return Err(Failure {
+            loudness: match plan.patience {
+                // The exit code says it, as with every other holder.
+                Patience::None => Loudness::Normal,
+                _ => failure.loudness,
+            },
+            ..failure
+        });
     }
     Ok(())
 }
 
-/// Asks once. A run that may wait asks again while the store is unavailable, as during a restart or a failover, within the
-/// limit of the first contact.
+/// Asks once. A run that may wait asks again while the store is unavailable, as during a restart or a failover, within
+/// the limit of the first contact.
 async fn first_answer(client: &Client, plan: &Plan, limit: Duration) -> Result<Attempt, Error> {
     let end = Monotonic.now().after(limit);
     loop {

@@ -38,8 +38,8 @@ use supervise::Supervisor;
 /// How long the release may take. After that the lease expires by itself.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long it may take to give back a claim of unknown outcome. After that it expires by itself; the user waits for the
-/// end of a run that was not granted its name.
+/// How long it may take to give back a claim of unknown outcome. After that it expires by itself; the user waits for
+/// the end of a run that was not granted its name.
 const GIVE_BACK_LIMIT: Duration = Duration::from_millis(300);
 
 /// Runs the command under the lease.

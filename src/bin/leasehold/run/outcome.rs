@@ -1,4 +1,4 @@
-//! The outcome of a job, and its exit code.
+//! The outcome of a job, and the exit code that tells it.
 
 use crate::channel::End;
 use crate::exit::Exit;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use leasehold::clock::Timing;
 use leasehold::store::{Held, Info};
 use leasehold::{Name, OutagePolicy, Token, WaitOrder};
+use rustix::fs::{Access, access};
 
 use crate::args;
 use crate::config::StoreSetting;
@@ -53,6 +54,16 @@ pub enum Patience {
     Unlimited,
 }
 
+impl Patience {
+    fn of(arguments: &args::RunOptions) -> Self {
+        match (arguments.nonblock, &arguments.wait) {
+            (true, _) => Self::None,
+            (false, Some(limit)) => Self::Limited(limit.time),
+            (false, None) => Self::Unlimited,
+        }
+    }
+}
+
 impl Plan {
     /// Checks the arguments.
     pub fn new(
@@ -60,28 +71,9 @@ impl Plan {
         configured: Option<StoreSetting>,
     ) -> Result<Self, Failure> {
         let name = Name::new(&arguments.name)?;
-        let (ttl, margin) = (&arguments.ttl, arguments.margin.as_ref());
-        let timing = Timing::new(ttl.time, margin.map(|margin| margin.time))
-            .map_err(|error| as_typed(error.into(), &[("ttl", Some(ttl)), ("margin", margin)]))?;
-        let kill_after = arguments.kill_after.as_ref();
-        let distances =
-            Distances::new(&timing, kill_after.map(|after| after.time)).map_err(|error| {
-                let spans = [
-                    ("kill-after", kill_after),
-                    ("ttl", Some(ttl)),
-                    ("margin", margin),
-                ];
-                as_typed(Failure::usage(error), &spans)
-            })?;
+        let (timing, distances) = times(&arguments)?;
         Info::here(arguments.label.as_deref())?;
-        for (what, limit) in [
-            ("max-runtime", &arguments.max_runtime),
-            ("max-hold", &arguments.max_hold),
-            ("progress-within", &arguments.progress_within),
-            ("hold-at-least", &arguments.hold_at_least),
-        ] {
-            check_limit(what, limit.as_ref())?;
-        }
+        check_limits(&arguments)?;
         let time = |span: Option<Span>| span.map(|span| span.time);
         let floor = arguments.min_token.as_deref().map(str::parse).transpose()?;
         check_command(&arguments.name, &arguments.command)?;
@@ -89,19 +81,12 @@ impl Plan {
             name,
             timing,
             distances,
-            patience: match (arguments.nonblock, &arguments.wait) {
-                (true, _) => Patience::None,
-                (false, Some(limit)) => Patience::Limited(limit.time),
-                (false, None) => Patience::Unlimited,
-            },
+            patience: Patience::of(&arguments),
             order: match arguments.fair {
                 true => WaitOrder::Fair,
                 false => WaitOrder::Any,
             },
-            on_outage: match arguments.on_outage {
-                args::OnOutage::Wait => OutagePolicy::WaitOut,
-                args::OnOutage::Fail => OutagePolicy::Fail,
-            },
+            on_outage: arguments.on_outage.into(),
             limit: arguments.wait.as_ref().map(|limit| limit.typed.clone()),
             label: arguments.label,
             group: arguments.group,
@@ -143,6 +128,15 @@ impl Plan {
     }
 }
 
+impl From<args::OnOutage> for OutagePolicy {
+    fn from(on_outage: args::OnOutage) -> Self {
+        match on_outage {
+            args::OnOutage::Wait => Self::WaitOut,
+            args::OnOutage::Fail => Self::Fail,
+        }
+    }
+}
+
 impl args::ConflictOptions {
     /// Returns the exit of a run if another holder has the name.
     pub fn exit(&self) -> Exit {
@@ -151,6 +145,33 @@ impl args::ConflictOptions {
             false => Exit::Command(self.conflict_exit_code),
         }
     }
+}
+
+/// Checks ttl, margin and the time between TERM and KILL.
+fn times(arguments: &args::RunOptions) -> Result<(Timing, Distances), Failure> {
+    let spans = [
+        ("ttl", Some(&arguments.ttl)),
+        ("margin", arguments.margin.as_ref()),
+        ("kill-after", arguments.kill_after.as_ref()),
+    ];
+    let time = |(_, span): (&str, Option<&Span>)| span.map(|span| span.time);
+    let timing = Timing::new(arguments.ttl.time, time(spans[1]));
+    let timing = timing.map_err(|error| as_typed(error.into(), &spans))?;
+    let distances = Distances::new(&timing, time(spans[2]));
+    let distances = distances.map_err(|error| as_typed(Failure::usage(error), &spans))?;
+    Ok((timing, distances))
+}
+
+fn check_limits(arguments: &args::RunOptions) -> Result<(), Failure> {
+    for (what, limit) in [
+        ("max-runtime", &arguments.max_runtime),
+        ("max-hold", &arguments.max_hold),
+        ("progress-within", &arguments.progress_within),
+        ("hold-at-least", &arguments.hold_at_least),
+    ] {
+        check_limit(what, limit.as_ref())?;
+    }
+    Ok(())
 }
 
 /// Refuses a limit of zero, and a `--hold-at-least` longer than a name may stay taken without a renewal.
@@ -179,20 +200,21 @@ fn check_command(name: &str, command: &[OsString]) -> Result<(), Failure> {
     let Some(program) = command.first() else {
         return Ok(());
     };
-    let is_there = match (
-        program.as_encoded_bytes().contains(&b'/'),
-        std::env::var_os("PATH"),
-    ) {
-        (true, _) => Path::new(program).exists(),
-        (false, None) => true,
-        (false, Some(path)) => {
-            std::env::split_paths(&path).any(|folder| folder.join(program).exists())
-        }
+    let places: Vec<PathBuf> = match std::env::var_os("PATH") {
+        _ if program.as_encoded_bytes().contains(&b'/') => vec![program.into()],
+        None => return Ok(()),
+        Some(path) => std::env::split_paths(&path)
+            .map(|folder| folder.join(program))
+            .collect(),
     };
-    if is_there {
+    if places.iter().any(|path| is_executable(path)) {
         return Ok(());
     }
     let line = program.to_string_lossy();
+    if places.iter().any(|path| path.exists()) {
+        let message = format!("cannot run {line}: it is not an executable file");
+        return Err(Failure::new(Exit::NotExecutable, message));
+    }
     let hint = match command.len() == 1 && line.contains(char::is_whitespace) {
         true => format!(
             "; for a line of a shell use: leasehold run {name} sh -c '{}'",
@@ -200,8 +222,10 @@ fn check_command(name: &str, command: &[OsString]) -> Result<(), Failure> {
         ),
         false => String::new(),
     };
-    Err(Failure::new(
-        Exit::NotFound,
-        format!("cannot run {line}: there is no such command{hint}"),
-    ))
+    let message = format!("cannot run {line}: there is no such command{hint}");
+    Err(Failure::new(Exit::NotFound, message))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.is_file() && access(path, Access::EXEC_OK).is_ok()
 }

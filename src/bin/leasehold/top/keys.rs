@@ -5,9 +5,9 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::model::{Mode, Model};
 
-/// What the program has to do about a key, beside drawing.
+/// What a key asks for in addition to drawing.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum Action {
     None,
     Quit,
     /// Confirmed by the operator.
@@ -15,37 +15,37 @@ pub enum Deed {
 }
 
 /// Acts on a key.
-pub fn press(model: &mut Model, key: KeyEvent) -> Deed {
+pub fn press(model: &mut Model, key: KeyEvent) -> Action {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
-            KeyCode::Char('c' | 'd') => Deed::Quit,
-            _ => Deed::None,
+            KeyCode::Char('c' | 'd') => Action::Quit,
+            _ => Action::None,
         };
     }
     match model.mode.clone() {
         Mode::Table => in_table(model, key.code),
         Mode::Filter => {
             in_filter(model, key.code);
-            Deed::None
+            Action::None
         }
         Mode::Confirm(name) => {
             model.mode = Mode::Table;
             match key.code {
-                KeyCode::Char('y') => Deed::Evict(name),
-                _ => Deed::None,
+                KeyCode::Char('y') => Action::Evict(name),
+                _ => Action::None,
             }
         }
     }
 }
 
-fn in_table(model: &mut Model, key: KeyCode) -> Deed {
+fn in_table(model: &mut Model, key: KeyCode) -> Action {
     model.message = None;
     match key {
-        KeyCode::Char('q') => return Deed::Quit,
+        KeyCode::Char('q') => return Action::Quit,
         // Out of what is open, the innermost first.
         KeyCode::Esc if model.has_detail => model.has_detail = false,
         KeyCode::Esc if !model.filter.is_empty() => model.set_filter(String::new()),
-        KeyCode::Esc => return Deed::Quit,
+        KeyCode::Esc => return Action::Quit,
         KeyCode::Up | KeyCode::Char('k') => model.up(1),
         KeyCode::Down | KeyCode::Char('j') => model.down(1),
         KeyCode::PageUp => model.up(model.page()),
@@ -58,12 +58,12 @@ fn in_table(model: &mut Model, key: KeyCode) -> Deed {
         KeyCode::Enter => model.has_detail = !model.has_detail,
         KeyCode::Char('e') => {
             if let Some(row) = model.selection() {
-                model.mode = Mode::Confirm(row.held.name.clone());
+                model.mode = Mode::Confirm(row.seen.held.name.clone());
             }
         }
         _ => {}
     }
-    Deed::None
+    Action::None
 }
 
 fn in_filter(model: &mut Model, key: KeyCode) {
@@ -101,8 +101,8 @@ mod tests {
     }
 
     /// Presses a key for each character; `<` is Escape, `>` Enter, `-` Backspace.
-    fn type_in(model: &mut Model, keys: &str) -> Deed {
-        let mut last = Deed::None;
+    fn type_in(model: &mut Model, keys: &str) -> Action {
+        let mut last = Action::None;
         for key in keys.chars() {
             let code = match key {
                 '<' => KeyCode::Esc,
@@ -118,13 +118,13 @@ mod tests {
     #[test]
     fn an_eviction_has_to_be_confirmed() {
         let b = Name::new("b").expect("valid");
-        assert_eq!(type_in(&mut model(), "jey"), Deed::Evict(b));
+        assert_eq!(type_in(&mut model(), "jey"), Action::Evict(b));
         for refusal in ["jen", "je<", "je>", "jeq", "jee"] {
             let mut model = model();
-            assert_eq!(type_in(&mut model, refusal), Deed::None, "{refusal}");
+            assert_eq!(type_in(&mut model, refusal), Action::None, "{refusal}");
             assert_eq!(model.mode, Mode::Table);
         }
-        assert_eq!(type_in(&mut Model::new(), "ey"), Deed::None);
+        assert_eq!(type_in(&mut Model::new(), "ey"), Action::None);
     }
 
     #[test]
@@ -144,12 +144,12 @@ mod tests {
     #[test]
     fn escape_leaves_the_innermost_first_and_then_the_program() {
         let mut model = model();
-        assert_eq!(type_in(&mut model, "/a>>"), Deed::None);
+        assert_eq!(type_in(&mut model, "/a>>"), Action::None);
         assert!(model.has_detail);
-        assert_eq!(type_in(&mut model, "<"), Deed::None);
+        assert_eq!(type_in(&mut model, "<"), Action::None);
         assert!(!model.has_detail && !model.filter.is_empty());
-        assert_eq!(type_in(&mut model, "<"), Deed::None);
-        assert_eq!(type_in(&mut model, "<"), Deed::Quit);
+        assert_eq!(type_in(&mut model, "<"), Action::None);
+        assert_eq!(type_in(&mut model, "<"), Action::Quit);
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
         for keys in ["", "/", "e"] {
             let mut model = model();
             type_in(&mut model, keys);
-            assert_eq!(press(&mut model, key), Deed::Quit, "{keys}");
+            assert_eq!(press(&mut model, key), Action::Quit, "{keys}");
         }
     }
 }

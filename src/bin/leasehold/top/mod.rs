@@ -3,7 +3,7 @@
 //! ```text
 //!   keys --> keys --> model --> view --> terminal          this thread, which never waits for the store
 //!                       ^ |
-//!                  news | | wishes
+//!               updates | | requests
 //!                       | v
 //!                      scan --> store                      a thread of its own
 //! ```
@@ -28,19 +28,19 @@ use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::Choice;
 
-use keys::Deed;
+use keys::Action;
 use model::Model;
-use scan::{News, Wish};
-use view::Scene;
+use scan::{Request, Update};
+use view::Context;
 
-/// How long a key may be waited for before news of the store are drawn.
+/// How long the view waits for a key before it draws what changed in the store.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Wishes that the reader has not read so far. A further one is left out, and made again with the next refresh.
-const WISHES: usize = 16;
+/// How many requests the reader may leave unread. A further one is left out, and made again with the next refresh.
+const REQUESTS: usize = 16;
 
-/// News that the view has not read so far; the reader waits at more.
-const NEWS: usize = 4;
+/// How many updates the view may leave unread; the reader waits at more.
+const UPDATES: usize = 4;
 
 /// Shows the table until the operator quits.
 pub fn main(
@@ -53,13 +53,13 @@ pub fn main(
         ));
     }
     let choice = Choice::of(&arguments.store, configured)?;
-    let (store, wishes, news) = start(choice, arguments.store.connect_timeout)?;
+    let (store, requests, updates) = start(choice, arguments.store.connect_timeout)?;
     let mut view = View {
         model: Model::new(),
         store,
         has_colours: say::are_colours_wanted(),
-        wishes,
-        news,
+        requests,
+        updates,
         drawn_at: Instant::ZERO,
         shown_at: Instant::ZERO,
     };
@@ -74,9 +74,9 @@ pub fn main(
 fn start(
     choice: Choice,
     limit: Duration,
-) -> Result<(String, Sender<Wish>, Receiver<News>), Failure> {
-    let (wishes, wished) = tokio::sync::mpsc::channel(WISHES);
-    let (told, news) = sync_channel(NEWS);
+) -> Result<(String, Sender<Request>, Receiver<Update>), Failure> {
+    let (requests, requested) = tokio::sync::mpsc::channel(REQUESTS);
+    let (told, updates) = sync_channel(UPDATES);
     let (connected, connection) = sync_channel(1);
     let read = move || {
         let reading = async {
@@ -84,7 +84,7 @@ fn start(
                 Ok(contact) => {
                     let client = contact.client;
                     let _ = connected.send(Ok(client.store().location()));
-                    scan::run(client, wished, told).await;
+                    scan::run(client, requested, told).await;
                 }
                 Err(failure) => {
                     let _ = connected.send(Err(failure));
@@ -102,15 +102,15 @@ fn start(
     let store = connection
         .recv()
         .map_err(|error| Failure::internal("cannot read the store", &error))??;
-    Ok((store, wishes, news))
+    Ok((store, requests, updates))
 }
 
 struct View {
     model: Model,
     store: String,
     has_colours: bool,
-    wishes: Sender<Wish>,
-    news: Receiver<News>,
+    requests: Sender<Request>,
+    updates: Receiver<Update>,
     drawn_at: Instant,
     /// When the reader was last told what is on the screen.
     shown_at: Instant,
@@ -125,32 +125,32 @@ impl View {
                 self.draw(terminal, now)?;
             }
             is_stale = event::poll(TICK)?;
-            if is_stale && self.read_key()? == Deed::Quit {
+            if is_stale && self.read_key()? == Action::Quit {
                 return Ok(Exit::Success);
             }
-            while let Ok(news) = self.news.try_recv() {
-                if let News::Ended(signal) = news {
+            while let Ok(update) = self.updates.try_recv() {
+                if let Update::Ended(signal) = update {
                     return Ok(Exit::Signal(signal));
                 }
-                self.take(news);
+                self.take(update);
                 is_stale = true;
             }
         }
     }
 
     fn draw(&mut self, terminal: &mut DefaultTerminal, now: Instant) -> io::Result<()> {
-        let scene = Scene {
+        let context = Context {
             store: self.store.clone(),
             has_colours: self.has_colours,
             now,
             wall_clock: wall_clock(),
         };
-        terminal.draw(|frame| view::draw(frame, &mut self.model, &scene))?;
+        terminal.draw(|frame| view::draw(frame, &mut self.model, &context))?;
         self.drawn_at = now;
         if now.since(self.shown_at) >= scan::REFRESH / 2 {
             let rows = self.model.screen();
-            let names = rows.map(|(row, _)| row.held.name.clone()).collect();
-            if self.wishes.try_send(Wish::Show(names)).is_ok() {
+            let names = rows.map(|(row, _)| row.seen.held.name.clone()).collect();
+            if self.requests.try_send(Request::Show(names)).is_ok() {
                 self.shown_at = now;
             }
         }
@@ -158,44 +158,44 @@ impl View {
     }
 
     /// Acts on an event of the terminal. A change of its size needs no more than a new drawing.
-    fn read_key(&mut self) -> io::Result<Deed> {
+    fn read_key(&mut self) -> io::Result<Action> {
         let Event::Key(key) = event::read()? else {
-            return Ok(Deed::None);
+            return Ok(Action::None);
         };
         if key.kind == KeyEventKind::Release {
-            return Ok(Deed::None);
+            return Ok(Action::None);
         }
-        let deed = keys::press(&mut self.model, key);
-        if let Deed::Evict(name) = &deed {
-            let wish = Wish::Evict(name.clone());
-            self.model.message = Some(match self.wishes.try_send(wish) {
+        let action = keys::press(&mut self.model, key);
+        if let Action::Evict(name) = &action {
+            let request = Request::Evict(name.clone());
+            self.model.message = Some(match self.requests.try_send(request) {
                 Ok(()) => format!("evicting the holder of {name} ..."),
                 Err(_) => format!("the store is busy: the holder of {name} was not evicted"),
             });
         }
-        Ok(deed)
+        Ok(action)
     }
 
-    fn take(&mut self, news: News) {
+    fn take(&mut self, update: Update) {
         let now = Monotonic.now();
-        match news {
-            News::Listed(leases) => self.model.listed(leases, now),
-            News::Seen(seen) => {
+        match update {
+            Update::Listed(leases) => self.model.listed(leases, now),
+            Update::Seen(seen) => {
                 for (name, held) in seen {
                     self.model.seen(&name, held, now);
                 }
             }
-            News::Looked(members) => self.model.looked(members, now),
-            News::Evicted(name, true) => {
+            Update::Looked(members) => self.model.looked(members, now),
+            Update::Evicted(name, true) => {
                 self.model.message = Some(format!(
                     "evicted the holder of {name}: it is told at its next renewal"
                 ));
             }
-            News::Evicted(name, false) => {
+            Update::Evicted(name, false) => {
                 self.model.message = Some(format!("no holder to evict name={name}"));
             }
-            News::Ended(_) => {}
-            News::Failed(error) => self.model.fault = Some(format!("{error:#}")),
+            Update::Ended(_) => {}
+            Update::Failed(error) => self.model.fault = Some(format!("{error:#}")),
         }
     }
 }

@@ -2,11 +2,14 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use leasehold::clock::Instant;
 use leasehold::store::{Held, Member, MemberState};
 use leasehold::{Name, Token};
+
+use crate::row::{self, Tone};
+use crate::seen::{self, Seen};
 
 /// The leases of a store, and what the operator looks at.
 #[derive(Debug)]
@@ -40,10 +43,7 @@ pub struct Model {
 /// One lease.
 #[derive(Debug, Clone)]
 pub struct Row {
-    pub held: Held,
-    seen_at: Instant,
-    /// The most time that was left of this grant, which is about its ttl.
-    most: Duration,
+    pub seen: Seen,
     /// The token in the last list, for the rate: a look in between may show a later one.
     listed_token: Option<Token>,
     /// It was free when it was last looked at; the next list leaves it out.
@@ -73,45 +73,31 @@ pub enum Mode {
 }
 
 impl Row {
-    fn new(held: Held, seen_at: Instant) -> Self {
+    const fn new(seen: Seen) -> Self {
         Self {
-            listed_token: held.token,
-            most: held.remaining.unwrap_or_default(),
-            held,
-            seen_at,
+            listed_token: seen.held.token,
+            seen,
             is_free: false,
         }
     }
 
-    /// The time left unless it is renewed. `None` if the store knows no end.
-    pub fn left(&self, now: Instant) -> Option<Duration> {
-        let left = self.held.remaining?;
-        Some(left.saturating_sub(now.since(self.seen_at)))
-    }
-
-    /// The same row, which knows the ttl of an earlier look at the same grant.
-    fn after(mut self, earlier: &Self) -> Self {
-        if self.held.token == earlier.held.token {
-            self.most = self.most.max(earlier.most);
+    /// The lease as it is now.
+    pub fn described(&self, now: Instant, wall_clock: SystemTime) -> row::Row {
+        let row = self.seen.row(now, wall_clock);
+        match self.is_free {
+            true => row.with_state("free", Tone::Faint),
+            false => row,
         }
-        self
     }
 
-    /// Whether it was not renewed for half of its ttl: renewals come after a third.
-    pub fn is_late(&self, now: Instant) -> bool {
-        let left = self.left(now);
-        left.is_some_and(|left| left < self.most / 2)
-    }
-
-    /// The instant at which it ends, for the order of rows that were seen at different times.
-    fn ends_at(&self) -> Option<Instant> {
-        self.held.remaining.map(|left| self.seen_at.after(left))
+    const fn name(&self) -> &Name {
+        &self.seen.held.name
     }
 
     fn has(&self, needle: &str) -> bool {
-        let info = &self.held.info;
-        let texts = [self.held.name.as_str(), &info.host];
-        let mut texts = texts.into_iter().chain(info.label.as_deref());
+        let held = &self.seen.held;
+        let texts = [held.name.as_str(), &held.info.host];
+        let mut texts = texts.into_iter().chain(held.info.label.as_deref());
         texts.any(|text| text.to_lowercase().contains(needle))
     }
 }
@@ -146,10 +132,10 @@ impl Sort {
 
     /// What is worth a look comes first: the soonest end, the longest hold, the most waiting clients.
     fn compare(self, a: &Row, b: &Row) -> Ordering {
-        let (held, other) = (&a.held, &b.held);
+        let (held, other) = (&a.seen.held, &b.seen.held);
         match self {
             Self::Name => Ordering::Equal,
-            Self::Left => known_first(a.ends_at(), b.ends_at()),
+            Self::Left => known_first(a.seen.ends_at(), b.seen.ends_at()),
             Self::Held => known_first(held.since, other.since),
             Self::Waiting => other.waiting.cmp(&held.waiting),
             Self::Token => other.token.cmp(&held.token),
@@ -218,14 +204,9 @@ impl Model {
             self.rate = Some(changed / now.since(before).as_secs_f64());
         }
         self.listed_at = Some(now);
-        let earlier = std::mem::take(&mut self.rows);
-        let rows = leases.into_iter().map(|held| Row::new(held, now));
-        self.rows = rows
-            .map(|row| match place(&earlier, &row.held.name) {
-                Some(place) => row.after(&earlier[place]),
-                None => row,
-            })
-            .collect();
+        let earlier: Vec<_> = self.rows.drain(..).map(|row| row.seen).collect();
+        let listed = seen::listed(leases, &earlier, now);
+        self.rows = listed.into_iter().map(Row::new).collect();
         self.fault = None;
         self.arrange();
     }
@@ -233,7 +214,7 @@ impl Model {
     /// How many names have another token than in the list before: at least so many grants were made.
     fn changed(&self, leases: &[Held]) -> f64 {
         let tokens = self.rows.iter();
-        let tokens = tokens.map(|row| (&row.held.name, row.listed_token));
+        let tokens = tokens.map(|row| (row.name(), row.listed_token));
         let tokens: HashMap<_, _> = tokens.collect();
         let changed = leases
             .iter()
@@ -244,14 +225,14 @@ impl Model {
     /// Takes a look at one name. Its row keeps its place until the next list.
     pub fn seen(&mut self, name: &Name, held: Option<Held>, now: Instant) {
         self.fault = None;
-        let Some(row) = place(&self.rows, name).and_then(|place| self.rows.get_mut(place)) else {
+        let place = self.rows.binary_search_by(|row| row.name().cmp(name));
+        let Some(row) = place.ok().and_then(|place| self.rows.get_mut(place)) else {
             return;
         };
         match held {
             Some(held) => {
-                let listed_token = row.listed_token;
-                *row = Row::new(held, now).after(row);
-                row.listed_token = listed_token;
+                row.seen = Seen::new(held, now).after(&row.seen);
+                row.is_free = false;
             }
             None => row.is_free = true,
         }
@@ -272,7 +253,7 @@ impl Model {
         }
         let found = self.selected.as_ref().and_then(|selected| {
             let mut shown = self.shown.iter();
-            shown.position(|place| rows[*place].held.name == *selected)
+            shown.position(|place| rows[*place].name() == selected)
         });
         self.select(found.unwrap_or(self.cursor));
     }
@@ -280,7 +261,7 @@ impl Model {
     /// Selects this place, or the nearest that is there, and brings it onto the screen.
     fn select(&mut self, place: usize) {
         self.cursor = place.min(self.shown.len().saturating_sub(1));
-        self.selected = self.selection().map(|row| row.held.name.clone());
+        self.selected = self.selection().map(|row| row.name().clone());
         self.top = self.top.min(self.cursor);
         self.top = self.top.max((self.cursor + 1).saturating_sub(self.page));
         // No empty lines below the last row while there are rows above.
@@ -340,7 +321,10 @@ impl Model {
 
     /// The clients in all queues.
     pub fn waiting(&self) -> usize {
-        self.rows.iter().filter_map(|row| row.held.waiting).sum()
+        self.rows
+            .iter()
+            .filter_map(|row| row.seen.held.waiting)
+            .sum()
     }
 
     /// Grants a second, at least: those that two lists show.
@@ -352,11 +336,6 @@ impl Model {
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.listed_at.map(|at| now.since(at))
     }
-}
-
-/// Finds a name in rows that are in name order.
-fn place(rows: &[Row], name: &Name) -> Option<usize> {
-    rows.binary_search_by(|row| row.held.name.cmp(name)).ok()
 }
 
 #[cfg(test)]
@@ -382,11 +361,11 @@ mod tests {
 
     fn names(model: &Model) -> Vec<String> {
         let shown = model.screen();
-        shown.map(|(row, _)| row.held.name.to_string()).collect()
+        shown.map(|(row, _)| row.name().to_string()).collect()
     }
 
     fn selected(model: &Model) -> &str {
-        model.selection().expect("a row").held.name.as_str()
+        model.selection().expect("a row").name().as_str()
     }
 
     fn later(seconds: u64) -> Instant {
@@ -468,24 +447,6 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_was_not_renewed_for_half_of_its_ttl_is_late() {
-        let mut model = model(&[]);
-        let look = |model: &mut Model, token, left, second| {
-            let mut lease = held("a", token);
-            lease.remaining = Some(Duration::from_secs(left));
-            model.listed(vec![lease], later(second));
-        };
-        let is_late = |model: &Model, now| model.selection().expect("a row").is_late(now);
-        look(&mut model, 1, 30, 0);
-        assert!(!is_late(&model, later(15)) && is_late(&model, later(16)));
-        // The list knows what the looks before have seen, but only of the same grant.
-        look(&mut model, 1, 12, 18);
-        assert!(is_late(&model, later(18)));
-        look(&mut model, 2, 12, 19);
-        assert!(!is_late(&model, later(19)));
-    }
-
-    #[test]
     fn the_rate_counts_tokens_that_changed_between_two_lists() {
         let mut model = model(&["a", "b", "c"]);
         assert_eq!(model.rate(), None);
@@ -500,7 +461,7 @@ mod tests {
     #[test]
     fn a_look_moves_the_end_and_tells_a_free_name() {
         let mut model = model(&["a"]);
-        let left = |model: &Model, now| model.selection().expect("a row").left(now);
+        let left = |model: &Model, now| model.selection().expect("a row").seen.left(now);
         assert_eq!(left(&model, later(5)), Some(Duration::ZERO));
         model.seen(&held("a", 1).name, Some(held("a", 30)), later(5));
         assert_eq!(left(&model, later(15)), Some(Duration::from_secs(20)));

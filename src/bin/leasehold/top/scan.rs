@@ -1,7 +1,7 @@
 //! Reads the store for the live view, on a thread of its own, so that no slow answer holds up a key.
 //!
-//! A list reads every lease, so a big store is listed seldom enough that it costs the server less than a hundredth of its
-//! time. Between two lists only the names on the screen are looked at, once a second.
+//! A list reads every lease, so a big store is listed seldom enough that it costs the server less than a hundredth of
+//! its time. Between two lists only the names on the screen are looked at, once a second.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub const REFRESH: Duration = Duration::from_secs(1);
 /// The longest pause between two lists, however long one takes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// The share of the server's time that lists may take: one part of so many. The view may cost a hundredth in all, and the
-/// looks at the screen take their part of it.
+/// Lists may take one part in `SHARE` of the server's time. The view may cost a hundredth in all, and the looks at the
+/// screen take their part of it.
 const SHARE: u32 = 150;
 
 /// How long a list may take, which is many requests.
@@ -37,17 +37,17 @@ const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// How many names are looked at at the same time.
 const AT_ONCE: usize = 16;
 
-/// What the view wants.
+/// What the view asks the reader for.
 #[derive(Debug)]
-pub enum Wish {
+pub enum Request {
     /// These names are on the screen.
     Show(Vec<Name>),
     Evict(Name),
 }
 
-/// What the view is told.
+/// What the reader found, for the view.
 #[derive(Debug)]
-pub enum News {
+pub enum Update {
     Listed(Vec<Held>),
     Seen(Vec<(Name, Option<Held>)>),
     /// The servers of the store.
@@ -62,7 +62,7 @@ pub enum News {
 /// The reader's state.
 struct Scan {
     store: Arc<dyn Store>,
-    news: SyncSender<News>,
+    updates: SyncSender<Update>,
     on_screen: Vec<Name>,
     list_at: Instant,
     look_at: Instant,
@@ -71,14 +71,14 @@ struct Scan {
 }
 
 /// Reads until the view is gone.
-pub async fn run(client: Client, mut wishes: Receiver<Wish>, news: SyncSender<News>) {
+pub async fn run(client: Client, mut requests: Receiver<Request>, updates: SyncSender<Update>) {
     let signals = [SignalKind::terminate(), SignalKind::hangup()];
     let [mut terminate, mut hang_up] = signals.map(|kind| signal(kind).ok());
     let now = Monotonic.now();
-    tokio::spawn(look_at_servers(client.store().clone(), news.clone()));
+    tokio::spawn(look_at_servers(client.store().clone(), updates.clone()));
     let mut scan = Scan {
         store: client.store().clone(),
-        news,
+        updates,
         on_screen: Vec::new(),
         list_at: now,
         look_at: now,
@@ -88,40 +88,40 @@ pub async fn run(client: Client, mut wishes: Receiver<Wish>, news: SyncSender<Ne
     while is_watched {
         let due = scan.list_at.min(scan.look_at);
         let told = tokio::select! {
-            wish = wishes.recv() => match wish {
-                Some(wish) => scan.grant(wish).await,
+            request = requests.recv() => match request {
+                Some(request) => scan.serve(request).await,
                 None => break,
             },
             () = Monotonic.sleep_until(due) => scan.refresh().await,
-            number = caught(&mut terminate, SignalKind::terminate()) => Ok(Some(News::Ended(number))),
-            number = caught(&mut hang_up, SignalKind::hangup()) => Ok(Some(News::Ended(number))),
+            number = caught(&mut terminate, SignalKind::terminate()) => Ok(Some(Update::Ended(number))),
+            number = caught(&mut hang_up, SignalKind::hangup()) => Ok(Some(Update::Ended(number))),
         };
-        // A view that is gone reads no news.
-        is_watched = match told.unwrap_or_else(|error| Some(News::Failed(error))) {
-            Some(news) => scan.news.send(news).is_ok(),
+        // A view that is gone reads no updates.
+        is_watched = match told.unwrap_or_else(|error| Some(Update::Failed(error))) {
+            Some(update) => scan.updates.send(update).is_ok(),
             None => true,
         };
     }
 }
 
 impl Scan {
-    async fn grant(&mut self, wish: Wish) -> Result<Option<News>, Error> {
-        match wish {
-            Wish::Show(names) => {
+    async fn serve(&mut self, request: Request) -> Result<Option<Update>, Error> {
+        match request {
+            Request::Show(names) => {
                 self.on_screen = names;
                 Ok(None)
             }
-            Wish::Evict(name) => {
+            Request::Evict(name) => {
                 let evicting = self.store.evict(&name, Eviction::Marked, LIMIT);
                 let was_held = evicting.await?;
                 self.look_at = Monotonic.now();
-                Ok(Some(News::Evicted(name, was_held)))
+                Ok(Some(Update::Evicted(name, was_held)))
             }
         }
     }
 
     /// Lists the store if that is due, else looks at what is on the screen.
-    async fn refresh(&mut self) -> Result<Option<News>, Error> {
+    async fn refresh(&mut self) -> Result<Option<Update>, Error> {
         let began = Monotonic.now();
         self.look_at = began.after(REFRESH);
         if began < self.list_at {
@@ -132,10 +132,10 @@ impl Scan {
         let ended = Monotonic.now();
         self.list_at = ended.after(pause(ended.since(began), self.round_trip));
         self.look_at = ended.after(REFRESH);
-        Ok(Some(News::Listed(leases)))
+        Ok(Some(Update::Listed(leases)))
     }
 
-    async fn look(&mut self) -> Result<News, Error> {
+    async fn look(&mut self) -> Result<Update, Error> {
         let mut seen = Vec::new();
         for names in self.on_screen.chunks(AT_ONCE) {
             let began = Monotonic.now();
@@ -146,16 +146,16 @@ impl Scan {
                 seen.push((name.clone(), held?));
             }
         }
-        Ok(News::Seen(seen))
+        Ok(Update::Seen(seen))
     }
 }
 
 /// Looks at the servers again and again. Beside the lists, because a server that hangs takes a look its whole limit.
-async fn look_at_servers(store: Arc<dyn Store>, news: SyncSender<News>) {
+async fn look_at_servers(store: Arc<dyn Store>, updates: SyncSender<Update>) {
     loop {
         // Why they cannot be looked at is told with the leases.
         if let Ok(members) = store.members(LIMIT).await
-            && news.send(News::Looked(members)).is_err()
+            && updates.send(Update::Looked(members)).is_err()
         {
             return;
         }
@@ -175,8 +175,8 @@ async fn caught(signal: &mut Option<Signal>, kind: SignalKind) -> i32 {
     pending().await
 }
 
-/// How long to leave the server alone after a list that took so long. The way there and back costs the server nothing, and
-/// a list makes it twice at least.
+/// How long to leave the server alone after a list that took so long. The way there and back costs the server nothing,
+/// and a list makes it twice at least.
 fn pause(took: Duration, round_trip: Duration) -> Duration {
     let on_the_way = round_trip.saturating_mul(2);
     let cost = match round_trip {

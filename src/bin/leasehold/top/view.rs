@@ -1,6 +1,6 @@
 //! Draws the live view: the model in, cells out.
 //!
-//! Each thing that a colour tells is told by a word or a sign as well, so that it can be read without colours.
+//! Whatever has a colour has a word or a sign as well, so that the view can be read without colours.
 
 use std::time::SystemTime;
 
@@ -11,12 +11,12 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
+use unicode_width::UnicodeWidthStr;
 
 use super::model;
 use super::model::{Mode, Model, Sort};
 use crate::members;
-use crate::progress;
-use crate::row::{Row, Tone, printable, span};
+use crate::row::{Tone, printable, span};
 use crate::table::{Column, Table, cut_end};
 
 /// The lines of the detail pane, its frame included.
@@ -25,9 +25,9 @@ const DETAIL_LINES: u16 = 9;
 /// In 80 columns.
 const KEYS: &str = " q quit  / filter  s sort  r reverse  Enter detail  e evict  arrows move";
 
-/// What the drawing depends on beside the model.
+/// What is drawn in addition to the model.
 #[derive(Debug, Clone)]
-pub struct Scene {
+pub struct Context {
     /// The store, without secrets.
     pub store: String,
     pub has_colours: bool,
@@ -38,27 +38,33 @@ pub struct Scene {
 }
 
 /// Draws everything, and tells the model how many rows fit.
-pub fn draw(frame: &mut Frame<'_>, model: &mut Model, scene: &Scene) {
-    let detail = if model.has_detail { DETAIL_LINES } else { 0 };
-    let missing = missing(model, scene);
+pub fn draw(frame: &mut Frame<'_>, model: &mut Model, context: &Context) {
+    let detail_lines = if model.has_detail { DETAIL_LINES } else { 0 };
+    let missing = missing(model, context);
     let [head, servers, note, table, pane, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(u16::from(missing.is_some())),
         Constraint::Length(1),
         Constraint::Min(2),
-        Constraint::Length(detail),
+        Constraint::Length(detail_lines),
         Constraint::Length(1),
     ])
     .areas(frame.area());
     model.fit(usize::from(table.height.saturating_sub(1)));
-    frame.render_widget(summary(model, scene, head.width), head);
+    frame.render_widget(summary(model, context, head.width), head);
     if let Some(missing) = missing {
         frame.render_widget(missing, servers);
     }
-    frame.render_widget(notice(model, scene), note);
-    frame.render_widget(rows(model, scene, table.width), table);
+    frame.render_widget(notice(model, context), note);
+    frame.render_widget(rows(model, context, table.width), table);
     if model.has_detail {
-        frame.render_widget(detail_pane(model, scene), pane);
+        let (lines, width) = detail(model, context);
+        let pane = Rect {
+            width: width.min(pane.width),
+            ..pane
+        };
+        let framed = Paragraph::new(lines).block(Block::bordered().title("detail"));
+        frame.render_widget(framed, pane);
     }
     let keys = Line::styled(KEYS, Style::new().add_modifier(Modifier::DIM));
     frame.render_widget(keys, foot);
@@ -67,7 +73,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, scene: &Scene) {
     }
 }
 
-fn summary<'a>(model: &Model, scene: &Scene, width: u16) -> Line<'a> {
+fn summary<'a>(model: &Model, context: &Context, width: u16) -> Line<'a> {
     let (all, shown) = model.counts();
     let mut text = format!("  {all} leases");
     if shown != all {
@@ -76,7 +82,7 @@ fn summary<'a>(model: &Model, scene: &Scene, width: u16) -> Line<'a> {
     let direction = if model.is_reversed { " reversed" } else { "" };
     text.push_str(&format!("  by {}{direction}", model.sort.in_words()));
     text.push_str(&format!("  {} waiting", model.waiting()));
-    let members: Vec<_> = model.members(scene.now).collect();
+    let members: Vec<_> = model.members(context.now).collect();
     if members::are_notable(&members) {
         let (well, all) = (members.iter().filter(is_well).count(), members.len());
         text.push_str(&format!("  {well} of {all} servers well"));
@@ -84,13 +90,13 @@ fn summary<'a>(model: &Model, scene: &Scene, width: u16) -> Line<'a> {
     if let Some(rate) = model.rate() {
         text.push_str(&format!("  {rate:.1} grants/s"));
     }
-    match model.age(scene.now) {
+    match model.age(context.now) {
         Some(age) => text.push_str(&format!("  listed {} ago", span(age))),
         None => text.push_str("  listing ..."),
     }
     // A long address of the store pushes nothing off the screen.
     let room = usize::from(width).saturating_sub(text.len() + 1).max(12);
-    let text = format!(" {}{text}", cut_end(&printable(&scene.store), room));
+    let text = format!(" {}{text}", cut_end(&printable(&context.store), room));
     Line::styled(text, Style::new().add_modifier(Modifier::BOLD))
 }
 
@@ -100,8 +106,8 @@ fn is_well(member: &&Member) -> bool {
 }
 
 /// The line for the servers that do not take part, if there are any.
-fn missing<'a>(model: &Model, scene: &Scene) -> Option<Line<'a>> {
-    let members: Vec<_> = model.members(scene.now).collect();
+fn missing<'a>(model: &Model, context: &Context) -> Option<Line<'a>> {
+    let members: Vec<_> = model.members(context.now).collect();
     let missing: Vec<_> = members.iter().filter(|member| !is_well(member)).collect();
     let is_down = missing.iter().any(|one| one.state == MemberState::Down);
     let shown = missing.iter().map(|member| {
@@ -110,17 +116,17 @@ fn missing<'a>(model: &Model, scene: &Scene) -> Option<Line<'a>> {
     });
     let text = format!(" ! {}", shown.collect::<Vec<_>>().join("; "));
     let colour = if is_down { Color::Red } else { Color::Magenta };
-    (!missing.is_empty()).then(|| Line::styled(text, scene.colour(colour)))
+    (!missing.is_empty()).then(|| Line::styled(text, context.colour(colour)))
 }
 
 /// The line for the filter, a fault or a message; the first of them that there is.
-fn notice<'a>(model: &Model, scene: &Scene) -> Line<'a> {
+fn notice<'a>(model: &Model, context: &Context) -> Line<'a> {
     if model.mode == Mode::Filter {
         return Line::raw(format!(" filter: {}_", printable(&model.filter)));
     }
     if let Some(fault) = &model.fault {
         let text = format!(" ! {}", printable(fault));
-        return Line::styled(text, scene.colour(Color::Red));
+        return Line::styled(text, context.colour(Color::Red));
     }
     if let Some(message) = &model.message {
         return Line::raw(format!(" {}", printable(message)));
@@ -148,9 +154,12 @@ const fn order(column: Column) -> Option<Sort> {
 }
 
 /// The table, with a mark before the selected row and a sign before one that needs a look.
-fn rows<'a>(model: &Model, scene: &Scene, width: u16) -> Paragraph<'a> {
+fn rows<'a>(model: &Model, context: &Context, width: u16) -> Paragraph<'a> {
     let shown: Vec<_> = model.screen().collect();
-    let rows: Vec<_> = shown.iter().map(|(row, _)| described(row, scene)).collect();
+    let rows: Vec<_> = shown
+        .iter()
+        .map(|(row, _)| row.described(context.now, context.wall_clock))
+        .collect();
     let table = Table::fit(&Column::ALL, &rows, usize::from(width).saturating_sub(2));
     let title = |(column, text): (Column, String)| {
         let style = match order(column) == Some(model.sort) {
@@ -168,7 +177,7 @@ fn rows<'a>(model: &Model, scene: &Scene, width: u16) -> Paragraph<'a> {
     let lines = rows.iter().zip(&shown).map(|(row, (_, is_selected))| {
         let mark = if *is_selected { ">" } else { " " };
         let text = format!("{mark}{:1}{}", row.tone.sign(), table.row(row));
-        let style = scene.style(row.tone);
+        let style = context.style(row.tone);
         match is_selected {
             true => Line::styled(format!("{text:<0$}", usize::from(width)), style.reversed()),
             false => Line::styled(text, style),
@@ -177,57 +186,47 @@ fn rows<'a>(model: &Model, scene: &Scene, width: u16) -> Paragraph<'a> {
     Paragraph::new([head].into_iter().chain(lines).collect::<Vec<_>>())
 }
 
-/// A lease as it is now.
-fn described(row: &model::Row, scene: &Scene) -> Row {
-    let shown = Row::new(&row.held, scene.wall_clock).with_left(row.left(scene.now));
-    let shown = Row {
-        progress: progress::of(&row.held),
-        ..shown
+/// The lines of the detail pane, and the width that it needs with its frame.
+fn detail<'a>(model: &Model, context: &Context) -> (Vec<Line<'a>>, u16) {
+    let lines = match model.selection() {
+        None => vec!["no lease is selected".into()],
+        Some(row) => facts(row, context),
     };
-    match shown.tone {
-        _ if row.is_free => shown.with_state("free", Tone::Faint),
-        Tone::Plain if row.is_late(scene.now) => shown.with_state("late", Tone::Late),
-        _ => shown,
-    }
+    let widest = lines.iter().map(|line| line.width()).max();
+    let width = u16::try_from(widest.unwrap_or_default() + 2).unwrap_or(u16::MAX);
+    (lines.into_iter().map(Line::raw).collect(), width)
 }
 
-fn detail_pane<'a>(model: &Model, scene: &Scene) -> Paragraph<'a> {
-    let lines = match model.selection() {
-        None => vec![Line::raw("no lease is selected")],
-        Some(row) => {
-            let or = |text: String, other: &str| match text.is_empty() {
-                true => other.to_owned(),
-                false => text,
-            };
-            let by = row.held.by.map(|by| by.to_string()).unwrap_or_default();
-            let since = row.held.since.map(humantime::format_rfc3339_seconds);
-            let since = since.map(|since| since.to_string()).unwrap_or_default();
-            let row = described(row, scene);
-            let cell = |column: Column| or(column.cell(&row), "unknown");
-            [
-                format!("name     {}", row.name),
-                format!("state    {}", row.state),
-                format!("holder   {}", or(by, "unknown")),
-                format!("process  {}", row.holder),
-                format!("label    {}", or(row.label.clone(), "none")),
-                format!(
-                    "token    {}   waiting {}   progress {}",
-                    cell(Column::Token),
-                    row.waiting,
-                    cell(Column::Progress)
-                ),
-                format!(
-                    "since    {}, {} ago   left {}",
-                    or(since, "unknown"),
-                    cell(Column::Held),
-                    cell(Column::Left)
-                ),
-            ]
-            .map(Line::raw)
-            .to_vec()
-        }
+fn facts(row: &model::Row, context: &Context) -> Vec<String> {
+    let or = |text: String, other: &str| match text.is_empty() {
+        true => other.to_owned(),
+        false => text,
     };
-    Paragraph::new(lines).block(Block::bordered().title("detail"))
+    let held = &row.seen.held;
+    let by = held.by.map(|by| by.to_string()).unwrap_or_default();
+    let since = held.since.map(humantime::format_rfc3339_seconds);
+    let since = since.map(|since| since.to_string()).unwrap_or_default();
+    let row = row.described(context.now, context.wall_clock);
+    let cell = |column: Column| or(column.cell(&row), "unknown");
+    vec![
+        format!("name     {}", row.name),
+        format!("state    {}", row.state),
+        format!("holder   {}", or(by, "unknown")),
+        format!("process  {}", row.holder),
+        format!("label    {}", or(row.label.clone(), "none")),
+        format!(
+            "token    {}   waiting {}   progress {}",
+            cell(Column::Token),
+            row.waiting,
+            cell(Column::Progress)
+        ),
+        format!(
+            "since    {}, {} ago   left {}",
+            or(since, "unknown"),
+            cell(Column::Held),
+            cell(Column::Left)
+        ),
+    ]
 }
 
 /// A box in the middle, over everything else.
@@ -255,7 +254,7 @@ fn confirm(frame: &mut Frame<'_>, name: &str) {
     );
 }
 
-impl Scene {
+impl Context {
     fn colour(&self, colour: Color) -> Style {
         match self.has_colours {
             true => Style::new().fg(colour),

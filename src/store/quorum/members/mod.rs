@@ -73,7 +73,7 @@ impl Members {
         }
     }
 
-    /// Returns the same members on connections of their own, not connected yet.
+    /// Returns the same members on connections of their own, which are not made so far.
     pub(super) fn beside(&self, purpose: Purpose) -> Self {
         Self::new(self.iter().map(|member| member.beside(purpose)).collect())
     }

@@ -49,7 +49,7 @@ pub enum ClaimOutcome<I> {
 pub enum RenewalOutcome {
     /// A majority has the lease for another ttl.
     Renewed,
-    /// No majority can have it any more, because too many lack it. Final.
+    /// So many lack it that no majority can have it. Final.
     Refused,
     /// The same, and an operator has evicted the holder. Final.
     Evicted,
@@ -58,7 +58,7 @@ pub enum RenewalOutcome {
 }
 
 impl<I: Clone + Eq> Answers<I> {
-    /// Returns a round that none of this many members has answered.
+    /// Returns a round that none of so many members has answered.
     pub fn new(members: usize, deadline: Instant) -> Self {
         Self {
             answers: vec![None; members],

@@ -284,15 +284,6 @@ impl ZookeeperServer {
         wire.create(path, b"");
     }
 
-    /// Gives the name of this node two holders at once, as no client does.
-    pub(crate) fn make_two_holders(&self, node: &str) {
-        let mut wire = Wire::connect(self);
-        for holder in [1, 2] {
-            let lease = format!("{node}/h-{holder:032x}-{holder:016x}");
-            assert_eq!(wire.create(&lease, b"60000"), 0);
-        }
-    }
-
     /// Kills it.
     pub(crate) fn kill(&self) {
         self.child().take();

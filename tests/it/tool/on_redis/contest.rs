@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::super::{LOOK_FOR_RIVALS, Process, STUBBORN_FAMILY, until};
 use super::{Site, gone};
 
-/// A job that is killed soon after it was asked to end. A killed group has 0.2 s to end and the margin is 0.1 s; a shorter
-/// ttl leaves less than it takes to end and to see it where many more processes than processors want to run.
+/// A job that is killed soon after it was asked to end. A killed group has 0.2 s to end and the margin is 0.1 s; a
+/// shorter ttl leaves less than it takes to end and to see it where many more processes than processors want to run.
 const OPTIONS: [&str; 4] = ["--ttl", "4s", "--kill-after", "300ms"];
 
 /// The two, with the first one's job at work.

@@ -113,8 +113,8 @@ impl Site {
     }
 }
 
-/// Waits until nothing is left of a job, whose command has this pid, and returns the last moment at which something of it
-/// was there. A busy machine may be late to find that it has gone, but not early.
+/// Waits until nothing is left of a job, whose command has this pid, and returns the last moment at which something of
+/// it was there. A busy machine may be late to find that it has gone, but not early.
 fn gone(leader: u64) -> Instant {
     let leader = i32::try_from(leader).ok().and_then(Pid::from_raw);
     let leader = leader.expect("a pid");

@@ -11,6 +11,9 @@ use crate::doctor::finding::{Finding, Verdict};
 /// Hazards that one of the doctor's own probes measures more exactly.
 const CLOCK_HAZARDS: [&str; 3] = ["redis-clock-apart", "postgres-clock", "zookeeper-clock"];
 
+/// What the stores themselves warn of beyond.
+const GOOD_OFFSET: Duration = Duration::from_secs(1);
+
 /// Judges how far the server's clock is from ours, and how fast it runs.
 pub fn clock(found: &ServerClock, timing: &Timing, hazards: &[Hazard]) -> Vec<Finding> {
     let offset = signed(found.second.server) - signed(found.second.ours);
@@ -20,7 +23,9 @@ pub fn clock(found: &ServerClock, timing: &Timing, hazards: &[Hazard]) -> Vec<Fi
     let mut findings = Vec::new();
     if !is_told {
         let (apart, side) = (milliseconds(offset), side(offset));
-        let what = format!("the server's clock is {apart:.1} ms {side} this machine's");
+        let what = format!(
+            "the server's clock is {apart:.1} ms {side} this machine's, and below {GOOD_OFFSET:?} is good"
+        );
         findings.push(Finding::ok("clock-offset", what));
     }
     findings.push(rate(found, timing));
@@ -36,9 +41,10 @@ fn rate(found: &ServerClock, timing: &Timing) -> Finding {
     let per_ttl = drift * timing.ttl().as_secs_f64();
     let margin = timing.margin().as_secs_f64();
     let what = format!(
-        "the server's clock drifts by {:.0} us a second, {:.1} ms within a ttl",
+        "the server's clock drifts by {:.0} us a second, {:.1} ms within a ttl, and below {:.0} ms is good",
         drift * 1e6,
-        per_ttl * 1e3
+        per_ttl * 1e3,
+        margin * 1e3 / 4.0
     );
     let verdict = match per_ttl {
         gain if gain >= margin => Verdict::Failure,

@@ -29,11 +29,13 @@ fn throttling(found: Option<Throttling>) -> Finding {
     else {
         return Finding::ok("cpu", "no limit on the CPU time of this control group");
     };
+    let good = periods.div_ceil(20);
     let what = format!(
-        "this control group used up its CPU time in {throttled} of {periods} periods, and was throttled for {throttled_for:.1?} in all"
+        "this control group used up its CPU time in {throttled} of {periods} periods, was throttled for \
+         {throttled_for:.1?} in all, and below {good} periods is good"
     );
     // A few are normal for a job that starts up.
-    if throttled.saturating_mul(20) < periods {
+    if throttled < good {
         return Finding::ok("cpu", what);
     }
     Finding::bad(
@@ -49,7 +51,9 @@ fn lateness(found: &[Duration]) -> Finding {
     let mut sorted = found.to_vec();
     sorted.sort_unstable();
     let (p50, worst) = (quantile(&sorted, 50), quantile(&sorted, 100));
-    let what = format!("timers end {p50:.1?} late at p50, {worst:.1?} at worst");
+    let what = format!(
+        "timers end {p50:.1?} late at p50 and {worst:.1?} at worst, and below {LATE:?} is good"
+    );
     if worst < LATE {
         return Finding::ok("timers", what);
     }

@@ -299,9 +299,61 @@ mod tests {
     use leasehold::store::Severity;
 
     use super::*;
+    use crate::doctor::facts::{ClockReading, FileSystem, Machine, Place, ServerClock, Throttling};
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn each_figure_has_a_verdict() {
+        let timing = Timing::default();
+        let reading = |at| ClockReading {
+            server: ms(at),
+            ours: ms(at),
+            steady: ms(at),
+            round_trip: ms(1),
+        };
+        let server_clock = ServerClock {
+            first: reading(1_000),
+            second: reading(3_000),
+        };
+        let found_place = Place {
+            path: "/a/leases".into(),
+            folder: "/a".into(),
+            has_folder: true,
+            file_system: FileSystem::Other,
+            is_folder_writable: true,
+            is_file_writable: true,
+            is_open_to_others: false,
+            free_bytes: 1 << 40,
+            has_boot_id: true,
+        };
+        let found_machine = Machine {
+            throttling: Some(Throttling {
+                periods: 1_000,
+                throttled: 1,
+                throttled_for: ms(1),
+            }),
+            lateness: vec![ms(1)],
+            clock_source: None,
+        };
+        let findings = [
+            vec![latency(&[ms(1)], &timing, ms(1))],
+            vec![notice(&NoticeOutcome::Heard(ms(1)))],
+            clock(&server_clock, &timing, &[]),
+            place(&found_place),
+            machine(&found_machine),
+        ];
+        let figures: Vec<_> = findings
+            .concat()
+            .into_iter()
+            .filter(|finding| finding.what.chars().any(|c| c.is_ascii_digit()))
+            .collect();
+        assert_eq!(figures.len(), 7, "{figures:?}");
+        for finding in figures {
+            assert!(finding.what.contains(" is good"), "{finding}");
+        }
     }
 
     #[test]

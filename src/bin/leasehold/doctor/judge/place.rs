@@ -82,7 +82,9 @@ fn rights(place: &Place) -> Finding {
 
 fn room(place: &Place) -> Finding {
     let mebibytes = place.free_bytes >> 20;
-    let what = format!("{mebibytes} MiB are free in {}", place.folder.display());
+    let good = LITTLE_ROOM >> 20;
+    let folder = place.folder.display();
+    let what = format!("{mebibytes} MiB are free in {folder}, and {good} MiB or more is good");
     let verdict = match place.free_bytes {
         ..NO_ROOM => Verdict::Failure,
         NO_ROOM..LITTLE_ROOM => Verdict::Warning,

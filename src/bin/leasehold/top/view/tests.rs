@@ -11,8 +11,8 @@ use super::*;
 
 const NOW: Instant = Instant::from_nanos(3_600_000_000_000);
 
-fn scene() -> Scene {
-    Scene {
+fn context() -> Context {
+    Context {
         store: "redis://db/0".into(),
         has_colours: true,
         now: NOW,
@@ -23,7 +23,7 @@ fn scene() -> Scene {
 fn held(name: &str, token: u64, held_for: u64, left: u64) -> Held {
     let mut held = Held::new(Name::new(name).expect("valid"));
     held.token = Some(Token::new(token).expect("valid"));
-    held.since = Some(scene().wall_clock - Duration::from_secs(held_for));
+    held.since = Some(context().wall_clock - Duration::from_secs(held_for));
     held.remaining = Some(Duration::from_secs(left));
     held.info.host = "web-1".into();
     held.info.pid = 4_711;
@@ -41,8 +41,8 @@ fn model() -> Model {
     let mut offered = held("mail/queue", 9, 9, 1);
     offered.state = HeldState::Offered;
     offered.info.host = String::new();
-    let ending = held("stuck", 17, 400_000, 2);
-    model.listed(vec![evicted, offered, nightly, ending], NOW);
+    let stuck = held("stuck", 17, 400_000, 2);
+    model.listed(vec![evicted, offered, nightly, stuck], NOW);
     // By name.
     model.next_sort();
     model.up(usize::MAX);
@@ -50,17 +50,17 @@ fn model() -> Model {
 }
 
 /// Draws it on a screen of this size.
-fn drawn(model: &mut Model, scene: &Scene, width: u16, height: u16) -> Terminal<TestBackend> {
+fn drawn(model: &mut Model, context: &Context, width: u16, height: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("no real one");
     terminal
-        .draw(|frame| draw(frame, model, scene))
+        .draw(|frame| draw(frame, model, context))
         .expect("in memory");
     terminal
 }
 
 /// The screen as text, without the spaces at the ends of its lines.
-fn text(model: &mut Model, scene: &Scene, width: u16, height: u16) -> String {
-    let terminal = drawn(model, scene, width, height);
+fn text(model: &mut Model, context: &Context, width: u16, height: u16) -> String {
+    let terminal = drawn(model, context, width, height);
     let screen = terminal.backend().to_string();
     let lines = screen.lines().map(|line| line.trim_matches('"').trim_end());
     lines.collect::<Vec<_>>().join("\n")
@@ -76,7 +76,7 @@ fn is_like(screen: &str, expected: &str) {
 
 #[test]
 fn each_state_has_a_word_and_the_selection_a_sign() {
-    let screen = text(&mut model(), &scene(), 110, 9);
+    let screen = text(&mut model(), &context(), 110, 9);
     is_like(&screen, include_str!("screens/table.txt"));
 }
 
@@ -85,7 +85,7 @@ fn the_detail_is_that_of_the_selection() {
     let mut model = model();
     model.has_detail = true;
     model.down(2);
-    let screen = text(&mut model, &scene(), 110, 17);
+    let screen = text(&mut model, &context(), 110, 17);
     is_like(&screen, include_str!("screens/detail.txt"));
 }
 
@@ -93,7 +93,7 @@ fn the_detail_is_that_of_the_selection() {
 fn an_eviction_is_asked_about_over_everything_else() {
     let mut model = model();
     model.mode = Mode::Confirm(Name::new("nightly").expect("valid"));
-    let screen = text(&mut model, &scene(), 90, 12);
+    let screen = text(&mut model, &context(), 90, 12);
     is_like(&screen, include_str!("screens/confirm.txt"));
 }
 
@@ -102,22 +102,22 @@ fn a_filter_is_shown_while_it_is_typed_and_afterwards() {
     let mut model = model();
     model.mode = Mode::Filter;
     model.set_filter("LING".into());
-    let typed = text(&mut model, &scene(), 70, 7);
+    let typed = text(&mut model, &context(), 70, 7);
     is_like(&typed, include_str!("screens/filter.txt"));
     model.mode = Mode::Table;
-    assert!(text(&mut model, &scene(), 70, 7).contains("filter: LING  (Esc clears it)"));
+    assert!(text(&mut model, &context(), 70, 7).contains("filter: LING  (Esc clears it)"));
 }
 
 #[test]
 fn an_empty_store_and_a_small_screen_are_drawn() {
-    let screen = text(&mut Model::new(), &scene(), 80, 5);
+    let screen = text(&mut Model::new(), &context(), 80, 5);
     is_like(&screen, include_str!("screens/empty.txt"));
     for (width, height) in [(1, 1), (10, 3), (56, 2), (200, 60)] {
         for has_detail in [false, true] {
             let mut model = model();
             model.has_detail = has_detail;
             model.mode = Mode::Confirm(Name::new("nightly").expect("valid"));
-            text(&mut model, &scene(), width, height);
+            text(&mut model, &context(), width, height);
         }
     }
 }
@@ -126,7 +126,7 @@ fn an_empty_store_and_a_small_screen_are_drawn() {
 fn a_store_that_does_not_answer_is_told_and_its_rows_stay() {
     let mut model = model();
     model.fault = Some("list failed:\n\x1b[2Jstore unavailable".into());
-    let screen = text(&mut model, &scene(), 110, 9);
+    let screen = text(&mut model, &context(), 110, 9);
     assert!(
         screen.contains("! list failed:\\n\\u{1b}[2Jstore unavailable"),
         "{screen}"
@@ -142,25 +142,25 @@ fn servers_that_keep_out_or_are_down_have_a_line_with_the_time_left() {
     let down = Member::new("c:6379", MemberState::Down);
     let up = Member::new("a:6379", MemberState::Up);
     model.looked(vec![up.clone(), away, down], NOW);
-    let mut scene = scene();
-    scene.now = NOW.after(Duration::from_secs(11));
-    let screen = text(&mut model, &scene, 110, 10);
+    let mut context = context();
+    context.now = NOW.after(Duration::from_secs(11));
+    let screen = text(&mut model, &context, 110, 10);
     is_like(&screen, include_str!("screens/servers.txt"));
     // All are well: no line, and the table has the room. A single one is not even counted.
     model.looked(vec![up.clone(), up.clone(), up.clone()], NOW);
-    let screen = text(&mut model, &scene, 110, 10);
+    let screen = text(&mut model, &context, 110, 10);
     assert!(screen.contains("3 of 3 servers well"), "{screen}");
     assert!(!screen.contains("6379"), "{screen}");
     model.looked(vec![up], NOW);
-    assert!(!text(&mut model, &scene, 110, 10).contains("servers"));
+    assert!(!text(&mut model, &context, 110, 10).contains("servers"));
 }
 
 #[test]
 fn a_lease_that_is_late_in_its_renewal_has_a_sign_and_a_colour() {
     let mut model = model();
-    let mut scene = scene();
-    scene.now = NOW.after(Duration::from_secs(15));
-    let screen = text(&mut model, &scene, 80, 9);
+    let mut context = context();
+    context.now = NOW.after(Duration::from_secs(15));
+    let screen = text(&mut model, &context, 80, 9);
     assert!(screen.contains("\n !nightly     late"), "{screen}");
     assert!(
         screen.lines().all(|line| line.chars().count() <= 80),
@@ -170,17 +170,17 @@ fn a_lease_that_is_late_in_its_renewal_has_a_sign_and_a_colour() {
 
 #[test]
 fn without_colours_the_text_is_the_same() {
-    let with = scene();
-    let without = Scene {
+    let with = context();
+    let without = Context {
         has_colours: false,
-        ..scene()
+        ..context()
     };
     assert_eq!(
         text(&mut model(), &with, 110, 9),
         text(&mut model(), &without, 110, 9)
     );
-    let has_colour = |scene| {
-        let terminal = drawn(&mut model(), scene, 110, 9);
+    let has_colour = |context| {
+        let terminal = drawn(&mut model(), context, 110, 9);
         let cells = terminal.backend().buffer().content.clone();
         cells.iter().any(|cell| cell.fg != Color::Reset)
     };

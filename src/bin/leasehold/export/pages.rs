@@ -1,4 +1,4 @@
-//! The contents of the pages.
+//! The content of the pages: the server reads it, and the job or the scan writes it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::page::{self, Snapshot};
 
-/// The pages. The server reads, and the job or the scan writes.
-pub struct Site {
+/// The content of all pages.
+pub struct Pages {
     metrics: Box<dyn Fn() -> String + Send + Sync>,
     tidy: Box<dyn Fn() + Send + Sync>,
     is_ready: AtomicBool,
@@ -18,8 +18,8 @@ pub struct Site {
     snapshot: Mutex<Option<Snapshot>>,
 }
 
-impl Site {
-    /// A site that is not ready yet, with these metrics.
+impl Pages {
+    /// Pages that are not ready yet, with these metrics.
     pub fn new(metrics: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self {
             metrics: Box::new(metrics),
@@ -30,7 +30,7 @@ impl Site {
         }
     }
 
-    /// The same site with this to do from time to time.
+    /// The same pages with this to do from time to time.
     pub fn with_tidy(self, tidy: impl Fn() + Send + Sync + 'static) -> Self {
         let tidy = Box::new(tidy);
         Self { tidy, ..self }
