@@ -425,7 +425,7 @@ async fn nothing_is_granted_where_the_tables_came_from_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_told_that_it_is_next_keeps_its_place_in_a_quiet_time() {
+async fn a_client_told_that_it_is_next_keeps_its_place_in_quiet_time() {
     let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
     pair.one.queue("a", "c", 0).await;
