@@ -101,6 +101,8 @@ pub mod metrics;
 mod name;
 #[cfg(any(feature = "http", feature = "postgres", feature = "zookeeper"))]
 mod percent;
+#[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "sqlx"))]
+mod postgres_codes;
 mod reason;
 #[cfg(feature = "redis")]
 mod redis_codes;

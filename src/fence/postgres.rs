@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::row::{self, Columns};
 use super::{Bearer, Blocked, Pass, checked_resource};
 use crate::error::{Error, ErrorKind};
+use crate::postgres_codes;
 
 pub(super) const CREATE: &str = "
     CREATE TABLE IF NOT EXISTS leasehold_fence (
@@ -110,30 +111,24 @@ fn meaning(code: Option<&str>) -> (ErrorKind, &'static str) {
     let Some(code) = code else {
         return (ErrorKind::Unavailable, "the server did not answer");
     };
-    match (code, &code[..2.min(code.len())]) {
+    let kind = postgres_codes::kind(code, "");
+    match (code, kind) {
         ("25001" | "25P01", _) => (
             ErrorKind::Invalid,
             "a raise must be the first statement of its transaction",
         ),
-        (_, "40") => (
-            ErrorKind::Unavailable,
-            "retry the whole transaction, from its raise",
-        ),
-        ("25006", _) => (
-            ErrorKind::Misconfigured,
-            "the transaction or the server is read-only",
-        ),
         ("42P01", _) => (
-            ErrorKind::Misconfigured,
+            kind,
             "the table leasehold_fence is missing; create_table makes it",
         ),
-        ("42501", _) | (_, "28") => (
-            ErrorKind::Denied,
-            "authentication failed or a permission is missing",
+        ("25006", _) => (kind, "the transaction or the server is read-only"),
+        (_, ErrorKind::Denied) => (kind, "authentication failed or a permission is missing"),
+        (_, ErrorKind::TimedOut) => (kind, "the statement was cancelled"),
+        (_, ErrorKind::Unavailable) => (
+            kind,
+            "the server cannot carry it out now; retry the whole transaction, from its raise",
         ),
-        ("57014", _) => (ErrorKind::TimedOut, "the statement was cancelled"),
-        (_, "08" | "53" | "57") => (ErrorKind::Unavailable, "the server cannot answer now"),
-        _ => (ErrorKind::Misconfigured, "the server refused the statement"),
+        _ => (kind, "the server refused the statement"),
     }
 }
 
@@ -160,7 +155,8 @@ mod tests {
             (Some("40001"), ErrorKind::Unavailable),
             (Some("40P01"), ErrorKind::Unavailable),
             (Some("25001"), ErrorKind::Invalid),
-            (Some("25006"), ErrorKind::Misconfigured),
+            (Some("25006"), ErrorKind::Unavailable),
+            (Some("58030"), ErrorKind::Unavailable),
             (Some("42P01"), ErrorKind::Misconfigured),
             (Some("42501"), ErrorKind::Denied),
             (Some("57P01"), ErrorKind::Unavailable),

@@ -21,6 +21,7 @@ const FLOORS: &[&[&str]] = &[
         "clock",
         "home",
         "percent",
+        "postgres_codes",
         "redis_codes",
     ],
     &["telemetry", "floors"],

@@ -10,6 +10,7 @@ use std::io;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::error::ErrorKind;
+use crate::postgres_codes;
 use crate::store::Sent;
 use crate::store::backend::Failing;
 use crate::store::connection::Unconnected;
@@ -84,35 +85,6 @@ pub(in crate::store) struct Cause {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store) struct Code(String);
 
-/// What each code, or each code that begins so, tells the caller to do; the longest that fits counts. What is not here is
-/// `Misconfigured`. Unavailable is what a server or a pooler says while it restarts, fails over, is full, or is asked too
-/// early: then the same request succeeds later, without a change to the set-up.
-const KINDS: &[(&str, ErrorKind)] = &[
-    // Connections that break. A pooler says nearly everything with 08P01.
-    ("08", ErrorKind::Unavailable),
-    // A standby, or a primary of before.
-    ("25006", ErrorKind::Unavailable),
-    // A transaction that stood still for too long, or took too long.
-    ("25P03", ErrorKind::Unavailable),
-    ("25P04", ErrorKind::Unavailable),
-    ("28", ErrorKind::Denied),
-    // Conflicts with other transactions, which were retried up to the limit.
-    ("40", ErrorKind::Unavailable),
-    ("42501", ErrorKind::Denied),
-    // No room on the disk, in memory, or for connections.
-    ("53", ErrorKind::Unavailable),
-    // A database that an administrator keeps clients from.
-    ("55000", ErrorKind::Unavailable),
-    ("55P03", ErrorKind::TimedOut),
-    ("57014", ErrorKind::TimedOut),
-    // Shut down, crashed, starting up, dropped, closed as idle.
-    ("57P", ErrorKind::Unavailable),
-    // Errors of the machine.
-    ("58000", ErrorKind::Unavailable),
-    ("58030", ErrorKind::Unavailable),
-];
-/// What a text with 08P01 contains that no later time changes: another protocol, or a wrong name.
-const LASTING: &[&str] = &["protocol", "no such", "does not exist", "unsupported"];
 /// What the driver says of a server that takes no writes.
 const READ_ONLY: &str = "does not allow writes";
 /// The row of `lineage` is missing.
@@ -165,7 +137,9 @@ impl Failure {
     pub(super) fn is_to_be_repeated(&self) -> bool {
         match self {
             Self::Refused { code, text, .. } => {
-                code.is("40001") || code.is("40P01") || code.is_of_old_plan(text)
+                code.is("40001")
+                    || code.is("40P01")
+                    || postgres_codes::is_of_old_plan(&code.0, text)
             }
             _ => false,
         }
@@ -219,7 +193,7 @@ impl Failing for Failure {
             }
             Self::Ended | Self::GivenUp => ErrorKind::Unavailable,
             Self::Unsent(cause) | Self::Broken(cause) => cause.kind,
-            Self::Refused { code, text, .. } => code.kind(text),
+            Self::Refused { code, text, .. } => postgres_codes::kind(&code.0, text),
             Self::Argument(_) | Self::TooLong { .. } => ErrorKind::Invalid,
             Self::Odd(_) | Self::Exhausted(_) => ErrorKind::Misconfigured,
         }
@@ -270,23 +244,6 @@ impl Code {
 
     fn is(&self, code: &str) -> bool {
         self.0 == code
-    }
-
-    fn kind(&self, text: &str) -> ErrorKind {
-        if self.is("08P01") && LASTING.iter().any(|word| text.contains(word)) {
-            return ErrorKind::Misconfigured;
-        }
-        if self.is_of_old_plan(text) {
-            return ErrorKind::Unavailable;
-        }
-        let fitting = KINDS.iter().filter(|(code, _)| self.0.starts_with(code));
-        let longest = fitting.max_by_key(|(code, _)| code.len());
-        longest.map_or(ErrorKind::Misconfigured, |(_, kind)| *kind)
-    }
-
-    /// Returns whether the plan was made before a column was added. The next one is not.
-    fn is_of_old_plan(&self, text: &str) -> bool {
-        self.is("0A000") && text.contains("cached plan")
     }
 
     /// Returns whether the statement was rolled back, or never started. Codes that a pooler can send are not among

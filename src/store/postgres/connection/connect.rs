@@ -19,13 +19,18 @@ use tokio_postgres::{Client, Connection, Socket};
 use super::super::address::Address;
 use super::super::failure::Failure;
 use super::tls::{Encrypted, Handshake};
+use crate::clock::{Boottime, Clock, Instant};
 use crate::error::ErrorKind;
 use crate::store::backend::Failing;
 
 /// How long a server may take before the next one is tried beside it.
 const HEAD_START: Duration = Duration::from_millis(300);
-/// How many connections to one server may be given up before their end is seen.
+/// This many connections to one server may be given up, with their end not seen, before the next one has to wait.
 const GIVEN_UP: usize = 2;
+/// The first of the pauses between further connections to it; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest of them.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// One address of one host of the URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,30 +49,57 @@ pub(in super::super) struct Opened {
 }
 
 /// The connections that were given up and whose end was not seen: on the server their last statement may still wait, for a
-/// standby or for a lock, so each of them counts against its connections.
+/// standby or for a lock, so each of them counts against its connections. Further ones are opened at growing pauses,
+/// because a network that has forgotten a connection never reports its end.
 #[derive(Debug, Default)]
-pub(in super::super) struct GivenUp(Mutex<HashMap<Endpoint, usize>>);
+pub(in super::super) struct GivenUp(Mutex<HashMap<Endpoint, Unended>>);
 
 /// Counts one of them until this is dropped.
 pub(in super::super) struct GivenUpOne(Arc<GivenUp>, Endpoint);
 
+/// The connections to one server whose end was not seen.
+#[derive(Debug, Default)]
+struct Unended {
+    count: usize,
+    /// When a further one may be opened, once there are too many.
+    next_at: Option<Instant>,
+    pause: Duration,
+}
+
 impl GivenUp {
     pub(in super::super) fn count(self: &Arc<Self>, server: Endpoint) -> GivenUpOne {
-        *lock(&self.0).entry(server.clone()).or_default() += 1;
+        lock(&self.0).entry(server.clone()).or_default().count += 1;
         GivenUpOne(self.clone(), server)
     }
 
-    fn is_too_many(&self, server: &Endpoint) -> bool {
-        let counts = lock(&self.0);
-        counts.get(server).is_some_and(|count| *count >= GIVEN_UP)
+    fn may_connect(&self, server: &Endpoint, now: Instant) -> bool {
+        lock(&self.0)
+            .get_mut(server)
+            .is_none_or(|unended| unended.may_connect(now))
     }
 }
 
 impl Drop for GivenUpOne {
     fn drop(&mut self) {
-        if let Some(count) = lock(&self.0.0).get_mut(&self.1) {
-            *count -= 1;
+        if let Some(unended) = lock(&self.0.0).get_mut(&self.1) {
+            unended.count -= 1;
         }
+    }
+}
+
+impl Unended {
+    /// Returns whether a connection may be opened now. If there are too many, one may at the end of each pause.
+    fn may_connect(&mut self, now: Instant) -> bool {
+        if self.count < GIVEN_UP {
+            (self.next_at, self.pause) = (None, FIRST_PAUSE);
+            return true;
+        }
+        let is_due = self.next_at.is_some_and(|next_at| now >= next_at);
+        if is_due || self.next_at.is_none() {
+            self.next_at = Some(now.after(self.pause.max(FIRST_PAUSE)));
+            self.pause = (self.pause.max(FIRST_PAUSE) * 2).min(LONGEST_PAUSE);
+        }
+        is_due
     }
 }
 
@@ -162,7 +194,7 @@ impl Walk<'_> {
         server: Endpoint,
         attributes: TargetSessionAttrs,
     ) -> Result<Opened, Failure> {
-        if self.given_up.is_too_many(&server) {
+        if !self.given_up.may_connect(&server, Boottime.now()) {
             return Err(Failure::GivenUp);
         }
         let mut config = self.address.config();
@@ -224,7 +256,6 @@ mod tests {
     use std::pin::Pin;
 
     use super::*;
-    use crate::clock::{Boottime, Clock};
 
     type Attempt = Pin<Box<dyn Future<Output = Result<u8, Failure>>>>;
 
@@ -254,6 +285,21 @@ mod tests {
         ];
         let first = first_of(attempts.into_iter()).await;
         assert_eq!(first.expect("it answers"), 0);
+    }
+
+    #[test]
+    fn a_server_with_two_unended_connections_is_tried_again_at_growing_pauses() {
+        let mut unended = Unended::default();
+        let mut now = Instant::ZERO;
+        assert!(unended.may_connect(now));
+        unended.count = GIVEN_UP;
+        for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
+            assert!(!unended.may_connect(now));
+            now = now.after(Duration::from_secs(seconds));
+            assert!(unended.may_connect(now), "{seconds} s");
+        }
+        unended.count = 1;
+        assert!(unended.may_connect(now));
     }
 
     #[tokio::test]

@@ -324,7 +324,7 @@ async fn a_read_only_transaction_cannot_raise() {
         .raise(&transaction, &pass(1, 1))
         .await
         .expect_err("read-only");
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
 }
 
 #[tokio::test]

@@ -1,0 +1,52 @@
+//! The kind of error that an SQLSTATE code of a Postgres server or a pooler becomes: the one table for the store and for
+//! the fence.
+
+use crate::error::ErrorKind;
+
+/// The kind of error for each code, or for each code that begins so; the longest that fits counts. What is not here is
+/// `Misconfigured`. Unavailable is what a server or a pooler says while it restarts, fails over, is full, or is asked too
+/// early: then the same request succeeds later, without a change to the set-up.
+const KINDS: &[(&str, ErrorKind)] = &[
+    // Connections that break. A pooler says nearly everything with 08P01.
+    ("08", ErrorKind::Unavailable),
+    // A standby, or a primary of before.
+    ("25006", ErrorKind::Unavailable),
+    // A transaction that stood still for too long, or took too long.
+    ("25P03", ErrorKind::Unavailable),
+    ("25P04", ErrorKind::Unavailable),
+    ("28", ErrorKind::Denied),
+    // Conflicts with other transactions, which were retried up to the limit.
+    ("40", ErrorKind::Unavailable),
+    ("42501", ErrorKind::Denied),
+    // No room on the disk, in memory, or for connections.
+    ("53", ErrorKind::Unavailable),
+    // A database that an administrator keeps clients from.
+    ("55000", ErrorKind::Unavailable),
+    ("55P03", ErrorKind::TimedOut),
+    ("57014", ErrorKind::TimedOut),
+    // Shut down, crashed, starting up, dropped, closed as idle.
+    ("57P", ErrorKind::Unavailable),
+    // Errors of the machine.
+    ("58000", ErrorKind::Unavailable),
+    ("58030", ErrorKind::Unavailable),
+];
+/// What a text with 08P01 contains that no later time changes: another protocol, or a wrong name.
+const LASTING: &[&str] = &["protocol", "no such", "does not exist", "unsupported"];
+
+/// Returns the kind of error for this code and text of a server or a pooler.
+pub(crate) fn kind(code: &str, text: &str) -> ErrorKind {
+    if code == "08P01" && LASTING.iter().any(|word| text.contains(word)) {
+        return ErrorKind::Misconfigured;
+    }
+    if is_of_old_plan(code, text) {
+        return ErrorKind::Unavailable;
+    }
+    let fitting = KINDS.iter().filter(|(known, _)| code.starts_with(known));
+    let longest = fitting.max_by_key(|(known, _)| known.len());
+    longest.map_or(ErrorKind::Misconfigured, |(_, kind)| *kind)
+}
+
+/// Returns whether the plan was made before a column was added. The next one is not.
+pub(crate) fn is_of_old_plan(code: &str, text: &str) -> bool {
+    code == "0A000" && text.contains("cached plan")
+}
