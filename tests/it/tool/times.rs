@@ -37,7 +37,7 @@ fn failed(store: &str, command: &str, code: i32) -> (String, Duration) {
     let ended = place.start(tool).end();
     let took = now().since(began);
     println!(
-        "{took:>8.0?} exit {:?} {command} on {store}: {}",
+        "{took:>8.2?} exit {:?} {command} on {store}: {}",
         ended.code,
         ended.stderr.trim()
     );
@@ -80,7 +80,7 @@ pub(crate) async fn on_every_store() {
     let database = postgres.database_named("postgres");
     is_told_at_once(&database.url(), 78);
     postgres.signal(Signal::STOP);
-    gives_up_in_time(&database.url(), &database.socket().display().to_string());
+    gives_up_in_time(&database.url(), &database.folder().display().to_string());
     postgres.signal(Signal::CONT);
 
     let chroot = ZookeeperServer::chroot().await;
