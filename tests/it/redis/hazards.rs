@@ -7,6 +7,7 @@ use leasehold::clock::Timing;
 use leasehold::store::{Severity, Store};
 
 use super::open;
+use super::rights::least_rights;
 use crate::harness::asking::{claim, granted};
 use crate::harness::redis_cluster::RedisCluster;
 use crate::harness::redis_group::RedisGroup;
@@ -98,6 +99,31 @@ async fn a_user_whose_claims_keep_out_would_deny_is_reported_beforehand() {
         .told("HSET leasehold:node keep_out 60000 ready 0")
         .await;
     find(&hazards(&*open(&url).await).await, word);
+}
+
+#[tokio::test]
+async fn tokens_ahead_are_reported_to_a_user_with_the_least_rights() {
+    const TWO_DAYS_MS: i64 = 48 * 3_600_000;
+    let server = Setup::default().with_clock().start().await;
+    let () = server.told(&least_rights()).await;
+    server.step_clock(TWO_DAYS_MS).await;
+    let url = format!("{}?user=leasehold&pass=secret", server.url());
+    let store = open(&url).await;
+    granted(&*store, &claim("a", LONG)).await;
+    server.step_clock(-TWO_DAYS_MS).await;
+    find(&hazards(&*store).await, "48 h ahead");
+}
+
+#[tokio::test]
+async fn marks_that_cannot_be_read_are_reported() {
+    let server = RedisServer::start().await;
+    let () = server
+        .told("ACL SETUSER worker on >secret ~* &* +@all -get")
+        .await;
+    let url = format!("{}?user=worker&pass=secret", server.url());
+    let hazards = hazards(&*open(&url).await).await;
+    let told = find(&hazards, "a mark of the highest token cannot be read");
+    assert!(told.contains("+get"), "{told}");
 }
 
 #[tokio::test]

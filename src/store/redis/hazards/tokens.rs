@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::redis::{Cmd, Value};
+use deadpool_redis::redis::{Cmd, Pipeline, Value};
 
 use super::super::REPLACE_EVERY;
 use super::super::connection::budget::Budget;
@@ -13,15 +13,23 @@ use super::super::fleet::{Call, Fleet};
 use super::super::protocol::keys::Keys;
 use super::super::protocol::reply;
 use super::super::protocol::slot::SLOTS;
-use super::allowed;
 use crate::clock;
-use crate::store::check::{Check, found};
+use crate::store::check::{Check, found, judge};
 use crate::store::{Hazard, Severity};
 
 /// How far a token may be ahead before it is reported: so much do clocks differ between which a name moves.
 const AHEAD: Duration = Duration::from_secs(60);
-/// How many marks one command reads.
+/// How many marks one request reads: about a millisecond of the server's time.
 const AT_ONCE: usize = 1_024;
+
+/// What the marks of all slots say.
+#[derive(Debug, Default)]
+struct MarkFacts {
+    /// How far the highest token is ahead of this machine's clock.
+    ahead: Duration,
+    /// Why a mark could not be read.
+    refusal: Option<Failure>,
+}
 
 /// Reads the marks of all slots.
 pub(super) async fn look(
@@ -29,82 +37,109 @@ pub(super) async fn look(
     keys: &Keys,
     servers: &[Arc<Server>],
     budget: Budget,
-) -> Result<Option<Hazard>, Failure> {
-    let marks = (0..SLOTS).map(|slot| (slot, keys.mark_of(slot)));
-    let mut highest = 0;
-    if let Some(many) = fleet.cluster() {
-        let calls = marks.map(|(slot, mark)| Call {
-            slot,
-            is_write: false,
-            command: get("GET", &[mark]),
-        });
-        let calls: Vec<_> = calls.collect();
-        // What a node does not tell is left out.
-        let (replies, _) = many.run_each(&calls, budget, REPLACE_EVERY).await;
-        highest = replies.iter().flatten().map(token_in).max().unwrap_or(0);
-    } else {
-        let marks: Vec<_> = marks.map(|(_, mark)| mark).collect();
-        let [server] = servers else {
-            return Ok(None);
-        };
-        for marks in marks.chunks(AT_ONCE) {
-            let read = get("MGET", marks);
-            let told = server
-                .connections
-                .request(&read, budget, REPLACE_EVERY)
-                .await;
-            let Some(told) = allowed(told)? else {
-                return Ok(None);
-            };
-            highest = reply::items(&told)?
-                .iter()
-                .map(token_in)
-                .fold(highest, u64::max);
+) -> Result<Vec<Hazard>, Failure> {
+    let marks = (0..SLOTS).map(|slot| {
+        let mut read = Cmd::new();
+        read.arg("GET").arg(keys.mark_of(slot));
+        (slot, read)
+    });
+    let replies = match (fleet.cluster(), servers) {
+        (Some(many), _) => {
+            let calls = marks.map(|(slot, command)| Call {
+                slot,
+                is_write: false,
+                command,
+            });
+            let calls: Vec<_> = calls.collect();
+            many.run_each(&calls, budget, REPLACE_EVERY).await.0
+        }
+        (None, [server]) => {
+            let marks: Vec<_> = marks.map(|(_, read)| read).collect();
+            read_all(server, &marks, budget).await?
+        }
+        (None, _) => Vec::new(),
+    };
+    let (mut highest, mut facts) = (0, MarkFacts::default());
+    for reply in replies {
+        match reply {
+            Ok(mark) => highest = highest.max(reply::number(&mark).unwrap_or(0)),
+            Err(failure @ Failure::Refused { .. }) => facts.refusal = Some(failure),
+            // A node that cannot be asked now is reported by the other checks.
+            Err(_) => {}
         }
     }
-    let ahead = Duration::from_micros(highest.saturating_sub(clock::wall_clock_us()));
-    Ok(CHECK.judge(&ahead))
+    facts.ahead = Duration::from_micros(highest.saturating_sub(clock::wall_clock_us()));
+    Ok(judge(CHECKS, &facts))
 }
 
-fn get(word: &str, marks: &[String]) -> Cmd {
-    let mut read = Cmd::new();
-    read.arg(word).arg(marks);
-    read
+async fn read_all(
+    server: &Server,
+    marks: &[Cmd],
+    budget: Budget,
+) -> Result<Vec<Result<Value, Failure>>, Failure> {
+    let mut replies = Vec::with_capacity(marks.len());
+    for marks in marks.chunks(AT_ONCE) {
+        let mut reads = Pipeline::with_capacity(marks.len());
+        marks.iter().for_each(|read| {
+            reads.add_command(read.clone());
+        });
+        let read = (server.connections).request_all(&reads, budget, REPLACE_EVERY);
+        replies.extend(read.await?.into_iter().map(reply::no_error));
+    }
+    Ok(replies)
 }
 
-/// The token in a mark; 0 if there is none.
-fn token_in(mark: &Value) -> u64 {
-    reply::number(mark).unwrap_or(0)
-}
-
-/// Judges how far the highest token is ahead of this machine's clock.
-const CHECK: Check<Duration> = Check::new(
-    Severity::Warning,
-    "redis-tokens-ahead",
-    |ahead| {
-        let minutes = ahead.as_secs().div_ceil(60);
-        let shown = match minutes {
-            0..120 => format!("{minutes} min"),
-            _ => format!("{} h", minutes.div_ceil(60)),
-        };
-        let what = format!("the highest token is {shown} ahead of this machine's clock");
-        found(*ahead > AHEAD, what)
-    },
-    "if the servers lose it, later tokens are lower, and fenced storage refuses their holders until the clock has come \
-     as far",
-    "Keep the data until then, or copy the marks before it is removed",
-);
+/// What weakens the promises, in the tokens that the servers remember.
+const CHECKS: &[Check<MarkFacts>] = &[
+    Check::new(
+        Severity::Warning,
+        "redis-tokens-ahead",
+        |facts| {
+            let minutes = facts.ahead.as_secs().div_ceil(60);
+            let shown = match minutes {
+                0..120 => format!("{minutes} min"),
+                _ => format!("{} h", minutes.div_ceil(60)),
+            };
+            let what = format!("the highest token is {shown} ahead of this machine's clock");
+            found(facts.ahead > AHEAD, what)
+        },
+        "if the servers lose it, later tokens are lower, and fenced storage refuses their holders until the clock has \
+         come as far",
+        "Keep the data until then, or copy the marks before it is removed",
+    ),
+    Check::new(
+        Severity::Unknown,
+        "redis-tokens-refused",
+        |facts| {
+            let refusal = facts.refusal.as_ref()?;
+            found(
+                true,
+                format!("a mark of the highest token cannot be read: {refusal}"),
+            )
+        },
+        "tokens that are ahead of the clock are not seen",
+        "Grant `+get` on all keys of the prefix, or read the marks by hand",
+    ),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn told(ahead: Duration) -> String {
+        let facts = MarkFacts {
+            ahead,
+            refusal: None,
+        };
+        let hazards = judge(CHECKS, &facts).into_iter();
+        hazards.map(|hazard| hazard.to_string()).collect()
+    }
+
     #[test]
     fn tokens_that_follow_the_clock_are_no_hazard() {
         const MINUTE: Duration = Duration::from_secs(60);
-        assert_eq!(CHECK.judge(&Duration::ZERO), None);
-        assert_eq!(CHECK.judge(&MINUTE), None);
-        let told = |ahead| CHECK.judge(&ahead).expect("told").to_string();
+        assert_eq!(told(Duration::ZERO), "");
+        assert_eq!(told(MINUTE), "");
         assert!(told(90 * MINUTE).contains("90 min ahead"));
         assert!(told(48 * 60 * MINUTE).contains("48 h ahead"));
     }
