@@ -12,7 +12,6 @@ use crate::fence::{Bearer, Pass, Refusal};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
-use crate::store::MAX_KEEP;
 use crate::telemetry::{self, Count, Event, HoldEnd, LeaseLabel};
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
@@ -198,12 +197,12 @@ impl Lease {
 
     /// Releases the lease, but keeps the name taken for another `rest`, so that a short job does not run twice when the
     /// clocks of two machines differ. If the lease was lost before, by an eviction for example, the name is not kept. A
-    /// longer `rest` than a year ([`MAX_KEEP`]) counts as a year.
+    /// longer `rest` than a year ([`MAX_KEEP`](crate::store::MAX_KEEP)) counts as a year.
     ///
     /// # Cancel safety
     /// The same as for [`release`](Self::release).
     pub async fn release_keeping(self, rest: Duration) -> ReleaseOutcome {
-        self.end(Some(rest.min(MAX_KEEP))).await
+        self.end(Some(rest)).await
     }
 
     async fn end(mut self, keep_for: Option<Duration>) -> ReleaseOutcome {

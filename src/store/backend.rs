@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::budget::Budget;
+use super::release::kept_for;
 use super::{
     Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, Member, Notices, Purpose, Release,
     Renewal, Renewed, Sent, Store,
@@ -202,7 +203,7 @@ impl<B: Backend> Store for B {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>> {
         Box::pin(async move {
-            let budget = Budget::new(limit);
+            let (keep_for, budget) = (kept_for(keep_for), Budget::new(limit));
             let release = self.try_release(name, holder, keep_for, budget).await;
             release.map_err(|failure| self.error(failure, "release", name))
         })

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use self::queue::{Availability, Notified, Queue, offered};
 use self::subscriber::{Subscriber, Subscription};
+use super::release::kept_for;
 use super::{
     Answer, Ask, Claim, Clock, Error, ErrorKind, Eviction, Facts, Failed, Grant, Hazard, Held,
     HeldState, Holder, Info, Member, MemberState, Name, Notice, Notices, Outcome, Purpose, Queued,
@@ -377,7 +378,7 @@ impl Store for Memory {
         keep_for: Option<Duration>,
         _: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>> {
-        Box::pin(async move { self.release_now(name, holder, keep_for) })
+        Box::pin(async move { self.release_now(name, holder, kept_for(keep_for)) })
     }
 
     fn inspect<'a>(
@@ -425,6 +426,7 @@ impl Store for Memory {
         })
     }
 
+    // A highest token ahead of the clock is none: no operator could keep or copy what ends with the process.
     fn hazards(&self, _: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }

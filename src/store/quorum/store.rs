@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
+use crate::store::release::kept_for;
 use crate::store::{
     Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, Member, Notices, Purpose, Release,
     Renewal, Renewed, Store, TableSettings,
@@ -220,7 +221,7 @@ impl Store for Quorum {
         keep_for: Option<Duration>,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>> {
-        Box::pin(self.release_everywhere(name, holder, keep_for, limit))
+        Box::pin(self.release_everywhere(name, holder, kept_for(keep_for), limit))
     }
 
     /// There is no queue to leave.

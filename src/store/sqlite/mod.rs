@@ -77,6 +77,7 @@ use self::database::Database;
 use self::failure::Failure;
 use self::leases::Leases;
 use self::thread::Thread;
+use super::release::kept_for;
 use super::{
     Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Member,
     MemberState, Name, Notices, Outcome, Purpose, Release, Renewal, Renewed, Severity, Store,
@@ -204,6 +205,7 @@ impl Sqlite {
         Ok(vec![member.with_version(Some(version))])
     }
 
+    // A highest token ahead of the clock is none: it is lost only with the whole file, which no server loses by itself.
     async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Error> {
         let path = self.path.clone();
         let work = move |leases: &mut Leases, caller: Caller<'_>| {
@@ -291,7 +293,7 @@ impl Store for Sqlite {
         keep_for: Option<Duration>,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>> {
-        let name = name.clone();
+        let (name, keep_for) = (name.clone(), kept_for(keep_for));
         Box::pin(self.ask("release", limit, move |leases, caller| {
             leases.release(&name, holder, keep_for, caller)
         }))
