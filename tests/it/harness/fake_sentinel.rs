@@ -1,5 +1,6 @@
 //! A Sentinel that says what the test wants: that one server is the master, for ever.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::fake_server::FakeServer;
@@ -9,6 +10,7 @@ use super::fake_server::FakeServer;
 pub(crate) struct FakeSentinel {
     server: FakeServer,
     opinion: Arc<Mutex<(u16, u64)>>,
+    denies_its_id: Arc<AtomicBool>,
 }
 
 impl FakeSentinel {
@@ -16,11 +18,19 @@ impl FakeSentinel {
     pub(crate) async fn naming(master: u16, epoch: u64) -> Self {
         let opinion = Arc::new(Mutex::new((master, epoch)));
         let said = opinion.clone();
+        let denies_its_id = Arc::new(AtomicBool::new(false));
+        let denies = denies_its_id.clone();
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+        let id = format!("{:040x}", STARTED.fetch_add(1, Ordering::Relaxed));
         let server = FakeServer::answering(move |words| {
             let (port, epoch) = *said.lock().expect("no panic");
             let reply = match words.get(1).map(|word| word.to_uppercase()).as_deref() {
                 Some("GET-MASTER-ADDR-BY-NAME") => array(&["127.0.0.1", &port.to_string()]),
                 Some("MASTER") => array(&["config-epoch", &epoch.to_string()]),
+                Some("MYID") if denies.load(Ordering::Relaxed) => {
+                    "-NOPERM no permissions to run the 'sentinel|myid' command\r\n".into()
+                }
+                Some("MYID") => format!("$40\r\n{id}\r\n"),
                 _ if words[0].eq_ignore_ascii_case("EXISTS") => ":0\r\n".into(),
                 _ => "+OK\r\n".into(),
             };
@@ -29,7 +39,13 @@ impl FakeSentinel {
         Self {
             server: server.await,
             opinion,
+            denies_its_id,
         }
+    }
+
+    /// From now on this user may not ask for its id.
+    pub(crate) fn deny_its_id(&self) {
+        self.denies_its_id.store(true, Ordering::Relaxed);
     }
 
     /// From now on it names another master.

@@ -58,7 +58,7 @@ async fn the_least_rights_are_enough_for_the_whole_contract() {
 
 /// The rights that the description asks for in addition.
 const FOR_CLUSTERS: &str = "+cluster|slots +asking";
-const FOR_SENTINELS: &str = "+sentinel|get-master-addr-by-name +sentinel|master";
+const FOR_SENTINELS: &str = "+sentinel|get-master-addr-by-name +sentinel|master +sentinel|myid";
 const FOR_REPLICAS: &str = "+wait";
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Learns from the Sentinels which server is the master: all are asked at once, and the newest epoch wins.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub(in super::super) struct Sentinel {
 struct Opinion {
     master: HostPort,
     epoch: u64,
+    /// The Sentinel that has it, if it says which it is: several addresses may lead to one.
+    sentinel: Option<String>,
 }
 
 impl Sentinels {
@@ -153,24 +155,23 @@ impl Sentinel {
         address_map: &AddressMap,
         budget: Budget,
     ) -> Result<Opinion, Failure> {
-        let mut both = redis::pipe();
-        both.cmd("SENTINEL")
-            .arg("GET-MASTER-ADDR-BY-NAME")
-            .arg(name);
-        both.cmd("SENTINEL").arg("MASTER").arg(name);
+        let mut all = redis::pipe();
+        all.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+        all.cmd("SENTINEL").arg("MASTER").arg(name);
+        all.cmd("SENTINEL").arg("MYID");
         let replies = self
             .connections
-            .request_all(&both, budget, REPLACE_EVERY)
+            .request_all(&all, budget, REPLACE_EVERY)
             .await?;
-        let Opinion { master, epoch } = read(&replies, name)?;
-        let master = address_map.reached(master);
-        Ok(Opinion { master, epoch })
+        let opinion = read(&replies, name)?;
+        let master = address_map.reached(opinion.master);
+        Ok(Opinion { master, ..opinion })
     }
 }
 
 fn read(replies: &[Value], name: &str) -> Result<Opinion, Failure> {
     let unknown = || Failure::NoSuchMaster(name.into());
-    let [address, master] = replies else {
+    let [address, master, sentinel] = replies else {
         return Err(Failure::Odd(format!("{replies:?}")));
     };
     if let Value::ServerError(error) = address {
@@ -193,37 +194,54 @@ fn read(replies: &[Value], name: &str) -> Result<Opinion, Failure> {
     let Some(Ok(epoch)) = epoch else {
         return Err(Failure::Odd("no config-epoch".into()));
     };
-    let master = HostPort::new(text(host)?, port);
-    Ok(Opinion { master, epoch })
+    Ok(Opinion {
+        master: HostPort::new(text(host)?, port),
+        epoch,
+        sentinel: text(sentinel).ok().map(Into::into),
+    })
+}
+
+impl Opinion {
+    fn agrees(&self, other: &Self) -> bool {
+        (&self.master, self.epoch) == (&other.master, other.epoch)
+    }
 }
 
 /// Chooses the newest opinion, and of several that are as new the one that most share, in doubt the master that is
 /// known.
 ///
 /// An epoch below the known one is believed only from a majority of at least two: Sentinels that were set up anew count
-/// from the start, but a single old one may have missed a failover. One address may lead to any of several Sentinels, so
-/// its opinion is never more than that of one.
+/// from the start, but a single old one may have missed a failover. One address may lead to any of several Sentinels, and
+/// several addresses to one: so each Sentinel counts once, by its id, and one that does not say its id not at all.
 fn choose<'a>(opinions: &'a [Opinion], sentinels: usize, known: &Map) -> Option<&'a Opinion> {
-    let shared_by = |opinion: &Opinion| opinions.iter().filter(|other| *other == opinion).count();
     let most = (sentinels / 2 + 1).max(2);
-    let is_believed =
-        |opinion: &&Opinion| opinion.epoch >= known.epoch() || shared_by(opinion) >= most;
+    let is_believed = |opinion: &&Opinion| {
+        let ids = sharing(opinions, opinion).filter_map(|other| other.sentinel.as_ref());
+        opinion.epoch >= known.epoch() || ids.collect::<BTreeSet<_>>().len() >= most
+    };
     opinions.iter().filter(is_believed).max_by_key(|opinion| {
         (
             opinion.epoch,
-            shared_by(opinion),
+            sharing(opinions, opinion).count(),
             known.serves(&opinion.master),
         )
     })
+}
+
+fn sharing<'o>(opinions: &'o [Opinion], one: &'o Opinion) -> impl Iterator<Item = &'o Opinion> {
+    opinions.iter().filter(move |other| other.agrees(one))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn opinion(port: u16, epoch: u64) -> Opinion {
-        let master = HostPort::new("db", port);
-        Opinion { master, epoch }
+    fn opinion(port: u16, epoch: u64, sentinel: usize) -> Opinion {
+        Opinion {
+            master: HostPort::new("db", port),
+            epoch,
+            sentinel: Some(sentinel.to_string()),
+        }
     }
 
     fn chosen(opinions: &[(u16, u64)], known: Option<(u16, u64)>) -> Option<u16> {
@@ -231,7 +249,8 @@ mod tests {
         if let Some((port, epoch)) = known {
             map.set_master(HostPort::new("db", port), epoch);
         }
-        let opinions = opinions.iter().map(|&(port, epoch)| opinion(port, epoch));
+        let opinions = opinions.iter().enumerate();
+        let opinions = opinions.map(|(sentinel, &(port, epoch))| opinion(port, epoch, sentinel));
         let opinions: Vec<_> = opinions.collect();
         choose(&opinions, 3, &map).map(|opinion| opinion.master.port)
     }
@@ -254,10 +273,24 @@ mod tests {
     fn an_old_opinion_of_one_is_not_believed_although_no_other_was_named() {
         let mut known = Map::default();
         known.set_master(HostPort::new("db", 2), 5);
-        assert_eq!(choose(&[opinion(1, 4)], 1, &known), None);
-        assert_eq!(choose(&[opinion(1, 6)], 1, &known), Some(&opinion(1, 6)));
-        let both = [opinion(1, 4), opinion(1, 4)];
+        assert_eq!(choose(&[opinion(1, 4, 0)], 1, &known), None);
+        let newer = [opinion(1, 6, 0)];
+        assert_eq!(choose(&newer, 1, &known), Some(&newer[0]));
+        let both = [opinion(1, 4, 0), opinion(1, 4, 1)];
         assert_eq!(choose(&both, 2, &known), Some(&both[1]));
+    }
+
+    #[test]
+    fn a_sentinel_that_is_asked_by_two_names_or_does_not_say_its_id_counts_once() {
+        let mut known = Map::default();
+        known.set_master(HostPort::new("db", 2), 5);
+        let twice = [opinion(1, 4, 7), opinion(1, 4, 7)];
+        assert_eq!(choose(&twice, 2, &known), None);
+        let nameless = twice.map(|opinion| Opinion {
+            sentinel: None,
+            ..opinion
+        });
+        assert_eq!(choose(&nameless, 2, &known), None);
     }
 
     #[test]
@@ -273,11 +306,16 @@ mod tests {
         let address = Value::Array(vec![word("10.0.0.2"), word("6379")]);
         let master = ["name", "main", "ip", "10.0.0.1", "config-epoch", "7"];
         let master = Value::Array(master.map(word).to_vec());
-        let read_both = read(&[address.clone(), master], "main").expect("an opinion");
-        let master = HostPort::new("10.0.0.2", 6_379);
-        assert_eq!(read_both, Opinion { master, epoch: 7 });
-        let failure = read(&[Value::Nil, Value::Nil], "main").expect_err("unknown");
+        let id = word("5d2b");
+        let read_all = read(&[address.clone(), master, id.clone()], "main").expect("an opinion");
+        let expected = Opinion {
+            master: HostPort::new("10.0.0.2", 6_379),
+            epoch: 7,
+            sentinel: Some("5d2b".into()),
+        };
+        assert_eq!(read_all, expected);
+        let failure = read(&[Value::Nil, Value::Nil, id.clone()], "main").expect_err("unknown");
         assert!(matches!(failure, Failure::NoSuchMaster(_)), "{failure}");
-        assert!(read(&[address, Value::Array(vec![])], "main").is_err());
+        assert!(read(&[address, Value::Array(vec![]), id], "main").is_err());
     }
 }
