@@ -15,6 +15,8 @@
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod exchange;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod first_of;
 #[cfg(all(test, any(feature = "postgres", feature = "redis")))]
 mod tests;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
@@ -31,6 +33,10 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) use self::exchange::{Exchange, Fault};
+#[cfg(feature = "postgres")]
+pub(super) use self::first_of::HEAD_START;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) use self::first_of::{best, first_of, is_transient};
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(super) use self::thread::Driver;
 use super::budget::Budget;

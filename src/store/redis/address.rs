@@ -3,22 +3,17 @@
 use std::fmt;
 use std::time::Duration;
 
-use deadpool_redis::redis::aio::{MultiplexedConnection, PubSub};
 use deadpool_redis::redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use deadpool_redis::redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    RedisConnectionInfo, parse_redis_url,
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, parse_redis_url,
 };
 
-use super::connection::tls::Secured;
 use super::failure::Failure;
 use crate::error::Error;
 use crate::store::Tls;
 use crate::store::tls::Certificates;
 use crate::store::url::{STRAY_AT, has_stray_at};
 
-/// How many requests may wait for their turn on the connection. Further callers wait within their limits.
-const WAITING: usize = 512;
 /// After how long without traffic the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 /// How often it is probed again.
@@ -122,52 +117,31 @@ impl Address {
 
     /// Returns whether this is the address of the server at this host and port.
     pub(super) fn is_at(&self, of_host: &str, of_port: u16) -> bool {
+        self.host_port() == Some((of_host, of_port))
+    }
+
+    /// Returns the host and the port. A socket has none.
+    pub(super) fn host_port(&self) -> Option<(&str, u16)> {
         match self.info.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                host == of_host && *port == of_port
+                Some((host, *port))
             }
-            _ => false,
-        }
-    }
-
-    /// Opens one connection for requests, with the certificates as they are now.
-    pub(super) async fn connect(&self, limit: Duration) -> Result<MultiplexedConnection, Failure> {
-        let config = config(limit);
-        let (client, config) = match self.secured() {
-            Some(secured) => {
-                install_crypto();
-                let client = secured.client(self.info(), self.certificates().await?)?;
-                (client, config.set_dns_resolver(secured.resolver()))
-            }
-            None => (Client::open(self.info())?, config),
-        };
-        let connection = client.get_multiplexed_async_connection_with_config(&config);
-        Ok(connection.await?)
-    }
-
-    /// Opens one connection for subscriptions, with the certificates as they are now.
-    pub(super) async fn subscribe(&self) -> Result<PubSub, Failure> {
-        let Some(secured) = self.secured() else {
-            return Ok(Client::open(self.info())?.get_async_pubsub().await?);
-        };
-        let config = self.certificates().await?.config();
-        let config = config.map_err(|error| Failure::Certificates(format!("{error:#}")))?;
-        let (settings, tcp) = (self.info.redis_settings(), self.info.tcp_settings());
-        secured.subscribe(settings, tcp, config).await
-    }
-
-    fn secured(&self) -> Option<Secured<'_>> {
-        match self.info.addr() {
-            ConnectionAddr::TcpTls { host, port, .. } => Some(Secured {
-                host,
-                port: *port,
-                name: self.tls.name_of(host),
-            }),
             _ => None,
         }
     }
 
-    async fn certificates(&self) -> Result<Certificates, Failure> {
+    /// Returns the name that the server's certificate must have.
+    pub(super) fn server_name(&self) -> &str {
+        let host = self.host_port().map_or("", |(host, _)| host);
+        self.tls.name_of(host)
+    }
+
+    /// Reads the certificates as they are now. Without TLS there are none.
+    pub(super) async fn certificates(&self) -> Result<Option<Certificates>, Failure> {
+        if !matches!(self.info.addr(), ConnectionAddr::TcpTls { .. }) {
+            return Ok(None);
+        }
+        install_crypto();
         let read = match self.tls.has_no_files() {
             true => self.tls.read(),
             false => {
@@ -176,16 +150,9 @@ impl Address {
                 reading.await.map_err(|_| Failure::Abandoned)?
             }
         };
-        read.map_err(|error| Failure::Certificates(format!("{error:#}")))
+        let read = read.map_err(|error| Failure::Certificates(format!("{error:#}")));
+        read.map(Some)
     }
-}
-
-/// The settings of a connection whose requests each bring a limit of their own.
-fn config(limit: Duration) -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(limit))
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(WAITING)
 }
 
 impl fmt::Display for Address {

@@ -13,10 +13,12 @@ use leasehold::{Client, ErrorKind};
 
 use super::open;
 use crate::harness::asking::{asked, claim, granted, held, next_token, released, renewed};
+use crate::harness::network::with_hosts;
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG};
-use crate::harness::wait::until;
+use crate::harness::tls::TlsServer;
+use crate::harness::wait::{now, until};
 
 #[tokio::test]
 async fn a_server_on_a_port_with_a_password_and_another_database_keeps_the_contract() {
@@ -370,4 +372,42 @@ async fn a_failure_without_a_waiting_caller_is_not_returned_to_the_next_caller()
     }
     server.start_again().await;
     granted(&*store, &one).await;
+}
+
+#[test]
+fn a_name_whose_first_address_says_nothing_keeps_no_client_from_the_second() {
+    let test = "redis::connections::a_name_whose_first_address_says_nothing_keeps_no_client_from_the_second";
+    with_hosts(test, "::1 two.example\n127.0.0.1 two.example\n", || {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let plain = Setup::default().with_port().start().await;
+            let secured = TlsServer::start().await;
+            let trusting = format!(
+                "ca={}&server_name=localhost",
+                secured.certificate().display()
+            );
+            for (port, url) in [
+                (
+                    plain.port(),
+                    format!("redis://two.example:{}", plain.port()),
+                ),
+                (
+                    secured.port(),
+                    format!("rediss://two.example:{}?{trusting}", secured.port()),
+                ),
+            ] {
+                // The system accepts, and no process answers.
+                let silent = std::net::TcpListener::bind(("::1", port));
+                let _silent = silent.expect("the port is free there");
+                let store = open(&url).await;
+                let begun = now();
+                next_token(&*store, "a").await;
+                let own = store.on_own_connection(Purpose::Watchdog).await;
+                own.expect("a connection of its own");
+                assert!(store.notices().await.expect("answered").is_some());
+                let took = now().since(begun);
+                assert!(took < Duration::from_millis(1_800), "{url}: {took:?}");
+            }
+        });
+    });
 }

@@ -4,13 +4,10 @@
 //! tried beside a host that is slow, and each attempt begins with the server that answered last.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 use tokio_postgres::config::TargetSessionAttrs;
@@ -20,11 +17,8 @@ use super::super::address::Address;
 use super::super::failure::Failure;
 use super::tls::{Encrypted, Handshake};
 use crate::clock::{Boottime, Clock, Instant};
-use crate::error::ErrorKind;
-use crate::store::backend::Failing;
+use crate::store::connection::{HEAD_START, best, first_of, is_transient};
 
-/// How long a server may take before the next one is tried beside it.
-const HEAD_START: Duration = Duration::from_millis(300);
 /// This many connections to one server may be given up, with their end not seen, before the next one has to wait.
 const GIVEN_UP: usize = 2;
 /// The first of the pauses between further connections to it; each is twice as long as the one before.
@@ -137,7 +131,7 @@ pub(in super::super) async fn open(
     hosts.sort_by_key(|host| walk.last.as_ref().is_none_or(|last| last.host != *host));
     let opened = first_of(hosts.into_iter().map(|host| walk.host(host))).await;
     // The one that is down may be the primary.
-    let opened = opened.map_err(|failures| best(failures, is_transient))?;
+    let opened = opened.map_err(|failures| best(failures, is_transient).unwrap_or(Failure::NotReached))?;
     address.remember(&opened.server);
     Ok(opened)
 }
@@ -174,7 +168,10 @@ impl Walk<'_> {
             opened = first_of(attempts(TargetSessionAttrs::Any)).await;
         }
         // What a server says counts for more than that nothing answers at its other address.
-        opened.map_err(|failures| best(failures, |failure| !is_transient(failure)))
+        opened.map_err(|failures| {
+            let best = best(failures, |failure| !is_transient(failure));
+            best.unwrap_or(Failure::NotReached)
+        })
     }
 
     async fn addresses(&self, host: usize) -> Result<Vec<Option<IpAddr>>, Failure> {
@@ -215,77 +212,13 @@ impl Walk<'_> {
     }
 }
 
-/// Begins one attempt after the other: the next one as soon as one has failed, and at the latest after a head start. Returns
-/// the first that succeeds, or all failures.
-async fn first_of<T>(
-    attempts: impl Iterator<Item = impl Future<Output = Result<T, Failure>>>,
-) -> Result<T, Vec<Failure>> {
-    let mut later = attempts;
-    let mut running: FuturesUnordered<_> = later.next().into_iter().collect();
-    let mut failures = Vec::new();
-    while !running.is_empty() {
-        match timeout(HEAD_START, running.next()).await {
-            Ok(Some(Ok(opened))) => return Ok(opened),
-            Ok(Some(Err(failure))) => failures.push(failure),
-            Ok(None) | Err(_) => {}
-        }
-        running.extend(later.next());
-    }
-    Err(failures)
-}
-
-fn is_transient(failure: &Failure) -> bool {
-    let kind = failure.kind();
-    matches!(kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
-}
-
 pub(in super::super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the first failure of this sort, or else the last one.
-fn best(failures: Vec<Failure>, is_of_sort: impl Fn(&Failure) -> bool) -> Failure {
-    let of_sort = failures.iter().find(|failure| is_of_sort(failure)).cloned();
-    let last = || failures.last().cloned().unwrap_or(Failure::NotReached);
-    of_sort.unwrap_or_else(last)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, ready};
-    use std::pin::Pin;
-
     use super::*;
-
-    type Attempt = Pin<Box<dyn Future<Output = Result<u8, Failure>>>>;
-
-    #[tokio::test]
-    async fn the_next_is_tried_at_once_after_a_failure_and_soon_beside_a_silence() {
-        let begun = Boottime.now();
-        let attempts: [Attempt; 4] = [
-            Box::pin(pending()),
-            Box::pin(ready(Err(Failure::NotReached))),
-            Box::pin(pending()),
-            Box::pin(ready(Ok(3))),
-        ];
-        let first = first_of(attempts.into_iter()).await;
-        assert_eq!(first.expect("the last one answers"), 3);
-        let took = Boottime.now().since(begun);
-        assert!((2 * HEAD_START..4 * HEAD_START).contains(&took), "{took:?}");
-    }
-
-    #[tokio::test]
-    async fn a_slow_one_is_not_given_up_when_the_next_is_tried() {
-        let attempts: [Attempt; 2] = [
-            Box::pin(async {
-                tokio::time::sleep(2 * HEAD_START).await;
-                Ok(0)
-            }),
-            Box::pin(pending()),
-        ];
-        let first = first_of(attempts.into_iter()).await;
-        assert_eq!(first.expect("it answers"), 0);
-    }
 
     #[test]
     fn a_server_with_two_unended_connections_is_tried_again_at_growing_pauses() {
@@ -302,11 +235,4 @@ mod tests {
         assert!(unended.may_connect(now));
     }
 
-    #[tokio::test]
-    async fn without_an_answer_there_are_all_failures() {
-        let attempts =
-            [Failure::NotReached, Failure::Silent].map(|failure| ready(Err::<u8, _>(failure)));
-        let failures = first_of(attempts.into_iter()).await;
-        assert_eq!(failures.expect_err("none succeeds").len(), 2);
-    }
 }

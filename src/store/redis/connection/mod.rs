@@ -8,12 +8,13 @@
 pub(super) mod acks;
 pub(super) mod budget;
 pub(super) mod connections;
+mod dial;
 pub(super) mod loading;
 pub(super) mod open;
 pub(super) mod origin;
 pub(super) mod server;
 pub(super) mod shared_task;
-pub(super) mod tls;
+mod tls;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,119 +1,56 @@
 //! TLS to a Redis server, under the settings that all stores share.
 //!
 //! A connection for requests is made by the Redis crate, which takes certificates in PEM form and checks the name of the
-//! host that it was told. So it is told the expected name, and a resolver of ours returns the addresses of the host that
-//! is meant. For subscriptions the crate takes no resolver, but a stream, which is made here.
+//! host that it was told. So it is told the expected name, and a resolver of ours returns the address that is meant. For
+//! subscriptions the crate takes a stream, which is made here.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use deadpool_redis::redis::aio::PubSub;
-use deadpool_redis::redis::io::AsyncDNSResolver;
-use deadpool_redis::redis::io::tcp::{TcpSettings, socket2::SockRef};
 use deadpool_redis::redis::{
-    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisFuture,
-    TlsCertificates,
+    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, TlsCertificates,
 };
-use futures_util::future::select_ok;
 use rustls::ClientConfig;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::super::failure::Failure;
 use crate::store::tls::Certificates;
 
-/// A server behind TLS: where it is, and the name that its certificate must have.
-#[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Secured<'a> {
-    pub(in super::super) host: &'a str,
-    pub(in super::super) port: u16,
-    pub(in super::super) name: &'a str,
+/// Returns a client for connections to a server whose certificate has this name. They need a resolver, because the name
+/// takes the place of the host.
+pub(super) fn client(
+    info: ConnectionInfo,
+    name: &str,
+    certificates: &Certificates,
+) -> Result<Client, Failure> {
+    let mut addr = info.addr().clone();
+    if let ConnectionAddr::TcpTls { host, .. } = &mut addr {
+        *host = name.into();
+    }
+    let roots = certificates.roots.as_ref();
+    let client = certificates.client.as_ref();
+    let pem = TlsCertificates {
+        root_cert: roots.map(|roots| roots.iter().flat_map(|root| certificate(root)).collect()),
+        client_tls: client.map(|(chain, key)| ClientTlsConfig {
+            client_cert: chain.iter().flat_map(|one| certificate(one)).collect(),
+            client_key: private_key(key),
+        }),
+    };
+    Ok(Client::build_with_tls(info.set_addr(addr), pem)?)
 }
 
-/// Finds the addresses of this host, whichever it is asked for.
-struct HostResolver(String);
-
-impl Secured<'_> {
-    /// Returns a client for connections to the name, which need [`resolver`](Self::resolver).
-    pub(in super::super) fn client(
-        self,
-        info: ConnectionInfo,
-        certificates: Certificates,
-    ) -> Result<Client, Failure> {
-        let info = info.set_addr(ConnectionAddr::TcpTls {
-            host: self.name.into(),
-            port: self.port,
-            insecure: false,
-            tls_params: None,
-        });
-        let roots = certificates.roots.as_ref();
-        let pem = TlsCertificates {
-            root_cert: roots.map(|roots| roots.iter().flat_map(|root| certificate(root)).collect()),
-            client_tls: certificates
-                .client
-                .as_ref()
-                .map(|(chain, key)| ClientTlsConfig {
-                    client_cert: chain.iter().flat_map(|one| certificate(one)).collect(),
-                    client_key: private_key(key),
-                }),
-        };
-        Ok(Client::build_with_tls(info, pem)?)
-    }
-
-    pub(in super::super) fn resolver(self) -> impl AsyncDNSResolver {
-        HostResolver(self.host.into())
-    }
-
-    /// Connects for subscriptions.
-    pub(in super::super) async fn subscribe(
-        self,
-        settings: &RedisConnectionInfo,
-        tcp: &TcpSettings,
-        config: Arc<ClientConfig>,
-    ) -> Result<PubSub, Failure> {
-        let stream = self.dial(tcp, config).await.map_err(Failure::unmade)?;
-        Ok(PubSub::new(settings, stream).await?)
-    }
-
-    async fn dial(
-        self,
-        tcp: &TcpSettings,
-        config: Arc<ClientConfig>,
-    ) -> io::Result<TlsStream<TcpStream>> {
-        let name = ServerName::try_from(self.name).map_err(io::Error::other)?;
-        let addresses: Vec<_> = lookup_host((self.host, self.port)).await?.collect();
-        if addresses.is_empty() {
-            return Err(io::Error::other("the host has no address"));
-        }
-        let attempts = addresses.into_iter();
-        let attempts = attempts.map(|address| Box::pin(TcpStream::connect(address)));
-        let (stream, _) = select_ok(attempts).await?;
-        stream.set_nodelay(tcp.nodelay())?;
-        let socket = SockRef::from(&stream);
-        if let Some(keepalive) = tcp.keepalive() {
-            socket.set_tcp_keepalive(keepalive)?;
-        }
-        socket.set_tcp_user_timeout(tcp.user_timeout())?;
-        TlsConnector::from(config)
-            .connect(name.to_owned(), stream)
-            .await
-    }
-}
-
-impl AsyncDNSResolver for HostResolver {
-    fn resolve<'a, 'b: 'a>(
-        &'a self,
-        _: &'b str,
-        port: u16,
-    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
-        Box::pin(async move {
-            let addresses = lookup_host((&*self.0, port)).await?;
-            Ok(Box::new(addresses) as Box<dyn Iterator<Item = SocketAddr> + Send>)
-        })
-    }
+/// Encrypts a connection to a server whose certificate has this name.
+pub(super) async fn over(
+    stream: TcpStream,
+    name: &str,
+    config: Arc<ClientConfig>,
+) -> io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(name).map_err(io::Error::other)?;
+    let connector = TlsConnector::from(config);
+    connector.connect(name.to_owned(), stream).await
 }
 
 fn certificate(der: &[u8]) -> Vec<u8> {
