@@ -238,6 +238,26 @@ async fn a_clock_set_back_and_a_lost_mark_make_tokens_fall() {
     );
 }
 
+/// The floor put the token ahead of the one clock here, which never moved back.
+#[tokio::test]
+async fn a_floor_and_a_flush_make_tokens_fall_until_the_clock_has_come_as_far() {
+    let server = Setup::default().with_clock().start().await;
+    let store = open(&server.url()).await;
+    let hour_ahead = (server.time_ms().await + HOUR_MS) * 1_000;
+    let floor = Token::new(hour_ahead.cast_unsigned()).expect("a token");
+    let lifted = claim("a", LONG).with_floor(floor);
+    let last = granted(&*store, &lifted).await;
+    let () = server.told("FLUSHALL").await;
+    let fallen = next_token(&*store, "a").await;
+    assert!(
+        fallen < last,
+        "the assumption is needed no more: {fallen} after {last}"
+    );
+    server.step_clock(HOUR_MS + 60_000).await;
+    let risen = next_token(&*store, "a").await;
+    assert!(risen > last, "{risen} after {last}");
+}
+
 #[tokio::test]
 async fn a_floor_lifts_the_token_over_what_a_broken_server_forgot() {
     let (server, store, last) = broken_by(3 * HOUR_MS).await;

@@ -9,6 +9,8 @@ use leasehold::ErrorKind;
 use leasehold::store::{Outcome, Store};
 use tempfile::TempDir;
 
+use crate::harness::leases::{client_at, take};
+
 use super::child::Child;
 use super::{
     Asking, LIMIT, LONG, asked, claim, granted, held, name, open, pass, places, raw, refused,
@@ -456,6 +458,26 @@ async fn tokens_rise_though_the_wall_clock_went_back() {
         .execute("UPDATE counter SET token = ?1", [ahead.cast_signed()])
         .expect("ours");
     assert_eq!(granted(&store, &claim("b", LONG)).await.get(), ahead + 1);
+}
+
+#[tokio::test]
+async fn a_client_that_saw_a_token_from_a_wrong_clock_can_have_the_name_again() {
+    const TWO_DAYS_US: i64 = 48 * 3_600_000_000;
+    let (_folder, file) = folder_and_file();
+    let client = client_at(&format!("sqlite:{}", file.display()), LONG).await;
+    let mut last = None;
+    for round in 0..3 {
+        let lease = take(&client, "a").await;
+        assert!(Some(lease.token()) > last, "{round}: {}", lease.token());
+        last = Some(lease.token());
+        lease.release().await;
+        if round == 0 {
+            // As after a grant while the clock was two days ahead.
+            raw(&file)
+                .execute("UPDATE counter SET token = token + ?1", [TWO_DAYS_US])
+                .expect("ours");
+        }
+    }
 }
 
 #[tokio::test]

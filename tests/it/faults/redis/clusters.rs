@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold::Lease;
 
-use crate::harness::leases::{client_at, take};
+use crate::harness::leases::{client_at, renewed, take};
 use crate::harness::redis_cluster::RedisCluster;
 use crate::harness::rivalry::Rivalry;
-use crate::harness::wait::{at, now, soon};
+use crate::harness::wait::{at, now, soon, until_so};
 
 /// Longer than a failover takes.
 const TTL: Duration = Duration::from_secs(6);
@@ -187,4 +187,38 @@ async fn a_primary_that_hangs_costs_no_lease_of_another_after_slots_have_moved()
     assert_eq!(of_other, 0, "of {}", on_other.len());
     assert_eq!(of_hung, on_hung.len());
     assert!(on_hung.len() > 5_000, "{}", on_hung.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_hangs_delays_no_release_of_another_after_slots_have_moved() {
+    let cluster = RedisCluster::start().await;
+    let client = client_at(&cluster.url(), Duration::from_secs(30)).await;
+    let names: Vec<_> = (0..3_000).map(|index| format!("n-{index}")).collect();
+    let mut slots = cluster.slots_of(names).await;
+    slots.retain(|_, slot| *slot < 5_461);
+    let mut leases = join_all(slots.keys().map(|name| take(&client, name))).await;
+    cluster.reshard(2_730, 0, 1).await;
+    join_all(leases.iter().map(|lease| renewed(lease, 2))).await;
+    let moved = cluster.slots_on(1).await;
+    let is_moved = |lease: &Lease| moved.contains(&slots[lease.name().as_str()]);
+    // The releases that wait for the node that hangs are begun first.
+    leases.sort_by_key(|lease| !is_moved(lease));
+    let on_other = leases.iter().filter(|lease| !is_moved(lease)).count();
+    assert!(
+        on_other > 300 && leases.len() - on_other > 300,
+        "{on_other}"
+    );
+    cluster.nodes[1].pause();
+    let begun = now();
+    drop(leases);
+    until_so("the names of the other are free", async || {
+        let keys = cluster.nodes[0].keys().await;
+        !keys.iter().any(|key| key.starts_with("leasehold:{n-"))
+    })
+    .await;
+    let took = now().since(begun);
+    cluster.nodes[1].resume();
+    println!("{on_other} releases in {took:.1?}");
+    // A release waits for up to two seconds for a node that hangs.
+    assert!(took < Duration::from_millis(1_500), "{took:?}");
 }

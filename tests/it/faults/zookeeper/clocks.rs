@@ -89,3 +89,21 @@ async fn a_step_forward_frees_names_early_and_one_back_gives_none_away() {
     let last = granted(&*store, &claim("a", LONG)).await;
     assert!(last > next, "{last} after {next}");
 }
+
+#[tokio::test]
+async fn a_client_that_saw_a_token_from_a_wrong_clock_can_have_the_name_again() {
+    let server = ZookeeperServer::start_on_own_machine(TICK).await;
+    server.step_clock(48 * HOUR_MS);
+    let client = client_at(&server.url(""), LONG).await;
+    let mut last = None;
+    for round in 0..3 {
+        let lease = take(&client, "a").await;
+        assert!(Some(lease.token()) > last, "{round}: {}", lease.token());
+        last = Some(lease.token());
+        lease.release().await;
+        if round == 0 {
+            server.step_clock(-48 * HOUR_MS);
+        }
+    }
+    client.shutdown(LIMIT).await;
+}
