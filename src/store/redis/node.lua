@@ -14,6 +14,9 @@
 --   backlog    '1' if it had replicas, which may have been promoted while it was down
 --   new        on a server that had no such key: its run and orders when the key was made
 --   floor      only on a server of a store of another kind
+--
+-- Two orders of an operator are taken for a promotion, which costs a keep-out that nothing needs: REPLICAOF NO ONE on a
+-- master to which a first replica then comes, and CONFIG RESETSTAT before a replica comes.
 
 -- Returns the reply to a claim that is refused; nil and the ms for which the server still keeps out; or nothing if it takes
 -- the claim. The longest ttl of a client that creates no key is '0'. On a server that is new nothing is forgotten.
