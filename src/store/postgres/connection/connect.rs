@@ -131,7 +131,8 @@ pub(in super::super) async fn open(
     hosts.sort_by_key(|host| walk.last.as_ref().is_none_or(|last| last.host != *host));
     let opened = first_of(hosts.into_iter().map(|host| walk.host(host))).await;
     // The one that is down may be the primary.
-    let opened = opened.map_err(|failures| best(failures, is_transient).unwrap_or(Failure::NotReached))?;
+    let opened =
+        opened.map_err(|failures| best(failures, is_transient).unwrap_or(Failure::NotReached))?;
     address.remember(&opened.server);
     Ok(opened)
 }
@@ -234,5 +235,4 @@ mod tests {
         unended.count = 1;
         assert!(unended.may_connect(now));
     }
-
 }
