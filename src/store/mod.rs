@@ -146,8 +146,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// has at most [`MAX_BATCH`] renewals: a store sends it as one request and does not divide a longer one.
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed>;
 
-    /// Frees the name if this holder has it. With `keep_for` the name stays taken for that long, and cannot be renewed; a
-    /// longer time than [`MAX_KEEP`] counts as that. An evicted holder keeps nothing, so its name is free at once.
+    /// Frees the name if this holder has it. With `keep_for` the name stays taken for that long, and cannot be renewed;
+    /// a longer time than [`MAX_KEEP`] counts as that. An evicted holder keeps nothing, so its name is free at once.
     fn release<'a>(
         &'a self,
         name: &'a Name,
@@ -191,8 +191,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Option<Held>, Error>>;
 
-    /// Lists the holders of all names with this prefix, in name order. May read the whole store, and fails as a whole if a
-    /// part of it cannot be read: on a cluster, while no node serves the slot of one of the names.
+    /// Lists the holders of all names with this prefix, in name order. May read the whole store, and fails as a whole if
+    /// a part of it cannot be read: on a cluster, while no node serves the slot of one of the names.
     ///
     /// ```
     /// # #[tokio::main]

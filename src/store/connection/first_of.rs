@@ -15,8 +15,8 @@ use crate::store::backend::Failing;
 /// How long an attempt may take before the next one is begun as well.
 pub(in crate::store) const HEAD_START: Duration = Duration::from_millis(300);
 
-/// Begins one attempt after the other: the next one as soon as one has failed, and at the latest after a head start. Returns
-/// the first that succeeds, or all failures.
+/// Begins one attempt after the other: the next one as soon as one has failed, and at the latest after a head start.
+/// Returns the first that succeeds, or all failures.
 pub(in crate::store) async fn first_of<T, F>(
     attempts: impl Iterator<Item = impl Future<Output = Result<T, F>>>,
 ) -> Result<T, Vec<F>> {

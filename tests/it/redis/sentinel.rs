@@ -171,7 +171,7 @@ async fn one_sentinel_under_two_names_takes_no_failover_back() {
     }
 }
 
-/// A name that is held stays held, although the Sentinel at these hosts falls behind a failover and names the old master.
+/// A name that is held stays held, although the Sentinel at these hosts missed a failover and names the old master.
 async fn takes_no_failover_back(
     sentinel: &FakeSentinel,
     hosts: &str,

@@ -211,8 +211,8 @@ impl Opinion {
 /// known.
 ///
 /// An epoch below the known one is believed only from a majority of at least two: Sentinels that were set up anew count
-/// from the start, but a single old one may have missed a failover. One address may lead to any of several Sentinels, and
-/// several addresses to one: so each Sentinel counts once, by its id, and one that does not say its id not at all.
+/// from the start, but a single old one may have missed a failover. One address may lead to any of several Sentinels,
+/// and several addresses to one: so each Sentinel counts once, by its id, and one that does not say its id not at all.
 fn choose<'a>(opinions: &'a [Opinion], sentinels: usize, known: &Map) -> Option<&'a Opinion> {
     let most = (sentinels / 2 + 1).max(2);
     let is_believed = |opinion: &&Opinion| {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentinel_that_is_asked_by_two_names_or_does_not_say_its_id_counts_once() {
+    fn a_sentinel_of_two_names_or_without_an_id_confirms_no_old_opinion() {
         let mut known = Map::default();
         known.set_master(HostPort::new("db", 2), 5);
         let twice = [opinion(1, 4, 7), opinion(1, 4, 7)];
