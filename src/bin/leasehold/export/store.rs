@@ -261,9 +261,8 @@ mod tests {
             hazards: 0,
             clock_offset: Some(0.5),
         };
-        let unavailable = || Error::new(leasehold::ErrorKind::Unavailable, "no answer");
-        let text = |found: Result<Found, Error>| {
-            let found = found.as_ref().map(Clone::clone);
+        let unavailable = Error::new(leasehold::ErrorKind::Unavailable, "no answer");
+        let text = |found: Result<Found, &Error>| {
             metrics::with_local_recorder(&recorder, || {
                 show("redis", "place", &found, &Ok(Vec::new()), &pages);
             });
@@ -275,7 +274,7 @@ mod tests {
         assert!(good.contains(&format!("{leases} 7\n")), "{good}");
         assert!(good.contains(&format!("{offset} 0.5\n")), "{good}");
         assert!(pages.is_ready());
-        let bad = text(Err(unavailable()));
+        let bad = text(Err(&unavailable));
         assert!(bad.contains(&format!("{leases} NaN\n")), "{bad}");
         assert!(bad.contains(&format!("{offset} NaN\n")), "{bad}");
         assert!(!pages.is_ready() && pages.status().contains("no answer"));
