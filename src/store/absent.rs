@@ -89,7 +89,7 @@ pub(super) async fn replace_quorum(_: &str, _: &str, _: bool, _: Duration) -> Re
     all(feature = "quorum", not(test)),
     expect(dead_code, reason = "the store is there")
 )]
-pub(super) fn quorum_plan(_: &str, _: TableSettings) -> Result<String, Error> {
+pub(super) fn quorum_plan(_: &str, _: Option<&str>, _: TableSettings) -> Result<String, Error> {
     Err(absent("quorum"))
 }
 
@@ -127,7 +127,7 @@ mod tests {
                 "quorum",
             ),
             (replace_quorum("", "", false, limit).await.err(), "quorum"),
-            (quorum_plan("", settings).err(), "quorum"),
+            (quorum_plan("", None, settings).err(), "quorum"),
             (open_postgres("postgres://a/b").err(), "postgres"),
             (
                 init_postgres("postgres://a/b", settings, limit).await.err(),

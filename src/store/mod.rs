@@ -109,7 +109,7 @@ pub use self::spi::*;
 pub use self::tables::TableSettings;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub use self::tls::Tls;
-pub use self::url::{init, init_script, open, replace};
+pub use self::url::{init, init_script, open, replace, replace_script};
 
 /// A store of leases. The [module](self) has the contract.
 ///

@@ -66,10 +66,18 @@ pub async fn replace(url: &str, old: &str, from_clock: bool, limit: Duration) ->
 /// `Invalid`, as for [`init`].
 pub fn init_script(url: &str, settings: TableSettings) -> Result<String, Error> {
     match kind_to_init(url)? {
-        NeedsInit::Quorum => quorum_plan(url, settings),
+        NeedsInit::Quorum => quorum_plan(url, None, settings),
         NeedsInit::Redis => redis_script(url, settings),
         NeedsInit::Postgres => postgres_sql(url, settings),
     }
+}
+
+/// Says what [`replace`] would do: which members it closes, how long it waits, and which it writes. It asks no server.
+///
+/// # Errors
+/// `Invalid`, as for [`replace`].
+pub fn replace_script(url: &str, old: &str) -> Result<String, Error> {
+    quorum_plan(url, Some(old), TableSettings::default())
 }
 
 /// Returns the scheme of one server and the kind of several, `sentinel`, `cluster` or `quorum`, where a scheme of Redis

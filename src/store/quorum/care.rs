@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::known::KnownQuorum;
 use super::members::{Act, Away, NameRequest, PAUSE};
 use super::micros;
-use super::protocol::{Absence, Writing, adoption, majority};
+use super::protocol::{Absence, Membership, Writing, adoption, majority};
 use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _, Instant, wall_clock_us};
 use crate::store::{Failed, MAX_BATCH};
@@ -95,8 +95,10 @@ impl Quorum {
             return Ok(true);
         };
         let is_over = matches!(away.absence, Absence::Out(_)) && known.left(away.out_us).is_zero();
-        // A blank server may be another one than `init` was given, by a list that is not that of the others.
-        let is_known = found.node.membership.is_some() || known.members == self.members.places();
+        // Another server may be another one than `init` was given, by a list that is not that of the others.
+        let is_it = |member: &Membership<String>| member.id == id;
+        let is_known = found.node.membership.as_ref().is_some_and(is_it)
+            || known.members == self.members.places();
         if !is_over || !is_known {
             return Ok(false);
         }
@@ -107,14 +109,17 @@ impl Quorum {
                 member.look(limit).await
             });
         let mut answers = vec![None; self.members.len()];
-        while let Some((other, place)) = asked.next().await {
-            answers[other] = place.ok().map(|place| place.as_member(known.id(other)));
-            let inside = answers.iter().flatten().filter(|answer| answer.is_ok());
-            if inside.count() >= majority(answers.len()) {
-                break;
-            }
+        answers[member] = Some(found.highest(id));
+        let knows = |answers: &[Option<Result<u64, _>>]| {
+            let knowing = answers.iter().flatten().filter(|answer| answer.is_ok());
+            knowing.count() >= majority(answers.len())
+        };
+        while !knows(&answers)
+            && let Some((other, place)) = asked.next().await
+        {
+            answers[other] = place.ok().map(|place| place.highest(known.id(other)));
         }
-        let Some(highest) = adoption(id, &answers, wall_clock_us()) else {
+        let Some(highest) = adoption(&answers, wall_clock_us()) else {
             return Ok(false);
         };
         let writing = Writing {
@@ -142,10 +147,19 @@ impl Quorum {
         };
         let (quorum, known) = (self.share(), known.clone());
         tokio::spawn(async move {
-            let _turn = turn;
-            while !quorum.shared.care[member].owed().is_empty() {
-                Boottime.nap_until(Boottime.now().after(PAUSE)).await;
-                quorum.release_owed(member, &known).await;
+            let care = &quorum.shared.care[member];
+            let mut turn = Some(turn);
+            while turn.is_some() {
+                while !care.owed().is_empty() {
+                    Boottime.nap_until(Boottime.now().after(PAUSE)).await;
+                    quorum.release_owed(member, &known).await;
+                }
+                drop(turn);
+                // What came after the last look found the turn taken.
+                let is_owed = !care.owed().is_empty();
+                turn = is_owed
+                    .then(|| Turn::begin(care, |care| &care.is_releasing))
+                    .flatten();
             }
         });
     }

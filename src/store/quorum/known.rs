@@ -11,6 +11,10 @@ use super::store::Quorum;
 use crate::error::{Error, ErrorKind};
 use crate::store::Failed;
 
+/// What a closed quorum tells its clients.
+const CLOSED: &str =
+    "the quorum was closed by `leasehold init --replace`: use the URL of the one that replaces it";
+
 /// What the members tell of their quorum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownQuorum {
@@ -79,11 +83,13 @@ impl Quorum {
 
     /// Returns why these members are no quorum of ours.
     fn unknown(&self, places: &[(usize, MemberPlace)]) -> String {
-        let of_others = places
-            .iter()
-            .find(|(_, place)| place.node.membership.is_some());
+        let of_others = places.iter().find_map(|(member, place)| {
+            let membership = place.node.membership.as_ref()?;
+            Some((member, place, membership.closed_for))
+        });
         match of_others {
-            Some((member, place)) => format!(
+            Some((_, _, Some(_))) => CLOSED.into(),
+            Some((member, place, None)) => format!(
                 "{} is a member of another quorum: use the URL with which that was set up, or `leasehold init --replace` \
                  members={}",
                 self.members.place(*member),
@@ -98,16 +104,19 @@ impl Quorum {
         let (kind, why) = match &away.absence {
             Absence::TooLong(most) => (
                 ErrorKind::Invalid,
-                format!("the ttl is longer than the longest of the quorum max_ttl={:?}", Duration::from_micros(*most)),
+                format!(
+                    "the ttl is longer than the longest of the quorum max_ttl={:?}",
+                    Duration::from_micros(*most)
+                ),
             ),
             Absence::Other(_) => (
                 ErrorKind::Misconfigured,
-                format!("the servers are members of another quorum by now: use its URL members={}", away.members),
+                format!(
+                    "the servers are members of another quorum by now: use its URL members={}",
+                    away.members
+                ),
             ),
-            _ => (
-                ErrorKind::Misconfigured,
-                "the quorum was closed by `leasehold init --replace`: use the URL of the one that replaces it".into(),
-            ),
+            _ => (ErrorKind::Misconfigured, CLOSED.into()),
         };
         *self.shared.known() = None;
         Error::new(kind, format!("{operation} refused: {why} {facts}"))
@@ -119,7 +128,8 @@ impl KnownQuorum {
     fn told_by(places: &[(usize, MemberPlace)], members: usize, least: usize) -> Option<Self> {
         let mut told: BTreeMap<u64, (usize, Self)> = BTreeMap::new();
         for (index, place) in places {
-            let Some(member) = &place.node.membership else {
+            let member = place.node.membership.as_ref();
+            let Some(member) = member.filter(|member| member.closed_for.is_none()) else {
                 continue;
             };
             if usize::from(member.id.index) == *index && usize::from(member.id.of) == members {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use super::members::MemberPlace;
 use super::protocol::{Closings, MemberId, Writing, keep_out_us, majority};
 use super::store::Quorum;
@@ -77,33 +79,12 @@ impl Quorum {
             }
         };
         let id = successor(old_id, &self.members.places());
-        let Reserved::Blank { run, .. } = self.reserve(Some((old_id, id)), limit).await? else {
+        let reserved = self.reserve(Some((old_id, id)), limit).await?;
+        let closed = old.close_all(old_id, id, limit).await;
+        let Reserved::Blank { run, .. } = reserved else {
             return Ok(());
         };
-        let Closed {
-            closings,
-            highest,
-            failures,
-        } = old.close_all(old_id, id, limit).await;
-        if let Some(other) = closings.other() {
-            return Err(self.refused(&format!(
-                "the old members are closed for other new ones: finish that change first, by the command that began it \
-                 quorum={other}"
-            )));
-        }
-        let highest = match closings.highest() {
-            Some(highest) => highest,
-            None if from_clock => highest.max(wall_clock_us()),
-            None => {
-                let facts = format!(
-                    "too few of the old members are in and answer: start them, or use --from-clock store={}",
-                    old.shared.place
-                );
-                let answered = old.members.len() - failures.len();
-                let error = old.error("init", answered, &failures, facts);
-                return Err(error);
-            }
-        };
+        let highest = self.highest(old, &closed, from_clock)?;
         let keep_out = keep_out_us(old_ttl_us.max(micros(self.max_ttl_to_write())));
         Boottime
             .nap_until(Boottime.now().after(Duration::from_micros(keep_out)))
@@ -111,50 +92,84 @@ impl Quorum {
         self.open_all(id, run, highest, limit).await
     }
 
-    /// Closes these members, which are to be replaced, for the quorum `id`.
-    async fn close_all(&self, old_id: u64, id: u64, limit: Duration) -> Closed {
-        let mut closings = Closings::new(id, self.members.len());
-        let mut highest = 0;
-        let mut failures = Vec::new();
-        let mut asked = self.members.ask(limit, |index, member| async move {
-            let id_of = member_id(old_id, index, 0);
-            let place = member.look(limit).await?;
-            let of = place
-                .node
-                .membership
-                .as_ref()
-                .map_or(id_of, |member| member.id);
-            member.close_for(of, id, limit).await
-        });
-        while let Some((member, place)) = asked.next().await {
-            match place.map(|place| place.node.membership) {
-                Ok(Some(closed)) if closed.id.quorum == id => {
-                    closings.note(member, (id, Some(closed.max)))
-                }
-                Ok(Some(closed)) if closed.id.quorum == old_id => {
-                    let is_in = !closed.incarnation.is_empty();
-                    highest = highest.max(closed.max);
-                    let closed_for = closed.closed_for.unwrap_or_default();
-                    closings.note(member, (closed_for, is_in.then_some(closed.max)));
-                }
-                Ok(_) => {}
-                Err(failed) => failures.push((member, failed)),
-            }
+    /// Returns the highest token of the old members, which are closed.
+    fn highest(&self, old: &Self, closed: &Closed, from_clock: bool) -> Result<u64, Error> {
+        if let Some(other) = closed.closings.other() {
+            return Err(self.refused(&format!(
+                "the old members are closed for other new ones: finish that change first, by the command that began it \
+                 quorum={other}"
+            )));
         }
-        Closed {
-            closings,
-            highest,
-            failures,
+        match closed.closings.highest() {
+            Some(highest) => Ok(highest),
+            None if from_clock => Ok(closed.highest.max(wall_clock_us())),
+            None => {
+                let facts = format!(
+                    "too few of the old members are in and answer: start them, or use --from-clock store={}",
+                    old.shared.place
+                );
+                let answered = old.members.len() - closed.failures.len();
+                Err(old.error("init", answered, &closed.failures, facts))
+            }
         }
     }
 
-    /// Returns what [`init`](Self::init) would do.
-    pub(super) fn plan(&self) -> String {
+    /// Closes these members, which are to be replaced, for the quorum `id`: all that answer.
+    async fn close_all(&self, old_id: u64, id: u64, limit: Duration) -> Closed {
+        let asked = self.members.iter().enumerate();
+        let asked = asked.map(async |(index, member)| {
+            let place = member.look(limit).await?;
+            let blank = member_id(old_id, index, 0);
+            let it = place.node.membership.map_or(blank, |member| member.id);
+            member.close_for(it, id, limit).await
+        });
+        let mut closed = Closed {
+            closings: Closings::new(id, self.members.len()),
+            highest: 0,
+            failures: Vec::new(),
+        };
+        for (index, place) in join_all(asked).await.into_iter().enumerate() {
+            match place.map(|place| place.node.membership) {
+                Ok(Some(member)) if member.id.quorum == id => {
+                    closed.closings.note(index, (id, Some(member.max)));
+                }
+                Ok(Some(member)) if member.id.quorum == old_id => {
+                    let is_in = !member.incarnation.is_empty();
+                    closed.highest = closed.highest.max(member.max);
+                    let closed_for = member.closed_for.unwrap_or_default();
+                    let max = is_in.then_some(member.max);
+                    closed.closings.note(index, (closed_for, max));
+                }
+                Ok(_) => {}
+                Err(failed) => {
+                    let place = self.members.place(index);
+                    tracing::warn!(member = place, error = %failed.error, "an old member was not closed: shut it down");
+                    closed.failures.push((index, failed));
+                }
+            }
+        }
+        closed
+    }
+
+    /// Returns what [`init`](Self::init) would do, or [`replace`](Self::replace) with these old members.
+    pub(super) fn plan(&self, old: Option<&Self>) -> String {
+        let (new, max_ttl) = (self.members.places(), self.max_ttl_to_write());
+        let begin = match old {
+            None => String::new(),
+            Some(old) => format!(
+                "-- Closes each of {}: from then on nothing is granted, and all leases end.\n\
+                 -- Waits {:?}, or for the longest ttl of the old members and a hundredth more if that is longer.\n",
+                old.members.places(),
+                Duration::from_micros(keep_out_us(micros(max_ttl)))
+            ),
+        };
+        let whose = match old {
+            None => "has no key with this prefix",
+            Some(_) => "is one of the old members or has no key with this prefix",
+        };
         format!(
-            "-- Checks that each of {} answers, is a master, is another server than the others and has no key with this prefix,\n\
-             -- and writes its place and the longest ttl, {:?}, on each of them, in one hash: leasehold:node.\n",
-            self.members.places(),
-            self.max_ttl_to_write()
+            "-- Checks that each of {new} answers, is a master, is another server than the others and {whose}.\n\
+             {begin}-- Writes its place and the longest ttl, {max_ttl:?}, on each of {new}, in one hash: leasehold:node.\n"
         )
     }
 
@@ -164,11 +179,9 @@ impl Quorum {
 
     /// Returns the quorum of these members and its longest ttl, unless all of them were replaced already.
     async fn quorum_to_replace(&self, new: &Self, limit: Duration) -> Result<ToReplace, Error> {
-        let mut asked = self
-            .members
-            .ask(limit, |_, member| async move { member.look(limit).await });
+        let asked = self.members.iter().map(|member| member.look(limit));
         let (mut told, mut is_replaced) = (Vec::new(), false);
-        while let Some((_, place)) = asked.next().await {
+        for place in join_all(asked).await {
             match place {
                 Ok(place) if place.members == new.members.places() => is_replaced = true,
                 Ok(place) => told.extend(place.node.membership),
@@ -196,23 +209,15 @@ impl Quorum {
         change: Option<(u64, u64)>,
         limit: Duration,
     ) -> Result<Reserved, Error> {
-        // Each server is reserved under a number of its own, which shows two names of one server.
-        let run = draw()? & !0xff;
-        let mut is_set_up = false;
-        for (index, member) in self.members.iter().enumerate() {
-            let place = member
-                .look(limit)
-                .await
-                .map_err(|failed| self.failed(index, failed))?;
-            is_set_up |= self.check(index, &place, change)?;
-        }
+        let (places, is_set_up) = self.each(None, change, limit).await?;
         if is_set_up {
+            self.report_out(&places);
             return Ok(Reserved::SetUp);
         }
-        for (index, member) in self.members.iter().enumerate() {
-            let reserved = member.reserve(run + index as u64, limit).await;
-            let place = reserved.map_err(|failed| self.failed(index, failed))?;
-            is_set_up |= self.check(index, &place, change)?;
+        // Each server is reserved under a number of its own, which shows two names of one server.
+        let run = draw()? & !0xff;
+        let (places, was_written) = self.each(Some(run), change, limit).await?;
+        for (index, (place, member)) in places.iter().zip(self.members.iter()).enumerate() {
             if place.node.membership.is_none()
                 && let Some(key) = member.any_key(limit).await?
             {
@@ -221,35 +226,70 @@ impl Quorum {
                 )));
             }
         }
-        let mut places = Vec::new();
-        for (index, member) in self.members.iter().enumerate() {
-            let place = member
-                .look(limit)
-                .await
-                .map_err(|failed| self.failed(index, failed))?;
-            is_set_up |= self.check(index, &place, change)?;
-            match place.node.reserved_by {
-                Some(by) if by == run + index as u64 => {}
-                Some(by) if by & !0xff == run => {
-                    let other = self.members.place(usize::from(by as u8));
-                    return Err(self.refused_at(
-                        index,
-                        &format!("it is the same server as {other}: name different servers"),
-                    ));
-                }
-                _ => {
-                    return Err(self.refused_at(
-                        index,
-                        "another `leasehold init` is under way: wait for it, and run this again",
-                    ));
-                }
-            }
-            places.push(place);
+        let (places, is_written) = self.each(None, change, limit).await?;
+        for (index, place) in places.iter().enumerate() {
+            self.check_reservation(index, place.node.reserved_by, run)?;
         }
-        Ok(match is_set_up {
+        Ok(match was_written || is_written {
             true => Reserved::SetUp,
             false => Reserved::Blank { run, places },
         })
+    }
+
+    /// Looks at each server, or reserves it for this run. Returns what they are, and whether some are members of the quorum
+    /// already.
+    async fn each(
+        &self,
+        run: Option<u64>,
+        change: Option<(u64, u64)>,
+        limit: Duration,
+    ) -> Result<(Vec<MemberPlace>, bool), Error> {
+        let (mut places, mut is_set_up) = (Vec::new(), false);
+        for (index, member) in self.members.iter().enumerate() {
+            let place = match run {
+                Some(run) => member.reserve(run + index as u64, limit).await,
+                None => member.look(limit).await,
+            };
+            let place = place.map_err(|failed| self.failed(index, failed))?;
+            is_set_up |= self.check(index, &place, change)?;
+            places.push(place);
+        }
+        Ok((places, is_set_up))
+    }
+
+    fn check_reservation(
+        &self,
+        index: usize,
+        reserved_by: Option<u64>,
+        run: u64,
+    ) -> Result<(), Error> {
+        let why = match reserved_by {
+            Some(by) if by == run + index as u64 => return Ok(()),
+            Some(by) if by & !0xff == run => {
+                let other = self.members.place(usize::from(by as u8));
+                format!("it is the same server as {other}: name different servers")
+            }
+            _ => "another `leasehold init` is under way: wait for it, and run this again".into(),
+        };
+        Err(self.refused_at(index, &why))
+    }
+
+    /// Reports the servers that an earlier run left out, of a quorum that is set up.
+    fn report_out(&self, places: &[MemberPlace]) {
+        let ours = self.members.places();
+        let is_in = |place: &MemberPlace| {
+            let member = place.node.membership.as_ref();
+            place.members == ours && member.is_some_and(|member| !member.incarnation.is_empty())
+        };
+        for (place, member) in places.iter().zip(self.members.iter()) {
+            if !is_in(place) {
+                let member = member.place();
+                tracing::warn!(
+                    member,
+                    "a server is out: clients take it in after the longest ttl"
+                );
+            }
+        }
     }
 
     /// Returns whether a server is a member already of the quorum that is set up.

@@ -371,7 +371,12 @@ pub(in crate::store) async fn replace_quorum(
     done
 }
 
-/// Returns what would be done.
-pub(in crate::store) fn quorum_plan(url: &str, settings: TableSettings) -> Result<String, Error> {
-    Ok(set_up(url, settings)?.plan())
+/// Returns what would be done, in place of an old quorum if there is one.
+pub(in crate::store) fn quorum_plan(
+    url: &str,
+    old: Option<&str>,
+    settings: TableSettings,
+) -> Result<String, Error> {
+    let old = old.map(Quorum::open).transpose()?;
+    Ok(set_up(url, settings)?.plan(old.as_ref()))
 }

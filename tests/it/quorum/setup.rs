@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use leasehold::store::quorum::Quorum;
-use leasehold::store::{self, MemberState, Release, Store as _};
+use leasehold::store::{self, Answer, MemberState, Release, Store as _};
 use leasehold::{Error, ErrorKind, Token};
 
 use crate::harness::asking::{asked, chain, claim, granted, released};
 use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum};
 use crate::harness::redis_server::{RedisServer, Setup};
-use crate::harness::times::{LIMIT, LONG};
+use crate::harness::times::{LIMIT, LONG, STORED_TTL};
+use crate::harness::wait::{until, until_so};
 
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -128,6 +129,79 @@ async fn other_members_take_over_with_rising_tokens_and_the_old_clients_are_told
         .await
         .expect("replaced already");
     token_of(&store).await;
+}
+
+/// Replaces one of three members, by a command whose writes these servers refuse. Returns its outcome, the list of the new
+/// members, and the highest token before.
+async fn replaced_by_a_torn_command(
+    old: &RedisQuorum,
+    spare: &RedisServer,
+    refusing: &[&RedisServer],
+) -> (Result<(), Error>, Quorum, Token) {
+    let [a, b, _] = &old.servers[..] else {
+        panic!("three servers");
+    };
+    let before = old.open();
+    let token = token_of(&before).await;
+    let store = quorum_of(&[a, b, spare], STORED_TTL);
+    let (replaced, ()) = tokio::join!(store.replace(&before, false, LIMIT), async {
+        for server in &old.servers {
+            until_so("the closing", async || {
+                let closed: Option<String> = server.told("HGET leasehold:node closed_for").await;
+                closed.is_some()
+            })
+            .await;
+        }
+        // The keep-out has begun.
+        for server in refusing {
+            let () = server.told("ACL SETUSER default -evalsha").await;
+        }
+    });
+    for server in refusing {
+        let () = server.told("ACL SETUSER default +evalsha").await;
+    }
+    (replaced, store, token)
+}
+
+/// Waits until a name is granted with a higher token, and all members are in.
+async fn is_whole(store: &Quorum, above: Token) {
+    let token = until("a grant", async || {
+        let claim = claim("a", SHORT);
+        match asked(store, &claim, LIMIT).await {
+            Ok(Answer::Granted(grant)) => Some(grant.token),
+            _ => None,
+        }
+    });
+    assert!(token.await > above);
+    until_so("all are in", async || {
+        let members = store.members(LIMIT).await.expect("answered");
+        members.iter().all(|member| member.state == MemberState::Up)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replacement_that_stopped_after_its_first_write_is_finished_by_running_it_again() {
+    let old = RedisQuorum::start_new(3).await.set_up(STORED_TTL).await;
+    let spare = RedisServer::start().await;
+    let refusing = [&old.servers[1], &spare];
+    let (stopped, store, token) = replaced_by_a_torn_command(&old, &spare, &refusing).await;
+    stopped.expect_err("one was written");
+    store
+        .replace(&old.open(), false, LIMIT)
+        .await
+        .expect("run again");
+    is_whole(&store, token).await;
+}
+
+#[tokio::test]
+async fn a_member_that_a_replacement_could_not_write_comes_in_later() {
+    let old = RedisQuorum::start_new(3).await.set_up(STORED_TTL).await;
+    let spare = RedisServer::start().await;
+    let refusing = [&old.servers[1]];
+    let (replaced, store, token) = replaced_by_a_torn_command(&old, &spare, &refusing).await;
+    replaced.expect("two were written");
+    is_whole(&store, token).await;
 }
 
 #[tokio::test]

@@ -1,11 +1,11 @@
 //! What holders and adopting clients do.
 
-use leasehold::store::quorum::protocol::{Absence, FirstSeen, MemberId, Writing};
+use leasehold::store::quorum::protocol::{Absence, FirstSeen, Writing};
 
-use super::library::{ID, MAX_TTL_US, keep_member, membership};
+use super::library::{ID, MAX_TTL_US, keep_member};
 use super::rules::Wrong;
 use super::setup::Setup;
-use super::world::{Adopting, Claimant, Data, Heard, Lease, Promise, World};
+use super::world::{Adopting, Claimant, Heard, Lease, Promise, World};
 
 impl Setup {
     pub(super) fn claim(&self, world: &mut World, holder: usize, token: u8) -> bool {
@@ -176,37 +176,27 @@ impl Setup {
     pub(super) fn write(&self, world: &mut World, adoption: usize, _: u8) -> bool {
         let adopting = world.adoptions[adoption];
         let member = usize::from(adopting.target) - 1;
-        let place = self
-            .servers
-            .iter()
-            .position(|server| usize::from(*server) == member);
-        let target = MemberId {
-            index: place.expect("its server") as u8,
-            ..ID
+        let is_target = |server: &u8| usize::from(*server) == member;
+        let place = self.servers.iter().position(is_target);
+        let out = || {
+            Some(Err(Absence::Out(FirstSeen {
+                incarnation: 0,
+                at_us: 0,
+            })))
         };
-        let highest = u64::from(adopting.highest);
-        let answers: Vec<_> = self
-            .servers
-            .iter()
-            .map(|server| {
-                if adopting.inside >> server & 1 == 1 {
-                    let mut data = Data {
-                        came_in: 1,
-                        ..Data::default()
-                    };
-                    data.max = highest as u8;
-                    membership(&data).map(Ok)
-                } else if adopting.outside >> server & 1 == 1 {
-                    Some(Err(Absence::Out(FirstSeen {
-                        incarnation: 0,
-                        at_us: 0,
-                    })))
-                } else {
-                    None
-                }
-            })
-            .collect();
-        let Some(highest) = self.rules.highest(target, &answers, adopting.clock.into()) else {
+        let told = |(index, server): (usize, &u8)| {
+            if Some(index) == place {
+                out()
+            } else if adopting.inside >> server & 1 == 1 {
+                Some(Ok(adopting.highest.into()))
+            } else if adopting.outside >> server & 1 == 1 {
+                out()
+            } else {
+                None
+            }
+        };
+        let answers: Vec<_> = self.servers.iter().enumerate().map(told).collect();
+        let Some(highest) = self.rules.highest(&answers, adopting.clock.into()) else {
             return false;
         };
         let writing = Writing {

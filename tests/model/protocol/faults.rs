@@ -146,6 +146,32 @@ fn a_late_copy() {
 }
 
 #[test]
+fn members_that_were_closed_are_adopted() {
+    let adopted = Replacing {
+        adoptions: 1,
+        ..one_of_three()
+    };
+    finds_nothing("replaced, a closed member adopted", MANY, &adopted);
+    let copied = Replacing {
+        claims: vec![1, 1],
+        tokens: vec![vec![3], vec![2]],
+        losses: 1,
+        copies: true,
+        ..adopted
+    };
+    finds_nothing(
+        "the same, and one comes back with the copy of its closing",
+        MANY,
+        &copied,
+    );
+    let without = Some(Without::ClosedKeptItsData);
+    breaks(
+        "the same, and knows the highest token",
+        &Replacing { without, ..copied },
+    );
+}
+
+#[test]
 fn members_are_replaced_again_and_while_one_is_lost() {
     finds_nothing("replaced, run again, one loss", MANY, &run_again());
     for without in [

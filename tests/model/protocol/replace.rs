@@ -4,17 +4,22 @@
 //! A *run* is one command: it reserves all new members, sees that all are reserved still, closes old ones, waits for
 //! the keep-out, and writes the new ones. It may stop anywhere, and its writes may come late. Two runs have the same plan (one is run
 //! again) or different ones (two operators). Claims are of one round.
+//!
+//! In each state the promise L is looked at: the command, run again without a loss, ends with a majority of its members in,
+//! at once or once their clients have adopted those that are out.
 
 use leasehold::clock::Instant;
 use leasehold::store::quorum::protocol::{
     Absence, Answers, At, ClaimOutcome, Closings, FirstSeen, MemberAnswer, MemberId, MemberLease,
-    MemberRequest, Membership, NameState, Node, Standing, Writing, adoption,
+    MemberRequest, Membership, NameState, Node, Standing, Writing, adoption, majority,
 };
 use leasehold::{ClientId, Holder, Token};
 
 use super::library::{LATE_US, LATER_US, MAX_TTL_US};
 use super::search::Space;
 
+/// A quorum that no list makes.
+const NONE_OF_THEM: u64 = 99;
 const SERVERS: usize = 6;
 const CLAIMS: usize = 3;
 
@@ -35,6 +40,8 @@ pub struct Replacing {
     pub tokens: Vec<Vec<u8>>,
     /// How many servers lose their data, and how many are adopted.
     pub losses: u8,
+    /// Whether a server that is lost comes back with a copy from the moment at which it was closed, if it was.
+    pub copies: bool,
     /// How many servers are adopted.
     pub adoptions: u8,
     /// The rule that is left out.
@@ -62,6 +69,12 @@ pub enum Without {
     Looks,
     /// A closed member answers those who adopt.
     ClosedForAdoption,
+    /// A member that was closed for the new quorum is one of another quorum until a run writes it.
+    ClosedComesIn,
+    /// One that was closed for the new quorum knows the highest token, though it was lost since.
+    ClosedKeptItsData,
+    /// A run that finds its quorum there closes no old member that is still open.
+    ClosesTheRest,
 }
 
 /// A state.
@@ -232,10 +245,11 @@ impl Space for Replacing {
             if at.quorum != 0 && world.losses < self.losses {
                 steps.push(Exchanging::Lose(server));
             }
-            if may_adopt && at.came_in != at.incarnation {
+            if may_adopt {
                 let quorums = (0..self.lists.len() as u8).filter(|quorum| {
+                    let is_out = at.came_in != at.incarnation || at.closed_for == quorum + 1;
                     let is_known = world.servers.iter().any(|other| other.quorum == quorum + 1);
-                    is_known && self.lists[usize::from(*quorum)].contains(&server)
+                    is_out && is_known && self.lists[usize::from(*quorum)].contains(&server)
                 });
                 steps.extend(quorums.map(|quorum| Exchanging::Adopt(quorum, server)));
             }
@@ -274,7 +288,17 @@ impl Space for Replacing {
             Exchanging::Lose(server) => {
                 let keep_out = under_way(world);
                 let at = &mut next.servers[usize::from(server)];
+                let copied = world.runs.iter().find_map(|run| {
+                    let (closed_for, max, is_in) = run.closed[usize::from(server)]?;
+                    (self.copies && is_in).then_some((closed_for + 1, max))
+                });
+                let (closed_for, max) = copied.unwrap_or_default();
                 *at = Server {
+                    quorum: u8::from(copied.is_some()),
+                    came_in: u8::from(copied.is_some()),
+                    closed_for,
+                    max,
+                    mark: max,
                     incarnation: at.incarnation + 1,
                     keep_out,
                     yes: at.yes,
@@ -282,21 +306,7 @@ impl Space for Replacing {
                 };
                 next.losses += 1;
             }
-            Exchanging::Adopt(quorum, server) => {
-                let at = world.servers[usize::from(server)];
-                if has_lapsed(world, at.keep_out) {
-                    let free = next
-                        .adoptions
-                        .iter_mut()
-                        .find(|adopting| adopting.quorum == 0);
-                    *free.expect("counted") = Adopting {
-                        quorum: quorum + 1,
-                        target: server,
-                        found: at.incarnation,
-                        ..Adopting::default()
-                    };
-                }
-            }
+            Exchanging::Adopt(quorum, server) => self.find(&mut next, quorum, server),
             Exchanging::Ask(adoption, server) => self.ask(&mut next, adoption.into(), server),
             Exchanging::Write(adoption) => self.write(&mut next, adoption.into()),
         }
@@ -308,7 +318,14 @@ impl Space for Replacing {
     }
 
     fn broken(&self, world: &Exchange) -> Option<&'static str> {
-        world.broken
+        let stays = || (0..self.runs.len()).any(|run| !self.ends_when_run_again(world, run));
+        // A rule that is left out is to break a promise of safety, unless it is one of these.
+        let is_asked = matches!(
+            self.without,
+            None | Some(Without::ClosedComesIn | Without::ClosesTheRest)
+        );
+        let broken = world.broken;
+        broken.or_else(|| (is_asked && stays()).then_some("L (run again, it ends)"))
     }
 
     fn describe(&self, _: &Exchange, step: Exchanging) -> String {
@@ -367,6 +384,52 @@ impl Replacing {
             at.came_in = member.incarnation;
             (at.max, at.floor) = (member.max as u8, member.floor as u8);
         }
+    }
+
+    /// L: the command is run again, nothing is lost, and clients take in what is out: then a majority is in. Not asked of a
+    /// command that is refused, because no majority of the old members that are in is closed for it, nor where an old member
+    /// was closed by a command with another plan.
+    fn ends_when_run_again(&self, world: &Exchange, run: usize) -> bool {
+        let mut world = world.clone();
+        let quorum = self.runs[run];
+        let list = &self.lists[usize::from(quorum)];
+        for claiming in &mut world.claims {
+            claiming.has_lapsed = true;
+        }
+        world.runs[run] = Run::default();
+        let is_there = |world: &Exchange| world.servers.iter().any(|at| at.quorum == quorum + 1);
+        let is_set_up = is_there(&world);
+        if !is_set_up {
+            // Reserved, and looked at.
+            for server in list.iter().chain(list) {
+                self.reserve(&mut world, run, usize::from(*server));
+            }
+        }
+        if !is_set_up || self.without != Some(Without::ClosesTheRest) {
+            for server in &self.lists[0] {
+                self.close(&mut world, run, usize::from(*server));
+            }
+        }
+        if !is_set_up {
+            for server in list {
+                self.open(&mut world, run, usize::from(*server));
+            }
+        }
+        for server in list.iter().cycle().take(list.len() * list.len()) {
+            world.adoptions = Default::default();
+            self.find(&mut world, quorum, *server);
+            list.iter()
+                .for_each(|other| self.ask(&mut world, 0, *other));
+            self.write(&mut world, 0);
+        }
+        let is_in = |server: &&u8| {
+            let at = &world.servers[usize::from(**server)];
+            at.quorum == quorum + 1 && at.came_in == at.incarnation && at.closed_for == 0
+        };
+        let is_of_another = |at: &Server| at.closed_for > 0 && at.closed_for != quorum + 1;
+        !is_there(&world)
+            || world.servers.iter().any(is_of_another)
+            || list.iter().filter(is_in).count() >= majority(list.len())
     }
 
     fn arrive(&self, world: &mut Exchange, claim: u8, server: u8) {
@@ -521,6 +584,29 @@ impl Replacing {
         }
     }
 
+    /// A client finds a member that has kept out, and what it knows.
+    fn find(&self, world: &mut Exchange, quorum: u8, server: u8) {
+        let at = world.servers[usize::from(server)];
+        if !has_lapsed(world, at.keep_out) {
+            return;
+        }
+        let is_free = |adopting: &Adopting| adopting.quorum == 0;
+        let free = world.adoptions.iter().position(is_free).expect("counted");
+        world.adoptions[free] = Adopting {
+            quorum: quorum + 1,
+            target: server,
+            found: at.incarnation,
+            ..Adopting::default()
+        };
+        self.ask(world, free, server);
+    }
+
+    fn hide_the_closing(&self, node: &mut Node<u8>) {
+        if let (Some(Without::ClosedComesIn), Some(member)) = (self.without, &mut node.membership) {
+            member.closed_for = member.closed_for.map(|_| NONE_OF_THEM);
+        }
+    }
+
     fn ask(&self, world: &mut Exchange, adoption: usize, server: u8) {
         let bit = 1 << server;
         let asking = world.adoptions[adoption];
@@ -535,10 +621,17 @@ impl Replacing {
         }
         let proposed = world.proposed;
         let adopting = &mut world.adoptions[adoption];
-        match node.look(self.id(asking.quorum - 1, server), &now) {
-            Ok(member) => {
+        if let (Some(Without::ClosedKeptItsData), Some(member)) =
+            (self.without, &mut node.membership)
+            && member.closed_for == Some(u64::from(asking.quorum - 1))
+        {
+            member.incarnation = now.incarnation;
+        }
+        self.hide_the_closing(&mut node);
+        match node.highest(self.id(asking.quorum - 1, server), &now) {
+            Ok(max) => {
                 adopting.inside |= bit;
-                adopting.highest = adopting.highest.max(member.max as u8);
+                adopting.highest = adopting.highest.max(max as u8);
             }
             Err(Absence::Out(_)) => adopting.outside |= bit,
             Err(_) => adopting.refused = true,
@@ -546,23 +639,15 @@ impl Replacing {
         adopting.clock = proposed;
     }
 
-    fn write(&self, world: &mut Exchange, adoption: usize) {
-        let adopting = world.adoptions[adoption];
+    fn write(&self, world: &mut Exchange, index: usize) {
+        let adopting = world.adoptions[index];
         let quorum = adopting.quorum - 1;
         let list = &self.lists[usize::from(quorum)];
         let target = self.id(quorum, adopting.target);
-        let look = |server: &u8| {
+        let told = |server: &u8| {
             let bit = 1 << server;
-            let member = Membership {
-                id: self.id(quorum, *server),
-                max_ttl_us: MAX_TTL_US,
-                incarnation: 0,
-                max: adopting.highest.into(),
-                floor: 0,
-                closed_for: None,
-            };
             if adopting.inside & bit != 0 {
-                Some(Ok(member))
+                Some(Ok(adopting.highest.into()))
             } else if adopting.outside & bit != 0 {
                 Some(Err(Absence::Out(FirstSeen {
                     incarnation: 0,
@@ -572,8 +657,9 @@ impl Replacing {
                 None
             }
         };
-        let looks: Vec<_> = list.iter().map(look).collect();
-        let Some(highest) = adoption_of(target, &looks, adopting) else {
+        let told: Vec<_> = list.iter().map(told).collect();
+        let highest = adoption(&told, adopting.clock.into());
+        let Some(highest) = highest.filter(|_| !adopting.refused) else {
             return;
         };
         let server = usize::from(adopting.target);
@@ -584,19 +670,11 @@ impl Replacing {
             found: adopting.found,
             highest,
         };
+        self.hide_the_closing(&mut node);
         if node.adopt(&writing, &now).is_ok() {
             Self::keep(world, server, &node);
         }
     }
-}
-
-fn adoption_of(
-    target: MemberId,
-    looks: &[Option<Result<Membership<u8>, Absence<u8>>>],
-    adopting: Adopting,
-) -> Option<u64> {
-    let highest = adoption(target, looks, adopting.clock.into());
-    highest.filter(|_| !adopting.refused)
 }
 
 /// The claims that were sent and have not lapsed.

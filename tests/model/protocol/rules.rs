@@ -4,8 +4,8 @@
 
 use leasehold::clock::Instant;
 use leasehold::store::quorum::protocol::{
-    Absence, Answers, At, ClaimOutcome, MemberAnswer, MemberId, MemberRequest, Membership,
-    NameState, Node, RenewalOutcome, Writing, adoption,
+    Absence, Answers, At, ClaimOutcome, MemberAnswer, MemberRequest, NameState, Node,
+    RenewalOutcome, Writing, adoption,
 };
 use leasehold::{ClientId, Holder};
 
@@ -87,7 +87,7 @@ const DEADLINE: Instant = Instant::from_nanos(2);
 const IN_TIME: Instant = Instant::from_nanos(1);
 
 /// The answers of the members to an adopter.
-pub(super) type Looks = [Option<Result<Membership<u8>, Absence<u8>>>];
+pub(super) type Looks = [Option<Result<u64, Absence<u8>>>];
 
 impl Rules {
     /// Whether this rule is replaced.
@@ -248,12 +248,12 @@ impl Rules {
         }
     }
 
-    pub(super) fn highest(self, target: MemberId, looks: &Looks, clock_us: u64) -> Option<u64> {
+    pub(super) fn highest(self, looks: &Looks, clock_us: u64) -> Option<u64> {
         if self.has(Wrong::AdoptionAsksFewer) {
-            let told = looks.iter().flatten().filter_map(|look| look.as_ref().ok());
-            return told.map(|member| member.max).max();
+            let told = looks.iter().flatten();
+            return told.filter_map(|look| look.as_ref().ok().copied()).max();
         }
-        adoption(target, looks, clock_us)
+        adoption(looks, clock_us)
     }
 }
 

@@ -100,6 +100,7 @@ pub(super) fn one_of_three() -> Replacing {
         begun: vec![],
         tokens: vec![vec![1], vec![1, 3]],
         losses: 0,
+        copies: false,
         adoptions: 0,
         without: None,
     }
@@ -238,6 +239,21 @@ mod sound {
     }
 }
 
+/// A member that was closed and not written belongs to no quorum, unless it counts as one of the new that is out.
+#[test]
+fn a_replacement_that_stopped_is_finished_by_running_it_again() {
+    for without in [Without::ClosedComesIn, Without::ClosesTheRest] {
+        let without = Some(without);
+        breaks(
+            &format!("replaced, stopped anywhere, run again, {without:?} left out"),
+            &Replacing {
+                without,
+                ..one_of_three()
+            },
+        );
+    }
+}
+
 /// Claims of one name do not keep each other from it for long.
 #[test]
 fn claims_that_meet_end_soon() {
@@ -366,6 +382,12 @@ mod refuted {
                 ..rounds(2)
             },
         );
+        let evicted = Setup {
+            evictions_last: true,
+            rounds: vec![2, 0],
+            ..evicting(coming_back(Loss::Copy, lost(2)))
+        };
+        is_refuted(Wrong::OutCounts, EvictedIsNotRenewed, evicted);
         let outside = coming_back(Loss::LateCopy, lost(3));
         is_refuted(
             Wrong::OutCounts,
@@ -420,6 +442,14 @@ mod refuted {
         };
         breaks("replaced, a majority closed and lost", &after(&[0, 1]));
         holds("replaced, all closed and two lost", &after(&[0, 1, 2]));
+        let without = Some(Without::ClosedForAdoption);
+        breaks(
+            "replaced, all closed and two lost, ClosedForAdoption left out",
+            &Replacing {
+                without,
+                ..after(&[0, 1, 2])
+            },
+        );
         let without = Some(Without::TheFirstSuccessor);
         breaks(
             &format!("replaced, {without:?} left out"),

@@ -56,7 +56,9 @@ end
 
 -- Returns the reply of a member that takes no part in what this one is asked.
 local function absence(asked, place, count)
-  if quorum and not (quorum == asked and index == place and of == count) then return {'other', quorum, index, of, members} end
-  if closed_for then return {'closed', closed_for} end
-  if not is_in then return {'out', present, see(), clock} end
+  local is_it = quorum == asked and index == place and of == count
+  if is_it and closed_for then return {'closed', closed_for} end
+  -- One that was closed for the quorum that is asked is a member of it that is out.
+  if quorum and not is_it and closed_for ~= asked then return {'other', quorum, index, of, members} end
+  if not (is_it and is_in) then return {'out', present, see(), clock} end
 end

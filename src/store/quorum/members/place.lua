@@ -20,10 +20,12 @@ for i = 2, #ARGV do
   if not is_text and (#ARGV[i] > 20 or not find(ARGV[i], '^%d+$')) then return {'invalid', 'argument', ARGV[i]} end
 end
 
+local is_it = quorum and quorum == ARGV[2] and index == ARGV[3] and of == ARGV[4]
+
 local function write()
   local highest = math.max(tonumber(ARGV[7]), tonumber(max or '0'))
   -- The longest ttl of a member that is out stays.
-  if what == 'open' or not quorum then keep_out = ARGV[5] end
+  if not is_it then keep_out = ARGV[5] end
   quorum, index, of, members = ARGV[2], ARGV[3], ARGV[4], ARGV[8]
   floor = digits(highest + 1)
   max, incarnation, is_in, closed_for, reserved_by = floor, present, true, false, false
@@ -32,18 +34,18 @@ local function write()
     'replid', match(info, 'master_replid:(%x+)'), 'max', max, 'floor', floor, 'members', members)
 end
 
-local is_it = quorum and quorum == ARGV[2] and index == ARGV[3] and of == ARGV[4]
 if what == 'look' or what == 'reserve' then
   if what == 'reserve' then
     reserved_by = ARGV[2]
     call('HSET', node, 'reserved_by', reserved_by)
   end
-  if not is_in and not closed_for then since = see() end
+  if not is_in or closed_for then since = see() end
 elseif what == 'adopt' then
-  if not (quorum and not is_it or closed_for or is_in) then
+  -- One that is out, or blank, or was closed to become this member.
+  if is_it and not closed_for and not is_in or not is_it and (not quorum or closed_for == ARGV[2]) then
     since = see()
     -- A hundredth more, because the holders' clocks may be slower.
-    local span = (keep_out or ARGV[5]) * 1010 + 2000
+    local span = (is_it and keep_out or ARGV[5]) * 1010 + 2000
     if clock - since >= span and present == ARGV[6] then write() end
   end
 elseif what == 'open' then

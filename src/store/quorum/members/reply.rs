@@ -71,23 +71,17 @@ impl NameReply {
 }
 
 impl MemberPlace {
-    /// Returns what the member is as this member of a quorum.
+    /// Returns the highest token that it has, if it knows.
     ///
     /// # Errors
-    /// Why it takes no part.
-    pub(in super::super) fn as_member(
-        &self,
-        id: MemberId,
-    ) -> Result<Membership<String>, Absence<String>> {
-        self.node
-            .clone()
-            .look(id, &self.at)
-            .map(|member| member.clone())
+    /// Why it does not know.
+    pub(in super::super) fn highest(&self, id: MemberId) -> Result<u64, Absence<String>> {
+        self.node.clone().highest(id, &self.at)
     }
 
-    /// Returns the same, with what else is known of an absence.
+    /// Returns why it takes no part as this member of a quorum.
     pub(in super::super) fn away(&self, id: MemberId) -> Option<Away> {
-        let absence = self.as_member(id).err()?;
+        let absence = self.node.clone().look(id, &self.at).err()?;
         let out_us = match &absence {
             Absence::Out(seen) => self.at.now_us.saturating_sub(seen.at_us),
             _ => 0,

@@ -1,32 +1,26 @@
 //! What a client finds out before it writes on a member: the highest token that any grant can have.
 
 use super::majority;
-use super::node::{Absence, MemberId, Membership};
+use super::node::Absence;
 
-/// Returns the highest token, by the answers of the other members to a look that was sent after the keep-out of member
-/// `target` had passed. `None`: it cannot be known, or the quorum was closed.
+/// Returns the highest token, by what [`Node::highest`](super::Node::highest) told of each member after the keep-out of the
+/// one that is adopted had passed; that one is among them. `None`: it cannot be known, or the quorum was closed.
 ///
-/// A majority that is in has each token that was granted among its own. Without one, all others have to answer, and what a
-/// member may have forgotten is covered by a clock: `clock_us` was read after the last answer, and is taken to be ahead of
-/// each token that was proposed before.
-pub fn adoption<I>(
-    target: MemberId,
-    answers: &[Option<Result<Membership<I>, Absence<I>>>],
-    clock_us: u64,
-) -> Option<u64> {
-    let others = || {
-        let indexed = answers.iter().enumerate();
-        indexed.filter(|(index, _)| *index != usize::from(target.index))
-    };
-    let told = || others().filter_map(|(_, answer)| answer.as_ref());
+/// A majority that knows has each token that was granted among its own. Without one, all have to answer, and what a member
+/// may have forgotten is covered by a clock: `clock_us` was read after the last answer, and is taken to be ahead of each
+/// token that was proposed before.
+pub fn adoption<I>(answers: &[Option<Result<u64, Absence<I>>>], clock_us: u64) -> Option<u64> {
+    let told = || answers.iter().flatten();
     if told().any(|answer| !matches!(answer, Ok(_) | Err(Absence::Out(_)))) {
         return None;
     }
-    let inside = || told().filter_map(|answer| answer.as_ref().ok());
-    let highest = inside().map(|member| member.max).max().unwrap_or(0);
-    if inside().count() >= majority(answers.len()) {
+    let known: Vec<u64> = told()
+        .filter_map(|answer| answer.as_ref().ok().copied())
+        .collect();
+    let highest = known.iter().copied().max().unwrap_or(0);
+    if known.len() >= majority(answers.len()) {
         Some(highest)
-    } else if told().count() == others().count() {
+    } else if told().count() == answers.len() {
         Some(highest.max(clock_us))
     } else {
         None
@@ -80,23 +74,10 @@ mod tests {
     use super::super::node::FirstSeen;
     use super::*;
 
-    const TARGET: MemberId = MemberId {
-        quorum: 7,
-        index: 0,
-        of: 3,
-    };
+    type Told = Option<Result<u64, Absence<u8>>>;
 
-    type Told = Option<Result<Membership<u8>, Absence<u8>>>;
-
-    const fn inside(max: u64) -> Told {
-        Some(Ok(Membership {
-            id: TARGET,
-            max_ttl_us: 1,
-            incarnation: 1,
-            max,
-            floor: 0,
-            closed_for: None,
-        }))
+    const fn knows(max: u64) -> Told {
+        Some(Ok(max))
     }
 
     const fn out() -> Told {
@@ -108,19 +89,20 @@ mod tests {
 
     #[test]
     fn a_majority_that_is_in_knows_the_highest_token() {
-        assert_eq!(adoption(TARGET, &[None, inside(5), inside(9)], 70), Some(9));
+        assert_eq!(adoption(&[None, knows(5), knows(9)], 70), Some(9));
+        assert_eq!(adoption(&[knows(9), knows(5), None], 70), Some(9));
     }
 
     #[test]
-    fn without_one_all_others_have_to_answer_and_the_clock_counts() {
-        assert_eq!(adoption(TARGET, &[None, inside(5), out()], 70), Some(70));
-        assert_eq!(adoption(TARGET, &[inside(9), inside(5), None], 70), None);
+    fn without_one_all_have_to_answer_and_the_clock_counts() {
+        assert_eq!(adoption(&[out(), knows(5), out()], 70), Some(70));
+        assert_eq!(adoption(&[out(), knows(5), None], 70), None);
     }
 
     #[test]
     fn a_closed_member_ends_it() {
         let closed: Told = Some(Err(Absence::Closed(8)));
-        assert_eq!(adoption(TARGET, &[None, inside(5), closed], 70), None);
+        assert_eq!(adoption(&[out(), knows(5), closed], 70), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a member knows of itself: which quorum it belongs to, whether it is in, and how it comes in.
 //!
 //! ```text
-//!   blank ──open──► in ──close──► closed ──open, for the successor──► in
+//!   blank ──open──► in ──close──► closed ──open or adopt, for the successor──► in
 //!     │             │ ▲
 //!     │    another incarnation: restarted, promoted, restored
 //!     │             ▼ │
@@ -111,18 +111,35 @@ impl<I: Clone + Eq> Node<I> {
     /// Why it takes no part.
     pub fn look(&mut self, id: MemberId, at: &At<I>) -> Result<&mut Membership<I>, Absence<I>> {
         let is_in = match &self.membership {
-            Some(member) if member.id != id => return Err(Absence::Other(member.id)),
-            Some(Membership {
-                closed_for: Some(successor),
-                ..
-            }) => return Err(Absence::Closed(*successor)),
-            member => member
-                .as_ref()
-                .is_some_and(|member| member.incarnation == at.incarnation),
+            Some(member) if member.id == id => match member.closed_for {
+                Some(successor) => return Err(Absence::Closed(successor)),
+                None => member.incarnation == at.incarnation,
+            },
+            // It was closed to become a member of this one, and was not written: it comes in as one that lost its data.
+            Some(member) if member.closed_for == Some(id.quorum) => false,
+            Some(member) => return Err(Absence::Other(member.id)),
+            None => false,
         };
         match &mut self.membership {
             Some(member) if is_in => Ok(member),
             _ => Err(Absence::Out(see(&mut self.seen, at))),
+        }
+    }
+
+    /// Returns the highest token that the member has, for the adoption of another one: if it is in, or was closed for this
+    /// quorum and kept its data since, so that it has said yes to no claim of it.
+    ///
+    /// # Errors
+    /// Why it does not know.
+    pub fn highest(&mut self, id: MemberId, at: &At<I>) -> Result<u64, Absence<I>> {
+        let told = self.look(id, at).map(|member| member.max);
+        match (&self.membership, told) {
+            (Some(member), Err(Absence::Out(_)))
+                if member.id != id && member.incarnation == at.incarnation =>
+            {
+                Ok(member.max)
+            }
+            (_, told) => told,
         }
     }
 
@@ -139,10 +156,9 @@ impl<I: Clone + Eq> Node<I> {
         let Absence::Out(seen) = &absence else {
             return Err(absence);
         };
-        let max_ttl_us = self
-            .membership
-            .as_ref()
-            .map_or(writing.max_ttl_us, |member| member.max_ttl_us);
+        let it = self.membership.as_ref();
+        let it = it.filter(|member| member.id == writing.id);
+        let max_ttl_us = it.map_or(writing.max_ttl_us, |member| member.max_ttl_us);
         let is_over = at.now_us - seen.at_us >= keep_out_us(max_ttl_us);
         if !is_over || writing.found != at.incarnation {
             return Err(absence);
@@ -334,6 +350,26 @@ mod tests {
         other.id.quorum = 8;
         assert_eq!(node.open(&other, 4, &at(2, 1)), Ok(()));
         assert_eq!(node.look(ID, &at(2, 1)), Err(Absence::Other(other.id)));
+    }
+
+    #[test]
+    fn a_member_that_was_closed_comes_into_the_new_quorum_though_it_was_not_written() {
+        let mut node = opened();
+        assert_eq!(node.close(ID, 8, &at(1, 1)), Ok((8, Some(41))));
+        let mut writing = writing(1, 50);
+        writing.id.quorum = 8;
+        let new = writing.id;
+        assert!(matches!(node.look(new, &at(5, 1)), Err(Absence::Out(_))));
+        assert_eq!(node.highest(new, &at(5, 1)), Ok(41), "it took no part");
+        assert!(
+            node.highest(new, &at(5, 2)).is_err(),
+            "it may be an old copy"
+        );
+        let _ = node.look(new, &at(5, 1));
+        let end = 5 + keep_out_us(MAX_TTL_US);
+        assert!(node.adopt(&writing, &at(end - 1, 1)).is_err());
+        node.adopt(&writing, &at(end, 1)).expect("in time");
+        assert_eq!(node.look(new, &at(end, 1)).expect("it is in").floor, 51);
     }
 
     #[test]
