@@ -77,14 +77,12 @@ impl Quorum {
         let told = self
             .by_majority(&known, "evict", Act::Evict, &evicted, limit)
             .await?;
-        let marked = told
-            .iter()
-            .filter(|told| matches!(told, NameReply::Yes))
-            .count();
-        if marked < majority(self.members.len()) {
-            if told.iter().any(|told| matches!(told, NameReply::Taken(..))) {
-                return Ok(false);
-            }
+        let count = |is_so: fn(&NameReply) -> bool| told.iter().filter(|told| is_so(told)).count();
+        let enough = majority(self.members.len());
+        if count(|told| matches!(told, NameReply::Taken(..))) >= enough {
+            return Ok(false);
+        }
+        if count(|told| matches!(told, NameReply::Yes)) < enough {
             let message = "evict failed: too few members are in, evict again";
             return Err(Error::new(
                 ErrorKind::Unavailable,

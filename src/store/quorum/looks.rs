@@ -50,7 +50,7 @@ impl Quorum {
             let (name, id) = (name.clone(), known.id(index));
             async move { Ok(vec![member.inspect_one(id, &name, limit).await?]) }
         });
-        let (told, silent) = self.leases(known, asked.await?);
+        let (told, silent) = self.leases("inspect", known, asked.await?)?;
         Ok(agreed(told, silent, self.members.len()))
     }
 
@@ -61,7 +61,7 @@ impl Quorum {
             let (prefix, id) = (prefix.to_owned(), known.id(index));
             async move { member.list(id, &prefix, limit).await }
         });
-        let (seen, silent) = self.leases(&known, asked.await?);
+        let (seen, silent) = self.leases("list", &known, asked.await?)?;
         let mut of_name: BTreeMap<Name, Vec<SeenLease>> = BTreeMap::new();
         for seen in seen {
             of_name
@@ -77,24 +77,33 @@ impl Quorum {
     }
 
     /// Returns the leases that were shown, and how many members showed none because they are silent or away.
+    ///
+    /// # Errors
+    /// A majority belongs to another quorum by now, or to one that was closed.
     fn leases(
         &self,
+        operation: &str,
         known: &KnownQuorum,
         told: Vec<(usize, Vec<NameReply>)>,
-    ) -> (Vec<SeenLease>, usize) {
+    ) -> Result<(Vec<SeenLease>, usize), Error> {
         let mut silent = self.members.len() - told.len();
-        let mut seen = Vec::new();
+        let (mut seen, mut misfits) = (Vec::new(), 0);
         for (member, told) in told {
             if let Some(NameReply::Away(away)) = told.first() {
                 self.care_for(member, away, known);
                 silent += 1;
+                misfits += usize::from(!matches!(away.absence, Absence::Out(_)));
+                if misfits >= majority(self.members.len()) {
+                    let facts = format_args!("store={}", self.shared.place);
+                    return Err(self.misfit(operation, away, facts));
+                }
             }
             seen.extend(told.into_iter().filter_map(|told| match told {
                 NameReply::Taken(lease, held) => Some(SeenLease { lease, held: *held }),
                 _ => None,
             }));
         }
-        (seen, silent)
+        Ok((seen, silent))
     }
 
     /// Returns the state of each member. One that does not answer is down.

@@ -165,6 +165,28 @@ async fn a_holder_without_its_lease_is_granted_anew_though_a_member_is_dead() {
 }
 
 #[tokio::test]
+async fn an_eviction_that_a_minority_carried_out_is_no_success() {
+    let mut quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    let (first, token) = granted_by_all(&quorum, &store, LONG).await;
+    // At one member an older claim of another client is left, and one is dead.
+    let key = format!("leasehold:{{{}}}", first.name);
+    let value: String = quorum.servers[2].told(&format!("GET {key}")).await;
+    let other = claim("a", LONG).holder.to_string();
+    let value = value
+        .replace(&first.holder.to_string(), &other)
+        .replace(&token.to_string(), &(token.get() - 1).to_string());
+    let mut connection = quorum.servers[2].connect().await.expect("it is up");
+    let mut left = deadpool_redis::redis::cmd("SET");
+    left.arg(&key).arg(value).arg("KEEPTTL");
+    let () = left.query_async(&mut connection).await.expect("set");
+    quorum.servers[1].kill();
+    let evicted = store.evict(&first.name, Eviction::Marked, LIMIT).await;
+    let error = evicted.expect_err("one of three carried it out");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+}
+
+#[tokio::test]
 async fn without_a_majority_nothing_is_granted_and_the_error_says_why() {
     let mut quorum = RedisQuorum::start(3).await;
     let store = quorum.open();
