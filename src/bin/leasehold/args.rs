@@ -306,7 +306,7 @@ pub struct InitOptions {
     pub print: bool,
 
     /// Make the servers of --store the members in place of those at this URL; nothing is granted for the longest ttl
-    #[arg(long, value_name = "URL", conflicts_with = "print")]
+    #[arg(long, value_name = "URL")]
     pub replace: Option<String>,
 
     /// Replace a quorum of which no majority answers: rests on this machine's clock, and on the old members staying

@@ -1,7 +1,7 @@
 //! `leasehold init`: makes the tables and functions of a store in Postgres, notes of a Redis server that it is new, or
 //! makes servers the members of a quorum.
 
-use leasehold::store::{self, TableSettings};
+use leasehold::store::{self, Member, MemberState, TableSettings};
 
 use crate::args;
 use crate::config::StoreSetting;
@@ -22,7 +22,10 @@ pub fn main(
     let mut settings = TableSettings::default();
     settings.max_ttl = arguments.max_ttl;
     if arguments.print {
-        let script = store::init_script(&url, settings)?;
+        let script = match &arguments.replace {
+            Some(old) => store::replace_script(&url, old)?,
+            None => store::init_script(&url, settings)?,
+        };
         return say::output(script).map(|()| Exit::Success);
     }
     let limit = arguments.store.connect_timeout;
@@ -33,13 +36,21 @@ pub fn main(
         }
         let store = first_contact(limit, store::open(&url)).await?;
         // A store in Postgres learns the limit from its server. If it does not, it is set up all the same.
-        let _ = store.members(limit).await;
+        let members = store.members(limit).await.unwrap_or_default();
+        let is_out = |member: &&Member| matches!(member.state, MemberState::Away { .. });
+        let out = match members.iter().filter(is_out).count() {
+            0 => String::new(),
+            out => format!(
+                "; {out} of {} members are out, and come in after that time: see `leasehold status --members`",
+                members.len()
+            ),
+        };
         let limited = store.facts().max_ttl;
         let limited = limited.map(|most| format!("; the longest ttl is {most:?}"));
         store.close().await;
         say::note(
             "init",
-            format_args!("the store is set up{}", limited.unwrap_or_default()),
+            format_args!("the store is set up{}{out}", limited.unwrap_or_default()),
         );
         Ok(Exit::Success)
     })

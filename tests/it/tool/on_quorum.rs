@@ -1,12 +1,16 @@
 //! The tool on a quorum of servers: how it shows them.
 
+use leasehold::ErrorKind;
+use leasehold::store::Store as _;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::export::{address, has, page, value};
 use super::terminal::Shell;
 use super::{Place, until};
+use crate::harness::asking::{claim, granted};
 use crate::harness::redis_quorum::RedisQuorum;
+use crate::harness::times::{LIMIT, LONG};
 use crate::metrics::text::check_text;
 
 #[tokio::test]
@@ -31,6 +35,16 @@ async fn init_sets_a_quorum_up_and_without_it_a_run_is_78_and_names_it() {
     // Other members.
     let others = RedisQuorum::start_new_with_ports(3).await;
     let new = format!("{}?max_ttl=2s", others.url());
+    let print = place.tool(&["init", "--print", "--store", &new, "--replace", &url]);
+    let printed = place.start(print).end().stdout;
+    for part in [
+        &ports(&quorum)[0],
+        &ports(&others)[2],
+        "Closes",
+        "Waits 2.022s",
+    ] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
     let replace = ["init", "--store", &new, "--replace", &url];
     let ended = place.start(place.tool(&replace)).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -46,6 +60,45 @@ async fn init_sets_a_quorum_up_and_without_it_a_run_is_78_and_names_it() {
     );
     let said = place.fails(&["--store", &url, "--ttl", "2s"], 78).stderr;
     assert!(said.contains("closed by"), "{said}");
+}
+
+#[tokio::test]
+async fn init_run_again_says_which_servers_are_still_out() {
+    let mut quorum = RedisQuorum::start_with_ports(3).await;
+    quorum.servers[1].restart_empty().await;
+    let place = Place::new();
+    let init = place.tool(&["init", "--store", &quorum.url()]);
+    let ended = place.start(init).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("1 of 3 members are out"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn the_status_of_a_quorum_that_was_replaced_says_so() {
+    let quorum = RedisQuorum::start_with_ports(3).await;
+    let store = quorum.open();
+    granted(&store, &claim("a", LONG)).await;
+    // As `leasehold init --replace` leaves it.
+    for server in &quorum.servers {
+        let _: i64 = server.told("HSET leasehold:node closed_for 77").await;
+    }
+    let place = Place::new();
+    let url = quorum.url();
+    for command in [&["status"][..], &["status", "a"], &["evict", "a"]] {
+        let ended = place
+            .start(place.tool(&[command, &["--store", &url]].concat()))
+            .end();
+        assert_eq!(ended.code, Some(78), "{ended:?}");
+        assert!(ended.stderr.contains("closed by"), "{ended:?}");
+    }
+    // A client that knew the quorum before.
+    let error = store.list("", LIMIT).await.expect_err("it is closed");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+    let error = store.inspect(&claim("a", LONG).name, LIMIT).await;
+    assert_eq!(
+        error.expect_err("it is closed").kind(),
+        ErrorKind::Misconfigured
+    );
 }
 
 /// Starts a quorum of which one member is up, one has come back empty, and one is dead.
