@@ -15,8 +15,9 @@ use crate::reason::LossReason;
 use crate::telemetry::{self, Count, Event, HoldEnd, LeaseLabel};
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
-use crate::watchdog::Enrollment;
+use crate::watchdog::schedule::Leaving;
 pub use crate::watchdog::schedule::ReleaseOutcome;
+use crate::watchdog::{Enrollment, LeaseView};
 
 /// The guard of a held lease, which is renewed until the guard is released or dropped.
 ///
@@ -43,6 +44,20 @@ pub struct Lease {
     pub(crate) holder: Holder,
     pub(crate) timing: Timing,
     pub(crate) held_since: Instant,
+    /// Until when the name stays taken after the guard; [`Instant::ZERO`] for no longer.
+    pub(crate) keep_until: Instant,
+    /// What storage is shown instead of this lease's own grant. Few leases have any.
+    pub(crate) shown: Option<Box<Pass>>,
+}
+
+/// A handle of a lease, for the tasks that work under it. It checks the lease, waits for its loss and shows its pass,
+/// and does not keep the lease alive: once the guard is released or dropped, the handle answers `Lost`. Cloning is
+/// cheap.
+#[derive(Clone)]
+pub struct LeaseHandle {
+    view: LeaseView,
+    holder: Holder,
+    shown: Option<Box<Pass>>,
 }
 
 /// The state of a lease.
@@ -60,14 +75,13 @@ pub enum LeaseState {
 impl Lease {
     /// Returns the name of this lease.
     pub const fn name(&self) -> &Name {
-        self.enrollment.name()
+        self.view().name()
     }
 
     /// Returns the fencing token, for logs and display. Give storage the [`pass`](Self::pass): the number alone
     /// says neither for which name it was granted nor to which holder.
     pub fn token(&self) -> Token {
-        let token = self.enrollment.signal().token_of_grant();
-        token.expect("a lease was granted")
+        token_of(self.view())
     }
 
     /// Returns the identity of the claim that was granted.
@@ -82,7 +96,20 @@ impl Lease {
 
     /// Returns the clock by which the lease is measured.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        self.enrollment.clock()
+        self.view().clock()
+    }
+
+    /// Returns a handle of this lease, for tasks that work under it.
+    pub fn handle(&self) -> LeaseHandle {
+        LeaseHandle {
+            view: self.view().clone(),
+            holder: self.holder,
+            shown: self.shown.clone(),
+        }
+    }
+
+    const fn view(&self) -> &LeaseView {
+        self.enrollment.view()
     }
 
     /// Checks that the lease is held now. The check is exact and does no I/O, so it is cheap enough for each step of
@@ -93,10 +120,7 @@ impl Lease {
     /// # Errors
     /// `Lost`, with the reason.
     pub fn check(&self) -> Result<(), Error> {
-        match self.enrollment.signal().check(self.clock().now()) {
-            Ok(_) => Ok(()),
-            Err(reason) => Err(self.loss(reason)),
-        }
+        check(self.view())
     }
 
     /// Returns the pass to give to storage with each write: token, holder and name. Fails unless the lease is held.
@@ -106,32 +130,13 @@ impl Lease {
     /// # Errors
     /// `Lost`, with the reason. `Closed` in a forked child: the lease is the parent's, who may have released it.
     pub fn pass(&self) -> Result<Pass, Error> {
-        if self.is_forked() {
-            let what = format!(
-                "pass refused: the lease belongs to the parent of this process name={}",
-                self.name()
-            );
-            return Err(Error::new(ErrorKind::Closed, what));
-        }
-        self.check()?;
-        Ok(Pass::new(self.name().clone(), self.holder, self.token()))
-    }
-
-    fn loss(&self, reason: LossReason) -> Error {
-        Error::new(
-            ErrorKind::Lost,
-            format!(
-                "lease lost: {reason} name={} token={}",
-                self.name(),
-                self.token()
-            ),
-        )
+        pass(self.view(), self.holder, self.shown.as_deref())
     }
 
     /// Returns the state of the lease now.
     pub fn state(&self) -> LeaseState {
         let now = self.clock().now();
-        match self.enrollment.signal().check(now) {
+        match self.view().signal().check(now) {
             Err(reason) => LeaseState::Lost(reason),
             Ok(deadline) if now >= self.timing.term_until(deadline).at_risk_at() => {
                 LeaseState::AtRisk
@@ -143,14 +148,14 @@ impl Lease {
     /// Returns the time left until the deadline if no further renewal succeeds; zero once the lease is lost.
     pub fn remaining(&self) -> Duration {
         let now = self.clock().now();
-        let deadline = self.enrollment.signal().check(now);
+        let deadline = self.view().signal().check(now);
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
     /// Returns the term that the last confirmed request began, on the lease's [`clock`](Self::clock). Returns `None`
     /// once the lease is lost.
     pub fn term(&self) -> Option<Term> {
-        let deadline = self.enrollment.signal().deadline().ok()?;
+        let deadline = self.view().signal().deadline().ok()?;
         Some(self.timing.term_until(deadline))
     }
 
@@ -159,14 +164,14 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn renewed_past(&self, deadline: Instant) -> Option<Term> {
-        let deadline = self.enrollment.signal().moved_past(deadline).await.ok()?;
+        let deadline = self.view().signal().moved_past(deadline).await.ok()?;
         Some(self.timing.term_until(deadline))
     }
 
     /// Returns a token that is cancelled when the lease is lost. Cancelling this token yourself has no effect on the
     /// lease or on other tokens.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.enrollment.signal().new_token()
+        self.view().signal().new_token()
     }
 
     /// Waits until the lease is lost.
@@ -174,8 +179,8 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn lost(&self) -> LossReason {
-        self.enrollment.signal().token().cancelled().await;
-        let reason = self.enrollment.signal().deadline();
+        self.view().signal().token().cancelled().await;
+        let reason = self.view().signal().deadline();
         reason.expect_err("a loss is written before it is told")
     }
 
@@ -183,7 +188,7 @@ impl Lease {
     /// Has no effect on a lease without that limit.
     pub fn progress(&self) {
         let now = self.clock().now();
-        self.enrollment.signal().note_progress(now);
+        self.view().signal().note_progress(now);
     }
 
     /// Releases the lease and waits for the store's answer, for at most the time limit of a request.
@@ -192,40 +197,51 @@ impl Lease {
     /// If the future is dropped, the watchdog sends the release at once. From the first poll on the lease no longer
     /// counts as held.
     pub async fn release(self) -> ReleaseOutcome {
-        self.end(None).await
+        self.end().await.0
     }
 
-    /// Releases the lease, but keeps the name taken for another `rest`, so that a short job does not run twice when the
-    /// clocks of two machines differ. If the lease was lost before, by an eviction for example, the name is not kept. A
-    /// longer `rest` than a year ([`MAX_KEEP`](crate::store::MAX_KEEP)) counts as a year.
-    ///
-    /// # Cancel safety
-    /// The same as for [`release`](Self::release).
-    pub async fn release_keeping(self, rest: Duration) -> ReleaseOutcome {
-        self.end(Some(rest)).await
+    /// Releases the lease. Returns whether the store answered that this very grant was held until then.
+    pub(crate) async fn release_held(self) -> bool {
+        self.end().await == (ReleaseOutcome::Released, true)
     }
 
-    async fn end(mut self, keep_for: Option<Duration>) -> ReleaseOutcome {
+    /// Also returns whether the lease had one grant only.
+    async fn end(mut self) -> (ReleaseOutcome, bool) {
         if self.is_forked() {
-            return ReleaseOutcome::Unknown;
+            return (ReleaseOutcome::Unknown, false);
         }
         // Withdrawn first: no renewal may follow the release.
-        let (leaving, was_held) = self.enrollment.withdraw(keep_for);
+        let (leaving, was_held) = self.enrollment.withdraw(self.keep_for());
         let held_for = self.clock().now().since(self.held_since);
         let end = if was_held {
             HoldEnd::Released
         } else {
             HoldEnd::Lost
         };
-        let group = self.enrollment.reporter().group();
+        let group = self.view().reporter().group();
         telemetry::left(group, &self.label(), end, held_for);
+        let is_of_one_grant = leaving.as_ref().is_some_and(Leaving::is_of_one_grant);
         let outcome = match leaving {
             None => ReleaseOutcome::AlreadyLost,
             Some(leaving) => self.enrollment.release(leaving).await,
         };
-        self.enrollment.reporter().count(outcome.count(), 1);
+        self.view().reporter().count(outcome.count(), 1);
         telemetry::released(group, &self.label(), outcome.as_str());
-        outcome
+        (outcome, is_of_one_grant)
+    }
+
+    /// Has the name stay taken for at least this long after the grant.
+    pub(crate) fn keep_for_at_least(&mut self, least: Duration) {
+        self.keep_until = match least {
+            Duration::ZERO => Instant::ZERO,
+            least => self.held_since.after(least),
+        };
+    }
+
+    /// For how long the name stays taken if the lease ends now.
+    fn keep_for(&self) -> Option<Duration> {
+        let rest = self.keep_until.since(self.clock().now());
+        (!rest.is_zero()).then_some(rest)
     }
 
     /// The name and the token under which logs report this lease.
@@ -234,7 +250,82 @@ impl Lease {
     }
 
     fn is_forked(&self) -> bool {
-        self.enrollment.is_forked()
+        self.view().is_forked()
+    }
+}
+
+impl LeaseHandle {
+    /// Returns the name of the lease.
+    pub const fn name(&self) -> &Name {
+        self.view.name()
+    }
+
+    /// Returns the fencing token of the lease, for logs and display, as [`Lease::token`] does.
+    pub fn token(&self) -> Token {
+        token_of(&self.view)
+    }
+
+    /// Checks that the lease is held now, as [`Lease::check`] does.
+    ///
+    /// # Errors
+    /// `Lost`, with the reason; with [`LossReason::Released`] once the guard is released or dropped.
+    pub fn check(&self) -> Result<(), Error> {
+        check(&self.view)
+    }
+
+    /// Returns the pass to give to storage, as [`Lease::pass`] does.
+    ///
+    /// # Errors
+    /// The errors of [`check`](Self::check) and [`Lease::pass`].
+    pub fn pass(&self) -> Result<Pass, Error> {
+        pass(&self.view, self.holder, self.shown.as_deref())
+    }
+
+    /// Waits until the lease is lost, or its guard is released or dropped.
+    ///
+    /// # Cancel safety
+    /// Dropping the future has no effect.
+    pub async fn lost(&self) -> LossReason {
+        let end = self.view.signal().moved_past(Instant::FAR_FUTURE).await;
+        end.expect_err("no deadline is that late")
+    }
+}
+
+fn token_of(view: &LeaseView) -> Token {
+    let token = view.signal().token_of_grant();
+    token.expect("a lease was granted")
+}
+
+fn check(view: &LeaseView) -> Result<(), Error> {
+    view.signal()
+        .check(view.clock().now())
+        .map(drop)
+        .map_err(|reason| {
+            let (name, token) = (view.name(), token_of(view));
+            let what = format!("lease lost: {reason} name={name} token={token}");
+            Error::new(ErrorKind::Lost, what)
+        })
+}
+
+fn pass(view: &LeaseView, holder: Holder, shown: Option<&Pass>) -> Result<Pass, Error> {
+    let name = view.name();
+    if view.is_forked() {
+        let what =
+            format!("pass refused: the lease belongs to the parent of this process name={name}");
+        return Err(Error::new(ErrorKind::Closed, what));
+    }
+    check(view)?;
+    Ok(match shown {
+        Some(shown) => shown.clone(),
+        None => Pass::new(name.clone(), holder, token_of(view)),
+    })
+}
+
+/// Raises the client's floor of the name whose pass was refused.
+fn refused(view: &LeaseView, shown: Option<&Pass>, refusal: &Refusal) {
+    let name = shown.map_or(view.name(), |shown| &shown.name);
+    if let Some(floor) = refusal.floor(name) {
+        view.raise_floor(name, floor);
     }
 }
 
@@ -244,25 +335,37 @@ impl Bearer for Lease {
     }
 
     fn refused(&self, refusal: &Refusal) {
-        if let Some(floor) = refusal.floor(self.name()) {
-            self.enrollment.raise_floor(floor);
-        }
+        refused(self.view(), self.shown.as_deref(), refusal);
     }
 
     fn group(&self) -> Option<&str> {
-        Some(self.enrollment.reporter().group().as_str())
+        Some(self.view().reporter().group().as_str())
+    }
+}
+
+impl Bearer for LeaseHandle {
+    fn pass(&self) -> Result<Pass, Error> {
+        self.pass()
+    }
+
+    fn refused(&self, refusal: &Refusal) {
+        refused(&self.view, self.shown.as_deref(), refusal);
+    }
+
+    fn group(&self) -> Option<&str> {
+        Some(self.view.reporter().group().as_str())
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.is_forked() && !self.enrollment.has_ended() {
-            let (count, end) = if self.enrollment.leave() {
+            let (count, end) = if self.enrollment.leave(self.keep_for()) {
                 (Count::Dropped, HoldEnd::Dropped)
             } else {
                 (Count::AlreadyLost, HoldEnd::Lost)
             };
-            let reporter = self.enrollment.reporter();
+            let reporter = self.view().reporter();
             reporter.count(count, 1);
             let held_for = self.clock().now().since(self.held_since);
             let lease = self.label();
@@ -281,6 +384,15 @@ impl fmt::Debug for Lease {
             .field("name", self.name())
             .field("token", &self.token())
             .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for LeaseHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseHandle")
+            .field("name", self.name())
+            .field("token", &self.token())
             .finish_non_exhaustive()
     }
 }

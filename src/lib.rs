@@ -47,13 +47,19 @@
 //! | try, and do something else if another holder has the name | [`Client::try_acquire`] |
 //! | wait for a limited time | [`Client::acquire_within`] |
 //! | wait in a fair order | [`LeaseRequest::order`] with [`WaitOrder::Fair`] |
+//! | let at most N run at once (a semaphore) | [`Client::permits`] |
+//! | let many read, or one write | [`Client::shared`], [`Client::exclusive`] |
 //! | hold several names, all or none | [`Client::acquire_all`] |
 //! | acquire again what I already hold (re-entrant) | [`Client::owner`] |
-//! | elect a leader | [`Client::run`] in a loop, as in [the manual](manual::waiting#leader-election) |
+//! | elect a leader | [`LeaseRequest::lead`], as in [the manual](manual::waiting#leader-election) |
+//! | follow who leads | [`Client::holders`] |
 //! | refuse the writes of a stale holder | a guard in [`fence`], as in [the manual](manual::fencing) |
 //! | limit a hold, or the time without progress | [`LeaseRequest::max_hold`], [`LeaseRequest::progress_within`] |
 //! | go on waiting while the store is down | [`LeaseRequest::on_outage`] with [`OutagePolicy::WaitOut`] |
-//! | keep the name taken for a while after the work | [`Lease::release_keeping`] |
+//! | run a job at most once per interval | [`LeaseRequest::hold_at_least`] |
+//! | run a job once for each time of its schedule | [`LeaseRequest::once`] |
+//! | check the lease in the tasks that work under it | [`Lease::handle`] |
+//! | hold a lease without async | `blocking::Client` (feature `blocking`) |
 //! | see who holds a name, or evict the holder | [`Client::store`], then [`Store::inspect`], [`list`] and [`evict`] |
 //! | know what happens in a fault | [the manual](manual::failure) |
 //! | know what stays as it is | [the manual](manual::stable) |
@@ -74,6 +80,7 @@
 //! | `zookeeper` | the store in a ZooKeeper ensemble |
 //! | `rusqlite`, `tokio-postgres`, `sqlx` | the fence in a transaction of that driver |
 //! | `http`, `tower` | the fence as an HTTP header, and as a layer in front of a service |
+//! | `blocking` | a client for programs without async |
 //! | `conformance` | the contracts of a store and of a fence as tests, for those who implement one |
 //!
 //! The command-line tool is a package of its own, `leasehold-cli`.
@@ -83,6 +90,8 @@
 #![doc = include_str!("coming_from.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod client;
 pub mod clock;
 mod error;
@@ -114,12 +123,13 @@ mod waiting;
 mod watchdog;
 
 pub use client::{
-    Attempt, Client, ClientBuilder, LeaseRequest, OutagePolicy, Owner, Share, WaitOrder,
+    Attempt, Client, ClientBuilder, Fire, Holders, LeaseRequest, LeaseSet, OutagePolicy, Owner,
+    Share, WaitOrder,
 };
 pub use error::{Error, ErrorKind};
 pub use future::BoxFuture;
 pub use holder::{ClientId, Holder};
-pub use lease::{Lease, LeaseState, ReleaseOutcome};
+pub use lease::{Lease, LeaseHandle, LeaseState, ReleaseOutcome};
 pub use name::Name;
 pub use reason::LossReason;
 pub use token::Token;

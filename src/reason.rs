@@ -23,11 +23,19 @@ pub enum LossReason {
     Shutdown,
     /// The watchdog's thread ended, so the lease would not be renewed.
     WatchdogDied,
+    /// The guard was released or dropped. Only a [`LeaseHandle`](crate::LeaseHandle) of the lease learns of it.
+    Released,
 }
 
 impl LossReason {
     /// All reasons, in the order of their codes.
-    pub(crate) const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = {
+        let [a, b, c, d, e, f, g] = Self::COUNTED;
+        [a, b, c, d, e, f, g, Self::Released]
+    };
+
+    /// The reasons for which a lease counts as lost. The end of its guard is none of them.
+    pub(crate) const COUNTED: [Self; 7] = [
         Self::Refused,
         Self::Evicted,
         Self::Deadline,
@@ -51,6 +59,7 @@ impl LossReason {
             Self::NoProgress => "no_progress",
             Self::Shutdown => "shutdown",
             Self::WatchdogDied => "watchdog_died",
+            Self::Released => "released",
         }
     }
 

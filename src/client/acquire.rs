@@ -63,7 +63,7 @@ impl Acquiring {
         &*self.clock
     }
 
-    fn request_limit(&self) -> Duration {
+    pub(super) fn request_limit(&self) -> Duration {
         term::request_limit(self.timing.ttl())
     }
 
@@ -152,7 +152,7 @@ impl Acquiring {
         }
     }
 
-    fn report(&self, found: &Found) {
+    pub(super) fn report(&self, found: &Found) {
         if let Some(looks) = &self.looks {
             looks.send_replace(Some(match found {
                 Found::Held(held) => Ok(Held::clone(held)),
@@ -189,7 +189,7 @@ impl Acquiring {
     }
 
     /// The error of a wait whose limit ran out, from what its last look found.
-    fn timed_out(&self, found: Found) -> Error {
+    pub(super) fn timed_out(&self, found: Found) -> Error {
         match found {
             Found::Failed(error) => error,
             Found::Held(held) => {
@@ -199,7 +199,7 @@ impl Acquiring {
         }
     }
 
-    fn too_late(&self) -> Error {
+    pub(super) fn too_late(&self) -> Error {
         let message = format!(
             "acquire failed: every grant came too late name={}",
             self.name
@@ -258,6 +258,8 @@ impl Acquiring {
                     holder: claim.holder,
                     timing: self.timing,
                     held_since,
+                    keep_until: Instant::ZERO,
+                    shown: None,
                 })))
             }
             Verdict::Taken(held) => Ok(Some(Attempt::Held(held))),
@@ -275,7 +277,7 @@ impl Acquiring {
         }
     }
 
-    fn no_answer(&self) -> Error {
+    pub(super) fn no_answer(&self) -> Error {
         let message = format!(
             "acquire failed: the store gave no answer in time name={}",
             self.name

@@ -3,9 +3,14 @@
 mod acquire;
 mod all;
 mod builder;
+mod leader;
+mod once;
 mod owner;
+mod permits;
+mod pools;
 mod request;
 mod start;
+pub mod taking;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use self::acquire::Attempt;
+pub use self::all::LeaseSet;
 pub use self::builder::ClientBuilder;
+pub use self::leader::Holders;
+pub use self::once::Fire;
 pub use self::owner::{Owner, Share};
+use self::pools::Pools;
 pub use self::request::LeaseRequest;
 use self::start::Start;
 use crate::error::{Error, ErrorKind};
@@ -59,6 +68,7 @@ pub(crate) struct Inner {
     store: Arc<dyn Store>,
     watchdog: Start,
     hub: Hub,
+    pools: Pools,
     id: ClientId,
     pub(crate) home: Home,
     timing: Timing,
@@ -92,6 +102,7 @@ impl Client {
             inner: Arc::new(Inner {
                 hub: Hub::new(store.clone(), id, home.clone()),
                 store,
+                pools: Pools::default(),
                 watchdog: Start::default(),
                 id,
                 home,
@@ -146,8 +157,9 @@ impl Client {
         self.request(name).acquire_within(limit).await
     }
 
-    /// Acquires all of these names or none, one after the other in byte order, so callers that do this cannot deadlock.
-    /// A name that is given twice is acquired once. Returns the leases in byte order.
+    /// Acquires all of these names or none, one after the other in byte order, so callers that do this cannot
+    /// deadlock. A name that is given twice is acquired once. The set is one guard, with one `lost`, `check` and
+    /// `release`.
     ///
     /// # Errors
     /// The errors of [`LeaseRequest::acquire`]; and `Lost` when one of the leases was lost while this call waited for
@@ -158,12 +170,12 @@ impl Client {
     pub async fn acquire_all(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> Result<Vec<Lease>, Error> {
-        let holds = self.owner().acquire_all(names).await?;
-        Ok(holds.into_iter().filter_map(Share::into_lease).collect())
+    ) -> Result<LeaseSet, Error> {
+        self.owner().acquire_all(names).await
     }
 
-    /// Acquires all of these names or none, as [`acquire_all`](Self::acquire_all) does, within `limit` for all of them.
+    /// Acquires all of these names or none, as [`acquire_all`](Self::acquire_all) does, within `limit` for all of
+    /// them.
     ///
     /// # Errors
     /// The errors of [`acquire_all`](Self::acquire_all) and [`LeaseRequest::acquire_within`].
@@ -174,9 +186,53 @@ impl Client {
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
         limit: Duration,
-    ) -> Result<Vec<Lease>, Error> {
-        let holds = self.owner().acquire_all_within(names, limit).await?;
-        Ok(holds.into_iter().filter_map(Share::into_lease).collect())
+    ) -> Result<LeaseSet, Error> {
+        self.owner().acquire_all_within(names, limit).await
+    }
+
+    /// Returns a request for one of `count` permits of this name: a semaphore, of 1 to 256. Acquire it with the
+    /// methods of the request; what they return is a lease on one of the names `name#1` to `name#count`, with a token
+    /// of its own.
+    ///
+    /// Clients take turns where the store keeps a queue; on a store without one (a quorum) there is no order. A permit
+    /// that is free is granted at once unless a client waits. Ask for the same number everywhere: where two clients
+    /// differ, there are never more holders than the greater number. To limit waiting, use
+    /// [`acquire_within`](LeaseRequest::acquire_within).
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::builder().store(leasehold::store::memory::Memory::new()).build().await?;
+    /// let permit = client.permits("gpu", 4).acquire().await?;
+    /// println!("{} of at most four", permit.name());
+    /// permit.release().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn permits(&self, name: impl AsRef<str>, count: u16) -> LeaseRequest {
+        self.request(name).permits(count)
+    }
+
+    /// Returns a request for a share of this name (a read lock): up to 64 holders at once, and none while one
+    /// has the name [alone](Self::exclusive). What it acquires is a lease on one of the names `name#1` to `name#64`.
+    ///
+    /// A share keeps writers out, as long as it is held. Storage cannot compare its token with a writer's. Where a
+    /// writer that was paused and wakes late would do harm, although only readers came after it, ask for
+    /// [`shared_fenced`](LeaseRequest::shared_fenced) and raise the fence before the first read: the pass of such a
+    /// share has a token that is above that of every earlier writer, and below that of every later one. It costs a
+    /// turn at the name for each reader.
+    ///
+    /// Release a share before you ask for the name alone: a request that waits while its caller has a share waits for
+    /// ever.
+    pub fn shared(&self, name: impl AsRef<str>) -> LeaseRequest {
+        self.request(name).shared()
+    }
+
+    /// Returns a request for this name alone (a write lock), where others [share](Self::shared) it. New readers queue
+    /// behind it, and it waits for those that have a share. What it acquires is the lease of the name itself, whose
+    /// token is the one for a fence.
+    pub fn exclusive(&self, name: impl AsRef<str>) -> LeaseRequest {
+        self.request(name).exclusive()
     }
 
     /// Returns a re-entrant owner: it can acquire again any lease that it already holds.
@@ -214,9 +270,9 @@ impl Client {
         Ok(())
     }
 
-    /// Shuts the client down: cancels the holders, waits until their guards are dropped, sends the releases, leaves the
-    /// store's queues, and closes the store. It takes at most `limit` and returns whether everything was done; leases
-    /// that were not released expire by themselves.
+    /// Shuts the client down: cancels the holders, waits until their guards are dropped, sends the releases, leaves
+    /// the store's queues, and closes the store. It takes at most `limit` and returns whether everything was done;
+    /// leases that were not released expire by themselves.
     ///
     /// # Cancel safety
     /// If the future is dropped, the holders stay cancelled and the releases of dropped guards are still sent.

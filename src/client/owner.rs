@@ -137,11 +137,6 @@ impl Share {
     pub async fn release(self) -> Option<ReleaseOutcome> {
         Some(Arc::into_inner(self.lease)?.release().await)
     }
-
-    /// Returns the lease itself, if this is its only share.
-    pub(super) fn into_lease(self) -> Option<Lease> {
-        Arc::into_inner(self.lease)
-    }
 }
 
 impl Deref for Share {

@@ -11,12 +11,14 @@ use tokio::sync::watch;
 
 use super::Client;
 use super::acquire::{Acquiring, Attempt};
+use super::permits::{Taker, permit_name};
+use super::taking::{Access, MAX_PERMITS};
 use crate::error::{Error, ErrorKind};
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::store::{Facts, Held, Info};
+use crate::store::{Facts, Held, Info, MAX_KEEP};
 use crate::telemetry::{AcquireOutcome, AcquireTimer};
-use crate::term::Timing;
+use crate::term::{Instant, Timing};
 use crate::token::Token;
 use crate::waiting::{OutagePolicy, WaitOrder};
 use crate::watchdog::schedule::Limits;
@@ -32,6 +34,8 @@ pub struct LeaseRequest {
     pub(super) label: Option<String>,
     pub(super) floor: Option<Token>,
     pub(super) limits: Limits,
+    pub(super) hold_at_least: Duration,
+    access: Option<Access>,
     pub(super) outage: OutagePolicy,
     pub(super) order: WaitOrder,
     pub(super) looks: Looks,
@@ -50,6 +54,8 @@ impl LeaseRequest {
             label: None,
             floor: None,
             limits: Limits::default(),
+            hold_at_least: Duration::ZERO,
+            access: None,
             outage: OutagePolicy::default(),
             order: WaitOrder::default(),
             looks: None,
@@ -63,6 +69,9 @@ impl LeaseRequest {
     }
 
     /// Sets the safety margin: how much earlier than the store the client counts the lease as over.
+    ///
+    /// This is the lock-delay of Consul and Chubby, for storage that cannot compare tokens: with a ttl of 60 s and a
+    /// margin of 15 s the holder is told 15 s before another client can be granted the name. A release frees it at once.
     pub fn margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);
         self
@@ -86,10 +95,48 @@ impl LeaseRequest {
         self
     }
 
+    /// Keeps the name taken for at least this long after the grant, so that a short job does not run twice when the
+    /// clocks of two machines differ. Every end of the guard keeps it: release, drop, `?`, a panic and
+    /// [`run`](Self::run). Until then the name has no holder, and no client can acquire it. At most [`MAX_KEEP`].
+    ///
+    /// A name is not kept if the lease was lost before, by an eviction for example, or if the process was killed: then
+    /// it is free after its ttl. A store that forgets its leases (a flush, a failover) forgets kept names too; with
+    /// `max_ttl` it grants nothing for that time after a failover, which covers leases, but not the rest of a longer
+    /// keep.
+    pub fn hold_at_least(mut self, least: Duration) -> Self {
+        self.hold_at_least = least;
+        self
+    }
+
     /// Limits the time without a call of [`Lease::progress`]. After that time the lease is lost and its holder is
     /// cancelled.
     pub fn progress_within(mut self, most: Duration) -> Self {
         self.limits.progress_within = Some(most);
+        self
+    }
+
+    /// Asks for one of `count` permits of the name (a semaphore) instead of the name itself: at most `count` holders
+    /// at once, 1 to 256. See [`Client::permits`].
+    pub fn permits(mut self, count: u16) -> Self {
+        self.access = Some(Access::Permit(count));
+        self
+    }
+
+    /// Asks for a share of the name (a read lock). See [`Client::shared`].
+    pub fn shared(mut self) -> Self {
+        self.access = Some(Access::Shared);
+        self
+    }
+
+    /// Asks for a share of the name whose [`pass`](Lease::pass) a fence can compare. See [`Client::shared`].
+    pub fn shared_fenced(mut self) -> Self {
+        self.access = Some(Access::SharedFenced);
+        self
+    }
+
+    /// Asks for the name alone, where others [share](Self::shared) it (a write lock). See [`Client::exclusive`].
+    pub fn exclusive(mut self) -> Self {
+        self.access = Some(Access::Exclusive);
         self
     }
 
@@ -116,15 +163,23 @@ impl LeaseRequest {
     /// Acquires the lease if the name is free, in one round trip. It does not wait.
     ///
     /// # Errors
-    /// `Invalid` for a bad value of the request; `Unavailable`, `TimedOut`, `Denied` and `Misconfigured` from the store;
-    /// `Closed` after a shutdown. That another holder has the name is not an error, but the value [`Attempt::Held`].
+    /// `Invalid` for a bad value of the request; `Unavailable`, `TimedOut`, `Denied` and `Misconfigured` from the
+    /// store; `Closed` after a shutdown. That another holder has the name is not an error, but the value
+    /// [`Attempt::Held`].
     ///
     /// # Cancel safety
     /// If the future is dropped, a lease that the store may have granted is released in the background.
     pub async fn try_acquire(self) -> Result<Attempt, Error> {
+        let (access, least) = (self.access, self.hold_at_least);
         let acquiring = self.check()?;
         let timer = AcquireTimer::begin_try(acquiring.group(), acquiring.name(), acquiring.clock());
-        let attempt = acquiring.try_once(&timer).await;
+        let mut attempt = match access {
+            None => acquiring.try_once(&timer).await,
+            Some(access) => Box::pin(Taker::new(&acquiring, access, &timer, None).take()).await,
+        };
+        if let Ok(Attempt::Acquired(lease)) = &mut attempt {
+            lease.keep_for_at_least(least);
+        }
         timer.ended(match &attempt {
             Ok(Attempt::Acquired(_)) => AcquireOutcome::Acquired,
             Ok(Attempt::Held(_)) => AcquireOutcome::Held,
@@ -136,8 +191,9 @@ impl LeaseRequest {
     /// Acquires the lease. Waits for as long as another holder has the name.
     ///
     /// The waiting callers of one name in one client are served in the order in which they came, and only the first of
-    /// them asks the store. So keep polling this future: while it is held and not polled, as in a branch of a `select!`
-    /// that awaits something else, the callers behind it in this client wait too. Drop it to give the place up.
+    /// them asks the store. So keep polling this future: while it is held and not polled, as in a branch of a
+    /// `select!` that awaits something else, the callers behind it in this client wait too. Drop it to give the place
+    /// up.
     ///
     /// # Errors
     /// The errors of [`try_acquire`](Self::try_acquire).
@@ -163,8 +219,8 @@ impl LeaseRequest {
     /// Runs `work` while the lease is held: waits for the lease, runs the work, and releases the lease. A panic of the
     /// work is passed on after the release. What the work returns, an error of its own included, is passed through.
     ///
-    /// When the lease is lost, the work is dropped at its next await. Work that blocks its thread cannot be dropped: if
-    /// it ends before the loss is seen, its value is returned although the lease was lost meanwhile, because its
+    /// When the lease is lost, the work is dropped at its next await. Work that blocks its thread cannot be dropped:
+    /// if it ends before the loss is seen, its value is returned although the lease was lost meanwhile, because its
     /// effects remain. Work to which that matters calls [`Lease::check`] as its last step, or writes through a fence.
     ///
     /// # Errors
@@ -174,27 +230,10 @@ impl LeaseRequest {
     /// If the future is dropped, the work is dropped and the lease is released in the background.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Lease) -> T) -> Result<T, Error> {
         let lease = self.acquire().await?;
-        let ended = {
-            let mut work = pin!(work(&lease));
-            let work = std::future::poll_fn(|context| {
-                match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
-                    Ok(Poll::Pending) => Poll::Pending,
-                    Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-                    Err(panic) => Poll::Ready(Err(panic)),
-                }
-            });
-            tokio::select! {
-                biased;
-                _ = lease.lost() => None,
-                ended = work => Some(ended),
-            }
-        };
-        match ended {
-            None => Err(lease.check().expect_err("the loss was told")),
-            Some(ended) => {
-                lease.release().await;
-                ended.map_err(|panic| resume_unwind(panic))
-            }
+        match under(lease, work, std::future::pending()).await {
+            WorkEnd::Done(value) => Ok(value),
+            WorkEnd::Lost(error) => Err(error),
+            WorkEnd::Stopped => unreachable!("it is never stopped"),
         }
     }
 
@@ -216,8 +255,17 @@ impl LeaseRequest {
                 ));
             }
         }
+        if self.hold_at_least > MAX_KEEP {
+            return Err(Error::invalid(format!(
+                "acquire refused: hold_at_least of {:?}; expected at most {MAX_KEEP:?}",
+                self.hold_at_least
+            )));
+        }
         check_facts(client.store.facts(), self.order, timing.ttl())?;
         let name = Name::new(&self.name)?;
+        if let Some(access) = self.access {
+            check_access(access, &name)?;
+        }
         client.check_open()?;
         Ok(Acquiring {
             known: client.floors.keep(name.clone()),
@@ -235,14 +283,70 @@ impl LeaseRequest {
     }
 
     async fn wait(self, limit: Option<Duration>) -> Result<Lease, Error> {
+        let (access, least) = (self.access, self.hold_at_least);
         let acquiring = self.check()?;
         let timer =
             AcquireTimer::begin_wait(acquiring.group(), acquiring.name(), acquiring.clock());
         let ends_at = limit.map(|limit| timer.began_at().after(limit));
-        let lease = acquiring.wait(ends_at, &timer).await;
+        let mut lease = match access {
+            None => acquiring.wait(ends_at, &timer).await,
+            Some(access) => {
+                let ends_at = ends_at.unwrap_or(Instant::FAR_FUTURE);
+                let taker = Taker::new(&acquiring, access, &timer, Some(ends_at));
+                Box::pin(taker.wait()).await
+            }
+        };
+        if let Ok(lease) = &mut lease {
+            lease.keep_for_at_least(least);
+        }
         let outcome = lease.as_ref().err().map(outcome_of);
         timer.ended(outcome.unwrap_or(AcquireOutcome::Acquired));
         lease
+    }
+}
+
+/// How work under a lease ended.
+pub(super) enum WorkEnd<T> {
+    /// By itself; the lease is released.
+    Done(T),
+    /// It was dropped because the lease was lost.
+    Lost(Error),
+    /// It was dropped because the caller stopped it; the lease is released.
+    Stopped,
+}
+
+/// Runs the work while the lease is held, until `stop`. A panic of the work is passed on after the release.
+pub(super) async fn under<T>(
+    lease: Lease,
+    work: impl AsyncFnOnce(&Lease) -> T,
+    stop: impl Future<Output = ()>,
+) -> WorkEnd<T> {
+    let ended = {
+        let mut work = pin!(work(&lease));
+        let work = std::future::poll_fn(|context| {
+            match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+                Err(panic) => Poll::Ready(Err(panic)),
+            }
+        });
+        tokio::select! {
+            biased;
+            _ = lease.lost() => WorkEnd::Lost(lease.check().expect_err("the loss was told")),
+            () = stop => WorkEnd::Stopped,
+            ended = work => WorkEnd::Done(ended),
+        }
+    };
+    match ended {
+        WorkEnd::Lost(error) => WorkEnd::Lost(error),
+        WorkEnd::Stopped => {
+            lease.release().await;
+            WorkEnd::Stopped
+        }
+        WorkEnd::Done(ended) => {
+            lease.release().await;
+            WorkEnd::Done(ended.unwrap_or_else(|panic| resume_unwind(panic)))
+        }
     }
 }
 
@@ -260,6 +364,17 @@ fn check_facts(facts: Facts, order: WaitOrder, ttl: Duration) -> Result<(), Erro
             "acquire refused: the store keeps no ttl of {ttl:?}; expected at most {most:?} store={kind}"
         ))),
     }
+}
+
+/// Checks the number of permits, and that the name leaves room for theirs.
+fn check_access(access: Access, name: &Name) -> Result<(), Error> {
+    let permits = access.permits();
+    if !(1..=MAX_PERMITS).contains(&permits) {
+        return Err(Error::invalid(format!(
+            "acquire refused: {permits} permits; expected 1 to {MAX_PERMITS} name={name}"
+        )));
+    }
+    permit_name(name, permits).map(drop)
 }
 
 /// How a call that failed is counted.

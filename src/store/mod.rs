@@ -17,14 +17,19 @@
 //!    which its own attempt was sent.
 //! 4. `renew` extends a lease only if both its holder and its token are those of the renewal, and never creates one.
 //!    One bad lease does not affect the others of its batch.
-//! 5. `release` frees a name only if this holder has it. It is idempotent.
+//! 5. `release` frees a name only if this holder has it, and its answer says whether that was so: `Released` means
+//!    that no other holder was granted the name between this holder's grant and the release. It is idempotent. A
+//!    holder whose attempts were all answered had this one grant, so the answer is about its token.
 //! 6. Every lease expires by itself, at most one ttl after the store last heard of it.
 //! 7. Waiting is fair: the clients in the queue of a name take turns in the order in which they joined, and no client
 //!    overtakes a live one. A client is live if it claimed within its [patience](Queued::PATIENCE) and accepts an
-//!    [offer](Queued::OFFER) in time; where a session keeps its place (ZooKeeper), if that session, which ends after as
-//!    long without a sign of life, has not ended. A flush, a failover or a step of the server's clock can disturb the
-//!    order, and nothing else. A store without a queue ignores a claim's place in it.
-//! 8. Every call returns within about its `limit`, whatever the server and the network do. The client gives up at 1.5
+//!    [offer](Queued::OFFER) in time; where a session keeps its place (ZooKeeper), if that session, which ends after
+//!    as long without a sign of life, has not ended. A flush, a failover or a step of the server's clock can disturb
+//!    the order, and nothing else. A store without a queue ignores a claim's place in it.
+//! 8. `inspect` is executed after every request of the same client that was answered before it was sent, so it shows a
+//!    state that is no older. Of two clients that each claim a name and then look at the other's, at least one sees
+//!    the other: permits and shared names rest on this. A read from a replica that may lag breaks it.
+//! 9. Every call returns within about its `limit`, whatever the server and the network do. The client gives up at 1.5
 //!    times the `limit`, and after 30 s if a call has no limit, and treats the outcome as unknown, as after a lost
 //!    reply. A call that panics fails with `Misconfigured`.
 //!
@@ -127,13 +132,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn location(&self) -> String;
 
     /// Returns the part of the store that keeps this name. Leases of one shard are renewed together, and a shard that
-    /// does not answer delays no other. A store on one server answers 0 for every name. The answer may change while the
-    /// store is open: the watchdog asks when a claim is sent, when a renewal falls due and when a release is sent, so
-    /// this must be cheap.
+    /// does not answer delays no other. A store on one server answers 0 for every name. The answer may change while
+    /// the store is open: the watchdog asks when a claim is sent, when a renewal falls due and when a release is sent,
+    /// so this must be cheap.
     fn shard(&self, name: &Name) -> u32;
 
-    /// Grants the name to the claim's holder, or returns who has it. This is one attempt of a claim; each attempt of it
-    /// carries an [`Ask`] of its own.
+    /// Grants the name to the claim's holder, or returns who has it. This is one attempt of a claim; each attempt of
+    /// it carries an [`Ask`] of its own.
     fn acquire<'a>(
         &'a self,
         claim: &'a Claim,

@@ -88,7 +88,7 @@ impl Count {
     ];
     const ATTEMPTED: usize = AcquireOutcome::ALL.len();
     const LOST: usize = Self::ATTEMPTED + Trigger::ALL.len();
-    const CALL_FAILED: usize = Self::LOST + LossReason::ALL.len();
+    const CALL_FAILED: usize = Self::LOST + LossReason::COUNTED.len();
     const RECONNECTED: usize = Self::CALL_FAILED + StoreCall::ALL.len() * ErrorLabel::ALL.len();
     const NOTICED: usize = Self::RECONNECTED + LaneUse::ALL.len();
     const ACKNOWLEDGED: usize = Self::NOTICED + NoticeOutcome::ALL.len();
@@ -104,7 +104,7 @@ impl Count {
         let acquired = AcquireOutcome::ALL.into_iter().map(Self::Acquired);
         acquired
             .chain(Trigger::ALL.into_iter().map(Self::Attempted))
-            .chain(LossReason::ALL.into_iter().map(Self::Lost))
+            .chain(LossReason::COUNTED.into_iter().map(Self::Lost))
             .chain(failed)
             .chain(LaneUse::ALL.into_iter().map(Self::Reconnected))
             .chain(NoticeOutcome::ALL.into_iter().map(Self::Noticed))

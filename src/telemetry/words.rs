@@ -166,11 +166,11 @@ impl From<ErrorKind> for ErrorLabel {
 }
 
 /// The reasons of losses.
-pub(super) const LOSS_REASONS: [&str; LossReason::ALL.len()] = {
-    let mut words = [""; LossReason::ALL.len()];
+pub(super) const LOSS_REASONS: [&str; LossReason::COUNTED.len()] = {
+    let mut words = [""; LossReason::COUNTED.len()];
     let mut index = 0;
     while index < words.len() {
-        words[index] = LossReason::ALL[index].as_str();
+        words[index] = LossReason::COUNTED[index].as_str();
         index += 1;
     }
     words

@@ -11,6 +11,7 @@ use super::signal::Signal;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::name::Name;
+use crate::reason::LossReason;
 use crate::store::{Answer, Claim, Failed};
 use crate::telemetry::Reporter;
 use crate::term::Timing;
@@ -85,12 +86,12 @@ impl Pending {
     /// The enrollment of a claim that was granted.
     pub(crate) fn granted(&mut self, id: LeaseId, name: Name) -> Enrollment {
         self.shared.floors.add_keeper(&name);
-        Enrollment {
+        let view = LeaseView {
             shared: self.shared.clone(),
             signal: self.signal.take().expect("each claim has one"),
-            id: Some(id),
             name,
-        }
+        };
+        Enrollment { view, id: Some(id) }
     }
 
     /// Releases a grant that is of no use, so that the next claim does not find the name taken by this one.
@@ -123,11 +124,17 @@ impl Drop for Pending {
 /// One lease's place in the schedule. Dropping it releases.
 #[derive(Debug)]
 pub(crate) struct Enrollment {
-    shared: Arc<Shared>,
-    signal: Arc<Signal>,
+    /// The client remembers the floor of its name as long as this lives.
+    view: LeaseView,
     /// `None` once the enrollment has ended.
     id: Option<LeaseId>,
-    /// The client remembers its floor as long as this lives.
+}
+
+/// What is seen of a lease. It keeps no lease alive.
+#[derive(Debug, Clone)]
+pub(crate) struct LeaseView {
+    shared: Arc<Shared>,
+    signal: Arc<Signal>,
     name: Name,
 }
 
@@ -139,24 +146,30 @@ impl Enrollment {
         let Some(id) = self.id.take() else {
             return (None, false);
         };
-        let now = self.shared.clock.now();
+        let now = self.view.clock().now();
         let begin = |schedule: &mut Schedule| Leaving::begin(schedule, id, keep_for, now);
-        self.shared.end(begin)
+        let ended = self.view.shared.end(begin);
+        self.view.note_end();
+        ended
     }
 
     /// Sends the release and takes in its answer. If the future is dropped before the answer, the loop sends the
     /// release.
     pub(crate) async fn release(&self, leaving: Leaving) -> ReleaseOutcome {
-        release(&self.shared, leaving).await
+        release(&self.view.shared, leaving).await
     }
 
-    /// Leaves the release to the loop. Returns whether the lease was held until then. Never blocks, never fails.
-    pub(crate) fn leave(&mut self) -> bool {
-        self.id.take().is_some_and(|id| {
-            let now = self.shared.clock.now();
-            let end = |schedule: &mut Schedule| ((), Leaving::by_the_loop(schedule, id, now));
-            self.shared.end(end).1
-        })
+    /// Leaves the release to the loop, and has the name kept for this long. Returns whether the lease was held until
+    /// then. Never blocks, never fails.
+    pub(crate) fn leave(&mut self, keep_for: Option<Duration>) -> bool {
+        let Some(id) = self.id.take() else {
+            return false;
+        };
+        let now = self.view.clock().now();
+        let end = |schedule: &mut Schedule| ((), Leaving::by_the_loop(schedule, id, keep_for, now));
+        let ((), was_held) = self.view.shared.end(end);
+        self.view.note_end();
+        was_held
     }
 
     /// Returns whether the enrollment has ended.
@@ -164,6 +177,12 @@ impl Enrollment {
         self.id.is_none()
     }
 
+    pub(crate) const fn view(&self) -> &LeaseView {
+        &self.view
+    }
+}
+
+impl LeaseView {
     /// Returns whether this is the child of a fork, where the loop does not run.
     pub(crate) fn is_forked(&self) -> bool {
         self.shared.home.is_forked()
@@ -178,14 +197,20 @@ impl Enrollment {
         &self.name
     }
 
-    /// Raises the client's floor of this name.
-    pub(crate) fn raise_floor(&self, token: Token) {
-        self.shared.floors.raise(&self.name, token);
+    /// Raises the client's floor of a name.
+    pub(crate) fn raise_floor(&self, name: &Name, token: Token) {
+        self.shared.floors.raise(name, token);
     }
 
     /// Tells the holder of a loss.
     pub(crate) fn signal(&self) -> &Signal {
         &self.signal
+    }
+
+    /// Notes that the guard's part is over, for the handles of the lease.
+    fn note_end(&self) {
+        self.signal.lose(LossReason::Released);
+        self.shared.wake_users(&self.name, || self.signal.wake());
     }
 
     /// The clock of the lease.
@@ -196,10 +221,10 @@ impl Enrollment {
 
 impl Drop for Enrollment {
     fn drop(&mut self) {
-        if !self.is_forked() {
-            self.leave();
+        if !self.view.is_forked() {
+            self.leave(None);
         }
-        self.shared.floors.remove_keeper(&self.name);
+        self.view.shared.floors.remove_keeper(&self.view.name);
     }
 }
 

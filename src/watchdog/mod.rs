@@ -40,7 +40,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
 use self::claiming::Patience;
-pub(crate) use self::enrollment::{Enrollment, Pending};
+pub(crate) use self::enrollment::{Enrollment, LeaseView, Pending};
 use self::schedule::{Awaited, Loss, MustWake, Schedule, Withdrawn};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::memory::Memory;
-use leasehold::store::{Eviction, Store};
-use leasehold::{Attempt, ErrorKind, Lease, LeaseState, LossReason, ReleaseOutcome};
+use leasehold::store::{Eviction, HeldState, MAX_KEEP, Store};
+use leasehold::{Attempt, ErrorKind, Lease, LeaseState, LossReason, Name, ReleaseOutcome, Token};
 
 use crate::harness::leases::{client, take, until_free};
 use crate::harness::times::{PATIENCE, TTL};
-use crate::harness::wait::lost;
+use crate::harness::wait::{lost, soon, until_so};
 
 #[tokio::test]
 async fn a_lease_is_renewed_while_its_guard_lives() {
@@ -280,4 +280,125 @@ async fn bad_values_are_refused_with_the_value() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         assert!(error.to_string().contains(shown), "{error}");
     }
+}
+
+/// The ways in which a guard ends.
+#[derive(Debug)]
+enum End {
+    Release,
+    Drop,
+    QuestionMark,
+    Panic,
+    Run,
+}
+
+async fn end(request: leasehold::LeaseRequest, end: &End) {
+    let failing = async |_: &Lease| panic!("as planned");
+    match end {
+        End::Release => {
+            let lease = request.acquire().await.unwrap();
+            lease.release().await;
+        }
+        End::Drop => drop(request.acquire().await.unwrap()),
+        End::QuestionMark => {
+            let job = async || {
+                let _lease = request.acquire().await?;
+                "nothing".parse::<Token>()
+            };
+            job().await.unwrap_err();
+        }
+        End::Panic => {
+            let running = tokio::spawn(request.run(failing));
+            assert!(running.await.unwrap_err().is_panic());
+        }
+        End::Run => request.run(async |_| ()).await.unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_kept_for_the_time_that_was_asked_however_its_guard_ends() {
+    let store = Memory::new();
+    let client = client(&store).await;
+    for way in [
+        End::Release,
+        End::Drop,
+        End::QuestionMark,
+        End::Panic,
+        End::Run,
+    ] {
+        let name = Name::new(format!("{way:?}")).unwrap();
+        let least = TTL * 100;
+        end(client.request(name.as_str()).hold_at_least(least), &way).await;
+        until_so("the name is kept", async || {
+            let held = store.inspect(&name, PATIENCE).await.unwrap();
+            let held = held.unwrap_or_else(|| panic!("{way:?}: it is free"));
+            held.state == HeldState::Kept && held.remaining <= Some(least)
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_is_longer_than_its_least_hold_frees_the_name() {
+    let store = Memory::new();
+    let client = client(&store).await;
+    let request = client.request("a").hold_at_least(Duration::from_nanos(1));
+    request.acquire().await.unwrap().release().await;
+    let name = Name::new("a").unwrap();
+    assert!(store.inspect(&name, PATIENCE).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_least_hold_of_more_than_a_year_is_refused() {
+    let client = client(&Memory::new()).await;
+    let request = client.request("a").hold_at_least(MAX_KEEP * 2);
+    let error = request.acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("hold_at_least"), "{error}");
+}
+
+#[tokio::test]
+async fn a_handle_answers_as_the_lease_does_until_its_guard_ends() {
+    let store = Memory::new();
+    let client = client(&store).await;
+    for is_dropped in [false, true] {
+        let lease = take(&client, "a").await;
+        let handle = lease.handle();
+        handle.check().unwrap();
+        assert_eq!(handle.pass().unwrap(), lease.pass().unwrap());
+        let waiting = tokio::spawn({
+            let handle = handle.clone();
+            async move { handle.lost().await }
+        });
+        match is_dropped {
+            true => drop(lease),
+            false => drop(lease.release().await),
+        }
+        assert_eq!(soon(waiting).await.unwrap(), LossReason::Released);
+        assert_eq!(handle.check().unwrap_err().kind(), ErrorKind::Lost);
+        assert_eq!(handle.pass().unwrap_err().kind(), ErrorKind::Lost);
+        until_free(&store, "a").await;
+    }
+}
+
+#[tokio::test]
+async fn a_handle_is_told_of_a_loss_and_of_its_reason() {
+    let store = Memory::new();
+    let client = client(&store).await;
+    let lease = take(&client, "a").await;
+    let handle = lease.handle();
+    store
+        .evict(lease.name(), Eviction::Now, PATIENCE)
+        .await
+        .unwrap();
+    let reason = soon(handle.lost()).await;
+    assert_eq!(reason, lost(&lease).await);
+    drop(lease);
+    assert!(
+        handle
+            .check()
+            .unwrap_err()
+            .to_string()
+            .contains(reason.as_str())
+    );
 }

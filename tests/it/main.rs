@@ -15,6 +15,7 @@ mod harness;
 mod lease;
 mod licences;
 mod metrics;
+mod pools;
 mod postgres;
 mod quorum;
 mod redis;

@@ -29,6 +29,7 @@ const FLOORS: &[&[&str]] = &[
     &["watchdog"],
     &["lease", "waiting"],
     &["client"],
+    &["blocking"],
 ];
 
 /// The one neighbour that may be used on the same floor.
@@ -42,6 +43,7 @@ const PURE: &[&str] = &[
     "fence/rule.rs",
     "store/memory/queue.rs",
     "store/quorum/protocol",
+    "client/taking.rs",
     "waiting/positions.rs",
     "waiting/waiters.rs",
     "watchdog/claiming.rs",
@@ -217,6 +219,9 @@ const SHARED_NAMES: &[&str] = &[
     "Inner",
     "Shared",
     "State",
+    // The client without async has the same two types as the one with it.
+    "Client",
+    "Lease",
     // A test bench: its checks, and what they stand on.
     "Bench",
 ];

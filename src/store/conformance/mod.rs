@@ -56,6 +56,10 @@ const CHECKS: &[(&str, Check)] = checks![
     a_release_frees_once,
     a_release_of_another_holder_frees_nothing,
     a_late_release_leaves_the_next_holder_alone,
+    a_release_says_that_another_holder_came_and_went,
+    a_release_after_an_eviction_says_so,
+    a_look_is_no_older_than_an_answered_claim,
+    each_of_two_that_write_and_look_is_seen,
     a_kept_release_stays_taken_for_its_time,
     a_name_that_is_to_stay_taken_for_ever_is_released,
     a_marked_eviction_tells_the_holder_and_keeps_the_name,
@@ -288,6 +292,63 @@ async fn a_late_release_leaves_the_next_holder_alone(bench: &Bench) {
     assert_eq!(bench.release(&first).await, Release::NotHeld);
     let held = bench.inspect(&second.name).await.expect("still taken");
     assert_eq!(held.by, Some(second.holder));
+}
+
+async fn a_release_says_that_another_holder_came_and_went(bench: &Bench) {
+    let (first, second) = (bench.claim("a", SHORT), bench.claim("a", LONG));
+    bench.granted(&first).await;
+    bench.pass(SHORT * 2).await;
+    bench.granted(&second).await;
+    assert_eq!(bench.release(&second).await, Release::Released);
+    assert_eq!(bench.release(&first).await, Release::NotHeld);
+}
+
+async fn a_release_after_an_eviction_says_so(bench: &Bench) {
+    let claim = bench.claim("a", LONG);
+    bench.granted(&claim).await;
+    let evicted = bench.store.evict(&claim.name, Eviction::Now, LIMIT).await;
+    assert!(evicted.expect("answered"));
+    assert_eq!(bench.release(&claim).await, Release::NotHeld);
+}
+
+/// By the same handle and by another connection of the same client.
+async fn a_look_is_no_older_than_an_answered_claim(bench: &Bench) {
+    let other = bench.store.on_own_connection(Purpose::Watchdog).await;
+    let other = other.expect("a connection");
+    for round in 0..50 {
+        let claim = bench.claim("a", LONG);
+        let token = bench.granted(&claim).await;
+        for store in [&bench.store, &other] {
+            let held = store.inspect(&claim.name, LIMIT).await.expect("answered");
+            let held = held.unwrap_or_else(|| panic!("round {round}: it seems free"));
+            assert_eq!(held.token, Some(token), "round {round}");
+        }
+        assert_eq!(bench.release(&claim).await, Release::Released);
+        for store in [&other, &bench.store] {
+            let held = store.inspect(&claim.name, LIMIT).await.expect("answered");
+            assert_eq!(held, None, "round {round}");
+        }
+    }
+    other.close().await;
+}
+
+/// Two clients, each of which claims its own name and then looks at the other's, as permits do: at least one sees the
+/// other.
+async fn each_of_two_that_write_and_look_is_seen(bench: &Bench) {
+    for round in 0..100 {
+        let sides = [("a", "b"), ("b", "a")].map(async |(own, other)| {
+            let claim = bench.claim(own, LONG);
+            bench.granted(&claim).await;
+            let seen = bench.inspect(&bench.name(other)).await;
+            (claim, seen)
+        });
+        let sides = futures_util::future::join_all(sides).await;
+        let blind = sides.iter().filter(|(_, seen)| seen.is_none()).count();
+        assert!(blind < 2, "round {round}: each saw the other's name free");
+        for (claim, _) in &sides {
+            assert_eq!(bench.release(claim).await, Release::Released);
+        }
+    }
 }
 
 async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {

@@ -42,10 +42,9 @@ impl Quorum {
             .by_majority(&known, "release", Act::Release, &asked, limit)
             .await?;
         self.shared.memory().forget(holder);
-        let is_freed = told
-            .iter()
-            .any(|told| matches!(told, NameReply::Freed(true)));
-        Ok(match is_freed {
+        // What fewer had was no lease any more: another holder may have been granted the name since.
+        let freed = told.iter().filter(|told| is_freed(told)).count();
+        Ok(match freed >= majority(self.members.len()) {
             true => Release::Released,
             false => Release::NotHeld,
         })
@@ -131,7 +130,13 @@ impl Quorum {
                 until,
             }
         };
-        while done < majority(self.members.len())
+        let is_open = |all: &[NameReply], done| {
+            let freed = all.iter().filter(|told| is_freed(told)).count();
+            // A member that had nothing to free may be one that never had the lease: the others are awaited, too.
+            done < majority(self.members.len())
+                || act == Act::Release && freed > 0 && freed < majority(self.members.len())
+        };
+        while is_open(&all, done)
             && let Some((member, answer)) = poll.next().await
         {
             match answer {
@@ -161,4 +166,9 @@ impl Quorum {
             false => Err(self.error_of(operation, all.len(), &failures, &asked.name)),
         }
     }
+}
+
+/// Whether the member had the lease, and freed it.
+const fn is_freed(told: &NameReply) -> bool {
+    matches!(told, NameReply::Freed(true))
 }

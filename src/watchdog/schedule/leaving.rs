@@ -66,6 +66,7 @@ pub struct Leaving {
     pub limit: Duration,
     /// Says whether the lease was held until its enrollment ended.
     was_held: bool,
+    is_of_one_grant: bool,
     /// Says whether the loop sends it and counts it among its releases in flight.
     is_of_the_loop: bool,
 }
@@ -105,13 +106,24 @@ impl Leaving {
     }
 
     /// Ends the enrollment of a guard that was dropped, and leaves its release to the loop.
-    pub fn by_the_loop(schedule: &mut Schedule, id: LeaseId, now: Instant) -> Withdrawn {
+    pub fn by_the_loop(
+        schedule: &mut Schedule,
+        id: LeaseId,
+        keep_for: Option<Duration>,
+        now: Instant,
+    ) -> Withdrawn {
         let (was_held, loss) = schedule.last_check(id, now);
         Withdrawn {
             was_held,
             loss,
-            must_wake: schedule.leave(id, now, None),
+            must_wake: schedule.leave(id, now, keep_for),
         }
+    }
+
+    /// Returns whether each attempt of the claim was answered. Then the lease had one grant, and a release that was
+    /// carried out released that one.
+    pub const fn is_of_one_grant(&self) -> bool {
+        self.is_of_one_grant
     }
 
     /// Takes in the answer. Also returns whether the loop has to be woken.
@@ -204,7 +216,9 @@ impl Schedule {
     /// The next release to send for a lease that is leaving.
     pub(super) fn depart(&mut self, id: LeaseId, is_of_the_loop: bool) -> Leaving {
         let attempt = self.next_attempt();
-        let (Slot { lease, phase, .. }, shard) = self.with_shard(id);
+        let (slot, shard) = self.with_shard(id);
+        let is_of_one_grant = slot.unanswered_until().is_none();
+        let Slot { lease, phase, .. } = slot;
         let Phase::Leaving(leave) = phase else {
             unreachable!("only what leaves is released");
         };
@@ -217,6 +231,7 @@ impl Schedule {
             keep_for: leave.keep_for,
             limit: term::request_limit(lease.timing.ttl()),
             was_held: true,
+            is_of_one_grant,
             is_of_the_loop,
         }
     }

@@ -7,6 +7,7 @@ mod container;
 mod cron;
 mod kubernetes;
 mod page;
+mod programs;
 mod prometheus;
 mod systemd;
 

@@ -29,6 +29,7 @@ pub(crate) enum Call {
     Renew,
     Release,
     Leave,
+    Inspect,
     Connect,
     Subscribe,
     /// The next notice.
@@ -420,7 +421,10 @@ impl Store for FaultyStore {
         name: &'a Name,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        self.memory.inspect(name, limit)
+        Box::pin(async move {
+            self.faults.meet(Call::Inspect).await?;
+            self.memory.inspect(name, limit).await
+        })
     }
 
     fn list<'a>(

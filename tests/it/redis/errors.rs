@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
 use leasehold::store::redis::Redis;
-use leasehold::store::{self, Eviction, Outcome, Release, Store};
+use leasehold::store::{self, Eviction, MAX_KEEP, Outcome, Release, Store};
 use leasehold::{Attempt, Client, Error, ErrorKind, ReleaseOutcome};
 
 use super::open;
@@ -13,7 +13,7 @@ use super::wire::lease;
 use crate::harness::asking::{
     Asking, asked, chain, claim, granted, held, released, renewal, renewed,
 };
-use crate::harness::leases::{client_at, take};
+use crate::harness::leases::client_at;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, UNANSWERED};
 use crate::harness::wait::{now, until};
@@ -419,11 +419,11 @@ async fn first_error(url: &str) -> Error {
 }
 
 #[tokio::test]
-async fn a_name_that_is_to_stay_taken_for_ever_is_released() {
+async fn a_name_that_is_to_stay_taken_for_the_longest_time_is_released() {
     let server = RedisServer::start().await;
     let client = client_at(&server.url(), LONG).await;
-    let lease = take(&client, "a").await;
-    let ended = lease.release_keeping(Duration::MAX).await;
+    let kept = client.request("a").hold_at_least(MAX_KEEP);
+    let ended = kept.acquire().await.unwrap().release().await;
     assert_eq!(ended, ReleaseOutcome::Released);
     assert!(matches!(
         client.try_acquire("a").await,

@@ -24,6 +24,7 @@ mod limits;
 mod network;
 mod plan;
 mod planted;
+mod pool;
 mod process;
 mod runner;
 mod slot;

@@ -160,7 +160,10 @@ impl Process {
         let (id, enrolled) = (*id, enrolled.clone());
         let now = stage.shown(self.id);
         let (leaving, withdrawn) = if stage.rng.bool() {
-            (None, Leaving::by_the_loop(&mut self.schedule, id, now))
+            (
+                None,
+                Leaving::by_the_loop(&mut self.schedule, id, None, now),
+            )
         } else {
             let ttl = self.slots[slot].timing.ttl();
             let keep_for = (stage.rng.u8(..6) == 0).then_some(ttl / 4);

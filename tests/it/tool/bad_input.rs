@@ -113,7 +113,11 @@ fn a_bad_limit_is_refused() {
         &["max-runtime 0s", "more than 0s"],
     );
     run_refused(&["--max-hold", "0s"], "x", &["max-hold", "more than 0s"]);
-    run_refused(&["--hold-at-least", "25h"], "x", &["25h", "at most 24h"]);
+    run_refused(
+        &["--hold-at-least", "367d"],
+        "x",
+        &["367d", "at most 366 days"],
+    );
     run_refused(&["--min-token", "0"], "x", &["token", "whole number"]);
     run_refused(&["--min-token", "many"], "x", &["\"many\"", "whole number"]);
     run_refused(&["--store-file", "/no/such/file"], "x", &["/no/such/file"]);

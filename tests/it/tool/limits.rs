@@ -51,6 +51,15 @@ fn a_short_job_keeps_its_name_taken_while_the_tool_is_gone() {
 }
 
 #[test]
+fn a_name_is_kept_for_longer_than_a_day() {
+    let place = Place::new();
+    let weekly = ["--hold-at-least", "8d"];
+    assert_eq!(place.run(&weekly, "true").end().code, Some(0));
+    let ended = place.run(&["-n"], "true").end();
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+}
+
+#[test]
 fn a_long_job_frees_its_name_at_its_end() {
     let place = Place::new();
     let ended = place.run(&["--hold-at-least", "100ms"], "sleep 0.2").end();

@@ -33,7 +33,7 @@ enum Way {
     WaitBehindAnother,
     WaitInLine,
     Release,
-    ReleaseKeeping,
+    HoldAtLeast,
     Run,
     All,
     Reenter,
@@ -47,7 +47,7 @@ const WAYS: [Way; 11] = [
     Way::WaitBehindAnother,
     Way::WaitInLine,
     Way::Release,
-    Way::ReleaseKeeping,
+    Way::HoldAtLeast,
     Way::Run,
     Way::All,
     Way::Reenter,
@@ -80,9 +80,9 @@ async fn go(way: Way, client: &Client, name: &str) {
                 lease.release().await;
             }
         }
-        Way::ReleaseKeeping => {
-            if let Ok(lease) = taken.acquire().await {
-                lease.release_keeping(SHORT).await;
+        Way::HoldAtLeast => {
+            if let Ok(lease) = taken.hold_at_least(SHORT).acquire().await {
+                lease.release().await;
             }
         }
         Way::Run => {

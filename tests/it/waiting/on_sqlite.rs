@@ -211,15 +211,17 @@ async fn a_client_behind_dead_ones_only_is_served_when_the_holders_time_is_over(
 #[tokio::test]
 async fn a_name_that_was_kept_for_a_moment_is_taken_when_the_moment_is_over() {
     let bench = Bench::new();
-    let (_holder, lease) = bench.held().await;
+    let kept_for = Duration::from_secs(2);
+    let holder = bench.client().await;
+    let granted = now();
+    let kept = holder.request("a").ttl(LONG).hold_at_least(kept_for);
+    let lease = kept.acquire().await.unwrap();
     let next = bench.client().await;
     let next = waiter(&next, WaitOrder::Fair);
     bench.has_listening(1).await;
-    let kept_for = Duration::from_millis(300);
-    let freed = now();
-    lease.release_keeping(kept_for).await;
+    lease.release().await;
     drop(soon(next).await.unwrap());
-    let took = now().since(freed);
+    let took = now().since(granted);
     assert!(took >= kept_for, "{took:?}");
     assert!(took < kept_for + Duration::from_millis(500), "{took:?}");
 }

@@ -173,3 +173,26 @@ async fn two_that_take_the_same_names_in_any_order_do_not_wait_for_each_other() 
     }
     soon(tasks.join_all()).await;
 }
+
+#[tokio::test]
+async fn a_set_is_checked_and_lost_and_released_as_one() {
+    let store = FaultyStore::new();
+    let client = client(&store).await;
+    let set = client.acquire_all(["a", "b", "c"]).await.unwrap();
+    set.check().unwrap();
+    let passes = set.passes().unwrap();
+    let names: Vec<_> = passes.iter().map(|pass| pass.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    let evicting = leasehold::store::Eviction::Now;
+    leasehold::store::Store::evict(&store, set[1].name(), evicting, TTL)
+        .await
+        .unwrap();
+    let error = soon(set.lost()).await;
+    assert!(error.to_string().contains("name=b"), "{error}");
+    assert_eq!(set.check().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(set.passes().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(set.release().await, leasehold::ReleaseOutcome::AlreadyLost);
+    for name in ["a", "b", "c"] {
+        assert!(store.held(name).await.is_none(), "{name}");
+    }
+}

@@ -125,11 +125,12 @@ async fn an_evicted_holder_does_not_keep_the_name() {
     for how in [Eviction::Marked, Eviction::Now] {
         let store = FaultyStore::new();
         let client = client(&store).await;
-        let lease = take(&client, "a").await;
+        let kept = client.request("a").hold_at_least(PATIENCE * 360);
+        let lease = kept.acquire().await.unwrap();
         let name = lease.name().clone();
         store.evict(&name, how, PATIENCE).await.unwrap();
         lost(&lease).await;
-        let ending = lease.release_keeping(PATIENCE * 360).await;
+        let ending = lease.release().await;
         assert_eq!(ending, ReleaseOutcome::AlreadyLost, "{how:?}");
         let taken = store.inspect(&name, PATIENCE).await.unwrap();
         assert!(taken.is_none(), "{how:?}: {taken:?}");

@@ -127,7 +127,9 @@ async fn first_answer(client: &Client, plan: &Plan, limit: Duration) -> Result<A
 
 fn request(client: &Client, plan: &Plan) -> LeaseRequest {
     let request = client.request(plan.name.as_str()).order(plan.order);
-    let mut request = request.on_outage(plan.on_outage);
+    let mut request = request
+        .on_outage(plan.on_outage)
+        .hold_at_least(plan.hold_at_least);
     if let Some(floor) = plan.floor {
         request = request.min_token(floor);
     }

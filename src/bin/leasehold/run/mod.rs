@@ -130,7 +130,6 @@ async fn under(
     watchers: &mut Watchers<'_>,
     service: &Service,
 ) -> Result<Exit, Failure> {
-    let acquired = lease.clock().now();
     if let Some(metrics) = &mut watchers.metrics {
         metrics.acquired();
     }
@@ -153,22 +152,13 @@ async fn under(
     if let Some(metrics) = &watchers.metrics {
         metrics.ended();
     }
-    let rest = plan
-        .hold_at_least
-        .saturating_sub(lease.clock().now().since(acquired));
-    release(lease, plan, rest).await;
+    release(lease, plan).await;
     result
 }
 
 /// Releases the lease. The name stays taken for the rest of `--hold-at-least`, without a holder.
-async fn release(lease: Lease, plan: &Plan, rest: Duration) {
-    let releasing = async {
-        match rest.is_zero() {
-            true => lease.release().await,
-            false => lease.release_keeping(rest).await,
-        }
-    };
-    match tokio::time::timeout(RELEASE_LIMIT, releasing).await {
+async fn release(lease: Lease, plan: &Plan) {
+    match tokio::time::timeout(RELEASE_LIMIT, lease.release()).await {
         Ok(ReleaseOutcome::Released) => {
             say::detail("released", format_args!("released name={}", plan.name));
         }

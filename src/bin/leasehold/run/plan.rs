@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::clock::Timing;
-use leasehold::store::{Held, Info};
+use leasehold::store::{Held, Info, MAX_KEEP};
 use leasehold::{Name, OutagePolicy, Token, WaitOrder};
 use rustix::fs::{Access, access};
 
@@ -176,21 +176,15 @@ fn check_limits(arguments: &args::RunOptions) -> Result<(), Failure> {
 
 /// Refuses a limit of zero, and a `--hold-at-least` longer than a name may stay taken without a renewal.
 fn check_limit(what: &str, limit: Option<&Span>) -> Result<(), Failure> {
-    let most = match what {
-        "hold-at-least" => Timing::MAX_TTL,
-        _ => Duration::MAX,
+    let (most, at_most) = match what {
+        "hold-at-least" => (MAX_KEEP, " and at most 366 days"),
+        _ => (Duration::MAX, ""),
     };
     match limit {
-        Some(limit) if limit.time.is_zero() || limit.time > most => {
-            let at_most = match most {
-                Duration::MAX => "",
-                _ => " and at most 24h",
-            };
-            Err(Failure::usage(format!(
-                "{what} {} refused: expected more than 0s{at_most}",
-                limit.typed
-            )))
-        }
+        Some(limit) if limit.time.is_zero() || limit.time > most => Err(Failure::usage(format!(
+            "{what} {} refused: expected more than 0s{at_most}",
+            limit.typed
+        ))),
         _ => Ok(()),
     }
 }

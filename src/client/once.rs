@@ -1,0 +1,104 @@
+//! Once per fire of a schedule: a job that several machines start at the same scheduled time, and one of them runs.
+
+use std::ops::Deref;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::watch;
+
+use super::request::LeaseRequest;
+use crate::error::Error;
+use crate::lease::{Lease, ReleaseOutcome};
+use crate::store::HeldState;
+
+/// For how long a fire is remembered as done by default: longer than a machine is late, or down over a weekend.
+const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// The right to run one fire of a schedule: a lease on the name `name@time`, with the time in seconds since 1970. It
+/// has the methods of [`Lease`]. A fire that is dropped is not done, and another machine may run it.
+#[derive(Debug)]
+#[must_use = "a fire that is dropped is not done"]
+pub struct Fire {
+    lease: Lease,
+    remembered: Duration,
+}
+
+impl LeaseRequest {
+    /// Waits for the right to run the job of this name for this time of its schedule. Returns `None` once another
+    /// client has [done](Fire::done) it, also to a client that comes late. A run that failed, or whose machine died,
+    /// is not done: another client that waits gets the right to run it.
+    ///
+    /// Give all machines the same time, the one of the schedule and not of their clocks. That a fire was done is
+    /// remembered for a week from its grant, or for the time of [`hold_at_least`](Self::hold_at_least); a store that
+    /// loses its leases forgets it.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::builder().store(leasehold::store::memory::Memory::new()).build().await?;
+    /// # let two_o_clock = std::time::SystemTime::UNIX_EPOCH;
+    /// # let send_the_report = async || Ok::<(), leasehold::Error>(());
+    /// if let Some(fire) = client.request("report").once(two_o_clock).await? {
+    ///     send_the_report().await?;
+    ///     fire.done().await;
+    /// }
+    /// # assert!(client.request("report").once(two_o_clock).await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`acquire`](Self::acquire); `Invalid` for a time before 1970.
+    ///
+    /// # Cancel safety
+    /// The same as for [`acquire`](Self::acquire).
+    pub async fn once(mut self, fire: SystemTime) -> Result<Option<Fire>, Error> {
+        let since = fire.duration_since(UNIX_EPOCH).map_err(|_| {
+            Error::invalid(
+                "acquire refused: the time of a schedule is before 1970; expected a later one",
+            )
+        })?;
+        self.name = format!("{}@{}", self.name, since.as_secs());
+        let remembered = match std::mem::take(&mut self.hold_at_least) {
+            Duration::ZERO => REMEMBERED,
+            least => least,
+        };
+        let fire = |lease| Some(Fire { lease, remembered });
+        let (looks, mut seen) = watch::channel(None);
+        let asked = self.looks.replace(looks);
+        let mut acquiring = std::pin::pin!(self.acquire());
+        loop {
+            tokio::select! {
+                biased;
+                lease = &mut acquiring => return lease.map(fire),
+                Ok(()) = seen.changed() => {}
+            }
+            let look = seen.borrow_and_update().clone();
+            let is_done = matches!(&look, Some(Ok(held)) if held.state == HeldState::Kept);
+            if let Some(asked) = &asked {
+                asked.send_replace(look);
+            }
+            if is_done {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Fire {
+    /// Notes that the job of this fire is done, and ends the lease. A fire whose lease was lost is not noted.
+    ///
+    /// # Cancel safety
+    /// The same as for [`Lease::release`].
+    pub async fn done(mut self) -> ReleaseOutcome {
+        self.lease.keep_for_at_least(self.remembered);
+        self.lease.release().await
+    }
+}
+
+impl Deref for Fire {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}

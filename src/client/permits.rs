@@ -1,0 +1,406 @@
+//! Permits of a pool, and names that are shared or held alone: sends the requests that [`Taking`] asks for.
+//!
+//! The tasks of a client that wait for one pool queue at its door as one client. The one that has the door also takes
+//! free permits for the others, and hands them over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use parking_lot::Mutex;
+
+use super::acquire::{Acquiring, Attempt};
+use super::pools::WaitingTaker;
+use super::taking::{Access, TakeAnswer, TakeStep, Taking};
+use crate::error::Error;
+use crate::fence::Pass;
+use crate::future::BoxFuture;
+use crate::lease::Lease;
+use crate::name::Name;
+use crate::store::Held;
+use crate::telemetry::AcquireTimer;
+use crate::term::Instant;
+use crate::waiting::{Found, OutagePolicy, WaitOrder};
+use crate::watchdog::schedule::Limits;
+
+/// The pause before the next attempt of a caller that waits outages out; half of it is random.
+const AFTER_FAILURE: Duration = Duration::from_millis(200);
+
+/// One acquisition in a pool.
+pub(super) struct Taker<'a> {
+    /// The request for the name of the pool.
+    request: &'a Acquiring,
+    access: Access,
+    timer: &'a AcquireTimer<'a>,
+    /// When its wait ends; `None` if it does not wait.
+    ends_at: Option<Instant>,
+    door: Option<Lease>,
+    permit: Option<Lease>,
+    /// Looks that end when they see their permit free, of the present grant of the door.
+    looks: FuturesUnordered<BoxFuture<'static, Result<u16, Error>>>,
+    /// Who was seen to have what is wanted.
+    held: LastHeld,
+}
+
+type LastHeld = Arc<Mutex<Option<Arc<Held>>>>;
+
+impl<'a> Taker<'a> {
+    pub(super) fn new(
+        request: &'a Acquiring,
+        access: Access,
+        timer: &'a AcquireTimer<'a>,
+        ends_at: Option<Instant>,
+    ) -> Self {
+        Self {
+            request,
+            access,
+            timer,
+            ends_at,
+            door: None,
+            permit: None,
+            looks: FuturesUnordered::new(),
+            held: LastHeld::default(),
+        }
+    }
+
+    /// Waits for what is wanted, and takes it.
+    pub(super) async fn wait(self) -> Result<Lease, Error> {
+        let request = self.request;
+        match self.take().await? {
+            Attempt::Acquired(lease) => Ok(lease),
+            // One that waits is never refused.
+            Attempt::Held(held) => Err(request.timed_out(Found::Held(Arc::from(held)))),
+        }
+    }
+
+    /// Takes what is wanted, or returns who has it if the caller does not wait.
+    pub(super) async fn take(mut self) -> Result<Attempt, Error> {
+        let clock = self.request.clock.clone();
+        loop {
+            let error = match self.take_once().await {
+                Err(error) if error.is_transient() => error,
+                taken => return taken,
+            };
+            (self.door, self.permit) = (None, None);
+            let again_at = clock
+                .now()
+                .after(AFTER_FAILURE.mul_f64(0.5 + fastrand::f64() / 2.0));
+            let is_patient = self.request.outage == OutagePolicy::WaitOut;
+            match self.ends_at {
+                Some(ends_at) if is_patient && again_at < ends_at => {
+                    clock.nap_until(again_at).await;
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    async fn take_once(&mut self) -> Result<Attempt, Error> {
+        let is_door_taken = self.request.client.pools.is_door_taken(&self.request.name);
+        let guess = fastrand::u16(1..=self.access.permits());
+        let waits = self.ends_at.is_some();
+        let (mut taking, mut step) = Taking::begin(self.access, waits, is_door_taken, guess);
+        loop {
+            let answer = match step {
+                TakeStep::LookAtDoor => self.look_at_door().await?,
+                TakeStep::Claim(permit) => self.claim(permit).await?,
+                TakeStep::Survey => self.survey().await?,
+                TakeStep::GiveBack => self.give_back().await,
+                TakeStep::TakeDoor => match self.take_door().await? {
+                    Some(answer) => answer,
+                    None => return self.taken(),
+                },
+                TakeStep::AwaitFree => self.await_free().await?,
+                TakeStep::LeaveDoor => self.leave_door(taking.others()).await,
+                TakeStep::Done => return self.taken(),
+                TakeStep::Refused => return self.refused(),
+            };
+            step = taking.hear(answer);
+        }
+    }
+
+    fn taken(&mut self) -> Result<Attempt, Error> {
+        let taken = self.permit.take().or_else(|| self.door.take());
+        Ok(Attempt::Acquired(taken.expect("it was granted")))
+    }
+
+    fn refused(&mut self) -> Result<Attempt, Error> {
+        match self.held.lock().take() {
+            Some(held) => Ok(Attempt::Held(Box::new(Held::clone(&held)))),
+            None => Err(self.request.too_late()),
+        }
+    }
+
+    async fn look_at_door(&mut self) -> Result<TakeAnswer, Error> {
+        let held = self.request.inspect(&self.request.name).await?;
+        let is_free = held.is_none();
+        let pools = &self.request.client.pools;
+        pools.note_door(&self.request.name, is_free);
+        if let Some(held) = held {
+            *self.held.lock() = Some(Arc::new(held));
+        }
+        Ok(TakeAnswer::Door {
+            is_free,
+            is_permit_held: self.is_permit_held(),
+        })
+    }
+
+    fn is_permit_held(&self) -> bool {
+        let permit = self.permit.as_ref();
+        permit.is_some_and(|permit| permit.check().is_ok())
+    }
+
+    async fn claim(&mut self, permit: u16) -> Result<TakeAnswer, Error> {
+        let request = self.request.for_permit(permit)?;
+        match request.try_once(self.timer).await? {
+            Attempt::Acquired(lease) => {
+                self.permit = Some(lease);
+                Ok(TakeAnswer::Granted)
+            }
+            Attempt::Held(held) => {
+                *self.held.lock() = Some(Arc::from(held));
+                if self.door.is_some() {
+                    self.watch(permit)?;
+                }
+                Ok(TakeAnswer::Taken)
+            }
+        }
+    }
+
+    /// Looks at all permits at once. Those that are free come in random order.
+    async fn survey(&mut self) -> Result<TakeAnswer, Error> {
+        let looks = (1..=self.access.permits()).map(async |permit| {
+            let name = permit_name(&self.request.name, permit)?;
+            let held = self.request.inspect(&name).await?;
+            Ok::<_, Error>((permit, held))
+        });
+        let mut free = Vec::new();
+        for seen in join_all(looks).await {
+            match seen? {
+                (permit, None) => free.push(permit),
+                (_, Some(held)) => *self.held.lock() = Some(Arc::new(held)),
+            }
+        }
+        fastrand::shuffle(&mut free);
+        Ok(self.seen(free))
+    }
+
+    /// What these free permits mean: nothing, if the door was lost meanwhile.
+    fn seen(&mut self, free: Vec<u16>) -> TakeAnswer {
+        let is_lost = |door: &mut Lease| door.check().is_err();
+        match self.door.take_if(is_lost) {
+            Some(_) => TakeAnswer::DoorLost,
+            None => TakeAnswer::Free(free),
+        }
+    }
+
+    async fn give_back(&mut self) -> TakeAnswer {
+        if let Some(permit) = self.permit.take() {
+            permit.release().await;
+        }
+        TakeAnswer::GaveBack
+    }
+
+    /// Takes the door. Returns `None` if another task of this client had it and handed a permit over.
+    async fn take_door(&mut self) -> Result<Option<TakeAnswer>, Error> {
+        self.looks.clear();
+        let door = self.request.for_door(self.access);
+        let Some(ends_at) = self.ends_at else {
+            return Ok(Some(match door.try_once(self.timer).await? {
+                Attempt::Acquired(lease) => {
+                    self.door = Some(lease);
+                    TakeAnswer::DoorGranted
+                }
+                Attempt::Held(held) => {
+                    *self.held.lock() = Some(Arc::from(held));
+                    TakeAnswer::DoorTaken
+                }
+            }));
+        };
+        let request = self.request.of(self.request.name.clone());
+        let pools = &self.request.client.pools;
+        let mut place = pools.join(self.access, request);
+        tokio::select! {
+            biased;
+            Ok(permit) = place.gift() => {
+                self.permit = Some(permit);
+                Ok(None)
+            }
+            lease = door.wait(Some(ends_at), self.timer) => {
+                self.door = Some(lease?);
+                Ok(Some(TakeAnswer::DoorGranted))
+            }
+        }
+    }
+
+    /// Waits until permits are free that were not reported since the door was granted.
+    async fn await_free(&mut self) -> Result<TakeAnswer, Error> {
+        if self.looks.is_empty() {
+            (1..=self.access.permits()).try_for_each(|permit| self.watch(permit))?;
+        }
+        let (door, clock) = (self.door.as_ref(), &self.request.clock);
+        let door = door.expect("it was granted");
+        let mut free = Vec::new();
+        tokio::select! {
+            biased;
+            _ = door.lost() => {}
+            Some(permit) = self.looks.next() => free.push(permit?),
+            () = clock.nap_until(self.ends_at.unwrap_or(Instant::FAR_FUTURE)) => return Err(self.timed_out()),
+        }
+        while let Some(Some(permit)) = self.looks.next().now_or_never() {
+            free.push(permit?);
+        }
+        Ok(self.seen(free))
+    }
+
+    /// Begins to look at a permit until it is free.
+    fn watch(&self, permit: u16) -> Result<(), Error> {
+        let name = permit_name(&self.request.name, permit)?;
+        let (request, held) = (self.request.of(name), self.held.clone());
+        self.looks.push(Box::pin(async move {
+            request.until_free(&held).await?;
+            Ok(permit)
+        }));
+        Ok(())
+    }
+
+    fn timed_out(&self) -> Error {
+        match self.held.lock().take() {
+            Some(held) => self.request.timed_out(Found::Held(held)),
+            None => self.request.no_answer(),
+        }
+    }
+
+    /// Releases the door, after it took some of these permits for other tasks of this client. One answer decides for
+    /// all.
+    async fn leave_door(&mut self, others: &[u16]) -> TakeAnswer {
+        let gifts = match self.permit {
+            Some(_) => take_for_others(self.request, self.access, others, self.timer).await,
+            None => Vec::new(),
+        };
+        self.looks.clear();
+        let door = self.door.take().expect("it was granted");
+        let shown = (self.access == Access::SharedFenced)
+            .then(|| Pass::new(door.name().clone(), door.holder(), door.token()));
+        let was_held = match self.access {
+            // Nothing hangs on the answer: the watchdog sends the release.
+            Access::Permit(_) => {
+                drop(door);
+                true
+            }
+            _ => door.release_held().await,
+        };
+        if let Some(permit) = &mut self.permit {
+            permit.shown = shown.clone().map(Box::new);
+        }
+        for (waiting, mut lease) in gifts {
+            lease.shown = shown.clone().map(Box::new);
+            match was_held && lease.check().is_ok() {
+                true => waiting.give(lease),
+                false => self.request.client.pools.put_back(waiting),
+            }
+        }
+        TakeAnswer::DoorLeft {
+            was_held,
+            is_permit_held: self.is_permit_held(),
+        }
+    }
+}
+
+impl Acquiring {
+    /// The same request for another name.
+    fn of(&self, name: Name) -> Self {
+        Self {
+            known: self.client.floors.keep(name.clone()),
+            name,
+            client: self.client.clone(),
+            info: self.info.clone(),
+            looks: self.looks.clone(),
+            clock: self.clock.clone(),
+            ..*self
+        }
+    }
+
+    fn for_permit(&self, permit: u16) -> Result<Self, Error> {
+        Ok(self.of(permit_name(&self.name, permit)?))
+    }
+
+    /// The request for the door, in turn where the store has a queue. Only a name that is held alone is bound by the
+    /// limits of the hold.
+    fn for_door(&self, access: Access) -> Self {
+        let mut door = self.of(self.name.clone());
+        if self.client.store.facts().has_queue {
+            door.order = WaitOrder::Fair;
+        }
+        if access != Access::Exclusive {
+            door.limits = Limits::default();
+        }
+        door
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<Option<Held>, Error> {
+        let limit = self.request_limit();
+        self.client.store.inspect(name, limit).await
+    }
+
+    /// Looks at the name, without a claim, until it is free.
+    async fn until_free(&self, last: &LastHeld) -> Result<(), Error> {
+        let place = self
+            .client
+            .hub
+            .join(&self.name, WaitOrder::Any, self.outage);
+        loop {
+            let look = place.turn().await?;
+            let found = match self.inspect(&self.name).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(held)) => Found::Held(Arc::new(held)),
+                Err(error) => Found::Failed(error),
+            };
+            self.report(&found);
+            look.found(found.clone());
+            match found {
+                Found::Held(held) => *last.lock() = Some(held),
+                Found::Failed(error)
+                    if error.is_transient() && self.outage == OutagePolicy::WaitOut => {}
+                Found::Failed(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Claims these permits for tasks of this client that wait at the same door.
+async fn take_for_others(
+    request: &Acquiring,
+    access: Access,
+    free: &[u16],
+    timer: &AcquireTimer<'_>,
+) -> Vec<(WaitingTaker, Lease)> {
+    let pools = &request.client.pools;
+    let waiting = pools.waiting(access, &request.name, free.len());
+    let claims = waiting
+        .into_iter()
+        .zip(free)
+        .map(async |(waiting, permit)| {
+            let attempt = match waiting.request.for_permit(*permit) {
+                Ok(request) => request.try_once(timer).await,
+                Err(error) => Err(error),
+            };
+            (waiting, attempt)
+        });
+    let mut gifts = Vec::new();
+    for (waiting, attempt) in join_all(claims).await.into_iter().rev() {
+        match attempt {
+            Ok(Attempt::Acquired(lease)) => gifts.push((waiting, lease)),
+            // It is told of an error by its own request for the door.
+            Ok(Attempt::Held(_)) | Err(_) => pools.put_back(waiting),
+        }
+    }
+    gifts
+}
+
+/// The name of a permit.
+pub(super) fn permit_name(pool: &Name, permit: u16) -> Result<Name, Error> {
+    Name::new(format!("{pool}#{permit}"))
+}

@@ -1,0 +1,119 @@
+//! What a client knows of its pools: which doors it found taken, and which of its tasks wait at a door.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::acquire::Acquiring;
+use super::taking::Access;
+use crate::lease::Lease;
+use crate::name::Name;
+
+/// The most doors that are remembered as taken. Past it the client forgets them all, which costs no more than the
+/// order between one task that tries and those that wait.
+const DOORS: usize = 4_096;
+
+#[derive(Default)]
+pub(super) struct Pools {
+    doors_taken: Mutex<HashSet<Name>>,
+    waiting: Mutex<HashMap<(Name, Access), VecDeque<WaitingTaker>>>,
+}
+
+/// A task that waits at a door.
+pub(super) struct WaitingTaker {
+    access: Access,
+    /// Its own request, with its own options.
+    pub(super) request: Acquiring,
+    gift: oneshot::Sender<Lease>,
+}
+
+/// A task's place among those that wait. Dropping it gives the place up.
+pub(super) struct GiftPlace<'a> {
+    pools: &'a Pools,
+    key: (Name, Access),
+    gift: oneshot::Receiver<Lease>,
+}
+
+impl Pools {
+    pub(super) fn is_door_taken(&self, name: &Name) -> bool {
+        self.doors_taken.lock().contains(name)
+    }
+
+    /// Notes what a look at a door showed.
+    pub(super) fn note_door(&self, name: &Name, is_free: bool) {
+        let mut taken = self.doors_taken.lock();
+        if is_free {
+            taken.remove(name);
+            return;
+        }
+        if taken.len() >= DOORS {
+            taken.clear();
+        }
+        taken.insert(name.clone());
+    }
+
+    /// Joins the tasks that wait at this door, as the last one.
+    pub(super) fn join(&self, access: Access, request: Acquiring) -> GiftPlace<'_> {
+        let (sender, gift) = oneshot::channel();
+        let key = (request.name.clone(), access);
+        let waiting = WaitingTaker {
+            access,
+            request,
+            gift: sender,
+        };
+        let mut all = self.waiting.lock();
+        all.entry(key.clone()).or_default().push_back(waiting);
+        GiftPlace {
+            pools: self,
+            key,
+            gift,
+        }
+    }
+
+    /// Takes the first `most` tasks out that wait at this door.
+    pub(super) fn waiting(&self, access: Access, name: &Name, most: usize) -> Vec<WaitingTaker> {
+        let mut all = self.waiting.lock();
+        let Some(waiting) = all.get_mut(&(name.clone(), access)) else {
+            return Vec::new();
+        };
+        waiting.drain(..most.min(waiting.len())).collect()
+    }
+
+    /// Takes a task in again that was taken out for nothing.
+    pub(super) fn put_back(&self, waiting: WaitingTaker) {
+        if waiting.gift.is_closed() {
+            return;
+        }
+        let key = (waiting.request.name.clone(), waiting.access);
+        let mut all = self.waiting.lock();
+        all.entry(key).or_default().push_front(waiting);
+    }
+}
+
+impl WaitingTaker {
+    /// Hands a permit over. If the task has given up, the permit is released.
+    pub(super) fn give(self, permit: Lease) {
+        drop(self.gift.send(permit));
+    }
+}
+
+impl GiftPlace<'_> {
+    /// Waits for a permit that another task took for this one. Fails if there will be none.
+    pub(super) async fn gift(&mut self) -> Result<Lease, oneshot::error::RecvError> {
+        (&mut self.gift).await
+    }
+}
+
+impl Drop for GiftPlace<'_> {
+    fn drop(&mut self) {
+        self.gift.close();
+        let mut all = self.pools.waiting.lock();
+        if let Some(waiting) = all.get_mut(&self.key) {
+            waiting.retain(|waiting| !waiting.gift.is_closed());
+            if waiting.is_empty() {
+                all.remove(&self.key);
+            }
+        }
+    }
+}
