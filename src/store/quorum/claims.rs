@@ -17,7 +17,7 @@ use super::looks::merged;
 use super::members::{Act, NameRequest};
 use super::micros;
 use super::protocol::{Absence, ClaimOutcome, LastToken, MemberLease, Rivalry, majority, propose};
-use super::store::Quorum;
+use super::store::{Quorum, Shared};
 use super::votes::Votes;
 use crate::clock::{Boottime, Clock as _, Instant, wall_clock_us};
 use crate::error::{Error, ErrorKind};
@@ -56,6 +56,31 @@ enum NextStep {
     Again,
 }
 
+/// Refuses a claim that no member could grant, before any is asked.
+fn refuse(shared: &Shared, claim: &Claim, floor: Option<Token>) -> Result<(), Failed> {
+    let (name, place) = (&claim.name, &shared.place);
+    if let Some(most) = shared.max_ttl.filter(|most| claim.ttl > *most) {
+        return Err(Failed::never(Error::invalid(format!(
+            "acquire refused: the ttl is longer than the longest of the quorum ttl={:?} max_ttl={most:?} name={name} \
+             store={place}",
+            claim.ttl
+        ))));
+    }
+    let clock_us = wall_clock_us();
+    if let Some(floor) = floor.filter(|floor| is_too_far_ahead(*floor, shared.seen(), clock_us)) {
+        return Err(Failed::answered(Error::invalid(format!(
+            "acquire refused: the floor is more than a day ahead of this machine's clock floor={floor} \
+             clock_us={clock_us} name={name} store={place}"
+        ))));
+    }
+    Ok(())
+}
+
+/// Returns whether a floor would lift tokens by more than a day. One that a token of the quorum has reached lifts none.
+fn is_too_far_ahead(floor: Token, seen: u64, clock_us: u64) -> bool {
+    floor.get() > seen.max(clock_us.saturating_add(micros(Token::FLOOR_AHEAD)))
+}
+
 impl<'a> Rounds<'a> {
     pub(super) async fn run(
         quorum: &'a Quorum,
@@ -64,21 +89,7 @@ impl<'a> Rounds<'a> {
         limit: Duration,
     ) -> Result<Answer, Failed> {
         let deadline = Boottime.now().after(limit);
-        if let Some(most) = quorum.shared.max_ttl.filter(|most| claim.ttl > *most) {
-            return Err(Failed::never(Error::invalid(format!(
-                "acquire refused: the ttl is longer than the longest of the quorum ttl={:?} max_ttl={most:?} name={} store={}",
-                claim.ttl, claim.name, quorum.shared.place
-            ))));
-        }
-        let ahead = micros(Token::FLOOR_AHEAD);
-        let clock_us = wall_clock_us();
-        if let Some(floor) = ask.floor.filter(|floor| floor.get() > clock_us + ahead) {
-            return Err(Failed::answered(Error::invalid(format!(
-                "acquire refused: the floor is more than a day ahead of this machine's clock floor={floor} \
-                 clock_us={clock_us} name={} store={}",
-                claim.name, quorum.shared.place
-            ))));
-        }
+        refuse(&quorum.shared, claim, ask.floor)?;
         let mut rounds = Self {
             known: quorum.known("acquire", limit).await?,
             quorum,
@@ -396,5 +407,22 @@ impl<'a> Rounds<'a> {
             true => Failed::never(error),
             false => self.failed(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_floor_that_a_token_has_reached_is_not_refused_however_far_ahead() {
+        let day = micros(Token::FLOOR_AHEAD);
+        let floor = |us: u64| Token::new(us).expect("in range");
+        let clock_us = 1_000;
+        assert!(!is_too_far_ahead(floor(clock_us + day), 0, clock_us));
+        let ahead = floor(clock_us + day + 1);
+        assert!(is_too_far_ahead(ahead, 0, clock_us));
+        assert!(is_too_far_ahead(ahead, ahead.get() - 1, clock_us));
+        assert!(!is_too_far_ahead(ahead, ahead.get(), clock_us));
     }
 }
