@@ -1,4 +1,6 @@
-//! A model of the quorum's protocol: every order of events within some bounds, with promises that no order may break.
+//! Models: every order of events within some bounds, with promises that no order may break.
+//!
+//! - [`protocol`]: the quorum's protocol.
 //!
 //! ```text
 //! cargo test -p leasehold-model                     the bounds of `tests/run`: under a minute
@@ -7,3 +9,6 @@
 //! ```
 
 pub mod protocol;
+pub mod search;
+#[cfg(test)]
+mod verdict;

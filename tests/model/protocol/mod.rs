@@ -23,7 +23,6 @@ mod members;
 mod promises;
 mod replace;
 mod rules;
-mod search;
 mod setup;
 mod steps;
 #[cfg(test)]
@@ -32,6 +31,5 @@ mod world;
 
 pub use self::replace::{Exchange, Exchanging, Replacing, Without};
 pub use self::rules::{Rules, Wrong};
-pub use self::search::{Found, Space, search};
 pub use self::setup::{ALL, Setup};
 pub use self::world::{Loss, Promise, Step, World};

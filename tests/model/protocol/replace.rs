@@ -16,7 +16,7 @@ use leasehold::store::quorum::protocol::{
 use leasehold::{ClientId, Holder, Token};
 
 use super::library::{LATE_US, LATER_US, MAX_TTL_US};
-use super::search::Space;
+use crate::search::Space;
 
 /// A quorum that no list makes.
 const NONE_OF_THEM: u64 = 99;

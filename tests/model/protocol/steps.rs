@@ -1,9 +1,9 @@
 //! Which steps are possible, and where each is done.
 
 use super::rules::Wrong;
-use super::search::Space;
 use super::setup::Setup;
 use super::world::{Adopting, Claimant, Loss, Promise, Server, Step, World};
+use crate::search::Space;
 
 impl Space for Setup {
     type State = World;

@@ -4,39 +4,26 @@ use super::Promise::{
     EvictedIsNotRenewed, GivenUpStaysGivenUp, OneHolder, OvertakenIsNotRenewed, ReachesARepair,
     Repaired, TokensRise,
 };
-use super::{Found, Loss, Promise, Replacing, Setup, Space, Without, Wrong, search};
+use super::{Loss, Promise, Replacing, Setup, Without, Wrong};
+use crate::search::{Space, search};
+use crate::verdict::judged;
 
 /// More states than any search of the normal run has.
 const MOST: usize = 3_000_000;
 
-fn judged(what: &str, space: &impl Space, most: usize) -> Found {
-    let found = search(space, most);
-    println!("{what:<72} {found}");
-    if let Some((_, way)) = &found.broken {
-        println!("    {}", way.join("; "));
-    }
-    found
-}
-
 /// All states are seen, and none breaks a promise.
 pub(super) fn holds(what: &str, space: &impl Space) {
-    let found = judged(what, space, MOST);
-    assert!(
-        found.broken.is_none() && found.is_whole,
-        "{what}: {found:#?}"
-    );
+    judged(what, search(space, MOST)).holds();
 }
 
 /// None of so many states breaks a promise.
 pub(super) fn finds_nothing(what: &str, most: usize, space: &impl Space) {
-    let found = judged(what, space, most);
-    assert!(found.broken.is_none(), "{what}: {found:#?}");
+    judged(what, search(space, most)).finds_nothing();
 }
 
 /// Some state breaks a promise, or is the one that is looked for.
 pub(super) fn breaks(what: &str, space: &impl Space) {
-    let found = judged(what, space, 10 * MOST);
-    assert!(found.broken.is_some(), "{what}: nothing was found: {found}");
+    judged(what, search(space, 10 * MOST)).breaks();
 }
 
 /// With this rule replaced some state breaks the promise.

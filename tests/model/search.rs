@@ -8,7 +8,7 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::time::Duration;
 
-use leasehold::clock::{Boottime, Clock};
+use leasehold::clock::{Boottime, Clock, Instant};
 
 /// What is searched.
 pub trait Space {
@@ -48,18 +48,42 @@ pub struct Found {
 
 /// Searches up to the first state that breaks a promise, or up to so many states.
 pub fn search<S: Space>(space: &S, most: usize) -> Found {
-    let began = Boottime.now();
+    walk(space, most, |_, _, _| ()).found(space)
+}
+
+/// What a search has walked through.
+pub(crate) struct Walked<S> {
+    began: Instant,
+    /// From which state each was reached, and by which step.
+    ways: Vec<Option<(u32, S)>>,
+    depth: usize,
+    /// Whether all states were seen, and none breaks a promise.
+    pub(crate) is_whole: bool,
+    /// The promise that is broken, and in which state.
+    pub(crate) broken: Option<(&'static str, u32)>,
+}
+
+/// Searches as [`search`] does, and shows each step with the fingerprint of its end, and that state where it is new.
+pub(crate) fn walk<S: Space>(
+    space: &S,
+    most: usize,
+    mut see: impl FnMut(Option<(u32, S::Step)>, u64, Option<&S::State>),
+) -> Walked<S::Step> {
+    let mut walked = Walked {
+        began: Boottime.now(),
+        ways: vec![None],
+        depth: 0,
+        is_whole: false,
+        broken: None,
+    };
     let mut seen: HashSet<u64, BuildHasherDefault<Ready>> = HashSet::default();
     let mut first = space.first();
     space.settle(&mut first);
     seen.insert(fingerprint(&first));
-    // From which state each was reached, and by which step.
-    let mut ways: Vec<Option<(u32, S::Step)>> = vec![None];
+    see(None, fingerprint(&first), Some(&first));
     let mut level = vec![(first, 0_u32)];
-    let mut depth = 0;
     let mut steps = Vec::new();
-    let mut end = None;
-    'search: while !level.is_empty() && ways.len() < most {
+    while !level.is_empty() && walked.ways.len() < most {
         let mut next = Vec::new();
         for (state, at) in level {
             steps.clear();
@@ -69,27 +93,39 @@ pub fn search<S: Space>(space: &S, most: usize) -> Found {
                     continue;
                 };
                 space.settle(&mut to);
-                if !seen.insert(fingerprint(&to)) {
+                let print = fingerprint(&to);
+                let is_new = seen.insert(print);
+                see(Some((at, *step)), print, is_new.then_some(&to));
+                if !is_new {
                     continue;
                 }
-                ways.push(Some((at, *step)));
-                let place = u32::try_from(ways.len() - 1).expect("fewer states than that");
+                walked.ways.push(Some((at, *step)));
+                let place = u32::try_from(walked.ways.len() - 1).expect("fewer states than that");
                 if let Some(promise) = space.broken(&to) {
-                    end = Some((promise, place));
-                    break 'search;
+                    walked.broken = Some((promise, place));
+                    return walked;
                 }
                 next.push((to, place));
             }
         }
         level = next;
-        depth += 1;
+        walked.depth += 1;
     }
-    Found {
-        states: ways.len(),
-        depth,
-        is_whole: end.is_none() && ways.len() < most,
-        took: Boottime.now().since(began),
-        broken: end.map(|(promise, place)| (promise, told(space, &ways, place))),
+    walked.is_whole = walked.ways.len() < most;
+    walked
+}
+
+impl<T: Copy> Walked<T> {
+    /// Returns the verdict, with the way to the state that breaks a promise.
+    pub(crate) fn found<S: Space<Step = T>>(&self, space: &S) -> Found {
+        let told = |(promise, place)| (promise, told(space, &self.ways, place));
+        Found {
+            states: self.ways.len(),
+            depth: self.depth,
+            is_whole: self.is_whole && self.broken.is_none(),
+            took: Boottime.now().since(self.began),
+            broken: self.broken.map(told),
+        }
     }
 }
 
@@ -171,6 +207,15 @@ impl Hasher for Mixing {
         self.write(&number.to_le_bytes());
     }
 
+    fn write_u64(&mut self, number: u64) {
+        self.mix(number);
+    }
+
+    // The variant of an enum.
+    fn write_isize(&mut self, number: isize) {
+        self.write_u8(number as u8);
+    }
+
     fn write_usize(&mut self, number: usize) {
         self.mix(number as u64);
     }
@@ -178,7 +223,7 @@ impl Hasher for Mixing {
 
 /// Takes a fingerprint as its own hash.
 #[derive(Debug, Default)]
-struct Ready(u64);
+pub(crate) struct Ready(u64);
 
 impl Hasher for Ready {
     fn finish(&self) -> u64 {

@@ -1,0 +1,39 @@
+//! What a test asks of a search: a row of the table of verdicts, which is printed, and what it has to be.
+
+use crate::search::Found;
+
+/// A row.
+pub(crate) struct Verdict {
+    what: String,
+    found: Found,
+}
+
+/// Prints what was found, with the way to a broken promise.
+pub(crate) fn judged(what: &str, found: Found) -> Verdict {
+    println!("{what:<72} {found}");
+    if let Some((_, way)) = &found.broken {
+        println!("    {}", way.join("; "));
+    }
+    let what = what.to_owned();
+    Verdict { what, found }
+}
+
+impl Verdict {
+    /// All states were seen, and none breaks a promise.
+    pub(crate) fn holds(self) {
+        let Self { what, found } = self;
+        assert!(found.is_whole, "{what}: {found:#?}");
+    }
+
+    /// No state that was seen breaks a promise.
+    pub(crate) fn finds_nothing(self) {
+        let Self { what, found } = self;
+        assert!(found.broken.is_none(), "{what}: {found:#?}");
+    }
+
+    /// Some state breaks a promise.
+    pub(crate) fn breaks(self) {
+        let Self { what, found } = self;
+        assert!(found.broken.is_some(), "{what}: nothing was found: {found}");
+    }
+}
