@@ -79,6 +79,7 @@
 //! | `postgres` | the store in a Postgres database |
 //! | `zookeeper` | the store in a ZooKeeper ensemble |
 //! | `rusqlite`, `tokio-postgres`, `sqlx` | the fence in a transaction of that driver |
+//! | `object_store` | the fence of an object in S3, Google Cloud Storage, Azure Blob Storage or a bucket like them |
 //! | `http`, `tower` | the fence as an HTTP header, and as a layer in front of a service |
 //! | `blocking` | a client for programs without async |
 //! | `conformance` | the contracts of a store and of a fence as tests, for those who implement one |

@@ -11,6 +11,8 @@
 
 #[path = "../yardstick/alternating.rs"]
 mod alternating;
+#[expect(dead_code, reason = "the tests use the rest")]
+mod harness;
 #[path = "../yardstick/postgres.rs"]
 mod postgres;
 #[path = "../yardstick/mod.rs"]
@@ -25,11 +27,13 @@ use alternating::alternating;
 use axum::body::Body;
 use axum::{Router, routing::put};
 use deadpool_redis::redis;
+use harness::bucket_server::{BucketServer, Program};
 use leasehold::ClientId;
 use leasehold::fence::gate::Gate;
 use leasehold::fence::tower::FenceLayer;
 use leasehold::fence::{self, Pass};
 use leasehold::{Holder, Name, Token};
+use object_store::ObjectStoreExt;
 use rusqlite::TransactionBehavior;
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgPoolOptions;
@@ -213,6 +217,28 @@ async fn on_tower() {
     .await;
 }
 
+/// Compares with a put without a condition, of as many bytes, to the same server.
+async fn on_object_store(program: Program) {
+    let server = BucketServer::start(program).await;
+    let (ours, other) = (server.bucket(), server.bucket());
+    let fence = fence::object_store::Fence::new(ours, "bench/fenced").expect("valid");
+    let pass = pass(1);
+    let content = || vec![b'a'; 4_096];
+    fence.raise(&pass).await.expect("raised");
+    compare(
+        &format!("object_store_{program:?}").to_lowercase(),
+        async || {
+            let written = fence.commit(&pass, |_| content()).await;
+            written.expect("written");
+        },
+        async || {
+            let put = other.put(&"bench/plain".into(), content().into()).await;
+            put.expect("written");
+        },
+    )
+    .await;
+}
+
 /// Measures what a new holder pays once: its raise, flushed to the disk.
 async fn raise_of_gate() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -245,5 +271,7 @@ async fn main() {
     drop(server);
     on_gate().await;
     on_tower().await;
+    on_object_store(Program::Moto).await;
+    on_object_store(Program::Versitygw).await;
     raise_of_gate().await;
 }

@@ -5,6 +5,8 @@ pub mod conformance;
 pub mod gate;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "object_store")]
+pub mod object_store;
 mod pass;
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx"))]
 mod postgres;

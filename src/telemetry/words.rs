@@ -117,6 +117,7 @@ words! {
     FenceKind {
         Gate = "gate",
         Http = "http",
+        ObjectStore = "object_store",
         Redis = "redis",
         Rusqlite = "rusqlite",
         Sqlx = "sqlx",

@@ -3,6 +3,8 @@
 
 #[path = "../it/harness/alone.rs"]
 pub(crate) mod alone;
+#[path = "../it/harness/bucket_server.rs"]
+pub(crate) mod bucket_server;
 #[path = "../it/harness/child.rs"]
 pub(crate) mod child;
 #[path = "../it/harness/full_disk.rs"]

@@ -5,6 +5,7 @@
     reason = "tests speak through their names and fail by panic"
 )]
 
+mod bucket;
 mod checker;
 mod controls;
 mod crew;

@@ -11,9 +11,9 @@ use crate::crew::{Crew, WorkerProcess};
 use crate::fault::Fault;
 use crate::grounds::Ground;
 use crate::harness::child::GuardedChild;
-use crate::harness::redis_server::RedisServer;
 use crate::harness::wait::{at, now, until, until_so};
 use crate::history::{Facts, Operation, Phase, Scribe, micros};
+use crate::register::Storage;
 use crate::worker::Order;
 
 /// How long one request of the operator may take.
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// What faults happen to.
 pub(crate) struct Scene {
     pub(crate) ground: Box<dyn Ground>,
-    pub(crate) storage: RedisServer,
+    pub(crate) storage: Storage,
     pub(crate) crew: Crew,
     pub(crate) names: Vec<String>,
     pub(crate) ttl: Duration,
@@ -82,10 +82,7 @@ impl Scene {
             Fault::ToolStopped | Fault::ToolKilled => self.strike_tool(fault, hold).await,
             Fault::JobForkedAway => self.fork_job().await,
             Fault::Evicted | Fault::EvictedNow => self.evict(fault, random).await,
-            Fault::StorageRestarted => {
-                self.storage.kill();
-                self.storage.start_again().await;
-            }
+            Fault::StorageRestarted => self.storage.restart().await,
             _ if fault.is_everywhere() => self.strike_worker(fault, victim, hold).await,
             _ => self.ground.strike(fault, hold, random).await,
         }

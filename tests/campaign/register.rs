@@ -1,4 +1,5 @@
-//! The storage behind the leases: one register for each name, on a Redis server of its own that keeps what it acknowledged.
+//! The storage behind the leases: one register for each name, on a server of its own that keeps what it acknowledged, in Redis
+//! or in a bucket.
 
 use std::time::Duration;
 
@@ -8,13 +9,64 @@ use leasehold::fence::Bearer;
 use leasehold::fence::redis::Fence;
 use leasehold::{Error, ErrorKind};
 
+use crate::bucket::InBucket;
+use crate::grounds::Site;
+use crate::harness::bucket_server::{BucketServer, Program};
+use crate::harness::redis_server::{RedisServer, Setup};
 use crate::history::{Facts, Operation, Phase, Scribe};
 
 /// How long a writer waits for storage.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The server that has the registers.
+pub(crate) enum Storage {
+    Redis(RedisServer),
+    Bucket(BucketServer),
+}
+
+impl Storage {
+    /// Starts the one of the runs at this site.
+    pub(crate) async fn start(site: Site) -> Self {
+        match site {
+            Site::Sqlite | Site::Postgres => Self::Bucket(BucketServer::start(Program::Moto).await),
+            _ => {
+                let setup = Setup::default().with(["--appendonly", "yes"]);
+                Self::Redis(setup.with(["--appendfsync", "always"]).start().await)
+            }
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Redis(server) => server.url(),
+            Self::Bucket(server) => server.url(),
+        }
+    }
+
+    /// Restarts it. The server of buckets keeps nothing across a restart, so it stands still instead.
+    pub(crate) async fn restart(&mut self) {
+        match self {
+            Self::Redis(server) => {
+                server.kill();
+                server.start_again().await;
+            }
+            Self::Bucket(server) => {
+                server.process.pause();
+                tokio::time::sleep(PATIENCE / 2).await;
+                server.process.resume();
+            }
+        }
+    }
+}
+
 /// The register of one name.
-pub(crate) struct Register {
+pub(crate) enum Register {
+    Redis(InRedis),
+    Bucket(InBucket),
+}
+
+/// One in Redis.
+pub(crate) struct InRedis {
     key: String,
     fence: Fence,
     connection: Option<MultiplexedConnection>,
@@ -31,12 +83,15 @@ pub(crate) struct Failed {
 
 impl Register {
     pub(crate) fn new(url: &str, name: &str) -> Self {
-        Self {
+        if url.starts_with("http:") {
+            return Self::Bucket(InBucket::new(url, name));
+        }
+        Self::Redis(InRedis {
             key: format!("register:{{{name}}}"),
             fence: Fence::new(name).expect("a valid name"),
             connection: None,
             url: url.into(),
-        }
+        })
     }
 
     /// Reads the register, after raising the fence if there is a bearer.
@@ -44,6 +99,41 @@ impl Register {
         &mut self,
         bearer: Option<&dyn Bearer>,
     ) -> Result<Option<String>, Failed> {
+        match self {
+            Self::Redis(register) => register.read(bearer).await,
+            Self::Bucket(register) => register.read(bearer).await,
+        }
+    }
+
+    /// Writes it, through the fence if there is a bearer.
+    async fn write(&mut self, value: &str, bearer: Option<&dyn Bearer>) -> Result<(), Failed> {
+        match self {
+            Self::Redis(register) => register.write(value, bearer).await,
+            Self::Bucket(register) => register.write(value, bearer).await,
+        }
+    }
+
+    /// Writes the value of these facts, and notes it. Returns whether storage acknowledged it.
+    pub(crate) async fn write_noted(
+        &mut self,
+        scribe: &Scribe,
+        bearer: Option<&dyn Bearer>,
+        facts: Facts,
+    ) -> bool {
+        let value = facts.value.clone().expect("a value");
+        let call = scribe.invoke(Operation::Write, facts.clone());
+        let outcome = self.write(&value, bearer).await;
+        let (phase, facts) = match &outcome {
+            Ok(()) => (Phase::Answer, facts),
+            Err(failed) => (failed.phase, facts.with_detail(&failed.why)),
+        };
+        scribe.end(Operation::Write, phase, call, facts);
+        outcome.is_ok()
+    }
+}
+
+impl InRedis {
+    async fn read(&mut self, bearer: Option<&dyn Bearer>) -> Result<Option<String>, Failed> {
         let (fence, key) = (self.fence.clone(), self.key.clone());
         let mut connection = self.connect().await?;
         let read = async {
@@ -59,7 +149,6 @@ impl Register {
         outcome
     }
 
-    /// Writes it, through the fence if there is a bearer.
     async fn write(&mut self, value: &str, bearer: Option<&dyn Bearer>) -> Result<(), Failed> {
         let mut commands = redis::pipe();
         commands.set(&self.key, value);
@@ -79,24 +168,6 @@ impl Register {
         let outcome = written.await;
         self.keep(&outcome, connection);
         outcome
-    }
-
-    /// Writes the value of these facts, and notes it. Returns whether storage acknowledged it.
-    pub(crate) async fn write_noted(
-        &mut self,
-        scribe: &Scribe,
-        bearer: Option<&dyn Bearer>,
-        facts: Facts,
-    ) -> bool {
-        let value = facts.value.clone().expect("a value");
-        let call = scribe.invoke(Operation::Write, facts.clone());
-        let outcome = self.write(&value, bearer).await;
-        let (phase, facts) = match &outcome {
-            Ok(()) => (Phase::Answer, facts),
-            Err(failed) => (failed.phase, facts.with_detail(&failed.why)),
-        };
-        scribe.end(Operation::Write, phase, call, facts);
-        outcome.is_ok()
     }
 
     async fn connect(&mut self) -> Result<MultiplexedConnection, Failed> {

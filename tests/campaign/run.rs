@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use deadpool_redis::redis;
 use fastrand::Rng;
 use leasehold::store::HeldState;
 
@@ -14,10 +13,10 @@ use crate::crew::Crew;
 use crate::ear::note_stalls;
 use crate::fault::Fault;
 use crate::grounds::Site;
-use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{now, until};
 use crate::history::{self, Event, Facts, Operation, Phase, Scribe};
 use crate::nemesis::{Pack, Scene, operator, pause};
+use crate::register::{Register, Storage};
 use crate::worker::{Kind, Role};
 
 /// What is run.
@@ -162,11 +161,7 @@ async fn set(plan: &Plan, folder: &Path) -> Scene {
         _ => names[..1].to_vec(),
     };
     let ground = plan.site.start(&names, plan.seed).await;
-    let storage = Setup::default()
-        .with(["--appendonly", "yes"])
-        .with(["--appendfsync", "always"])
-        .start()
-        .await;
+    let storage = Storage::start(plan.site).await;
     let role = Role {
         process: String::new(),
         folder: folder.into(),
@@ -265,15 +260,11 @@ async fn note_what_is_left(scene: &Scene) {
     }
 }
 
-async fn note_registers(storage: &RedisServer, names: &[String], scribe: &Scribe) {
+async fn note_registers(storage: &Storage, names: &[String], scribe: &Scribe) {
     for name in names {
-        let value: Option<String> = until("the register", async || {
-            let mut connection = storage.connect().await.ok()?;
-            let mut get = redis::cmd("GET");
-            get.arg(format!("register:{{{name}}}"))
-                .query_async(&mut connection)
-                .await
-                .ok()
+        let value = until("the register", async || {
+            let mut register = Register::new(&storage.url(), name);
+            register.read(None).await.ok()
         })
         .await;
         let facts = Facts {

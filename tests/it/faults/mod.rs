@@ -8,6 +8,7 @@
 
 mod contender;
 mod journal;
+mod object_store;
 mod page;
 mod postgres;
 mod quorum;

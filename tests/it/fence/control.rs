@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use self::storage::Storage;
 use self::writer::{Line, Role};
+use crate::harness::bucket_server::{BucketServer, Program};
 use crate::harness::child::stop;
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_server::RedisServer;
@@ -154,15 +155,14 @@ fn pauses() -> u64 {
 
 /// Both runs, in this process or in a writer's.
 async fn control(test: &str, mut storage: impl AsyncFnMut() -> (Storage, String)) {
-    let test = format!("fence::control::{test}");
     let (first, leases) = storage().await;
-    let unfenced = run(&test, &first, &leases, false).await;
+    let unfenced = run(test, &first, &leases, false).await;
     assert!(
         unfenced.lost() > 0,
         "the control lost nothing: {unfenced:?}"
     );
     let (second, leases) = storage().await;
-    let fenced = run(&test, &second, &leases, true).await;
+    let fenced = run(test, &second, &leases, true).await;
     assert_eq!(fenced.lost(), 0, "{fenced:?}");
     assert!(fenced.refused > 0, "{fenced:?}");
 }
@@ -173,7 +173,7 @@ async fn a_paused_writer_loses_writes_on_sqlite_only_without_the_fence() {
         return role.play().await;
     }
     let mut folders = Vec::new();
-    let name = "a_paused_writer_loses_writes_on_sqlite_only_without_the_fence";
+    let name = "fence::control::a_paused_writer_loses_writes_on_sqlite_only_without_the_fence";
     control(name, async || {
         let folder = TempDir::new().expect("a temporary folder");
         // A file of its own: a writer that is stopped inside its transaction must not stop the leases.
@@ -191,7 +191,7 @@ async fn a_paused_writer_loses_writes_on_postgres_only_without_the_fence() {
         return role.play().await;
     }
     let redis = RedisServer::start().await;
-    let name = "a_paused_writer_loses_writes_on_postgres_only_without_the_fence";
+    let name = "fence::control::a_paused_writer_loses_writes_on_postgres_only_without_the_fence";
     control(name, async || {
         let database = PostgresServer::database().await;
         (Storage::Postgres(database.url()), redis.url())
@@ -205,6 +205,33 @@ async fn a_paused_writer_loses_writes_on_redis_only_without_the_fence() {
         return role.play().await;
     }
     let redis = RedisServer::start().await;
-    let name = "a_paused_writer_loses_writes_on_redis_only_without_the_fence";
+    let name = "fence::control::a_paused_writer_loses_writes_on_redis_only_without_the_fence";
     control(name, async || (Storage::Redis(redis.url()), redis.url())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_writer_loses_writes_in_a_bucket_only_without_the_fence() {
+    if let Some(role) = Role::of_this_process() {
+        return role.play().await;
+    }
+    let name = "fence::control::a_paused_writer_loses_writes_in_a_bucket_only_without_the_fence";
+    in_a_bucket(name, BucketServer::shared().await).await;
+}
+
+/// A part of `faults::object_store`, whose writers are this test.
+pub(crate) async fn on_another_bucket_server(test: &str, program: Program) {
+    if let Some(role) = Role::of_this_process() {
+        return role.play().await;
+    }
+    in_a_bucket(test, &BucketServer::start(program).await).await;
+}
+
+/// The control in a bucket of this server.
+async fn in_a_bucket(test: &str, server: &BucketServer) {
+    let redis = RedisServer::start().await;
+    control(test, async || {
+        let prefix = format!("control/{:x}", fastrand::u64(..));
+        (Storage::Bucket(server.url(), prefix), redis.url())
+    })
+    .await;
 }

@@ -1,9 +1,10 @@
 //! Storage that refuses a stale holder, on the real storage.
 
-mod control;
+pub(crate) mod control;
 mod gate;
 mod http;
 mod lease;
+pub(crate) mod object_store;
 mod postgres;
 mod redis;
 mod sqlite;
@@ -15,7 +16,7 @@ use leasehold::fence::Pass;
 use leasehold::{Holder, Name, Token};
 
 /// The pass of a claim of this test's client.
-fn pass(claim: u64, token: u64) -> Pass {
+pub(crate) fn pass(claim: u64, token: u64) -> Pass {
     pass_for("nightly", claim, token)
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod alone;
 pub(crate) mod asking;
+pub(crate) mod bucket_server;
 pub(crate) mod child;
 pub(crate) mod fake_sentinel;
 pub(crate) mod fake_server;

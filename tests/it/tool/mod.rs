@@ -11,6 +11,7 @@ mod container;
 mod doctor;
 mod exclusion;
 mod export;
+pub(crate) mod fenced_jobs;
 mod guarding;
 mod job;
 mod limits;

@@ -1,13 +1,18 @@
 //! Where the control's total is kept. The work between read and write is long, so each has a transaction of its own.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use deadpool_redis::redis::{self, AsyncCommands};
 use leasehold::Error;
 use leasehold::fence::{self, Pass};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::NoTls;
+
+use crate::harness::bucket_server::bucket;
 
 const RESOURCE: &str = "ledger";
 const KEY: &str = "total:{ledger}";
@@ -17,6 +22,8 @@ pub(super) enum Storage {
     Sqlite(PathBuf),
     Postgres(String),
     Redis(String),
+    /// The URL of the bucket, and where the total is in it.
+    Bucket(String, String),
 }
 
 impl Storage {
@@ -52,6 +59,7 @@ impl Storage {
                     .expect("told");
                 let () = connection.set(KEY, 0).await.expect("told");
             }
+            Self::Bucket(..) => {}
         }
     }
 
@@ -89,6 +97,7 @@ impl Storage {
                 }
                 Ok(connection.get(KEY).await.expect("read"))
             }
+            Self::Bucket(..) => self.read_object(pass).await,
         }
     }
 
@@ -136,8 +145,45 @@ impl Storage {
                         .expect("written"),
                 }
             }
+            Self::Bucket(..) => match pass {
+                Some(pass) => {
+                    let fence = self.bucket_fence();
+                    fence.commit(pass, |_| total.to_string()).await?;
+                }
+                None => {
+                    let (bucket, plain) = self.bucket();
+                    let put = bucket.put(&plain, total.to_string().into()).await;
+                    put.expect("written");
+                }
+            },
         }
         Ok(())
+    }
+
+    /// Without a pass, it is that of the fenced object if there is one, and else that of a plain one.
+    async fn read_object(&self, pass: Option<&Pass>) -> Result<u64, Error> {
+        let fence = self.bucket_fence();
+        let fenced = match pass {
+            Some(pass) => Some(fence.raise(pass).await?),
+            None => fence.read().await?,
+        };
+        let content = match fenced {
+            Some(object) => object.content,
+            None => {
+                let (bucket, plain) = self.bucket();
+                match bucket.get(&plain).await {
+                    Ok(object) => object.bytes().await.expect("read"),
+                    Err(object_store::Error::NotFound { .. }) => return Ok(0),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        };
+        let text = std::str::from_utf8(&content).expect("text");
+        Ok(if text.is_empty() {
+            0
+        } else {
+            text.parse().expect("a total")
+        })
     }
 
     fn sqlite(&self) -> rusqlite::Connection {
@@ -158,6 +204,26 @@ impl Storage {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("it is up");
         tokio::spawn(connection);
         client
+    }
+
+    fn bucket(&self) -> (Arc<dyn ObjectStore>, Path) {
+        let Self::Bucket(url, prefix) = self else {
+            panic!("{self:?} is no bucket");
+        };
+        (bucket(url), Path::from(format!("{prefix}/plain")))
+    }
+
+    /// The fence of this process, which remembers what it wrote.
+    fn bucket_fence(&self) -> fence::object_store::Fence {
+        static FENCE: Mutex<Option<fence::object_store::Fence>> = Mutex::new(None);
+        let Self::Bucket(url, prefix) = self else {
+            panic!("{self:?} is no bucket");
+        };
+        let path = Path::from(format!("{prefix}/{RESOURCE}"));
+        let mut fence = FENCE.lock().expect("no panic");
+        fence.take_if(|fence| *fence.path() != path);
+        let fresh = || fence::object_store::Fence::new(bucket(url), path).expect("valid");
+        fence.get_or_insert_with(fresh).clone()
     }
 
     async fn redis(&self) -> redis::aio::MultiplexedConnection {

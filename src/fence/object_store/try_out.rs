@@ -1,0 +1,99 @@
+//! The check of a store that claims to have conditional puts.
+
+use ::object_store::path::Path;
+use ::object_store::{Error as DriverError, ObjectStore, ObjectStoreExt, PutMode, PutResult};
+use futures_util::future::join_all;
+use uuid::Uuid;
+
+use super::{Fence, failed};
+use crate::error::{Error, ErrorKind};
+
+/// How many races there are, and how many puts in each: a server that lets several win lets some in one of these.
+const ROUNDS: usize = 20;
+const RACERS: usize = 16;
+
+impl Fence {
+    /// Checks that a store compares versions as a fence needs it: races puts on one version, of which exactly one must
+    /// win. Run it once against a server that is not one of the [known ones](super#stores); it takes about 400 requests,
+    /// writes to an object under `leasehold-try-out`, and deletes it.
+    ///
+    /// A store can refuse each outdated version correctly and still let several puts win that arrive at once, so a raise
+    /// alone, which sends its own check, does not find out.
+    ///
+    /// # Errors
+    /// `Misconfigured` if the store does not compare versions, or not at once with the write; otherwise as in the
+    /// [module](super).
+    ///
+    /// # Cancel safety
+    /// Dropping the future can leave the object.
+    pub async fn try_out(store: &dyn ObjectStore) -> Result<(), Error> {
+        let path = Path::from(format!("leasehold-try-out/{}", Uuid::new_v4().simple()));
+        let tried = tried(store, &path).await;
+        let deleted = store.delete(&path).await;
+        tried?;
+        match deleted {
+            Ok(()) | Err(DriverError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(failed("delete", &path, error)),
+        }
+    }
+}
+
+async fn tried(store: &dyn ObjectStore, path: &Path) -> Result<(), Error> {
+    let last = race(store, path).await?;
+    let deleted = store.delete(path).await;
+    deleted.map_err(|error| failed("delete", path, error))?;
+    match store.put_opts(path, "late".into(), last.into()).await {
+        Ok(_) => Err(unfit("a put on a version was carried out after a delete")),
+        Err(DriverError::Precondition { .. } | DriverError::AlreadyExists { .. }) => Ok(()),
+        Err(error) => Err(failed("try out", path, error)),
+    }
+}
+
+/// Returns the condition of the next put.
+async fn race(store: &dyn ObjectStore, path: &Path) -> Result<PutMode, Error> {
+    let mut mode = PutMode::Create;
+    for round in 0..ROUNDS {
+        let puts = (0..RACERS).map(|racer| {
+            let text = format!("{round} {racer}");
+            store.put_opts(path, text.into(), mode.clone().into())
+        });
+        let mut winners = Vec::new();
+        for (racer, answer) in join_all(puts).await.into_iter().enumerate() {
+            match answer {
+                Ok(answer) => winners.push((racer, answer)),
+                Err(DriverError::Precondition { .. } | DriverError::AlreadyExists { .. }) => {}
+                Err(error) => return Err(failed("try out", path, error)),
+            }
+        }
+        let (racer, answer) = only(winners)?;
+        let stored = store.get(path).await;
+        let stored = stored.map_err(|error| failed("try out", path, error))?;
+        if stored.meta.e_tag != answer.e_tag {
+            return Err(unfit("a read has another version than the put before it"));
+        }
+        let bytes = stored.bytes().await;
+        let bytes = bytes.map_err(|error| failed("try out", path, error))?;
+        if bytes != format!("{round} {racer}") {
+            return Err(unfit("a put that was refused was carried out"));
+        }
+        mode = PutMode::Update(answer.into());
+    }
+    Ok(mode)
+}
+
+fn only(mut winners: Vec<(usize, PutResult)>) -> Result<(usize, PutResult), Error> {
+    match (winners.pop(), winners.len()) {
+        (Some(winner), 0) => Ok(winner),
+        (last, others) => {
+            let won = others + usize::from(last.is_some());
+            Err(unfit(&format!(
+                "of {RACERS} puts at once on one version {won} were carried out, expected 1"
+            )))
+        }
+    }
+}
+
+fn unfit(why: &str) -> Error {
+    let text = format!("store refused: it cannot be fenced: {why}");
+    Error::new(ErrorKind::Misconfigured, text)
+}

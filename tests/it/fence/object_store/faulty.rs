@@ -1,0 +1,157 @@
+//! A store in memory with a fault.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use leasehold::BoxFuture;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+/// What is wrong with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    /// It carries every put out.
+    IgnoresConditions,
+    /// Its answers have no version.
+    HasNoVersions,
+    /// A put with a version is carried out where there is no object.
+    CreatesByUpdate,
+}
+
+/// What happens to the next put, before the client is told that the connection ended.
+type Loss = Box<dyn FnOnce(PutOptions, PutPayload) -> BoxFuture<'static, ()> + Send>;
+
+/// The store.
+pub(super) struct Faulty {
+    pub(super) inner: Arc<InMemory>,
+    fault: Fault,
+    loss: Mutex<Option<Loss>>,
+    puts: Mutex<u64>,
+    gets: Mutex<u64>,
+}
+
+impl Faulty {
+    pub(super) fn with(fault: Fault) -> Arc<Self> {
+        Arc::new(Self {
+            inner: Arc::default(),
+            fault,
+            loss: Mutex::default(),
+            puts: Mutex::default(),
+            gets: Mutex::default(),
+        })
+    }
+
+    /// The next put is lost, and nothing of it is carried out.
+    pub(super) fn lose_request(&self) {
+        *self.loss.lock().unwrap() = Some(Box::new(|_, _| Box::pin(async {})));
+    }
+
+    /// The answer to the next put to this path is lost. Before the client hears of that, this happens.
+    pub(super) fn lose_answer(&self, path: &str, then: impl Future<Output = ()> + Send + 'static) {
+        let (inner, path) = (self.inner.clone(), Path::from(path));
+        let loss: Loss = Box::new(move |options, payload| {
+            Box::pin(async move {
+                let put = inner.put_opts(&path, payload, options).await;
+                put.expect("it is carried out");
+                then.await;
+            })
+        });
+        *self.loss.lock().unwrap() = Some(loss);
+    }
+
+    /// How many puts and gets have come since this was asked last.
+    pub(super) fn requests(&self) -> (u64, u64) {
+        let take = |count: &Mutex<u64>| std::mem::take(&mut *count.lock().unwrap());
+        (take(&self.puts), take(&self.gets))
+    }
+}
+
+impl fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Faulty({:?})", self.fault)
+    }
+}
+
+impl fmt::Display for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Faulty {
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> Result<PutResult> {
+        *self.puts.lock().unwrap() += 1;
+        let loss = self.loss.lock().unwrap().take();
+        if let Some(loss) = loss {
+            loss(options, payload).await;
+            return Err(Error::Generic {
+                store: "Faulty",
+                source: "the connection ended".into(),
+            });
+        }
+        let is_there = self
+            .inner
+            .get_opts(path, GetOptions::default())
+            .await
+            .is_ok();
+        match (self.fault, &options.mode) {
+            (Fault::IgnoresConditions, _) => options.mode = PutMode::Overwrite,
+            (Fault::CreatesByUpdate, PutMode::Update(_)) if !is_there => {
+                options.mode = PutMode::Create;
+            }
+            _ => {}
+        }
+        let mut put = self.inner.put_opts(path, payload, options).await?;
+        put.e_tag.take_if(|_| self.fault == Fault::HasNoVersions);
+        Ok(put)
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        *self.gets.lock().unwrap() += 1;
+        let mut got = self.inner.get_opts(path, options).await?;
+        got.meta
+            .e_tag
+            .take_if(|_| self.fault == Fault::HasNoVersions);
+        Ok(got)
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}

@@ -1,0 +1,105 @@
+//! A register for each resource: the content of a fenced object.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use leasehold::fence::conformance::Guarded;
+use leasehold::fence::object_store::Fence;
+use leasehold::fence::{Blocked, Pass};
+use leasehold::{BoxFuture, Error};
+use object_store::ObjectStore;
+use object_store::path::Path;
+
+/// The registers in one store.
+pub(crate) struct Registers {
+    store: Arc<dyn ObjectStore>,
+    /// The fences of one process, until it is restarted; `None`: each step is that of another process.
+    fences: Option<Mutex<HashMap<String, Fence>>>,
+}
+
+/// Without all that is stored.
+impl fmt::Debug for Registers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Registers in {}", self.store)
+    }
+}
+
+impl Registers {
+    /// Registers of one process, which remembers what it wrote.
+    pub(crate) fn of_one_process(store: Arc<dyn ObjectStore>) -> Arc<Self> {
+        let fences = Some(Mutex::default());
+        Arc::new(Self { store, fences })
+    }
+
+    /// Registers of which each step is taken by a process of its own.
+    pub(crate) fn of_many_processes(store: Arc<dyn ObjectStore>) -> Arc<Self> {
+        let fences = None;
+        Arc::new(Self { store, fences })
+    }
+
+    fn fence(&self, resource: &str) -> Fence {
+        let fresh = || Fence::new(self.store.clone(), Path::from(resource)).expect("a valid path");
+        let Some(fences) = &self.fences else {
+            return fresh();
+        };
+        let mut fences = fences.lock().unwrap();
+        fences.entry(resource.into()).or_insert_with(fresh).clone()
+    }
+}
+
+impl Guarded for Registers {
+    fn raise<'a>(
+        &'a self,
+        resource: &'a str,
+        shown: Option<&'a Pass>,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let pass = Pass::required(shown)?;
+            loop {
+                match self.fence(resource).raise(pass).await {
+                    // Writers without a pause came between.
+                    Err(error) if Blocked::of(&error).is_some() => {}
+                    raised => return raised.map(drop),
+                }
+            }
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        resource: &'a str,
+        shown: Option<&'a Pass>,
+        value: &'a str,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let (pass, value) = (Pass::required(shown)?, format!("={value}"));
+            let written = self.fence(resource).commit(pass, |_| value.clone()).await;
+            written.map(drop)
+        })
+    }
+
+    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
+        Box::pin(async move {
+            let object = self.fence(resource).read().await.expect("read")?;
+            let content = String::from_utf8(object.content.to_vec()).expect("text");
+            // A raise alone leaves no content.
+            content.strip_prefix('=').map(str::to_owned)
+        })
+    }
+
+    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
+        Box::pin(async move {
+            let object = self.fence(resource).read().await.expect("read");
+            object.map(|object| object.pass)
+        })
+    }
+
+    fn restart(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if let Some(fences) = &self.fences {
+                fences.lock().unwrap().clear();
+            }
+        })
+    }
+}
