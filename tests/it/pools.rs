@@ -16,6 +16,10 @@ use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LONG, PATIENCE};
 use crate::harness::wait::{soon, until_so};
 
+/// A task that is given a permit drops its claim of the door, maybe unanswered, and a shutdown waits for such a claim for
+/// one ttl: less than [`PATIENCE`].
+const TTL: Duration = Duration::from_secs(5);
+
 /// A client with leases that no test outlives.
 async fn client_of(store: &(impl Store + Clone)) -> Client {
     let builder = Client::builder().store(store.clone()).ttl(LONG);
@@ -113,9 +117,9 @@ async fn no_reader_is_beside_a_writer(clients: [Client; 3]) {
 
 async fn clients_at(url: &str) -> [Client; 3] {
     [
-        client_at(url, LONG).await,
-        client_at(url, LONG).await,
-        client_at(url, LONG).await,
+        client_at(url, TTL).await,
+        client_at(url, TTL).await,
+        client_at(url, TTL).await,
     ]
 }
 
@@ -356,10 +360,12 @@ async fn a_writer_whose_door_is_lost_begins_again() {
         store.held("config").await.is_some()
     })
     .await;
+    let door = store.held("config").await.and_then(|held| held.token);
     // As a pause past its ttl does: no renewal is confirmed in time.
     store.faults.plan_always(Call::Renew, Fault::Hang);
-    until_so("the door to be lost", async || {
-        store.held("config").await.is_none()
+    until_so("the door to be lost and granted again", async || {
+        let held = store.held("config").await;
+        held.is_some_and(|held| held.token != door)
     })
     .await;
     store.faults.heal(Call::Renew);

@@ -33,10 +33,17 @@ macro_rules! checks {
 }
 
 mod facts;
+mod releases;
 // Below the macro, which it uses.
 mod waiting;
 
 use self::facts::the_facts_are_told_and_the_members_are_up;
+use self::releases::{
+    a_kept_release_stays_taken_for_its_time, a_late_release_leaves_the_next_holder_alone,
+    a_name_that_is_to_stay_taken_for_ever_is_released, a_release_after_an_eviction_says_so,
+    a_release_frees_once, a_release_of_another_holder_frees_nothing,
+    a_release_says_that_another_holder_came_and_went,
+};
 
 const CHECKS: &[(&str, Check)] = checks![
     a_free_name_is_granted_and_a_taken_one_is_held,
@@ -268,49 +275,6 @@ async fn an_empty_batch_is_answered(bench: &Bench) {
     assert!(bench.renew(&[]).await.is_empty());
 }
 
-async fn a_release_frees_once(bench: &Bench) {
-    let claim = bench.claim("a", LONG);
-    assert_eq!(bench.release(&claim).await, Release::NotHeld);
-    bench.granted(&claim).await;
-    assert_eq!(bench.release(&claim).await, Release::Released);
-    assert_eq!(bench.release(&claim).await, Release::NotHeld);
-    assert_eq!(bench.inspect(&claim.name).await, None);
-}
-
-async fn a_release_of_another_holder_frees_nothing(bench: &Bench) {
-    let (first, second) = (bench.claim("a", LONG), bench.claim("a", LONG));
-    bench.granted(&first).await;
-    assert_eq!(bench.release(&second).await, Release::NotHeld);
-    bench.held(&second).await;
-}
-
-async fn a_late_release_leaves_the_next_holder_alone(bench: &Bench) {
-    let (first, second) = (bench.claim("a", SHORT), bench.claim("a", LONG));
-    bench.granted(&first).await;
-    bench.pass(SHORT * 2).await;
-    bench.granted(&second).await;
-    assert_eq!(bench.release(&first).await, Release::NotHeld);
-    let held = bench.inspect(&second.name).await.expect("still taken");
-    assert_eq!(held.by, Some(second.holder));
-}
-
-async fn a_release_says_that_another_holder_came_and_went(bench: &Bench) {
-    let (first, second) = (bench.claim("a", SHORT), bench.claim("a", LONG));
-    bench.granted(&first).await;
-    bench.pass(SHORT * 2).await;
-    bench.granted(&second).await;
-    assert_eq!(bench.release(&second).await, Release::Released);
-    assert_eq!(bench.release(&first).await, Release::NotHeld);
-}
-
-async fn a_release_after_an_eviction_says_so(bench: &Bench) {
-    let claim = bench.claim("a", LONG);
-    bench.granted(&claim).await;
-    let evicted = bench.store.evict(&claim.name, Eviction::Now, LIMIT).await;
-    assert!(evicted.expect("answered"));
-    assert_eq!(bench.release(&claim).await, Release::NotHeld);
-}
-
 /// By the same handle and by another connection of the same client.
 async fn a_look_is_no_older_than_an_answered_claim(bench: &Bench) {
     let other = bench.store.on_own_connection(Purpose::Watchdog).await;
@@ -349,37 +313,6 @@ async fn each_of_two_that_write_and_look_is_seen(bench: &Bench) {
             assert_eq!(bench.release(claim).await, Release::Released);
         }
     }
-}
-
-async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
-    let claim = bench.claim("a", LONG);
-    bench.granted(&claim).await;
-    let kept = bench
-        .store
-        .release(&claim.name, claim.holder, Some(SHORT * 2), LIMIT);
-    assert_eq!(kept.await.expect("answered"), Release::Released);
-    let held = bench.held(&bench.claim("a", LONG)).await;
-    assert_eq!(held.state, HeldState::Kept);
-    assert_eq!(bench.state(&claim.name).await, Some(HeldState::Kept));
-    assert!(matches!(
-        bench.renew(&[&claim]).await[..],
-        [Outcome::Refused]
-    ));
-    assert_eq!(bench.release(&claim).await, Release::NotHeld);
-    bench.held(&bench.claim("a", LONG)).await;
-    bench.pass(SHORT * 3).await;
-    bench.granted(&bench.claim("a", LONG)).await;
-}
-
-async fn a_name_that_is_to_stay_taken_for_ever_is_released(bench: &Bench) {
-    let claim = bench.claim("a", LONG);
-    bench.granted(&claim).await;
-    let kept = (bench.store).release(&claim.name, claim.holder, Some(Duration::MAX), LIMIT);
-    assert_eq!(kept.await.expect("answered"), Release::Released);
-    let kept = bench.inspect(&claim.name).await.expect("still taken");
-    assert_eq!(kept.state, HeldState::Kept);
-    let longest = Some(MAX_KEEP - LONG)..=Some(MAX_KEEP);
-    assert!(longest.contains(&kept.remaining), "{kept:?}");
 }
 
 async fn a_marked_eviction_tells_the_holder_and_keeps_the_name(bench: &Bench) {

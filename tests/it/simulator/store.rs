@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::store::{HeldState, Renewal};
+use leasehold::store::{HeldState, MAX_KEEP, Renewal};
 use leasehold::{Error, Holder, Name, Token};
 
 use super::planted::Bug;
@@ -191,7 +191,7 @@ impl ModelStore {
             (None, _) => false,
             // An evicted holder keeps nothing.
             (Some(row), Some(rest)) if row.state == HeldState::Leased => {
-                (row.state, row.ends_at) = (HeldState::Kept, shown.after(rest));
+                (row.state, row.ends_at) = (HeldState::Kept, shown.after(rest.min(MAX_KEEP)));
                 true
             }
             (Some(_), _) => {
