@@ -37,7 +37,7 @@ impl Verdict {
         assert!(found.broken.is_some(), "{what}: nothing was found: {found}");
     }
 
-    /// The nearest state that breaks a promise breaks this one, and is so many steps away.
+    /// The nearest state that breaks a promise breaks this one, and lies this number of steps away.
     pub(crate) fn breaks_in(self, promise: &str, steps: usize) {
         let Self { what, found } = self;
         let broken = found.broken.map(|(broken, way)| (broken, way.len()));

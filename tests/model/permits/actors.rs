@@ -229,7 +229,7 @@ impl Setup {
         true
     }
 
-    /// What the tasks have that have come does not count.
+    /// The permits of the other tasks do not count.
     fn end_turn(&self, world: &mut World) {
         for other in 0..self.readers {
             if matches!(world.actors[other].phase, Phase::Joining | Phase::Joined) {

@@ -41,7 +41,7 @@ fn the_deadline_alone_keeps_apart_while_clocks_are_right() {
 }
 
 #[test]
-fn two_permits_keep_apart_whoever_knows_them_or_goes_on() {
+fn one_of_two_permits_keeps_a_writer_away() {
     sound("L14", "readers know 1 and 2", &knowing([1, 2, 2, 2], 1));
     let what = "looks of one session";
     sound("L6", what, &one_session(Setup::new(2, 1, 2)));

@@ -6,7 +6,7 @@
 
 use crate::search::Space;
 
-/// So many newcomers.
+/// The number of newcomers.
 const NEWCOMERS: usize = 3;
 
 /// What a search tries.

@@ -5,7 +5,7 @@ use super::world::{ACTORS, Promise};
 /// What a search tries.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// How many readers, which are the first actors, and writers there are.
+    /// How many readers there are. They are the first actors.
     pub readers: usize,
     /// How many writers there are.
     pub writers: usize,
@@ -59,7 +59,7 @@ pub enum Rule {
 pub enum Wrong {
     /// The look at the door is sent with the claim of the permit.
     DoorLookedAtEarly,
-    /// Nobody looks at the door.
+    /// A reader does not look at the door.
     DoorNotLookedAt,
     /// A look at the door shows an earlier state.
     DoorLookIsStale,
@@ -102,7 +102,7 @@ pub enum Fence {
 }
 
 impl Setup {
-    /// Returns these actors, who all know so many permits, with the rules as they are to be built.
+    /// Returns these actors, who know the same number of permits, with the rules as they are to be built.
     pub fn new(readers: usize, writers: usize, permits: u8) -> Self {
         Self {
             readers,

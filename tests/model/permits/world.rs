@@ -2,7 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
-/// At most so many actors.
+/// The most actors that a search has.
 pub(super) const ACTORS: usize = 4;
 /// The door and at most two permits.
 pub(super) const NAMES: usize = 3;
