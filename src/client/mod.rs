@@ -10,6 +10,10 @@ mod permits;
 mod pools;
 mod request;
 mod start;
+#[cfg_attr(
+    not(feature = "internals"),
+    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
+)]
 pub mod taking;
 
 use std::fmt;
