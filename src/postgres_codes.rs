@@ -1,11 +1,11 @@
-//! The kind of error that an SQLSTATE code of a Postgres server or a pooler becomes: the one table for the store and for
-//! the fence.
+//! The kind of error that an SQLSTATE code of a Postgres server or a pooler becomes: the one table for the store and
+//! for the fence.
 
 use crate::error::ErrorKind;
 
 /// The kind of error for each code, or for each code that begins so; the longest that fits counts. What is not here is
-/// `Misconfigured`. Unavailable is what a server or a pooler says while it restarts, fails over, is full, or is asked too
-/// early: then the same request succeeds later, without a change to the set-up.
+/// `Misconfigured`. Unavailable is what a server or a pooler says while it restarts, fails over, is full, or is asked
+/// too early: then the same request succeeds later, without a change to the set-up.
 const KINDS: &[(&str, ErrorKind)] = &[
     // Connections that break. A pooler says nearly everything with 08P01.
     ("08", ErrorKind::Unavailable),

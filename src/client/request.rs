@@ -71,7 +71,8 @@ impl LeaseRequest {
     /// Sets the safety margin: how much earlier than the store the client counts the lease as over.
     ///
     /// This is the lock-delay of Consul and Chubby, for storage that cannot compare tokens: with a ttl of 60 s and a
-    /// margin of 15 s the holder is told 15 s before another client can be granted the name. A release frees it at once.
+    /// margin of 15 s the holder is told 15 s before another client can be granted the name. A release frees it at
+    /// once.
     pub fn margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);
         self

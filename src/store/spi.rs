@@ -1,7 +1,7 @@
 //! The types that an implementation of [`Store`](super::Store) meets, and a user of a client does not.
 //!
-//! Until version 1.0 they may change with a minor version: a new kind of request adds a method to the trait, which has no
-//! defaults, so that a store that lacks it does not compile.
+//! Until version 1.0 they may change with a minor version: a new kind of request adds a method to the trait, which has
+//! no defaults, so that a store that lacks it does not compile.
 
 pub use super::claim::{Answer, Ask, Claim, Failed, Grant, Queued, Sent};
 pub use super::facts::{Facts, Purpose};

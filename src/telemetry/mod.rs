@@ -1,5 +1,5 @@
-//! Everything that leasehold shows to the outside: one function per event, each a metric and a tracing event. The only caller of
-//! the `metrics` and `tracing` macros for lease events.
+//! Everything that leasehold shows to the outside: one function per event, each a metric and a tracing event. The only
+//! caller of the `metrics` and `tracing` macros for lease events.
 //!
 //! The user's subscriber and recorder run inside these calls, and may block. So the watchdog's thread never makes them:
 //! it [counts](counts), which is an addition and is never dropped, and hands an [`Event`] to the [`reporter`], the

@@ -1,5 +1,5 @@
-//! The state that the watchdog and a lease share: one number that says until when the lease counts, or why it ended; when the
-//! work last showed progress; the token that cancels the holder, and what wakes those who wait for a renewal.
+//! The state that the watchdog and a lease share: one number that says until when the lease counts, or why it ended;
+//! when the work last showed progress; the token that cancels the holder, and what wakes those who wait for a renewal.
 //!
 //! # Invariants
 //! 1. A loss is final: once the number names a reason, no renewal changes it.

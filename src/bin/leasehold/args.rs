@@ -347,7 +347,8 @@ pub struct DoctorOptions {
 
 /// Show a live table of a store's leases
 ///
-/// Who holds what, since when, for how long, and how many clients wait. Needs a build with the feature `top`. Colours are left out where NO_COLOR is set.
+/// Who holds what, since when, for how long, and how many clients wait. Needs a build with the feature `top`. Colours
+/// are left out where NO_COLOR is set.
 #[derive(Debug, Args)]
 pub struct TopOptions {
     #[command(flatten)]
@@ -356,8 +357,9 @@ pub struct TopOptions {
 
 /// Serve metrics and a page of a whole store
 ///
-/// For a fleet that has none of its own. The pages are / (a table of the leases, for people), /metrics, /healthz, /readyz and /status. The store is scanned
-/// every 15 s, or less often if that takes long. Needs a build with the feature `export`.
+/// For a fleet that has none of its own. The pages are / (a table of the leases, for people), /metrics, /healthz,
+/// /readyz and /status. The store is scanned every 15 s, or less often if that takes long. Needs a build with the
+/// feature `export`.
 #[derive(Debug, Args)]
 pub struct ExportOptions {
     /// Where to serve: a port of this machine, or an address and a port such as 0.0.0.0:9464

@@ -31,8 +31,8 @@ pub use ::object_store;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it tries at least, however slow the store is.
 const LEAST_TRIES: u32 = 8;
-/// The longest pause before the next try, in milliseconds. Short, because a writer that remembers its last version needs
-/// no pause at all between two commits.
+/// The longest pause before the next try, in milliseconds. Short, because a writer that remembers its last version
+/// needs no pause at all between two commits.
 const LONGEST_PAUSE_MS: u64 = 16;
 
 /// How many commits in a row need no read. Before the next one a writer gives way for some round trips, because a raise
@@ -221,8 +221,8 @@ impl Fence {
         }
     }
 
-    /// Reads the object after a put that was not acknowledged. If the put's own answer was lost and the object cannot be
-    /// read either, the error is that of the put.
+    /// Reads the object after a put that was not acknowledged. If the put's own answer was lost and the object cannot
+    /// be read either, the error is that of the put.
     async fn seen_after(&self, unknown: Option<&Error>) -> Result<Object, Error> {
         match (self.read().await, unknown) {
             (Ok(Some(seen)), _) => Ok(seen),

@@ -101,8 +101,8 @@ impl Object {
         }
     }
 
-    /// Returns whether the commit with this id, which replaced the object of that number, was carried out; `None` if too
-    /// many other writes followed to know.
+    /// Returns whether the commit with this id, which replaced the object of that number, was carried out; `None` if
+    /// too many other writes followed to know.
     pub(super) fn has(&self, write: &str, replaced: u64) -> Option<bool> {
         let followed = self.number.saturating_sub(replaced);
         match self.writes.iter().any(|one| one == write) {

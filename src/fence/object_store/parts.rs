@@ -31,9 +31,9 @@ impl Fence {
     }
 
     /// Removes the objects of earlier holders that the current content does not name, and returns their paths. `named`
-    /// returns the paths that a content names. Readers may still be at work on a content that was replaced, so an object
-    /// stays until it was written more than `older_than` before the last write of the fenced object, by the store's
-    /// clock.
+    /// returns the paths that a content names. Readers may still be at work on a content that was replaced, so an
+    /// object stays until it was written more than `older_than` before the last write of the fenced object, by the
+    /// store's clock.
     ///
     /// It needs no lease. The objects under the token of the fenced object, and under greater ones, stay: their holder
     /// may still commit them. Those under a lower token cannot be committed any more, because the fence refuses that.

@@ -14,11 +14,11 @@ const RACERS: usize = 16;
 
 impl Fence {
     /// Checks that a store compares versions as a fence needs it: races puts on one version, of which exactly one must
-    /// win. Run it once against a server that is not one of the [known ones](super#stores); it takes about 400 requests,
-    /// writes to an object under `leasehold-try-out`, and deletes it.
+    /// win. Run it once against a server that is not one of the [known ones](super#stores); it takes about 400
+    /// requests, writes to an object under `leasehold-try-out`, and deletes it.
     ///
-    /// A store can refuse each outdated version correctly and still let several puts win that arrive at once, so a raise
-    /// alone, which sends its own check, does not find out.
+    /// A store can refuse each outdated version correctly and still let several puts win that arrive at once, so a
+    /// raise alone, which sends its own check, does not find out.
     ///
     /// # Errors
     /// `Misconfigured` if the store does not compare versions, or not at once with the write; otherwise as in the

@@ -99,8 +99,8 @@ impl Quorum {
         Ok(true)
     }
 
-    /// Asks all members, and returns what a majority told, or more. Each lease that a majority has is at one of them. Where
-    /// another lease is in the way, or a member is away, the others are awaited, too.
+    /// Asks all members, and returns what a majority told, or more. Each lease that a majority has is at one of them.
+    /// Where another lease is in the way, or a member is away, the others are awaited, too.
     async fn by_majority(
         &self,
         known: &KnownQuorum,

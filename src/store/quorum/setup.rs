@@ -236,8 +236,8 @@ impl Quorum {
         })
     }
 
-    /// Looks at each server, or reserves it for this run. Returns what they are, and whether some are members of the quorum
-    /// already.
+    /// Looks at each server, or reserves it for this run. Returns what they are, and whether some are members of the
+    /// quorum already.
     async fn each(
         &self,
         run: Option<u64>,

@@ -94,8 +94,8 @@ impl Quorum {
 
     /// Makes the error of a call that brought no majority of answers.
     ///
-    /// Its kind is that of what keeps the quorum from a majority: an outage if those that are down are too many, otherwise
-    /// what has to be changed at a member.
+    /// Its kind is that of what keeps the quorum from a majority: an outage if those that are down are too many,
+    /// otherwise what has to be changed at a member.
     pub(super) fn error(
         &self,
         operation: &str,

@@ -34,8 +34,8 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Parses a URL, and reads the certificate files, so that a file that cannot be used is found here. What the URL does
-    /// not say about TLS is taken from the builder's settings, and then from the environment.
+    /// Parses a URL, and reads the certificate files, so that a file that cannot be used is found here. What the URL
+    /// does not say about TLS is taken from the builder's settings, and then from the environment.
     ///
     /// # Errors
     /// `Invalid`; the message contains no part of the URL that could be a secret.

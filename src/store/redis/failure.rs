@@ -25,8 +25,8 @@ pub(in crate::store) enum Failure {
     /// No reply arrived within the limit. The request may have been carried out.
     #[error("no answer in time")]
     Silent,
-    /// The connection was already closed when the request should have been sent. The connection's task, on another thread,
-    /// may have sent it all the same, and lost the connection before this was seen.
+    /// The connection was already closed when the request should have been sent. The connection's task, on another
+    /// thread, may have sent it all the same, and lost the connection before this was seen.
     #[error("{0}")]
     FoundClosed(RedisError),
     /// A request was to be sent again, or was, after its first connection had been found closed: whatever this failure
@@ -175,8 +175,8 @@ impl Failure {
         }
     }
 
-    /// Returns what to do about an answer that says that nothing was carried out, where several servers serve the slots.
-    /// `None` for every other failure.
+    /// Returns what to do about an answer that says that nothing was carried out, where several servers serve the
+    /// slots. `None` for every other failure.
     pub(super) fn redirect(&self) -> Option<Redirect> {
         let (code, text) = match self.last() {
             Self::Refused { code, text } | Self::NotServing { code, text } => (code, text),

@@ -20,8 +20,8 @@ use crate::token::Token;
 struct Ground {
     /// The version of the name; `None` if it was never granted.
     name: Option<i32>,
-    /// Whether the grant holds only at that version. A client that takes its turn deletes its place and the last token's
-    /// node, so that joins behind it need not make it look again.
+    /// Whether the grant holds only at that version. A client that takes its turn deletes its place and the last
+    /// token's node, so that joins behind it need not make it look again.
     compares_version: bool,
     last: Option<(Token, i32)>,
     taken: Option<Change>,

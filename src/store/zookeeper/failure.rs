@@ -85,8 +85,8 @@ impl Failure {
             wire::MOVED => Self::Broken("the session went to another server"),
             -127 => Self::Broken("the server has too much to do"),
             -4 => Self::Broken("the server lost its leader"),
-            // Neither carried out nor to be carried out by this server or this user: bad arguments, a quota, a server that
-            // only reads.
+            // Neither carried out nor to be carried out by this server or this user: bad arguments, a quota, a server
+            // that only reads.
             error => Self::Unable(format!("the server refused it error={error}")),
         }
     }

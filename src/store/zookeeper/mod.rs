@@ -29,10 +29,10 @@
 //!
 //! # Connections
 //! A client has two connections, each with a session: one for its leases, kept alive by the watchdog, and one of nine
-//! seconds for its places in queues, its watches, and requests before its first lease. Each leads to one of the servers,
-//! drawn at random. A client leaves a server that closes the connection, or that is silent for one second (up to four
-//! seconds if its connections keep ending within three). It goes to another server and continues its sessions there. If
-//! the servers have lost their data, they do not know its sessions: the client makes new ones at once.
+//! seconds for its places in queues, its watches, and requests before its first lease. Each leads to one of the
+//! servers, drawn at random. A client leaves a server that closes the connection, or that is silent for one second (up
+//! to four seconds if its connections keep ending within three). It goes to another server and continues its sessions
+//! there. If the servers have lost their data, they do not know its sessions: the client makes new ones at once.
 //!
 //! Two settings of the servers matter:
 //!
@@ -130,8 +130,8 @@ struct Shared {
     driver: Arc<Driver>,
     /// The session in which leases live: the watchdog's, and how many handles there are on it.
     leases: Mutex<Option<(Arc<KeptSession>, usize)>>,
-    /// The session of everything else: places in queues, watches, and requests while there is no watchdog. It is as long
-    /// as a client without a sign of life keeps its places.
+    /// The session of everything else: places in queues, watches, and requests while there is no watchdog. It is as
+    /// long as a client without a sign of life keeps its places.
     waiting: Arc<KeptSession>,
     new_names: AtomicU32,
     is_sweeping: AtomicBool,

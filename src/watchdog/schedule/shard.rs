@@ -1,5 +1,5 @@
-//! The state that the schedule keeps for each shard of the store, so that a shard that does not answer delays no other: its
-//! queues, the requests in flight, and the clock of its server.
+//! The state that the schedule keeps for each shard of the store, so that a shard that does not answer delays no other:
+//! its queues, the requests in flight, and the clock of its server.
 
 use super::queues::Queues;
 use super::timings::Timings;

@@ -1,7 +1,7 @@
 //! Opens a connection: walks the hosts of the URL and the addresses of each, and takes the first that answers.
 //!
-//! The driver would do so too, but one host after the other, each for the whole limit of a handshake. Here the next one is
-//! tried beside a host that is slow, and each attempt begins with the server that answered last.
+//! The driver would do so too, but one host after the other, each for the whole limit of a handshake. Here the next one
+//! is tried beside a host that is slow, and each attempt begins with the server that answered last.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -42,9 +42,9 @@ pub(in super::super) struct Opened {
     pub(in super::super) server: Endpoint,
 }
 
-/// The connections that were given up and whose end was not seen: on the server their last statement may still wait, for a
-/// standby or for a lock, so each of them counts against its connections. Further ones are opened at growing pauses,
-/// because a network that has forgotten a connection never reports its end.
+/// The connections that were given up and whose end was not seen: on the server their last statement may still wait,
+/// for a standby or for a lock, so each of them counts against its connections. Further ones are opened at growing
+/// pauses, because a network that has forgotten a connection never reports its end.
 #[derive(Debug, Default)]
 pub(in super::super) struct GivenUp(Mutex<HashMap<Endpoint, Unended>>);
 

@@ -3,12 +3,12 @@
 use super::majority;
 use super::node::Absence;
 
-/// Returns the highest token, by what [`Node::highest`](super::Node::highest) told of each member after the keep-out of the
-/// one that is adopted had passed; that one is among them. `None`: it cannot be known, or the quorum was closed.
+/// Returns the highest token, by what [`Node::highest`](super::Node::highest) told of each member after the keep-out of
+/// the one that is adopted had passed; that one is among them. `None`: it cannot be known, or the quorum was closed.
 ///
-/// A majority that knows has each token that was granted among its own. Without one, all have to answer, and what a member
-/// may have forgotten is covered by a clock: `clock_us` was read after the last answer, and is taken to be ahead of each
-/// token that was proposed before.
+/// A majority that knows has each token that was granted among its own. Without one, all have to answer, and what a
+/// member may have forgotten is covered by a clock: `clock_us` was read after the last answer, and is taken to be ahead
+/// of each token that was proposed before.
 pub fn adoption<I>(answers: &[Option<Result<u64, Absence<I>>>], clock_us: u64) -> Option<u64> {
     let told = || answers.iter().flatten();
     if told().any(|answer| !matches!(answer, Ok(_) | Err(Absence::Out(_)))) {
@@ -57,7 +57,8 @@ impl Closings {
     }
 
     /// Returns the highest token, once a majority that was in is closed for this one. The new quorum may be written one
-    /// keep-out after the last of their answers. Members that are not closed are to be closed too, as far as they answer.
+    /// keep-out after the last of their answers. Members that are not closed are to be closed too, as far as they
+    /// answer.
     pub fn highest(&self) -> Option<u64> {
         let told = self.answers.iter().flatten();
         let inside =

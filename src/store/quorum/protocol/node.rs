@@ -10,8 +10,8 @@
 
 use super::keep_out_us;
 
-/// What makes a member a member: the key `node`. `I` is the incarnation, which changes with every start of the server and
-/// with every promotion: a text of the server, or a number of the model.
+/// What makes a member a member: the key `node`. `I` is the incarnation, which changes with every start of the server
+/// and with every promotion: a text of the server, or a number of the model.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node<I> {
     /// `None` on a server that `init` never wrote, or that lost its data.
@@ -126,8 +126,8 @@ impl<I: Clone + Eq> Node<I> {
         }
     }
 
-    /// Returns the highest token that the member has, for the adoption of another one: if it is in, or was closed for this
-    /// quorum and kept its data since, so that it has said yes to no claim of it.
+    /// Returns the highest token that the member has, for the adoption of another one: if it is in, or was closed for
+    /// this quorum and kept its data since, so that it has said yes to no claim of it.
     ///
     /// # Errors
     /// Why it does not know.
@@ -143,8 +143,8 @@ impl<I: Clone + Eq> Node<I> {
         }
     }
 
-    /// Takes a member in that was out for the keep-out. What it had of leases does not count any more, and no claim at or
-    /// below `highest` is taken.
+    /// Takes a member in that was out for the keep-out. What it had of leases does not count any more, and no claim at
+    /// or below `highest` is taken.
     ///
     /// # Errors
     /// The member is out still: the write is for another incarnation, or comes too early. Or it is closed, or another.
@@ -167,9 +167,9 @@ impl<I: Clone + Eq> Node<I> {
         Ok(())
     }
 
-    /// Reserves a server for a run of `init`, and returns which member it is already. What an earlier run sends is refused
-    /// from now on. A server that loses its data loses this too. The run writes once it has reserved all servers and has
-    /// seen after the last one that all are reserved by it still.
+    /// Reserves a server for a run of `init`, and returns which member it is already. What an earlier run sends is
+    /// refused from now on. A server that loses its data loses this too. The run writes once it has reserved all
+    /// servers and has seen after the last one that all are reserved by it still.
     pub const fn reserve(&mut self, run: u64) -> Option<MemberId> {
         self.reserved_by = Some(run);
         match &self.membership {
@@ -178,7 +178,8 @@ impl<I: Clone + Eq> Node<I> {
         }
     }
 
-    /// Makes a server that this run has reserved a member that is in. It is blank, or its quorum was closed for this one.
+    /// Makes a server that this run has reserved a member that is in. It is blank, or its quorum was closed for this
+    /// one.
     ///
     /// # Errors
     /// It is a member of another quorum, was written already, or is not reserved: then an adoption takes it in.
@@ -196,8 +197,8 @@ impl<I: Clone + Eq> Node<I> {
         }
     }
 
-    /// Closes the member's quorum for another one: it takes no claim and extends nothing from now on. Returns its highest
-    /// token if it is in, whatever it was closed for before, and for which quorum it is closed.
+    /// Closes the member's quorum for another one: it takes no claim and extends nothing from now on. Returns its
+    /// highest token if it is in, whatever it was closed for before, and for which quorum it is closed.
     ///
     /// # Errors
     /// It is another member, or blank.

@@ -1,8 +1,8 @@
 //! TLS to a Redis server, under the settings that all stores share.
 //!
-//! A connection for requests is made by the Redis crate, which takes certificates in PEM form and checks the name of the
-//! host that it was given. So it is given the expected name, and a resolver of ours returns the address that is meant.
-//! For subscriptions the crate takes a stream, which is made here.
+//! A connection for requests is made by the Redis crate, which takes certificates in PEM form and checks the name of
+//! the host that it was given. So it is given the expected name, and a resolver of ours returns the address that is
+//! meant. For subscriptions the crate takes a stream, which is made here.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Tokens that are ahead of the clock: while the server remembers them, nothing is wrong; without them, tokens would fall.
+//! Tokens that are ahead of the clock: while the server remembers them, nothing is wrong; without them, tokens would
+//! fall.
 
 use std::sync::Arc;
 use std::time::Duration;

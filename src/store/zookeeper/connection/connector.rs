@@ -1,8 +1,8 @@
 //! How a session is kept: over a connection to one server after the other.
 //!
-//! The task of the connection runs on the runtime that is to keep the session alive: the session ends when that runtime is
-//! blocked or has ended. A lost connection is made again at once, to another server if there is one, and the session goes
-//! on over it; one that the servers no longer know is followed by a new one.
+//! The task of the connection runs on the runtime that is to keep the session alive: the session ends when that runtime
+//! is blocked or has ended. A lost connection is made again at once, to another server if there is one, and the session
+//! goes on over it; one that the servers no longer know is followed by a new one.
 
 use std::fmt::Display;
 use std::net::SocketAddr;

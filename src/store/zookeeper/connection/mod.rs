@@ -6,8 +6,8 @@
 //!                          | changes of watched nodes
 //! ```
 //!
-//! A request whose caller has given it up is not sent any more. What was not answered when the connection ends fails, and
-//! every watch fires: the nodes are looked at again over the next connection.
+//! A request whose caller has given it up is not sent any more. What was not answered when the connection ends fails,
+//! and every watch fires: the nodes are looked at again over the next connection.
 
 pub(super) mod connector;
 pub(super) mod session;
@@ -28,8 +28,8 @@ use super::protocol::wire::{self, Frame, Granted, LOGGED_IN, NOTIFICATION, PONG,
 
 /// How often a connection is looked after.
 const TICK: Duration = Duration::from_millis(125);
-/// How many ticks a server may be silent before it is left for another one: a second. Half of them without a word have the
-/// server asked for one.
+/// How many ticks a server may be silent before it is left for another one: a second. Half of them without a word have
+/// the server asked for one.
 pub(super) const SILENT: u32 = 8;
 /// The same for servers that were slow: their writes may take that long. Four seconds.
 pub(super) const SILENT_MOST: u32 = 32;
@@ -37,7 +37,8 @@ pub(super) const SILENT_MOST: u32 = 32;
 const PROBATION: u32 = 24;
 /// How many bytes wait to be sent before no further request is taken.
 const OUTBOX: usize = 64 << 10;
-/// How many requests wait to be sent before their callers have to wait. Their number is bounded by the session's permits.
+/// How many requests wait to be sent before their callers have to wait. Their number is bounded by the session's
+/// permits.
 pub(super) const QUEUE: usize = 1_024;
 
 /// A request on its way to the task.

@@ -1,5 +1,5 @@
-//! The sessions of a client, and over which of them a handle's requests go: the watchdog's for everything about leases, as
-//! long as there is one, and the one of everything else.
+//! The sessions of a client, and over which of them a handle's requests go: the watchdog's for everything about leases,
+//! as long as there is one, and the one of everything else.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -109,8 +109,8 @@ impl Zookeeper {
         }
     }
 
-    /// Returns the same store for this purpose: on a session that the calling runtime keeps alive for leases, and on the
-    /// one of everything else for clients that wait.
+    /// Returns the same store for this purpose: on a session that the calling runtime keeps alive for leases, and on
+    /// the one of everything else for clients that wait.
     pub(in super::super) async fn for_purpose(
         &self,
         purpose: store::Purpose,

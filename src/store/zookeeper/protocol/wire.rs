@@ -55,8 +55,8 @@ pub(in super::super) struct Granted {
     password: Vec<u8>,
 }
 
-/// What became of a transaction: the stat of the node that each `Set` wrote, or the first step that failed by itself, with
-/// its error.
+/// What became of a transaction: the stat of the node that each `Set` wrote, or the first step that failed by itself,
+/// with its error.
 pub(in super::super) type Steps = Result<Vec<Option<Stat>>, (usize, i32)>;
 
 /// The first part of a reply.
