@@ -55,9 +55,8 @@ pub(in super::super) struct GivenUpOne(Arc<GivenUp>, Endpoint);
 #[derive(Debug, Default)]
 struct Unended {
     count: usize,
-    /// When a further one may be opened, once there are too many.
-    next_at: Option<Instant>,
-    pause: Duration,
+    /// When a further one may be opened, once there are too many, and after how long a pause.
+    next: Option<(Instant, Duration)>,
 }
 
 impl GivenUp {
@@ -85,14 +84,15 @@ impl Unended {
     /// Returns whether a connection may be opened now. If there are too many, one may at the end of each pause.
     fn may_connect(&mut self, now: Instant) -> bool {
         if self.count < GIVEN_UP {
-            (self.next_at, self.pause) = (None, FIRST_PAUSE);
+            self.next = None;
             return true;
         }
-        let is_due = self.next_at.is_some_and(|next_at| now >= next_at);
-        if is_due || self.next_at.is_none() {
-            self.next_at = Some(now.after(self.pause.max(FIRST_PAUSE)));
-            self.pause = (self.pause.max(FIRST_PAUSE) * 2).min(LONGEST_PAUSE);
-        }
+        let (is_due, pause) = match self.next {
+            None => (false, FIRST_PAUSE),
+            Some((at, _)) if now < at => return false,
+            Some((_, pause)) => (true, (pause * 2).min(LONGEST_PAUSE)),
+        };
+        self.next = Some((now.after(pause), pause));
         is_due
     }
 }
