@@ -192,7 +192,7 @@ async fn a_primary_that_hangs_costs_no_lease_of_another_after_slots_have_moved()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_hangs_delays_no_release_of_another_after_slots_have_moved() {
     let cluster = RedisCluster::start().await;
-    let client = client_at(&cluster.url(), Duration::from_secs(30)).await;
+    let client = client_at(&cluster.url(), Duration::from_secs(20)).await;
     let names: Vec<_> = (0..3_000).map(|index| format!("n-{index}")).collect();
     let mut slots = cluster.slots_of(names).await;
     slots.retain(|_, slot| *slot < 5_461);
