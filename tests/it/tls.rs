@@ -12,6 +12,7 @@ use leasehold::store::{Purpose, Store, Tls, conformance};
 use crate::harness::asking::{asked, chain, claim, granted, next_token};
 use crate::harness::times::{LIMIT, LONG, PATIENCE};
 use crate::harness::tls::{Authority, Certificate, TlsServer, make_certificate};
+use crate::redis::connections::{TWO_ADDRESSES, past_a_silent_address};
 
 /// A store that has the time of a busy machine to connect.
 fn patient(url: &str, tls: Tls) -> Redis {
@@ -32,6 +33,17 @@ async fn a_server_behind_tls_keeps_the_contract() {
     let server = TlsServer::start().await;
     let store = Redis::open(&server.trusting_url()).expect("a URL in order");
     conformance::check(Arc::new(store)).await;
+}
+
+#[test]
+fn an_address_that_says_nothing_keeps_no_client_from_the_second_behind_tls() {
+    let test = "tls::an_address_that_says_nothing_keeps_no_client_from_the_second_behind_tls";
+    past_a_silent_address(test, async || {
+        let server = TlsServer::start().await;
+        let (port, ca) = (server.port(), server.certificate().display().to_string());
+        let url = format!("rediss://{TWO_ADDRESSES}:{port}?ca={ca}&server_name=localhost");
+        (server, port, url)
+    });
 }
 
 #[tokio::test]

@@ -17,7 +17,6 @@ use crate::harness::network::with_hosts;
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG};
-use crate::harness::tls::TlsServer;
 use crate::harness::wait::{now, until};
 
 #[tokio::test]
@@ -377,37 +376,37 @@ async fn a_failure_without_a_waiting_caller_is_not_returned_to_the_next_caller()
 #[test]
 fn a_name_whose_first_address_says_nothing_keeps_no_client_from_the_second() {
     let test = "redis::connections::a_name_whose_first_address_says_nothing_keeps_no_client_from_the_second";
-    with_hosts(test, "::1 two.example\n127.0.0.1 two.example\n", || {
+    past_a_silent_address(test, async || {
+        let server = Setup::default().with_port().start().await;
+        let (port, url) = (
+            server.port(),
+            format!("redis://{TWO_ADDRESSES}:{}", server.port()),
+        );
+        (server, port, url)
+    });
+}
+
+/// A host whose first address accepts connections and says nothing.
+pub(crate) const TWO_ADDRESSES: &str = "two.example";
+
+/// Fails unless a client of this server, by a URL with [`TWO_ADDRESSES`] and this port, soon has connections of all kinds.
+pub(crate) fn past_a_silent_address<S>(test: &str, start: impl AsyncFnOnce() -> (S, u16, String)) {
+    let hosts = format!("::1 {TWO_ADDRESSES}\n127.0.0.1 {TWO_ADDRESSES}\n");
+    with_hosts(test, &hosts, || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
-            let plain = Setup::default().with_port().start().await;
-            let secured = TlsServer::start().await;
-            let trusting = format!(
-                "ca={}&server_name=localhost",
-                secured.certificate().display()
-            );
-            for (port, url) in [
-                (
-                    plain.port(),
-                    format!("redis://two.example:{}", plain.port()),
-                ),
-                (
-                    secured.port(),
-                    format!("rediss://two.example:{}?{trusting}", secured.port()),
-                ),
-            ] {
-                // The system accepts, and no process answers.
-                let silent = std::net::TcpListener::bind(("::1", port));
-                let _silent = silent.expect("the port is free there");
-                let store = open(&url).await;
-                let begun = now();
-                next_token(&*store, "a").await;
-                let own = store.on_own_connection(Purpose::Watchdog).await;
-                own.expect("a connection of its own");
-                assert!(store.notices().await.expect("answered").is_some());
-                let took = now().since(begun);
-                assert!(took < Duration::from_millis(1_800), "{url}: {took:?}");
-            }
+            let (_server, port, url) = start().await;
+            // The system accepts, and no process answers.
+            let silent = std::net::TcpListener::bind(("::1", port));
+            let _silent = silent.expect("the port is free there");
+            let store = open(&url).await;
+            let begun = now();
+            next_token(&*store, "a").await;
+            let own = store.on_own_connection(Purpose::Watchdog).await;
+            own.expect("a connection of its own");
+            assert!(store.notices().await.expect("answered").is_some());
+            let took = now().since(begun);
+            assert!(took < Duration::from_millis(1_800), "{url}: {took:?}");
         });
     });
 }

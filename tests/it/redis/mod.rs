@@ -8,7 +8,7 @@ mod acknowledged;
 mod batches;
 mod behind_nat;
 mod cluster;
-mod connections;
+pub(crate) mod connections;
 mod errors;
 mod failover;
 mod hazards;
