@@ -9,10 +9,9 @@ use crate::exit::Failure;
 pub mod top {
     use super::absent;
     use crate::args;
-    use crate::config::StoreSetting;
     use crate::exit::{Exit, Failure};
 
-    pub fn main(_: args::TopOptions, _: Option<StoreSetting>) -> Result<Exit, Failure> {
+    pub fn main(_: args::TopOptions) -> Result<Exit, Failure> {
         Err(absent("top", "top"))
     }
 }
@@ -22,22 +21,12 @@ pub mod top {
     expect(dead_code, reason = "the exporters are there")
 )]
 pub mod export {
-    use std::path::PathBuf;
-
     use super::absent;
     use crate::args;
-    use crate::config::StoreSetting;
     use crate::exit::{Exit, Failure};
 
-    pub fn main(_: args::ExportOptions, _: Option<StoreSetting>) -> Result<Exit, Failure> {
+    pub fn main(_: args::ExportOptions) -> Result<Exit, Failure> {
         Err(absent("export", "export"))
-    }
-
-    /// Says where the metrics of a job would go.
-    #[derive(Debug, Clone, Default)]
-    pub struct Places {
-        pub file: Option<PathBuf>,
-        pub address: Option<String>,
     }
 
     /// There are none.
@@ -45,8 +34,8 @@ pub mod export {
 
     impl JobMetrics {
         /// Refuses a place that the user named.
-        pub fn start(places: &Places, _: &str, _: Option<&str>) -> Result<Option<Self>, Failure> {
-            match (&places.file, &places.address) {
+        pub fn start(options: &args::RunOptions) -> Result<Option<Self>, Failure> {
+            match (&options.metrics_file, &options.metrics) {
                 (Some(_), _) => Err(absent("--metrics-file", "export")),
                 (None, Some(_)) => Err(absent("--metrics", "export")),
                 (None, None) => Ok(None),
@@ -103,28 +92,28 @@ mod tests {
         let Command::Top(arguments) = command(&["top"]) else {
             panic!("another command");
         };
-        let failure = top::main(arguments, None).expect_err("refused");
+        let failure = top::main(arguments).expect_err("refused");
         refuses(failure, "top refused", "top");
         let Command::Export(arguments) = command(&["export"]) else {
             panic!("another command");
         };
-        let failure = export::main(arguments, None).expect_err("refused");
+        let failure = export::main(arguments).expect_err("refused");
         refuses(failure, "export refused", "export");
     }
 
     #[test]
     fn an_option_that_is_not_compiled_in_names_its_feature_and_no_other_does() {
-        let started = |file: Option<&str>, address: Option<&str>| {
-            let places = export::Places {
-                file: file.map(Into::into),
-                address: address.map(Into::into),
+        let started = |options: &[&str]| {
+            let words = [&["run"], options, &["x", "true"]].concat();
+            let Command::Run(options) = command(&words) else {
+                panic!("another command");
             };
-            export::JobMetrics::start(&places, "x", None).err()
+            export::JobMetrics::start(&options).err()
         };
-        let failure = started(Some("job.prom"), None).expect("refused");
+        let failure = started(&["--metrics-file", "job.prom"]).expect("refused");
         refuses(failure, "--metrics-file refused", "export");
-        let failure = started(None, Some("9464")).expect("refused");
+        let failure = started(&["--metrics", "9464"]).expect("refused");
         refuses(failure, "--metrics refused", "export");
-        assert!(started(None, None).is_none());
+        assert!(started(&[]).is_none());
     }
 }

@@ -1,18 +1,17 @@
 //! The command line: commands, options and their help. What an option means is decided where it is used.
 
+use std::any::TypeId;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-pub use crate::store_options::StoreOptions;
-
+use crate::config::StoreSetting;
 use crate::exit::Exit;
 use crate::help::{self, DOCTOR_HELP, RUN_SHORT_HELP, STORES_HELP, run_help};
 use crate::say;
-use crate::span::{SPAN, Span, duration};
+use crate::span::Span;
 
 /// Runs a command while holding a lease, and ends it before another holder can get the lease
 #[derive(Debug, Parser)]
@@ -75,7 +74,7 @@ pub struct RunOptions {
     /// Wait for at most this long, then exit 75
     ///
     /// Without it, the wait has no limit.
-    #[arg(short, long, value_name = "DURATION", value_parser = SPAN, allow_hyphen_values = true)]
+    #[arg(short, long)]
     pub wait: Option<Span>,
 
     /// Wait in turn: first come, first served
@@ -102,55 +101,33 @@ pub struct RunOptions {
     pub on_outage: OnOutage,
 
     /// How long it lasts unrenewed
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "30s",
-        env = "LEASEHOLD_TTL"
-    )]
-    #[arg(hide_env = true, value_parser = SPAN, allow_hyphen_values = true)]
+    #[arg(long, default_value = "30s", env = "LEASEHOLD_TTL", hide_env = true)]
     pub ttl: Span,
 
     /// Treat the lease as over this much earlier than the store does [default: ttl/50 + 20ms]
-    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MARGIN", value_parser = SPAN)]
-    #[arg(allow_hyphen_values = true, hide_short_help = true)]
+    #[arg(long, env = "LEASEHOLD_MARGIN", hide_short_help = true)]
     pub margin: Option<Span>,
 
     /// Send KILL this long after TERM when the job is ended [default: a third of the ttl, at most 10s]
-    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_KILL_AFTER", value_parser = SPAN)]
-    #[arg(allow_hyphen_values = true, hide_short_help = true)]
+    #[arg(long, env = "LEASEHOLD_KILL_AFTER", hide_short_help = true)]
     pub kill_after: Option<Span>,
 
     /// End the job after this long, and exit 124
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "LEASEHOLD_MAX_RUNTIME",
-        hide_env = true
-    )]
-    #[arg(value_parser = SPAN, allow_hyphen_values = true)]
+    #[arg(long, env = "LEASEHOLD_MAX_RUNTIME", hide_env = true)]
     pub max_runtime: Option<Span>,
 
     /// Hold the lease for at most this long, then end the job and exit 79
-    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_MAX_HOLD", value_parser = SPAN)]
-    #[arg(allow_hyphen_values = true, hide_short_help = true)]
+    #[arg(long, env = "LEASEHOLD_MAX_HOLD", hide_short_help = true)]
     pub max_hold: Option<Span>,
 
     /// End the job and exit 79 if it has not called `leasehold progress` for this long
-    #[arg(long, value_name = "DURATION", env = "LEASEHOLD_PROGRESS_WITHIN", value_parser = SPAN)]
-    #[arg(allow_hyphen_values = true, hide_short_help = true)]
+    #[arg(long, env = "LEASEHOLD_PROGRESS_WITHIN", hide_short_help = true)]
     pub progress_within: Option<Span>,
 
     /// Keep the name taken for at least this long
     ///
     /// Even if the job ends sooner.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "LEASEHOLD_HOLD_AT_LEAST",
-        hide_env = true
-    )]
-    #[arg(value_parser = SPAN, allow_hyphen_values = true)]
+    #[arg(long, env = "LEASEHOLD_HOLD_AT_LEAST", hide_env = true)]
     pub hold_at_least: Option<Span>,
 
     /// Get a token greater than this one, such as one that storage has already seen
@@ -271,7 +248,7 @@ pub struct WaitOptions {
     pub name: String,
 
     /// Wait for at most this long, then exit 75 [default: without limit]
-    #[arg(short, long, value_name = "DURATION", value_parser = SPAN, allow_hyphen_values = true)]
+    #[arg(short, long)]
     pub wait: Option<Span>,
 
     #[command(flatten)]
@@ -298,8 +275,8 @@ pub struct EvictOptions {
 #[derive(Debug, Args)]
 pub struct InitOptions {
     /// The longest ttl that Postgres grants, which a failover takes [default: 10min, or the earlier setting]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub max_ttl: Option<Duration>,
+    #[arg(long)]
+    pub max_ttl: Option<Span>,
 
     /// Print the SQL, the script for redis-cli, or what would be done with a quorum, instead of doing it
     #[arg(long)]
@@ -332,13 +309,7 @@ pub struct DoctorOptions {
     pub strict: bool,
 
     /// The ttl with which latency, clocks and the time of a failover are judged
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "30s",
-        env = "LEASEHOLD_TTL"
-    )]
-    #[arg(hide_env = true, value_parser = SPAN, allow_hyphen_values = true)]
+    #[arg(long, default_value = "30s", env = "LEASEHOLD_TTL", hide_env = true)]
     pub ttl: Span,
 
     #[command(flatten)]
@@ -377,10 +348,50 @@ pub struct CompletionsOptions {
     pub shell: Shell,
 }
 
+#[derive(Debug, Args)]
+pub struct StoreOptions {
+    /// The store; see `leasehold --help`
+    ///
+    /// [env: LEASEHOLD_STORE] [default: a file of this user]
+    #[arg(long = "store", value_name = "URL")]
+    pub url: Option<String>,
+
+    /// Read the store's URL from a file, which keeps its password out of the list of processes [env:
+    /// LEASEHOLD_STORE_FILE]
+    #[arg(long = "store-file", value_name = "FILE", conflicts_with = "url")]
+    #[arg(hide_short_help = true)]
+    pub file: Option<PathBuf>,
+
+    /// Exit 69 if the store gives no first answer within this time
+    #[arg(long, default_value = "5s", env = "LEASEHOLD_CONNECT_TIMEOUT")]
+    #[arg(hide_short_help = true)]
+    pub connect_timeout: Span,
+
+    /// Read settings from this file only [default: ~/.config/leasehold/config.toml over /etc/leasehold.toml]
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    #[arg(hide_short_help = true)]
+    pub config: Option<PathBuf>,
+
+    /// The store that a configuration file names.
+    #[arg(skip)]
+    pub configured: Option<StoreSetting>,
+}
+
 impl Arguments {
+    /// Returns the command line's definition. A value may begin with a dash where a duration is expected, so that a
+    /// negative one is refused as what it is.
+    pub fn definition() -> clap::Command {
+        let is_span = |option: &Arg| option.get_value_parser().type_id() == TypeId::of::<Span>();
+        let named = |option: Arg| match is_span(&option) {
+            true => option.value_name("DURATION").allow_hyphen_values(true),
+            false => option,
+        };
+        Self::command().mut_subcommands(|command| command.mut_args(named))
+    }
+
     /// Reads the command line. Help, the version and errors are printed here; `Err` is the exit that follows.
     pub fn read() -> Result<Self, Exit> {
-        Self::try_parse().map_err(|error| {
+        Self::read_from(Self::definition()).map_err(|error| {
             let error = help::advised(error);
             if error.use_stderr() {
                 let _ = error.print();
@@ -397,14 +408,19 @@ impl Arguments {
         })
     }
 
+    fn read_from(mut definition: clap::Command) -> Result<Self, clap::Error> {
+        let matches = definition.try_get_matches_from_mut(std::env::args_os());
+        let read = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        read.map_err(|error| error.format(&mut definition))
+    }
+
     /// Reads the command line again, with these values in place of the defaults.
     pub fn with_defaults(default_of: impl Fn(&Arg) -> Option<String>) -> Result<Self, clap::Error> {
         let set = |option: Arg| match default_of(&option) {
             Some(value) => option.default_value(value),
             None => option,
         };
-        let command = Self::command().mut_subcommands(|command| command.mut_args(set));
-        Self::from_arg_matches(&command.try_get_matches()?)
+        Self::read_from(Self::definition().mut_subcommands(|command| command.mut_args(set)))
     }
 }
 

@@ -10,8 +10,9 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use clap::{Arg, CommandFactory};
-use serde::Deserialize;
+use clap::Arg;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::args::Arguments;
 use crate::exit::{Exit, Failure};
@@ -31,12 +32,15 @@ struct File {
     settings: Settings,
 }
 
-/// The keys of a file.
-#[derive(Debug, Default, Deserialize)]
+/// The keys of a file. Those of the store are no defaults of options: a variable is used before them.
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Settings {
+    #[serde(skip_serializing)]
     store: Option<String>,
+    #[serde(skip_serializing)]
     store_file: Option<PathBuf>,
+    #[serde(skip_serializing)]
     require_store: Option<bool>,
     connect_timeout: Option<Span>,
     wait: Option<Span>,
@@ -83,12 +87,16 @@ impl Files {
         if self.0.is_empty() {
             return Ok(arguments);
         }
-        Arguments::with_defaults(|option| self.default_of(option))
-            .map_err(|error| Failure::usage(error.to_string().trim_end()))
+        let mut arguments = Arguments::with_defaults(|option| self.default_of(option))
+            .map_err(|error| Failure::usage(error.to_string().trim_end()))?;
+        if let Some(store) = arguments.command.store_mut() {
+            store.configured = self.store();
+        }
+        Ok(arguments)
     }
 
     /// Returns the store that the files name. It is used only if neither an option nor a variable names one.
-    pub fn store(&self) -> Option<StoreSetting> {
+    fn store(&self) -> Option<StoreSetting> {
         let named = self.0.iter().find_map(|file| file.settings.store());
         // A user's file cannot undo what the machine's file asks for.
         let mut files = self.0.iter();
@@ -209,23 +217,10 @@ fn own() -> Option<PathBuf> {
 impl Settings {
     /// Returns the value for this long option, as it would be typed.
     fn value(&self, option: &str) -> Option<String> {
-        let span = |span: &Option<Span>| span.clone().map(|span| span.typed);
-        match option {
-            "connect-timeout" => span(&self.connect_timeout),
-            "wait" => span(&self.wait),
-            "on-outage" => self.on_outage.clone(),
-            "fair" => self.fair.map(|is_fair| is_fair.to_string()),
-            "conflict-exit-code" => self.conflict_exit_code.map(|code| code.to_string()),
-            "ttl" => span(&self.ttl),
-            "margin" => span(&self.margin),
-            "kill-after" => span(&self.kill_after),
-            "max-runtime" => span(&self.max_runtime),
-            "max-hold" => span(&self.max_hold),
-            "progress-within" => span(&self.progress_within),
-            "hold-at-least" => span(&self.hold_at_least),
-            "label" => self.label.clone(),
-            "group" => self.group.clone(),
-            _ => None,
+        match serde_json::to_value(self).ok()?.get(option)? {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
         }
     }
 
@@ -255,7 +250,7 @@ const VARIABLES: [&str; 13] = [
 
 /// Refuses a variable that is no setting, for the same reason as an unknown key.
 fn check_variables() -> Result<(), Failure> {
-    let command = Arguments::command();
+    let command = Arguments::definition();
     let options = command
         .get_subcommands()
         .flat_map(clap::Command::get_arguments);
@@ -383,7 +378,7 @@ mod tests {
         let keys = refused("none = 1");
         let keys: Vec<_> = keys.split('`').skip(3).step_by(2).collect();
         assert!(keys.len() > 10, "{keys:?}");
-        let command = <Arguments as clap::CommandFactory>::command();
+        let command = Arguments::definition();
         let run = command.find_subcommand("run").expect("there");
         // The one key that no option can undo.
         for key in keys.into_iter().filter(|key| *key != "require-store") {

@@ -4,27 +4,18 @@ use leasehold::Name;
 use leasehold::store::Eviction;
 
 use crate::args;
-use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::say;
-use crate::store::Choice;
 
 /// Evicts the holder, if there is one.
-pub fn main(
-    arguments: args::EvictOptions,
-    configured: Option<StoreSetting>,
-) -> Result<Exit, Failure> {
+pub fn main(arguments: args::EvictOptions) -> Result<Exit, Failure> {
     let name = Name::new(&arguments.name)?;
     let how = match arguments.now {
         true => Eviction::Now,
         false => Eviction::Marked,
     };
-    let store = Choice::of(&arguments.store, configured)?;
     crate::block_on(async {
-        let contact = arguments.store.connect_timeout;
-        let contact = store
-            .connect(Some(&name), contact, |builder| builder)
-            .await?;
+        let contact = arguments.store.connect(Some(&name), None).await?;
         let evicting = contact.client.store().evict(&name, how, contact.left());
         if !contact.answer(evicting).await? {
             say::note("free", format_args!("no holder to evict name={name}"));

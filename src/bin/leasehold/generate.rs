@@ -2,8 +2,6 @@
 
 use std::io::{self, Write};
 
-use clap::CommandFactory;
-
 use crate::args::{self, Arguments};
 use crate::exit::{Exit, Failure};
 use crate::say;
@@ -13,7 +11,7 @@ pub fn completions(arguments: args::CompletionsOptions) -> Result<Exit, Failure>
     let mut text = Vec::new();
     clap_complete::generate(
         arguments.shell,
-        &mut Arguments::command(),
+        &mut Arguments::definition(),
         "leasehold",
         &mut text,
     );
@@ -28,7 +26,7 @@ pub fn man() -> Result<Exit, Failure> {
 }
 
 fn page(text: &mut Vec<u8>) -> io::Result<()> {
-    let mut command = Arguments::command();
+    let mut command = Arguments::definition();
     command.build();
     clap_mangen::Man::new(command.clone()).render(text)?;
     for subcommand in command

@@ -4,23 +4,19 @@
 use leasehold::store::{self, Member, MemberState, TableSettings};
 
 use crate::args;
-use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::store::{Choice, first_contact};
 
 /// Sets the store up, or prints the script that would.
-pub fn main(
-    arguments: args::InitOptions,
-    configured: Option<StoreSetting>,
-) -> Result<Exit, Failure> {
-    let Choice::Url(url) = Choice::of(&arguments.store, configured)? else {
+pub fn main(arguments: args::InitOptions) -> Result<Exit, Failure> {
+    let Choice::Url(url) = Choice::of(&arguments.store)? else {
         return Err(Failure::usage(
             "init refused: no store was named, and the default store needs no set-up; expected --store postgres://..., redis://... or redis+quorum://...",
         ));
     };
     let mut settings = TableSettings::default();
-    settings.max_ttl = arguments.max_ttl;
+    settings.max_ttl = arguments.max_ttl.as_ref().map(|most| most.time);
     if arguments.print {
         let script = match &arguments.replace {
             Some(old) => store::replace_script(&url, old)?,
@@ -28,7 +24,7 @@ pub fn main(
         };
         return say::output(script).map(|()| Exit::Success);
     }
-    let limit = arguments.store.connect_timeout;
+    let limit = arguments.store.connect_timeout.time;
     crate::block_on(async {
         match &arguments.replace {
             Some(old) => store::replace(&url, old, arguments.from_clock, limit).await?,

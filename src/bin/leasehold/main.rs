@@ -38,7 +38,6 @@ mod span;
 mod status;
 mod status_file;
 mod store;
-mod store_options;
 mod table;
 mod timeline;
 #[cfg(feature = "top")]
@@ -80,18 +79,17 @@ fn tool() -> Exit {
 
 fn act(mut arguments: Arguments) -> Result<Exit, Failure> {
     let files = config::Files::read(&mut arguments)?;
-    let store = files.store();
     let result = match files.fill(arguments)?.command {
-        Command::Run(arguments) => run::main(*arguments, store),
-        Command::Status(arguments) => status::main(arguments, store),
+        Command::Run(arguments) => run::main(*arguments),
+        Command::Status(arguments) => status::main(arguments),
         Command::Check => check::main(),
         Command::Progress => progress::main(),
-        Command::Wait(arguments) => wait::main(arguments, store),
-        Command::Evict(arguments) => evict::main(arguments, store),
-        Command::Init(arguments) => init::main(arguments, store),
-        Command::Doctor(arguments) => doctor::main(arguments, store),
-        Command::Top(arguments) => top::main(arguments, store),
-        Command::Export(arguments) => export::main(arguments, store),
+        Command::Wait(arguments) => wait::main(arguments),
+        Command::Evict(arguments) => evict::main(arguments),
+        Command::Init(arguments) => init::main(arguments),
+        Command::Doctor(arguments) => doctor::main(arguments),
+        Command::Top(arguments) => top::main(arguments),
+        Command::Export(arguments) => export::main(arguments),
         Command::Completions(arguments) => generate::completions(arguments),
         Command::Man => generate::man(),
     };

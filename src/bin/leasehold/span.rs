@@ -1,30 +1,41 @@
 //! A duration as it is typed in arguments and in the configuration file.
 
+use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
 
 /// A duration, and how it was typed.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Span {
     pub time: Duration,
     pub typed: String,
 }
 
-/// The one parser of durations in arguments.
-pub const SPAN: fn(&str) -> Result<Span, String> = |text| {
-    let typed = text.to_owned();
-    duration(text).map(|time| Span { time, typed })
-};
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let typed = text.to_owned();
+        duration(text).map(|time| Self { time, typed })
+    }
+}
 
 impl TryFrom<String> for Span {
     type Error = String;
 
     fn try_from(typed: String) -> Result<Self, String> {
-        SPAN(&typed).map_err(|error| format!("{typed:?}: {error}"))
+        let span = typed.parse();
+        span.map_err(|error| format!("{typed:?}: {error}"))
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> Self {
+        span.typed
     }
 }
 
@@ -41,7 +52,7 @@ pub fn as_typed(mut failure: Failure, spans: &[(&str, Option<&Span>)]) -> Failur
 }
 
 /// Parses a duration such as `500ms` or `5min`.
-pub fn duration(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> Result<Duration, String> {
     const EXPECTED: &str = "expected a duration such as 500ms, 30s or 5min";
     if text.starts_with('-') {
         return Err(format!("it is negative; {EXPECTED}"));
@@ -60,7 +71,8 @@ mod tests {
 
     #[test]
     fn a_refused_duration_is_repeated_as_it_was_typed_and_no_other() {
-        let [ttl, margin] = ["5000ms", "25000ms"].map(|text| SPAN(text).expect("a duration"));
+        let [ttl, margin]: [Span; 2] =
+            ["5000ms", "25000ms"].map(|text| text.parse().expect("a duration"));
         let error = Timing::new(ttl.time, Some(margin.time)).expect_err("too long a margin");
         let spans = [("ttl", Some(&ttl)), ("margin", Some(&margin))];
         let message = as_typed(error.into(), &spans).message;

@@ -9,13 +9,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::args;
-use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::members::{self, MemberRow};
 use crate::progress;
 use crate::row::{NEW_STORE, Row, word};
 use crate::say;
-use crate::store::{Choice, Contact};
+use crate::store::Contact;
 use crate::table::{Column, Table};
 
 /// How long the store may take to answer after the first contact.
@@ -40,17 +39,10 @@ struct Lease {
 }
 
 /// Prints the leases.
-pub fn main(
-    arguments: args::StatusOptions,
-    configured: Option<StoreSetting>,
-) -> Result<Exit, Failure> {
+pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
     let name = arguments.name.as_deref().map(Name::new).transpose()?;
-    let store = Choice::of(&arguments.store, configured)?;
     crate::block_on(async {
-        let limit = arguments.store.connect_timeout;
-        let contact = store
-            .connect(name.as_ref(), limit, |builder| builder)
-            .await?;
+        let contact = arguments.store.connect(name.as_ref(), None).await?;
         let store = contact.client.store();
         let location = store.location();
         if arguments.members {

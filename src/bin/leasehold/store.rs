@@ -13,6 +13,7 @@ use crate::args::StoreOptions;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::say;
+use crate::span::Span;
 
 /// The variable that names the store if `--store` does not.
 pub const VARIABLE: &str = "LEASEHOLD_STORE";
@@ -22,6 +23,9 @@ const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
 
 /// The pause before a store that did not answer is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// The least time for a first contact: a wait of zero makes one look, too.
+const LEAST_CONTACT: Duration = Duration::from_millis(300);
 
 /// The least time for an answer, even if the first request took the whole limit.
 const LEAST_LIMIT: Duration = Duration::from_millis(100);
@@ -47,7 +51,7 @@ pub enum Choice {
 impl Choice {
     /// Chooses by option, else by variable, else by configuration file, else the embedded file. This is not left to
     /// clap, which would report a variable and an option as a conflict.
-    pub fn of(arguments: &StoreOptions, configured: Option<StoreSetting>) -> Result<Self, Failure> {
+    pub fn of(arguments: &StoreOptions) -> Result<Self, Failure> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(url) = &arguments.url {
             return Self::shared(url.clone());
@@ -64,9 +68,9 @@ impl Choice {
         if let Some(path) = set(FILE_VARIABLE) {
             return read(path.as_ref());
         }
-        match configured {
-            Some(StoreSetting::Url(url)) => Self::shared(url),
-            Some(StoreSetting::File(path)) => read(&path),
+        match &arguments.configured {
+            Some(StoreSetting::Url(url)) => Self::shared(url.clone()),
+            Some(StoreSetting::File(path)) => read(path),
             Some(StoreSetting::Required) => Err(Failure::usage(
                 "no store named, and the configuration has require-store = true; expected --store, LEASEHOLD_STORE or a key store",
             )),
@@ -158,6 +162,26 @@ impl Choice {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
         let query = url.split_once('?').map_or("", |(_, query)| query);
         authority.contains('@') || query.contains("pass")
+    }
+}
+
+impl StoreOptions {
+    /// Connects for a command about `name`, or about all names, which waits at most this long.
+    pub async fn connect(
+        &self,
+        name: Option<&Name>,
+        wait: Option<&Span>,
+    ) -> Result<Contact, Failure> {
+        let limit = self.contact(wait);
+        Choice::of(self)?
+            .connect(name, limit, |builder| builder)
+            .await
+    }
+
+    /// Returns the limit of the first contact of a command that waits at most this long.
+    pub fn contact(&self, wait: Option<&Span>) -> Duration {
+        let wait = wait.map_or(Duration::MAX, |wait| wait.time.max(LEAST_CONTACT));
+        self.connect_timeout.time.min(wait)
     }
 }
 

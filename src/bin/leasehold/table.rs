@@ -53,18 +53,13 @@ impl Column {
         Self::State,
     ];
 
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Name => "NAME",
-            Self::State => "STATE",
-            Self::Holder => "HOLDER",
-            Self::Held => "HELD",
-            Self::Left => "LEFT",
-            Self::Waiting => "WAITING",
-            Self::Progress => "PROGRESS",
-            Self::Label => "LABEL",
-            Self::Token => "TOKEN",
-        }
+    pub fn title(self) -> String {
+        format!("{self:?}").to_uppercase()
+    }
+
+    /// The name of the column in a query and a sentence.
+    pub fn key(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     /// What the column shows of a lease.
@@ -151,7 +146,7 @@ impl Table {
 
     /// Returns the line of titles.
     pub fn head(&self) -> String {
-        self.line(|column| column.title().into())
+        self.line(Column::title)
     }
 
     /// Returns the line of a lease.

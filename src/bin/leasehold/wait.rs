@@ -8,11 +8,9 @@ use leasehold::store::{Held, Store};
 use tokio::sync::watch::{self, Sender};
 
 use crate::args;
-use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::row::in_words;
 use crate::span::Span;
-use crate::store::Choice;
 use crate::waiting::{self, Look, Places};
 
 /// The longest time that the store may take to answer after the first contact.
@@ -25,19 +23,12 @@ const LEAST_LIMIT: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Waits until no holder has the name, or until the limit of the wait.
-pub fn main(
-    arguments: args::WaitOptions,
-    configured: Option<StoreSetting>,
-) -> Result<Exit, Failure> {
+pub fn main(arguments: args::WaitOptions) -> Result<Exit, Failure> {
     let name = Name::new(&arguments.name)?;
-    let store = Choice::of(&arguments.store, configured)?;
     let limit = arguments.wait.as_ref();
     let began = Monotonic.now();
     crate::block_on(async {
-        let contact = arguments.store.contact(limit);
-        let contact = store
-            .connect(Some(&name), contact, |builder| builder)
-            .await?;
+        let contact = arguments.store.connect(Some(&name), limit).await?;
         let store = contact.client.store();
         let looking = store.inspect(&name, contact.left());
         let Some(held) = contact.answer(looking).await? else {

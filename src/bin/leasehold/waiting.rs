@@ -93,7 +93,7 @@ impl Places<'_> {
         };
         self.is_outage.set(is_outage);
         if let Some(service) = self.service {
-            service.status(text.clone());
+            service.status(text);
         }
         if let Some(metrics) = self.metrics {
             metrics.waits(is_outage);

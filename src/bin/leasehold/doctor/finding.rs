@@ -38,32 +38,27 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Makes a finding about something that is as it should be.
-    pub fn ok(id: &'static str, what: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            id,
-            verdict: Verdict::Ok,
-            what: what.into(),
-            endangers: None,
-            fix: None,
-        }
-    }
-
-    /// Makes a finding about something that is not.
-    pub fn bad(
+    /// Makes a finding. One about something that is as it should be says neither what it endangers nor a remedy.
+    pub fn new(
         id: &'static str,
         verdict: Verdict,
         what: impl Into<Cow<'static, str>>,
         endangers: impl Into<Cow<'static, str>>,
         fix: impl Into<Cow<'static, str>>,
     ) -> Self {
+        let is_bad = verdict != Verdict::Ok;
         Self {
             id,
             verdict,
             what: what.into(),
-            endangers: Some(endangers.into()),
-            fix: Some(fix.into()),
+            endangers: is_bad.then(|| endangers.into()),
+            fix: is_bad.then(|| fix.into()),
         }
+    }
+
+    /// Makes a finding about something that is as it should be.
+    pub fn ok(id: &'static str, what: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(id, Verdict::Ok, what, "", "")
     }
 }
 
@@ -73,17 +68,26 @@ impl From<Hazard> for Finding {
             Severity::Critical => Verdict::Failure,
             _ => Verdict::Warning,
         };
-        Self::bad(
-            hazard.id,
-            verdict,
-            hazard.what,
-            hazard.endangers,
-            hazard.fix,
-        )
+        let Hazard { id, what, .. } = hazard;
+        Self::new(id, verdict, what, hazard.endangers, hazard.fix)
     }
 }
 
 impl Verdict {
+    /// Judges a figure that is good below one limit and a failure from another one on.
+    pub fn of<T: PartialOrd>(figure: T, good: T, bad: T) -> Self {
+        match figure {
+            figure if figure >= bad => Self::Failure,
+            figure if figure >= good => Self::Warning,
+            _ => Self::Ok,
+        }
+    }
+
+    /// Returns a warning, unless it is as it should be.
+    pub const fn warn_unless(is_good: bool) -> Self {
+        if is_good { Self::Ok } else { Self::Warning }
+    }
+
     /// The text in the colour of the verdict, for a terminal.
     fn paint(self, text: &str) -> String {
         let code = match self {
@@ -192,7 +196,7 @@ mod tests {
 
     fn diagnosis(verdicts: &[Verdict]) -> Diagnosis {
         let finding =
-            |verdict: &Verdict| Finding::bad("x", *verdict, verdict.to_string(), "b", "C");
+            |verdict: &Verdict| Finding::new("x", *verdict, verdict.to_string(), "b", "C");
         Diagnosis::new("s".into(), verdicts.iter().map(finding).collect())
     }
 
@@ -232,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_finding_is_one_line_whatever_a_server_says() {
-        let finding = Finding::bad("trial", Verdict::Failure, "ERR \n\x1b[2J", "b", "C");
+        let finding = Finding::new("trial", Verdict::Failure, "ERR \n\x1b[2J", "b", "C");
         let line = finding.to_string();
         assert_eq!(line, "failure  trial: ERR \\n\\u{1b}[2J: b. C.");
     }

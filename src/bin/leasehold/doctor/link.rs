@@ -4,75 +4,56 @@ use std::net::IpAddr;
 
 use super::finding::{Finding, Verdict};
 
-/// The connection to a server.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Link {
-    host: String,
-    is_encrypted: bool,
-    is_local: bool,
-    has_password: bool,
+/// Judges the connection of a URL. Returns `None` for a store without a server, and for a socket, which uses no network.
+pub fn judge(url: &str) -> Option<Finding> {
+    let (scheme, rest) = url.split_once("://")?;
+    let of_one = ["sentinel", "cluster", "quorum"]
+        .iter()
+        .find_map(|several| scheme.strip_suffix(several)?.strip_suffix(['+', '-']));
+    let scheme = of_one.unwrap_or(scheme);
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = place.split('/').next().unwrap_or_default();
+    let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let parameter = |name: &str| {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.rev().find(|(key, _)| *key == name)
+    };
+    let is_local = are_local(hosts);
+    let mode = parameter("sslmode").map(|(_, mode)| mode);
+    let is_encrypted = is_encrypted(scheme, hosts, mode)?;
+    let has_password = user.split_once(':').is_some_and(|(_, it)| !it.is_empty())
+        || parameter("password").is_some()
+        || parameter("sentinel_password").is_some();
+    let what = match (is_encrypted, is_local, has_password) {
+        (true, _, _) => format!("TLS to {hosts}"),
+        (_, true, _) => format!("plain TCP within this machine, to {hosts}"),
+        (_, _, false) => format!("plain TCP to {hosts}, without a password in the URL"),
+        (_, _, true) => format!("the password goes to {hosts} over plain TCP"),
+    };
+    Some(Finding::new(
+        "link",
+        Verdict::warn_unless(is_encrypted || is_local || !has_password),
+        what,
+        "a machine on the path can read it, and then take or free every name",
+        "Use TLS: rediss://, or sslmode=verify-full with Postgres",
+    ))
 }
 
-impl Link {
-    /// Parses the connection from a URL. `None` for a store without a server, and for a socket, which uses no network.
-    pub fn of(url: &str) -> Option<Self> {
-        let (scheme, rest) = url.split_once("://")?;
-        let of_one = ["sentinel", "cluster", "quorum"]
-            .iter()
-            .find_map(|several| {
-                let scheme = scheme.strip_suffix(several)?;
-                scheme.strip_suffix(['+', '-'])
-            });
-        let scheme = of_one.unwrap_or(scheme);
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let authority = place.split('/').next().unwrap_or_default();
-        let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let parameter = |name: &str| {
-            let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-            pairs.rev().find(|(key, _)| *key == name)
-        };
-        let is_local = hosts.split(',').all(is_local);
-        let is_encrypted = match scheme {
-            "rediss" | "valkeys" => true,
-            "redis" | "valkey" | "zookeeper" => false,
-            "postgres" | "postgresql" if hosts.is_empty() => return None,
-            "postgres" | "postgresql" => match parameter("sslmode") {
-                Some((_, mode)) => mode != "disable",
-                None => !is_local,
-            },
-            _ => return None,
-        };
-        let has_password = user.split_once(':').is_some_and(|(_, it)| !it.is_empty())
-            || parameter("password").is_some()
-            || parameter("sentinel_password").is_some();
-        Some(Self {
-            host: hosts.into(),
-            is_encrypted,
-            is_local,
-            has_password,
-        })
+/// Returns whether a store of this scheme uses TLS, if it has a server and is not asked through a socket.
+fn is_encrypted(scheme: &str, hosts: &str, mode: Option<&str>) -> Option<bool> {
+    match scheme {
+        "rediss" | "valkeys" => Some(true),
+        "redis" | "valkey" | "zookeeper" => Some(false),
+        "postgres" | "postgresql" if !hosts.is_empty() => Some(match mode {
+            Some(mode) => mode != "disable",
+            None => !are_local(hosts),
+        }),
+        _ => None,
     }
+}
 
-    pub fn judge(&self) -> Finding {
-        let host = &self.host;
-        match (self.is_encrypted, self.is_local, self.has_password) {
-            (true, _, _) => Finding::ok("link", format!("TLS to {host}")),
-            (_, true, _) => {
-                Finding::ok("link", format!("plain TCP within this machine, to {host}"))
-            }
-            (_, _, false) => Finding::ok(
-                "link",
-                format!("plain TCP to {host}, without a password in the URL"),
-            ),
-            (_, _, true) => Finding::bad(
-                "link",
-                Verdict::Warning,
-                format!("the password goes to {host} over plain TCP"),
-                "a machine on the path can read it, and then take or free every name",
-                "Use TLS: rediss://, or sslmode=verify-full with Postgres",
-            ),
-        }
-    }
+fn are_local(hosts: &str) -> bool {
+    hosts.split(',').all(is_local)
 }
 
 /// Returns whether packets to this host stay on this machine.
@@ -90,7 +71,7 @@ mod tests {
     use super::*;
 
     fn verdict(url: &str) -> Option<Verdict> {
-        Link::of(url).map(|link| link.judge().verdict)
+        judge(url).map(|link| link.verdict)
     }
 
     #[test]
@@ -134,13 +115,13 @@ mod tests {
             "redis+unix:///s?pass=x",
             "postgres:///d?host=/run",
         ] {
-            assert_eq!(Link::of(url), None, "{url}");
+            assert_eq!(judge(url), None, "{url}");
         }
     }
 
     #[test]
     fn the_finding_has_no_secret() {
-        let link = Link::of("redis://user:s3cr3t@db?x=s3cr3t").expect("a server");
-        assert!(!format!("{:?} {link:?}", link.judge()).contains("s3cr3t"));
+        let link = judge("redis://user:s3cr3t@db?x=s3cr3t").expect("a server");
+        assert!(!format!("{link:?}").contains("s3cr3t"));
     }
 }

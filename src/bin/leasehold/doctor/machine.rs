@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Boottime, Clock};
 
-use super::facts::{Machine, Throttling};
+use super::finding::{Finding, Verdict};
 
 /// Sleeps that are measured, and how long each is.
 const SLEEPS: usize = 100;
@@ -15,21 +15,84 @@ const SLEEP: Duration = Duration::from_millis(5);
 const CGROUPS: &str = "/sys/fs/cgroup";
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
+/// Timers that end later than this are late: the watchdog arms its own 5 ms early, and the rest of the least margin, 20
+/// ms, is for the way to the holder.
+const LATE: Duration = Duration::from_millis(20);
+
+/// Clock sources that are read from a slow chip.
+const SLOW_SOURCES: [&str; 3] = ["hpet", "acpi_pm", "jiffies"];
+
+/// Says how often this control group used up its CPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Throttling {
+    periods: u64,
+    throttled: u64,
+    throttled_for: Duration,
+}
+
 /// Examines the machine. It takes as long as the sleeps.
-pub async fn look() -> Machine {
-    let mut lateness = Vec::with_capacity(SLEEPS);
+pub async fn look() -> Vec<Finding> {
+    let mut late = Vec::with_capacity(SLEEPS);
     for _ in 0..SLEEPS {
         // The clock and the timer that the watchdog uses.
         let due = Boottime.now().after(SLEEP);
         Boottime.sleep_until(due).await;
-        lateness.push(Boottime.now().since(due));
+        late.push(Boottime.now().since(due));
     }
     let source = fs::read_to_string(CLOCK_SOURCE).ok();
-    Machine {
-        throttling: throttling(),
-        lateness,
-        clock_source: source.map(|source| source.trim().into()),
-    }
+    let source = source.map(|source| clock_source(source.trim()));
+    let findings = [cpu(throttling()), timers(&late)];
+    findings.into_iter().chain(source).collect()
+}
+
+fn cpu(found: Option<Throttling>) -> Finding {
+    let Some(found) = found else {
+        return Finding::ok("cpu", "no limit on the CPU time of this control group");
+    };
+    let good = found.periods.div_ceil(20);
+    Finding::new(
+        "cpu",
+        // A few are normal for a job that starts up.
+        Verdict::warn_unless(found.throttled < good),
+        format!(
+            "this control group used up its CPU time in {} of {} periods, was throttled for {:.1?} in all, and below \
+             {good} periods is good",
+            found.throttled, found.periods, found.throttled_for
+        ),
+        "a throttled holder renews late, and is told late that its lease is over",
+        "Raise the CPU limit of the container, or the ttl",
+    )
+}
+
+fn timers(late: &[Duration]) -> Finding {
+    let (p50, worst) = (quantile(late, 50), quantile(late, 100));
+    Finding::new(
+        "timers",
+        Verdict::warn_unless(worst < LATE),
+        format!(
+            "timers end {p50:.1?} late at p50 and {worst:.1?} at worst, and below {LATE:?} is good"
+        ),
+        "a holder is told late that its lease is over",
+        "Reduce the load of the machine, or raise the priority of the processes that hold leases",
+    )
+}
+
+fn clock_source(source: &str) -> Finding {
+    Finding::new(
+        "clock-source",
+        Verdict::warn_unless(!SLOW_SOURCES.contains(&source)),
+        format!("the kernel's clock source is {source}"),
+        "each check of a lease takes a microsecond or more",
+        "See the kernel's log for why tsc or the hypervisor's clock is not used",
+    )
+}
+
+/// Returns the value that this share of the values does not exceed.
+pub fn quantile(values: &[Duration], percent: usize) -> Duration {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    let place = (sorted.len() * percent).div_ceil(100).max(1) - 1;
+    sorted.get(place).copied().unwrap_or_default()
 }
 
 /// Returns the throttling of the nearest control group with a limit. In a container the own group is the visible root.
@@ -78,6 +141,10 @@ fn read_stat(text: &str) -> Option<Throttling> {
 mod tests {
     use super::*;
 
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
     #[test]
     fn both_kinds_of_control_groups_are_read() {
         let found = Some(Throttling {
@@ -102,5 +169,39 @@ mod tests {
         let own = own_group(first).expect("found");
         assert_eq!(own, (PathBuf::from("cpu,cpuacct"), "/a"));
         assert_eq!(own_group(""), None);
+    }
+
+    #[test]
+    fn a_group_that_stands_still_often_is_a_warning() {
+        let found = |throttled| {
+            cpu(Some(Throttling {
+                periods: 1_000,
+                throttled,
+                throttled_for: ms(1),
+            }))
+        };
+        assert_eq!(found(10).verdict, Verdict::Ok);
+        assert!(found(10).what.contains(" is good"));
+        assert_eq!(found(50).verdict, Verdict::Warning);
+        assert_eq!(cpu(None).verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn late_timers_and_slow_sources_of_time_are_warnings() {
+        let good = timers(&[ms(0), ms(19)]);
+        assert_eq!(good.verdict, Verdict::Ok);
+        assert!(good.what.contains(" is good"), "{good}");
+        assert_eq!(timers(&[ms(0), ms(20)]).verdict, Verdict::Warning);
+        assert_eq!(clock_source("tsc").verdict, Verdict::Ok);
+        assert_eq!(clock_source("hpet").verdict, Verdict::Warning);
+    }
+
+    #[test]
+    fn quantiles_are_taken_of_few_values_and_of_none() {
+        let values: Vec<_> = (1..=100).map(ms).collect();
+        assert_eq!(quantile(&values, 50), ms(50));
+        assert_eq!(quantile(&values, 99), ms(99));
+        assert_eq!(quantile(&values[..1], 50), ms(1));
+        assert_eq!(quantile(&[], 99), Duration::ZERO);
     }
 }

@@ -14,7 +14,8 @@ use leasehold::store::{HeldState, Info, Store};
 use leasehold::{ClientId, Error, Holder, Name, Token};
 use tokio::time::timeout;
 
-use super::facts::{NoticeOutcome, Trouble, TurnOutcome};
+use super::finding::{Finding, Verdict};
+use super::store::Trouble;
 use crate::row::in_words;
 
 /// The time for which a scratch lease lasts if the doctor is killed.
@@ -26,6 +27,12 @@ const ROUNDS: usize = 40;
 /// After this time a slow store gets no more rounds.
 const ENOUGH: Duration = Duration::from_secs(3);
 
+/// A hand-over that takes longer than this did not come by notice.
+const SLOW_NOTICE: Duration = Duration::from_secs(1);
+
+/// What it means that no notice comes.
+const BY_TIME: &str = "waiting clients only check again after up to five seconds";
+
 /// The store, and the name that is tried on it.
 pub struct Trial<'a> {
     pub store: &'a dyn Store,
@@ -35,26 +42,6 @@ pub struct Trial<'a> {
     /// a mark of its last token.
     name: Name,
     info: Arc<Info>,
-}
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        Self {
-            kind: Some(error.kind()),
-            message: format!("{error:#}"),
-            is_kept_out: false,
-        }
-    }
-}
-
-impl Trouble {
-    fn wrong(message: impl Into<String>) -> Self {
-        Self {
-            kind: None,
-            message: message.into(),
-            is_kept_out: false,
-        }
-    }
 }
 
 impl<'a> Trial<'a> {
@@ -154,16 +141,15 @@ impl<'a> Trial<'a> {
     }
 
     /// Waits for the notice of a name that is freed.
-    pub async fn notice(&self) -> NoticeOutcome {
-        match self.heard().await {
-            Ok(outcome) => outcome,
-            Err(trouble) => NoticeOutcome::Failed(trouble),
-        }
+    pub async fn notice(&self) -> Finding {
+        let heard = self.heard().await;
+        heard.unwrap_or_else(|trouble| unheard(trouble.message))
     }
 
-    async fn heard(&self) -> Result<NoticeOutcome, Trouble> {
+    async fn heard(&self) -> Result<Finding, Trouble> {
         let Some(notices) = self.store.notices().await? else {
-            return Ok(NoticeOutcome::Absent);
+            let what = format!("the store gives no notices: {BY_TIME}");
+            return Ok(Finding::ok("notice", what));
         };
         let claim = self.claim()?;
         self.acquire(&claim).await?;
@@ -172,43 +158,56 @@ impl<'a> Trial<'a> {
         let is_heard = timeout(self.limit, freed(&*notices, &claim.name)).await;
         let released_at = Monotonic.now();
         self.release(&claim).await?;
-        if is_heard.is_err() {
-            return Ok(NoticeOutcome::Silent(self.limit));
-        }
-        let told = timeout(self.limit, freed(&*notices, &claim.name)).await;
+        let told = match is_heard {
+            Ok(()) => timeout(self.limit, freed(&*notices, &claim.name)).await,
+            Err(silent) => Err(silent),
+        };
         Ok(match told {
-            Ok(()) => NoticeOutcome::Heard(Monotonic.now().since(released_at)),
-            Err(_) => NoticeOutcome::Silent(self.limit),
+            Ok(()) => came(Monotonic.now().since(released_at)),
+            Err(_) => unheard(format!(
+                "no notice of a freed name came within {:?}",
+                self.limit
+            )),
         })
     }
 
     /// Makes two clients wait for a name in turn, and checks which gets it first.
-    pub async fn turns(&self) -> TurnOutcome {
+    pub async fn turns(&self) -> Finding {
         if !self.store.facts().has_queue {
-            return TurnOutcome::Absent;
+            return Finding::ok("turns", "the store keeps no queue");
         }
-        let claims = [(); 3].map(|()| self.claim());
-        let [Ok(holder), Ok(first), Ok(second)] = claims else {
-            return TurnOutcome::Failed(Trouble::wrong("no random bits for a claim"));
+        let (verdict, what) = match self.are_in_order().await {
+            Ok(true) => (
+                Verdict::Ok,
+                "two waiting clients had their turns in order".into(),
+            ),
+            Ok(false) => (
+                Verdict::Failure,
+                "of two waiting clients the first did not have its turn first".into(),
+            ),
+            Err(trouble) => (Verdict::Failure, trouble.message),
         };
-        let outcome = self.in_order(&holder, &first, &second).await;
-        for claim in [&holder, &first, &second] {
-            let (name, client) = (&claim.name, claim.holder.client());
-            let _ = self.store.leave(name, client, self.limit).await;
-            let _ = self
-                .store
-                .release(name, claim.holder, None, self.limit)
-                .await;
-        }
-        outcome.unwrap_or_else(TurnOutcome::Failed)
+        Finding::new(
+            "turns",
+            verdict,
+            what,
+            "clients that wait in turn may wait long, or be overtaken",
+            "Look for clients of another version or another program on these keys; if there are none, report a bug",
+        )
     }
 
-    async fn in_order(
-        &self,
-        holder: &Claim,
-        first: &Claim,
-        second: &Claim,
-    ) -> Result<TurnOutcome, Trouble> {
+    async fn are_in_order(&self) -> Result<bool, Trouble> {
+        let claims = [self.claim()?, self.claim()?, self.claim()?];
+        let outcome = self.in_order(&claims).await;
+        for claim in &claims {
+            let (name, client) = (&claim.name, claim.holder.client());
+            let _ = self.store.leave(name, client, self.limit).await;
+            let _ = self.release(claim).await;
+        }
+        outcome
+    }
+
+    async fn in_order(&self, [holder, first, second]: &[Claim; 3]) -> Result<bool, Trouble> {
         let queued = Ask::default().with_queued(Some(Queued::new(0)));
         self.acquire(holder).await?;
         for waiting in [first, second] {
@@ -218,18 +217,32 @@ impl<'a> Trial<'a> {
         }
         self.release(holder).await?;
         // The later client asks first, and has to be refused.
-        if self.is_granted(second, queued).await? {
-            return Ok(TurnOutcome::OutOfOrder);
-        }
-        if !self.is_granted(first, queued).await? {
-            return Ok(TurnOutcome::OutOfOrder);
+        if self.is_granted(second, queued).await? || !self.is_granted(first, queued).await? {
+            return Ok(false);
         }
         self.release(first).await?;
-        match self.is_granted(second, queued).await? {
-            true => Ok(TurnOutcome::InOrder),
-            false => Ok(TurnOutcome::OutOfOrder),
-        }
+        self.is_granted(second, queued).await
     }
+}
+
+/// Judges a notice that came this long after the release was sent.
+pub fn came(after: Duration) -> Finding {
+    let what = format!(
+        "the notice of a freed name came after {after:.1?}, and below {SLOW_NOTICE:?} is good"
+    );
+    Finding::new(
+        "notice",
+        Verdict::warn_unless(after < SLOW_NOTICE),
+        what,
+        "names stay free although clients wait",
+        "Reduce the load of the store or of this machine",
+    )
+}
+
+fn unheard(what: String) -> Finding {
+    let fix =
+        "Let this user publish and subscribe to the store's channels, and check its output limits";
+    Finding::new("notice", Verdict::Failure, what, BY_TIME, fix)
 }
 
 /// Also returns how long the step took.

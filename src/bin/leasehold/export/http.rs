@@ -1,6 +1,6 @@
 //! A small HTTP server: five pages, GET and HEAD only, one request a connection.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +35,19 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
+
+/// Reads `9464`, `:9464`, `localhost:9464`, `0.0.0.0:9464` or `[::]:9464`. A port alone is one of this machine.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix("localhost:").unwrap_or(text);
+    let port = port.strip_prefix(':').unwrap_or(port);
+    if let Ok(port) = port.parse() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    text.parse().map_err(|_| {
+        "expected a port of this machine such as 9464, or an address and a port such as 0.0.0.0:9464"
+            .into()
+    })
+}
 
 /// Binds the address, and serves the pages there on a thread of its own for as long as the process lives. Returns the
 /// address, whose port was chosen if none was given.
@@ -177,9 +190,26 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::recorder::Recorder;
+
+    #[test]
+    fn only_an_address_that_is_written_out_leads_outside() {
+        for (text, expected) in [
+            ("9464", "127.0.0.1:9464"),
+            (":9464", "127.0.0.1:9464"),
+            ("localhost:0", "127.0.0.1:0"),
+            ("0.0.0.0:9464", "0.0.0.0:9464"),
+            ("[::]:1", "[::]:1"),
+        ] {
+            assert_eq!(address(text).map(|it| it.to_string()), Ok(expected.into()));
+        }
+        for text in ["", ":", "*:9464", "db:9464", "0.0.0.0", "99999"] {
+            assert!(address(text).is_err(), "{text}");
+        }
+    }
 
     fn status(line: &str) -> &'static str {
-        let pages = Pages::new(String::new);
+        let pages = Pages::new(Recorder::of_test());
         respond(line, &pages)
             .status
             .split_once(' ')
@@ -210,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_method_that_is_not_allowed_is_told_which_is() {
-        let pages = Pages::new(String::new);
+        let pages = Pages::new(Recorder::of_test());
         let written = respond("POST / HTTP/1.1", &pages).written(true);
         assert!(written.contains("\r\nAllow: GET, HEAD\r\n"), "{written}");
         let written = respond("GET /metrics HTTP/1.1", &pages).written(true);
@@ -220,9 +250,9 @@ mod tests {
 
     #[test]
     fn head_gets_the_length_of_the_page_without_the_page() {
-        let pages = Pages::new(|| "a 1\n".into());
-        let written = respond("HEAD /metrics HTTP/1.1", &pages).written(false);
-        assert!(written.contains("Content-Length: 4\r\n"), "{written}");
+        let pages = Pages::new(Recorder::of_test());
+        let written = respond("HEAD /healthz HTTP/1.1", &pages).written(false);
+        assert!(written.contains("Content-Length: 3\r\n"), "{written}");
         assert!(written.ends_with("\r\n\r\n"), "{written}");
     }
 }

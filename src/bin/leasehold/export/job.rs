@@ -1,6 +1,6 @@
 //! The metrics of one job: in a file, at an address, or both.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,12 +8,11 @@ use leasehold::clock::{Boottime, Clock, Instant, wall_clock};
 use metrics::{Label, counter, gauge, histogram};
 use serde_json::json;
 
-use super::address;
-use super::earlier::Earlier;
 use super::http;
 use super::pages::Pages;
 use super::recorder::{Recorder, labels_of_job};
 use super::textfile::TextFile;
+use crate::args::RunOptions;
 use crate::exit::{Exit, Failure};
 use crate::say;
 
@@ -28,13 +27,6 @@ const REASONS: [&str; 7] = [
     "store",
 ];
 
-/// Where the metrics of a job go.
-#[derive(Debug, Clone, Default)]
-pub struct Places {
-    pub file: Option<PathBuf>,
-    pub address: Option<String>,
-}
-
 /// The metrics of a job that runs.
 pub struct JobMetrics {
     name: String,
@@ -46,44 +38,37 @@ pub struct JobMetrics {
 
 impl JobMetrics {
     /// Starts them, if they have a place to go to.
-    pub fn start(
-        places: &Places,
-        name: &str,
-        group: Option<&str>,
-    ) -> Result<Option<Self>, Failure> {
-        if places.file.is_none() && places.address.is_none() {
+    pub fn start(options: &RunOptions) -> Result<Option<Self>, Failure> {
+        let (file, address) = (&options.metrics_file, &options.metrics);
+        if file.is_none() && address.is_none() {
             return Ok(None);
         }
         let recorder = Recorder::install()?;
-        let (text, tidied) = (recorder.clone(), recorder.clone());
-        let pages = Pages::new(move || text.text()).with_tidy(move || tidied.tidy());
         let mut metrics = Self {
-            name: name.into(),
-            group: group.unwrap_or("default").into(),
+            name: options.name.clone(),
+            group: options.group.as_deref().unwrap_or("default").into(),
             file: None,
-            pages: Arc::new(pages),
+            pages: Arc::new(Pages::new(recorder.clone())),
             acquired_at: None,
         };
-        metrics.begin(places);
-        if let Some(path) = places.file.clone() {
+        metrics.begin(file.as_deref());
+        if let Some(path) = file.clone() {
             metrics.file = Some(TextFile::start(path, recorder)?);
         }
-        if let Some(address) = &places.address {
-            let address = address::parse(address).map_err(|expected| {
+        if let Some(address) = address {
+            let address = http::address(address).map_err(|expected| {
                 Failure::usage(format!("metrics address {address:?} refused: {expected}"))
             })?;
             let address = http::serve(address, metrics.pages.clone())?;
-            say::detail(
-                "metrics",
-                format_args!("metrics are served at http://{address}/metrics"),
-            );
+            let message = format_args!("metrics are served at http://{address}/metrics");
+            say::detail("metrics", message);
         }
         Ok(Some(metrics))
     }
 
     /// Sets the series of the job, and goes on from what an earlier run left in the file.
-    fn begin(&self, places: &Places) {
-        let text = places.file.as_ref().map(std::fs::read_to_string);
+    fn begin(&self, file: Option<&Path>) {
+        let text = file.map(std::fs::read_to_string);
         let text = text.and_then(Result::ok).unwrap_or_default();
         let quoted = |text: &str| {
             text.replace('\\', "\\\\")
@@ -196,9 +181,59 @@ fn reason(result: &Result<Exit, Failure>) -> &'static str {
     }
 }
 
+/// The values of an earlier file.
+#[derive(Debug, Default, PartialEq)]
+pub struct Earlier {
+    pub last_success: Option<f64>,
+    /// By reason.
+    pub exits: Vec<(String, u64)>,
+}
+
+impl Earlier {
+    /// Reads them for the job with these labels, as the exporter writes them. What cannot be read is left out.
+    pub fn read(text: &str, labels: &str) -> Self {
+        let mut earlier = Self::default();
+        for line in text.lines() {
+            let Some((series, value)) = line.rsplit_once(' ') else {
+                continue;
+            };
+            if series == format!("leasehold_run_last_success_timestamp_seconds{{{labels}}}") {
+                earlier.last_success = value.parse().ok();
+            }
+            let start = format!("leasehold_run_exits_total{{{labels},reason=\"");
+            let reason = series.strip_prefix(&start);
+            if let Some(reason) = reason.and_then(|rest| rest.strip_suffix("\"}"))
+                && let Ok(count) = value.parse()
+            {
+                earlier.exits.push((reason.into(), count));
+            }
+        }
+        earlier
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_values_of_the_same_job_are_read() {
+        let text = "\
+# HELP leasehold_run_exits_total Jobs that ended
+leasehold_run_exits_total{group=\"g\",name=\"a\",reason=\"success\"} 3
+leasehold_run_exits_total{group=\"g\",name=\"a\",reason=\"lost\"} 1
+leasehold_run_exits_total{group=\"g\",name=\"b\",reason=\"lost\"} 7
+leasehold_run_last_success_timestamp_seconds{group=\"g\",name=\"a\"} 1800000000.5
+nonsense
+";
+        let earlier = Earlier::read(text, "group=\"g\",name=\"a\"");
+        assert_eq!(earlier.last_success, Some(1_800_000_000.5));
+        assert_eq!(earlier.exits, [("success".into(), 3), ("lost".into(), 1)]);
+        assert_eq!(
+            Earlier::read(text, "group=\"g\",name=\"c\""),
+            Earlier::default()
+        );
+    }
 
     #[test]
     fn each_end_has_a_reason_of_the_table() {

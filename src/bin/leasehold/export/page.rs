@@ -131,19 +131,15 @@ fn rows(snapshot: &Snapshot, query: &Query, wall_clock: SystemTime) -> Vec<Row> 
 fn column(query: &Query) -> Column {
     let asked = Column::ALL
         .into_iter()
-        .find(|column| Some(key(*column)) == query.sort);
+        .find(|column| Some(column.key()) == query.sort);
     asked.unwrap_or(Column::Left)
-}
-
-fn key(column: Column) -> String {
-    column.title().to_lowercase()
 }
 
 fn form(query: &Query) -> String {
     let mut sort = match &query.sort {
         Some(_) => format!(
             "<input type=hidden name=sort value=\"{}\">",
-            key(column(query))
+            column(query).key()
         ),
         None => String::new(),
     };
@@ -159,7 +155,7 @@ fn form(query: &Query) -> String {
 fn table(rows: &[Row], query: &Query) -> String {
     let mut text = "<div class=table><table>\n<tr>".to_owned();
     for column in Column::ALL {
-        let key = key(column);
+        let key = column.key();
         // A second click on the same title turns the order round.
         let is_reversed = column == self::column(query) && !query.is_reversed;
         let reverse = if is_reversed { "&amp;reverse=1" } else { "" };
@@ -179,7 +175,7 @@ fn table(rows: &[Row], query: &Query) -> String {
                 ""
             };
             let cell = escaped(&column.cell(row));
-            text.push_str(&format!("<td class={}>{sign} {cell}", key(column)));
+            text.push_str(&format!("<td class={}>{sign} {cell}", column.key()));
         }
         text.push('\n');
     }

@@ -7,11 +7,11 @@ use leasehold::clock::{Clock, Monotonic, wall_clock};
 use serde_json::Value;
 
 use super::page::{self, Snapshot};
+use super::recorder::Recorder;
 
 /// The content of all pages.
 pub struct Pages {
-    metrics: Box<dyn Fn() -> String + Send + Sync>,
-    tidy: Box<dyn Fn() + Send + Sync>,
+    recorder: Recorder,
     is_ready: AtomicBool,
     status: Mutex<Value>,
     /// The contents of the page for people. A job has none.
@@ -19,21 +19,14 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Pages that are not ready yet, with these metrics.
-    pub fn new(metrics: impl Fn() -> String + Send + Sync + 'static) -> Self {
+    /// Pages that are not ready yet, with the metrics of this recorder.
+    pub const fn new(recorder: Recorder) -> Self {
         Self {
-            metrics: Box::new(metrics),
-            tidy: Box::new(|| ()),
+            recorder,
             is_ready: AtomicBool::new(false),
             status: Mutex::new(Value::Null),
             snapshot: Mutex::new(None),
         }
-    }
-
-    /// The same pages with this to do from time to time.
-    pub fn with_tidy(self, tidy: impl Fn() + Send + Sync + 'static) -> Self {
-        let tidy = Box::new(tidy);
-        Self { tidy, ..self }
     }
 
     /// Sets what `/readyz` and `/status` show.
@@ -58,11 +51,11 @@ impl Pages {
     }
 
     pub fn metrics(&self) -> String {
-        (self.metrics)()
+        self.recorder.text()
     }
 
     pub fn tidy(&self) {
-        (self.tidy)();
+        self.recorder.tidy();
     }
 
     pub fn is_ready(&self) -> bool {

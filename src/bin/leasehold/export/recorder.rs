@@ -28,6 +28,12 @@ impl Recorder {
         Ok(Self(handle))
     }
 
+    /// A recorder that is not installed.
+    #[cfg(test)]
+    pub fn of_test() -> Self {
+        Self(PrometheusBuilder::new().build_recorder().handle())
+    }
+
     /// Everything as it is now, in the text format of Prometheus.
     pub fn text(&self) -> String {
         update();

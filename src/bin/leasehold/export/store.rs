@@ -224,6 +224,7 @@ fn set_gauges(kind: &'static str, found: Option<&Found>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::recorder::Recorder;
 
     #[test]
     fn offers_and_kept_names_are_no_leases_and_their_queues_count() {
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn after_a_scan_that_failed_the_gauges_tell_nothing_and_the_pages_are_not_ready() {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
-        let pages = Pages::new(String::new);
+        let pages = Pages::new(Recorder::of_test());
         let scanned = Found {
             leases: 7,
             waiters: 0,

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::Held;
-use leasehold::{
-    Attempt, Client, ClientBuilder, Error, ErrorKind, Lease, LeaseRequest, OutagePolicy,
-};
+use leasehold::{Attempt, Client, ClientBuilder, Error, ErrorKind, Lease, LeaseRequest, WaitOrder};
 use tokio::sync::watch;
 
 use super::plan::{Patience, Plan};
 use super::signals::Signals;
+use crate::args::OnOutage;
 use crate::exit::{Exit, Failure};
 use crate::process;
 use crate::say::{self, Loudness};
@@ -25,18 +24,18 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Contact, Failure> {
     let settings = |builder: ClientBuilder| {
         let builder = builder.ttl(plan.timing.ttl()).margin(plan.timing.margin());
-        let builder = match &plan.label {
+        let (label, group) = (&plan.options.label, &plan.options.group);
+        let builder = match label {
             Some(label) => builder.label(label.as_str()),
             None => builder,
         };
-        match &plan.group {
+        match group {
             Some(group) => builder.group(group.as_str()),
             None => builder,
         }
     };
-    let connecting = plan
-        .store
-        .connect(Some(&plan.name), plan.connect_timeout, settings);
+    let limit = plan.options.store.contact(plan.options.wait.as_ref());
+    let connecting = plan.store.connect(Some(&plan.name), limit, settings);
     let contact = or_signal(signals, connecting).await?;
     if plan.store == Choice::Default {
         let message = format!(
@@ -126,18 +125,23 @@ async fn first_answer(client: &Client, plan: &Plan, limit: Duration) -> Result<A
 }
 
 fn request(client: &Client, plan: &Plan) -> LeaseRequest {
-    let request = client.request(plan.name.as_str()).order(plan.order);
-    let mut request = request
-        .on_outage(plan.on_outage)
-        .hold_at_least(plan.hold_at_least);
+    let options = &plan.options;
+    let mut request = client.request(plan.name.as_str());
+    if options.fair {
+        request = request.order(WaitOrder::Fair);
+    }
+    request = request.on_outage(options.on_outage.into());
+    if let Some(least) = &options.hold_at_least {
+        request = request.hold_at_least(least.time);
+    }
     if let Some(floor) = plan.floor {
         request = request.min_token(floor);
     }
-    if let Some(most) = plan.max_hold {
-        request = request.max_hold(most);
+    if let Some(most) = &options.max_hold {
+        request = request.max_hold(most.time);
     }
-    if let Some(most) = plan.progress_within {
-        request = request.progress_within(most);
+    if let Some(most) = &options.progress_within {
+        request = request.progress_within(most.time);
     }
     request
 }
@@ -150,7 +154,7 @@ async fn wait(request: LeaseRequest, plan: &Plan, began: Instant) -> Result<Leas
     };
     result.map_err(|error| match held(&error) {
         Some(held) => plan.held(held),
-        None if error.is_transient() && plan.on_outage == OutagePolicy::WaitOut => {
+        None if error.is_transient() && plan.options.on_outage == OnOutage::Wait => {
             plan.not_acquired(format!("{error:#}"))
         }
         None if error.is_transient() => Failure::new(Exit::Unreachable, format!("{error:#}")),

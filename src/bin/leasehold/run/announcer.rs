@@ -194,6 +194,6 @@ impl<'a> Announcer<'a> {
             name, token, state, ..
         } = &self.status;
         self.service
-            .status(format!("name={name} token={token} state={state}"));
+            .status(format_args!("name={name} token={token} state={state}"));
     }
 }

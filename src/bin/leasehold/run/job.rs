@@ -42,7 +42,7 @@ impl Job {
         command
             .arg0("leasehold")
             .arg(guardian::ARGUMENT)
-            .args(&plan.command)
+            .args(&plan.options.command)
             // In a group of its own, so that no signal to the tool's group stops the guardian.
             .process_group(0)
             .stdin(Stdio::from(OwnedFd::from(theirs)));

@@ -2,7 +2,6 @@
 
 mod acquire;
 mod announcer;
-mod backstop;
 mod foreground;
 mod job;
 mod outcome;
@@ -18,7 +17,6 @@ use std::time::Duration;
 use leasehold::{Lease, ReleaseOutcome};
 
 use crate::args;
-use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::export::JobMetrics;
 use crate::progress::Reports;
@@ -43,10 +41,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 const GIVE_BACK_LIMIT: Duration = Duration::from_millis(300);
 
 /// Runs the command under the lease.
-pub fn main(
-    arguments: args::RunOptions,
-    configured: Option<StoreSetting>,
-) -> Result<Exit, Failure> {
+pub fn main(arguments: args::RunOptions) -> Result<Exit, Failure> {
     say::set_loudness(match (arguments.verbose, arguments.quiet) {
         (true, _) => Loudness::Verbose,
         (_, true) => Loudness::Quiet,
@@ -55,15 +50,12 @@ pub fn main(
     if arguments.json {
         say::as_json(&arguments.name);
     }
-    let plan = Plan::new(arguments, configured)?;
-    let mut reporter =
-        Reporter::begin(plan.report.clone(), plan.name.as_str(), plan.group.clone())?;
+    let plan = Plan::new(arguments)?;
+    let mut reporter = Reporter::begin(&plan)?;
     let result = crate::block_on(run(&plan, &mut reporter));
     if let Err(error) = reporter.finish(&result) {
-        say::fault(
-            "failed",
-            format_args!("the report was not written: {error}"),
-        );
+        let message = format_args!("the report was not written: {error}");
+        say::fault("failed", message);
     }
     result
 }
@@ -71,8 +63,7 @@ pub fn main(
 async fn run(plan: &Plan, reporter: &mut Reporter) -> Result<Exit, Failure> {
     let mut signals = Signals::new()?;
     // Before there is a client, so that nothing is missed.
-    let group = plan.group.as_deref();
-    let mut metrics = JobMetrics::start(&plan.metrics, plan.name.as_str(), group)?;
+    let mut metrics = JobMetrics::start(&plan.options)?;
     let mut watchers = Watchers {
         reporter,
         metrics: metrics.as_mut(),
@@ -97,7 +88,7 @@ async fn hold(
 ) -> Result<Exit, Failure> {
     let contact = acquire::connect(plan, signals).await?;
     let service = Service::start();
-    service.status(format!("waiting for name={}", plan.name));
+    service.status(format_args!("waiting for name={}", plan.name));
     let places = waiting::Places {
         service: Some(&service),
         metrics: watchers.metrics.as_deref(),

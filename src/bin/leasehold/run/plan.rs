@@ -7,13 +7,11 @@ use std::time::Duration;
 
 use leasehold::clock::Timing;
 use leasehold::store::{Held, Info, MAX_KEEP};
-use leasehold::{Name, OutagePolicy, Token, WaitOrder};
+use leasehold::{Name, OutagePolicy, Token};
 use rustix::fs::{Access, access};
 
 use crate::args;
-use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
-use crate::export::Places;
 use crate::row::in_words;
 use crate::say::Loudness;
 use crate::span::{Span, as_typed};
@@ -27,23 +25,9 @@ pub struct Plan {
     pub timing: Timing,
     pub distances: Distances,
     pub patience: Patience,
-    pub order: WaitOrder,
-    pub on_outage: OutagePolicy,
-    pub label: Option<String>,
-    pub group: Option<String>,
     pub store: Choice,
-    pub connect_timeout: Duration,
-    pub command: Vec<OsString>,
-    pub max_runtime: Option<Duration>,
-    pub max_hold: Option<Duration>,
-    pub progress_within: Option<Duration>,
-    pub hold_at_least: Duration,
     pub floor: Option<Token>,
-    pub report: Option<PathBuf>,
-    pub metrics: Places,
-    conflict: args::ConflictOptions,
-    /// The limit of the wait as it was typed.
-    limit: Option<String>,
+    pub options: args::RunOptions,
 }
 
 /// How long to wait for a name that another holder has.
@@ -66,44 +50,21 @@ impl Patience {
 
 impl Plan {
     /// Checks the arguments.
-    pub fn new(
-        arguments: args::RunOptions,
-        configured: Option<StoreSetting>,
-    ) -> Result<Self, Failure> {
-        let name = Name::new(&arguments.name)?;
-        let (timing, distances) = times(&arguments)?;
-        Info::here(arguments.label.as_deref())?;
-        check_limits(&arguments)?;
-        let time = |span: Option<Span>| span.map(|span| span.time);
-        let floor = arguments.min_token.as_deref().map(str::parse).transpose()?;
-        check_command(&arguments.name, &arguments.command)?;
+    pub fn new(options: args::RunOptions) -> Result<Self, Failure> {
+        let name = Name::new(&options.name)?;
+        let (timing, distances) = times(&options)?;
+        Info::here(options.label.as_deref())?;
+        check_limits(&options)?;
+        let floor = options.min_token.as_deref().map(str::parse).transpose()?;
+        check_command(&options.name, &options.command)?;
         Ok(Self {
             name,
             timing,
             distances,
-            patience: Patience::of(&arguments),
-            order: match arguments.fair {
-                true => WaitOrder::Fair,
-                false => WaitOrder::Any,
-            },
-            on_outage: arguments.on_outage.into(),
-            limit: arguments.wait.as_ref().map(|limit| limit.typed.clone()),
-            label: arguments.label,
-            group: arguments.group,
-            connect_timeout: arguments.store.contact(arguments.wait.as_ref()),
-            store: Choice::of(&arguments.store, configured)?,
-            command: arguments.command,
-            max_runtime: time(arguments.max_runtime),
-            max_hold: time(arguments.max_hold),
-            progress_within: time(arguments.progress_within),
-            hold_at_least: time(arguments.hold_at_least).unwrap_or_default(),
+            patience: Patience::of(&options),
+            store: Choice::of(&options.store)?,
             floor,
-            report: arguments.report,
-            metrics: Places {
-                file: arguments.metrics_file,
-                address: arguments.metrics,
-            },
-            conflict: arguments.conflict,
+            options,
         })
     }
 
@@ -118,12 +79,13 @@ impl Plan {
 
     /// Makes the failure of a run that did not acquire the name within its limit, for any reason.
     pub fn not_acquired(&self, why: impl Display) -> Failure {
-        let within = self.limit.iter().map(|limit| format!(" within {limit}"));
+        let limit = self.options.wait.iter();
+        let within = limit.map(|limit| format!(" within {}", limit.typed));
         let within = within.collect::<String>();
         let message = format!("{} not acquired{within}: {why}", self.name);
         Failure {
             is_conflict: true,
-            ..Failure::new(self.conflict.exit(), message)
+            ..Failure::new(self.options.conflict.exit(), message)
         }
     }
 }

@@ -9,6 +9,7 @@ use leasehold::clock::{Boottime, Clock, Instant};
 use serde::Serialize;
 
 use super::outcome::Outcome;
+use super::plan::Plan;
 use crate::channel::End;
 use crate::exit::{Exit, Failure};
 use crate::timeline::Cause;
@@ -46,18 +47,15 @@ pub struct Reporter {
 
 impl Reporter {
     /// Writes that the run has begun, so that a path that cannot be written is found before the command runs.
-    pub fn begin(
-        path: Option<PathBuf>,
-        name: &str,
-        group: Option<String>,
-    ) -> Result<Self, Failure> {
+    pub fn begin(plan: &Plan) -> Result<Self, Failure> {
         let report = Report {
             version: 1,
-            name: name.into(),
-            group,
+            name: plan.name.to_string(),
+            group: plan.options.group.clone(),
             outcome: "running",
             ..Report::default()
         };
+        let path = plan.options.report.clone();
         if let Some(path) = &path {
             write(path, &report).map_err(|error| {
                 let path = path.display();

@@ -8,6 +8,7 @@
 //! A manager that does not read must not block the loop that has to end a job in time, so notifications go through a
 //! [mailbox](crate::mailbox).
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -30,23 +31,15 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// The connection to the service manager, if there is one.
 #[derive(Debug)]
 pub struct Service {
-    mailbox: Option<Mailbox<Word>>,
+    mailbox: Option<Mailbox<String>>,
     feed_every: Option<Duration>,
-}
-
-#[derive(Debug)]
-enum Word {
-    Ready,
-    Status(String),
-    Watchdog,
-    Stopping,
 }
 
 impl Service {
     /// Starts the notifications, if there is a service manager.
     pub fn start() -> Self {
         // The error is ignored: a manager that is gone cannot be told.
-        let notify = |word: Word| drop(sd_notify::notify(&[word.state()]));
+        let notify = |text: String| drop(sd_notify::notify(&[NotifyState::Custom(&text)]));
         let mailbox = std::env::var_os(VARIABLES[0])
             .and_then(|_| Mailbox::start("service", QUEUE, notify).ok());
         // Half of the time, as the manager itself recommends.
@@ -66,22 +59,22 @@ impl Service {
 
     /// Reports that the lease is held.
     pub fn ready(&self) {
-        self.tell(Word::Ready);
+        self.tell("READY=1");
     }
 
     /// Sets the status text that the manager shows.
-    pub fn status(&self, text: String) {
-        self.tell(Word::Status(text));
+    pub fn status(&self, text: impl Display) {
+        self.tell(format!("STATUS={text}"));
     }
 
     /// Reports that renewals are confirmed in time.
     pub fn feed(&self) {
-        self.tell(Word::Watchdog);
+        self.tell("WATCHDOG=1");
     }
 
     /// Reports that the job is ending.
     pub fn stopping(&self) {
-        self.tell(Word::Stopping);
+        self.tell("STOPPING=1");
     }
 
     /// Waits up to a second until the manager has taken the last notification.
@@ -91,20 +84,9 @@ impl Service {
         }
     }
 
-    fn tell(&self, word: Word) {
+    fn tell(&self, text: impl Into<String>) {
         if let Some(mailbox) = &self.mailbox {
-            mailbox.send(word);
-        }
-    }
-}
-
-impl Word {
-    fn state(&self) -> NotifyState<'_> {
-        match self {
-            Self::Ready => NotifyState::Ready,
-            Self::Status(text) => NotifyState::Status(text),
-            Self::Watchdog => NotifyState::Watchdog,
-            Self::Stopping => NotifyState::Stopping,
+            mailbox.send(text.into());
         }
     }
 }

@@ -13,7 +13,6 @@ use leasehold::{Lease, LossReason};
 use rustix::process::Signal;
 
 use super::announcer::Announcer;
-use super::backstop::{Backstop, KILL_AGAIN};
 use super::foreground;
 use super::job::{self, Job};
 use super::outcome::Outcome;
@@ -29,6 +28,9 @@ use crate::timeline::Cause;
 /// a disk.
 const STUCK: Duration = Duration::from_secs(2);
 
+/// The pause between two attempts to kill a group that does not end.
+const KILL_AGAIN: Duration = Duration::from_millis(100);
+
 /// One job under its lease.
 pub struct Supervisor<'a> {
     lease: &'a Lease,
@@ -39,7 +41,8 @@ pub struct Supervisor<'a> {
     clock: Arc<dyn Clock>,
     /// The term of the last confirmed renewal.
     term: Term,
-    backstop: Backstop,
+    /// When the tool itself kills the job, if the guardian has not ended it until then.
+    kill_at: Instant,
     feed_at: Option<Instant>,
     runtime_ends_at: Option<Instant>,
     /// When the job should have been gone for a while, if it is being ended.
@@ -79,7 +82,7 @@ impl<'a> Supervisor<'a> {
             announcer,
             reports,
             clock,
-            backstop: Backstop::new(plan.distances.kill_at(term.deadline())),
+            kill_at: plan.distances.kill_at(term.deadline()),
             term,
             runtime_ends_at: None,
             stuck_at: None,
@@ -127,7 +130,7 @@ impl<'a> Supervisor<'a> {
             (self.feed_at, Due::Feed),
         ];
         let others = others.into_iter().filter_map(|(at, due)| Some((at?, due)));
-        let kill = (self.backstop.kill_at(), Due::Kill);
+        let kill = (self.kill_at, Due::Kill);
         others.fold(
             kill,
             |first, next| if next.0 < first.0 { next } else { first },
@@ -169,7 +172,7 @@ impl<'a> Supervisor<'a> {
     fn renewed(&mut self, term: Term) {
         let deadline = term.deadline();
         self.term = term;
-        self.backstop.move_to(self.plan.distances.kill_at(deadline));
+        self.kill_at = self.plan.distances.kill_at(deadline);
         self.job.tell(&Instruction::Renewed {
             deadline_ns: deadline.as_nanos(),
         });
@@ -196,7 +199,8 @@ impl<'a> Supervisor<'a> {
             Event::Started { pid } => {
                 self.job.started(pid);
                 let now = self.clock.now();
-                self.runtime_ends_at = self.plan.max_runtime.map(|most| now.after(most));
+                let most = self.plan.options.max_runtime.as_ref();
+                self.runtime_ends_at = most.map(|most| now.after(most.time));
                 self.announcer.started(pid);
             }
             Event::NotStarted { error } => return Some(Err(Failure::new(Exit::Internal, error))),
@@ -240,7 +244,8 @@ impl<'a> Supervisor<'a> {
                 self.announcer.killed();
             }
         }
-        self.backstop.kill(&self.job, now);
+        self.job.kill();
+        self.kill_at = now.after(KILL_AGAIN);
         None
     }
 

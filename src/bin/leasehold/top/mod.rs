@@ -22,11 +22,9 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use tokio::sync::mpsc::Sender;
 
-use crate::args;
-use crate::config::StoreSetting;
+use crate::args::{self, StoreOptions};
 use crate::exit::{Exit, Failure};
 use crate::say;
-use crate::store::Choice;
 
 use keys::Action;
 use model::Model;
@@ -43,17 +41,13 @@ const REQUESTS: usize = 16;
 const UPDATES: usize = 4;
 
 /// Shows the table until the operator quits.
-pub fn main(
-    arguments: args::TopOptions,
-    configured: Option<StoreSetting>,
-) -> Result<Exit, Failure> {
+pub fn main(arguments: args::TopOptions) -> Result<Exit, Failure> {
     if !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
         return Err(Failure::usage(
             "top refused: standard input or output is no terminal; expected one, or `leasehold status`",
         ));
     }
-    let choice = Choice::of(&arguments.store, configured)?;
-    let (store, requests, updates) = start(choice, arguments.store.connect_timeout)?;
+    let (store, requests, updates) = start(arguments.store)?;
     let mut view = View {
         model: Model::new(),
         store,
@@ -71,16 +65,13 @@ pub fn main(
 }
 
 /// Connects, and starts to read the store. Returns where the store is.
-fn start(
-    choice: Choice,
-    limit: Duration,
-) -> Result<(String, Sender<Request>, Receiver<Update>), Failure> {
+fn start(options: StoreOptions) -> Result<(String, Sender<Request>, Receiver<Update>), Failure> {
     let (requests, requested) = tokio::sync::mpsc::channel(REQUESTS);
     let (told, updates) = sync_channel(UPDATES);
     let (connected, connection) = sync_channel(1);
     let read = move || {
         let reading = async {
-            match choice.connect(None, limit, |builder| builder).await {
+            match options.connect(None, None).await {
                 Ok(contact) => {
                     let client = contact.client;
                     let _ = connected.send(Ok(client.store().location()));

@@ -10,6 +10,7 @@ use leasehold::{Name, Token};
 
 use crate::row::{self, Tone};
 use crate::seen::{self, Seen};
+use crate::table::Column;
 
 /// The leases of a store, and what the operator looks at.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub struct Model {
     /// The place in `shown` of the first row on the screen, and how many rows the screen has.
     top: usize,
     page: usize,
-    pub sort: Sort,
+    pub sort: Column,
     pub is_reversed: bool,
     pub filter: String,
     pub mode: Mode,
@@ -50,16 +51,15 @@ pub struct Row {
     pub is_free: bool,
 }
 
-/// By what the rows are ordered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
-    Name,
-    Left,
-    Held,
-    Waiting,
-    Token,
-    Holder,
-}
+/// The columns by which the rows can be ordered, as the key goes through them: what needs a look first.
+pub const SORTS: [Column; 6] = [
+    Column::Left,
+    Column::Name,
+    Column::Held,
+    Column::Waiting,
+    Column::Token,
+    Column::Holder,
+];
 
 /// What the next key is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,48 +102,19 @@ impl Row {
     }
 }
 
-impl Sort {
-    /// In the order in which the key goes through them: what needs a look first.
-    pub const ALL: [Self; 6] = [
-        Self::Left,
-        Self::Name,
-        Self::Held,
-        Self::Waiting,
-        Self::Token,
-        Self::Holder,
-    ];
-
-    pub const fn in_words(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::Left => "left",
-            Self::Held => "held for",
-            Self::Waiting => "waiting",
-            Self::Token => "token",
-            Self::Holder => "holder",
+/// What is worth a look comes first: the soonest end, the longest hold, the most waiting clients.
+fn compare(by: Column, a: &Row, b: &Row) -> Ordering {
+    let (held, other) = (&a.seen.held, &b.seen.held);
+    match by {
+        Column::Left => known_first(a.seen.ends_at(), b.seen.ends_at()),
+        Column::Held => known_first(held.since, other.since),
+        Column::Waiting => other.waiting.cmp(&held.waiting),
+        Column::Token => other.token.cmp(&held.token),
+        Column::Holder => {
+            let hosts = held.info.host.cmp(&other.info.host);
+            hosts.then_with(|| held.info.pid.cmp(&other.info.pid))
         }
-    }
-
-    fn next(self) -> Self {
-        let place = Self::ALL.iter().position(|sort| *sort == self);
-        let next = place.map_or(0, |place| place + 1);
-        Self::ALL[next % Self::ALL.len()]
-    }
-
-    /// What is worth a look comes first: the soonest end, the longest hold, the most waiting clients.
-    fn compare(self, a: &Row, b: &Row) -> Ordering {
-        let (held, other) = (&a.seen.held, &b.seen.held);
-        match self {
-            Self::Name => Ordering::Equal,
-            Self::Left => known_first(a.seen.ends_at(), b.seen.ends_at()),
-            Self::Held => known_first(held.since, other.since),
-            Self::Waiting => other.waiting.cmp(&held.waiting),
-            Self::Token => other.token.cmp(&held.token),
-            Self::Holder => {
-                let hosts = held.info.host.cmp(&other.info.host);
-                hosts.then_with(|| held.info.pid.cmp(&other.info.pid))
-            }
-        }
+        _ => Ordering::Equal,
     }
 }
 
@@ -163,7 +134,7 @@ impl Model {
             selected: None,
             top: 0,
             page: 1,
-            sort: Sort::Left,
+            sort: Column::Left,
             is_reversed: false,
             filter: String::new(),
             mode: Mode::Table,
@@ -247,7 +218,7 @@ impl Model {
         let sort = self.sort;
         // Stable, so that equal rows stay in name order.
         self.shown
-            .sort_by(|a, b| sort.compare(&rows[*a], &rows[*b]));
+            .sort_by(|a, b| compare(sort, &rows[*a], &rows[*b]));
         if self.is_reversed {
             self.shown.reverse();
         }
@@ -300,7 +271,8 @@ impl Model {
     }
 
     pub fn next_sort(&mut self) {
-        self.sort = self.sort.next();
+        let place = SORTS.iter().position(|sort| *sort == self.sort);
+        self.sort = SORTS[place.map_or(0, |place| place + 1) % SORTS.len()];
         self.arrange();
     }
 
@@ -410,20 +382,20 @@ mod tests {
         busy.waiting = Some(2);
         model.listed(vec![held("a", 1), held("b", 2), busy], later(1));
         let mut seen = Vec::new();
-        for _ in Sort::ALL {
-            seen.push((model.sort.in_words(), names(&model).concat()));
+        for _ in SORTS {
+            seen.push((model.sort, names(&model).concat()));
             model.next_sort();
         }
         let expected = [
-            ("left", "abc"),
-            ("name", "abc"),
-            ("held for", "abc"),
-            ("waiting", "cab"),
-            ("token", "cba"),
-            ("holder", "abc"),
+            (Column::Left, "abc"),
+            (Column::Name, "abc"),
+            (Column::Held, "abc"),
+            (Column::Waiting, "cab"),
+            (Column::Token, "cba"),
+            (Column::Holder, "abc"),
         ];
         assert_eq!(seen, expected.map(|(sort, rows)| (sort, rows.into())));
-        assert_eq!(model.sort, Sort::Left);
+        assert_eq!(model.sort, Column::Left);
     }
 
     #[test]

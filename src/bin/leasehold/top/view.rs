@@ -14,7 +14,7 @@ use ratatui::widgets::{Block, Clear, Paragraph};
 use unicode_width::UnicodeWidthStr;
 
 use super::model;
-use super::model::{Mode, Model, Sort};
+use super::model::{Mode, Model};
 use crate::members;
 use crate::row::{Tone, printable, span};
 use crate::table::{Column, Table, cut_end};
@@ -80,7 +80,7 @@ fn summary<'a>(model: &Model, context: &Context, width: u16) -> Line<'a> {
         text.push_str(&format!(", {shown} shown"));
     }
     let direction = if model.is_reversed { " reversed" } else { "" };
-    text.push_str(&format!("  by {}{direction}", model.sort.in_words()));
+    text.push_str(&format!("  by {}{direction}", model.sort.key()));
     text.push_str(&format!("  {} waiting", model.waiting()));
     let members: Vec<_> = model.members(context.now).collect();
     if members::are_notable(&members) {
@@ -140,19 +140,6 @@ fn notice<'a>(model: &Model, context: &Context) -> Line<'a> {
     }
 }
 
-/// The order that sorts by a column.
-const fn order(column: Column) -> Option<Sort> {
-    match column {
-        Column::Name => Some(Sort::Name),
-        Column::Holder => Some(Sort::Holder),
-        Column::Held => Some(Sort::Held),
-        Column::Left => Some(Sort::Left),
-        Column::Waiting => Some(Sort::Waiting),
-        Column::Token => Some(Sort::Token),
-        Column::State | Column::Progress | Column::Label => None,
-    }
-}
-
 /// The table, with a mark before the selected row and a sign before one that needs a look.
 fn rows<'a>(model: &Model, context: &Context, width: u16) -> Paragraph<'a> {
     let shown: Vec<_> = model.screen().collect();
@@ -162,7 +149,7 @@ fn rows<'a>(model: &Model, context: &Context, width: u16) -> Paragraph<'a> {
         .collect();
     let table = Table::fit(&Column::ALL, &rows, usize::from(width).saturating_sub(2));
     let title = |(column, text): (Column, String)| {
-        let style = match order(column) == Some(model.sort) {
+        let style = match column == model.sort {
             true => Modifier::UNDERLINED | Modifier::BOLD,
             false => Modifier::UNDERLINED,
         };
@@ -172,7 +159,7 @@ fn rows<'a>(model: &Model, context: &Context, width: u16) -> Paragraph<'a> {
             Span::raw(gap.to_owned()),
         ]
     };
-    let titles = table.cells(|column| column.title().into()).flat_map(title);
+    let titles = table.cells(|column| column.title()).flat_map(title);
     let head: Line<'_> = [Span::raw("  ")].into_iter().chain(titles).collect();
     let lines = rows.iter().zip(&shown).map(|(row, (_, is_selected))| {
         let mark = if *is_selected { ">" } else { " " };

@@ -1,0 +1,339 @@
+//! Judges an open store by its own words, and by a scratch name that is tried on it.
+
+use std::time::Duration;
+
+use leasehold::clock::Timing;
+use leasehold::store::{Hazard, Member, MemberState, Store};
+use leasehold::{Error, ErrorKind};
+
+use super::clock::{self, ServerClock};
+use super::finding::{Finding, Verdict};
+use super::machine::{self, quantile};
+use super::trial::Trial;
+use crate::exit::{Exit, Failure};
+use crate::members::facts;
+
+/// A step that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// The kind of the store's error; `None` if the store gave an answer that it must not give.
+    pub kind: Option<ErrorKind>,
+    pub message: String,
+    /// Says whether the store only grants nothing for a while.
+    pub is_kept_out: bool,
+}
+
+/// Hazards that the servers themselves tell, by their state.
+const KEEP_OUT_HAZARDS: [&str; 2] = ["redis-keep-out", "postgres-keep-out"];
+
+/// What it means that a store grants nothing for a while, and what to do.
+const KEPT_OUT: (&str, &str) = (
+    "nothing can be acquired until then; held leases are renewed",
+    "Wait; if it is new, `leasehold init` ends the wait; if not, find out why it lost its data or was promoted",
+);
+
+/// Examines an open store, and this machine meanwhile.
+pub async fn examine(
+    store: &dyn Store,
+    limit: Duration,
+    timing: &Timing,
+    outage: Duration,
+) -> Result<Vec<Finding>, Failure> {
+    let trial = Trial::new(store, limit)?;
+    let servers = store.members(limit).await.map_err(Trouble::from);
+    let hazards = store.hazards(limit).await.map_err(Trouble::from);
+    let keeps_out = servers.iter().flatten().any(is_away);
+    let mut findings = vec![members(&servers)];
+    findings.extend(
+        store
+            .facts()
+            .max_ttl
+            .map(|most| max_ttl(most, timing.ttl())),
+    );
+    let clock = tried(&trial, timing, outage, &mut findings).await;
+    let known = hazards.as_deref().unwrap_or_default();
+    match clock {
+        Ok(clock) => {
+            let what = "a scratch name was acquired, renewed and released";
+            findings.push(Finding::ok("trial", what));
+            findings.extend(clock.iter().flat_map(|clock| clock.judge(timing, known)));
+            findings.extend(hazards.as_ref().err().map(unseen));
+        }
+        // The servers have told it, with its remedy.
+        Err(trouble) if keeps_out && trouble.is_kept_out => {}
+        Err(trouble) => findings.push(trouble.judge("trial")),
+    }
+    let hazards = hazards.into_iter().flatten();
+    let told = hazards.filter(|one| !(keeps_out && KEEP_OUT_HAZARDS.contains(&one.id)));
+    findings.extend(told.map(|hazard| of_hazard(hazard, timing.ttl())));
+    Ok(findings)
+}
+
+/// Tries the store, unless it cannot even grant a name, and examines this machine. Returns the server's clock, if it has
+/// one of its own.
+async fn tried(
+    trial: &Trial<'_>,
+    timing: &Timing,
+    outage: Duration,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<ServerClock>, Trouble> {
+    let round_trips = match trial.cycles().await {
+        Ok(round_trips) => round_trips,
+        Err(trouble) => {
+            findings.extend(machine::look().await);
+            return Err(trouble);
+        }
+    };
+    findings.push(latency(&round_trips, timing, outage));
+    findings.push(trial.notice().await);
+    findings.push(trial.turns().await);
+    let (clock, machine) = clock::read(trial, machine::look()).await;
+    findings.extend(machine);
+    clock
+}
+
+impl Trouble {
+    pub fn wrong(message: impl Into<String>) -> Self {
+        Self {
+            kind: None,
+            message: message.into(),
+            is_kept_out: false,
+        }
+    }
+
+    /// Makes the finding of this name.
+    pub fn judge(self, id: &'static str) -> Finding {
+        let (verdict, (endangers, fix)) = match self.is_kept_out {
+            true => (Verdict::Warning, KEPT_OUT),
+            false => (Verdict::Failure, consequence(self.kind)),
+        };
+        Finding::new(id, verdict, self.message, endangers, fix)
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self {
+            kind: Some(error.kind()),
+            ..Self::wrong(format!("{error:#}"))
+        }
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        let kind = match failure.exit {
+            Exit::Unreachable => Some(ErrorKind::Unavailable),
+            Exit::Denied => Some(ErrorKind::Denied),
+            Exit::Misconfigured => Some(ErrorKind::Misconfigured),
+            _ => None,
+        };
+        Self {
+            kind,
+            ..Self::wrong(failure.message)
+        }
+    }
+}
+
+/// Returns what an error of this kind means for leases, and how to fix it.
+const fn consequence(kind: Option<ErrorKind>) -> (&'static str, &'static str) {
+    match kind {
+        Some(ErrorKind::Unavailable | ErrorKind::TimedOut) => (
+            "nothing can be acquired, and held leases expire",
+            "Start the store, or fix its address or the network",
+        ),
+        Some(ErrorKind::Denied) => (
+            "nothing can be acquired",
+            "Correct the user and the password, or grant the permissions that the store's documentation lists",
+        ),
+        Some(ErrorKind::Misconfigured) => (
+            "nothing can be acquired",
+            "Do what the message says, or change what it names in the store's set-up",
+        ),
+        _ => (
+            "leases may not exclude each other",
+            "Check whether another program writes there; if not, report a bug",
+        ),
+    }
+}
+
+fn of_hazard(hazard: Hazard, ttl: Duration) -> Finding {
+    if hazard.concerns(ttl) {
+        return hazard.into();
+    }
+    let what = format!("{}, which a lease of {ttl:?} outlasts", hazard.what);
+    Finding::ok(hazard.id, what)
+}
+
+fn unseen(trouble: &Trouble) -> Finding {
+    Finding::new(
+        "set-up",
+        Verdict::Warning,
+        trouble.message.clone(),
+        "it is unknown what weakens the promises",
+        "Grant what the message names, or check it by hand",
+    )
+}
+
+const fn is_away(member: &Member) -> bool {
+    matches!(member.state, MemberState::Away { .. })
+}
+
+fn members(members: &Result<Vec<Member>, Trouble>) -> Finding {
+    let members = match members {
+        Ok(members) => members,
+        Err(trouble) => return trouble.clone().judge("store"),
+    };
+    let of = |wanted: fn(&Member) -> bool| {
+        let found = members.iter().filter(|member| wanted(member));
+        found.map(facts).collect::<Vec<_>>().join(", ")
+    };
+    let down = of(|one| one.state == MemberState::Down);
+    let away = of(is_away);
+    let standbys = of(|one| one.state == MemberState::Standby);
+    let (nothing, start) = consequence(Some(ErrorKind::Unavailable));
+    let takes_writes = members.iter().any(|one| one.state == MemberState::Up);
+    let (verdict, what, endangers, fix) = if !down.is_empty() {
+        let is_all = members.iter().all(|one| one.state == MemberState::Down);
+        let endangers = match is_all {
+            true => nothing,
+            false => "one more server that fails may stop all grants",
+        };
+        (
+            Verdict::Failure,
+            format!("no answer from {down}"),
+            endangers,
+            start,
+        )
+    } else if !standbys.is_empty() && !takes_writes {
+        let what = format!("no server takes writes: {standbys}");
+        let fix = "Name the server that takes writes, or all of them; or promote one";
+        (Verdict::Failure, what, nothing, fix)
+    } else if !away.is_empty() {
+        let what =
+            format!("{away} keeps out: it is new to leasehold, or lost its data or was promoted");
+        (Verdict::Warning, what, KEPT_OUT.0, KEPT_OUT.1)
+    } else {
+        (Verdict::Ok, format!("answers: {}", of(|_| true)), "", "")
+    };
+    Finding::new("store", verdict, what, endangers, fix)
+}
+
+fn max_ttl(most: Duration, ttl: Duration) -> Finding {
+    let what = format!("the store grants a ttl of up to {most:?}");
+    if ttl <= most {
+        return Finding::ok("max-ttl", what);
+    }
+    Finding::new(
+        "max-ttl",
+        Verdict::Failure,
+        format!("{what}, and {ttl:?} is longer"),
+        "every claim with this ttl is refused",
+        "Use a shorter --ttl, or change the limit of the store's set-up",
+    )
+}
+
+fn latency(round_trips: &[Duration], timing: &Timing, outage: Duration) -> Finding {
+    let (p50, p99) = (quantile(round_trips, 50), quantile(round_trips, 99));
+    let ttl = timing.ttl();
+    // The limit of a request is min(2 s, ttl/6) by default.
+    let limit = (ttl / 6).min(Duration::from_secs(2));
+    let good = limit / 4;
+    Finding::new(
+        "latency",
+        Verdict::of(p99, good, limit),
+        format!(
+            "a round trip takes {p50:.1?} at p50 and {p99:.1?} at p99, and below {good:.0?} is good; with a ttl of {ttl:?} a job survives an outage of {outage:.1?}"
+        ),
+        format!("a request is given up after {limit:.1?}, so renewals fail and jobs are ended"),
+        "Move the store nearer, reduce its load, or raise the ttl",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::store::Severity;
+
+    use super::*;
+    use crate::doctor::trial;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn each_figure_has_a_verdict() {
+        let timing = Timing::default();
+        let figures = [latency(&[ms(1)], &timing, ms(1)), trial::came(ms(1))];
+        for finding in figures {
+            assert!(finding.what.contains(" is good"), "{finding}");
+        }
+    }
+
+    #[test]
+    fn latency_is_judged_by_the_limit_of_a_request_at_this_ttl() {
+        for (ttl, worst, verdict) in [
+            (30, 100, Verdict::Ok),
+            (30, 600, Verdict::Warning),
+            (30, 2_000, Verdict::Failure),
+            (3, 100, Verdict::Ok),
+            (3, 130, Verdict::Warning),
+            (3, 500, Verdict::Failure),
+        ] {
+            let timing = Timing::new(Duration::from_secs(ttl), None).expect("within the limits");
+            let found = latency(&[ms(1), ms(worst)], &timing, ms(1));
+            assert_eq!(found.verdict, verdict, "{ttl} {found}");
+        }
+    }
+
+    #[test]
+    fn a_ttl_that_the_store_does_not_grant_is_a_failure() {
+        let most = Duration::from_secs(60);
+        assert_eq!(max_ttl(most, most).verdict, Verdict::Ok);
+        let found = max_ttl(most, Duration::from_secs(61));
+        assert_eq!(found.verdict, Verdict::Failure);
+        assert!(found.what.contains("up to 60s, and 61s"), "{found}");
+    }
+
+    #[test]
+    fn a_hazard_of_short_leases_is_judged_by_the_ttl() {
+        let below = Duration::from_secs(48);
+        let hazard = Hazard::new("id", Severity::Warning, "a failover takes 32 s", "b", "C");
+        let hazard = hazard.below_ttl(below);
+        let found = of_hazard(hazard.clone(), below);
+        assert_eq!(found.verdict, Verdict::Ok);
+        assert!(found.what.contains("32 s, which a lease of 48s"), "{found}");
+        let found = of_hazard(hazard, below - ms(1));
+        assert_eq!(found.verdict, Verdict::Warning);
+    }
+
+    #[test]
+    fn a_standby_is_named_and_is_a_failure_only_where_no_server_takes_writes() {
+        let standby = Member::new("b", MemberState::Standby);
+        let found = members(&Ok(vec![
+            Member::new("a", MemberState::Up),
+            standby.clone(),
+        ]));
+        assert_eq!(found.verdict, Verdict::Ok);
+        assert_eq!(found.what, "answers: a, b, a standby that grants nothing");
+        let found = members(&Ok(vec![standby]));
+        assert_eq!(found.verdict, Verdict::Failure);
+        assert!(found.what.contains("no server takes writes: b"), "{found}");
+    }
+
+    #[test]
+    fn one_server_of_three_that_is_down_is_named() {
+        let all = ["a", "b", "c"].map(|place| {
+            let is_down = place == "b";
+            let state = if is_down {
+                MemberState::Down
+            } else {
+                MemberState::Up
+            };
+            Member::new(place, state)
+        });
+        let found = members(&Ok(all.to_vec()));
+        assert_eq!(found.verdict, Verdict::Failure);
+        assert_eq!(found.what, "no answer from b");
+    }
+}
