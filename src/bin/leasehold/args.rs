@@ -4,7 +4,10 @@ use std::any::TypeId;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{
+    Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    value_parser,
+};
 use clap_complete::Shell;
 
 use crate::config::StoreSetting;
@@ -88,6 +91,16 @@ pub struct RunOptions {
     )]
     #[arg(hide_possible_values = true, conflicts_with = "nonblock")]
     pub fair: bool,
+
+    #[command(flatten)]
+    pub pool: PoolOptions,
+
+    /// Run the command again whenever its lease was lost or it failed, until it ends with 0
+    ///
+    /// Or until the tool is told to stop. The name is acquired again each time, so the command may begin again on
+    /// another machine.
+    #[arg(long, conflicts_with = "nonblock", hide_short_help = true)]
+    pub again: bool,
 
     /// What a waiting run does while the store cannot be reached: wait, or fail with exit 69
     ///
@@ -199,6 +212,25 @@ pub struct RunOptions {
     pub quiet: bool,
 }
 
+/// What is taken of a name: by default all of it.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub struct PoolOptions {
+    /// One of N permits of the name, not all of it
+    ///
+    /// At most N hold one at once. The job finds the number of its permit in LEASEHOLD_PERMIT. Ask for the same N everywhere.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=256))]
+    pub permits: Option<u16>,
+
+    /// A share of the name: up to 64 hold one at once, and none beside --exclusive
+    #[arg(long, hide_short_help = true)]
+    pub shared: bool,
+
+    /// The name alone, where others share it
+    #[arg(long, hide_short_help = true)]
+    pub exclusive: bool,
+}
+
 #[derive(Debug, Args)]
 pub struct ConflictOptions {
     /// The exit code if it is held
@@ -206,7 +238,7 @@ pub struct ConflictOptions {
     pub conflict_exit_code: u8,
 
     /// Exit 0 if the name is held
-    #[arg(long, conflicts_with = "conflict_exit_code")]
+    #[arg(long, conflicts_with = "conflict_exit_code", hide_short_help = true)]
     pub skip_ok: bool,
 }
 
@@ -225,7 +257,7 @@ pub struct StatusOptions {
     #[arg(short, long, requires = "name", conflicts_with_all = ["json", "members", "verbose"])]
     pub quiet: bool,
 
-    /// Show the tokens in the table
+    /// Show tokens in the table, and each permit of a pool in a line of its own
     #[arg(short, long)]
     pub verbose: bool,
 
@@ -250,6 +282,9 @@ pub struct WaitOptions {
     /// Wait for at most this long, then exit 75 [default: without limit]
     #[arg(short, long)]
     pub wait: Option<Span>,
+
+    #[command(flatten)]
+    pub pool: PoolOptions,
 
     #[command(flatten)]
     pub store: StoreOptions,

@@ -232,7 +232,7 @@ impl Settings {
 
 /// Variables that are neither an option's own nor a setting: those of the store, of TLS, of the log, and those that a
 /// job finds.
-const VARIABLES: [&str; 13] = [
+const VARIABLES: [&str; 14] = [
     "LEASEHOLD_STORE",
     "LEASEHOLD_STORE_FILE",
     "LEASEHOLD_TLS_CA",
@@ -244,6 +244,7 @@ const VARIABLES: [&str; 13] = [
     "LEASEHOLD_NAME",
     "LEASEHOLD_TOKEN",
     "LEASEHOLD_HOLDER",
+    "LEASEHOLD_PERMIT",
     "LEASEHOLD_TTL_MS",
     "LEASEHOLD_STATUS_FILE",
 ];

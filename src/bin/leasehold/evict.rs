@@ -18,7 +18,12 @@ pub fn main(arguments: args::EvictOptions) -> Result<Exit, Failure> {
         let contact = arguments.store.connect(Some(&name), None).await?;
         let evicting = contact.client.store().evict(&name, how, contact.left());
         if !contact.answer(evicting).await? {
-            say::note("free", format_args!("no holder to evict name={name}"));
+            say::note(
+                "free",
+                format_args!(
+                    "no holder to evict name={name}; a permit is evicted by its own name, such as {name}#1"
+                ),
+            );
         } else if arguments.now {
             say::note(
                 "evicted",

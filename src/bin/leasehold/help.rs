@@ -44,9 +44,10 @@ Examples:
   leasehold run -n nightly ./backup.sh         or exit 75 if it runs elsewhere
   leasehold run -w 5min --store redis://db nightly ./backup.sh
   leasehold run nightly sh -c './dump && ./upload'
+  leasehold run --permits 3 gpu ./train.sh     at most three at once
 
 The command finds LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and LEASEHOLD_STATUS_FILE in its \
-environment. The first three are the pass: give them to your storage with each write, and let it refuse a token lower \
+environment, and with --permits or --shared the number of its permit in LEASEHOLD_PERMIT. The first three are the pass: give them to your storage with each write, and let it refuse a token lower \
 than it has seen.
 
 A setting comes from its option, else from the environment, else from the configuration file, whose keys are long \

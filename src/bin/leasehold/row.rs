@@ -1,5 +1,7 @@
 //! A lease as people see it: in `status` and `top`, on the page of `export`, and while a run waits for its name.
 
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use leasehold::clock::wall_clock;
@@ -11,7 +13,7 @@ use crate::progress;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     pub name: String,
-    pub state: &'static str,
+    pub state: Cow<'static, str>,
     pub tone: Tone,
     pub holder: String,
     pub held_for: Option<Duration>,
@@ -23,11 +25,21 @@ pub struct Row {
     pub progress: Option<Duration>,
 }
 
-/// What the colour of a row means. The state says the same in a word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What the colour of a row means, the one that needs a look most last. The state says the same in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tone {
     /// It is held and renewed in time.
     Plain,
+    /// It is free.
+    #[cfg_attr(
+        not(feature = "top"),
+        expect(dead_code, reason = "only the live view knows")
+    )]
+    Faint,
+    /// No holder has it, and it is free soon.
+    Calm,
+    /// The store grants nothing for a while.
+    Away,
     /// It is late in its renewal.
     #[cfg_attr(
         not(any(feature = "export", feature = "top")),
@@ -36,16 +48,6 @@ pub enum Tone {
     Late,
     /// Its holder loses it.
     Bad,
-    /// No holder has it, and it is free soon.
-    Calm,
-    /// The store grants nothing for a while.
-    Away,
-    /// It is free.
-    #[cfg_attr(
-        not(feature = "top"),
-        expect(dead_code, reason = "only the live view knows")
-    )]
-    Faint,
 }
 
 impl Row {
@@ -54,7 +56,7 @@ impl Row {
         let (state, tone) = state(held.state);
         Self {
             name: printable(held.name.as_str()),
-            state,
+            state: state.into(),
             tone,
             holder: holder(held),
             held_for: held_for(held, now),
@@ -73,10 +75,74 @@ impl Row {
         not(any(feature = "export", feature = "top")),
         expect(dead_code, reason = "for the live view and the page")
     )]
-    pub const fn with_state(mut self, state: &'static str, tone: Tone) -> Self {
-        self.state = state;
+    pub fn with_state(mut self, state: &'static str, tone: Tone) -> Self {
+        self.state = Cow::Borrowed(state);
         self.tone = tone;
         self
+    }
+}
+
+/// Puts the permits of each pool, and its door, into one row at the place of the first of them.
+pub fn folded(rows: Vec<Row>) -> Vec<Row> {
+    let pools: HashSet<_> = rows.iter().filter_map(|row| permit(&row.name)).collect();
+    let pools: HashSet<String> = pools.into_iter().map(|(pool, _)| pool.into()).collect();
+    let mut places = HashMap::new();
+    let mut groups: Vec<Vec<Row>> = Vec::new();
+    for row in rows {
+        let name = pool_of(&row.name, |name| pools.contains(name)).to_owned();
+        let place = *places.entry(name).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups.into_iter().map(Row::of_pool).collect()
+}
+
+/// Returns the pool to which a name belongs, as its door or as a permit, or else the name itself.
+pub fn pool_of(name: &str, is_pool: impl Fn(&str) -> bool) -> &str {
+    match permit(name) {
+        Some((pool, _)) if is_pool(pool) => pool,
+        _ => name,
+    }
+}
+
+/// Returns the pool and the number of a permit: 2 and `gpu` of `gpu#2`.
+pub fn permit(name: &str) -> Option<(&str, u16)> {
+    let (pool, text) = name.rsplit_once('#')?;
+    let number: u16 = text.parse().ok()?;
+    let is_permit = (1..=256).contains(&number) && number.to_string() == text;
+    is_permit.then_some((pool, number))
+}
+
+impl Row {
+    /// Returns the one row of a pool: the longest time held, the least time left, and all that wait. A lease by itself
+    /// stays as it is.
+    pub fn of_pool(rows: Vec<Self>) -> Self {
+        let (permits, doors): (Vec<_>, Vec<_>) =
+            rows.iter().partition(|row| permit(&row.name).is_some());
+        let (Some((pool, _)), 2..) = (rows.iter().find_map(|row| permit(&row.name)), rows.len())
+        else {
+            return rows.into_iter().next().expect("a row at least");
+        };
+        let rows = permits.iter();
+        Self {
+            name: pool.into(),
+            state: format!("{} held", permits.len()).into(),
+            tone: rows
+                .clone()
+                .map(|row| row.tone)
+                .max()
+                .unwrap_or(Tone::Plain),
+            holder: String::new(),
+            held_for: rows.clone().filter_map(|row| row.held_for).max(),
+            left: rows.clone().filter_map(|row| row.left).min(),
+            // The holder of the door waits for a permit, or for all of them.
+            waiting: doors.iter().map(|door| door.waiting + 1).sum(),
+            label: String::new(),
+            token: String::new(),
+            progress: None,
+        }
     }
 }
 
@@ -141,6 +207,8 @@ pub fn in_words(held: &Held) -> String {
         who if who.is_empty() => "an unknown holder".into(),
         who => who,
     };
+    let what = permit(held.name.as_str());
+    let what = what.map_or_else(|| "it".into(), |(_, number)| format!("permit {number}"));
     let mut text = match held.state {
         HeldState::KeepOut => format!(
             "{NEW_STORE}: it grants nothing{}; if it is new, `leasehold init` ends that",
@@ -149,7 +217,7 @@ pub fn in_words(held: &Held) -> String {
         HeldState::Offered => "it is offered to a client that waits in turn".into(),
         HeldState::Kept => format!("its job is done, and the name stays taken{}", left(" for")),
         HeldState::Evicted => format!("{who} was evicted, and it is free{}", left(" within")),
-        _ => format!("{who} has it{for_span}"),
+        _ => format!("{who} has {what}{for_span}"),
     };
     if let Some(ahead) = held.ahead.filter(|ahead| *ahead > 0) {
         text.push_str(&format!(", {ahead} before you"));
@@ -225,6 +293,33 @@ mod tests {
         let new = in_words(&held(HeldState::KeepOut));
         assert!(new.starts_with("the store is new"), "{new}");
         assert!(!new.contains("vm"), "{new}");
+    }
+
+    #[test]
+    fn the_permits_of_a_pool_are_one_row_and_a_name_like_one_stays_itself() {
+        let row = |name: &str, left: u64, waiting| {
+            let mut held = held(HeldState::Leased);
+            held.name = Name::new(name).expect("valid");
+            held.remaining = Some(Duration::from_secs(left));
+            held.waiting = Some(waiting);
+            Row::new(&held, wall_clock())
+        };
+        let rows = folded(vec![
+            row("build#7", 9, 0),
+            row("gpu", 3, 2),
+            row("gpu!", 9, 0),
+            row("gpu#1", 20, 0),
+            row("gpu#10", 5, 0),
+        ]);
+        let names: Vec<_> = rows.iter().map(|row| &*row.name).collect();
+        assert_eq!(names, ["build#7", "gpu", "gpu!"]);
+        let pool = &rows[1];
+        assert_eq!((&*pool.state, pool.waiting), ("2 held", 3));
+        assert_eq!(pool.left, Some(Duration::from_secs(5)));
+        assert_eq!(rows[0].holder, "vm:2104");
+        for name in ["gpu#0", "gpu#257", "gpu#07", "gpu#+7", "gpu#", "gpu"] {
+            assert_eq!(permit(name), None, "{name}");
+        }
     }
 
     #[test]

@@ -100,7 +100,7 @@ mod tests {
         let first = listed(vec![held(1, 30)], &[], later(0));
         assert!(!first[0].is_late(later(15)) && first[0].is_late(later(16)));
         let row = first[0].row(later(16), SystemTime::UNIX_EPOCH);
-        assert_eq!((row.state, row.tone.sign()), ("late", "!"));
+        assert_eq!((&*row.state, row.tone.sign()), ("late", "!"));
         // The next list knows what the looks before have seen, but only of the same grant.
         let second = listed(vec![held(1, 12)], &first, later(18));
         assert!(second[0].is_late(later(18)));

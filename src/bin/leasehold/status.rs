@@ -12,7 +12,7 @@ use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::members::{self, MemberRow};
 use crate::progress;
-use crate::row::{NEW_STORE, Row, word};
+use crate::row::{NEW_STORE, Row, folded, permit, word};
 use crate::say;
 use crate::store::Contact;
 use crate::table::{Column, Table};
@@ -34,6 +34,8 @@ struct Lease {
     since: Option<String>,
     remaining_ms: Option<u64>,
     waiting: Option<usize>,
+    /// The number of a permit, whose pool is the name before it.
+    permit: Option<u16>,
     /// How long ago its job reported progress, if it is a job of this user on this machine that did.
     progress_ms: Option<u64>,
 }
@@ -53,19 +55,23 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
             // Before the leases: without enough servers they cannot be listed.
             say::output(servers(&**store, contact.left()).await)?;
         }
-        let leases = leases(&contact, name.as_ref()).await?;
+        let mut leases = leases(&contact, name.as_ref()).await?;
         if arguments.quiet {
             return Ok(match leases.is_empty() {
                 true => Exit::Free,
                 false => Exit::Success,
             });
         }
+        if let Some(name) = &name {
+            leases.extend(permits(&**store, name).await);
+        }
         say::output(if arguments.json {
             let leases: Vec<_> = leases.into_iter().map(Lease::from).collect();
             say::json(&json!({"version": 1, "store": location, "leases": leases}))?
         } else {
             let hazards = contact.long_answer(LIMIT, store.hazards(LIMIT)).await?;
-            text(&hazards, &leases, arguments.verbose)
+            let is_folded = name.is_none() && !arguments.verbose;
+            text(&hazards, &leases, arguments.verbose, is_folded)
         })?;
         Ok(Exit::Success)
     })
@@ -94,6 +100,15 @@ async fn leases(contact: &Contact, name: Option<&Name>) -> Result<Vec<Held>, Fai
     }
 }
 
+/// Returns the permits of a pool, in order. Who may not list a store sees the name alone.
+async fn permits(store: &dyn Store, pool: &Name) -> Vec<Held> {
+    let listed = store.list(&format!("{pool}#"), LIMIT).await;
+    let number = |held: &Held| Some((permit(held.name.as_str())?.1, held.clone()));
+    let mut permits: Vec<_> = listed.iter().flatten().filter_map(number).collect();
+    permits.sort_by_key(|(number, _)| *number);
+    permits.into_iter().map(|(_, held)| held).collect()
+}
+
 /// Returns the lines of the servers. Not to know them is no reason to hide the leases.
 async fn servers(store: &dyn Store, limit: Duration) -> String {
     match store.members(limit).await {
@@ -109,7 +124,7 @@ async fn servers(store: &dyn Store, limit: Duration) -> String {
     }
 }
 
-fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool) -> String {
+fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool, is_folded: bool) -> String {
     let mut text = String::new();
     let usual = |hazard: &&Hazard| hazard.concerns(Timing::DEFAULT_TTL);
     for hazard in hazards.iter().filter(usual) {
@@ -118,7 +133,7 @@ fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool) -> String {
     if leases.is_empty() {
         text.push_str("nothing is held\n");
     } else if let Some(width) = say::output_width() {
-        text.push_str(&table(leases, width, has_tokens));
+        text.push_str(&table(leases, width, has_tokens, is_folded));
     } else {
         for held in leases {
             text.push_str(&format!("{} {}\n", held.name, facts(held)));
@@ -128,9 +143,12 @@ fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool) -> String {
 }
 
 /// Returns the leases as a table of this width.
-fn table(leases: &[Held], width: usize, has_tokens: bool) -> String {
+fn table(leases: &[Held], width: usize, has_tokens: bool, is_folded: bool) -> String {
     let now = wall_clock();
-    let rows: Vec<_> = leases.iter().map(|held| Row::new(held, now)).collect();
+    let mut rows: Vec<_> = leases.iter().map(|held| Row::new(held, now)).collect();
+    if is_folded {
+        rows = folded(rows);
+    }
     let columns: Vec<_> = Column::ALL
         .into_iter()
         .filter(|column| has_tokens || *column != Column::Token)
@@ -189,6 +207,7 @@ impl From<Held> for Lease {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
             progress_ms: progress::of(&held).map(ms),
+            permit: permit(held.name.as_str()).map(|(_, number)| number),
             name: held.name.to_string(),
             state: word(held.state),
             holder: held.by.map(|holder| holder.to_string()),

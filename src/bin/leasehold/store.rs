@@ -191,6 +191,11 @@ impl Contact {
         self.ends_at.since(Monotonic.now()).max(LEAST_LIMIT)
     }
 
+    /// Gives the next answer the whole limit again.
+    pub fn begin_again(&mut self) {
+        self.ends_at = Monotonic.now().after(self.limit);
+    }
+
     /// Limits the time of the command's own first answer.
     pub async fn answer<T>(
         &self,

@@ -66,7 +66,7 @@ impl Column {
     pub fn cell(self, row: &Row) -> String {
         match self {
             Self::Name => row.name.clone(),
-            Self::State => row.state.into(),
+            Self::State => row.state.to_string(),
             Self::Holder => row.holder.clone(),
             Self::Held => row.held_for.map(span).unwrap_or_default(),
             Self::Left => row.left.map(span).unwrap_or_default(),

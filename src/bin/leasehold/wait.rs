@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use leasehold::Name;
+use futures_util::future::join_all;
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::{Held, Store};
+use leasehold::{Error, Name};
 use tokio::sync::watch::{self, Sender};
 
-use crate::args;
+use crate::args::{self, PoolOptions};
 use crate::exit::{Exit, Failure};
 use crate::row::in_words;
 use crate::span::Span;
@@ -22,6 +23,9 @@ const LEAST_LIMIT: Duration = Duration::from_millis(50);
 /// The pause between two requests, because a holder may release at any moment.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// The permits of a name that is shared: a constant of the library, and of all clients.
+const SHARES: u16 = 64;
+
 /// Waits until no holder has the name, or until the limit of the wait.
 pub fn main(arguments: args::WaitOptions) -> Result<Exit, Failure> {
     let name = Name::new(&arguments.name)?;
@@ -30,14 +34,15 @@ pub fn main(arguments: args::WaitOptions) -> Result<Exit, Failure> {
     crate::block_on(async {
         let contact = arguments.store.connect(Some(&name), limit).await?;
         let store = contact.client.store();
-        let looking = store.inspect(&name, contact.left());
+        let wanted = arguments.pool;
+        let looking = wanted.taken(&**store, &name, contact.left());
         let Some(held) = contact.answer(looking).await? else {
             return Ok(Exit::Success);
         };
         let (looks, looked) = watch::channel(None);
         let places = Places::default();
         tokio::select! {
-            end = until_free(&**store, held.clone(), limit, began, looks) => end?,
+            end = until_free(&**store, (&name, &wanted), held.clone(), limit, began, looks) => end?,
             never = waiting::announce(name.as_str(), held, looked, &places) => match never {},
         }
         places.ended();
@@ -45,9 +50,35 @@ pub fn main(arguments: args::WaitOptions) -> Result<Exit, Failure> {
     })
 }
 
+impl PoolOptions {
+    /// Returns who has what is wanted of the name: nothing but the name itself, one of the permits, a share, or all.
+    async fn taken(
+        &self,
+        store: &dyn Store,
+        name: &Name,
+        limit: Duration,
+    ) -> Result<Option<Held>, Error> {
+        let door = store.inspect(name, limit).await?;
+        let count = match self.permits {
+            Some(count) => count,
+            None if self.exclusive => SHARES,
+            None => return Ok(door),
+        };
+        let looks = (1..=count).map(async |number| {
+            let permit = Name::new(format!("{name}#{number}"))?;
+            store.inspect(&permit, limit).await
+        });
+        let permits = join_all(looks).await.into_iter();
+        let permits: Vec<_> = permits.collect::<Result<_, _>>()?;
+        let is_free = self.permits.is_some() && permits.iter().any(Option::is_none);
+        Ok(door.or_else(|| permits.into_iter().flatten().next().filter(|_| !is_free)))
+    }
+}
+
 /// Looks again and again until the name is free. During an outage the last known holder is assumed to have it still.
 async fn until_free(
     store: &dyn Store,
+    (name, wanted): (&Name, &PoolOptions),
     mut held: Held,
     limit: Option<&Span>,
     began: Instant,
@@ -59,7 +90,7 @@ async fn until_free(
         let left = left.unwrap_or(LIMIT);
         if left.is_zero() {
             let why = outage.unwrap_or_else(|| in_words(&held));
-            let message = format!("{} is still taken: {why}", held.name);
+            let message = format!("{name} is still taken: {why}");
             return Err(Failure::new(Exit::NotAcquired, message));
         }
         let pause = left.min(PAUSE).min(held.remaining.unwrap_or(PAUSE));
@@ -67,7 +98,7 @@ async fn until_free(
         let pause = pause.max(Duration::from_millis(5));
         Monotonic.sleep_until(Monotonic.now().after(pause)).await;
         let limit = left.saturating_sub(pause).clamp(LEAST_LIMIT, LIMIT);
-        let look = match store.inspect(&held.name, limit).await {
+        let look = match wanted.taken(store, name, limit).await {
             Ok(None) => return Ok(()),
             Ok(Some(now)) => Ok(now),
             Err(error) if error.is_transient() => Err(error),

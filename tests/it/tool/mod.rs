@@ -22,6 +22,7 @@ mod on_redis;
 mod on_zookeeper;
 mod operators;
 mod pages;
+mod pools;
 mod quiet;
 mod reports;
 mod secrets;

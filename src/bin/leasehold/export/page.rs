@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::clock::Instant;
 
-use crate::row::{Row, span};
+use crate::row::{Row, folded, span};
 use crate::seen::Seen;
 use crate::table::Column;
 
@@ -109,9 +109,13 @@ fn rows(snapshot: &Snapshot, query: &Query, wall_clock: SystemTime) -> Vec<Row> 
             texts.any(|text| text.to_lowercase().contains(&needle))
         })
         .collect();
+    // What is asked for is shown by itself.
+    if needle.is_empty() {
+        rows = folded(rows);
+    }
     match column(query) {
         Column::Name => {}
-        Column::State => rows.sort_by_key(|row| row.state),
+        Column::State => rows.sort_by(|a, b| a.state.cmp(&b.state)),
         Column::Holder => rows.sort_by(|a, b| a.holder.cmp(&b.holder)),
         Column::Held => rows.sort_by_key(|row| std::cmp::Reverse(row.held_for)),
         Column::Waiting => rows.sort_by_key(|row| std::cmp::Reverse(row.waiting)),
@@ -174,7 +178,10 @@ fn table(rows: &[Row], query: &Query) -> String {
             } else {
                 ""
             };
-            let cell = escaped(&column.cell(row));
+            let mut cell = escaped(&column.cell(row));
+            if column == Column::Name && row.holder.is_empty() && row.state.ends_with(" held") {
+                cell = format!("<a href=\"?filter={}\">{cell}</a>", encoded(&row.name));
+            }
             text.push_str(&format!("<td class={}>{sign} {cell}", column.key()));
         }
         text.push('\n');

@@ -20,6 +20,9 @@ use crate::waiting::{self, Places};
 /// The pause before a store that was unavailable is asked again.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// The longest pause before the command is run again; up to half of it is random.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// Connects to the store.
 pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Contact, Failure> {
     let settings = |builder: ClientBuilder| {
@@ -89,7 +92,12 @@ fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
     let host = rustix::system::uname();
     let is_in_job = std::env::var_os(status_file::VARIABLE).is_some();
     let pid = held.info.pid;
-    if is_in_job && host.nodename().to_string_lossy() == held.info.host && process::is_ancestor(pid)
+    // A permit that another run has may be free sooner.
+    let is_alone = plan.options.pool.permits.is_none();
+    if is_alone
+        && is_in_job
+        && host.nodename().to_string_lossy() == held.info.host
+        && process::is_ancestor(pid)
     {
         let failure = plan.not_acquired(format!(
             "this run is part of the job that has it (pid {pid}), and could only wait for its own end"
@@ -126,7 +134,7 @@ async fn first_answer(client: &Client, plan: &Plan, limit: Duration) -> Result<A
 
 fn request(client: &Client, plan: &Plan) -> LeaseRequest {
     let options = &plan.options;
-    let mut request = client.request(plan.name.as_str());
+    let mut request = options.pool.of(client.request(plan.name.as_str()));
     if options.fair {
         request = request.order(WaitOrder::Fair);
     }
@@ -175,6 +183,18 @@ fn left(plan: &Plan, began: Instant) -> Option<Duration> {
         Patience::Limited(limit) => Some(limit.saturating_sub(Monotonic.now().since(began))),
         Patience::Unlimited => None,
     }
+}
+
+/// Waits before the command is run again, so that one that fails at once does not keep the store busy.
+pub async fn pause(signals: &mut Signals) -> Result<(), Failure> {
+    let limit = Monotonic
+        .now()
+        .after(AGAIN.mul_f64(0.5 + fastrand::f64() / 2.0));
+    let paused = async {
+        Monotonic.sleep_until(limit).await;
+        Ok(())
+    };
+    or_signal(signals, paused).await
 }
 
 /// Runs the work, unless a signal ends it first.

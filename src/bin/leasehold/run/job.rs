@@ -24,6 +24,9 @@ use crate::process;
 use crate::status_file;
 use crate::store;
 
+/// The variable with the number of the job's permit.
+const PERMIT: &str = "LEASEHOLD_PERMIT";
+
 /// A job and its guardian.
 #[derive(Debug)]
 pub struct Job {
@@ -139,7 +142,11 @@ fn set_environment(command: &mut Command, lease: &Lease, plan: &Plan, status_fil
             "LEASEHOLD_TTL_MS",
             plan.timing.ttl().as_millis().to_string(),
         )
-        .env(status_file::VARIABLE, status_file);
+        .env(status_file::VARIABLE, status_file)
+        .env_remove(PERMIT);
+    if let Some((_, number)) = plan.permit(lease) {
+        command.env(PERMIT, number.to_string());
+    }
     if std::env::var(store::VARIABLE).is_ok_and(|url| store::Choice::is_secret(&url)) {
         command.env_remove(store::VARIABLE);
     }

@@ -86,20 +86,36 @@ async fn hold(
     signals: &mut Signals,
     watchers: &mut Watchers<'_>,
 ) -> Result<Exit, Failure> {
-    let contact = acquire::connect(plan, signals).await?;
+    let mut contact = acquire::connect(plan, signals).await?;
     let service = Service::start();
-    service.status(format_args!("waiting for name={}", plan.name));
-    let places = waiting::Places {
-        service: Some(&service),
-        metrics: watchers.metrics.as_deref(),
-        is_outage: Cell::default(),
-    };
-    let (mut result, limit) = match acquire::acquire(&contact, plan, signals, places).await {
-        Ok(lease) => {
-            let result = under(lease, plan, signals, watchers, &service).await;
-            (result, RELEASE_LIMIT)
+    let (mut result, limit) = loop {
+        service.status(format_args!("waiting for name={}", plan.name));
+        let places = waiting::Places {
+            service: Some(&service),
+            metrics: watchers.metrics.as_deref(),
+            is_outage: Cell::default(),
+        };
+        let (result, limit) = match acquire::acquire(&contact, plan, signals, places).await {
+            Ok(lease) => {
+                let result = under(lease, plan, signals, watchers, &service).await;
+                (result, RELEASE_LIMIT)
+            }
+            Err(failure) => (Err(failure), GIVE_BACK_LIMIT),
+        };
+        if !(plan.options.again && !signals.is_told_to_end() && is_repeated(&result)) {
+            break (result, limit);
         }
-        Err(failure) => (Err(failure), GIVE_BACK_LIMIT),
+        say::note(
+            "again",
+            format_args!(
+                "the command is run again, under a new lease name={}",
+                plan.name
+            ),
+        );
+        if let Err(ended) = acquire::pause(signals).await {
+            break (Err(ended), GIVE_BACK_LIMIT);
+        }
+        contact.begin_again();
     };
     // A usage error is printed later, with the file that it may come from.
     if let Err(failure) = &mut result
@@ -111,6 +127,15 @@ async fn hold(
     let _ = tokio::time::timeout(limit, contact.client.shutdown(limit)).await;
     service.end();
     result
+}
+
+/// Returns whether `--again` repeats a run with this result: the lease was lost, the command failed, or the store could
+/// not be reached when the lease was to be acquired again.
+fn is_repeated(result: &Result<Exit, Failure>) -> bool {
+    match result {
+        Ok(exit) => matches!(exit, Exit::Lost | Exit::Signal(_) | Exit::Command(1..)),
+        Err(failure) => matches!(failure.exit, Exit::Lost | Exit::Unreachable),
+    }
 }
 
 /// Runs the job while the lease is held.
@@ -125,7 +150,8 @@ async fn under(
         metrics.acquired();
     }
     let reporter = &mut *watchers.reporter;
-    reporter.acquired(lease.token().get(), lease.holder().to_string());
+    let permit = plan.permit(&lease).map(|(_, number)| number);
+    reporter.acquired(&lease, permit);
     say::detail(
         "acquired",
         format_args!(

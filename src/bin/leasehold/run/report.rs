@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use leasehold::Lease;
 use leasehold::clock::{Boottime, Clock, Instant};
 use serde::Serialize;
 
@@ -30,6 +31,8 @@ pub struct Report {
     command_signal: Option<i32>,
     pub token: Option<u64>,
     pub holder: Option<String>,
+    /// The number of the permit, with `--permits` or `--shared`.
+    permit: Option<u16>,
     waited_ms: Option<u64>,
     held_ms: Option<u64>,
     /// Processes that left the job's group and are still running.
@@ -73,11 +76,12 @@ impl Reporter {
     }
 
     /// Adds the grant of the lease.
-    pub fn acquired(&mut self, token: u64, holder: String) {
+    pub fn acquired(&mut self, lease: &Lease, permit: Option<u16>) {
         let now = Boottime.now();
         self.acquired = Some(now);
-        self.report.token = Some(token);
-        self.report.holder = Some(holder);
+        self.report.token = Some(lease.token().get());
+        self.report.holder = Some(lease.holder().to_string());
+        self.report.permit = permit;
         self.report.waited_ms = Some(milliseconds(now.since(self.began)));
     }
 

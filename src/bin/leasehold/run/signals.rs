@@ -27,7 +27,11 @@ const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUI
 
 /// The signals sent to this process.
 #[derive(Debug)]
-pub struct Signals(Vec<(Signal, unix::Signal)>);
+pub struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+    /// One that asks for the end was received.
+    is_told_to_end: bool,
+}
 
 impl Signals {
     /// Starts to listen. A signal that was ignored when the tool was started (`nohup`) stays ignored, for the job too.
@@ -41,22 +45,32 @@ impl Signals {
             Ok((signal, stream))
         });
         let streams: io::Result<Vec<_>> = streams.collect();
-        streams
-            .map(Self)
-            .map_err(|error| Failure::internal("cannot listen for signals", &error))
+        let streams =
+            streams.map_err(|error| Failure::internal("cannot listen for signals", &error))?;
+        Ok(Self {
+            streams,
+            is_told_to_end: false,
+        })
     }
 
     /// Returns the next signal. Dropping the future loses none.
     pub async fn next(&mut self) -> Signal {
-        std::future::poll_fn(|context| {
-            for (signal, stream) in &mut self.0 {
+        let signal = std::future::poll_fn(|context| {
+            for (signal, stream) in &mut self.streams {
                 if stream.poll_recv(context).is_ready() {
                     return Poll::Ready(*signal);
                 }
             }
             Poll::Pending
-        })
-        .await
+        });
+        let signal = signal.await;
+        self.is_told_to_end |= ENDING.contains(&signal);
+        signal
+    }
+
+    /// Returns whether a signal asked for the end of the run, of the job or of a wait.
+    pub const fn is_told_to_end(&self) -> bool {
+        self.is_told_to_end
     }
 
     /// Returns the next signal that ends a wait. Dropping the future loses none of these.

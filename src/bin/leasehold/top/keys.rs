@@ -56,11 +56,17 @@ fn in_table(model: &mut Model, key: KeyCode) -> Action {
         KeyCode::Char('r') => model.reverse(),
         KeyCode::Char('/') => model.mode = Mode::Filter,
         KeyCode::Enter => model.has_detail = !model.has_detail,
-        KeyCode::Char('e') => {
-            if let Some(row) = model.selection() {
-                model.mode = Mode::Confirm(row.seen.held.name.clone());
-            }
+        KeyCode::Char('p') => {
+            model.turn_pool();
         }
+        KeyCode::Char('e') => match model.selection() {
+            Some(row) if model.folded(row).is_some() => {
+                model.message =
+                    Some("p shows the permits of this pool, of which one can be evicted".into());
+            }
+            Some(row) => model.mode = Mode::Confirm(row.seen.held.name.clone()),
+            None => {}
+        },
         _ => {}
     }
     Action::None

@@ -1,7 +1,7 @@
 //! What the live view shows, as plain data: rows, order, filter, selection and rates. Pure: `now` is an argument.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use leasehold::clock::Instant;
@@ -19,6 +19,10 @@ pub struct Model {
     rows: Vec<Row>,
     /// Places in `rows`: those that pass the filter, in the chosen order.
     shown: Vec<usize>,
+    /// The permits of each pool, and its door, as places in `rows`.
+    pools: HashMap<String, Vec<usize>>,
+    /// The pools whose permits have a row each. A filter shows all rows.
+    unfolded: HashSet<String>,
     /// The place in `shown` that is selected, and the name there: the selection stays with its name.
     cursor: usize,
     selected: Option<Name>,
@@ -82,7 +86,7 @@ impl Row {
     }
 
     /// The lease as it is now.
-    pub fn described(&self, now: Instant, wall_clock: SystemTime) -> row::Row {
+    fn described(&self, now: Instant, wall_clock: SystemTime) -> row::Row {
         let row = self.seen.row(now, wall_clock);
         match self.is_free {
             true => row.with_state("free", Tone::Faint),
@@ -130,6 +134,8 @@ impl Model {
         Self {
             rows: Vec::new(),
             shown: Vec::new(),
+            pools: HashMap::new(),
+            unfolded: HashSet::new(),
             cursor: 0,
             selected: None,
             top: 0,
@@ -222,11 +228,71 @@ impl Model {
         if self.is_reversed {
             self.shown.reverse();
         }
+        self.fold();
+        let rows = &self.rows;
         let found = self.selected.as_ref().and_then(|selected| {
             let mut shown = self.shown.iter();
             shown.position(|place| rows[*place].name() == selected)
         });
         self.select(found.unwrap_or(self.cursor));
+    }
+
+    /// Leaves one row for each pool that is folded.
+    fn fold(&mut self) {
+        let names = || self.rows.iter().map(|row| row.name().as_str());
+        let pools: HashSet<_> = names().filter_map(row::permit).map(|it| it.0).collect();
+        let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
+        for (place, name) in names().enumerate() {
+            let pool = row::pool_of(name, |pool| pools.contains(pool));
+            if pools.contains(pool) {
+                groups.entry(pool.into()).or_default().push(place);
+            }
+        }
+        groups.retain(|_, places| places.len() > 1);
+        self.pools = groups;
+        let mut seen = HashSet::new();
+        let mut shown = std::mem::take(&mut self.shown);
+        shown.retain(|place| {
+            self.folded(&self.rows[*place])
+                .is_none_or(|pool| seen.insert(pool))
+        });
+        self.shown = shown;
+    }
+
+    /// Returns the pool that this row stands for, if it is one that is folded.
+    pub fn folded(&self, row: &Row) -> Option<&str> {
+        let pool = row::pool_of(row.name().as_str(), |pool| self.pools.contains_key(pool));
+        let (pool, _) = self.pools.get_key_value(pool)?;
+        (self.filter.is_empty() && !self.unfolded.contains(pool)).then_some(pool)
+    }
+
+    /// Folds or unfolds the pool of the selected row. Returns whether there is one.
+    pub fn turn_pool(&mut self) -> bool {
+        let name = self.selection().map(|row| row.name().as_str());
+        let is_pool = |pool: &str| self.pools.contains_key(pool);
+        let pool = name
+            .map(|name| row::pool_of(name, is_pool))
+            .filter(|pool| is_pool(pool));
+        let Some(pool) = pool.map(str::to_owned) else {
+            return false;
+        };
+        if !self.unfolded.remove(&pool) {
+            self.unfolded.insert(pool);
+        }
+        self.arrange();
+        true
+    }
+
+    /// Describes a row as it is now, or the pool that it stands for.
+    pub fn described(&self, row: &Row, now: Instant, wall_clock: SystemTime) -> row::Row {
+        match self.folded(row) {
+            None => row.described(now, wall_clock),
+            Some(pool) => {
+                let rows = self.pools[pool].iter().map(|place| &self.rows[*place]);
+                let rows = rows.filter(|row| !row.is_free);
+                row::Row::of_pool(rows.map(|row| row.described(now, wall_clock)).collect())
+            }
+        }
     }
 
     /// Selects this place, or the nearest that is there, and brings it onto the screen.
@@ -396,6 +462,28 @@ mod tests {
         ];
         assert_eq!(seen, expected.map(|(sort, rows)| (sort, rows.into())));
         assert_eq!(model.sort, Column::Left);
+    }
+
+    #[test]
+    fn a_pool_is_one_row_until_it_is_unfolded_or_filtered() {
+        let mut model = model(&["gpu#1", "gpu#2", "x"]);
+        assert_eq!(names(&model), ["gpu#1", "x"]);
+        let shown = |model: &Model| {
+            let row = model.selection().expect("a row");
+            model.described(row, START, SystemTime::UNIX_EPOCH)
+        };
+        assert_eq!(
+            (&*shown(&model).name, &*shown(&model).state),
+            ("gpu", "2 held")
+        );
+        assert!(model.turn_pool());
+        assert_eq!(names(&model), ["gpu#1", "gpu#2", "x"]);
+        assert_eq!(shown(&model).name, "gpu#1");
+        assert!(model.turn_pool());
+        model.set_filter("#2".into());
+        assert_eq!(names(&model), ["gpu#2"]);
+        model.set_filter("x".into());
+        assert!(!model.turn_pool());
     }
 
     #[test]

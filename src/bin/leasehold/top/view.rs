@@ -23,7 +23,7 @@ use crate::table::{Column, Table, cut_end};
 const DETAIL_LINES: u16 = 9;
 
 /// In 80 columns.
-const KEYS: &str = " q quit  / filter  s sort  r reverse  Enter detail  e evict  arrows move";
+const KEYS: &str = " q quit  / filter  s sort  r reverse  p permits  Enter detail  e evict";
 
 /// What is drawn in addition to the model.
 #[derive(Debug, Clone)]
@@ -145,7 +145,7 @@ fn rows<'a>(model: &Model, context: &Context, width: u16) -> Paragraph<'a> {
     let shown: Vec<_> = model.screen().collect();
     let rows: Vec<_> = shown
         .iter()
-        .map(|(row, _)| row.described(context.now, context.wall_clock))
+        .map(|(row, _)| model.described(row, context.now, context.wall_clock))
         .collect();
     let table = Table::fit(&Column::ALL, &rows, usize::from(width).saturating_sub(2));
     let title = |(column, text): (Column, String)| {
@@ -177,14 +177,14 @@ fn rows<'a>(model: &Model, context: &Context, width: u16) -> Paragraph<'a> {
 fn detail<'a>(model: &Model, context: &Context) -> (Vec<Line<'a>>, u16) {
     let lines = match model.selection() {
         None => vec!["no lease is selected".into()],
-        Some(row) => facts(row, context),
+        Some(row) => facts(model, row, context),
     };
     let widest = lines.iter().map(|line| line.width()).max();
     let width = u16::try_from(widest.unwrap_or_default() + 2).unwrap_or(u16::MAX);
     (lines.into_iter().map(Line::raw).collect(), width)
 }
 
-fn facts(row: &model::Row, context: &Context) -> Vec<String> {
+fn facts(model: &Model, row: &model::Row, context: &Context) -> Vec<String> {
     let or = |text: String, other: &str| match text.is_empty() {
         true => other.to_owned(),
         false => text,
@@ -193,7 +193,7 @@ fn facts(row: &model::Row, context: &Context) -> Vec<String> {
     let by = held.by.map(|by| by.to_string()).unwrap_or_default();
     let since = held.since.map(humantime::format_rfc3339_seconds);
     let since = since.map(|since| since.to_string()).unwrap_or_default();
-    let row = row.described(context.now, context.wall_clock);
+    let row = model.described(row, context.now, context.wall_clock);
     let cell = |column: Column| or(column.cell(&row), "unknown");
     vec![
         format!("name     {}", row.name),

@@ -1,0 +1,137 @@
+//! `--permits`, `--shared`, `--exclusive` and `--again`, with the real program; and a pool in the other commands.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{Ended, Place, Process};
+
+impl Place {
+    /// Starts a job with these options that says its permit in the mark, and ends once there is a file `go`.
+    fn taker(&self, options: &[&str], mark: &str) -> Process {
+        let script = format!(
+            "echo $LEASEHOLD_NAME ${{LEASEHOLD_PERMIT-none}} > {mark}; until test -e go; do sleep 0.02; done"
+        );
+        self.run(options, &script)
+    }
+
+    /// Starts such a job, and waits until it runs. Returns what it said.
+    fn holds(&self, options: &[&str], mark: &str) -> (Process, String) {
+        let run = self.taker(options, mark);
+        let said = self.mark(mark);
+        (run, said)
+    }
+
+    fn says(&self, arguments: &[&str]) -> Ended {
+        self.start(self.tool(arguments)).end()
+    }
+}
+
+#[test]
+fn two_permits_are_held_at_once_and_each_job_knows_its_number() {
+    let place = Place::new();
+    let (_first, one) = place.holds(&["--permits", "2"], "one");
+    let (_second, two) = place.holds(&["--permits", "2"], "two");
+    let mut said = [one, two];
+    said.sort();
+    assert_eq!(said, ["x#1 1", "x#2 2"]);
+    let third = place.fails(&["-n", "--permits", "2"], 75);
+    assert!(third.stderr.contains("has permit"), "{third:?}");
+    let mut waiting = place.taker(&["--permits", "2"], "three");
+    waiting.wait_to_say("waiting for x: ");
+    assert!(!place.has("three"));
+    place.let_go();
+    assert_eq!(waiting.end().code, Some(0));
+}
+
+#[test]
+fn those_that_share_a_name_run_together_and_one_that_is_alone_waits_for_them() {
+    let place = Place::new();
+    let (_first, one) = place.holds(&["--shared"], "one");
+    let (_second, two) = place.holds(&["--shared"], "two");
+    assert!(
+        one.starts_with("x#") && two.starts_with("x#"),
+        "{one} {two}"
+    );
+    place.fails(&["-n", "--exclusive"], 75);
+    let mut alone = place.taker(&["--exclusive"], "alone");
+    alone.wait_to_say("waiting for x: ");
+    assert!(!place.has("alone"));
+    place.let_go();
+    assert_eq!(alone.end().code, Some(0));
+    assert_eq!(place.mark("alone"), "x none");
+}
+
+#[test]
+fn no_other_shares_a_name_that_is_held_alone() {
+    let place = Place::new();
+    let (_alone, _) = place.holds(&["--exclusive"], "alone");
+    place.fails(&["-n", "--shared"], 75);
+    place.fails(&["-n"], 75);
+}
+
+#[test]
+fn a_wait_ends_when_what_it_waits_for_is_free() {
+    let place = Place::new();
+    let (_first, _) = place.holds(&["--permits", "2"], "one");
+    let wait = |options: &[&str]| place.says(&[&["wait", "-w", "0s", "x"], options].concat());
+    assert_eq!(wait(&["--permits", "2"]).code, Some(0));
+    assert_eq!(wait(&["--shared"]).code, Some(0));
+    let alone = wait(&["--exclusive"]);
+    assert_eq!(alone.code, Some(75), "{alone:?}");
+    assert!(alone.stderr.contains("has permit"), "{alone:?}");
+    let (_second, _) = place.holds(&["--permits", "2"], "two");
+    assert_eq!(wait(&["--permits", "2"]).code, Some(75));
+}
+
+#[test]
+fn status_shows_the_permits_of_a_pool_and_evict_names_them() {
+    let place = Place::new();
+    let (_first, _) = place.holds(&["--permits", "2"], "one");
+    let (_second, _) = place.holds(&["--permits", "2"], "two");
+    for arguments in [&["status", "--json", "x"][..], &["status", "--json"]] {
+        let answer: Value = serde_json::from_str(&place.says(arguments).stdout).expect("JSON");
+        let permits = answer["leases"].as_array().expect("a list").iter();
+        let permits: Vec<_> = permits.map(|lease| lease["permit"].as_u64()).collect();
+        assert_eq!(permits, [Some(1), Some(2)], "{answer}");
+    }
+    let evicted = place.says(&["evict", "x"]);
+    assert!(evicted.stderr.contains("such as x#1"), "{evicted:?}");
+    assert_eq!(place.says(&["evict", "--now", "x#1"]).code, Some(0));
+}
+
+#[test]
+fn at_most_one_of_the_three_can_be_asked_for_and_256_permits() {
+    let place = Place::new();
+    place.fails(&["--permits", "2", "--shared"], 64);
+    place.fails(&["--shared", "--exclusive"], 64);
+    place.fails(&["--permits", "0"], 64);
+    place.fails(&["--permits", "257"], 64);
+    place.fails(&["--again", "-n"], 64);
+}
+
+#[test]
+fn a_command_that_fails_is_run_again_until_it_ends_with_0() {
+    let place = Place::new();
+    let script = "echo $LEASEHOLD_TOKEN >> tokens; test $(wc -l < tokens) = 3";
+    let ended = place.run(&["--again"], script).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let tokens = place.numbers("tokens");
+    assert!(tokens.len() == 3 && tokens.is_sorted(), "{tokens:?}");
+    assert_eq!(ended.stderr.matches("is run again").count(), 2, "{ended:?}");
+}
+
+#[test]
+fn an_evicted_command_is_run_again_and_a_signal_ends_it_for_good() {
+    let place = Place::new();
+    let script =
+        "echo up >> ups; mv ups up-$LEASEHOLD_TOKEN; ls up-* | wc -l > count; exec sleep 20";
+    let mut run = place.run(&["--again", "--ttl", "3s"], script);
+    assert_eq!(place.mark("count"), "1");
+    assert_eq!(place.says(&["evict", "x"]).code, Some(0));
+    run.wait_to_say("is run again");
+    super::until("the second start", || place.mark("count") == "2");
+    run.signal(Signal::TERM);
+    let ended = run.end();
+    assert_eq!(ended.code, Some(143), "{ended:?}");
+    assert_eq!(place.mark("count"), "2");
+}
