@@ -8,20 +8,23 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::care::Owed;
+use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::looks::merged;
 use super::members::{Act, NameRequest};
 use super::micros;
-use super::protocol::{Absence, ClaimOutcome, LastToken, MemberLease, Rivalry, majority, propose};
+use super::protocol::{
+    Absence, ClaimOutcome, LastToken, MemberAnswer, MemberLease, Rivalry, majority, propose,
+};
+use super::round::{Round, Votes};
 use super::store::{Quorum, Shared};
-use super::votes::Votes;
-use crate::clock::{Boottime, Clock as _, Instant, wall_clock_us};
-use crate::error::{Error, ErrorKind};
-use crate::store::{Answer, Ask, Claim, Failed, Grant, Held, HeldState, Outcome, Renewal, Sent};
+use crate::clock::{Boottime, Clock as _, wall_clock_us};
+use crate::error::ErrorKind;
+use crate::store::backend::Backend as _;
+use crate::store::budget::Budget;
+use crate::store::{Answer, Ask, Claim, Grant, Held, HeldState, Outcome, Renewal, Sent};
 use crate::token::Token;
 
 /// The least time for which a token is taken back, also at the end of the limit: what is left behind keeps the
@@ -41,8 +44,10 @@ pub(super) struct Rounds<'a> {
     quorum: &'a Quorum,
     known: KnownQuorum,
     claim: &'a Claim,
-    deadline: Instant,
+    budget: Budget,
     floor: Option<Token>,
+    /// The token that was proposed last.
+    token: Token,
     rivalry: Rivalry,
     /// The lease that had the most members in the last rounds, and in how many.
     leader: Option<(MemberLease, u32)>,
@@ -50,28 +55,18 @@ pub(super) struct Rounds<'a> {
     may_have: BTreeSet<usize>,
 }
 
-/// The step that follows a round.
-enum NextStep {
-    Answered(Answer),
-    Again,
-}
-
 /// Refuses a claim that no member could grant, before any is asked.
-fn refuse(shared: &Shared, claim: &Claim, floor: Option<Token>) -> Result<(), Failed> {
-    let (name, place) = (&claim.name, &shared.place);
+fn refuse(shared: &Shared, claim: &Claim, floor: Option<Token>) -> Result<(), Failure> {
     if let Some(most) = shared.max_ttl.filter(|most| claim.ttl > *most) {
-        return Err(Failed::never(Error::invalid(format!(
-            "acquire refused: the ttl is longer than the longest of the quorum ttl={:?} max_ttl={most:?} name={name} \
-             store={place}",
-            claim.ttl
-        ))));
+        let why = "the ttl is longer than the longest of the quorum";
+        let why = format!("{why} ttl={:?} max_ttl={most:?}", claim.ttl);
+        return Err(Failure::new(ErrorKind::Invalid, why));
     }
     let clock_us = wall_clock_us();
     if let Some(floor) = floor.filter(|floor| is_too_far_ahead(*floor, shared.seen(), clock_us)) {
-        return Err(Failed::answered(Error::invalid(format!(
-            "acquire refused: the floor is more than a day ahead of this machine's clock floor={floor} \
-             clock_us={clock_us} name={name} store={place}"
-        ))));
+        let why = "the floor is more than a day ahead of this machine's clock";
+        let why = format!("{why} floor={floor} clock_us={clock_us}");
+        return Err(Failure::new(ErrorKind::Invalid, why).with_sent(Sent::Answered));
     }
     Ok(())
 }
@@ -86,16 +81,17 @@ impl<'a> Rounds<'a> {
         quorum: &'a Quorum,
         claim: &'a Claim,
         ask: Ask,
-        limit: Duration,
-    ) -> Result<Answer, Failed> {
-        let deadline = Boottime.now().after(limit);
+        budget: Budget,
+    ) -> Result<Answer, Failure> {
         refuse(&quorum.shared, claim, ask.floor)?;
         let mut rounds = Self {
-            known: quorum.known("acquire", limit).await?,
+            known: quorum.known(budget.left()).await?,
             quorum,
             claim,
-            deadline,
+            budget,
             floor: ask.floor,
+            // None yet.
+            token: Token::MAX,
             rivalry: Rivalry::default(),
             leader: None,
             may_have: BTreeSet::new(),
@@ -103,178 +99,154 @@ impl<'a> Rounds<'a> {
         let mut count = 0;
         let answer = loop {
             count += 1;
-            if let Some(answer) = rounds.ask_for_the_granted().await? {
-                break Ok(answer);
-            }
-            let votes = match rounds.propose() {
-                Ok(token) => rounds.ask(token).await,
-                Err(failed) => break Err(failed),
-            };
-            match rounds.judge(votes).await {
-                Ok(NextStep::Answered(answer)) => break Ok(answer),
-                Ok(NextStep::Again) => {}
-                Err(failed) => break Err(failed),
+            if let Some(answer) = rounds.next().await.transpose() {
+                break answer;
             }
         };
         quorum.shared.counts.claimed_in(count);
         answer
     }
 
+    /// Returns the answer, unless another round is needed.
+    async fn next(&mut self) -> Result<Option<Answer>, Failure> {
+        if let Some(answer) = self.ask_for_the_granted().await? {
+            return Ok(Some(answer));
+        }
+        self.propose()?;
+        let votes = self.ask().await;
+        self.judge(&votes).await
+    }
+
     /// A holder that was granted the name and asks again has its lease renewed. `None`: it has none.
-    async fn ask_for_the_granted(&self) -> Result<Option<Answer>, Failed> {
-        let Claim {
-            name, holder, ttl, ..
-        } = self.claim;
-        let last = self.quorum.shared.memory().last(*holder).cloned();
+    async fn ask_for_the_granted(&self) -> Result<Option<Answer>, Failure> {
+        let claim = self.claim;
+        let last = self.quorum.shared.memory().last(claim.holder).cloned();
         let Some(last) = last.filter(|last| last.is_granted) else {
             return Ok(None);
         };
-        let renewal = Renewal::new(name.clone(), *holder, last.token, *ttl);
-        let renewed = self.quorum.renew_all(&[renewal], self.left()).await;
+        let renewal = Renewal::new(claim.name.clone(), claim.holder, last.token, claim.ttl);
+        let renewed = self.quorum.renew_all(&[renewal], self.budget).await;
         match renewed.outcomes.into_iter().next() {
             Some(Outcome::Renewed) => Ok(Some(Answer::Granted(Grant::new(last.token)))),
-            Some(Outcome::Unknown(error)) => Err(Failed::perhaps(error)),
+            Some(Outcome::Unknown(error)) => Err(Failure::of(error)),
             Some(Outcome::Refused | Outcome::Evicted) | None => {
-                let lost = LastToken {
-                    is_granted: false,
-                    ..last
-                };
-                self.quorum
-                    .shared
-                    .memory()
-                    .note(*holder, lost, Boottime.now());
+                self.note(last.token, false);
                 Ok(None)
             }
         }
     }
 
     /// Chooses a token, and notes it before it is sent.
-    fn propose(&self) -> Result<Token, Failed> {
-        let (shared, holder) = (&self.quorum.shared, self.claim.holder);
-        let mut memory = shared.memory();
-        let last = memory.last(holder).map(|last| last.token);
-        let Some(token) = propose(wall_clock_us(), shared.seen(), last.max(self.floor)) else {
-            let message = format!(
-                "acquire refused: no tokens are left below 2^53 {}",
-                self.facts()
-            );
-            return Err(self.failed(Error::new(ErrorKind::Misconfigured, message)));
-        };
-        let now = Boottime.now();
-        memory.note(holder, self.noted(token, false), now);
-        Ok(token)
+    fn propose(&mut self) -> Result<(), Failure> {
+        let shared = &self.quorum.shared;
+        let last = shared
+            .memory()
+            .last(self.claim.holder)
+            .map(|last| last.token);
+        let token = propose(wall_clock_us(), shared.seen(), last.max(self.floor));
+        self.token = token.ok_or_else(|| {
+            let why = "no tokens are left below 2^53";
+            self.doubtful(Failure::new(ErrorKind::Misconfigured, why))
+        })?;
+        self.note(self.token, false);
+        Ok(())
     }
 
-    fn noted(&self, token: Token, is_granted: bool) -> LastToken {
-        LastToken {
+    fn note(&self, token: Token, is_granted: bool) {
+        let now = Boottime.now();
+        let noted = LastToken {
             token,
             is_granted,
             info: self.claim.info.clone(),
-            forget_at: self.deadline.after(self.known.max_ttl * 2),
-        }
+            forget_at: now.after(self.budget.left() + self.known.max_ttl * 2),
+        };
+        self.quorum
+            .shared
+            .memory()
+            .note(self.claim.holder, noted, now);
     }
 
-    /// Proposes this token to all members, and returns their votes.
-    async fn ask(&mut self, token: Token) -> Votes {
-        let (quorum, claim) = (self.quorum, self.claim);
-        let asked: Arc<[NameRequest]> = [self.asked(token, Some(claim.info.clone()))].into();
-        let (now, limit) = (Boottime.now(), self.left());
-        let mut poll = quorum.members.ask(limit, |index, member| {
-            let (asked, id) = (asked.clone(), self.known.id(index));
-            async move { member.ask(id, Act::Claim, &asked, limit).await }
-        });
-        let deadline = now.after(claim.ttl);
-        let mut votes = Votes::new(token, quorum.members.len(), deadline);
-        while let Some((member, answer)) = poll.next().await {
+    /// Proposes the token to all members, and returns their votes.
+    async fn ask(&mut self) -> Votes {
+        let asked = NameRequest {
+            info: Some(self.claim.info.clone()),
+            ..self.asked(self.claim.ttl)
+        };
+        let members = self.quorum.members.all();
+        let mut round = self.begin(Act::Claim, asked, members, self.budget.left());
+        while let Some(member) = round.next().await {
+            let answers = round.votes().answers();
             // Where another lease is in the way, or a higher token is wanted, a missing vote seldom brings a grant.
             // Otherwise it may be the one that is needed, of a member that is only slow.
-            if votes.note(member, answer) {
-                poll.hurry();
-            }
+            let is_against = |(of, answer): (usize, &MemberAnswer<_>)| {
+                of == member && matches!(answer, MemberAnswer::Low(_) | MemberAnswer::Taken(_))
+            };
+            let is_against = answers.told().any(is_against);
             // A refusal is told once all have answered that answer soon: what they took has to be taken back.
-            if let Some(ClaimOutcome::Granted | ClaimOutcome::Low { .. }) = votes.answers.verdict()
-            {
+            if let Some(ClaimOutcome::Granted | ClaimOutcome::Low { .. }) = answers.verdict() {
                 break;
             }
+            if is_against {
+                round.poll.hurry();
+            }
         }
-        votes.took = poll.took();
-        poll.go_on(|_, _| ());
-        for (member, away) in &votes.away {
-            quorum.care_for(*member, away, &self.known);
-        }
-        self.may_have.extend(votes.answers.to_take_back());
+        let votes = round.close();
+        self.may_have.extend(votes.answers().to_take_back());
         votes
     }
 
-    async fn judge(&mut self, votes: Votes) -> Result<NextStep, Failed> {
-        let outcome = votes.answers.close();
-        let (holder, shared) = (self.claim.holder, &self.quorum.shared);
-        if let ClaimOutcome::Low { above } | ClaimOutcome::Split { above, .. } = outcome {
-            shared.note_seen(above);
-        }
+    /// Returns the answer by these votes. `None`: another round is needed.
+    async fn judge(&mut self, votes: &Votes) -> Result<Option<Answer>, Failure> {
+        let outcome = votes.answers().close();
+        let shared = &self.quorum.shared;
         match outcome {
             ClaimOutcome::Granted => {
-                shared.note_seen(votes.token.get());
-                let noted = self.noted(votes.token, true);
-                shared.memory().note(holder, noted, Boottime.now());
-                return Ok(NextStep::Answered(Answer::Granted(Grant::new(votes.token))));
+                shared.note_seen(self.token.get());
+                self.note(self.token, true);
+                return Ok(Some(Answer::Granted(Grant::new(self.token))));
             }
-            ClaimOutcome::Low { .. } if !self.is_over() => return Ok(NextStep::Again),
+            ClaimOutcome::Low { above } | ClaimOutcome::Split { above, .. } => {
+                shared.note_seen(above);
+            }
             _ => {}
         }
-        self.take_back(&votes).await;
+        if matches!(outcome, ClaimOutcome::Low { .. }) && !self.is_over() {
+            return Ok(None);
+        }
+        self.take_back(votes).await;
         match outcome {
-            ClaimOutcome::Held(lease) => Ok(NextStep::Answered(self.held_by(&lease, votes))),
+            ClaimOutcome::Held(seen) => Ok(Some(self.held_by(&seen.lease, votes))),
             ClaimOutcome::Split {
                 leading, rivals, ..
             } => {
-                if self.leads_again(leading) || self.is_over() {
-                    return Ok(NextStep::Answered(self.held_by(&leading, votes)));
+                if self.leads_again(leading.lease) || self.is_over() {
+                    return Ok(Some(self.held_by(&leading.lease, votes)));
                 }
                 let round_trip = votes.took.unwrap_or_default().max(LEAST_ROUND_TRIP);
                 let pause = self.rivalry.pause(rivals, round_trip, fastrand::f64());
                 self.pause(pause).await;
-                Ok(NextStep::Again)
+                Ok(None)
             }
-            ClaimOutcome::Away(Absence::Out(_)) => self.kept_out(&votes),
-            ClaimOutcome::Away(_) => {
-                let misfit = votes
-                    .away
-                    .iter()
-                    .find(|(_, away)| !matches!(away.absence, Absence::Out(_)));
-                match misfit {
-                    Some((_, away)) => {
-                        Err(self.failed(self.quorum.misfit("acquire", away, self.facts())))
-                    }
-                    None => Err(self.too_few(&votes)),
-                }
-            }
-            ClaimOutcome::Granted | ClaimOutcome::Low { .. } | ClaimOutcome::Failed => {
-                Err(self.too_few(&votes))
-            }
+            ClaimOutcome::Away(Absence::Out(_)) => self.kept_out(votes).map(Some),
+            ClaimOutcome::Away(absence) => Err(self.doubtful(self.quorum.misfit(absence))),
+            _ => Err(self.too_few(votes)),
         }
     }
 
     /// Answers that the quorum keeps out, until so many members are in again that a majority is.
-    fn kept_out(&self, votes: &Votes) -> Result<NextStep, Failed> {
-        let mut left: Vec<Duration> = votes
-            .away
-            .iter()
-            .map(|(_, away)| self.known.left(away.out_us))
-            .collect();
-        left.sort_unstable();
-        let missing = majority(self.quorum.members.len()).saturating_sub(votes.answered);
-        let remaining = left.get(missing.saturating_sub(1)).or(left.last()).copied();
-        let is_stuck = votes.away.iter().all(|(_, away)| {
-            let end = self.known.left(0) + ADOPTION;
-            Duration::from_micros(away.out_us) > end
-        });
-        match remaining {
-            Some(remaining) if !is_stuck => {
+    fn kept_out(&self, votes: &Votes) -> Result<Answer, Failure> {
+        let mut out_us: Vec<u64> = votes.answers().away().filter_map(out_us).collect();
+        out_us.sort_unstable_by(|one, other| other.cmp(one));
+        let missing = majority(self.quorum.members.len()).saturating_sub(answered(votes));
+        let needed = out_us.get(missing.saturating_sub(1)).or(out_us.last());
+        let end = micros(self.known.left(0) + ADOPTION);
+        match needed {
+            Some(needed) if out_us.iter().any(|out_us| *out_us <= end) => {
                 let mut held = Held::new(self.claim.name.clone());
                 held.state = HeldState::KeepOut;
-                held.remaining = Some(remaining.max(Duration::from_millis(100)));
-                Ok(NextStep::Answered(Answer::Held(Box::new(held))))
+                let left = self.known.left(*needed);
+                held.remaining = Some(left.max(Duration::from_millis(100)));
+                Ok(Answer::Held(Box::new(held)))
             }
             _ => Err(self.too_few(votes)),
         }
@@ -284,11 +256,7 @@ impl<'a> Rounds<'a> {
     /// held.
     fn leads_again(&mut self, lease: MemberLease) -> bool {
         let rounds = match self.leader {
-            Some((before, rounds))
-                if (before.holder, before.token) == (lease.holder, lease.token) =>
-            {
-                rounds + 1
-            }
+            Some((before, rounds)) if before.is_same(&lease) => rounds + 1,
             _ => 1,
         };
         self.leader = Some((lease, rounds));
@@ -301,47 +269,30 @@ impl<'a> Rounds<'a> {
             return;
         }
         self.quorum.shared.counts.taken_back();
-        let asked = self.asked(votes.token, None);
-        let (batch, limit): (Arc<[NameRequest]>, _) =
-            ([asked.clone()].into(), self.left().max(TAKE_BACK_AT_LEAST));
-        let members = std::mem::take(&mut self.may_have);
-        let mut poll =
-            self.quorum
-                .members
-                .ask_some(members.iter().copied(), limit, |index, member| {
-                    let (batch, id) = (batch.clone(), self.known.id(index));
-                    async move { member.ask(id, Act::TakeBack, &batch, limit).await }
-                });
+        let asked = self.asked(Duration::ZERO);
+        let limit = self.budget.left().max(TAKE_BACK_AT_LEAST);
+        let members = self.may_have.clone();
+        let mut round = self.begin(Act::TakeBack, asked, members, limit);
+        round.poll.within(votes.took.unwrap_or_default());
         // Those that did not vote may be as silent here: only the others are awaited.
-        let mut awaited: BTreeSet<usize> = votes.taken_by.iter().copied().collect();
-        self.may_have = members;
-        poll.within(votes.took.unwrap_or_default());
-        let until = Boottime.now().after(self.known.max_ttl);
-        let owed = move || Owed {
-            act: Act::TakeBack,
-            asked: asked.clone(),
-            until,
-        };
+        let mut awaited: BTreeSet<usize> = votes.answers().yes().collect();
         while !awaited.is_empty()
-            && let Some((member, answer)) = poll.next().await
+            && let Some(member) = round.next().await
         {
-            match answer {
-                Ok(_) => drop(self.may_have.remove(&member)),
-                Err(_) => self.quorum.owe(member, owed(), &self.known),
-            }
             awaited.remove(&member);
         }
-        let (quorum, known) = (self.quorum.share(), self.known.clone());
-        poll.go_on(move |member, answer| {
-            if answer.is_err() {
-                quorum.owe(member, owed(), &known);
-            }
-        });
+        let votes = round.close();
+        let refusing = votes.failures.iter();
+        let refusing = refusing.filter(|(_, failed)| failed.sent == Sent::Answered);
+        let told = votes.answers().told().map(|(member, _)| member);
+        for member in told.chain(refusing.map(|(member, _)| *member)) {
+            self.may_have.remove(&member);
+        }
     }
 
     /// Waits, so that of several claims one comes first.
     async fn pause(&self, pause: Duration) {
-        let until = Boottime.now().after(pause).min(self.deadline);
+        let until = Boottime.now().after(pause.min(self.budget.left()));
         // The timer of the runtime counts in milliseconds.
         match pause < Duration::from_millis(5) {
             true => Boottime.sleep_until(until).await,
@@ -350,63 +301,66 @@ impl<'a> Rounds<'a> {
     }
 
     /// Returns what is known of the lease that keeps the claim out.
-    fn held_by(&self, lease: &MemberLease, votes: Votes) -> Answer {
-        let held = merged(votes.alike(lease), self.quorum.members.len());
+    fn held_by(&self, lease: &MemberLease, votes: &Votes) -> Answer {
+        let alike = votes
+            .answers()
+            .taken()
+            .filter(|seen| seen.lease.is_same(lease));
+        let held = merged(alike.map(|seen| &seen.held), self.quorum.members.len());
         Answer::Held(Box::new(
             held.unwrap_or_else(|| Held::new(self.claim.name.clone())),
         ))
     }
 
-    fn asked(&self, token: Token, info: Option<Arc<crate::store::Info>>) -> NameRequest {
-        NameRequest {
-            name: self.claim.name.clone(),
-            holder: self.claim.holder,
-            token,
-            // What is taken back is kept for no time.
-            ttl: if info.is_some() {
-                self.claim.ttl
-            } else {
-                Duration::ZERO
-            },
-            info,
-            mark: None,
-        }
+    fn begin(
+        &self,
+        act: Act,
+        asked: NameRequest,
+        members: impl IntoIterator<Item = usize>,
+        limit: Duration,
+    ) -> Round {
+        Round::begin(self.quorum, &self.known, act, vec![asked], members, limit)
     }
 
-    fn left(&self) -> Duration {
-        self.deadline.since(Boottime.now())
+    fn asked(&self, ttl: Duration) -> NameRequest {
+        NameRequest::new(&self.claim.name, self.claim.holder, self.token, ttl)
     }
 
     fn is_over(&self) -> bool {
-        Boottime.now() >= self.deadline
+        self.budget.left().is_zero()
     }
 
-    fn facts(&self) -> String {
-        format!(
-            "name={} store={}",
-            self.claim.name, self.quorum.shared.place
-        )
+    /// Says whether anything of the claim can be carried out: not if everything that was proposed is known to be
+    /// refused or taken back.
+    fn doubtful(&self, failure: Failure) -> Failure {
+        failure.with_sent(match self.may_have.is_empty() {
+            true => Sent::Answered,
+            false => Sent::Perhaps,
+        })
     }
 
-    /// Everything that was proposed is known to be refused or taken back, or it may be carried out.
-    fn failed(&self, error: Error) -> Failed {
-        match self.may_have.is_empty() {
-            true => Failed::answered(error),
-            false => Failed::perhaps(error),
+    fn too_few(&self, votes: &Votes) -> Failure {
+        let failure = self.quorum.too_few(answered(votes), &votes.failures);
+        let failures = votes.failures.iter();
+        let unsent = failures.filter(|(_, failed)| failed.sent == Sent::Never);
+        match unsent.count() == self.quorum.members.len() && self.leader.is_none() {
+            true => failure.with_sent(Sent::Never),
+            false => self.doubtful(failure),
         }
     }
+}
 
-    fn too_few(&self, votes: &Votes) -> Failed {
-        let failures = &votes.failures;
-        let error = self
-            .quorum
-            .error("acquire", votes.answered, failures, self.facts());
-        let is_unsent = |(_, failed): &(usize, Failed)| failed.sent == Sent::Never;
-        let all = failures.len() == self.quorum.members.len();
-        match all && failures.iter().all(is_unsent) && self.leader.is_none() {
-            true => Failed::never(error),
-            false => self.failed(error),
-        }
+/// Returns how many members take part and answered.
+fn answered(votes: &Votes) -> usize {
+    votes
+        .answers()
+        .count_of(|answer| !matches!(answer, MemberAnswer::Away(_)))
+}
+
+const fn out_us(absence: Absence) -> Option<u64> {
+    match absence {
+        Absence::Out(out_us) => Some(out_us),
+        _ => None,
     }
 }
 

@@ -1,15 +1,14 @@
 //! What a client learns of the quorum from its members, and why it cannot use them.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
-use super::members::{Away, MemberPlace};
+use super::failure::Failure;
+use super::members::MemberPlace;
 use super::micros;
 use super::protocol::{Absence, MemberId, keep_out_us, majority};
 use super::store::Quorum;
-use crate::error::{Error, ErrorKind};
-use crate::store::Failed;
+use crate::error::ErrorKind;
+use crate::store::Sent;
 
 /// What a closed quorum tells its clients.
 const CLOSED: &str =
@@ -18,8 +17,8 @@ const CLOSED: &str =
 /// What the members tell of their quorum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownQuorum {
-    quorum: u64,
-    of: u8,
+    pub(super) quorum: u64,
+    pub(super) of: u8,
     pub(super) max_ttl: Duration,
     /// The places of all members, as `init` was given them.
     pub(super) members: String,
@@ -30,52 +29,42 @@ impl Quorum {
     ///
     /// # Errors
     /// `Misconfigured` if they were not set up, or so that this client cannot use them. An outage if too few answer.
-    pub(super) async fn known(
-        &self,
-        operation: &str,
-        limit: Duration,
-    ) -> Result<KnownQuorum, Failed> {
+    pub(super) async fn known(&self, limit: Duration) -> Result<KnownQuorum, Failure> {
         if let Some(known) = self.shared.known().clone() {
             return Ok(known);
         }
-        let mut asked = self
+        let (members, enough) = (self.members.len(), majority(self.members.len()));
+        let asked = self
             .members
-            .ask(limit, |_, member| async move { member.look(limit).await });
-        let (mut places, mut failures) = (Vec::new(), Vec::new());
-        let mut known = None;
-        while known.is_none()
-            && let Some((member, place)) = asked.next().await
-        {
-            match place {
-                Ok(place) => places.push((member, place)),
-                Err(failed) => failures.push((member, failed)),
-            }
-            known = KnownQuorum::told_by(&places, self.members.len(), majority(self.members.len()));
-        }
-        asked.go_on(|_, _| ());
-        let facts = format!("store={}", self.shared.place);
-        let misused = |why: String| {
-            let message = format!("{operation} failed: {why} {facts}");
-            Failed::never(Error::new(ErrorKind::Misconfigured, message))
-        };
-        let known = match known.or_else(|| KnownQuorum::told_by(&places, self.members.len(), 1)) {
+            .ask(self.members.all(), limit, |_, member| async move {
+                member.look(limit).await
+            });
+        let told_by = |places: &[_], least| KnownQuorum::told_by(places, members, least);
+        let (places, failures) = asked
+            .gather(|places| told_by(places, enough).is_some())
+            .await;
+        let known = match told_by(&places, enough).or_else(|| told_by(&places, 1)) {
             Some(known) => known,
-            None if places.len() < majority(self.members.len()) => {
-                let error = self.error(operation, places.len(), &failures, facts);
-                return Err(Failed::never(error));
+            None if places.len() < enough => {
+                let failure = self.too_few(places.len(), &failures);
+                return Err(failure.with_sent(Sent::Never));
             }
-            None => return Err(misused(self.unknown(&places))),
+            None => {
+                return Err(Failure::new(
+                    ErrorKind::Misconfigured,
+                    self.unknown(&places),
+                ));
+            }
         };
         if let Some(ours) = self.shared.max_ttl.filter(|ours| *ours != known.max_ttl) {
-            let theirs = known.max_ttl;
-            return Err(misused(format!(
-                "the members were set up with another longest ttl max_ttl={ours:?} theirs={theirs:?}"
-            )));
+            let why = "the members were set up with another longest ttl";
+            let why = format!("{why} max_ttl={ours:?} theirs={:?}", known.max_ttl);
+            return Err(Failure::new(ErrorKind::Misconfigured, why));
         }
         *self.shared.known() = Some(known.clone());
         for (member, place) in &places {
-            if let Some(away) = place.away(known.id(*member)) {
-                self.care_for(*member, &away, &known);
+            if let Some(absence) = place.absence(known.id(*member)) {
+                self.care_for(*member, absence, &known);
             }
         }
         Ok(known)
@@ -84,7 +73,7 @@ impl Quorum {
     /// Returns why these members are no quorum of ours.
     fn unknown(&self, places: &[(usize, MemberPlace)]) -> String {
         let of_others = places.iter().find_map(|(member, place)| {
-            let membership = place.node.membership.as_ref()?;
+            let membership = place.membership?;
             Some((member, place, membership.closed_for))
         });
         match of_others {
@@ -99,52 +88,41 @@ impl Quorum {
         }
     }
 
-    /// Makes the error of a claim that members cannot carry out as long as they are so.
-    pub(super) fn misfit(&self, operation: &str, away: &Away, facts: impl fmt::Display) -> Error {
-        let (kind, why) = match &away.absence {
-            Absence::TooLong(most) => (
-                ErrorKind::Invalid,
-                format!(
-                    "the ttl is longer than the longest of the quorum max_ttl={:?}",
-                    Duration::from_micros(*most)
-                ),
-            ),
-            Absence::Other(_) => (
-                ErrorKind::Misconfigured,
-                format!(
-                    "the servers are members of another quorum by now: use its URL members={}",
-                    away.members
-                ),
-            ),
-            _ => (ErrorKind::Misconfigured, CLOSED.into()),
-        };
+    /// Makes the failure of a call that members cannot carry out as long as they are so.
+    pub(super) fn misfit(&self, absence: Absence) -> Failure {
         *self.shared.known() = None;
-        Error::new(kind, format!("{operation} refused: {why} {facts}"))
+        match absence {
+            Absence::TooLong(most) => {
+                let max_ttl = Duration::from_micros(most);
+                let why = "the ttl is longer than the longest of the quorum";
+                Failure::new(ErrorKind::Invalid, format!("{why} max_ttl={max_ttl:?}"))
+            }
+            Absence::Other(_) => Failure::new(
+                ErrorKind::Misconfigured,
+                "the servers are members of another quorum by now: use its URL",
+            ),
+            _ => Failure::new(ErrorKind::Misconfigured, CLOSED),
+        }
     }
 }
 
 impl KnownQuorum {
     /// Returns the quorum that most of these servers tell of, and at least so many.
     fn told_by(places: &[(usize, MemberPlace)], members: usize, least: usize) -> Option<Self> {
-        let mut told: BTreeMap<u64, (usize, Self)> = BTreeMap::new();
-        for (index, place) in places {
-            let member = place.node.membership.as_ref();
-            let Some(member) = member.filter(|member| member.closed_for.is_none()) else {
-                continue;
-            };
-            if usize::from(member.id.index) == *index && usize::from(member.id.of) == members {
-                let known = Self {
-                    quorum: member.id.quorum,
-                    of: member.id.of,
-                    max_ttl: Duration::from_micros(member.max_ttl_us),
-                    members: place.members.clone(),
-                };
-                told.entry(known.quorum).or_insert((0, known)).0 += 1;
-            }
-        }
-        let most = told.into_values().max_by_key(|(votes, _)| *votes);
-        most.filter(|(votes, _)| *votes >= least)
-            .map(|(_, known)| known)
+        let told = places.iter().filter_map(|(index, place)| {
+            let member = place.membership.filter(|it| it.closed_for.is_none())?;
+            let (place_of, of) = (usize::from(member.id.index), usize::from(member.id.of));
+            (place_of == *index && of == members).then(|| Self {
+                quorum: member.id.quorum,
+                of: member.id.of,
+                max_ttl: Duration::from_micros(member.max_ttl_us),
+                members: place.members.clone(),
+            })
+        });
+        let told: Vec<Self> = told.collect();
+        let votes = |of: &Self| told.iter().filter(|it| it.quorum == of.quorum).count();
+        let most = told.iter().max_by_key(|known| votes(known));
+        most.filter(|known| votes(known) >= least).cloned()
     }
 
     /// Returns the identity of the member at this place in the list.

@@ -74,8 +74,9 @@
 //! The client names the token and proposes it to every member at once; a member takes exactly that token, or refuses
 //! it. A name is had by the holder that has it on a majority, and two majorities share a member, so no token is granted
 //! twice and tokens rise. `README.md` beside this file has the rules, what they rest on, and the keys and scripts;
-//! `protocol/` has them as plain functions, which know no clock, no runtime and no connection. The model in
-//! `tests/model` runs these as they are, and the scripts are compared with them, answer by answer.
+//! `protocol/` has the clients' part as plain functions, which know no clock, no runtime and no connection. The model in
+//! `tests/model` runs these as they are, with the members as plain functions too, and the scripts are compared with those,
+//! answer by answer.
 
 #[cfg(feature = "quorum")]
 mod builder;
@@ -84,7 +85,7 @@ mod care;
 #[cfg(feature = "quorum")]
 mod claims;
 #[cfg(feature = "quorum")]
-mod frees;
+mod failure;
 #[cfg(feature = "quorum")]
 mod known;
 #[cfg(feature = "quorum")]
@@ -92,33 +93,26 @@ mod looks;
 #[cfg(feature = "quorum")]
 mod members;
 #[cfg(not(feature = "internals"))]
-#[expect(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    reason = "the members' part is written in Lua, and compared with this one by tests"
-)]
+#[expect(unreachable_pub, reason = "the models of the tests call it")]
 mod protocol;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod protocol;
 #[cfg(feature = "quorum")]
-mod renewals;
+mod round;
 #[cfg(feature = "quorum")]
 mod setup;
 #[cfg(feature = "quorum")]
 mod store;
-#[cfg(feature = "quorum")]
-mod votes;
 
 #[cfg(feature = "quorum")]
 pub use self::builder::Builder;
 #[cfg(all(feature = "internals", feature = "quorum"))]
 pub(crate) use self::members::sources;
 #[cfg(feature = "quorum")]
-pub use self::store::Quorum;
+pub(in crate::store) use self::setup::{init_quorum, open_url, quorum_plan, replace_quorum};
 #[cfg(feature = "quorum")]
-pub(in crate::store) use self::store::{init_quorum, open_url, quorum_plan, replace_quorum};
+pub use self::store::Quorum;
 
 /// The label of this kind of store in metrics.
 #[cfg(feature = "quorum")]

@@ -1,16 +1,28 @@
 //! Set-up, and change of members: what `leasehold init` does with a quorum.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::members::MemberPlace;
-use super::protocol::{Closings, MemberId, Writing, keep_out_us, majority};
+use super::failure::Failure;
+use super::known::KnownQuorum;
+use super::members::{Failures, MemberPlace, words};
+use super::protocol::{Closings, Membership, keep_out_us, majority};
 use super::store::Quorum;
 use super::{MAX_TTL, micros};
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::error::{Error, ErrorKind};
-use crate::store::Failed;
+use crate::store::backend::{Backend as _, Failing as _};
+use crate::store::{Failed, Store, TableSettings};
+
+/// What a run of `init` is to make of the servers.
+#[derive(Debug, Clone, Copy)]
+struct Succession {
+    /// The quorum that it replaces and the one that it makes. `None`: the first one.
+    quorums: Option<(u64, u64)>,
+    limit: Duration,
+}
 
 impl Quorum {
     /// Makes these servers the members of a new quorum, with the longest ttl of this store, by default 60 s. The first
@@ -27,20 +39,13 @@ impl Quorum {
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown: run it again.
     pub async fn init(&self, limit: Duration) -> Result<(), Error> {
-        let reserved = self.reserve(None, limit).await?;
-        let Reserved::Blank { run, places } = reserved else {
+        let quorums = None;
+        let Some((run, places)) = self.reserve(Succession { quorums, limit }).await? else {
             return Ok(());
         };
-        let mut id = 0;
-        while id == 0 {
-            id = draw()?;
-        }
-        let highest = places
-            .iter()
-            .map(|place| place.at.now_us)
-            .max()
-            .unwrap_or(0);
-        self.open_all(id, run, highest, limit).await
+        let highest = places.iter().map(|place| place.clock_us).max();
+        self.open_all(draw()?.max(1), run, highest.unwrap_or(0), limit)
+            .await
     }
 
     /// Makes these servers the members of the quorum in place of those of `old`. Some of them may be members of it. It
@@ -68,87 +73,80 @@ impl Quorum {
         if old.members.places() == self.members.places() {
             return Err(self.refused("the new members are the old ones"));
         }
-        let (old_id, old_ttl_us) = match old.quorum_to_replace(self, limit).await? {
-            ToReplace::Quorum(id, max_ttl_us) => (id, max_ttl_us),
-            ToReplace::Replaced => return self.init(limit).await,
-            ToReplace::Lost if from_clock => (0, 0),
-            ToReplace::Lost => {
+        let (old_id, old_ttl_us) = match old.membership_to_replace(self, limit).await? {
+            Some(Some(member)) => (member.id.quorum, member.max_ttl_us),
+            Some(None) => return self.init(limit).await,
+            None if from_clock => (0, 0),
+            None => {
                 return Err(old.refused(
                     "none of the old members has its data: start those that have it, or use --from-clock",
                 ));
             }
         };
         let id = successor(old_id, &self.members.places());
-        let reserved = self.reserve(Some((old_id, id)), limit).await?;
+        let quorums = Some((old_id, id));
+        let reserved = self.reserve(Succession { quorums, limit }).await?;
         let closed = old.close_all(old_id, id, limit).await;
-        let Reserved::Blank { run, .. } = reserved else {
+        let Some((run, _)) = reserved else {
             return Ok(());
         };
-        let highest = self.highest(old, &closed, from_clock)?;
+        let highest = self.highest(old, closed, from_clock)?;
         let keep_out = keep_out_us(old_ttl_us.max(micros(self.max_ttl_to_write())));
-        Boottime
-            .nap_until(Boottime.now().after(Duration::from_micros(keep_out)))
-            .await;
+        let until = Boottime.now().after(Duration::from_micros(keep_out));
+        Boottime.nap_until(until).await;
         self.open_all(id, run, highest, limit).await
     }
 
     /// Returns the highest token of the old members, which are closed.
-    fn highest(&self, old: &Self, closed: &Closed, from_clock: bool) -> Result<u64, Error> {
-        if let Some(other) = closed.closings.other() {
+    fn highest(
+        &self,
+        old: &Self,
+        (closings, failures): (Closings, Failures),
+        from_clock: bool,
+    ) -> Result<u64, Error> {
+        if let Some(other) = closings.other() {
             return Err(self.refused(&format!(
                 "the old members are closed for other new ones: finish that change first, by the command that began it \
                  quorum={other}"
             )));
         }
-        match closed.closings.highest() {
-            Some(highest) => Ok(highest),
-            None if from_clock => Ok(closed.highest.max(wall_clock_us())),
-            None => {
-                let facts = format!(
-                    "too few of the old members are in and answer: start them, or use --from-clock store={}",
-                    old.shared.place
-                );
-                let answered = old.members.len() - closed.failures.len();
-                Err(old.error("init", answered, &closed.failures, facts))
-            }
+        if let Some(highest) = closings.highest() {
+            return Ok(highest);
         }
+        if from_clock {
+            return Ok(closings.highest_of_any().max(wall_clock_us()));
+        }
+        let failure = old.too_few(old.members.len() - failures.len(), &failures);
+        let why = "too few of the old members are in and answer: start them, or use --from-clock";
+        Err(failure.during("init", format_args!("{why} store={}", old.place())))
     }
 
-    /// Closes these members, which are to be replaced, for the quorum `id`: all that answer.
-    async fn close_all(&self, old_id: u64, id: u64, limit: Duration) -> Closed {
-        let asked = self.members.iter().enumerate();
-        let asked = asked.map(async |(index, member)| {
-            let place = member.look(limit).await?;
-            let blank = member_id(old_id, index, 0);
-            let it = place.node.membership.map_or(blank, |member| member.id);
-            member.close_for(it, id, limit).await
+    /// Closes these members, which are to be replaced, for the quorum `new`: all that answer.
+    async fn close_all(&self, old: u64, new: u64, limit: Duration) -> (Closings, Failures) {
+        let asked = self.members.iter().map(async |member| {
+            let Some(it) = member.look(limit).await?.membership else {
+                return Ok(None);
+            };
+            let arguments = [&words(it.id)[..], &[new.to_string()]].concat();
+            Ok(member.place("close", &arguments, limit).await?.membership)
         });
-        let mut closed = Closed {
-            closings: Closings::new(id, self.members.len()),
-            highest: 0,
-            failures: Vec::new(),
-        };
-        for (index, place) in join_all(asked).await.into_iter().enumerate() {
-            match place.map(|place| place.node.membership) {
-                Ok(Some(member)) if member.id.quorum == id => {
-                    closed.closings.note(index, (id, Some(member.max)));
-                }
-                Ok(Some(member)) if member.id.quorum == old_id => {
-                    let is_in = !member.incarnation.is_empty();
-                    closed.highest = closed.highest.max(member.max);
-                    let closed_for = member.closed_for.unwrap_or_default();
-                    let max = is_in.then_some(member.max);
-                    closed.closings.note(index, (closed_for, max));
+        let mut closings = Closings::new(new, self.members.len());
+        let mut failures = Failures::new();
+        for (index, answer) in join_all(asked).await.into_iter().enumerate() {
+            match answer {
+                Ok(Some(it)) if it.id.quorum == new => closings.note(index, new, it.max, true),
+                Ok(Some(it)) if it.id.quorum == old => {
+                    closings.note(index, it.closed_for.unwrap_or_default(), it.max, it.is_in);
                 }
                 Ok(_) => {}
-                Err(failed) => {
-                    let place = self.members.place(index);
-                    tracing::warn!(member = place, error = %failed.error, "an old member was not closed: shut it down");
-                    closed.failures.push((index, failed));
-                }
+                Err(failed) => failures.push((index, failed)),
             }
         }
-        closed
+        for (index, failed) in &failures {
+            let (member, error) = (self.members.place(*index), &failed.error);
+            tracing::warn!(member, %error, "an old member was not closed: shut it down");
+        }
+        (closings, failures)
     }
 
     /// Returns what [`init`](Self::init) would do, or [`replace`](Self::replace) with these old members.
@@ -177,63 +175,59 @@ impl Quorum {
         self.shared.max_ttl.unwrap_or(MAX_TTL)
     }
 
-    /// Returns the quorum of these members and its longest ttl, unless all of them were replaced already.
-    async fn quorum_to_replace(&self, new: &Self, limit: Duration) -> Result<ToReplace, Error> {
+    /// Returns what most of these members say of their quorum: `Some(None)` if those that are left were replaced by the
+    /// new ones already, `None` if none of them knows.
+    async fn membership_to_replace(
+        &self,
+        new: &Self,
+        limit: Duration,
+    ) -> Result<Option<Option<Membership>>, Error> {
         let asked = self.members.iter().map(|member| member.look(limit));
         let (mut told, mut is_replaced) = (Vec::new(), false);
         for place in join_all(asked).await {
             match place {
                 Ok(place) if place.members == new.members.places() => is_replaced = true,
-                Ok(place) => told.extend(place.node.membership),
+                Ok(place) => told.extend(place.membership),
                 // It may be down for good. Without a majority of the others the change is refused.
                 Err(failed) if failed.error.is_transient() => {}
                 Err(failed) => return Err(failed.error),
             }
         }
-        let votes = |quorum: u64| {
-            told.iter()
-                .filter(|member| member.id.quorum == quorum)
-                .count()
+        let votes = |of: &Membership| {
+            let alike = told.iter().filter(|it| it.id.quorum == of.id.quorum);
+            alike.count()
         };
-        let most = told.iter().max_by_key(|member| votes(member.id.quorum));
-        Ok(match most {
-            Some(member) => ToReplace::Quorum(member.id.quorum, member.max_ttl_us),
-            None if is_replaced => ToReplace::Replaced,
-            None => ToReplace::Lost,
-        })
+        let most = told.iter().max_by_key(|member| votes(member));
+        Ok(most
+            .map(|member| Some(*member))
+            .or(is_replaced.then_some(None)))
     }
 
-    /// Reserves all servers for one run, sees what they are, and then that all are reserved by it still.
-    async fn reserve(
-        &self,
-        change: Option<(u64, u64)>,
-        limit: Duration,
-    ) -> Result<Reserved, Error> {
-        let (places, is_set_up) = self.each(None, change, limit).await?;
-        if is_set_up {
-            self.report_out(&places);
-            return Ok(Reserved::SetUp);
-        }
+    /// Reserves all servers for one run, sees what they are, and then that all are reserved by it still. Returns the
+    /// run that may write them all, or `None` if some are members of the quorum already: the others come in by adoption.
+    async fn reserve(&self, change: Succession) -> Result<Option<(u64, Vec<MemberPlace>)>, Error> {
         // Each server is reserved under a number of its own, which shows two names of one server.
         let run = draw()? & !0xff;
-        let (places, was_written) = self.each(Some(run), change, limit).await?;
+        let mut places = Vec::new();
+        for reserving in [None, Some(run), None] {
+            let is_set_up;
+            (places, is_set_up) = self.each(reserving, change).await?;
+            if is_set_up {
+                self.report_out(&places);
+                return Ok(None);
+            }
+        }
         for (index, (place, member)) in places.iter().zip(self.members.iter()).enumerate() {
-            if place.node.membership.is_none()
-                && let Some(key) = member.any_key(limit).await?
+            self.check_reservation(index, place.reserved_by, run)?;
+            if place.membership.is_none()
+                && let Some(key) = member.server.any_key(change.limit).await?
             {
                 return Err(self.refused_at(index, &format!(
                     "the server is not new, it has leases or marks: remove them, or use another prefix key={key:?}"
                 )));
             }
         }
-        let (places, is_written) = self.each(None, change, limit).await?;
-        for (index, place) in places.iter().enumerate() {
-            self.check_reservation(index, place.node.reserved_by, run)?;
-        }
-        Ok(match was_written || is_written {
-            true => Reserved::SetUp,
-            false => Reserved::Blank { run, places },
-        })
+        Ok(Some((run, places)))
     }
 
     /// Looks at each server, or reserves it for this run. Returns what they are, and whether some are members of the
@@ -241,16 +235,18 @@ impl Quorum {
     async fn each(
         &self,
         run: Option<u64>,
-        change: Option<(u64, u64)>,
-        limit: Duration,
+        change: Succession,
     ) -> Result<(Vec<MemberPlace>, bool), Error> {
         let (mut places, mut is_set_up) = (Vec::new(), false);
         for (index, member) in self.members.iter().enumerate() {
             let place = match run {
-                Some(run) => member.reserve(run + index as u64, limit).await,
-                None => member.look(limit).await,
+                Some(run) => {
+                    let run = (run + index as u64).to_string();
+                    member.place("reserve", &[run], change.limit).await
+                }
+                None => member.look(change.limit).await,
             };
-            let place = place.map_err(|failed| self.failed(index, failed))?;
+            let place = place.map_err(|failed| self.unanswered(index, failed))?;
             is_set_up |= self.check(index, &place, change)?;
             places.push(place);
         }
@@ -277,13 +273,9 @@ impl Quorum {
     /// Reports the servers that an earlier run left out, of a quorum that is set up.
     fn report_out(&self, places: &[MemberPlace]) {
         let ours = self.members.places();
-        let is_in = |place: &MemberPlace| {
-            let member = place.node.membership.as_ref();
-            place.members == ours && member.is_some_and(|member| !member.incarnation.is_empty())
-        };
-        for (place, member) in places.iter().zip(self.members.iter()) {
-            if !is_in(place) {
-                let member = member.place();
+        for (index, place) in places.iter().enumerate() {
+            if place.members != ours || !place.membership.is_some_and(|member| member.is_in) {
+                let member = self.members.place(index);
                 tracing::warn!(
                     member,
                     "a server is out: clients take it in after the longest ttl"
@@ -296,39 +288,33 @@ impl Quorum {
     ///
     /// # Errors
     /// It is one of another quorum.
-    fn check(
-        &self,
-        index: usize,
-        place: &MemberPlace,
-        change: Option<(u64, u64)>,
-    ) -> Result<bool, Error> {
-        let Some(member) = &place.node.membership else {
+    fn check(&self, index: usize, place: &MemberPlace, change: Succession) -> Result<bool, Error> {
+        let Some(member) = place.membership else {
             return Ok(false);
         };
-        let is_ours = match change {
+        let is_ours = match change.quorums {
             None => {
                 place.members == self.members.places()
-                    && (usize::from(member.id.index), usize::from(member.id.of))
-                        == (index, self.members.len())
+                    && member.id == self.made(member.id.quorum).id(index)
             }
             Some((_, new)) => member.id.quorum == new,
         };
-        if is_ours {
-            let theirs = Duration::from_micros(member.max_ttl_us);
-            return match self.shared.max_ttl.filter(|ours| *ours != theirs) {
-                Some(ours) => Err(self.refused_at(index, &format!(
-                    "the quorum is set up with another longest ttl, which cannot be changed: expected max_ttl={theirs:?} \
-                     max_ttl={ours:?}"
+        if !is_ours {
+            return match change.quorums {
+                Some((old, _)) if member.id.quorum == old => Ok(false),
+                _ => Err(self.refused_at(index, &format!(
+                    "it is a member of another quorum: use `leasehold init --replace URL` with the URL of that one members={}",
+                    place.members
                 ))),
-                None => Ok(true),
             };
         }
-        match change {
-            Some((old, _)) if member.id.quorum == old => Ok(false),
-            _ => Err(self.refused_at(index, &format!(
-                "it is a member of another quorum: use `leasehold init --replace URL` with the URL of that one members={}",
-                place.members
+        let theirs = Duration::from_micros(member.max_ttl_us);
+        match self.shared.max_ttl.filter(|ours| *ours != theirs) {
+            Some(ours) => Err(self.refused_at(index, &format!(
+                "the quorum is set up with another longest ttl, which cannot be changed: expected max_ttl={theirs:?} \
+                 max_ttl={ours:?}"
             ))),
+            None => Ok(true),
         }
     }
 
@@ -339,28 +325,20 @@ impl Quorum {
         highest: u64,
         limit: Duration,
     ) -> Result<(), Error> {
-        let max_ttl_us = micros(self.max_ttl_to_write());
-        let members = self.members.places();
-        let of = self.members.len();
-        let mut written = 0;
+        let (of, mut written) = (self.members.len(), 0);
+        let made = self.made(quorum);
         for (index, member) in self.members.iter().enumerate() {
-            let writing = Writing {
-                id: member_id(quorum, index, of),
-                max_ttl_us,
-                found: String::new(),
-                highest,
-            };
-            let opened = member
-                .open(&writing, run + index as u64, &members, limit)
-                .await;
-            match opened.map(|place| place.away(writing.id)) {
+            let (id, by) = (made.id(index), (run + index as u64).to_string());
+            let opened = member.write("open", &by, &made, id, highest, limit).await;
+            match opened.map(|place| place.absence(id)) {
                 Ok(None) => written += 1,
                 Ok(Some(_)) => {}
                 // The others are written all the same: a majority is a quorum, and the rest come in by adoption.
                 Err(failed) if written + (of - index - 1) >= majority(of) => {
-                    tracing::warn!(member = member.place(), error = %failed.error, "a member was not written, it comes in later");
+                    let member = member.server.place();
+                    tracing::warn!(member, error = %failed.error, "a member was not written, it comes in later");
                 }
-                Err(failed) => return Err(self.failed(index, failed)),
+                Err(failed) => return Err(self.unanswered(index, failed)),
             }
         }
         match written >= majority(of) {
@@ -369,7 +347,17 @@ impl Quorum {
         }
     }
 
-    fn failed(&self, member: usize, failed: Failed) -> Error {
+    /// Returns the quorum that has these members.
+    fn made(&self, quorum: u64) -> KnownQuorum {
+        KnownQuorum {
+            quorum,
+            of: u8::try_from(self.members.len()).unwrap_or(u8::MAX),
+            max_ttl: self.max_ttl_to_write(),
+            members: self.members.places(),
+        }
+    }
+
+    fn unanswered(&self, member: usize, failed: Failed) -> Error {
         let place = self.members.place(member);
         let message = format!("init failed: all members have to answer member={place}");
         Error::new(failed.error.kind(), message).with_source(failed.error)
@@ -380,42 +368,7 @@ impl Quorum {
     }
 
     fn refused(&self, why: &str) -> Error {
-        let message = format!("init refused: {why} store={}", self.shared.place);
-        Error::new(ErrorKind::Misconfigured, message)
-    }
-}
-
-/// The answers of the old members when they were closed.
-struct Closed {
-    closings: Closings,
-    /// The highest token that any of them has, whether it is in or not.
-    highest: u64,
-    failures: Vec<(usize, Failed)>,
-}
-
-/// The state that the old members report.
-enum ToReplace {
-    /// Their quorum and its longest ttl.
-    Quorum(u64, u64),
-    /// Those that are left are members of the new quorum already.
-    Replaced,
-    /// None of them knows.
-    Lost,
-}
-
-/// The state of the servers that were reserved.
-enum Reserved {
-    /// Some are members of the quorum already: the others come in by adoption.
-    SetUp,
-    /// All may be written by this run.
-    Blank { run: u64, places: Vec<MemberPlace> },
-}
-
-fn member_id(quorum: u64, index: usize, of: usize) -> MemberId {
-    MemberId {
-        quorum,
-        index: u8::try_from(index).unwrap_or(u8::MAX),
-        of: u8::try_from(of).unwrap_or(u8::MAX),
+        self.error_of_all(Failure::new(ErrorKind::Misconfigured, why), "init")
     }
 }
 
@@ -433,4 +386,48 @@ fn draw() -> Result<u64, Error> {
         let message = "init failed: the operating system gave no random bits";
         Error::new(ErrorKind::Unavailable, message).with_source(source.to_string())
     })
+}
+
+/// Opens the store at a URL whose scheme is one of ours.
+pub(in crate::store) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
+    Ok(Arc::new(Quorum::open(url)?))
+}
+
+fn to_set_up(url: &str, settings: TableSettings) -> Result<Quorum, Error> {
+    match settings.max_ttl {
+        Some(_) => Err(Error::invalid(
+            "init refused: a quorum has no tables; expected the longest ttl in its URL, as max_ttl=60s",
+        )),
+        None => Quorum::open(url),
+    }
+}
+
+/// Sets up the quorum at a URL whose scheme is ours.
+pub(in crate::store) async fn init_quorum(
+    url: &str,
+    settings: TableSettings,
+    limit: Duration,
+) -> Result<(), Error> {
+    to_set_up(url, settings)?.init(limit).await
+}
+
+/// Puts it in the place of another one.
+pub(in crate::store) async fn replace_quorum(
+    url: &str,
+    old: &str,
+    from_clock: bool,
+    limit: Duration,
+) -> Result<(), Error> {
+    let (new, old) = (Quorum::open(url)?, Quorum::open(old)?);
+    new.replace(&old, from_clock, limit).await
+}
+
+/// Returns what would be done, in place of an old quorum if there is one.
+pub(in crate::store) fn quorum_plan(
+    url: &str,
+    old: Option<&str>,
+    settings: TableSettings,
+) -> Result<String, Error> {
+    let old = old.map(Quorum::open).transpose()?;
+    Ok(to_set_up(url, settings)?.plan(old.as_ref()))
 }

@@ -9,20 +9,23 @@ use super::KIND;
 use super::builder::Builder;
 use super::care::Care;
 use super::claims::Rounds;
+use super::failure::Failure;
 use super::known::KnownQuorum;
-use super::members::{Members, MergedNotices};
-use super::protocol::{TokenMemory, majority};
-use crate::clock::{Boottime, Clock};
+use super::members::{Act, Failures, Members, MergedNotices, NameRequest, SeenLease, SoughtNames};
+use super::protocol::{Answers, MemberAnswer, RenewalOutcome, TokenMemory, majority, propose};
+use super::round::Round;
+use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::error::{Error, ErrorKind};
-use crate::future::BoxFuture;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::store::release::kept_for;
+use crate::store::backend::Backend;
+use crate::store::budget::Budget;
 use crate::store::{
-    Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, Member, Notices, Purpose, Release,
-    Renewal, Renewed, Store, TableSettings,
+    Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, HeldState, Member, Notices, Outcome,
+    Purpose, Release, Renewal, Renewed,
 };
 use crate::telemetry::StoreCounts;
+use crate::token::Token;
 
 /// A store on a quorum of independent Redis or Valkey servers.
 ///
@@ -38,7 +41,7 @@ pub(super) struct Shared {
     /// The highest mark and token that members told.
     seen: AtomicU64,
     known: Mutex<Option<KnownQuorum>>,
-    pub(super) care: Vec<Arc<Care>>,
+    pub(super) care: Vec<Care>,
     /// As the settings have it.
     pub(super) max_ttl: Option<Duration>,
     pub(super) connect_timeout: Duration,
@@ -72,7 +75,7 @@ impl Quorum {
             memory: Mutex::default(),
             seen: AtomicU64::new(0),
             known: Mutex::default(),
-            care: members.iter().map(|_| Arc::default()).collect(),
+            care: members.iter().map(|_| Care::default()).collect(),
             max_ttl,
             connect_timeout,
             place: format!("quorum of {}", members.places()),
@@ -92,63 +95,35 @@ impl Quorum {
         }
     }
 
-    /// Makes the error of a call that brought no majority of answers.
-    ///
-    /// Its kind is that of what keeps the quorum from a majority: an outage if those that are down are too many,
-    /// otherwise what has to be changed at a member.
-    pub(super) fn error(
-        &self,
-        operation: &str,
-        answered: usize,
-        failures: &[(usize, Failed)],
-        facts: impl fmt::Display,
-    ) -> Error {
-        let members = self.members.len();
-        let kinds = failures.iter().map(|(_, failed)| failed.error.kind());
-        let is_transient =
-            |kind: &ErrorKind| matches!(kind, ErrorKind::Unavailable | ErrorKind::TimedOut);
-        let lasting = kinds.clone().find(|kind| !is_transient(kind));
-        let transient: Vec<_> = kinds.filter(is_transient).collect();
-        let is_outage = members - transient.len() < majority(members);
-        let kind = match lasting {
-            Some(ErrorKind::Closed) => ErrorKind::Closed,
-            Some(kind) if !is_outage => kind,
-            _ if transient.contains(&ErrorKind::Unavailable) => ErrorKind::Unavailable,
-            _ => ErrorKind::TimedOut,
-        };
-        let told: Vec<_> = failures
-            .iter()
-            .map(|(member, failed)| {
-                let place = self.members.place(*member);
-                format!("{place}: {}", root(&failed.error))
-            })
-            .collect();
-        let told = if told.is_empty() {
-            "the others did not answer in time".into()
-        } else {
-            told.join("; ")
-        };
-        let error = Error::new(
-            kind,
-            format!(
-                "{operation} failed: {answered} of {members} members answered ({told}) {facts}"
-            ),
-        );
-        match failures.first() {
-            Some((_, failed)) => error.with_source(failed.error.clone()),
-            None => error,
-        }
+    pub(super) fn too_few(&self, answered: usize, failures: &Failures) -> Failure {
+        Failure::too_few(&self.members, answered, failures)
     }
 
-    pub(super) fn error_of(
+    /// Asks all members, and returns what a majority answered, or more. Each lease that a majority has is at one of
+    /// them. Where another lease is in the way, or a member is away, the others are awaited, too.
+    async fn by_majority(
         &self,
-        operation: &str,
-        answered: usize,
-        failures: &[(usize, Failed)],
-        name: &Name,
-    ) -> Error {
-        let facts = format_args!("name={name} store={}", self.shared.place);
-        self.error(operation, answered, failures, facts)
+        known: &KnownQuorum,
+        act: Act,
+        asked: NameRequest,
+        budget: Budget,
+    ) -> Result<Answers<Box<SeenLease>>, Failure> {
+        let enough = majority(self.members.len());
+        let (asked, members) = (vec![asked], self.members.all());
+        let mut round = Round::begin(self, known, act, asked, members, budget.left());
+        let is_open = |answers: &Answers<_>| {
+            let freed = answers.yes().count();
+            let had_none = answers.count_of(|answer| matches!(answer, MemberAnswer::NotHeld));
+            // A member that had nothing to free may be one that never had the lease: the others are awaited, too.
+            freed + had_none < enough || act == Act::Release && 0 < freed && freed < enough
+        };
+        while is_open(round.votes().answers()) && round.next().await.is_some() {}
+        let mut votes = round.close();
+        let told = votes.answers().told().count();
+        match told >= enough {
+            true => Ok(votes.each.swap_remove(0)),
+            false => Err(self.too_few(told, &votes.failures)),
+        }
     }
 }
 
@@ -179,8 +154,10 @@ impl fmt::Debug for Quorum {
     }
 }
 
-impl Store for Quorum {
-    fn facts(&self) -> Facts {
+impl Backend for Quorum {
+    type Failure = Failure;
+
+    fn describe(&self) -> Facts {
         let facts = Facts::new(KIND).with_notices();
         let told = self.shared.known().as_ref().map(|known| known.max_ttl);
         match self.shared.max_ttl.or(told) {
@@ -189,194 +166,178 @@ impl Store for Quorum {
         }
     }
 
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(Boottime)
+    fn place(&self) -> &dyn fmt::Display {
+        &self.shared.place
     }
 
-    fn location(&self) -> String {
-        self.shared.place.clone()
-    }
-
-    fn shard(&self, _: &Name) -> u32 {
-        0
-    }
-
-    fn acquire<'a>(
-        &'a self,
-        claim: &'a Claim,
+    async fn try_acquire(
+        &self,
+        claim: &Claim,
         ask: Ask,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Failed>> {
-        Box::pin(Rounds::run(self, claim, ask, limit))
+        budget: Budget,
+    ) -> Result<Answer, Failure> {
+        Rounds::run(self, claim, ask, budget).await
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
-        Box::pin(self.renew_all(batch, limit))
+    async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
+        let unknown = |failure: &Failure, renewal: &Renewal| {
+            Outcome::Unknown(self.error(failure.clone(), "renew", &renewal.name))
+        };
+        let known = match self.known(budget.left()).await {
+            Ok(known) => known,
+            Err(failure) => {
+                let outcomes = batch.iter().map(|renewal| unknown(&failure, renewal));
+                return Renewed::new(outcomes.collect());
+            }
+        };
+        let forget_at = Boottime.now().after(known.max_ttl * 2);
+        for renewal in batch {
+            self.shared.memory().extend(renewal.holder, forget_at);
+        }
+        let asked = batch.iter().map(|renewal| {
+            NameRequest::new(&renewal.name, renewal.holder, renewal.token, renewal.ttl)
+        });
+        let (asked, members) = (asked.collect(), self.members.all());
+        let mut round = Round::begin(self, &known, Act::Renew, asked, members, budget.left());
+        let decided = |round: &Round| -> Vec<RenewalOutcome> {
+            let each = batch.iter().zip(&round.votes().each);
+            each.map(|(renewal, answers)| answers.renewing(renewal.holder))
+                .collect()
+        };
+        while decided(&round).contains(&RenewalOutcome::Unknown) && round.next().await.is_some() {}
+        let outcomes = decided(&round).into_iter().zip(batch);
+        let outcomes = outcomes.map(|(decided, renewal)| match decided {
+            RenewalOutcome::Renewed => Outcome::Renewed,
+            RenewalOutcome::Refused => Outcome::Refused,
+            RenewalOutcome::Evicted => Outcome::Evicted,
+            RenewalOutcome::Unknown => {
+                let failure = self.too_few(round.answered(), &round.votes().failures);
+                unknown(&failure, renewal)
+            }
+        });
+        let renewed = Renewed::new(outcomes.collect());
+        round.go_on();
+        renewed
     }
 
-    fn release<'a>(
-        &'a self,
-        name: &'a Name,
+    /// A member that is silent gets the release once it answers.
+    async fn try_release(
+        &self,
+        name: &Name,
         holder: Holder,
         keep_for: Option<Duration>,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Release, Error>> {
-        Box::pin(self.release_everywhere(name, holder, kept_for(keep_for), limit))
+        budget: Budget,
+    ) -> Result<Release, Failure> {
+        let known = self.known(budget.left()).await?;
+        let last = self.shared.memory().last(holder).map(|last| last.token);
+        // Of a holder that this store does not know, everything that it proposed is behind the clock and what was seen.
+        let token = last.or_else(|| propose(wall_clock_us(), self.shared.seen(), None));
+        let (token, ttl) = (token.unwrap_or(Token::MAX), keep_for.unwrap_or_default());
+        let asked = NameRequest::new(name, holder, token, ttl);
+        self.shared.note_seen(token.get());
+        let told = self
+            .by_majority(&known, Act::Release, asked, budget)
+            .await?;
+        self.shared.memory().forget(holder);
+        // What fewer had was no lease any more: another holder may have been granted the name since.
+        Ok(match told.has_majority() {
+            true => Release::Released,
+            false => Release::NotHeld,
+        })
     }
 
     /// There is no queue to leave.
-    fn leave<'a>(
-        &'a self,
-        _: &'a Name,
-        _: ClientId,
-        _: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async { Ok(()) })
+    async fn try_leave(&self, _: &Name, _: ClientId, _: Budget) -> Result<(), Failure> {
+        Ok(())
     }
 
-    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
-        Box::pin(async {
-            let notices = MergedNotices::of(&self.members).await?;
-            Ok(Some(Box::new(notices) as Box<dyn Notices>))
-        })
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
+        let notices = MergedNotices::of(&self.members).await;
+        let notices = notices.map_err(Failure::of)?;
+        Ok(Some(Box::new(notices)))
     }
 
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        Box::pin(self.look_at(name, limit))
+    async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
+        let known = self.known(budget.left()).await?;
+        let seen = self
+            .seen(&known, SoughtNames::One(name.clone()), budget)
+            .await?;
+        Ok(seen.into_iter().next().map(|seen| seen.held))
     }
 
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        Box::pin(self.list_all(prefix, limit))
+    async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
+        let known = self.known(budget.left()).await?;
+        let names = SoughtNames::WithPrefix(prefix.to_owned());
+        let seen = self.seen(&known, names, budget).await?;
+        Ok(seen.into_iter().map(|seen| seen.held).collect())
     }
 
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.evict_everywhere(name, how, limit))
+    async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
+        let known = self.known(budget.left()).await?;
+        let seen = self
+            .seen(&known, SoughtNames::One(name.clone()), budget)
+            .await?;
+        let Some(SeenLease { lease, held }) = seen.into_iter().next() else {
+            return Ok(false);
+        };
+        if held.state == HeldState::Kept && how == Eviction::Marked {
+            return Ok(false);
+        }
+        // A renewal that is on its way may count for as long as that.
+        let ttl = known.max_ttl + budget.left();
+        let evicted = NameRequest::new(name, lease.holder, lease.token, ttl);
+        let told = self
+            .by_majority(&known, Act::Evict, evicted.clone(), budget)
+            .await?;
+        if told.taken().count() >= majority(self.members.len()) {
+            return Ok(false);
+        }
+        if !told.has_majority() {
+            let why = "too few members are in, evict again";
+            return Err(Failure::new(ErrorKind::Unavailable, why));
+        }
+        if how == Eviction::Now {
+            let ttl = Duration::ZERO;
+            let freed = NameRequest { ttl, ..evicted };
+            self.by_majority(&known, Act::Release, freed, budget)
+                .await?;
+        }
+        Ok(true)
     }
 
-    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        Box::pin(self.find_hazards(limit))
+    async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
+        self.find_hazards(limit).await
     }
 
-    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        Box::pin(self.see_members(limit))
+    async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
+        self.see_members(limit).await
     }
 
-    fn on_own_connection(&self, purpose: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        Box::pin(async move {
-            let beside = self.beside(purpose).await?;
-            Ok(Arc::new(beside) as Arc<dyn Store>)
-        })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            for member in self.members.iter() {
-                member.close().await;
-            }
-        })
-    }
-}
-
-impl Quorum {
-    /// Returns the same store on connections of its own. A majority of them has to be made.
-    async fn beside(&self, purpose: Purpose) -> Result<Self, Error> {
-        let facts = format!("store={}", self.shared.place);
+    /// A majority of the connections has to be made.
+    async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
         if self.members.is_closed() {
-            let message = format!("connect failed: store is closed {facts}");
-            return Err(Error::new(ErrorKind::Closed, message));
+            return Err(Failure::new(ErrorKind::Closed, "store is closed"));
         }
         let members = self.members.beside(purpose);
-        let mut asked = members.ask(self.shared.connect_timeout, |_, member| async move {
-            member.connect().await.map_err(Failed::never)
-        });
-        let (mut made, mut failures) = (0, Vec::new());
-        while made < majority(members.len())
-            && let Some((member, outcome)) = asked.next().await
-        {
-            match outcome {
-                Ok(()) => made += 1,
-                Err(failed) => failures.push((member, failed)),
-            }
-        }
-        asked.go_on(|_, _| ());
-        if made < majority(members.len()) {
-            return Err(self.error("connect", made, &failures, facts));
+        let enough = majority(members.len());
+        let asked = members.ask(
+            members.all(),
+            self.shared.connect_timeout,
+            |_, member| async move { member.server.connect().await.map_err(Failed::never) },
+        );
+        let (made, failures) = asked.gather(|made| made.len() >= enough).await;
+        if made.len() < enough {
+            return Err(self.too_few(made.len(), &failures));
         }
         Ok(Self {
             members,
             shared: self.shared.clone(),
         })
     }
-}
 
-/// Returns the text of the source behind all others.
-fn root(error: &Error) -> String {
-    let mut root: &dyn std::error::Error = error;
-    while let Some(source) = root.source() {
-        root = source;
+    async fn end(&self) {
+        for member in self.members.iter() {
+            member.server.close().await;
+        }
     }
-    root.to_string()
-}
-
-/// Opens the store at a URL whose scheme is one of ours.
-pub(crate) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
-    Ok(Arc::new(Quorum::open(url)?))
-}
-
-fn set_up(url: &str, settings: TableSettings) -> Result<Quorum, Error> {
-    match settings.max_ttl {
-        Some(_) => Err(Error::invalid(
-            "init refused: a quorum has no tables; expected the longest ttl in its URL, as max_ttl=60s",
-        )),
-        None => Quorum::open(url),
-    }
-}
-
-/// Sets up the quorum at a URL whose scheme is ours.
-pub(in crate::store) async fn init_quorum(
-    url: &str,
-    settings: TableSettings,
-    limit: Duration,
-) -> Result<(), Error> {
-    let quorum = set_up(url, settings)?;
-    let done = quorum.init(limit).await;
-    quorum.close().await;
-    done
-}
-
-/// Puts it in the place of another one.
-pub(in crate::store) async fn replace_quorum(
-    url: &str,
-    old: &str,
-    from_clock: bool,
-    limit: Duration,
-) -> Result<(), Error> {
-    let (quorum, old) = (Quorum::open(url)?, Quorum::open(old)?);
-    let done = quorum.replace(&old, from_clock, limit).await;
-    quorum.close().await;
-    old.close().await;
-    done
-}
-
-/// Returns what would be done, in place of an old quorum if there is one.
-pub(in crate::store) fn quorum_plan(
-    url: &str,
-    old: Option<&str>,
-    settings: TableSettings,
-) -> Result<String, Error> {
-    let old = old.map(Quorum::open).transpose()?;
-    Ok(set_up(url, settings)?.plan(old.as_ref()))
 }

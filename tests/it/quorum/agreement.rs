@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 use leasehold::store::quorum::protocol::{
-    Absence, At, MemberAnswer, MemberId, MemberLease, MemberRequest, NameState, Node, Writing,
-    keep_out_us,
+    Absence, MemberAnswer, MemberId, MemberLease, keep_out_us,
 };
 use leasehold::{ClientId, Holder, Token};
 
-use super::raw::{self, RawMember, Said, writing};
+use super::node::{At, MemberRequest, NameState, Node, Writing};
+use super::raw::{self, RawMember, writing};
 use crate::harness::redis_server::{RedisServer, Setup};
 
 /// A whole second, as all moments of the clock are. The ttls end between them: a server counts in milliseconds, and the two
@@ -164,35 +164,30 @@ impl Pair {
         };
         let (node, at) = (&mut self.node, &self.at);
         let expected = match word {
-            "claim" => Said::Answer(node.claim(&mut record, &asked, at)),
-            "renew" => Said::Answer(node.renew(&mut record, &asked, told, at)),
-            "evict" => Said::Answer(node.evict(&mut record, &asked, at)),
-            _ => match node.release(&mut record, &asked, at) {
-                Ok(is_freed) => Said::Freed(is_freed),
-                Err(absence) => Said::Away(absence),
-            },
+            "claim" => node.claim(&mut record, &asked, at),
+            "renew" => node.renew(&mut record, &asked, told, at),
+            "evict" => node.evict(&mut record, &asked, at),
+            _ => node.release(&mut record, &asked, at),
         };
         self.marks[name / 2] = record.mark;
         self.leases[name] = record.lease;
         let said = self.raw.ask(word, KEYS[name], &asked, told).await;
         let said = said.expect("names.lua answers");
         assert_eq!(said, expected, "{}", self.told());
-        self.answered.insert(match &said {
-            Said::Answer(MemberAnswer::Yes) => "yes",
-            Said::Answer(MemberAnswer::Taken(_)) => "taken",
-            Said::Answer(MemberAnswer::Low(mark)) => {
-                self.tokens.push(*mark);
-                "low"
-            }
-            Said::Answer(MemberAnswer::Away(absence)) => match absence {
-                Absence::Out(_) => "out",
-                Absence::Other(_) => "other",
-                Absence::Closed(_) => "closed",
-                Absence::TooLong(_) => "too long",
-            },
-            Said::Freed(true) => "freed",
-            Said::Freed(false) => "not held",
-            Said::Away(_) => "released nowhere",
+        if let MemberAnswer::Low(mark) = said {
+            self.tokens.push(mark);
+        }
+        self.answered.insert(match (word, said) {
+            ("release", MemberAnswer::Yes) => "freed",
+            ("release", MemberAnswer::Away(_)) => "released nowhere",
+            (_, MemberAnswer::Yes) => "yes",
+            (_, MemberAnswer::NotHeld) => "not held",
+            (_, MemberAnswer::Taken(_)) => "taken",
+            (_, MemberAnswer::Low(_)) => "low",
+            (_, MemberAnswer::Away(Absence::Out(_))) => "out",
+            (_, MemberAnswer::Away(Absence::Other(_))) => "other",
+            (_, MemberAnswer::Away(Absence::Closed(_))) => "closed",
+            (_, MemberAnswer::Away(Absence::TooLong(_))) => "too long",
         });
     }
 

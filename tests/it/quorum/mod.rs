@@ -3,6 +3,8 @@
 mod agreement;
 mod grants;
 mod identity;
+#[path = "../../model/protocol/node.rs"]
+mod node;
 mod outages;
 mod raw;
 mod rivals;

@@ -4,10 +4,9 @@ use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{RedisError, Script, Value, from_redis_value};
 use leasehold::Token;
 use leasehold::internals::quorum_scripts;
-use leasehold::store::quorum::protocol::{
-    Absence, At, FirstSeen, MemberAnswer, MemberId, MemberLease, MemberRequest, Membership, Node,
-    Standing, Writing,
-};
+use leasehold::store::quorum::protocol::{Absence, MemberAnswer, MemberId, MemberLease, Standing};
+
+use super::node::{At, MemberRecord, MemberRequest, Node, Writing};
 
 /// What the holder tells about itself.
 const INFO: &str = r#"{"host":"h","pid":1}"#;
@@ -18,15 +17,6 @@ pub(super) struct RawMember {
     pub(super) connection: MultiplexedConnection,
 }
 
-/// What a member answered for one name.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    Answer(MemberAnswer<String>),
-    Freed(bool),
-    /// To a release: it is blank, or another member.
-    Away(Absence<String>),
-}
-
 impl RawMember {
     /// Asks for a name by its keys.
     pub(super) async fn ask(
@@ -35,7 +25,7 @@ impl RawMember {
         keys: [&str; 2],
         asked: &MemberRequest,
         told: Option<u64>,
-    ) -> Result<Said, RedisError> {
+    ) -> Result<MemberAnswer, RedisError> {
         let script = Script::new(quorum_scripts()[0]);
         let mut call = script.prepare_invoke();
         call.key("leasehold:node").key(&keys);
@@ -50,7 +40,7 @@ impl RawMember {
             .arg(INFO)
             .arg(told.map_or(String::new(), |mark| mark.to_string()));
         let reply: Value = call.invoke_async(&mut self.connection).await?;
-        Ok(said(reply, word == "release"))
+        Ok(said(reply))
     }
 
     /// Asks for the member's place, and returns what it then is.
@@ -98,14 +88,11 @@ fn items(value: &Value) -> Vec<Value> {
     }
 }
 
-fn said(reply: Value, is_release: bool) -> Said {
+fn said(reply: Value) -> MemberAnswer {
     let items = items(&reply);
-    let absence = match &*text(&items[0]) {
+    MemberAnswer::Away(match &*text(&items[0]) {
         "done" => return said_of(&items[2], number(&items[1])),
-        "out" => Absence::Out(FirstSeen {
-            incarnation: text(&items[1]),
-            at_us: number(&items[2]),
-        }),
+        "out" => Absence::Out(number(&items[3]) - number(&items[2])),
         "other" => Absence::Other(MemberId {
             quorum: number(&items[1]),
             index: u8::try_from(number(&items[2])).expect("small"),
@@ -113,24 +100,19 @@ fn said(reply: Value, is_release: bool) -> Said {
         }),
         "closed" => Absence::Closed(number(&items[1])),
         _ => panic!("no reply of names.lua: {reply:?}"),
-    };
-    match is_release {
-        true => Said::Away(absence),
-        false => Said::Answer(MemberAnswer::Away(absence)),
-    }
+    })
 }
 
-fn said_of(answer: &Value, clock_us: u64) -> Said {
+fn said_of(answer: &Value, clock_us: u64) -> MemberAnswer {
     let items = items(answer);
-    Said::Answer(match &*text(&items[0]) {
-        "yes" => MemberAnswer::Yes,
-        "freed" => return Said::Freed(true),
-        "not_held" => return Said::Freed(false),
+    match &*text(&items[0]) {
+        "yes" | "freed" => MemberAnswer::Yes,
+        "not_held" => MemberAnswer::NotHeld,
         "low" => MemberAnswer::Low(number(&items[1])),
         "taken" => MemberAnswer::Taken(lease(&text(&items[2]), number(&items[1]), clock_us)),
         "too_long" => MemberAnswer::Away(Absence::TooLong(number(&items[1]) * 1_000)),
         _ => panic!("no answer of names.lua: {answer:?}"),
-    })
+    }
 }
 
 /// Reads a lease's value as the page of the protocol has it.
@@ -155,7 +137,7 @@ fn placed(reply: Value) -> (Node<String>, At<String>, bool) {
     assert_eq!(text(&items[0]), "node", "{reply:?}");
     let optional = |index: usize| text(&items[index]).parse::<u64>().ok();
     let (present, is_in) = (text(&items[2]), number(&items[4]) == 1);
-    let membership = optional(5).map(|quorum| Membership {
+    let membership = optional(5).map(|quorum| MemberRecord {
         id: MemberId {
             quorum,
             index: u8::try_from(optional(6).expect("an index")).expect("small"),

@@ -1,8 +1,9 @@
 //! What holders and adopting clients do.
 
-use leasehold::store::quorum::protocol::{Absence, FirstSeen, Writing};
+use leasehold::store::quorum::protocol::Absence;
 
 use super::library::{ID, MAX_TTL_US, keep_member};
+use super::node::Writing;
 use super::rules::Wrong;
 use super::setup::Setup;
 use super::world::{Adopting, Claimant, Heard, Lease, Promise, World};
@@ -178,12 +179,7 @@ impl Setup {
         let member = usize::from(adopting.target) - 1;
         let is_target = |server: &u8| usize::from(*server) == member;
         let place = self.servers.iter().position(is_target);
-        let out = || {
-            Some(Err(Absence::Out(FirstSeen {
-                incarnation: 0,
-                at_us: 0,
-            })))
-        };
+        let out = || Some(Err(Absence::Out(0)));
         let told = |(index, server): (usize, &u8)| {
             if Some(index) == place {
                 out()

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use leasehold::clock::Instant;
 use leasehold::store::quorum::protocol::{
-    Answers, At, ClaimOutcome, MemberAnswer, MemberId, MemberRequest, Membership, NameState, Node,
-    Rivalry, propose,
+    Answers, ClaimOutcome, MemberAnswer, MemberId, Rivalry, propose,
 };
 use leasehold::{ClientId, Holder, Token};
+
+use super::node::{At, MemberRecord, MemberRequest, NameState, Node};
 
 const MEMBERS: usize = 3;
 const ROUND_TRIP: u64 = 1_000;
@@ -27,7 +28,7 @@ enum Event {
     Answers {
         member: usize,
         token: Token,
-        answer: MemberAnswer<u8>,
+        answer: MemberAnswer,
     },
     Frees {
         member: usize,
@@ -39,7 +40,7 @@ enum Event {
 }
 
 struct Contender {
-    round: Option<Answers<u8>>,
+    round: Option<Answers>,
     token: Option<Token>,
     seen: u64,
     rivalry: Rivalry,
@@ -103,7 +104,7 @@ pub(super) fn until_granted(contenders: usize, seed: u64) -> f64 {
                     ttl_us: 0,
                     ..asked(member, client, token)
                 };
-                node.release(record, &freeing, &at(now)).expect("it is in");
+                node.release(record, &freeing, &at(now));
                 push(
                     &mut events,
                     now + random.one_way(),
@@ -192,7 +193,7 @@ fn id(member: usize) -> MemberId {
 }
 
 fn member(index: usize) -> (Node<u8>, NameState) {
-    let membership = Membership {
+    let membership = MemberRecord {
         id: id(index),
         max_ttl_us: LONG_US,
         incarnation: 1,

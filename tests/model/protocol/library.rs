@@ -1,10 +1,9 @@
 //! A member of the model as the library has it, and back.
 
-use leasehold::store::quorum::protocol::{
-    At, FirstSeen, MemberId, MemberLease, MemberRequest, Membership, NameState, Node, Standing,
-};
+use leasehold::store::quorum::protocol::{MemberId, MemberLease, Standing};
 use leasehold::{ClientId, Holder, Token};
 
+use super::node::{At, FirstSeen, MemberRecord, MemberRequest, NameState, Node};
 use super::setup::Setup;
 use super::world::{Data, Lease, Server, World};
 
@@ -47,8 +46,8 @@ pub(super) const ID: MemberId = MemberId {
     of: 3,
 };
 
-pub(super) fn membership(data: &Data) -> Option<Membership<u8>> {
-    (data.came_in > 0).then_some(Membership {
+pub(super) fn membership(data: &Data) -> Option<MemberRecord<u8>> {
+    (data.came_in > 0).then_some(MemberRecord {
         id: ID,
         max_ttl_us: MAX_TTL_US,
         incarnation: data.came_in,

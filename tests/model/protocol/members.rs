@@ -1,9 +1,10 @@
 //! What happens at a member: requests arrive, leases end, and it is lost.
 
-use leasehold::store::quorum::protocol::{At, MemberAnswer, MemberRequest, NameState, Node};
+use leasehold::store::quorum::protocol::MemberAnswer;
 
 use super::clients::is_evicted;
 use super::library::{LATER_US, OTHER, asked, keep, keep_member, record};
+use super::node::{At, MemberRequest, NameState, Node};
 use super::rules::{Rules, Wrong};
 use super::setup::Setup;
 use super::world::{Claimant, Data, Lease, Loss, Promise, Server, World};
@@ -83,14 +84,8 @@ impl Setup {
         holder: usize,
         round: usize,
         member: u8,
-        call: impl FnOnce(
-            Rules,
-            &mut Node<u8>,
-            &mut NameState,
-            &MemberRequest,
-            &At<u8>,
-        ) -> MemberAnswer<u8>,
-    ) -> (MemberAnswer<u8>, Server, Option<Promise>) {
+        call: impl FnOnce(Rules, &mut Node<u8>, &mut NameState, &MemberRequest, &At<u8>) -> MemberAnswer,
+    ) -> (MemberAnswer, Server, Option<Promise>) {
         let name = usize::from(self.names[holder]);
         let mut server = world.members[usize::from(member)];
         let at = self.at(world, &server);

@@ -20,6 +20,11 @@ mod contention;
 mod faults;
 mod library;
 mod members;
+mod node;
+#[cfg(test)]
+mod node_names;
+#[cfg(test)]
+mod node_places;
 mod promises;
 mod replace;
 mod rules;

@@ -1,8 +1,9 @@
 //! The promises that are looked at in every state.
 
-use leasehold::store::quorum::protocol::{MemberAnswer, NameState};
+use leasehold::store::quorum::protocol::MemberAnswer;
 
 use super::library::{OTHER, asked, record};
+use super::node::NameState;
 use super::setup::Setup;
 use super::world::{Server, World};
 

@@ -10,12 +10,13 @@
 
 use leasehold::clock::Instant;
 use leasehold::store::quorum::protocol::{
-    Absence, Answers, At, ClaimOutcome, Closings, FirstSeen, MemberAnswer, MemberId, MemberLease,
-    MemberRequest, Membership, NameState, Node, Standing, Writing, adoption, majority,
+    Absence, Answers, ClaimOutcome, Closings, MemberAnswer, MemberId, MemberLease, Membership,
+    Standing, adoption, majority,
 };
 use leasehold::{ClientId, Holder, Token};
 
 use super::library::{LATE_US, LATER_US, MAX_TTL_US};
+use super::node::{At, FirstSeen, MemberRecord, MemberRequest, NameState, Node, Writing};
 use crate::search::Space;
 
 /// A quorum that no list makes.
@@ -347,7 +348,7 @@ impl Replacing {
     /// The server as the library has it.
     fn node(&self, world: &Exchange, server: usize) -> (Node<u8>, At<u8>) {
         let at = &world.servers[server];
-        let membership = (at.quorum > 0).then(|| Membership {
+        let membership = (at.quorum > 0).then(|| MemberRecord {
             id: self.id(at.quorum - 1, server as u8),
             max_ttl_us: MAX_TTL_US,
             incarnation: at.came_in,
@@ -471,7 +472,7 @@ impl Replacing {
     fn count(&self, world: &mut Exchange, claim: u8) {
         let index = usize::from(claim);
         let list = &self.lists[usize::from(self.claims[index])];
-        let mut round: Answers<u8> = Answers::new(list.len(), Instant::from_nanos(1));
+        let mut round: Answers = Answers::new(list.len(), Instant::from_nanos(1));
         for (member, server) in list.iter().enumerate() {
             if world.servers[usize::from(*server)].yes >> claim & 1 == 1 {
                 round.count(member, MemberAnswer::Yes, Instant::ZERO);
@@ -547,7 +548,7 @@ impl Replacing {
         let mut closings = Closings::new(quorum.into(), self.lists[0].len());
         for (member, old) in self.lists[0].iter().enumerate() {
             if let Some((closed_for, max, is_in)) = writing.closed[usize::from(*old)] {
-                closings.note(member, (closed_for.into(), is_in.then_some(max.into())));
+                closings.note(member, closed_for.into(), max.into(), is_in);
             }
         }
         let Some(highest) = closings.highest() else {
@@ -628,7 +629,8 @@ impl Replacing {
             member.incarnation = now.incarnation;
         }
         self.hide_the_closing(&mut node);
-        match node.highest(self.id(asking.quorum - 1, server), &now) {
+        let told = node.membership.as_ref().map(|member| member.told(&now));
+        match Membership::highest(told.as_ref(), self.id(asking.quorum - 1, server)) {
             Ok(max) => {
                 adopting.inside |= bit;
                 adopting.highest = adopting.highest.max(max as u8);
@@ -649,10 +651,7 @@ impl Replacing {
             if adopting.inside & bit != 0 {
                 Some(Ok(adopting.highest.into()))
             } else if adopting.outside & bit != 0 {
-                Some(Err(Absence::Out(FirstSeen {
-                    incarnation: 0,
-                    at_us: 0,
-                })))
+                Some(Err(Absence::Out(0)))
             } else {
                 None
             }

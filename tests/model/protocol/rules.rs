@@ -4,12 +4,12 @@
 
 use leasehold::clock::Instant;
 use leasehold::store::quorum::protocol::{
-    Absence, Answers, At, ClaimOutcome, MemberAnswer, MemberRequest, NameState, Node,
-    RenewalOutcome, Writing, adoption,
+    Absence, Answers, ClaimOutcome, MemberAnswer, RenewalOutcome, adoption,
 };
 use leasehold::{ClientId, Holder};
 
 use super::library::LATE_US;
+use super::node::{At, MemberRequest, NameState, Node, Writing};
 
 /// A rule that is replaced by a wrong one, or left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ const DEADLINE: Instant = Instant::from_nanos(2);
 const IN_TIME: Instant = Instant::from_nanos(1);
 
 /// The answers of the members to an adopter.
-pub(super) type Looks = [Option<Result<u64, Absence<u8>>>];
+pub(super) type Looks = [Option<Result<u64, Absence>>];
 
 impl Rules {
     /// Whether this rule is replaced.
@@ -101,7 +101,7 @@ impl Rules {
         record: &mut NameState,
         asked: &MemberRequest,
         at: &At<u8>,
-    ) -> MemberAnswer<u8> {
+    ) -> MemberAnswer {
         let before = (node.clone(), *record);
         match self.0 {
             Some(Wrong::HolderIgnored) => {
@@ -127,7 +127,7 @@ impl Rules {
         asked: &MemberRequest,
         vouched: Option<u64>,
         at: &At<u8>,
-    ) -> MemberAnswer<u8> {
+    ) -> MemberAnswer {
         let mut at = *at;
         let (mark, floor, incarnation) = match &node.membership {
             Some(member) => (member.mark(record), member.floor, member.incarnation),
@@ -156,7 +156,7 @@ impl Rules {
         record: &mut NameState,
         asked: &MemberRequest,
         at: &At<u8>,
-    ) -> MemberAnswer<u8> {
+    ) -> MemberAnswer {
         self.renew(node, record, asked, None, at)
     }
 
@@ -173,7 +173,7 @@ impl Rules {
             asked.token = asked.token.max(lease.token);
         }
         let released = node.release(record, &asked, at);
-        if self.has(Wrong::ReleaseLeavesMark) && released != Ok(true) {
+        if self.has(Wrong::ReleaseLeavesMark) && released != MemberAnswer::Yes {
             (record.mark, *node) = before;
         }
     }
@@ -184,7 +184,7 @@ impl Rules {
         record: &mut NameState,
         asked: &MemberRequest,
         at: &At<u8>,
-    ) -> MemberAnswer<u8> {
+    ) -> MemberAnswer {
         let before = record.lease;
         let answer = node.evict(record, asked, at);
         let is_left_out = match self.0 {
@@ -223,7 +223,7 @@ impl Rules {
 
     pub(super) fn is_granted(self, members: usize, yes: usize, is_late: bool) -> bool {
         let members = self.counted(members);
-        let mut round: Answers<u8> = Answers::new(members, DEADLINE);
+        let mut round: Answers = Answers::new(members, DEADLINE);
         let is_late = is_late && !self.has(Wrong::CountedLate);
         for member in 0..yes.min(members) {
             round.count(member, MemberAnswer::Yes, moment(is_late));
@@ -234,7 +234,7 @@ impl Rules {
     pub(super) fn is_renewed(self, members: usize, yes: usize, is_late: bool) -> bool {
         let members = self.counted(members);
         let holder = Holder::new(ClientId::from_u128(0), 0);
-        let mut round: Answers<u8> = Answers::new(members, DEADLINE);
+        let mut round: Answers = Answers::new(members, DEADLINE);
         for member in 0..yes.min(members) {
             round.count(member, MemberAnswer::Yes, moment(is_late));
         }

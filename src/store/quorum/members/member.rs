@@ -3,17 +3,18 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use deadpool_redis::redis::Cmd;
+use deadpool_redis::redis::{Cmd, Value};
 
 use super::super::KIND;
-use super::super::protocol::{MemberId, Writing};
-use super::reply::{MemberPlace, NameReply, foreign, placed, told};
+use super::super::known::KnownQuorum;
+use super::super::protocol::{Absence, MemberAnswer, MemberId};
+use super::reply::{MemberPlace, SeenLease, foreign, placed, told};
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::budget::millis;
 use crate::store::redis::{Builder, Program, RemoteServer, Script};
-use crate::store::{self, Failed, Hazard, Info, Notices, Purpose};
+use crate::store::{Failed, Info, Purpose};
 use crate::token::Token;
 
 /// Says how many names one call reads; reading a whole lease costs the server more than a renewal.
@@ -43,25 +44,26 @@ const PROGRAM: Program = Program {
 
 /// A server as a member of a quorum.
 #[derive(Debug)]
-pub(in super::super) struct QuorumMember {
-    server: RemoteServer,
+pub(crate) struct QuorumMember {
+    pub(crate) server: RemoteServer,
 }
 
 /// A request for a name.
 #[derive(Debug, Clone)]
-pub(in super::super) struct NameRequest {
-    pub(in super::super) name: Name,
-    pub(in super::super) holder: Holder,
-    pub(in super::super) token: Token,
-    pub(in super::super) ttl: Duration,
-    pub(in super::super) info: Option<Arc<Info>>,
-    /// The mark that is told back by a client that vouches for the lease.
-    pub(in super::super) mark: Option<u64>,
+pub(crate) struct NameRequest {
+    pub(crate) name: Name,
+    pub(crate) holder: Holder,
+    pub(crate) token: Token,
+    /// How long the lease lasts from now, or the name is kept.
+    pub(crate) ttl: Duration,
+    pub(crate) info: Option<Arc<Info>>,
+    /// The mark that is sent back by a client that vouches for the lease.
+    pub(crate) mark: Option<u64>,
 }
 
 /// The work that a member is asked to do with names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Act {
+pub(crate) enum Act {
     Claim,
     Renew,
     Release,
@@ -70,67 +72,54 @@ pub(in super::super) enum Act {
     Evict,
 }
 
+/// The names whose leases are asked for.
+#[derive(Debug)]
+pub(crate) enum SoughtNames {
+    One(Name),
+    /// Those that have a key at the member that is asked.
+    WithPrefix(String),
+}
+
+/// The answer for one name. If it failed, nothing was changed for this name.
+pub(crate) type NameAnswer = Result<MemberAnswer<Box<SeenLease>>, Error>;
+
+impl NameRequest {
+    pub(crate) fn new(name: &Name, holder: Holder, token: Token, ttl: Duration) -> Self {
+        Self {
+            name: name.clone(),
+            holder,
+            token,
+            ttl,
+            info: None,
+            mark: None,
+        }
+    }
+}
+
 impl QuorumMember {
     /// Makes the member at the URL of this builder.
     ///
     /// # Errors
     /// `Invalid`, with the setting that is refused.
-    pub(in super::super) fn new(server: Builder) -> Result<Self, Error> {
+    pub(crate) fn new(server: Builder) -> Result<Self, Error> {
         let server = RemoteServer::new(server, PROGRAM)?;
         Ok(Self { server })
     }
 
-    /// Returns where it is, for people to read and without secrets.
-    pub(in super::super) fn place(&self) -> &str {
-        self.server.place()
-    }
-
     /// Returns the same member on a connection of its own, not connected yet.
-    pub(super) fn beside(&self, purpose: Purpose) -> Self {
-        Self {
-            server: self.server.beside(purpose),
-        }
-    }
-
-    /// Makes the connection of the calling runtime now.
-    pub(in super::super) async fn connect(&self) -> Result<(), Error> {
-        self.server.connect().await
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.server.is_closed()
-    }
-
-    pub(in super::super) async fn close(&self) {
-        self.server.close().await;
-    }
-
-    pub(super) async fn notices(&self) -> Result<Box<dyn Notices>, Error> {
-        self.server.notices().await
-    }
-
-    pub(in super::super) async fn hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Error> {
-        self.server.hazards(limit).await
-    }
-
-    /// Returns whether it answers.
-    pub(in super::super) async fn see(&self, limit: Duration) -> Result<store::Member, Error> {
-        self.server.see(limit).await
-    }
-
-    /// Returns a key that belongs to a name or a slot, if there is any.
-    pub(in super::super) async fn any_key(&self, limit: Duration) -> Result<Option<String>, Error> {
-        self.server.any_key(limit).await
+    pub(crate) fn beside(&self, purpose: Purpose) -> Self {
+        let server = self.server.beside(purpose);
+        Self { server }
     }
 
     /// Asks for these names, at most a batch of them. Returns an answer for each, in order.
-    pub(in super::super) async fn ask(
+    pub(crate) async fn ask(
         &self,
         id: MemberId,
         act: Act,
         batch: &[NameRequest],
         limit: Duration,
-    ) -> Result<Vec<NameReply>, Failed> {
+    ) -> Result<Vec<NameAnswer>, Failed> {
         let (word, publish) = match act {
             Act::Claim => ("claim", ""),
             Act::Renew => ("renew", ""),
@@ -153,46 +142,40 @@ impl QuorumMember {
         }
         let ttl = batch.iter().map(|asked| asked.ttl).min();
         let ttl = ttl.filter(|_| matches!(act, Act::Claim | Act::Renew));
-        self.named(&call, word, &names, limit, ttl).await
+        let read = |reply: &Value| told(reply, &names);
+        self.call(&call, word, limit, ttl.unwrap_or(limit), read)
+            .await
     }
 
-    /// Returns the leases of these names, at most a batch of them.
-    async fn inspect(
+    /// Returns the leases of these names, or why it takes no part.
+    pub(crate) async fn leases(
         &self,
         id: MemberId,
-        names: &[&Name],
+        names: &SoughtNames,
         limit: Duration,
-    ) -> Result<Vec<NameReply>, Failed> {
-        let call = self.call_of(names, "inspect", id, "");
-        self.named(&call, "inspect", names, limit, None).await
-    }
-
-    /// Returns the lease of this name.
-    pub(in super::super) async fn inspect_one(
-        &self,
-        id: MemberId,
-        name: &Name,
-        limit: Duration,
-    ) -> Result<NameReply, Failed> {
-        let told = self.inspect(id, &[name], limit).await?;
-        Ok(told.into_iter().next().unwrap_or(NameReply::Free))
-    }
-
-    /// Returns the answers for all names with this prefix that have a key here.
-    pub(in super::super) async fn list(
-        &self,
-        id: MemberId,
-        prefix: &str,
-        limit: Duration,
-    ) -> Result<Vec<NameReply>, Failed> {
-        let names = self.server.names(prefix, limit).await;
-        let names = names.map_err(Failed::perhaps)?;
-        let names: Vec<&Name> = names.iter().collect();
-        let mut told = Vec::new();
+    ) -> Result<Result<Vec<SeenLease>, Absence>, Failed> {
+        let names = match names {
+            SoughtNames::One(name) => vec![name.clone()],
+            SoughtNames::WithPrefix(prefix) => {
+                let names = self.server.names(prefix, limit).await;
+                names.map_err(Failed::perhaps)?
+            }
+        };
+        let mut leases = Vec::new();
         for batch in names.chunks(BATCH) {
-            told.extend(self.inspect(id, batch, limit).await?);
+            let names: Vec<&Name> = batch.iter().collect();
+            let call = self.call_of(&names, "inspect", id, "");
+            let read = |reply: &Value| told(reply, &names);
+            let told = self.call(&call, "inspect", limit, limit, read).await?;
+            for answer in told {
+                match answer {
+                    Ok(MemberAnswer::Taken(lease)) => leases.push(*lease),
+                    Ok(MemberAnswer::Away(absence)) => return Ok(Err(absence)),
+                    _ => {}
+                }
+            }
         }
-        Ok(told)
+        Ok(Ok(leases))
     }
 
     fn call_of(&self, names: &[&Name], word: &str, id: MemberId, publish: &str) -> Cmd {
@@ -200,122 +183,67 @@ impl QuorumMember {
         keys.push(self.server.node_key());
         keys.extend(names.iter().flat_map(|name| self.server.keys_of(name)));
         let mut call = NAMES.call(keys);
-        call.arg(word)
-            .arg(id.quorum)
-            .arg(id.index)
-            .arg(id.of)
-            .arg(publish);
+        call.arg(word).arg(&words(id)).arg(publish);
         call
     }
 
-    async fn named(
+    /// Asks what the member keeps of itself.
+    pub(crate) async fn look(&self, limit: Duration) -> Result<MemberPlace, Failed> {
+        self.place("look", &[], limit).await
+    }
+
+    /// Makes it a member that is in: by `adopt`, one whose incarnation is `by` and that was out for the keep-out; by
+    /// `open`, a server that the run `by` has reserved. No grant has a token above `highest`.
+    pub(crate) async fn write(
+        &self,
+        word: &str,
+        by: &str,
+        known: &KnownQuorum,
+        id: MemberId,
+        highest: u64,
+        limit: Duration,
+    ) -> Result<MemberPlace, Failed> {
+        let (max_ttl, highest) = (millis(known.max_ttl).to_string(), highest.to_string());
+        let rest = [&max_ttl, by, &highest, &known.members].map(str::to_owned);
+        let arguments = [&words(id)[..], &rest].concat();
+        self.place(word, &arguments, limit).await
+    }
+
+    /// Calls `place.lua`, which lists the arguments of each word. Returns what the member keeps of itself then.
+    pub(crate) async fn place(
+        &self,
+        word: &str,
+        arguments: &[String],
+        limit: Duration,
+    ) -> Result<MemberPlace, Failed> {
+        let mut call = PLACE.call([self.server.node_key()]);
+        call.arg(word).arg(arguments);
+        self.call(&call, word, limit, limit, placed).await
+    }
+
+    async fn call<T>(
         &self,
         call: &Cmd,
         word: &str,
-        names: &[&Name],
         limit: Duration,
-        ttl: Option<Duration>,
-    ) -> Result<Vec<NameReply>, Failed> {
-        let ttl = ttl.unwrap_or(limit);
-        let told = self.server.call(call, word, limit, ttl, |reply| {
-            foreign(reply)
-                .map(Err)
-                .or_else(|| Some(Ok(told(reply, names)?)))
-        });
-        told.await?.map_err(|why| self.misused(why))
-    }
-
-    /// Asks what the member keeps of itself.
-    pub(in super::super) async fn look(&self, limit: Duration) -> Result<MemberPlace, Failed> {
-        self.placed("look", limit, |_| ()).await
-    }
-
-    /// Reserves the server for a run of `init`.
-    pub(in super::super) async fn reserve(
-        &self,
-        run: u64,
-        limit: Duration,
-    ) -> Result<MemberPlace, Failed> {
-        self.placed("reserve", limit, |call| {
-            call.arg(run);
+        ttl: Duration,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<T, Failed> {
+        let read = |reply: &Value| match foreign(reply) {
+            Some(why) => Some(Err(why)),
+            None => read(reply).map(Ok),
+        };
+        let told = self.server.call(call, word, limit, ttl, read).await?;
+        told.map_err(|why| {
+            let message = format!("{why} member={}", self.server.place());
+            Failed::answered(Error::new(ErrorKind::Misconfigured, message))
         })
-        .await
     }
+}
 
-    /// Closes the member's quorum for this one.
-    pub(in super::super) async fn close_for(
-        &self,
-        id: MemberId,
-        successor: u64,
-        limit: Duration,
-    ) -> Result<MemberPlace, Failed> {
-        self.placed("close", limit, |call| {
-            call.arg(id.quorum).arg(id.index).arg(id.of).arg(successor);
-        })
-        .await
-    }
-
-    /// Takes a member in that was out for the keep-out.
-    pub(in super::super) async fn adopt(
-        &self,
-        writing: &Writing<String>,
-        members: &str,
-        limit: Duration,
-    ) -> Result<MemberPlace, Failed> {
-        self.written("adopt", writing, &writing.found, members, limit)
-            .await
-    }
-
-    /// Makes a server that this run has reserved a member that is in.
-    pub(in super::super) async fn open(
-        &self,
-        writing: &Writing<String>,
-        run: u64,
-        members: &str,
-        limit: Duration,
-    ) -> Result<MemberPlace, Failed> {
-        self.written("open", writing, &run.to_string(), members, limit)
-            .await
-    }
-
-    async fn written(
-        &self,
-        word: &str,
-        writing: &Writing<String>,
-        by: &str,
-        members: &str,
-        limit: Duration,
-    ) -> Result<MemberPlace, Failed> {
-        let id = writing.id;
-        self.placed(word, limit, |call| {
-            call.arg(id.quorum).arg(id.index).arg(id.of);
-            call.arg(writing.max_ttl_us / 1_000)
-                .arg(by)
-                .arg(writing.highest)
-                .arg(members);
-        })
-        .await
-    }
-
-    async fn placed(
-        &self,
-        word: &str,
-        limit: Duration,
-        arguments: impl FnOnce(&mut Cmd),
-    ) -> Result<MemberPlace, Failed> {
-        let mut call = PLACE.call([self.server.node_key()]);
-        call.arg(word);
-        arguments(&mut call);
-        let place = self.server.call(&call, word, limit, limit, |reply| {
-            foreign(reply).map(Err).or_else(|| Some(Ok(placed(reply)?)))
-        });
-        place.await?.map_err(|why| self.misused(why))
-    }
-
-    fn misused(&self, why: &'static str) -> Failed {
-        let message = format!("{why} member={}", self.place());
-        Failed::answered(Error::new(ErrorKind::Misconfigured, message))
-    }
+/// Returns the arguments that name a member.
+pub(crate) fn words(id: MemberId) -> [String; 3] {
+    [id.quorum, id.index.into(), id.of.into()].map(|number: u64| number.to_string())
 }
 
 /// Returns the sources of `names.lua` and `place.lua`.

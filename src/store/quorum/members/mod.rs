@@ -8,7 +8,7 @@ mod member;
 mod notices;
 mod reply;
 
-use std::future::Future;
+use std::ops::{Deref, Range};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,9 +23,9 @@ use crate::store::{Failed, Purpose};
 
 #[cfg(feature = "internals")]
 pub(crate) use self::member::sources;
-pub(super) use self::member::{Act, NameRequest, QuorumMember};
+pub(super) use self::member::{Act, NameAnswer, NameRequest, QuorumMember, SoughtNames, words};
 pub(super) use self::notices::MergedNotices;
-pub(super) use self::reply::{Away, MemberPlace, NameReply};
+pub(super) use self::reply::{MemberPlace, SeenLease};
 use super::protocol::majority;
 
 /// The least time for which the others are awaited once a majority has answered. Longer than a busy machine or a
@@ -51,12 +51,16 @@ pub(super) struct Poll<T> {
     members: usize,
     asked_at: Instant,
     deadline: Instant,
-    answered: usize,
+    /// How many have answered.
+    pub(super) answered: usize,
     /// The time that the majority which has answered took.
     took: Option<Duration>,
-    /// Says whether the others are awaited for a short time only once a majority has answered.
+    /// Says that the others are awaited for a short time only once a majority has answered.
     hurries: bool,
 }
+
+/// Why members did not answer.
+pub(super) type Failures = Vec<(usize, Failed)>;
 
 type Answering<T> = Pin<Box<dyn Future<Output = (usize, Result<T, Failed>)> + Send>>;
 
@@ -73,52 +77,31 @@ impl Members {
         }
     }
 
-    /// Returns the same members on connections of their own, which are not made so far.
+    /// Returns the same members on connections of their own, which are not made yet.
     pub(super) fn beside(&self, purpose: Purpose) -> Self {
         Self::new(self.iter().map(|member| member.beside(purpose)).collect())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<QuorumMember>> {
-        self.each.iter()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.each.len()
-    }
-
-    pub(super) fn get(&self, member: usize) -> &Arc<QuorumMember> {
-        &self.each[member]
+    pub(super) fn all(&self) -> Range<usize> {
+        0..self.len()
     }
 
     pub(super) fn place(&self, member: usize) -> &str {
-        self.each[member].place()
+        self[member].server.place()
     }
 
     /// Returns where all members are, as `init` notes them.
     pub(super) fn places(&self) -> String {
-        let places: Vec<_> = self.iter().map(|member| member.place()).collect();
+        let places: Vec<_> = self.iter().map(|member| member.server.place()).collect();
         places.join(", ")
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.iter().any(|member| member.is_closed())
-    }
-
-    /// Asks all members.
-    pub(super) fn ask<T, F>(
-        &self,
-        limit: Duration,
-        ask: impl Fn(usize, Arc<QuorumMember>) -> F,
-    ) -> Poll<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Failed>> + Send + 'static,
-    {
-        self.ask_some(0..self.len(), limit, ask)
+        self.iter().any(|member| member.server.is_closed())
     }
 
     /// Asks these members.
-    pub(super) fn ask_some<T, F>(
+    pub(super) fn ask<T, F>(
         &self,
         members: impl IntoIterator<Item = usize>,
         limit: Duration,
@@ -154,6 +137,14 @@ impl Members {
     }
 }
 
+impl Deref for Members {
+    type Target = [Arc<QuorumMember>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.each
+    }
+}
+
 impl<T: Send + 'static> Poll<T> {
     /// Returns the next answer, with the number of its member. `None` if no more is to come in time.
     ///
@@ -183,6 +174,24 @@ impl<T: Send + 'static> Poll<T> {
     /// Returns how long it took until a majority had answered, if one has.
     pub(super) const fn took(&self) -> Option<Duration> {
         self.took
+    }
+
+    /// Returns the answers that come in time, up to these that are enough, and the failures. The others go on in a task.
+    pub(super) async fn gather(
+        mut self,
+        is_enough: impl Fn(&[(usize, T)]) -> bool,
+    ) -> (Vec<(usize, T)>, Failures) {
+        let (mut answers, mut failures) = (Vec::new(), Vec::new());
+        while !is_enough(&answers)
+            && let Some((member, answer)) = self.next().await
+        {
+            match answer {
+                Ok(answer) => answers.push((member, answer)),
+                Err(failed) => failures.push((member, failed)),
+            }
+        }
+        self.go_on(|_, _| ());
+        (answers, failures)
     }
 
     /// Lets the members answer that have not, in a task that then does this with each of their answers.
@@ -216,7 +225,7 @@ impl Health {
         if well < majority(until.len()) {
             return vec![false; until.len()];
         }
-        // Whoever is asked again is asked once, until it answers.
+        // A member that is asked again is asked once, until it answers.
         for until in until.iter_mut().flatten().filter(|until| now >= **until) {
             *until = now.after(PAUSE);
         }

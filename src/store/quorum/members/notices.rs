@@ -5,7 +5,6 @@
 //! the first.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,26 +24,26 @@ const PATIENCE: Duration = Duration::from_millis(5);
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
 /// The subscriptions to all members.
-pub(in super::super) struct MergedNotices {
+#[derive(Debug)]
+pub(crate) struct MergedNotices {
     each: Vec<Box<dyn Notices>>,
     counted: Mutex<Counted>,
 }
 
-/// The hints of each name, as far as they are not told or told of late.
+/// The hints of each name.
 #[derive(Debug)]
 struct Counted {
     members: usize,
     of: HashMap<Name, HintCount>,
 }
 
-/// The hints of one name.
+/// The members' hints that one release freed a name.
 #[derive(Debug)]
-enum HintCount {
-    /// These members told of it. Exits: Told.
-    Open { by: BTreeSet<usize>, due: Instant },
-    /// The others may tell of the same. Exits: Open (one of these members tells of the next release), gone (its time is
-    /// over).
-    Told { by: BTreeSet<usize>, until: Instant },
+struct HintCount {
+    by: BTreeSet<usize>,
+    /// When the first one came; once it was passed on, when that was.
+    at: Instant,
+    was_passed_on: bool,
 }
 
 impl MergedNotices {
@@ -52,8 +51,8 @@ impl MergedNotices {
     ///
     /// # Errors
     /// Those of one member, if it is not for now that it cannot be subscribed to.
-    pub(in super::super) async fn of(members: &Members) -> Result<Self, Error> {
-        let each = join_all(members.iter().map(|member| member.notices())).await;
+    pub(crate) async fn of(members: &Members) -> Result<Self, Error> {
+        let each = join_all(members.iter().map(|member| member.server.notices())).await;
         let each: Result<Vec<_>, Error> = each.into_iter().collect();
         Ok(Self {
             each: each?,
@@ -104,62 +103,39 @@ impl Notices for MergedNotices {
     }
 }
 
-impl fmt::Debug for MergedNotices {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MergedNotices")
-            .field("members", &self.each.len())
-            .finish_non_exhaustive()
-    }
-}
-
 impl Counted {
     /// Notes the hint of one member. Its second hint is of another release than its first.
     fn note(&mut self, member: usize, name: Name, now: Instant) {
-        let enough = majority(self.members);
-        let first = || HintCount::Open {
-            by: BTreeSet::from([member]),
-            due: now.after(PATIENCE),
+        let first = || HintCount {
+            by: BTreeSet::new(),
+            at: now,
+            was_passed_on: false,
         };
         let hints = self.of.entry(name).or_insert_with(first);
-        match hints {
-            HintCount::Open { by, due } => {
-                by.insert(member);
-                if by.len() >= enough {
-                    *due = now;
-                }
-            }
-            HintCount::Told { by, until } => {
-                if now >= *until || !by.insert(member) {
-                    *hints = first();
-                }
-            }
+        let is_next = hints.was_passed_on
+            && (now >= hints.at.after(STRAGGLERS) || hints.by.contains(&member));
+        if is_next {
+            *hints = first();
         }
+        hints.by.insert(member);
     }
 
     /// Returns a name that is to be hinted now.
     fn due(&mut self, now: Instant) -> Option<Name> {
-        self.of.retain(|_, hints| match hints {
-            HintCount::Open { .. } => true,
-            HintCount::Told { until, .. } => now < *until,
-        });
-        self.of.iter_mut().find_map(|(name, hints)| match hints {
-            HintCount::Open { by, due } if *due <= now => {
-                *hints = HintCount::Told {
-                    by: std::mem::take(by),
-                    until: now.after(STRAGGLERS),
-                };
-                Some(name.clone())
-            }
-            _ => None,
-        })
+        let enough = majority(self.members);
+        self.of
+            .retain(|_, hints| !hints.was_passed_on || now < hints.at.after(STRAGGLERS));
+        let is_due = |hints: &HintCount| {
+            !hints.was_passed_on && (hints.by.len() >= enough || now >= hints.at.after(PATIENCE))
+        };
+        let (name, hints) = self.of.iter_mut().find(|(_, hints)| is_due(hints))?;
+        (hints.at, hints.was_passed_on) = (now, true);
+        Some(name.clone())
     }
 
     fn next_due(&self) -> Option<Instant> {
-        let open = self.of.values().filter_map(|hints| match hints {
-            HintCount::Open { due, .. } => Some(*due),
-            HintCount::Told { .. } => None,
-        });
-        open.min()
+        let waiting = self.of.values().filter(|hints| !hints.was_passed_on);
+        waiting.map(|hints| hints.at.after(PATIENCE)).min()
     }
 }
 

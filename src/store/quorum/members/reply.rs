@@ -5,51 +5,35 @@ use std::time::{Duration, SystemTime};
 use deadpool_redis::redis::Value;
 use serde::Deserialize;
 
-use super::super::protocol::{
-    Absence, At, FirstSeen, MemberAnswer, MemberId, MemberLease, Membership, Node, Standing,
-};
+use super::super::protocol::{Absence, MemberAnswer, MemberId, MemberLease, Membership, Standing};
+use super::member::NameAnswer;
 use crate::error::{Error, ErrorKind};
-use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::redis::{number, tagged, text};
 use crate::store::{Held, HeldState, Info};
-use crate::token::Token;
 
-/// The answer of a member for one name.
-#[derive(Debug)]
-pub(in super::super) enum NameReply {
-    Yes,
-    /// Whether a release freed the name.
-    Freed(bool),
-    /// To a look at a name that has no lease.
-    Free,
-    Low(u64),
-    Taken(MemberLease, Box<Held>),
-    Away(Away),
-    /// Nothing was changed for this name.
-    Failed(Error),
-}
-
-/// Why a member takes no part.
-#[derive(Debug, Clone)]
-pub(in super::super) struct Away {
-    pub(in super::super) absence: Absence<String>,
-    /// For how long it has been out, by its clock in microseconds.
-    pub(in super::super) out_us: u64,
-    /// The members of the quorum that it belongs to, if that is another one.
-    pub(in super::super) members: String,
+/// A lease that a member tells of.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SeenLease {
+    pub(crate) lease: MemberLease,
+    pub(crate) held: Held,
 }
 
 /// What a member keeps of itself.
 #[derive(Debug, Clone)]
-pub(in super::super) struct MemberPlace {
-    pub(in super::super) node: Node<String>,
-    pub(in super::super) at: At<String>,
+pub(crate) struct MemberPlace {
+    pub(crate) membership: Option<Membership>,
+    pub(crate) incarnation: String,
+    pub(crate) clock_us: u64,
+    /// For how long it has been out, by its clock.
+    out_us: u64,
+    /// The run of `init` that may write here.
+    pub(crate) reserved_by: Option<u64>,
     /// The places of all members, as `init` was given them.
-    pub(in super::super) members: String,
+    pub(crate) members: String,
 }
 
-/// What the value of a lease tells of its holder.
+/// The facts about the holder in the value of a lease.
 #[derive(Deserialize, Default)]
 struct LeaseInfo {
     since: Option<u64>,
@@ -57,40 +41,16 @@ struct LeaseInfo {
     info: Info,
 }
 
-impl NameReply {
-    /// Returns the answer that counts in a round. `None`: the member has none for this name.
-    pub(in super::super) fn answer(&self) -> Option<MemberAnswer<String>> {
-        match self {
-            Self::Yes => Some(MemberAnswer::Yes),
-            Self::Low(mark) => Some(MemberAnswer::Low(*mark)),
-            Self::Taken(lease, _) => Some(MemberAnswer::Taken(*lease)),
-            Self::Away(away) => Some(MemberAnswer::Away(away.absence.clone())),
-            Self::Freed(_) | Self::Free | Self::Failed(_) => None,
-        }
+impl AsRef<MemberLease> for Box<SeenLease> {
+    fn as_ref(&self) -> &MemberLease {
+        &self.lease
     }
 }
 
 impl MemberPlace {
-    /// Returns the highest token that it has, if it knows.
-    ///
-    /// # Errors
-    /// Why it does not know.
-    pub(in super::super) fn highest(&self, id: MemberId) -> Result<u64, Absence<String>> {
-        self.node.clone().highest(id, &self.at)
-    }
-
     /// Returns why it takes no part as this member of a quorum.
-    pub(in super::super) fn away(&self, id: MemberId) -> Option<Away> {
-        let absence = self.node.clone().look(id, &self.at).err()?;
-        let out_us = match &absence {
-            Absence::Out(seen) => self.at.now_us.saturating_sub(seen.at_us),
-            _ => 0,
-        };
-        Some(Away {
-            absence,
-            out_us,
-            members: self.members.clone(),
-        })
+    pub(crate) fn absence(&self, id: MemberId) -> Option<Absence> {
+        Membership::absence(self.membership.as_ref(), id, self.out_us)
     }
 }
 
@@ -108,110 +68,73 @@ pub(super) fn foreign(reply: &Value) -> Option<&'static str> {
     }
 }
 
-pub(super) fn told(reply: &Value, names: &[&Name]) -> Option<Vec<NameReply>> {
+/// Reads a reply of `names.lua`.
+pub(super) fn told(reply: &Value, names: &[&Name]) -> Option<Vec<NameAnswer>> {
     let number = |value: &Value| number(value).ok();
-    let word = |value: &Value| text(value).ok().map(ToOwned::to_owned);
-    let away = |absence, out_us, members| {
-        let away = Away {
-            absence,
-            out_us,
-            members,
-        };
-        Some(
-            names
-                .iter()
-                .map(|_| NameReply::Away(away.clone()))
-                .collect(),
-        )
-    };
-    match tagged(reply).ok()? {
+    let absence = match tagged(reply).ok()? {
         ("done", [clock, answers @ ..]) if answers.len() == names.len() => {
             let clock_us = number(clock)?;
             let answers = answers.iter().zip(names);
-            answers
+            return answers
                 .map(|(answer, name)| told_of(answer, name, clock_us))
-                .collect()
+                .collect();
         }
-        ("out", [incarnation, at, clock]) => {
-            let (at_us, incarnation) = (number(at)?, word(incarnation)?);
-            let seen = FirstSeen { incarnation, at_us };
-            away(
-                Absence::Out(seen),
-                number(clock)?.saturating_sub(at_us),
-                String::new(),
-            )
-        }
-        ("other", [quorum, index, of, members]) => {
-            let id = id_of(quorum, index, of)?;
-            away(Absence::Other(id), 0, word(members)?)
-        }
-        ("closed", [quorum]) => away(Absence::Closed(number(quorum)?), 0, String::new()),
-        _ => None,
-    }
+        ("out", [_, at, clock]) => Absence::Out(number(clock)?.saturating_sub(number(at)?)),
+        ("other", [quorum, index, of, _]) => Absence::Other(id_of(quorum, index, of)?),
+        ("closed", [quorum]) => Absence::Closed(number(quorum)?),
+        _ => return None,
+    };
+    let away = |_| Ok(MemberAnswer::Away(absence));
+    Some(names.iter().map(away).collect())
 }
 
-fn told_of(answer: &Value, name: &Name, clock_us: u64) -> Option<NameReply> {
-    Some(match tagged(answer).ok()? {
-        ("yes", []) => NameReply::Yes,
-        ("freed", []) => NameReply::Freed(true),
-        ("not_held", []) => NameReply::Freed(false),
-        ("free", []) => NameReply::Free,
-        ("low", [mark]) => NameReply::Low(number(mark).ok()?),
+fn told_of(answer: &Value, name: &Name, clock_us: u64) -> Option<NameAnswer> {
+    let number = |value: &Value| number(value).ok();
+    Some(Ok(match tagged(answer).ok()? {
+        ("yes" | "freed", []) => MemberAnswer::Yes,
+        ("not_held" | "free", []) => MemberAnswer::NotHeld,
+        ("low", [mark]) => MemberAnswer::Low(number(mark)?),
         ("taken", [left, value]) => {
-            let left_ms = number(left).ok()?;
-            let (lease, held) = lease_in(text(value).ok()?, name, left_ms, clock_us)?;
-            NameReply::Taken(lease, Box::new(held))
+            let seen = lease_in(text(value).ok()?, name, number(left)?, clock_us)?;
+            MemberAnswer::Taken(Box::new(seen))
         }
-        ("too_long", [max]) => NameReply::Away(Away {
-            absence: Absence::TooLong(number(max).ok()? * 1_000),
-            out_us: 0,
-            members: String::new(),
-        }),
+        ("too_long", [max]) => MemberAnswer::Away(Absence::TooLong(number(max)? * 1_000)),
         ("failed", [message]) => {
-            let message = format!(
-                "a key holds something else: {} name={name}",
-                text(message).ok()?
-            );
-            NameReply::Failed(Error::new(ErrorKind::Misconfigured, message))
+            let message = text(message).ok()?;
+            let message = format!("a key holds something else: {message} name={name}");
+            return Some(Err(Error::new(ErrorKind::Misconfigured, message)));
         }
         _ => return None,
-    })
+    }))
 }
 
 /// Parses the value of a lease: `<standing> <holder> <token> <floor> <info>`.
-fn lease_in(value: &str, name: &Name, left_ms: u64, clock_us: u64) -> Option<(MemberLease, Held)> {
+fn lease_in(value: &str, name: &Name, left_ms: u64, clock_us: u64) -> Option<SeenLease> {
     let mut words = value.splitn(5, ' ');
     let mut next = || words.next();
-    let standing = match next()? {
-        "held" => Standing::Held,
-        "evicted" => Standing::Evicted,
-        "kept" => Standing::Kept,
+    let (standing, state) = match next()? {
+        "held" => (Standing::Held, HeldState::Leased),
+        "evicted" => (Standing::Evicted, HeldState::Evicted),
+        "kept" => (Standing::Kept, HeldState::Kept),
         _ => return None,
     };
-    let holder: Holder = next()?.parse().ok()?;
-    let token: Token = next()?.parse().ok()?;
-    let floor = next()?.parse().ok()?;
-    let told: LeaseInfo = serde_json::from_str(next()?).unwrap_or_default();
     let lease = MemberLease {
-        holder,
-        token,
+        holder: next()?.parse().ok()?,
+        token: next()?.parse().ok()?,
+        floor: next()?.parse().ok()?,
         ends_at_us: clock_us + left_ms * 1_000,
-        floor,
         standing,
     };
-    let mut held = Held::new(name.clone());
-    held.state = match standing {
-        Standing::Held => HeldState::Leased,
-        Standing::Evicted => HeldState::Evicted,
-        Standing::Kept => HeldState::Kept,
-    };
-    held.by = (standing != Standing::Kept).then_some(holder);
-    held.token = Some(token);
+    let told: LeaseInfo = serde_json::from_str(next()?).unwrap_or_default();
     let since = told.since.map(Duration::from_micros);
+    let mut held = Held::new(name.clone());
+    held.state = state;
+    held.by = (standing != Standing::Kept).then_some(lease.holder);
+    held.token = Some(lease.token);
     held.since = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
     held.remaining = Some(Duration::from_millis(left_ms));
     held.info = told.info;
-    Some((lease, held))
+    Some(SeenLease { lease, held })
 }
 
 fn id_of(quorum: &Value, index: &Value, of: &Value) -> Option<MemberId> {
@@ -222,7 +145,10 @@ fn id_of(quorum: &Value, index: &Value, of: &Value) -> Option<MemberId> {
     })
 }
 
+/// Reads a reply of `place.lua`. The floor is of use to the member alone.
 pub(super) fn placed(reply: &Value) -> Option<MemberPlace> {
+    let number = |value: &Value| number(value).ok();
+    let word = |value: &Value| text(value).ok().map(ToOwned::to_owned);
     let ("node", [clock, incarnation, since, is_in, rest @ ..]) = tagged(reply).ok()? else {
         return None;
     };
@@ -232,7 +158,7 @@ pub(super) fn placed(reply: &Value) -> Option<MemberPlace> {
         of,
         keep_out,
         max,
-        floor,
+        _,
         closed_for,
         reserved_by,
         members,
@@ -240,37 +166,22 @@ pub(super) fn placed(reply: &Value) -> Option<MemberPlace> {
     else {
         return None;
     };
-    let present = text(incarnation).ok()?.to_owned();
-    let is_in = number(is_in).ok()? == 1;
-    let optional = |value: &Value| number(value).ok();
-    let membership = id_of(quorum, index, of).and_then(|id| {
-        Some(Membership {
-            id,
-            max_ttl_us: optional(keep_out)? * 1_000,
-            incarnation: if is_in {
-                present.clone()
-            } else {
-                String::new()
-            },
-            max: optional(max)?,
-            floor: optional(floor)?,
-            closed_for: optional(closed_for),
-        })
+    let is_in = number(is_in)? == 1;
+    let membership = id_of(quorum, index, of).map(|id| Membership {
+        id,
+        max_ttl_us: number(keep_out).unwrap_or(0) * 1_000,
+        is_in,
+        max: number(max).unwrap_or(0),
+        closed_for: number(closed_for),
     });
-    let since = number(since).ok()?;
+    let (clock_us, since) = (number(clock)?, number(since)?);
+    let since = if since > 0 { since } else { clock_us };
     Some(MemberPlace {
-        node: Node {
-            membership,
-            seen: (since > 0).then(|| FirstSeen {
-                incarnation: present.clone(),
-                at_us: since,
-            }),
-            reserved_by: optional(reserved_by),
-        },
-        at: At {
-            now_us: number(clock).ok()?,
-            incarnation: present,
-        },
-        members: text(members).ok()?.to_owned(),
+        membership,
+        incarnation: word(incarnation)?,
+        clock_us,
+        out_us: clock_us.saturating_sub(since),
+        reserved_by: number(reserved_by),
+        members: word(members)?,
     })
 }

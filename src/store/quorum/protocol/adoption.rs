@@ -1,15 +1,15 @@
 //! What a client finds out before it writes on a member: the highest token that any grant can have.
 
 use super::majority;
-use super::node::Absence;
+use super::member::Absence;
 
-/// Returns the highest token, by what [`Node::highest`](super::Node::highest) told of each member after the keep-out of
+/// Returns the highest token, by what [`Membership::highest`](super::Membership::highest) says of each member after the keep-out of
 /// the one that is adopted had passed; that one is among them. `None`: it cannot be known, or the quorum was closed.
 ///
 /// A majority that knows has each token that was granted among its own. Without one, all have to answer, and what a
 /// member may have forgotten is covered by a clock: `clock_us` was read after the last answer, and is taken to be ahead
 /// of each token that was proposed before.
-pub fn adoption<I>(answers: &[Option<Result<u64, Absence<I>>>], clock_us: u64) -> Option<u64> {
+pub fn adoption(answers: &[Option<Result<u64, Absence>>], clock_us: u64) -> Option<u64> {
     let told = || answers.iter().flatten();
     if told().any(|answer| !matches!(answer, Ok(_) | Err(Absence::Out(_)))) {
         return None;
@@ -31,7 +31,8 @@ pub fn adoption<I>(answers: &[Option<Result<u64, Absence<I>>>], clock_us: u64) -
 #[derive(Debug, Clone)]
 pub struct Closings {
     successor: u64,
-    answers: Vec<Option<(u64, Option<u64>)>>,
+    /// For which quorum each is closed, its highest token, and whether it is in.
+    answers: Vec<Option<(u64, u64, bool)>>,
 }
 
 impl Closings {
@@ -43,17 +44,16 @@ impl Closings {
         }
     }
 
-    /// Notes for which quorum a member is closed, and its highest token if it is in.
-    pub fn note(&mut self, member: usize, closing: (u64, Option<u64>)) {
-        self.answers[member] = Some(closing);
+    /// Notes for which quorum a member is closed, its highest token, and whether it is in.
+    pub fn note(&mut self, member: usize, closed_for: u64, max: u64, is_in: bool) {
+        self.answers[member] = Some((closed_for, max, is_in));
     }
 
     /// Returns the quorum for which members were closed before, if it is not this one: its change of members has to be
     /// finished first.
     pub fn other(&self) -> Option<u64> {
-        let mut told = self.answers.iter().flatten();
-        told.find(|(closed_for, _)| *closed_for != self.successor)
-            .map(|(closed_for, _)| *closed_for)
+        let mut closed_for = self.answers.iter().flatten().map(|answer| answer.0);
+        closed_for.find(|closed_for| *closed_for != self.successor)
     }
 
     /// Returns the highest token, once a majority that was in is closed for this one. The new quorum may be written one
@@ -61,31 +61,30 @@ impl Closings {
     /// answer.
     pub fn highest(&self) -> Option<u64> {
         let told = self.answers.iter().flatten();
-        let inside =
-            told.filter_map(|(closed_for, max)| max.filter(|_| *closed_for == self.successor));
-        let inside: Vec<u64> = inside.collect();
-        (inside.len() >= majority(self.answers.len()))
-            .then(|| inside.into_iter().max())
-            .flatten()
+        let closed = told.filter(|(closed_for, _, is_in)| *is_in && *closed_for == self.successor);
+        let has_majority = closed.clone().count() >= majority(self.answers.len());
+        closed.map(|answer| answer.1).max().filter(|_| has_majority)
+    }
+
+    /// Returns the highest token that any of them has, whether it is in or not.
+    pub fn highest_of_any(&self) -> u64 {
+        let told = self.answers.iter().flatten();
+        told.map(|answer| answer.1).max().unwrap_or(0)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::node::FirstSeen;
     use super::*;
 
-    type Told = Option<Result<u64, Absence<u8>>>;
+    type Told = Option<Result<u64, Absence>>;
 
     const fn knows(max: u64) -> Told {
         Some(Ok(max))
     }
 
     const fn out() -> Told {
-        Some(Err(Absence::Out(FirstSeen {
-            incarnation: 2,
-            at_us: 0,
-        })))
+        Some(Err(Absence::Out(0)))
     }
 
     #[test]
@@ -109,12 +108,13 @@ mod tests {
     #[test]
     fn a_quorum_is_closed_when_a_majority_that_was_in_is() {
         let mut closings = Closings::new(8, 3);
-        closings.note(0, (8, Some(5)));
-        closings.note(1, (8, None));
+        closings.note(0, 8, 5, true);
+        closings.note(1, 8, 7, false);
         assert_eq!(closings.highest(), None);
-        closings.note(2, (8, Some(6)));
+        closings.note(2, 8, 6, true);
         assert_eq!((closings.highest(), closings.other()), (Some(6), None));
-        closings.note(2, (9, Some(6)));
+        closings.note(2, 9, 6, true);
+        assert_eq!(closings.highest_of_any(), 7);
         assert_eq!((closings.highest(), closings.other()), (None, Some(9)));
     }
 }

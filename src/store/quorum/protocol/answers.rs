@@ -1,17 +1,14 @@
-//! One round of a claim or a renewal: the members' answers to it, and what they decide.
-
-use std::collections::BTreeSet;
+//! One round of a request: the members' answers to it, and what they decide.
 
 use super::majority;
-use super::member::{MemberAnswer, MemberLease, Standing};
-use super::node::Absence;
+use super::member::{Absence, MemberAnswer, MemberLease, Standing};
 use crate::holder::Holder;
 use crate::term::Instant;
 
-/// The answers of the members to one request.
+/// The answers of the members to one request for a name.
 #[derive(Debug, Clone)]
-pub struct Answers<I> {
-    answers: Vec<Option<MemberAnswer<I>>>,
+pub struct Answers<L = MemberLease> {
+    answers: Vec<Option<MemberAnswer<L>>>,
     /// One ttl after the first send. What comes later does not count: a member that said yes before may have lost its
     /// data and be in again.
     deadline: Instant,
@@ -19,11 +16,11 @@ pub struct Answers<I> {
 
 /// The decision by the answers to a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ClaimOutcome<I> {
+pub enum ClaimOutcome<L = MemberLease> {
     /// A majority took the token in this round.
     Granted,
     /// A majority has the name by another lease. Take back.
-    Held(MemberLease),
+    Held(L),
     /// The token was too low, and no other lease is in the way: propose one above `above` at once.
     Low {
         /// The highest mark.
@@ -36,10 +33,10 @@ pub enum ClaimOutcome<I> {
         /// Says how many other claims were seen.
         rivals: usize,
         /// The lease that most members have; the one that was taken last, of several.
-        leading: MemberLease,
+        leading: L,
     },
     /// Too few members take part for a majority. Take back. With the reason of the last one that does not.
-    Away(Absence<I>),
+    Away(Absence),
     /// Too few answered. Take back.
     Failed,
 }
@@ -57,7 +54,7 @@ pub enum RenewalOutcome {
     Unknown,
 }
 
-impl<I: Clone + Eq> Answers<I> {
+impl<L: AsRef<MemberLease> + Clone> Answers<L> {
     /// Returns a round that none of so many members has answered.
     pub fn new(members: usize, deadline: Instant) -> Self {
         Self {
@@ -67,49 +64,72 @@ impl<I: Clone + Eq> Answers<I> {
     }
 
     /// Counts the answer of a member: the first one only, and only before the deadline.
-    pub fn count(&mut self, member: usize, answer: MemberAnswer<I>, now: Instant) {
+    pub fn count(&mut self, member: usize, answer: MemberAnswer<L>, now: Instant) {
         if now < self.deadline {
             self.answers[member].get_or_insert(answer);
         }
     }
 
+    /// Returns what was answered, with the members.
+    pub fn told(&self) -> impl Iterator<Item = (usize, &MemberAnswer<L>)> {
+        let answers = self.answers.iter().enumerate();
+        answers.filter_map(|(member, answer)| Some((member, answer.as_ref()?)))
+    }
+
+    /// Returns how many members answered so.
+    pub fn count_of(&self, is_so: impl Fn(&MemberAnswer<L>) -> bool) -> usize {
+        self.told().filter(|(_, answer)| is_so(answer)).count()
+    }
+
+    /// Returns the members that said yes.
+    pub fn yes(&self) -> impl Iterator<Item = usize> {
+        let said = self
+            .told()
+            .filter(|(_, answer)| matches!(answer, MemberAnswer::Yes));
+        said.map(|(member, _)| member)
+    }
+
+    /// Returns whether a majority said yes.
+    pub fn has_majority(&self) -> bool {
+        self.yes().count() >= majority(self.answers.len())
+    }
+
     /// Returns the verdict, once the missing answers can no longer bring a grant.
-    pub fn verdict(&self) -> Option<ClaimOutcome<I>> {
-        let missing = self.answers.iter().filter(|answer| answer.is_none());
-        let is_open =
-            self.yes() < self.majority() && self.yes() + missing.count() >= self.majority();
-        (!is_open).then(|| self.close())
+    pub fn verdict(&self) -> Option<ClaimOutcome<L>> {
+        let missing = self.answers.len() - self.told().count();
+        let may_be_granted = self.yes().count() + missing >= majority(self.answers.len());
+        (self.has_majority() || !may_be_granted).then(|| self.close())
     }
 
     /// Returns the verdict without the answers that are missing.
-    pub fn close(&self) -> ClaimOutcome<I> {
-        if self.yes() >= self.majority() {
+    pub fn close(&self) -> ClaimOutcome<L> {
+        let enough = majority(self.answers.len());
+        if self.has_majority() {
             return ClaimOutcome::Granted;
         }
         let above = self.marks().max().unwrap_or(0);
         if let Some((leading, members)) = self.leading() {
-            let others: BTreeSet<_> = self.taken().map(|lease| lease.holder).collect();
-            return match members >= self.majority() {
-                true => ClaimOutcome::Held(leading),
+            let mut holders: Vec<_> = self.taken().map(|lease| lease.as_ref().holder).collect();
+            holders.sort_unstable();
+            holders.dedup();
+            return match members >= enough {
+                true => ClaimOutcome::Held(leading.clone()),
                 false => ClaimOutcome::Split {
                     above,
-                    rivals: others.len(),
-                    leading,
+                    rivals: holders.len(),
+                    leading: leading.clone(),
                 },
             };
         }
-        let away = self.told().filter_map(|answer| match answer {
-            MemberAnswer::Away(absence) => Some(absence.clone()),
-            _ => None,
-        });
-        match self.yes() + self.marks().count() >= self.majority() {
+        let away = self.away().last();
+        match self.yes().count() + self.marks().count() >= enough {
             true => ClaimOutcome::Low { above },
-            false => away.last().map_or(ClaimOutcome::Failed, ClaimOutcome::Away),
+            false => away.map_or(ClaimOutcome::Failed, ClaimOutcome::Away),
         }
     }
 
     /// Returns the members that may take the token, now or later. From each of them it has to be taken back.
-    pub fn to_take_back(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn to_take_back(&self) -> impl Iterator<Item = usize> {
         let answers = self.answers.iter().enumerate();
         let may = |answer: &Option<_>| matches!(answer, None | Some(MemberAnswer::Yes));
         answers
@@ -121,89 +141,80 @@ impl<I: Clone + Eq> Answers<I> {
     /// change it.
     pub fn renewing(&self, holder: Holder) -> RenewalOutcome {
         // One that is out may have it again within the ttl, if a majority vouches for it.
-        let lacks_it = self.told().filter(|answer| match answer {
-            MemberAnswer::Taken(_) | MemberAnswer::Low(_) => true,
-            MemberAnswer::Away(absence) => !matches!(absence, Absence::Out(_)),
-            MemberAnswer::Yes => false,
+        let lacking = self.count_of(|answer| {
+            !matches!(
+                answer,
+                MemberAnswer::Yes | MemberAnswer::Away(Absence::Out(_))
+            )
         });
-        let is_evicted = self
-            .taken()
-            .any(|lease| lease.holder == holder && lease.standing == Standing::Evicted);
-        if self.yes() >= self.majority() {
+        let mut taken = self.taken().map(AsRef::as_ref);
+        if self.has_majority() {
             RenewalOutcome::Renewed
-        } else if lacks_it.count() + self.majority() <= self.answers.len() {
+        } else if lacking + majority(self.answers.len()) <= self.answers.len() {
             RenewalOutcome::Unknown
-        } else if is_evicted {
+        } else if taken.any(|lease| lease.holder == holder && lease.standing == Standing::Evicted) {
             RenewalOutcome::Evicted
         } else {
             RenewalOutcome::Refused
         }
     }
 
-    /// Returns the members where the name is free, with the mark that each is told back: once a majority has said yes
+    /// Returns the members where the name is free, with the mark that each is sent back: once a majority has said yes
     /// in this very round, and before the deadline.
     pub fn to_vouch(&self, now: Instant) -> Vec<(usize, u64)> {
-        if self.yes() < self.majority() || now >= self.deadline {
+        if !self.has_majority() || now >= self.deadline {
             return Vec::new();
         }
-        let answers = self.answers.iter().enumerate();
-        let low = answers.filter_map(|(member, answer)| match answer {
-            Some(MemberAnswer::Low(mark)) => Some((member, *mark)),
+        let low = self.told().filter_map(|(member, answer)| match answer {
+            MemberAnswer::Low(mark) => Some((member, *mark)),
             _ => None,
         });
         low.collect()
     }
 
-    fn majority(&self) -> usize {
-        majority(self.answers.len())
-    }
-
-    fn told(&self) -> impl Iterator<Item = &MemberAnswer<I>> {
-        self.answers.iter().flatten()
-    }
-
-    fn yes(&self) -> usize {
-        self.told()
-            .filter(|answer| **answer == MemberAnswer::Yes)
-            .count()
-    }
-
-    fn marks(&self) -> impl Iterator<Item = u64> + '_ {
-        self.told().filter_map(|answer| match answer {
-            MemberAnswer::Low(mark) => Some(*mark),
-            MemberAnswer::Taken(lease) => Some(lease.token.get()),
-            MemberAnswer::Yes | MemberAnswer::Away(_) => None,
+    /// Returns why members take no part.
+    pub fn away(&self) -> impl Iterator<Item = Absence> {
+        self.told().filter_map(|(_, answer)| match answer {
+            MemberAnswer::Away(absence) => Some(*absence),
+            _ => None,
         })
     }
 
-    fn taken(&self) -> impl Iterator<Item = MemberLease> + '_ {
-        self.told().filter_map(|answer| match answer {
-            MemberAnswer::Taken(lease) => Some(*lease),
+    /// Returns the leases that members told of.
+    pub fn taken(&self) -> impl Iterator<Item = &L> {
+        self.told().filter_map(|(_, answer)| match answer {
+            MemberAnswer::Taken(lease) => Some(lease),
             _ => None,
         })
     }
 
     /// Returns the lease that most members have, and how many have it.
-    fn leading(&self) -> Option<(MemberLease, usize)> {
+    pub fn leading(&self) -> Option<(&L, usize)> {
         let counted = self.taken().map(|lease| {
-            let is_it =
-                |other: &MemberLease| (other.holder, other.token) == (lease.holder, lease.token);
+            let is_it = |other: &&L| lease.as_ref().is_same((*other).as_ref());
             (lease, self.taken().filter(is_it).count())
         });
-        counted.max_by_key(|(lease, members)| (*members, lease.token))
+        counted.max_by_key(|(lease, members)| (*members, lease.as_ref().token))
+    }
+
+    fn marks(&self) -> impl Iterator<Item = u64> {
+        self.told().filter_map(|(_, answer)| match answer {
+            MemberAnswer::Low(mark) => Some(*mark),
+            MemberAnswer::Taken(lease) => Some(lease.as_ref().token.get()),
+            _ => None,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::node::FirstSeen;
     use super::*;
     use crate::holder::ClientId;
     use crate::token::Token;
 
     const DEADLINE: Instant = Instant::from_nanos(10);
 
-    fn taken(holder: u64, token: u64) -> MemberAnswer<u8> {
+    fn taken(holder: u64, token: u64) -> MemberAnswer {
         MemberAnswer::Taken(lease(holder, token))
     }
 
@@ -217,14 +228,11 @@ mod tests {
         }
     }
 
-    const fn out() -> MemberAnswer<u8> {
-        MemberAnswer::Away(Absence::Out(FirstSeen {
-            incarnation: 2,
-            at_us: 0,
-        }))
+    const fn out() -> MemberAnswer {
+        MemberAnswer::Away(Absence::Out(0))
     }
 
-    fn verdict(answers: &[MemberAnswer<u8>]) -> Option<ClaimOutcome<u8>> {
+    fn verdict(answers: &[MemberAnswer]) -> Option<ClaimOutcome> {
         round(answers).verdict()
     }
 
@@ -269,7 +277,7 @@ mod tests {
             unreachable!("it is away");
         };
         assert_eq!(verdict(&[out(), out()]), Some(ClaimOutcome::Away(absence)));
-        let silent: Answers<u8> = Answers::new(3, DEADLINE);
+        let silent: Answers = Answers::new(3, DEADLINE);
         assert_eq!(silent.close(), ClaimOutcome::Failed);
     }
 
@@ -285,7 +293,7 @@ mod tests {
         assert_eq!(to_take_back, [1, 2]);
     }
 
-    fn round(answers: &[MemberAnswer<u8>]) -> Answers<u8> {
+    fn round(answers: &[MemberAnswer]) -> Answers {
         let mut round = Answers::new(3, DEADLINE);
         for (member, answer) in answers.iter().enumerate() {
             round.count(member, answer.clone(), Instant::ZERO);

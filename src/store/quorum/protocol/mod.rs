@@ -1,29 +1,28 @@
-//! The protocol of the quorum, as plain functions: what a member does with a request, and what a client does with the
-//! answers. Nothing here knows a connection, a runtime or a clock; `now` is always an argument.
+//! The protocol of the quorum, as plain functions: what a client does with the members' answers. Nothing here knows a
+//! connection, a runtime or a clock; `now` is always an argument.
 //!
 //! ```text
-//!  client                                     member, one script for each function of `Node`
-//!  propose ── claim, with its token ────────► Node::claim     ─┐
-//!  renewal, and with a mark told back ──────► Node::renew      │ NameState: the lease of the name,
-//!  release or taking back, eviction ────────► Node::release    │         the mark of its slot
-//!  Answers ◄── MemberAnswer::Yes, Taken, ... ──── Node::evict     ─┘
-//!  adoption ── the highest token ───────────► Node::look, Node::adopt     a member that was out comes in
-//!  Closings ── the highest token ───────────► Node::close, Node::open     set-up, and change of members
+//!  client                                     member: `names.lua` and `place.lua`
+//!  propose ── claim, with its token ────────► claim     ─┐
+//!  renewal, and with a mark sent back ──────► renew      │ the lease of the name, the mark of its slot
+//!  release or taking back, eviction ────────► release    │
+//!  Answers ◄── MemberAnswer::Yes, Taken, ... ──── evict     ─┘
+//!  adoption ── the highest token ───────────► look, adopt     a member that was out comes in
+//!  Closings ── the highest token ───────────► close, open     set-up, and change of members
 //! ```
 //!
-//! `README.md` of the folder above has the rules and what they rest on; the model in `tests/model` runs these functions
-//! in every order of events within its bounds, and the scripts are compared with them, answer by answer.
+//! `README.md` of the folder above has the rules and what they rest on. The model in `tests/model` runs these functions
+//! in every order of events within its bounds, with the members as plain functions too (`protocol/node.rs` there); the
+//! scripts are compared with those, answer by answer.
 
 mod adoption;
 mod answers;
 mod member;
-mod node;
 mod proposals;
 
 pub use self::adoption::{Closings, adoption};
 pub use self::answers::{Answers, ClaimOutcome, RenewalOutcome};
-pub use self::member::{MemberAnswer, MemberLease, MemberRequest, NameState, Standing};
-pub use self::node::{Absence, At, FirstSeen, MemberId, Membership, Node, Writing};
+pub use self::member::{Absence, MemberAnswer, MemberId, MemberLease, Membership, Standing};
 pub use self::proposals::{LastToken, Rivalry, TokenMemory, propose};
 
 /// Returns how many of `members` are a majority.

@@ -1,0 +1,162 @@
+//! What a member does with requests for names.
+
+use super::node::{At, MemberRequest, NameState, Node, Writing};
+use leasehold::store::quorum::protocol::{Absence, MemberAnswer, MemberId, Standing};
+use leasehold::{ClientId, Holder, Token};
+
+const ID: MemberId = MemberId {
+    quorum: 7,
+    index: 0,
+    of: 3,
+};
+
+const fn at(now_us: u64) -> At<u8> {
+    At {
+        now_us,
+        incarnation: 1,
+    }
+}
+
+fn asked(holder: u64, token: u64, ttl_us: u64) -> MemberRequest {
+    MemberRequest {
+        id: ID,
+        holder: Holder::new(ClientId::from_u128(0), holder),
+        token: Token::new(token).expect("within the limits"),
+        ttl_us,
+    }
+}
+
+/// A member with a floor of 1.
+fn member() -> (Node<u8>, NameState) {
+    let mut node = Node::blank();
+    let writing = Writing {
+        id: ID,
+        max_ttl_us: 1_000,
+        found: 1,
+        highest: 0,
+    };
+    node.reserve(3);
+    node.open(&writing, 3, &at(0)).expect("it is blank");
+    (node, NameState::default())
+}
+
+#[test]
+fn a_claim_is_taken_above_the_mark_where_the_name_is_free() {
+    let (mut node, mut record) = member();
+    assert_eq!(
+        node.claim(&mut record, &asked(1, 1, 100), &at(0)),
+        MemberAnswer::Low(1)
+    );
+    assert_eq!(
+        node.claim(&mut record, &asked(1, 5, 100), &at(0)),
+        MemberAnswer::Yes
+    );
+    let taken = node.claim(&mut record, &asked(2, 6, 100), &at(99));
+    assert!(matches!(taken, MemberAnswer::Taken(lease) if lease.token.get() == 5));
+    assert_eq!(
+        node.claim(&mut record, &asked(2, 5, 100), &at(100)),
+        MemberAnswer::Low(5)
+    );
+    assert_eq!(
+        node.claim(&mut record, &asked(2, 6, 100), &at(100)),
+        MemberAnswer::Yes
+    );
+}
+
+#[test]
+fn an_older_token_of_the_same_holder_bars_nothing() {
+    let (mut node, mut record) = member();
+    assert_eq!(
+        node.claim(&mut record, &asked(1, 5, 100), &at(0)),
+        MemberAnswer::Yes
+    );
+    assert_eq!(
+        node.claim(&mut record, &asked(1, 6, 100), &at(0)),
+        MemberAnswer::Yes
+    );
+    assert_eq!(
+        node.release(&mut record, &asked(1, 5, 0), &at(0)),
+        MemberAnswer::NotHeld
+    );
+    assert_eq!(
+        node.release(&mut record, &asked(1, 6, 0), &at(0)),
+        MemberAnswer::Yes
+    );
+}
+
+#[test]
+fn nothing_shortens_a_lease() {
+    let (mut node, mut record) = member();
+    let _ = node.claim(&mut record, &asked(1, 5, 100), &at(0));
+    let shorter = asked(1, 5, 10);
+    assert_eq!(
+        node.renew(&mut record, &shorter, None, &at(0)),
+        MemberAnswer::Yes
+    );
+    assert_eq!(record.lease.expect("taken").ends_at_us, 100);
+    assert_eq!(node.evict(&mut record, &shorter, &at(0)), MemberAnswer::Yes);
+    assert_eq!(record.lease.expect("evicted").ends_at_us, 100);
+}
+
+#[test]
+fn a_vouched_lease_is_taken_unless_something_has_happened() {
+    let (mut node, mut record) = member();
+    let _ = node.claim(&mut record, &asked(2, 8, 100), &at(0));
+    let _ = node.release(&mut record, &asked(2, 8, 0), &at(1));
+    let renewal = asked(1, 5, 100);
+    assert_eq!(
+        node.renew(&mut record, &renewal, None, &at(2)),
+        MemberAnswer::Low(9)
+    );
+    let _ = node.release(&mut record, &renewal, &at(3));
+    assert_eq!(
+        node.renew(&mut record, &renewal, Some(9), &at(4)),
+        MemberAnswer::Low(10)
+    );
+    assert_eq!(
+        node.renew(&mut record, &renewal, Some(10), &at(4)),
+        MemberAnswer::Yes
+    );
+}
+
+#[test]
+fn an_evicted_lease_is_there_also_where_there_was_none_and_is_not_extended() {
+    let (mut node, mut record) = member();
+    assert_eq!(
+        node.evict(&mut record, &asked(1, 5, 100), &at(0)),
+        MemberAnswer::Yes
+    );
+    let answer = node.renew(&mut record, &asked(1, 5, 100), None, &at(1));
+    assert!(matches!(answer, MemberAnswer::Taken(lease) if lease.standing == Standing::Evicted));
+    assert_eq!(
+        node.release(&mut record, &asked(1, 5, 0), &at(2)),
+        MemberAnswer::Yes
+    );
+}
+
+#[test]
+fn a_kept_name_is_taken_until_its_time_is_over() {
+    let (mut node, mut record) = member();
+    let _ = node.claim(&mut record, &asked(1, 5, 100), &at(0));
+    assert_eq!(
+        node.release(&mut record, &asked(1, 5, 50), &at(0)),
+        MemberAnswer::Yes
+    );
+    assert_eq!(
+        node.release(&mut record, &asked(1, 5, 0), &at(0)),
+        MemberAnswer::NotHeld
+    );
+    let taken = node.claim(&mut record, &asked(2, 9, 100), &at(49));
+    assert!(matches!(taken, MemberAnswer::Taken(lease) if lease.standing == Standing::Kept));
+    assert_eq!(
+        node.claim(&mut record, &asked(2, 9, 100), &at(50)),
+        MemberAnswer::Yes
+    );
+}
+
+#[test]
+fn a_ttl_longer_than_the_longest_is_refused() {
+    let (mut node, mut record) = member();
+    let answer = node.claim(&mut record, &asked(1, 5, 1_001), &at(0));
+    assert_eq!(answer, MemberAnswer::Away(Absence::TooLong(1_000)));
+}
