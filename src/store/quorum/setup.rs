@@ -57,7 +57,7 @@ impl Quorum {
     ///
     /// With `from_clock` it goes on without a majority of the old members. Then no token falls as long as the clock of
     /// this machine is ahead of each that was granted, and no two holders meet as long as the old members that did not
-    /// answer stay down.
+    /// answer stay down, and no other change of members is under way.
     ///
     /// # Errors
     /// As for [`init`](Self::init), and `Unavailable` if too few of the old members answer.
@@ -104,17 +104,17 @@ impl Quorum {
         (closings, failures): (Closings, Failures),
         from_clock: bool,
     ) -> Result<u64, Error> {
-        if let Some(other) = closings.other() {
-            return Err(self.refused(&format!(
-                "the old members are closed for other new ones: finish that change first, by the command that began it \
-                 quorum={other}"
-            )));
-        }
         if let Some(highest) = closings.highest() {
             return Ok(highest);
         }
         if from_clock {
             return Ok(closings.highest_of_any().max(wall_clock_us()));
+        }
+        if let Some(other) = closings.other() {
+            return Err(self.refused(&format!(
+                "the old members are closed for other new ones: finish that change first, by the command that began it \
+                 quorum={other}"
+            )));
         }
         let failure = old.too_few(old.members.len() - failures.len(), &failures);
         let why = "too few of the old members are in and answer: start them, or use --from-clock";

@@ -204,6 +204,41 @@ async fn a_member_that_a_replacement_could_not_write_comes_in_later() {
     is_whole(&store, token).await;
 }
 
+/// Of two operators with different plans the one that closed a majority of the old members goes on.
+#[tokio::test]
+async fn an_old_member_that_another_plan_closed_first_stops_no_replacement() {
+    let old = RedisQuorum::start_new(3).await.set_up(SHORT).await;
+    let new = RedisQuorum::start_new(3).await;
+    let before = old.open();
+    let token = token_of(&before).await;
+    let close = "HSET leasehold:node closed_for 4711";
+    let _: i64 = old.servers[0].told(close).await;
+    let after = new.builder().max_ttl(SHORT).build().expect("in order");
+    after
+        .replace(&before, false, LIMIT)
+        .await
+        .expect("the others are closed for this one");
+    assert!(token_of(&after).await > token);
+}
+
+#[tokio::test]
+async fn a_replacement_is_refused_while_another_plan_has_closed_a_majority() {
+    let old = RedisQuorum::start_new(3).await.set_up(SHORT).await;
+    let new = RedisQuorum::start_new(3).await;
+    for server in &old.servers[..2] {
+        let close = "HSET leasehold:node closed_for 4711";
+        let _: i64 = server.told(close).await;
+    }
+    let after = new.builder().max_ttl(SHORT).build().expect("in order");
+    let refused = after.replace(&old.open(), false, LIMIT).await;
+    let error = refused.expect_err("the other plan has a majority");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+    assert!(
+        error.to_string().contains("finish that change first"),
+        "{error:#}"
+    );
+}
+
 #[tokio::test]
 async fn without_a_majority_of_the_old_members_only_the_clock_helps() {
     let mut old = RedisQuorum::start_new(3).await.set_up(SHORT).await;

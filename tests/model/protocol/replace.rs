@@ -561,7 +561,7 @@ impl Replacing {
         let has_reserved = list.iter().all(|other| reserved >> other & 1 == 1);
         let may = has_reserved
             && (has_lapsed(world, writing.keep_out) || self.without == Some(Without::KeepOut));
-        if !may || closings.other().is_some() {
+        if !may {
             return;
         }
         let writing = Writing {
