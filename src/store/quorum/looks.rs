@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::store::backend::Failing as _;
 use crate::store::budget::Budget;
-use crate::store::{Failed, Hazard, Held, HeldState, Member, MemberState, Severity};
+use crate::store::{Failed, Hazard, Held, HeldState, Member, MemberState, Purpose, Severity};
 
 /// Hazards of a server alone that are none of a member, because a member that may have lost data keeps out.
 const OF_A_SERVER_ALONE: [&str; 4] = [
@@ -115,6 +115,7 @@ impl Quorum {
                 .await
                 .map_err(Failed::perhaps)?;
             found.retain(|hazard| !OF_A_SERVER_ALONE.contains(&hazard.id));
+            found.extend(balancer(&member, limit).await?);
             for hazard in &mut found {
                 hazard.what = format!("{}: {}", member.server.place(), hazard.what).into();
             }
@@ -174,6 +175,22 @@ impl Quorum {
             false => Err(self.too_few(answers.len(), &failures)),
         }
     }
+}
+
+/// Returns the hazard of a member whose connections end at different servers.
+async fn balancer(member: &QuorumMember, limit: Duration) -> Result<Option<Hazard>, Failed> {
+    let beside = member.beside(Purpose::Watchdog);
+    let (one, other) = (member.look(limit).await?, beside.look(limit).await?);
+    beside.server.close().await;
+    Ok((one.incarnation != other.incarnation).then(|| {
+        Hazard::new(
+            "quorum-balancer",
+            Severity::Critical,
+            "two connections ended at two different servers",
+            "two holders at once, and tokens that fall",
+            "Name each server by an address of its own, without a balancer",
+        )
+    }))
 }
 
 /// Returns the lease of a name that a majority has, or may have together with the members that did not answer. What

@@ -64,7 +64,8 @@
 //! 2. **One dead and one out.** With three members nothing is granted until one of the two is in again. A restart of
 //!    one member while another is dead loses the leases that lived on those two. Use five members.
 //! 3. **An address is one server.** No balancer, no address that may go back to a server that was replaced without a
-//!    restart, no snapshot of a machine: such a server cannot be told from the one it was.
+//!    restart, no snapshot of a machine: such a server cannot be told from the one it was. `leasehold doctor` sees a
+//!    balancer only if two connections end at two servers.
 //! 4. **Keys that are deleted or evicted** by hand or under memory pressure, while `<prefix>:node` stays, are not
 //!    noticed. Set `maxmemory-policy noeviction`.
 //! 5. **Waiting is not fair**: [`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`, because the members keep no

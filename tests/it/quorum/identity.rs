@@ -87,6 +87,22 @@ async fn a_new_server_behind_the_address_of_a_member_helps_no_rival() {
     assert_eq!(states[2], MemberState::Up);
 }
 
+#[tokio::test]
+async fn the_hazards_name_a_member_behind_a_balancer() {
+    let quorum = RedisQuorum::start(3).await;
+    let ways = ways(&quorum).await;
+    let store = over(&ways);
+    let ids = async || -> Vec<&'static str> {
+        let hazards = store.hazards(LIMIT).await.expect("answered");
+        hazards.iter().map(|hazard| hazard.id).collect()
+    };
+    assert!(!ids().await.contains(&"quorum-balancer"));
+    // From now on a new connection ends at another server than those that are there.
+    let other = RedisServer::start().await;
+    ways[1].lead_to(&other.socket());
+    assert!(ids().await.contains(&"quorum-balancer"));
+}
+
 /// A member that is restored from a copy that is older than the lease, and that flushes each write from then on or not.
 async fn restored(is_flushing: bool) {
     let mut quorum = RedisQuorum::start(3).await;
