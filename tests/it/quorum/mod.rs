@@ -3,6 +3,7 @@
 mod agreement;
 mod grants;
 mod identity;
+mod minority;
 #[path = "../../model/protocol/node.rs"]
 mod node;
 mod outages;

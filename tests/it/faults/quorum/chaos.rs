@@ -1,5 +1,5 @@
 //! Processes contend for a few names on a quorum, while its members are killed and come back empty or with an old copy, are
-//! flushed and stopped, each process is cut off from another member, requests come late, twice or not at all, and the
+//! flushed, promoted and stopped, their clocks are set back, each process is cut off from another member, requests come late, twice or not at all, and the
 //! processes themselves are stopped and killed.
 //!
 //! It takes 20 seconds. `LEASEHOLD_CHAOS_SECONDS` sets another time, `LEASEHOLD_TEST_SEED` repeats a run's faults.
@@ -12,6 +12,7 @@ use super::way::{Met, Way};
 use crate::faults::contender::take_turns;
 use crate::faults::journal::{Journal, Wrongs};
 use crate::harness::redis_quorum::{RedisQuorum, Watch};
+use crate::harness::redis_server::Setup;
 use crate::harness::subprocess::Subprocess;
 use crate::harness::wait::{at, now};
 
@@ -34,6 +35,8 @@ struct Done {
     emptied_together: usize,
     set_back: usize,
     flushed: usize,
+    promoted: usize,
+    set_back_clocks: usize,
     servers_stopped: usize,
     blinded: usize,
     kills: usize,
@@ -82,7 +85,7 @@ async fn no_two_hold_at_once_and_tokens_rise_whatever_becomes_of_the_members() {
 
 impl Chaos {
     async fn begin(seed: u64) -> Self {
-        let quorum = RedisQuorum::start_new(MEMBERS).await.set_up(TTL).await;
+        let quorum = RedisQuorum::with(MEMBERS, || Setup::default().with_clock(), TTL).await;
         let mut dice = fastrand::Rng::with_seed(seed);
         let (mut ways, mut contenders) = (Vec::new(), Vec::new());
         for _ in 0..CONTENDERS {
@@ -136,7 +139,7 @@ impl Chaos {
     async fn fault(&mut self) {
         let (which, member) = (self.dice.usize(..CONTENDERS), self.dice.usize(..MEMBERS));
         let until = now().after(Duration::from_millis(self.dice.u64(100..LONGEST_STOP)));
-        match self.dice.u32(..40) {
+        match self.dice.u32(..46) {
             0..7 => {
                 self.done.emptied += 1;
                 self.restart(member, None).await;
@@ -181,6 +184,18 @@ impl Chaos {
                 let url = self.ways[which].url(TTL);
                 self.contenders[which] = take_turns(&url, TTL, self.dice.u64(..));
                 self.stopped[which] = None;
+            }
+            40..43 if self.servers[member].is_none() => {
+                self.done.promoted += 1;
+                let server = &self.quorum.servers[member];
+                let () = server.told("REPLICAOF 127.0.0.1 1").await;
+                let () = server.told("REPLICAOF NO ONE").await;
+            }
+            // A clock that is set forward ends leases early: that is a limit of the quorum.
+            43..46 if self.servers[member].is_none() => {
+                self.done.set_back_clocks += 1;
+                let by = self.dice.i64(1_000..2_500);
+                self.quorum.servers[member].step_clock(-by).await;
             }
             _ if self.stopped[which].is_none() => {
                 self.done.stops += 1;
