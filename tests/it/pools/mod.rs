@@ -1,0 +1,250 @@
+//! Permits, shared names, leaders, jobs that run once, and the client without async, through the public API.
+//!
+//! `stores` has what holds on every store. The rest is tried in memory, where each request can be held back.
+
+mod stores;
+mod work;
+
+use std::time::Duration;
+
+use leasehold::store::Store;
+use leasehold::store::memory::Memory;
+use leasehold::{Attempt, Client, ErrorKind, Lease, LeaseRequest, Name};
+
+use crate::harness::faulty_store::{Call, Fault, FaultyStore};
+use crate::harness::leases::{client, until_free};
+use crate::harness::times::{LONG, PATIENCE};
+use crate::harness::wait::{soon, until_so};
+
+/// A client with leases that no test outlives.
+async fn client_of(store: &(impl Store + Clone)) -> Client {
+    let builder = Client::builder().store(store.clone()).ttl(LONG);
+    builder.build().await.unwrap()
+}
+
+async fn try_take(request: LeaseRequest) -> Option<Lease> {
+    match request.try_acquire().await.unwrap() {
+        Attempt::Acquired(lease) => Some(lease),
+        Attempt::Held(_) => None,
+    }
+}
+
+#[tokio::test]
+async fn a_try_takes_each_permit_that_is_free_and_then_says_who_has_one() {
+    let client = client_of(&Memory::new()).await;
+    let mut permits = Vec::new();
+    for _ in 0..5 {
+        permits.push(
+            try_take(client.permits("gpu", 5))
+                .await
+                .expect("one is free"),
+        );
+    }
+    let mut names: Vec<_> = permits
+        .iter()
+        .map(|permit| permit.name().to_string())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["gpu#1", "gpu#2", "gpu#3", "gpu#4", "gpu#5"]);
+    let Attempt::Held(held) = client.permits("gpu", 5).try_acquire().await.unwrap() else {
+        panic!("a sixth of five");
+    };
+    assert!(held.name.as_str().starts_with("gpu#"), "{held:?}");
+}
+
+#[tokio::test]
+async fn a_try_does_not_overtake_a_client_that_waits() {
+    let store = Memory::new();
+    let (first, second) = (client_of(&store).await, client_of(&store).await);
+    let permit = first.permits("gpu", 1).acquire().await.unwrap();
+    let waiting = tokio::spawn(second.permits("gpu", 1).acquire());
+    until_so("the waiter to have the door", async || {
+        let door = Name::new("gpu").unwrap();
+        store.inspect(&door, PATIENCE).await.unwrap().is_some()
+    })
+    .await;
+    assert!(try_take(first.permits("gpu", 1)).await.is_none());
+    permit.release().await;
+    assert!(try_take(first.permits("gpu", 1)).await.is_none());
+    drop(soon(waiting).await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn an_uncontended_permit_costs_one_claim_and_leaves_the_door_alone() {
+    let store = FaultyStore::new();
+    let client = client_of(&store).await;
+    let claims = store.claims();
+    let permit = client.permits("gpu", 4).acquire().await.unwrap();
+    assert_eq!(store.claims() - claims, 1);
+    permit.release().await;
+    until_free(&store, "gpu").await;
+}
+
+#[tokio::test]
+async fn a_client_with_many_waiting_tasks_takes_as_many_permits_at_one_turn() {
+    let store = FaultyStore::new();
+    let (holder, waiting) = (client_of(&store).await, client_of(&store).await);
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(holder.permits("gpu", 4).acquire().await.unwrap());
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        tasks.spawn(waiting.permits("gpu", 4).acquire());
+    }
+    until_so("one of them to have the door", async || {
+        store.held("gpu").await.is_some()
+    })
+    .await;
+    // So that the look of the one that has the door finds all free.
+    store.faults.plan_always(Call::Inspect, Fault::Wait);
+    for permit in held {
+        permit.release().await;
+    }
+    store.faults.heal(Call::Inspect);
+    let permits = soon(tasks.join_all()).await;
+    let names: std::collections::BTreeSet<_> = permits
+        .iter()
+        .map(|permit| permit.as_ref().unwrap().name().clone())
+        .collect();
+    assert_eq!(names.len(), 4);
+}
+
+#[tokio::test]
+async fn bad_numbers_of_permits_and_names_without_room_are_refused() {
+    let client = client_of(&Memory::new()).await;
+    for count in [0, 257] {
+        let error = client.permits("gpu", count).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("1 to 256"), "{error}");
+    }
+    let long = "n".repeat(Name::MAX_BYTES);
+    let error = client.shared(long).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_wait_for_a_permit_ends_at_its_limit_and_leaves_the_door() {
+    let store = Memory::new();
+    let (first, second) = (client_of(&store).await, client_of(&store).await);
+    let _permit = first.permits("gpu", 1).acquire().await.unwrap();
+    let limit = Duration::from_millis(150);
+    let error = second
+        .permits("gpu", 1)
+        .acquire_within(limit)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    until_free(&store, "gpu").await;
+}
+
+#[tokio::test]
+async fn a_dead_waiter_frees_the_door_and_the_next_is_served() {
+    let store = Memory::new();
+    let (first, second) = (client_of(&store).await, client_of(&store).await);
+    let permit = first.permits("gpu", 1).acquire().await.unwrap();
+    // It has the door, and its future is dropped.
+    let dying = second
+        .permits("gpu", 1)
+        .acquire_within(Duration::from_secs(60));
+    drop(tokio::time::timeout(Duration::from_millis(100), dying).await);
+    permit.release().await;
+    drop(soon(first.permits("gpu", 1).acquire()).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_least_hold_of_a_permit_keeps_the_permit_and_not_the_door() {
+    let store = Memory::new();
+    let client = client_of(&store).await;
+    let permit = client.permits("gpu", 1).hold_at_least(LONG);
+    permit.acquire().await.unwrap().release().await;
+    assert!(try_take(client.permits("gpu", 1)).await.is_none());
+    assert!(try_take(client.request("gpu")).await.is_some());
+}
+
+#[tokio::test]
+async fn readers_share_a_writer_waits_for_them_and_new_readers_wait_for_it() {
+    let store = Memory::new();
+    let (first, second) = (client_of(&store).await, client_of(&store).await);
+    let readers = [
+        first.shared("config").acquire().await.unwrap(),
+        second.shared("config").acquire().await.unwrap(),
+    ];
+    assert!(try_take(second.exclusive("config")).await.is_none());
+    until_free(&store, "config").await;
+    let writing = tokio::spawn(second.exclusive("config").acquire());
+    until_so("the writer to have the door", async || {
+        let door = Name::new("config").unwrap();
+        store.inspect(&door, PATIENCE).await.unwrap().is_some()
+    })
+    .await;
+    assert!(try_take(first.shared("config")).await.is_none());
+    let [one, other] = readers;
+    one.release().await;
+    assert!(!writing.is_finished());
+    other.release().await;
+    let writer = soon(writing).await.unwrap().unwrap();
+    assert_eq!(writer.name().as_str(), "config");
+    let reading = tokio::spawn(first.shared("config").acquire());
+    writer.release().await;
+    drop(soon(reading).await.unwrap().unwrap());
+}
+
+/// The reader stands between its claim and its look at the door, while a writer comes in.
+#[tokio::test]
+async fn a_reader_that_is_paused_before_its_look_gives_way_to_a_writer() {
+    let store = FaultyStore::new();
+    let (one, other) = (client_of(&store).await, client_of(&store).await);
+    store.faults.plan_always(Call::Inspect, Fault::Wait);
+    let reading = tokio::spawn(one.shared("config").acquire());
+    until_so("the reader's claim", async || store.claims() > 0).await;
+    let writing = tokio::spawn(other.exclusive("config").acquire());
+    until_so("the writer to have the door", async || store.claims() > 1).await;
+    store.faults.heal(Call::Inspect);
+    let writer = soon(writing).await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!reading.is_finished(), "a reader beside a writer");
+    writer.check().unwrap();
+    writer.release().await;
+    drop(soon(reading).await.unwrap().unwrap());
+}
+
+/// The writer loses its door while it waits for a reader: its looks from before do not count.
+#[tokio::test]
+async fn a_writer_whose_door_is_lost_begins_again() {
+    let store = FaultyStore::new();
+    let (one, other) = (client_of(&store).await, client(&store).await);
+    let reader = one.shared("config").acquire().await.unwrap();
+    let request = other.exclusive("config").acquire();
+    let writing = tokio::spawn(request);
+    until_so("the writer to have the door", async || {
+        store.held("config").await.is_some()
+    })
+    .await;
+    let door = store.held("config").await.and_then(|held| held.token);
+    // As a pause past its ttl does: no renewal is confirmed in time.
+    store.faults.plan_always(Call::Renew, Fault::Hang);
+    until_so("the door to be lost and granted again", async || {
+        let held = store.held("config").await;
+        held.is_some_and(|held| held.token != door)
+    })
+    .await;
+    store.faults.heal(Call::Renew);
+    reader.release().await;
+    let writer = soon(writing).await.unwrap().unwrap();
+    writer.check().unwrap();
+    assert!(try_take(one.shared("config")).await.is_none());
+}
+
+#[tokio::test]
+async fn a_fenced_reader_leaves_the_door_to_the_next() {
+    let store = Memory::new();
+    let client = client_of(&store).await;
+    let fenced = || client.request("config").shared_fenced();
+    let one = fenced().acquire().await.unwrap();
+    let other = fenced().acquire().await.unwrap();
+    assert!(other.pass().unwrap().token > one.pass().unwrap().token);
+    assert_ne!(one.name(), other.name());
+    until_free(&store, "config").await;
+    assert!(try_take(client.exclusive("config")).await.is_none());
+}
