@@ -10,6 +10,7 @@ mod contender;
 mod journal;
 mod object_store;
 mod page;
+mod permits;
 mod postgres;
 mod quorum;
 mod redis;

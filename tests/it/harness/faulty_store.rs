@@ -1,4 +1,5 @@
-//! A store in memory that counts what it is asked, and fails in the ways that a test plans.
+//! A store, in memory unless the test has another one, that counts what it is asked and fails in the ways that a test
+//! plans.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +17,7 @@ use leasehold::{BoxFuture, ClientId, Error, ErrorKind, Holder, Name, Token};
 /// The store. Clones share their leases, their faults and their counts.
 #[derive(Debug, Clone)]
 pub(crate) struct FaultyStore {
-    memory: Memory,
+    store: Arc<dyn Store>,
     facts: Facts,
     pub(crate) faults: Arc<Faults>,
     counts: Arc<Counts>,
@@ -46,6 +47,8 @@ pub(crate) enum Fault {
     Hang,
     /// It does not begin before the fault is taken back.
     Wait,
+    /// The same, and it blocks its thread: it is the next thing that the thread does after a pause of the process.
+    Block,
     /// It is carried out and never answered. A notice is lost.
     Unanswered,
     /// With the grant the clock jumps until little is left of its term.
@@ -64,6 +67,8 @@ pub(crate) const DOWN: Fault = Fault::Fail(ErrorKind::Unavailable);
 pub(crate) struct Faults {
     /// What the next calls of a kind meet, and how many of them.
     planned: Mutex<VecDeque<(Call, Fault, u32)>>,
+    /// How many calls have met a fault.
+    met: AtomicUsize,
     /// Names whose renewals fail.
     pub(crate) poisoned: Mutex<HashSet<Name>>,
     /// By how many milliseconds the server's clock is ahead; `None`: the store returns no server time.
@@ -166,6 +171,11 @@ impl Faults {
             .fold(0, u32::saturating_add)
     }
 
+    /// How many calls have met a fault.
+    pub(crate) fn met(&self) -> usize {
+        self.met.load(Ordering::SeqCst)
+    }
+
     /// What this call meets.
     fn next(&self, call: Call) -> Option<Fault> {
         let mut planned = self.planned.lock().unwrap();
@@ -175,6 +185,7 @@ impl Faults {
         if *times < u32::MAX {
             *times -= 1;
         }
+        self.met.fetch_add(1, Ordering::SeqCst);
         Some(*fault)
     }
 
@@ -195,9 +206,20 @@ impl Faults {
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
             }
+            Some(Fault::Block) => self.block(call),
             later => return Ok(later),
         }
         Ok(None)
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "to block the thread is the fault"
+    )]
+    fn block(&self, call: Call) {
+        while self.left(call) > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// The clock of its leases has come to be asked for something.
@@ -215,12 +237,22 @@ impl FaultyStore {
     /// A store without faults, on this clock.
     pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let clock = Arc::new(FaultyClock::on(clock));
-        let memory = Memory::with_clock(clock.clone());
+        Self::with(Arc::new(Memory::with_clock(clock.clone())), clock)
+    }
+
+    /// A store that does what this one does, until a fault is planned.
+    pub(crate) fn over(store: Arc<dyn Store>) -> Self {
+        let clock = Arc::new(FaultyClock::on(store.clock()));
+        Self::with(store, clock)
+    }
+
+    fn with(store: Arc<dyn Store>, clock: Arc<FaultyClock>) -> Self {
         Self {
-            facts: memory.facts(),
-            memory,
+            facts: store.facts(),
+            store,
             faults: Arc::new(Faults {
                 planned: Mutex::default(),
+                met: AtomicUsize::new(0),
                 poisoned: Mutex::default(),
                 ahead_ms: Mutex::default(),
                 asked_at: Mutex::new(Instant::ZERO),
@@ -289,7 +321,7 @@ impl FaultyStore {
     /// Who has this name.
     pub(crate) async fn held(&self, name: &str) -> Option<Held> {
         let name = Name::new(name).unwrap();
-        let held = self.memory.inspect(&name, Duration::from_secs(1)).await;
+        let held = self.store.inspect(&name, Duration::from_secs(1)).await;
         held.unwrap()
     }
 
@@ -305,7 +337,7 @@ impl FaultyStore {
         faults.asked();
         // Others may run between the question and the answer, as with a server.
         tokio::task::yield_now().await;
-        let answer = self.memory.acquire(claim, ask, limit).await;
+        let answer = self.store.acquire(claim, ask, limit).await;
         self.counts.answers.fetch_add(1, Ordering::SeqCst);
         match (fault, &answer) {
             (Some(Fault::Unanswered), _) => {
@@ -329,7 +361,7 @@ impl FaultyStore {
         let faults = &self.faults;
         faults.asked();
         let fault = faults.meet(Call::Renew).await.expect("no test plans this");
-        let mut renewed = self.memory.renew(batch, limit).await;
+        let mut renewed = self.store.renew(batch, limit).await;
         for (renewal, outcome) in batch.iter().zip(&mut renewed.outcomes) {
             if faults.poisoned.lock().unwrap().contains(&renewal.name) {
                 *outcome = Outcome::Unknown(Error::new(ErrorKind::Misconfigured, "wrong type"));
@@ -346,7 +378,7 @@ impl FaultyStore {
     async fn subscribe_badly(&self) -> Result<Option<Box<dyn Notices>>, Error> {
         self.counts.subscriptions.fetch_add(1, Ordering::SeqCst);
         self.faults.meet(Call::Subscribe).await?;
-        let notices = self.memory.notices().await?.unwrap();
+        let notices = self.store.notices().await?.unwrap();
         let faults = self.faults.clone();
         let lossy = LossyNotices { notices, faults };
         Ok(Some(Box::new(lossy) as Box<dyn Notices>))
@@ -368,7 +400,7 @@ impl Store for FaultyStore {
     }
 
     fn shard(&self, name: &Name) -> u32 {
-        self.memory.shard(name)
+        self.store.shard(name)
     }
 
     fn acquire<'a>(
@@ -393,7 +425,7 @@ impl Store for FaultyStore {
     ) -> BoxFuture<'a, Result<Release, Error>> {
         Box::pin(async move {
             self.faults.meet(Call::Release).await?;
-            self.memory.release(name, holder, keep_for, limit).await
+            self.store.release(name, holder, keep_for, limit).await
         })
     }
 
@@ -406,7 +438,7 @@ impl Store for FaultyStore {
         Box::pin(async move {
             self.counts.leaves_begun.fetch_add(1, Ordering::SeqCst);
             self.faults.meet(Call::Leave).await?;
-            self.memory.leave(name, client, limit).await?;
+            self.store.leave(name, client, limit).await?;
             self.counts.leaves.fetch_add(1, Ordering::SeqCst);
             Ok(())
         })
@@ -423,7 +455,7 @@ impl Store for FaultyStore {
     ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
         Box::pin(async move {
             self.faults.meet(Call::Inspect).await?;
-            self.memory.inspect(name, limit).await
+            self.store.inspect(name, limit).await
         })
     }
 
@@ -432,7 +464,7 @@ impl Store for FaultyStore {
         prefix: &'a str,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        self.memory.list(prefix, limit)
+        self.store.list(prefix, limit)
     }
 
     fn evict<'a>(
@@ -441,15 +473,15 @@ impl Store for FaultyStore {
         how: Eviction,
         limit: Duration,
     ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.memory.evict(name, how, limit)
+        self.store.evict(name, how, limit)
     }
 
     fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        self.memory.hazards(limit)
+        self.store.hazards(limit)
     }
 
     fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        self.memory.members(limit)
+        self.store.members(limit)
     }
 
     fn on_own_connection(&self, _: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
@@ -461,7 +493,7 @@ impl Store for FaultyStore {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.memory.close()
+        self.store.close()
     }
 }
 
