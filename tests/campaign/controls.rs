@@ -22,6 +22,7 @@ fn control(title: &str, kind: Kind, only: &[Fault], rule: Rule) -> Plan {
         faults: FAULTS,
         only: only.to_vec(),
         kind,
+        has_pools: matches!(kind, Kind::Planted(Bug::BlindLooks)),
         until: Some(rule),
     }
 }
@@ -90,6 +91,12 @@ fn each_bug_that_is_planted_in_the_leases_is_found() {
             Bug::SkippedComparison,
             &[Fault::WorkerStoppedBeforeWrite],
             Rule::WritesAreKept,
+        ),
+        planted(
+            "blind-looks",
+            Bug::BlindLooks,
+            &[Fault::WorkerStopped],
+            Rule::NoReaderBesideWriter,
         ),
     ]);
 }

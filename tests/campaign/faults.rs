@@ -27,6 +27,7 @@ fn every_promise_holds_on_every_store_in_a_thousand_faults() {
     let unfenced = sites.iter().map(|site| Plan {
         title: format!("unfenced-{site:?}").to_lowercase(),
         kind: Kind::Unfenced,
+        has_pools: false,
         ..Plan::sound(*site, seed, faults / 2)
     });
     let unfenced = run_at_once(unfenced.collect());

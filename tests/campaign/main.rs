@@ -20,6 +20,7 @@ mod idle;
 mod job;
 mod nemesis;
 mod normal;
+mod pool;
 mod register;
 mod report;
 mod rivals;

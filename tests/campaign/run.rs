@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     /// Only these faults; none: all that the site can have.
     pub(crate) only: Vec<Fault>,
     pub(crate) kind: Kind,
+    /// Whether the workers take permits and shares as well.
+    pub(crate) has_pools: bool,
     /// Ends as soon as this rule is broken.
     pub(crate) until: Option<Rule>,
 }
@@ -64,6 +66,7 @@ impl Plan {
             faults,
             only: Vec::new(),
             kind: Kind::Sound,
+            has_pools: true,
             until: None,
         }
     }
@@ -171,6 +174,7 @@ async fn set(plan: &Plan, folder: &Path) -> Scene {
         ttl: TTL,
         seed: plan.seed,
         kind: plan.kind,
+        has_pools: plan.has_pools,
         environment: ground.environment(),
     };
     let crew = Crew::start(&role, WORKERS, true);

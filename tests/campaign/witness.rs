@@ -28,6 +28,8 @@ pub(crate) enum Bug {
     ReusedToken,
     /// A write raises no fence and is compared with none. (Planted in the worker, not here.)
     SkippedComparison,
+    /// Each look shows a free name.
+    BlindLooks,
 }
 
 /// The store, its scribe, and the bug.
@@ -198,7 +200,10 @@ impl Store for Witness {
         name: &'a Name,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        self.store.inspect(name, limit)
+        Box::pin(async move {
+            let held = self.store.inspect(name, limit).await?;
+            Ok(held.filter(|_| self.bug != Some(Bug::BlindLooks)))
+        })
     }
 
     fn list<'a>(

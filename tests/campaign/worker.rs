@@ -19,6 +19,7 @@ use crate::forked::{self, Unfinished};
 use crate::harness::wait::{at, now};
 use crate::history::{Facts, Operation, Phase, Scribe};
 use crate::idle::IdleLeases;
+use crate::pool::PoolTasks;
 use crate::register::Register;
 use crate::rivals::{Locker, Rival};
 use crate::witness::{Bug, Witness};
@@ -26,7 +27,7 @@ use crate::witness::{Bug, Witness};
 /// Set only in a worker, or in a job.
 pub(crate) const ROLE: &str = "CAMPAIGN_ROLE";
 /// How often a holder asks its lease.
-const STEP: Duration = Duration::from_millis(15);
+pub(crate) const STEP: Duration = Duration::from_millis(15);
 
 /// What a worker is told when it starts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,6 +44,8 @@ pub(crate) struct Role {
     pub(crate) ttl: Duration,
     pub(crate) seed: u64,
     pub(crate) kind: Kind,
+    /// Whether it takes permits and shares as well.
+    pub(crate) has_pools: bool,
     /// What its environment has beside that of the runner.
     pub(crate) environment: Vec<(String, String)>,
 }
@@ -228,6 +231,9 @@ impl Worker {
         let client = self.client(bug).await;
         let idle = (self.role.kind == Kind::Sound)
             .then(|| IdleLeases::keep(&client, &self.scribe, &self.ear));
+        let (scribe, ear) = (&self.scribe, &self.ear);
+        let pools =
+            (self.role.has_pools).then(|| PoolTasks::start(&client, scribe, ear, &mut self.random));
         while !self.orders.finishes() {
             let name = self.any_name();
             if let Some(lease) = self.acquired(&client, &name, false).await {
@@ -239,6 +245,9 @@ impl Worker {
             if let Some(lease) = self.acquired(&client, &name, true).await {
                 release(&self.scribe, lease).await;
             }
+        }
+        if let Some(pools) = pools {
+            pools.finish().await;
         }
         if let Some(idle) = idle {
             idle.release().await;
@@ -361,15 +370,7 @@ impl Worker {
         let end = now().after(work);
         loop {
             self.orders.block_here();
-            let asked_at = now();
-            let is_held = lease.check().is_ok();
-            let phase = match is_held {
-                true => Phase::Answer,
-                false => Phase::Refused,
-            };
-            self.scribe
-                .note_at(asked_at, Operation::Check, phase, 0, facts.clone());
-            if !is_held {
+            if !is_held(&self.scribe, lease, facts) {
                 return false;
             }
             if now() >= end || self.orders.finishes() {
@@ -452,10 +453,22 @@ pub(crate) async fn release(scribe: &Scribe, lease: Lease) {
     scribe.end(Operation::Release, Phase::Answer, call, facts);
 }
 
+/// Asks a lease whether it is held, and notes what it says.
+pub(crate) fn is_held(scribe: &Scribe, lease: &Lease, facts: &Facts) -> bool {
+    let asked_at = now();
+    let is_held = lease.check().is_ok();
+    let phase = match is_held {
+        true => Phase::Answer,
+        false => Phase::Refused,
+    };
+    scribe.note_at(asked_at, Operation::Check, phase, 0, facts.clone());
+    is_held
+}
+
 pub(crate) fn facts_of(lease: &Lease) -> Facts {
     Facts::held(lease.name().as_str(), lease.holder(), lease.token().get())
 }
 
-async fn pause(time: Duration) {
+pub(crate) async fn pause(time: Duration) {
     at(now().after(time)).await;
 }

@@ -5,6 +5,7 @@
 mod ending;
 mod holding;
 mod intervals;
+mod pools;
 mod tokens;
 mod told;
 mod writes;
@@ -36,6 +37,10 @@ pub(crate) enum Rule {
     TokensRise,
     /// No two holders believe in a lease of one name at a time.
     OneHolder,
+    /// No pool has more holders at a time than permits.
+    PermitsAreCounted,
+    /// No reader believes in its share while a writer believes that it is alone.
+    NoReaderBesideWriter,
     /// No lease says that it is held past its deadline.
     NoLateYes,
     /// A holder that runs is told of its deadline.
@@ -82,6 +87,7 @@ pub(crate) fn judge(events: &[Event]) -> Verdict {
     verdict.broken.extend(holds.late_yes.iter().cloned());
     tokens::judge(&holds, events, &mut verdict);
     intervals::judge(&holds, events, &mut verdict);
+    pools::judge(&holds, events, &mut verdict);
     told::judge(&holds, events, &mut verdict);
     writes::judge(events, &mut verdict);
     ending::judge(events, &mut verdict);

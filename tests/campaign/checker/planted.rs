@@ -35,9 +35,13 @@ impl Draft {
         self.at(to_us, who, what, Phase::Answer, facts);
     }
 
-    /// A grant that its caller has at once.
-    fn grant(&mut self, (from_us, to_us): (u64, u64), who: &str, token: u64) {
-        let held = Facts::held("a", holder(who, token), token);
+    /// A grant of the name `a` that its caller has at once.
+    fn grant(&mut self, times: (u64, u64), who: &str, token: u64) {
+        self.grant_of("a", times, who, token);
+    }
+
+    fn grant_of(&mut self, name: &str, (from_us, to_us): (u64, u64), who: &str, token: u64) {
+        let held = Facts::held(name, holder(who, token), token);
         let claim = Facts {
             ttl_us: Some(TTL_US),
             ..held.clone()
@@ -210,6 +214,63 @@ fn two_holders_at_a_time_are_refused_unless_a_fault_suspends_the_promise() {
         draft.grant((9_000, 10_000), "w3", 7);
         assert_eq!(draft.broken(), broken, "{suspends:?}");
     }
+}
+
+#[test]
+fn more_holders_of_a_pool_than_permits_are_refused_unless_a_fault_suspends_the_promise() {
+    for (first_ends, suspends, broken) in [
+        (true, &[][..], None),
+        (false, &[][..], Some(Rule::PermitsAreCounted)),
+        (false, &[Promise::Exclusion][..], None),
+    ] {
+        let mut draft = sound();
+        draft.grant_of("pool#1", (10_000, 11_000), "w1", 7);
+        draft.grant_of("pool#2", (10_100, 11_100), "w2", 7);
+        if first_ends {
+            draft.note(12_000, "w1", 7, Operation::Release);
+        }
+        draft.fault((12_500, 12_600), suspends);
+        // As by a client that knows of three permits.
+        draft.grant_of("pool#3", (13_000, 14_000), "w3", 7);
+        assert_eq!(draft.broken(), broken, "{first_ends} {suspends:?}");
+    }
+}
+
+#[test]
+fn a_reader_beside_a_writer_is_refused_unless_a_fault_suspends_the_promise() {
+    for names in [["shared#4", "shared"], ["shared", "shared#4"]] {
+        for (first_ends, suspends, broken) in [
+            (true, &[][..], None),
+            (false, &[][..], Some(Rule::NoReaderBesideWriter)),
+            (false, &[Promise::Exclusion][..], None),
+        ] {
+            let mut draft = sound();
+            draft.grant_of(names[0], (10_000, 11_000), "w1", 7);
+            if first_ends {
+                draft.note(12_000, "w1", 7, Operation::Release);
+            }
+            draft.fault((12_500, 12_600), suspends);
+            draft.grant_of(names[1], (13_000, 14_000), "w3", 7);
+            assert_eq!(
+                draft.broken(),
+                broken,
+                "{names:?} {first_ends} {suspends:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn readers_beside_readers_and_a_door_that_is_only_passed_are_admitted() {
+    let mut draft = sound();
+    draft.grant_of("shared#4", (10_000, 11_000), "w1", 7);
+    draft.grant_of("shared#5", (10_000, 11_000), "w2", 7);
+    let door = Facts {
+        ttl_us: Some(TTL_US),
+        ..Facts::held("shared", holder("w3", 8), 8)
+    };
+    draft.call((12_000, 13_000), "w3", Operation::Claim, door);
+    assert_eq!(draft.broken(), None);
 }
 
 #[test]
