@@ -37,8 +37,8 @@ use harness::redis_group::RedisGroup;
 use harness::redis_quorum::RedisQuorum;
 use harness::redis_server::{RedisServer, Setup};
 use harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
+use leasehold::Client;
 use leasehold::store::TableSettings;
-use leasehold::{Client, WaitOrder};
 use leases::{client, hand_off, pair, renewed_per_s, taken};
 use tempfile::TempDir;
 use yardstick::case;
@@ -60,8 +60,9 @@ async fn beside(store: &str, url: &str, redis: &RedisServer) {
     let other = [client(redis).await, client(redis).await];
     let mut runs = Vec::new();
     for _ in 0..RUNS {
-        let ours = hand_off(&ours, WaitOrder::Any).await;
-        runs.push((ours, hand_off(&other, WaitOrder::Any).await));
+        let request = |client: &Client| client.request("turns");
+        let ours = hand_off(&ours, request).await;
+        runs.push((ours, hand_off(&other, request).await));
     }
     case(&format!("{store}_hand_off_p50_vs_redis"), "us", &runs);
     let ((ours, of_ours), (other, of_other)) = (taken(url).await, taken(redis).await);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use leasehold::store::{Answer, Ask, Claim, Info, MAX_BATCH, Outcome, Renewal, Store};
-use leasehold::{Attempt, Client, ClientId, Holder, Name, OutagePolicy, WaitOrder};
+use leasehold::{Attempt, Client, ClientId, Holder, LeaseRequest, Name, OutagePolicy};
 
 use super::yardstick::{median, seconds};
 
@@ -32,11 +32,13 @@ pub(crate) async fn pair(client: &Client, name: &str) {
     };
 }
 
-/// Returns the median microseconds from a release to the grant of the other one of two clients.
-pub(crate) async fn hand_off(clients: &[Client; 2], order: WaitOrder) -> f64 {
+/// Returns the median microseconds from a release to the grant of the other one of two clients that send this request.
+pub(crate) async fn hand_off(
+    clients: &[Client; 2],
+    request: impl Fn(&Client) -> LeaseRequest,
+) -> f64 {
     let acquire = async |client: &Client| {
-        let request = client.request("turns").order(order);
-        let request = request.on_outage(OutagePolicy::WaitOut);
+        let request = request(client).on_outage(OutagePolicy::WaitOut);
         request.acquire().await.expect("in the end")
     };
     let mut took = Vec::new();
