@@ -5,7 +5,7 @@
 //! cargo run -p leasehold --example once_an_hour
 //! ```
 //! Run it twice: the second one finds the job done. For a job that must run once for each time of its schedule, also
-//! when the first run failed, see `LeaseRequest::once`.
+//! when the first run failed, see `once_per_fire.rs`.
 
 use std::time::Duration;
 

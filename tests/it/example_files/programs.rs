@@ -1,14 +1,19 @@
 //! The programs that need no server. `tests/run` builds them with the tests; alone, build them first with
 //! `cargo build --workspace --all-features --examples`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The path of an example.
+pub(super) fn built(example: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let built = tests.parent().unwrap().parent().unwrap();
+    built.join("examples").join(example)
+}
 
 /// Runs an example in a folder of its own, to its end. Returns what it printed.
 fn run(example: &str, folder: &Path) -> String {
-    let tests = std::env::current_exe().unwrap();
-    let built = tests.parent().unwrap().parent().unwrap();
-    let program = built.join("examples").join(example);
+    let program = built(example);
     let ended = Command::new(&program).env("TMPDIR", folder).output();
     let ended = ended.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();
