@@ -15,7 +15,7 @@
 static volatile long long *offset, *still;
 
 __attribute__((constructor)) static void map_offset(void) {
-    const char *path = getenv("LEASEHOLD_TEST_CLOCK");
+    const char *path = getenv("TEST_SERVER_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
     void *page = mmap(NULL, 2 * sizeof *offset, PROT_READ, MAP_SHARED, file, 0);

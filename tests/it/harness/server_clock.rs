@@ -61,10 +61,10 @@ impl ServerClock {
     /// Makes this program use the clock.
     pub(crate) fn rule(&self, command: &mut Command) {
         preload::load(command, &self.shim);
-        command.env("LEASEHOLD_TEST_CLOCK", &self.file);
+        command.env("TEST_SERVER_CLOCK", &self.file);
     }
 
-    /// Returns the values of `LD_PRELOAD` and `LEASEHOLD_TEST_CLOCK` for a program that uses the clock.
+    /// Returns the values of `LD_PRELOAD` and `TEST_SERVER_CLOCK` for a program that uses the clock.
     pub(crate) fn variables(&self) -> [&Path; 2] {
         [&self.shim, &self.file]
     }

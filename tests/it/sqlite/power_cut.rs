@@ -51,7 +51,7 @@ impl Machine {
                 library.display(),
                 clock_library.display()
             ),
-            format!("LEASEHOLD_TEST_CLOCK={}", clock.display()),
+            format!("TEST_SERVER_CLOCK={}", clock.display()),
             format!("LEASEHOLD_TEST_SYNCED={}", self.path("synced").display()),
         ];
         let boot = self.path("boot");
