@@ -228,6 +228,10 @@ impl Client {
     ///
     /// Release a share before you ask for the name alone: a request that waits while its caller has a share waits for
     /// ever.
+    ///
+    /// Where a store loses its leases (a flush, a failover), a reader and a writer may both hold the name until their
+    /// next renewals, as two holders of one lease may. With `max_ttl` this is left for a share that was being acquired
+    /// at that moment, and for a failover to a replica that is late by most of a ttl.
     pub fn shared(&self, name: impl AsRef<str>) -> LeaseRequest {
         self.request(name).shared()
     }
