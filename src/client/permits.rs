@@ -184,16 +184,26 @@ impl<'a> Taker<'a> {
             }
         }
         fastrand::shuffle(&mut free);
-        Ok(self.seen(free))
+        self.seen(free).await
     }
 
-    /// What these free permits mean: nothing, if the door was lost meanwhile.
-    fn seen(&mut self, free: Vec<u16>) -> TakeAnswer {
-        let is_lost = |door: &mut Lease| door.check().is_err();
-        match self.door.take_if(is_lost) {
-            Some(_) => TakeAnswer::DoorLost,
-            None => TakeAnswer::Free(free),
+    /// Decides whether these free permits count: not if the door was lost meanwhile. A store that forgot its leases
+    /// shows all permits free, and has forgotten the door with them.
+    async fn seen(&mut self, free: Vec<u16>) -> Result<TakeAnswer, Error> {
+        let is_lost = match &self.door {
+            None => false,
+            Some(door) if door.check().is_err() => true,
+            Some(door) if self.access == Access::Exclusive => {
+                let held = self.request.inspect(door.name()).await?;
+                held.is_none_or(|held| held.token != Some(door.token()))
+            }
+            Some(_) => false,
+        };
+        if is_lost {
+            self.door = None;
+            return Ok(TakeAnswer::DoorLost);
         }
+        Ok(TakeAnswer::Free(free))
     }
 
     async fn give_back(&mut self) -> TakeAnswer {
@@ -252,7 +262,7 @@ impl<'a> Taker<'a> {
         while let Some(Some(permit)) = self.looks.next().now_or_never() {
             free.push(permit?);
         }
-        Ok(self.seen(free))
+        self.seen(free).await
     }
 
     /// Begins to look at a permit until it is free.

@@ -7,12 +7,13 @@ mod work;
 
 use std::time::Duration;
 
-use leasehold::store::Store;
 use leasehold::store::memory::Memory;
-use leasehold::{Attempt, Client, ErrorKind, Lease, LeaseRequest, Name};
+use leasehold::store::{self, Store};
+use leasehold::{Attempt, Client, ErrorKind, Lease, LeaseRequest, Name, OutagePolicy};
 
 use crate::harness::faulty_store::{Call, Fault, FaultyStore};
-use crate::harness::leases::{client, until_free};
+use crate::harness::leases::{client, client_at, until_free};
+use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LONG, PATIENCE};
 use crate::harness::wait::{soon, until_so};
 
@@ -247,4 +248,28 @@ async fn a_fenced_reader_leaves_the_door_to_the_next() {
     assert_ne!(one.name(), other.name());
     until_free(&store, "config").await;
     assert!(try_take(client.exclusive("config")).await.is_none());
+}
+
+/// The server forgets both leases while the writer waits for the reader. It keeps out, so neither is told for a while.
+#[tokio::test]
+async fn a_writer_is_not_alone_when_the_server_forgot_its_door_and_the_reader() {
+    let mut server = RedisServer::start().await;
+    let url = format!("{}?max_ttl=60s", server.url());
+    let one = client_at(&url, LONG).await;
+    let kept_out = one.try_acquire("config").await.unwrap();
+    assert!(matches!(kept_out, Attempt::Held(_)));
+    let _: i64 = server.told("HSET leasehold:node ready 0").await;
+    let reader = one.shared("config").acquire().await.unwrap();
+    let store = FaultyStore::over(store::open(&url).await.unwrap());
+    let other = client_of(&store).await;
+    let request = other.exclusive("config").on_outage(OutagePolicy::WaitOut);
+    store.faults.plan_always(Call::Inspect, Fault::Wait);
+    let mut writing = tokio::spawn(request.acquire());
+    until_so("the writer to look", async || store.faults.met() > 0).await;
+    server.restart_empty().await;
+    store.faults.heal(Call::Inspect);
+    let alone = tokio::time::timeout(Duration::from_secs(2), &mut writing).await;
+    reader.check().unwrap();
+    assert!(alone.is_err(), "a reader beside a writer: {alone:?}");
+    writing.abort();
 }
