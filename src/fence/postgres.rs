@@ -36,6 +36,17 @@ pub(super) const ROW: &str = "
 /// before a raise may be outdated, and at `REPEATABLE READ` so is everything that is read after it.
 const FIRST: &str = "SET TRANSACTION NOT DEFERRABLE";
 
+/// Fails if the search path leads to tables `leasehold_fence` of several roles: another role may have made the first one,
+/// with triggers of its own and rows of its choice. The setting does not exist, so reading it fails with `NO_SETTING`.
+const ONE_OWNER: &str = "
+    SELECT pg_catalog.current_setting('leasehold_fence.has_several_owners')
+    FROM pg_catalog.pg_class AS found
+    JOIN pg_catalog.pg_namespace AS schema ON schema.oid OPERATOR(pg_catalog.=) found.relnamespace
+    WHERE found.relname OPERATOR(pg_catalog.=) 'leasehold_fence'::pg_catalog.name
+    AND schema.nspname OPERATOR(pg_catalog.=) ANY (pg_catalog.current_schemas(false))
+    HAVING pg_catalog.count(DISTINCT found.relowner) OPERATOR(pg_catalog.>) 1::pg_catalog.int8";
+const NO_SETTING: &str = "42704";
+
 /// The time for which a raise waits for an older write to end by default: longer than a healthy transaction, and much
 /// shorter than a ttl, so that the wait does not use up the lease.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -69,12 +80,13 @@ impl Fence {
 
     /// Returns the statements before the first raise of a transaction.
     pub(super) fn prologue(&self) -> String {
-        format!("{FIRST}; {}", self.set_lock_timeout())
+        format!("{FIRST}; {}", self.prologue_of_further())
     }
 
-    /// Returns the statement before each further raise of the same transaction.
-    pub(super) fn set_lock_timeout(&self) -> String {
-        format!("SET LOCAL lock_timeout = {}", self.lock_timeout.as_millis())
+    /// Returns the statements before each further raise of the same transaction.
+    pub(super) fn prologue_of_further(&self) -> String {
+        let ms = self.lock_timeout.as_millis();
+        format!("SET LOCAL lock_timeout = {ms}; {ONE_OWNER}")
     }
 
     /// Makes the error of a raise that changed no row.
@@ -121,6 +133,10 @@ fn meaning(code: Option<&str>) -> (ErrorKind, &'static str) {
             kind,
             "the table leasehold_fence is missing; create_table makes it",
         ),
+        (NO_SETTING, _) => (
+            kind,
+            "tables leasehold_fence of several roles are in the search_path; leave one of them in it",
+        ),
         ("25006", _) => (kind, "the transaction or the server is read-only"),
         (_, ErrorKind::Denied) => (kind, "authentication failed or a permission is missing"),
         (_, ErrorKind::TimedOut) => (kind, "the statement was cancelled"),
@@ -144,7 +160,7 @@ mod tests {
         }
         let fence = fence().with_lock_timeout(Duration::from_millis(50));
         let prologue = fence.expect("valid").prologue();
-        assert!(prologue.ends_with("lock_timeout = 50"), "{prologue}");
+        assert!(prologue.contains("lock_timeout = 50;"), "{prologue}");
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Fence {
     ) -> Result<Transaction<'static, Postgres>, Error> {
         let pass = bearer.pass()?;
         // One round trip for both: nothing comes between the begin and the statement that must be first.
-        let opening = format!("BEGIN; {}", self.0.set_lock_timeout());
+        let opening = format!("BEGIN; {}", self.0.prologue_of_further());
         // In a task of its own, which is never dropped: sqlx 0.9.0 forgets a begin that is dropped before its reply,
         // and the pool gives the connection to the next user inside that transaction.
         let pool = pool.clone();
@@ -153,7 +153,7 @@ impl Fence {
         transaction: &mut Transaction<'_, Postgres>,
         bearer: &dyn Bearer,
     ) -> Result<(), Error> {
-        let setting = self.0.set_lock_timeout();
+        let setting = self.0.prologue_of_further();
         self.raise_after(setting, transaction, bearer).await
     }
 

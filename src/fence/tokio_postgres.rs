@@ -139,7 +139,7 @@ impl Fence {
         transaction: &Transaction<'_>,
         bearer: &dyn Bearer,
     ) -> Result<(), Error> {
-        let setting = self.0.set_lock_timeout();
+        let setting = self.0.prologue_of_further();
         self.check(&setting, transaction, bearer, &bearer.pass()?)
             .await
     }

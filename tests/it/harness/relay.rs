@@ -1,6 +1,7 @@
 //! A network between client and server that does not parse what they send: it passes bytes on, or does not.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -25,11 +26,14 @@ enum Server {
     Port(u16),
 }
 
+/// What the connections that came since the last one was forgotten share.
+type Shared = Arc<Mutex<watch::Sender<Passing>>>;
+
 /// The network. Ends with all its connections on drop.
 #[derive(Debug)]
 pub(crate) struct Relay {
     port: u16,
-    passing: watch::Sender<Passing>,
+    passing: Shared,
     cuts: watch::Sender<usize>,
     accepting: JoinHandle<()>,
 }
@@ -49,7 +53,8 @@ impl Relay {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await;
         let listener = listener.expect("loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
-        let (passing, cuts) = (watch::Sender::new(Passing::All), watch::Sender::new(0));
+        let passing = Arc::new(Mutex::new(watch::Sender::new(Passing::All)));
+        let cuts = watch::Sender::new(0);
         let accepting = tokio::spawn(accept(listener, server, passing.clone(), cuts.clone()));
         Self {
             port,
@@ -70,7 +75,15 @@ impl Relay {
 
     /// From now on passes on only this, also on later connections.
     pub(crate) fn pass(&self, passing: Passing) {
-        self.passing.send_replace(passing);
+        let current = self.passing.lock().expect("no panic");
+        current.send_replace(passing);
+    }
+
+    /// Forgets the existing connections: neither side is told, and nothing passes on them any more. Later ones pass.
+    pub(crate) fn forget(&self) {
+        let mut current = self.passing.lock().expect("no panic");
+        current.send_replace(Passing::Nothing);
+        *current = watch::Sender::new(Passing::All);
     }
 
     /// Ends the existing connections.
@@ -89,12 +102,13 @@ impl Drop for Relay {
 async fn accept(
     listener: TcpListener,
     server: Server,
-    passing: watch::Sender<Passing>,
+    passing: Shared,
     cuts: watch::Sender<usize>,
 ) {
     while let Ok((client, _)) = listener.accept().await {
         let server = server.clone();
-        let (passing, mut cut) = (passing.clone(), cuts.subscribe());
+        let passing = passing.lock().expect("no panic").clone();
+        let mut cut = cuts.subscribe();
         tokio::spawn(async move {
             tokio::select! {
                 () = relay(client, &server, passing) => {}

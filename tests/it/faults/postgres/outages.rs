@@ -9,8 +9,10 @@ use rustix::process::Signal;
 use crate::harness::asking::{asked, chain, claim, granted};
 use crate::harness::pgbouncer::PgBouncer;
 use crate::harness::postgres_server::{Database, PostgresServer};
+use crate::harness::relay::Relay;
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now, until};
+use crate::postgres::hosts::url_of;
 use crate::postgres::{open, set_up};
 
 /// What each claim is answered for this time; every answer is a grant, or an error that says to try again.
@@ -183,4 +185,38 @@ async fn while_the_synchronous_standby_is_away_clients_leave_connections_to_othe
     })
     .await;
     granted(&*doctor, &claim("after", LONG)).await;
+}
+
+#[tokio::test]
+async fn a_network_that_forgets_connections_gets_further_ones_at_growing_pauses() {
+    let server = PostgresServer::start(&["fsync=off"]).await;
+    let database = server.database_named("postgres");
+    set_up(&database.url()).await;
+    let relay = Relay::before(&database.socket()).await;
+    let store = open(&url_of(&[relay.port()], &database));
+    granted(&*store, &claim("before", LONG)).await;
+    let end = now().after(Duration::from_secs(12));
+    let mut index = 0;
+    while now() < end {
+        relay.forget();
+        index += 1;
+        let claim = claim(&format!("n{index}"), Duration::from_secs(3));
+        let answer = asked(&*store, &claim, Duration::from_millis(400)).await;
+        if let Err(error) = answer {
+            assert!(error.is_transient(), "{}", chain(&error));
+        }
+        at(now().after(Duration::from_millis(20))).await;
+    }
+    // Two at once, and then one after pauses of 1, 2 and 4 s. Their server still has each of them.
+    let unended = relay.connections();
+    println!("{unended} connections without an end");
+    assert!((3..=6).contains(&unended), "{unended}");
+    relay.cut();
+    let begun = now();
+    until("the ends to count", async || {
+        let answer = asked(&*store, &claim("after", LONG), LIMIT).await;
+        answer.ok().map(drop)
+    })
+    .await;
+    assert!(now().since(begun) < Duration::from_secs(2));
 }

@@ -311,6 +311,36 @@ async fn a_missing_table_is_named() {
 }
 
 #[tokio::test]
+async fn a_table_of_another_role_earlier_in_the_path_is_not_used() {
+    let database = PostgresServer::database().await;
+    let mut client = prepare(&database).await;
+    let role = format!("stranger_of_{}", database.name());
+    let planted = format!(
+        "CREATE ROLE {role}; CREATE SCHEMA early AUTHORIZATION {role}; SET ROLE {role}; SET search_path = early"
+    );
+    client.batch_execute(&planted).await.expect("planted");
+    fence("a").create_table(&client).await.expect("made");
+    let grant = "GRANT ALL ON SCHEMA early TO PUBLIC; GRANT ALL ON early.leasehold_fence TO PUBLIC; RESET ROLE";
+    client.batch_execute(grant).await.expect("granted");
+    let path = "SET search_path = early, public";
+    client.batch_execute(path).await.expect("set");
+    let error = fence("a").begin(&mut client, &pass(1, 1)).await;
+    let error = error.err().expect("the table is another role's");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert!(error.to_string().contains("search_path"), "{error}");
+    let rows = client.query_one("SELECT count(*) FROM early.leasehold_fence", &[]);
+    assert_eq!(rows.await.expect("counted").get::<_, i64>(0), 0);
+    client
+        .batch_execute("SET search_path = public")
+        .await
+        .expect("set");
+    fence("a")
+        .begin(&mut client, &pass(1, 1))
+        .await
+        .expect("raised");
+}
+
+#[tokio::test]
 async fn a_read_only_transaction_cannot_raise() {
     let database = PostgresServer::database().await;
     let mut client = prepare(&database).await;
