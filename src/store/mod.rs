@@ -83,6 +83,8 @@ mod hints;
 mod notice;
 mod release;
 mod renewal;
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod server_url;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod subscription;
 mod tables;

@@ -17,9 +17,8 @@ use super::connection::tls::Handshake;
 use super::failure::Failure;
 use super::protocol::schema::Schema;
 use crate::error::Error;
-use crate::percent;
 use crate::store::Tls;
-use crate::store::url::{STRAY_AT, has_stray_at};
+use crate::store::server_url::{Reason, ServerUrl, read_host};
 
 /// After how long without traffic the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
@@ -32,7 +31,7 @@ const PORT: u16 = 5432;
 /// The variable with the password, where the URL has none. libpq's other variables are not read, because none of them
 /// is a secret, and neither is `.pgpass`: the tool has `--store-file` for a URL that other users must not see.
 const PASSWORD: &str = "PGPASSWORD";
-/// The parameters that may follow the question mark.
+/// The parameters that may follow the question mark. The last three are the names that libpq has for some of them.
 const PARAMETERS: &[&str] = &[
     "user",
     "password",
@@ -46,18 +45,20 @@ const PARAMETERS: &[&str] = &[
     "server_name",
     "notices",
     "connections",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
 ];
-/// The names that libpq has for some of them.
 const OTHER_NAMES: &[(&str, &str)] = &[
-    ("sslrootcert", "ca"),
-    ("sslcert", "cert"),
-    ("sslkey", "key"),
+    ("ca", "sslrootcert"),
+    ("cert", "sslcert"),
+    ("key", "sslkey"),
 ];
 
 /// The servers' addresses, the credentials for them, and the settings that a URL can have.
 #[derive(Clone)]
 pub(super) struct Address {
-    parts: UrlParts,
+    hosts: Vec<(String, u16)>,
     config: Config,
     /// `None`: without TLS.
     tls: Option<Tls>,
@@ -69,17 +70,6 @@ pub(super) struct Address {
     /// Says whether waiting clients may use notices.
     pub(super) has_notices: bool,
     pub(super) connections: Option<usize>,
-    shown: String,
-}
-
-/// The parts of a URL, decoded.
-#[derive(Clone, Default)]
-struct UrlParts {
-    user: Option<String>,
-    password: Option<String>,
-    hosts: Vec<(String, u16)>,
-    database: Option<String>,
-    parameters: Vec<(String, String)>,
 }
 
 impl Address {
@@ -89,14 +79,10 @@ impl Address {
     /// # Errors
     /// `Invalid`; the message contains no part of the URL that could be a secret.
     pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, Error> {
-        let mut parts = UrlParts::read(url)?;
-        if parts.password.is_none() {
-            parts.password = std::env::var(PASSWORD).ok().and_then(non_empty);
-        }
-        let parameter = |key: &str| {
-            let mut parameters = parts.parameters.iter();
-            parameters.find_map(|(name, value)| (name == key).then_some(value.as_str()))
-        };
+        let read = ServerUrl::read(url)
+            .and_then(of_postgres)
+            .map_err(refused)?;
+        let parameter = |key| parameter(&read, key);
         let schema = Schema::new(parameter("schema").unwrap_or(Schema::DEFAULT))?;
         let has_notices = match parameter("notices") {
             None | Some("on") => true,
@@ -108,26 +94,14 @@ impl Address {
             Some(Ok(connections)) if connections > 0 => Some(connections),
             Some(_) => return Err(refused("its connections parameter is not a number above 0")),
         };
-        let mut config = parts.config();
-        let mode = ssl_mode(parameter("sslmode"), &parts.hosts)?;
+        let hosts = hosts(&read).map_err(refused)?;
+        let mode = ssl_mode(parameter("sslmode"), &hosts).map_err(refused)?;
+        let tls = tls_of(&read, mode, tls)?;
+        let mut config = config(&read);
         config.ssl_mode(mode);
-        let own = Tls::of_url(|key| parameter(key).map(Into::into))?.or(tls.clone());
-        let tls = match mode {
-            SslMode::Disable if !own.is_empty() => {
-                return Err(refused(
-                    "it or the builder has TLS settings, but it does not use TLS (sslmode=require does)",
-                ));
-            }
-            SslMode::Disable => None,
-            _ => Some(own.or(Tls::of_environment()?)),
-        };
-        if let Some(tls) = &tls {
-            tls.read()?;
-        }
         Ok(Self {
-            shown: parts.show(&schema),
+            hosts,
             config,
-            parts,
             tls,
             fixed: Arc::default(),
             last: Arc::default(),
@@ -137,29 +111,14 @@ impl Address {
         })
     }
 
-    /// Returns the same servers, with tables in another schema.
-    pub(super) fn in_schema(mut self, schema: Schema) -> Self {
-        let (place, _) = self.shown.rsplit_once('=').unwrap_or_default();
-        self.shown = format!("{place}={schema}");
-        self.schema = schema;
-        self
-    }
-
     /// Returns each of the servers alone, whether it accepts writes or not.
     pub(super) fn each_server(&self) -> Vec<Self> {
-        let alone = |host: &(String, u16)| {
-            let parts = UrlParts {
-                hosts: vec![host.clone()],
-                ..self.parts.clone()
-            };
-            Self {
-                shown: parts.show(&self.schema),
-                parts,
-                last: Arc::default(),
-                ..self.clone()
-            }
+        let alone = |host: &(String, u16)| Self {
+            hosts: vec![host.clone()],
+            last: Arc::default(),
+            ..self.clone()
         };
-        self.parts.hosts.iter().map(alone).collect()
+        self.hosts.iter().map(alone).collect()
     }
 
     /// Returns the settings of a connection, without a host.
@@ -169,7 +128,7 @@ impl Address {
 
     /// Returns the hosts in the order of the URL; one that begins with `/` is the folder of a socket.
     pub(super) fn hosts(&self) -> &[(String, u16)] {
-        &self.parts.hosts
+        &self.hosts
     }
 
     /// Returns the server that answered last.
@@ -206,127 +165,122 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        let hosts = self.hosts.iter().map(|(host, port)| show_host(host, *port));
+        let hosts = hosts.collect::<Vec<_>>().join(",");
+        let database = self.config.get_dbname().unwrap_or_default();
+        let schema = &self.schema;
+        if !is_socket(&self.hosts[0].0) {
+            return write!(f, "postgres://{hosts}/{database}?schema={schema}");
+        }
+        write!(f, "postgres:///{database}?host={hosts}")?;
+        // Two servers of one machine have their sockets in one folder.
+        if self.hosts.iter().any(|(_, port)| *port != PORT) {
+            let ports = self.hosts.iter().map(|(_, port)| port.to_string());
+            write!(f, "&port={}", ports.collect::<Vec<_>>().join(","))?;
+        }
+        write!(f, "&schema={schema}")
     }
 }
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        fmt::Display::fmt(self, f)
     }
 }
 
-impl UrlParts {
-    fn read(url: &str) -> Result<Self, Error> {
-        let rest = url
-            .strip_prefix("postgres://")
-            .or_else(|| url.strip_prefix("postgresql://"))
-            .ok_or_else(|| refused("it is not a Postgres URL"))?;
-        if has_stray_at(url) {
-            return Err(refused(STRAY_AT));
-        }
-        if rest.contains('#') {
-            return Err(refused("it has a part after '#'"));
-        }
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, database) = place.split_once('/').unwrap_or((place, ""));
-        let (login, hosts) = match authority.rsplit_once('@') {
-            Some((login, hosts)) => (Some(login), hosts),
-            None => (None, authority),
-        };
-        let mut parts = Self::default();
-        if let Some(login) = login {
-            let (user, password) = match login.split_once(':') {
-                Some((user, password)) => (user, Some(password)),
-                None => (login, None),
-            };
-            parts.user = non_empty(decode(user)?);
-            parts.password = password.map(decode).transpose()?;
-        }
-        parts.database = non_empty(decode(database)?);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let named = OTHER_NAMES.iter().find(|(other, _)| *other == key);
-            let key = named.map_or(key, |(_, name)| name);
-            // A wrong parameter name is not repeated: it may be half of a password that contains a '?'.
-            if !PARAMETERS.contains(&key) || parts.has(key) {
-                return Err(refused(&format!(
-                    "it has a parameter twice, or a parameter other than {PARAMETERS:?}"
-                )));
-            }
-            parts.parameters.push((key.into(), decode(value)?));
-        }
-        parts.user = parts.take("user").or(parts.user);
-        parts.password = parts.take("password").or(parts.password);
-        let ports = parts.take("port").unwrap_or_else(|| PORT.to_string());
-        let ports: Vec<_> = ports.split(',').map(read_port).collect::<Result<_, _>>()?;
-        let named = parts.take("host");
-        let is_twice = named.is_some() && !hosts.is_empty();
-        let hosts: Vec<_> = named.as_deref().unwrap_or(hosts).split(',').collect();
-        if ports.len() > 1 && ports.len() != hosts.len() {
-            return Err(refused("it has several ports, but not one for each host"));
-        }
-        for (host, port) in hosts.into_iter().zip(ports.iter().cycle()) {
-            parts.hosts.push(read_host(host, *port)?);
-        }
-        if is_twice || parts.hosts.iter().any(|(host, _)| host.is_empty()) {
-            return Err(refused("it names no host, or names one twice"));
-        }
-        Ok(parts)
+fn of_postgres(read: ServerUrl) -> Result<ServerUrl, Reason> {
+    if !["postgres", "postgresql"].contains(&&*read.scheme) {
+        return Err("it is not a Postgres URL".into());
     }
-
-    fn has(&self, key: &str) -> bool {
-        self.parameters.iter().any(|(name, _)| name == key)
+    read.expect_only(PARAMETERS)?;
+    let is_twice = |(one, other): &(&str, &str)| {
+        read.parameter(one).is_some() && read.parameter(other).is_some()
+    };
+    match OTHER_NAMES.iter().any(is_twice) {
+        true => Err("it has a parameter twice, under two names".into()),
+        false => Ok(read),
     }
+}
 
-    fn take(&mut self, key: &str) -> Option<String> {
-        let place = self.parameters.iter().position(|(name, _)| name == key)?;
-        Some(self.parameters.swap_remove(place).1)
+/// Returns a parameter, under any of its names.
+fn parameter<'a>(read: &'a ServerUrl, key: &str) -> Option<&'a str> {
+    let other = OTHER_NAMES.iter().find(|(name, _)| *name == key);
+    let other = other.and_then(|(_, other)| read.parameter(other));
+    read.parameter(key).or(other)
+}
+
+/// Returns the settings of a connection, without hosts and TLS.
+fn config(read: &ServerUrl) -> Config {
+    let mut config = Config::new();
+    let given = |name, part: &Option<String>| read.parameter(name).map(Into::into).or(part.clone());
+    if let Some(user) = given("user", &read.user) {
+        config.user(user);
     }
-
-    fn config(&self) -> Config {
-        let mut config = Config::new();
-        if let Some(user) = &self.user {
-            config.user(user);
-        }
-        if let Some(password) = &self.password {
-            config.password(password);
-        }
-        if let Some(database) = &self.database {
-            config.dbname(database);
-        }
-        config
-            .application_name("leasehold")
-            .keepalives_idle(KEEPALIVE_IDLE)
-            .keepalives_interval(KEEPALIVE_INTERVAL)
-            .tcp_user_timeout(UNACKNOWLEDGED);
-        config
+    let password = given("password", &read.password);
+    if let Some(password) = password.or_else(|| std::env::var(PASSWORD).ok().and_then(non_empty)) {
+        config.password(password);
     }
+    if !read.path.is_empty() {
+        config.dbname(&read.path);
+    }
+    config
+        .application_name("leasehold")
+        .keepalives_idle(KEEPALIVE_IDLE)
+        .keepalives_interval(KEEPALIVE_INTERVAL)
+        .tcp_user_timeout(UNACKNOWLEDGED);
+    config
+}
 
-    fn show(&self, schema: &Schema) -> String {
-        let database = self.database.as_deref().unwrap_or_default();
-        let hosts: Vec<_> = self
-            .hosts
-            .iter()
-            .map(|(host, port)| show_host(host, *port))
-            .collect();
-        let hosts = hosts.join(",");
-        if is_socket(&self.hosts[0].0) {
-            // Two servers of one machine have their sockets in one folder.
-            let ports: Vec<_> = self
-                .hosts
-                .iter()
-                .map(|(_, port)| port.to_string())
-                .collect();
-            let is_usual = self.hosts.iter().all(|(_, port)| *port == PORT);
-            let ports = match is_usual {
-                true => String::new(),
-                false => format!("&port={}", ports.join(",")),
-            };
-            format!("postgres:///{database}?host={hosts}{ports}&schema={schema}")
-        } else {
-            format!("postgres://{hosts}/{database}?schema={schema}")
-        }
+/// Returns the hosts before or after the question mark, each with its port.
+fn hosts(read: &ServerUrl) -> Result<Vec<(String, u16)>, Reason> {
+    let in_place: Vec<_> = read
+        .hosts
+        .iter()
+        .filter(|(host, _)| !host.is_empty())
+        .cloned()
+        .collect();
+    let hosts = match read.parameter("host") {
+        None if in_place.len() == read.hosts.len() => in_place,
+        Some(named) if in_place.is_empty() => named
+            .split(',')
+            .map(|host| match is_socket(host) {
+                true => Ok((host.into(), None)),
+                false => read_host(host),
+            })
+            .collect::<Result<_, Reason>>()?,
+        _ => return Err("it names no host, or names one twice".into()),
+    };
+    let ports = read
+        .parameter("port")
+        .map(|ports| ports.split(',').map(read_port).collect());
+    let ports: Vec<u16> = ports.transpose()?.unwrap_or_else(|| vec![PORT]);
+    if ports.len() > 1 && ports.len() != hosts.len() {
+        return Err("it has several ports, but not one for each host".into());
+    }
+    let all = hosts.into_iter().zip(ports.into_iter().cycle());
+    Ok(all
+        .map(|((host, own), port)| (host, own.unwrap_or(port)))
+        .collect())
+}
+
+fn read_port(text: &str) -> Result<u16, Reason> {
+    let port = text.parse().ok().filter(|port| *port > 0);
+    port.ok_or("its port is not a number from 1 to 65535".into())
+}
+
+fn tls_of(read: &ServerUrl, mode: SslMode, of_builder: &Tls) -> Result<Option<Tls>, Error> {
+    let own = Tls::of_url(|key| parameter(read, key).map(Into::into))?;
+    let own = own.or(of_builder.clone());
+    if mode != SslMode::Disable {
+        let tls = own.or(Tls::of_environment()?);
+        tls.read()?;
+        return Ok(Some(tls));
+    }
+    match own.is_empty() {
+        true => Ok(None),
+        false => Err(refused(
+            "it or the builder has TLS settings, but it does not use TLS (sslmode=require does)",
+        )),
     }
 }
 
@@ -338,29 +292,6 @@ fn show_host(host: &str, port: u16) -> String {
     } else {
         format!("{host}:{port}")
     }
-}
-
-fn read_host(text: &str, port: u16) -> Result<(String, u16), Error> {
-    if is_socket(text) {
-        return Ok((text.into(), port));
-    }
-    let (host, rest) = match text.strip_prefix('[') {
-        Some(inner) => inner
-            .split_once(']')
-            .ok_or_else(|| refused("its host has a '[' without a ']'"))?,
-        None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
-    };
-    let port = match rest.strip_prefix(':') {
-        Some(port) => read_port(port)?,
-        None if rest.is_empty() => port,
-        None => return Err(refused("its host has something after the ']'")),
-    };
-    Ok((decode(host)?, port))
-}
-
-fn read_port(text: &str) -> Result<u16, Error> {
-    let port = text.parse().ok().filter(|port| *port > 0);
-    port.ok_or_else(|| refused("its port is not a number from 1 to 65535"))
 }
 
 fn is_socket(host: &str) -> bool {
@@ -375,25 +306,22 @@ fn is_of_this_machine(host: &str) -> bool {
 }
 
 /// TLS is on or off. If it is on, the server's certificate is always checked; no mode falls back to an unchecked one.
-fn ssl_mode(asked: Option<&str>, hosts: &[(String, u16)]) -> Result<SslMode, Error> {
+fn ssl_mode(asked: Option<&str>, hosts: &[(String, u16)]) -> Result<SslMode, Reason> {
     let has_socket = hosts.iter().any(|(host, _)| is_socket(host));
+    let is_here = |host: &str| is_socket(host) || is_of_this_machine(host);
     match asked {
         Some("disable") => Ok(SslMode::Disable),
         Some("require" | "verify-full") if has_socket => {
-            Err(refused("it uses TLS on a socket of this machine"))
+            Err("it uses TLS on a socket of this machine".into())
         }
         Some("require" | "verify-full") => Ok(SslMode::Require),
-        Some(_) => Err(refused(
+        Some(_) => Err(
             "its sslmode is none of disable, require and verify-full; the last two both check the certificate's chain \
-             and name, and no mode goes on without TLS where the server has none",
-        )),
-        None if hosts
-            .iter()
-            .all(|(host, _)| is_socket(host) || is_of_this_machine(host)) =>
-        {
-            Ok(SslMode::Disable)
-        }
-        None if has_socket => Err(refused("it mixes sockets and hosts without an sslmode")),
+             and name, and no mode goes on without TLS where the server has none"
+                .into(),
+        ),
+        None if hosts.iter().all(|(host, _)| is_here(host)) => Ok(SslMode::Disable),
+        None if has_socket => Err("it mixes sockets and hosts without an sslmode".into()),
         None => Ok(SslMode::Require),
     }
 }
@@ -402,14 +330,8 @@ fn non_empty(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// Decodes `%XX`.
-fn decode(text: &str) -> Result<String, Error> {
-    percent::decode(text).ok_or_else(|| {
-        refused("it has a '%' without two hexadecimal digits, or bytes that are not UTF-8")
-    })
-}
-
-fn refused(why: &str) -> Error {
+fn refused(why: impl Into<Reason>) -> Error {
+    let why = why.into();
     Error::invalid(format!(
         "store URL refused: {why}; expected postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST...]/DATABASE\
          [?schema=NAME&sslmode=MODE&ca=FILE&cert=FILE&key=FILE&server_name=NAME&notices=off&connections=N], or ?host=/FOLDER for a socket, \
@@ -463,10 +385,9 @@ mod tests {
     #[test]
     fn another_schema_is_shown() {
         let schema = Schema::new("other").expect("a schema");
-        let shown = address("postgres://db/x?schema=one")
-            .in_schema(schema)
-            .to_string();
-        assert_eq!(shown, "postgres://db:5432/x?schema=other");
+        let mut address = address("postgres://db/x?schema=one");
+        address.schema = schema;
+        assert_eq!(address.to_string(), "postgres://db:5432/x?schema=other");
     }
 
     #[test]

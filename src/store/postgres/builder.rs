@@ -82,7 +82,7 @@ impl Builder {
     pub fn build(self) -> Result<Postgres, Error> {
         let mut address = Address::parse(&self.url, &self.tls)?;
         if let Some(schema) = &self.schema {
-            address = address.in_schema(Schema::new(schema)?);
+            address.schema = Schema::new(schema)?;
         }
         connect_timeout::check(self.connect_timeout)?;
         let connections = self

@@ -23,11 +23,14 @@ use crate::store::{
 use crate::telemetry::LaneUse;
 use crate::token::Token;
 
+/// The arguments of a statement, with their types, so that no statement has to be prepared.
+type Arguments<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
+
 impl Postgres {
-    pub(super) async fn call(
+    async fn call(
         &self,
         statement: &str,
-        arguments: &[(&(dyn ToSql + Sync), Type)],
+        arguments: Arguments<'_>,
         budget: Budget,
     ) -> Result<Vec<Row>, Failure> {
         let query = Query {
@@ -42,7 +45,7 @@ impl Postgres {
     async fn tell(&self, name: &Name, budget: Budget) {
         let budget = budget.at_most(REPLACE_EVERY);
         let names = vec![name.as_str()];
-        let arguments: &[(&(dyn ToSql + Sync), Type)] = &[(&names, Type::TEXT_ARRAY)];
+        let arguments: Arguments<'_> = &[(&names, Type::TEXT_ARRAY)];
         let told = self.call(&self.statements.tell, arguments, budget).await;
         if let Err(failure) = told {
             tracing::debug!(%name, %failure, "notice not sent");
@@ -113,7 +116,7 @@ impl Backend for Postgres {
         keep_for: Option<Duration>,
         budget: Budget,
     ) -> Result<Release, Failure> {
-        let arguments: &[(&(dyn ToSql + Sync), Type)] = &[
+        let arguments: Arguments<'_> = &[
             (&name.as_str(), Type::TEXT),
             (&holder.to_string(), Type::TEXT),
             (&keep_for.map_or(0, millis), Type::INT8),
@@ -135,7 +138,7 @@ impl Backend for Postgres {
         client: ClientId,
         budget: Budget,
     ) -> Result<(), Failure> {
-        let arguments: &[(&(dyn ToSql + Sync), Type)] = &[
+        let arguments: Arguments<'_> = &[
             (&name.as_str(), Type::TEXT),
             (&client.to_string(), Type::TEXT),
             (&millis(Queued::OFFER), Type::INT8),
@@ -152,7 +155,7 @@ impl Backend for Postgres {
             Eviction::Marked => "marked",
             Eviction::Now => "now",
         };
-        let arguments: &[(&(dyn ToSql + Sync), Type)] = &[
+        let arguments: Arguments<'_> = &[
             (&name.as_str(), Type::TEXT),
             (&how, Type::TEXT),
             (&millis(Queued::OFFER), Type::INT8),
@@ -166,7 +169,7 @@ impl Backend for Postgres {
     }
 
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
-        let arguments: &[(&(dyn ToSql + Sync), Type)] = &[(&name.as_str(), Type::TEXT)];
+        let arguments: Arguments<'_> = &[(&name.as_str(), Type::TEXT)];
         let rows = self
             .call(&self.statements.inspect, arguments, budget)
             .await?;
@@ -174,7 +177,7 @@ impl Backend for Postgres {
     }
 
     async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
-        let arguments: &[(&(dyn ToSql + Sync), Type)] = &[(&prefix, Type::TEXT)];
+        let arguments: Arguments<'_> = &[(&prefix, Type::TEXT)];
         let rows = self.call(&self.statements.list, arguments, budget).await?;
         reply::listed(&rows)
     }

@@ -3,91 +3,68 @@
 use std::time::Duration;
 
 use super::connection::session::{Change, Mode, Session, Stat};
-use super::connection::sessions::within;
+use super::connection::sessions::Call;
 use super::failure::Failure;
+use super::millis;
 use super::protocol::judge::{Claimant, Drops, Judgement, judge};
 use super::protocol::reading::{NameReading, Signature};
 use super::protocol::stamp;
 use super::queue::delete_places;
-use super::{Zookeeper, millis};
 use crate::clock::{Boottime, Clock};
 use crate::name::Name;
-use crate::store::budget::Budget;
 use crate::store::{Answer, Ask, Claim, Grant};
 use crate::token::Token;
 
-/// What is known of a name that is to be granted.
+/// What is known of a name that is to be granted. The default is a name that was never granted.
+#[derive(Default)]
 struct Ground {
     /// The version of the name; `None` if it was never granted.
     name: Option<i32>,
-    /// Whether the grant holds only at that version. A client that takes its turn deletes its place and the last
-    /// token's node, so that joins behind it need not make it look again.
-    compares_version: bool,
+    /// Says that a client takes its turn. It deletes its place and the last token's node, so the version need not be
+    /// compared, and joins behind it do not make it look again.
+    takes_turn: bool,
     last: Option<(Token, i32)>,
     taken: Option<Change>,
     places: Vec<String>,
-    /// Whether other clients are in the queue.
+    /// Says whether other clients are in the queue.
     has_queue: bool,
-    /// Whether the name's node is deleted and made anew in the same step: that fails unless all of its children are
-    /// among those that the step deletes.
+    /// Says whether the name's node is deleted and made anew in the same step: that fails unless all of its children
+    /// are among those that the step deletes.
     remakes: bool,
 }
 
-impl Zookeeper {
-    pub(super) async fn take(
-        &self,
-        claim: &Claim,
-        ask: Ask,
-        budget: Budget,
-    ) -> Result<Answer, Failure> {
-        let kept = self.kept()?;
-        let _permit = kept.permit(budget).await?;
-        let free = self.remembered().take_free(&claim.name);
+impl Call<'_> {
+    pub(super) async fn take(&self, claim: &Claim, ask: Ask) -> Result<Answer, Failure> {
+        let free = self.shared.remembered().take_free(&claim.name);
         if let Some(free) = free {
             let ground = Ground {
                 name: Some(free.version),
-                compares_version: true,
                 last: Some((free.token, -1)),
-                taken: None,
-                places: Vec::new(),
-                has_queue: false,
-                remakes: false,
+                ..Ground::default()
             };
-            match self.grant(claim, ask, &ground, budget).await {
+            match self.grant(claim, ask, &ground).await {
                 Err(failure) if failure.is_stale() => {}
                 answer => return answer,
             }
         }
-        self.look_and_acquire(claim, ask, budget).await
-    }
-
-    async fn look_and_acquire(
-        &self,
-        claim: &Claim,
-        ask: Ask,
-        budget: Budget,
-    ) -> Result<Answer, Failure> {
         let mut has_stamp = false;
         let mut at_least = 0;
         loop {
-            let step = match self.look(&claim.name, at_least, budget).await? {
-                None => self.grant_new(claim, ask, budget).await,
-                Some(reading) => {
-                    let step = self.step(claim, ask, &reading, has_stamp, budget);
-                    step.await
-                }
+            let step = match self.look(&claim.name, at_least).await? {
+                None => self.grant_new(claim, ask).await,
+                Some(reading) => self.step(claim, ask, &reading, has_stamp).await,
             };
             match step {
                 Ok(Next::Answer(answer)) => return Ok(answer),
                 Ok(Next::Stamp) => {
-                    self.freshen(budget).await?;
+                    self.freshen().await?;
                     has_stamp = true;
                 }
                 Ok(Next::Look(zxid)) => at_least = zxid,
                 Err(failure) if failure.is_stale() => {}
                 Err(failure) => return Err(failure),
             }
-            if budget.left().is_zero() {
+            if self.budget.left().is_zero() {
                 return Err(Failure::Contended);
             }
         }
@@ -100,61 +77,40 @@ impl Zookeeper {
         ask: Ask,
         reading: &NameReading,
         has_stamp: bool,
-        budget: Budget,
     ) -> Result<Next, Failure> {
         let claimant = Claimant {
             holder: claim.holder,
             is_queued: ask.queued.is_some(),
         };
         let times = self.times(&claim.name, reading);
-        match judge(reading, claimant, times) {
-            Judgement::Unclear => Ok(Next::Stamp),
+        let drops = match judge(reading, claimant, times) {
+            Judgement::Unclear => return Ok(Next::Stamp),
             Judgement::Grant(drops) | Judgement::PassOn(drops) if drops.by_time && !has_stamp => {
-                Ok(Next::Stamp)
+                return Ok(Next::Stamp);
             }
-            Judgement::Extend => {
-                let last = reading.last.as_ref();
-                let own = last.filter(|last| last.by == Some(claim.holder));
-                let answer = match own {
-                    Some(last) => self.extend(claim, reading, last.token, budget).await?,
-                    // An operator removed its token: it is granted anew.
-                    None => {
-                        let drops = Drops {
-                            taken: true,
-                            ..Drops::default()
-                        };
-                        let ground = self.ground(&claim.name, reading, claimant, drops);
-                        self.grant(claim, ask, &ground, budget).await?
-                    }
-                };
-                Ok(Next::Answer(answer))
-            }
+            Judgement::Extend => match reading.last_of(claim.holder) {
+                Some(last) => return self.extend(claim, reading, last.token).await,
+                // An operator removed its token: it is granted anew.
+                None => Drops::of_taken(),
+            },
             Judgement::PassOn(drops) if let Some(last) = &reading.last => {
-                let passed_on = self.pass_on(&claim.name, reading, last, &drops, budget);
-                Ok(Next::Look(passed_on.await?))
+                let passed_on = self.pass_on(&claim.name, reading, last, &drops);
+                return passed_on.await.map(Next::Look);
             }
             // Without a token no stamp says when an offer begins: the name goes to the client that claims it.
-            Judgement::Grant(drops) | Judgement::PassOn(drops) => {
-                let ground = self.ground(&claim.name, reading, claimant, drops);
-                let answer = self.grant(claim, ask, &ground, budget).await?;
-                Ok(Next::Answer(answer))
+            Judgement::Grant(drops) | Judgement::PassOn(drops) => drops,
+            Judgement::Held(refusal) if refusal.joins => {
+                let joined = self.join(&claim.name, claim.holder.client());
+                return joined.await.map(Next::Look);
             }
-            Judgement::Held { joins: true, .. } => {
-                let client = claim.holder.client();
-                let zxid = self.join(&claim.name, client, budget).await?;
-                Ok(Next::Look(zxid))
+            Judgement::Held(refusal) => {
+                let held = reading.refused(&claim.name, &refusal);
+                return Ok(Next::Answer(Answer::Held(held)));
             }
-            Judgement::Held {
-                state,
-                remaining,
-                ahead,
-                ..
-            } => {
-                let mut held = reading.held(&claim.name, state, Some(remaining));
-                held.ahead = ahead;
-                Ok(Next::Answer(Answer::Held(held)))
-            }
-        }
+        };
+        let ground = self.ground(&claim.name, reading, claimant, drops);
+        let granted = self.grant(claim, ask, &ground).await;
+        granted.map(Next::Answer)
     }
 
     fn ground(
@@ -164,11 +120,8 @@ impl Zookeeper {
         claimant: Claimant,
         drops: Drops,
     ) -> Ground {
-        let last = reading.last.as_ref();
-        let own_place = reading.children.place(claimant.holder.client());
-        let takes_turn = claimant.is_queued && own_place.is_some();
-        let remakes = reading.is_to_be_remade();
         let taken = self.drop_taken(name, reading, &drops);
+        let remakes = reading.is_to_be_remade();
         let places = if remakes {
             // Those who wait join again.
             let queue = reading.children.queue.iter();
@@ -176,10 +129,11 @@ impl Zookeeper {
         } else {
             drops.places
         };
+        let own_place = reading.children.place(claimant.holder.client());
         Ground {
             name: Some(reading.version),
-            compares_version: !takes_turn,
-            last: last.map(|last| (last.token, last.version)),
+            takes_turn: claimant.is_queued && own_place.is_some(),
+            last: reading.last.as_ref().map(|last| (last.token, last.version)),
             taken,
             has_queue: reading.children.has_others(&places),
             places,
@@ -200,24 +154,15 @@ impl Zookeeper {
     }
 
     /// Grants a name for the first time.
-    async fn grant_new(&self, claim: &Claim, ask: Ask, budget: Budget) -> Result<Next, Failure> {
-        let ground = Ground {
-            name: None,
-            compares_version: true,
-            last: None,
-            taken: None,
-            places: Vec::new(),
-            has_queue: false,
-            remakes: false,
-        };
-        match self.grant(claim, ask, &ground, budget).await {
+    async fn grant_new(&self, claim: &Claim, ask: Ask) -> Result<Next, Failure> {
+        match self.grant(claim, ask, &Ground::default()).await {
             Err(Failure::NoNode) => {
-                self.make_folder(&claim.name, budget).await?;
+                self.make_folder(&claim.name).await?;
                 Ok(Next::Look(0))
             }
             answer => {
                 let answer = answer?;
-                self.sweep_now_and_then(&claim.name);
+                self.store.sweep_now_and_then(&claim.name);
                 Ok(Next::Answer(answer))
             }
         }
@@ -227,89 +172,77 @@ impl Zookeeper {
     ///
     /// Deletes the old token's node by its path and creates another: a comparison of the version alone would succeed
     /// again once the name was removed and made anew.
-    async fn grant(
-        &self,
-        claim: &Claim,
-        ask: Ask,
-        ground: &Ground,
-        budget: Budget,
-    ) -> Result<Answer, Failure> {
-        let session = self.session(budget).await?;
+    async fn grant(&self, claim: &Claim, ask: Ask, ground: &Ground) -> Result<Answer, Failure> {
         let last = match ground.last {
             Some((token, _)) => Some(token),
-            None => self.last_swept(&claim.name, budget).await?,
+            None => self.last_swept(&claim.name).await?,
         };
-        let token = self.mint(last, ask.floor, budget).await?;
-        let steps = self.steps_of_grant(&session, claim, ground, token);
-        let stats = within(budget, async {
-            let done = session.transact(&steps).await;
-            done.map_err(|aborted| aborted.failure)
-        });
-        let stat = stats.await?.into_iter().flatten().next();
-        let stat = stat.ok_or_else(|| Failure::Odd("grant without a stamp".into()))?;
+        let token = self.mint(last, ask.floor).await?;
+        let mut steps = self.steps_to_make_way(&claim.name, ground);
+        steps.extend(self.steps_of_lease(claim, token));
+        let stat = self.write(&steps).await?;
         // Others have joined since the name was read, if its version was raised by more than this grant.
         let has_newcomers = ground
             .name
             .is_some_and(|version| !ground.remakes && stat.version != version.wrapping_add(1));
-        self.note_grant(claim, token, stat, ground.has_queue || has_newcomers);
+        let is_alone = !ground.has_queue && !has_newcomers;
+        let answer = self.note_grant(claim, token, stat, is_alone.then_some(stat.version));
         if let Some(queued) = ask.queued
             && queued.more > 0
         {
             // If this fails, the next claim joins the queue.
-            let _ = self.join(&claim.name, claim.holder.client(), budget).await;
+            let _ = self.join(&claim.name, claim.holder.client()).await;
         }
-        Ok(Answer::Granted(Grant::new(token)))
+        Ok(answer)
     }
 
-    fn steps_of_grant(
-        &self,
-        session: &Session,
-        claim: &Claim,
-        ground: &Ground,
-        token: Token,
-    ) -> Vec<Change> {
-        let tree = &self.shared.tree;
-        let name = tree.name(&claim.name);
+    /// Returns the steps that write the name's node first, and delete what the grant replaces.
+    fn steps_to_make_way(&self, name: &Name, ground: &Ground) -> Vec<Change> {
+        let path = self.shared.tree.name(name);
         let last = ground.last;
-        let last = last.map(|(last, at)| Change::Delete(tree.token(&claim.name, last), Some(at)));
+        let last =
+            last.map(|(last, at)| Change::Delete(self.shared.tree.token(name, last), Some(at)));
         let drops = last.into_iter().chain(ground.taken.clone());
-        let drops = drops.chain(delete_places(&name, &ground.places));
-        let made = Change::Create(name.clone(), Vec::new(), Mode::Container);
-        let written = |version| Change::Set(name.clone(), Vec::new(), version);
-        let mut steps = Vec::with_capacity(6);
+        let drops = drops.chain(delete_places(&path, &ground.places));
+        let made = Change::Create(path.clone(), Vec::new(), Mode::Container);
+        let written = |version| Change::Set(path.clone(), Vec::new(), version);
         match ground.name {
-            None => steps.extend([made, written(None)]),
+            None => vec![made, written(None)],
             Some(_) if ground.remakes => {
-                steps.extend(drops);
-                steps.extend([Change::Delete(name.clone(), None), made, written(None)]);
+                let remade = [Change::Delete(path.clone(), None), made, written(None)];
+                drops.chain(remade).collect()
             }
             Some(version) => {
-                steps.push(written(Some(version).filter(|_| ground.compares_version)));
-                steps.extend(drops);
+                let written = written((!ground.takes_turn).then_some(version));
+                [written].into_iter().chain(drops).collect()
             }
         }
+    }
+
+    fn steps_of_lease(&self, claim: &Claim, token: Token) -> [Change; 2] {
+        let tree = &self.shared.tree;
         let signature = Signature {
             by: claim.holder,
             info: claim.info.as_ref().clone(),
         };
         let signature = serde_json::to_vec(&signature).expect("text and numbers become JSON");
-        let path = tree.token(&claim.name, token);
-        steps.push(Change::Create(path, signature, Mode::Persistent));
-        steps.push(Change::Create(
+        let (token, lease) = (
+            tree.token(&claim.name, token),
             tree.lease(&claim.name, claim.holder),
-            millis(claim.ttl).into_bytes(),
-            mode(session, claim.ttl),
-        ));
-        steps
+        );
+        [
+            Change::Create(token, signature, Mode::Persistent),
+            Change::Create(lease, millis(claim.ttl), self.mode(claim.ttl)),
+        ]
     }
 
-    fn note_grant(&self, claim: &Claim, token: Token, stat: Stat, has_queue: bool) {
+    /// Notes a grant, with the version of its name if no other client waits for it.
+    fn note_grant(&self, claim: &Claim, token: Token, stat: Stat, version: Option<i32>) -> Answer {
         let now = Boottime.now();
-        let version = (!has_queue).then_some(stat.version);
-        let mut remembered = self.remembered();
-        remembered.hear(stat.stamp, now);
-        let granted = (token, version);
-        remembered.granted(&claim.name, claim.holder, claim.ttl, granted, now);
+        let mut remembered = self.shared.remembered();
+        remembered.clock.hear(stat.stamp, now);
+        remembered.granted(&claim.name, claim.holder, claim.ttl, (token, version), now);
+        Answer::Granted(Grant::new(token))
     }
 
     /// Sets the full ttl of a lease again, for its own holder.
@@ -318,78 +251,62 @@ impl Zookeeper {
         claim: &Claim,
         reading: &NameReading,
         token: Token,
-        budget: Budget,
-    ) -> Result<Answer, Failure> {
-        let session = self.session(budget).await?;
+    ) -> Result<Next, Failure> {
         let path = self.shared.tree.lease(&claim.name, claim.holder);
-        let data = millis(claim.ttl);
-        let mut stat = within(budget, session.set(&path, data.as_bytes())).await?;
-        if is_strange(&session, stat) {
-            stat = within(budget, take_over(&session, &path, claim.ttl)).await?;
-        }
-        let version = Some(reading.version).filter(|_| reading.children.queue.is_empty());
-        let now = Boottime.now();
-        let mut remembered = self.remembered();
-        remembered.hear(stat.stamp, now);
-        let granted = (token, version);
-        remembered.granted(&claim.name, claim.holder, claim.ttl, granted, now);
-        Ok(Answer::Granted(Grant::new(token)))
+        let stat = self.renew(&path, claim.ttl).await?;
+        let version = reading.children.queue.is_empty().then_some(reading.version);
+        let answer = self.note_grant(claim, token, stat, version);
+        Ok(Next::Answer(answer))
     }
 
-    async fn mint(
-        &self,
-        last: Option<Token>,
-        floor: Option<Token>,
-        budget: Budget,
-    ) -> Result<Token, Failure> {
-        let age = self.remembered().clock.age(Boottime.now());
+    async fn mint(&self, last: Option<Token>, floor: Option<Token>) -> Result<Token, Failure> {
+        let age = self.shared.remembered().clock.age(Boottime.now());
         if age.is_none_or(|age| age > stamp::OLD) {
-            self.freshen(budget).await?;
+            self.freshen().await?;
         }
-        let now_us = self.remembered().clock.now_us(Boottime.now());
+        let now_us = self.shared.remembered().clock.now_us(Boottime.now());
         let now_us = now_us.ok_or_else(|| Failure::Odd("no stamp of a leader".into()))?;
         Token::mint(last, floor, now_us).map_err(Failure::Refused)
     }
 
     /// Writes something, to get a stamp of the current leader.
-    pub(super) async fn freshen(&self, budget: Budget) -> Result<Stat, Failure> {
-        let session = self.session(budget).await?;
+    pub(super) async fn freshen(&self) -> Result<Stat, Failure> {
         let root = self.shared.tree.root();
-        let stat = match within(budget, session.set(root, b"")).await {
+        let stat = match self.set(root, b"").await {
             Err(Failure::NoNode) => {
-                self.make_root(budget).await?;
-                within(budget, session.set(root, b"")).await
+                self.make_root().await?;
+                self.set(root, b"").await
             }
             stat => stat,
         };
         Ok(self.heard(stat?))
     }
 
-    async fn make_root(&self, budget: Budget) -> Result<(), Failure> {
-        let session = self.session(budget).await?;
-        let made = within(budget, session.ensure(self.shared.tree.root())).await;
-        made.map_err(|failure| match failure {
-            Failure::NoNode => Failure::Unable(format!(
+    async fn make_root(&self) -> Result<(), Failure> {
+        match self.ensure(self.shared.tree.root()).await {
+            Err(Failure::NoNode) => Err(Failure::Unable(format!(
                 "the chroot is not there chroot={}",
                 self.shared.address.chroot()
-            )),
-            other => other,
-        })
+            ))),
+            made => made,
+        }
     }
 
-    async fn make_folder(&self, name: &Name, budget: Budget) -> Result<(), Failure> {
-        self.make_root(budget).await?;
-        let session = self.session(budget).await?;
-        within(budget, session.ensure(&self.shared.tree.folder(name))).await
+    async fn make_folder(&self, name: &Name) -> Result<(), Failure> {
+        self.make_root().await?;
+        self.ensure(&self.shared.tree.folder(name)).await
     }
 
     pub(super) fn heard(&self, stat: Stat) -> Stat {
-        self.remembered().hear(stat.stamp, Boottime.now());
+        self.shared
+            .remembered()
+            .clock
+            .hear(stat.stamp, Boottime.now());
         stat
     }
 }
 
-/// What is to be done next.
+/// The next step of a claim.
 enum Next {
     Answer(Answer),
     /// Write something, then look again.
@@ -398,35 +315,39 @@ enum Next {
     Look(i64),
 }
 
-/// Returns how the node of a lease is made. It ends with the session only if the ttl ends first: the servers can hear
-/// of a session up to half a tick late, and a tick is at most half of its time-out.
-pub(super) fn mode(session: &Session, ttl: Duration) -> Mode {
-    if ttl <= session.timeout() * 3 / 4 {
-        Mode::Ephemeral
-    } else {
-        Mode::Persistent
+impl Session {
+    /// Returns how the node of a lease is made. It ends with the session only if the ttl ends first: the servers can
+    /// hear of a session up to half a tick late, and a tick is at most half of its time-out.
+    pub(super) fn mode(&self, ttl: Duration) -> Mode {
+        if ttl <= self.timeout() * 3 / 4 {
+            Mode::Ephemeral
+        } else {
+            Mode::Persistent
+        }
     }
-}
 
-/// Returns whether a node would end with a session other than this one.
-pub(super) fn is_strange(session: &Session, stat: Stat) -> bool {
-    stat.owner != 0 && stat.owner != session.id()
-}
+    /// Writes a lease to its node. A node that would end with another session is moved into this one, in one
+    /// transaction.
+    pub(super) async fn renew(&self, path: &str, ttl: Duration) -> Result<Stat, Failure> {
+        let stat = self.set(path, &millis(ttl)).await?;
+        self.adopted(path, ttl, stat).await
+    }
 
-/// Moves a lease into this session, in one transaction.
-pub(super) async fn take_over(
-    session: &Session,
-    path: &str,
-    ttl: Duration,
-) -> Result<Stat, Failure> {
-    let data = millis(ttl).into_bytes();
-    let steps = [
-        Change::Delete(path.into(), None),
-        Change::Create(path.into(), data.clone(), mode(session, ttl)),
-        Change::Set(path.into(), data, None),
-    ];
-    let stats = session.transact(&steps).await;
-    let stats = stats.map_err(|aborted| aborted.failure)?;
-    let stat = stats.into_iter().flatten().next();
-    stat.ok_or_else(|| Failure::Odd("renewal without a stamp".into()))
+    /// Moves a lease that was written into this session, if it would end with another one.
+    pub(super) async fn adopted(
+        &self,
+        path: &str,
+        ttl: Duration,
+        stat: Stat,
+    ) -> Result<Stat, Failure> {
+        if stat.owner == 0 || stat.owner == self.id() {
+            return Ok(stat);
+        }
+        let steps = [
+            Change::Delete(path.into(), None),
+            Change::Create(path.into(), millis(ttl), self.mode(ttl)),
+            Change::Set(path.into(), millis(ttl), None),
+        ];
+        self.write(&steps).await
+    }
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::name;
-use crate::percent;
-use crate::store::url::{STRAY_AT, has_stray_at};
+use crate::store::server_url::{Reason, ServerUrl};
 
 /// The port on which servers listen by default.
 const PORT: u16 = 2181;
@@ -35,54 +34,28 @@ impl Address {
     /// # Errors
     /// `Invalid`; the message has no part of the URL that could be a secret.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
-        let rest = url
-            .strip_prefix("zookeeper://")
-            .ok_or_else(|| refused("it is not a URL of ZooKeeper"))?;
-        if has_stray_at(url) {
-            return Err(refused(STRAY_AT));
-        }
-        if rest.contains('#') {
-            return Err(refused("it has a part after '#'"));
-        }
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, chroot) = match place.find('/') {
-            Some(at) => place.split_at(at),
-            None => (place, ""),
-        };
-        let (login, hosts) = match authority.rsplit_once('@') {
-            Some((login, hosts)) => (Some(read_login(login)?), hosts),
-            None => (None, authority),
-        };
-        let mut address = Self {
-            servers: hosts
-                .split(',')
-                .map(read_server)
-                .collect::<Result<_, _>>()?,
-            login,
-            chroot: read_chroot(chroot)?,
-            prefix: PREFIX.into(),
-            session: SESSION,
-            token_memory: TOKEN_MEMORY,
-        };
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            match pair.split_once('=') {
-                Some(("prefix", prefix)) => {
-                    address.prefix = decode(prefix)?;
-                    name::check("prefix", &address.prefix)?;
-                }
-                Some(("session", time)) => address.session = read_time("session", time)?,
-                Some(("token_memory", time)) => {
-                    address.token_memory = read_time("token_memory", time)?;
-                }
-                // Not repeated: it may be half of a password with a '?' in it.
-                _ => {
-                    return Err(refused(
-                        "it has a parameter other than prefix, session and token_memory",
-                    ));
-                }
-            }
-        }
+        let read = Self::read(url).map_err(|why| refused(&why));
+        let address = read?;
+        name::check("prefix", &address.prefix)?;
         Ok(address)
+    }
+
+    fn read(url: &str) -> Result<Self, Reason> {
+        let read = ServerUrl::read(url)?;
+        if read.scheme != "zookeeper" {
+            return Err("it is not a URL of ZooKeeper".into());
+        }
+        read.expect_only(&["prefix", "session", "token_memory"])?;
+        let servers = read.hosts.iter().map(show_server);
+        let prefix = read.parameter("prefix").unwrap_or(PREFIX);
+        Ok(Self {
+            servers: servers.collect::<Result<_, _>>()?,
+            login: login(&read)?,
+            chroot: chroot(&read.path)?,
+            prefix: prefix.into(),
+            session: time(&read, "session")?.unwrap_or(SESSION),
+            token_memory: time(&read, "token_memory")?.unwrap_or(TOKEN_MEMORY),
+        })
     }
 
     /// Each `host:port`.
@@ -126,60 +99,50 @@ impl fmt::Debug for Address {
     }
 }
 
-fn read_login(text: &str) -> Result<String, Error> {
-    let (user, password) = text
-        .split_once(':')
-        .ok_or_else(|| refused("it has a user without a password"))?;
-    let user = decode(user)?;
-    if user.is_empty() || user.contains(':') {
-        return Err(refused("its user is empty or has a colon"));
-    }
-    Ok(format!("{user}:{}", decode(password)?))
-}
-
-fn read_server(text: &str) -> Result<String, Error> {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !port.contains(']') => {
-            let port = port.parse().ok().filter(|port: &u16| *port > 0);
-            let port = port.ok_or_else(|| refused("its port is no number from 1 to 65535"))?;
-            (host, port)
+fn login(read: &ServerUrl) -> Result<Option<String>, Reason> {
+    match (&read.user, &read.password) {
+        (None, None) => Ok(None),
+        (Some(user), Some(password)) if !user.contains(':') => {
+            Ok(Some(format!("{user}:{password}")))
         }
-        _ => (text, PORT),
-    };
-    let is_bare = !host.starts_with('[') && host.contains(':');
-    if host.is_empty() || is_bare {
-        return Err(refused("it names no host, or an IPv6 address without []"));
+        _ => Err("its user or its password is missing, or its user has a colon".into()),
     }
-    Ok(format!("{}:{port}", decode(host)?))
 }
 
-fn read_chroot(text: &str) -> Result<String, Error> {
-    let chroot = decode(text.trim_end_matches('/'))?;
+fn show_server((host, port): &(String, Option<u16>)) -> Result<String, Reason> {
+    let port = port.unwrap_or(PORT);
+    match host {
+        _ if host.is_empty() => Err("it names no host".into()),
+        _ if host.contains(':') => Ok(format!("[{host}]:{port}")),
+        _ => Ok(format!("{host}:{port}")),
+    }
+}
+
+fn chroot(path: &str) -> Result<String, Reason> {
+    let path = path.trim_end_matches('/');
     let is_bad = |part: &str| {
         part.is_empty() || part == "." || part == ".." || part.chars().any(char::is_control)
     };
-    if chroot.split('/').skip(1).any(is_bad) {
-        return Err(refused("its path is no path of a node"));
+    match path {
+        "" => Ok(String::new()),
+        _ if path.split('/').any(is_bad) => Err("its path is no path of a node".into()),
+        _ => Ok(format!("/{path}")),
     }
-    Ok(chroot)
 }
 
-fn read_time(what: &str, text: &str) -> Result<Duration, Error> {
+fn time(read: &ServerUrl, what: &str) -> Result<Option<Duration>, Reason> {
+    let Some(text) = read.parameter(what) else {
+        return Ok(None);
+    };
     let time = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
         (Some(ms), _) => ms.parse().ok().map(Duration::from_millis),
         (None, Some(seconds)) => seconds.parse().ok().map(Duration::from_secs),
         (None, None) => None,
     };
     let sound = Duration::from_secs(1)..=Duration::from_secs(86_400);
-    time.filter(|time| sound.contains(time))
-        .ok_or_else(|| refused(&format!("its {what} is no time from 1s to 86400s")))
-}
-
-/// Reads `%XX`.
-fn decode(text: &str) -> Result<String, Error> {
-    percent::decode(text).ok_or_else(|| {
-        refused("it has a '%' without two hexadecimal digits, or bytes that are no UTF-8")
-    })
+    let time = time.filter(|time| sound.contains(time));
+    let why = || format!("its {what} is no time from 1s to 86400s");
+    Ok(Some(time.ok_or_else(why)?))
 }
 
 fn refused(why: &str) -> Error {

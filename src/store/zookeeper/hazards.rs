@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::connection::sessions::{KeptSession, within};
+use super::connection::sessions::KeptSession;
 use super::failure::Failure;
 use super::{Zookeeper, counts};
 use crate::clock::{Boottime, Clock, wall_clock_us};
@@ -40,14 +40,14 @@ struct SetUp {
 impl Zookeeper {
     pub(super) async fn judge_set_up(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
         let budget = Budget::new(limit);
-        let session = self.session(budget).await?;
+        let call = self.call(budget).await?;
         let longest = self.timeout_of_leases(budget).await?;
-        self.freshen(budget).await?;
+        call.freshen().await?;
         let sent_at = Boottime.now();
-        let stat = self.freshen(budget).await?;
+        let stat = call.freshen().await?;
         let wrote_in = Boottime.now().since(sent_at);
         // Not to be seen by everybody: then the URL has to tell.
-        let ensemble = within(budget, session.ensemble()).await.unwrap_or_default();
+        let ensemble = call.ensemble().await.unwrap_or_default();
         let listed = ensemble.lines().filter(|line| line.starts_with("server."));
         let our_clock = Duration::from_micros(wall_clock_us());
         let set_up = SetUp {

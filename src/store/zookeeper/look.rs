@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::Zookeeper;
 use super::connection::session::{Session, Stat};
-use super::connection::sessions::within;
+use super::connection::sessions::Call;
 use super::failure::Failure;
 use super::protocol::judge::{Times, shown};
 use super::protocol::reading::{LastGrant, NameReading, Taken};
@@ -15,54 +14,103 @@ use super::protocol::tree::Children;
 use crate::clock::{Boottime, Clock};
 use crate::name::Name;
 use crate::percent;
-use crate::store::budget::Budget;
 use crate::store::{Held, HeldState, Queued};
 
 /// How many names of a list are looked at together.
 const AT_ONCE: usize = 64;
 
-impl Zookeeper {
+impl Call<'_> {
     /// Looks at a name, on a server that has seen at least this change and all that other sessions of this client have
     /// seen of it. Returns `None` if the name was never granted.
     pub(super) async fn look(
         &self,
         name: &Name,
         at_least: i64,
-        budget: Budget,
     ) -> Result<Option<NameReading>, Failure> {
-        let session = self.session(budget).await?;
         let path = self.shared.tree.name(name);
-        let at_least = at_least.max(self.remembered().seen(name));
+        let at_least = at_least.max(self.shared.remembered().seen(name));
         loop {
-            let found = read_children(&session, &path, at_least, budget).await?;
-            let Some((nodes, stat)) = found else {
+            let Some((nodes, stat)) = self.children_since(&path, at_least).await? else {
                 return Ok(None);
             };
-            self.remembered().saw(name, stat.zxid);
-            match read(&session, self, name, &nodes, stat, budget).await {
+            self.shared.remembered().saw(name, stat.zxid);
+            match self.read(name, &nodes, stat).await {
                 // The name was freed or granted between the two requests.
-                Err(Failure::NoNode) if budget.left().is_zero() => return Err(Failure::Contended),
+                Err(Failure::NoNode) if self.budget.left().is_zero() => {
+                    return Err(Failure::Contended);
+                }
                 Err(Failure::NoNode) => {}
                 reading => return reading.map(Some),
             }
         }
     }
 
-    /// The same as `look`, on a server that has seen every change that was answered to any client before.
-    pub(super) async fn look_freshly(
+    /// Reads what the children of a name say.
+    async fn read(
         &self,
         name: &Name,
-        budget: Budget,
-    ) -> Result<Option<NameReading>, Failure> {
-        let session = self.session(budget).await?;
-        within(budget, session.sync(self.shared.tree.root())).await?;
-        self.look(name, 0, budget).await
+        nodes: &[String],
+        stat: Stat,
+    ) -> Result<NameReading, Failure> {
+        let children = Children::read(nodes);
+        if let Some([first, second]) = children.rivals {
+            return Err(Failure::TwoHolders(first, second));
+        }
+        let (taken, last) = tokio::try_join!(
+            self.read_taken(name, &children),
+            self.read_last(name, &children)
+        )?;
+        Ok(NameReading {
+            version: stat.version,
+            children_made: stat.children_made,
+            children,
+            taken,
+            last,
+        })
+    }
+
+    async fn read_taken(&self, name: &Name, children: &Children) -> Result<Option<Taken>, Failure> {
+        let Some((kind, holder)) = children.taken else {
+            return Ok(None);
+        };
+        let path = self.shared.tree.taken(name, kind, holder);
+        let (data, stat) = self.data(&path).await?;
+        let span = read_millis(&data).ok_or_else(|| Failure::Odd(format!("node={path}")))?;
+        Ok(Some(Taken {
+            kind,
+            holder,
+            span,
+            stamp: stat.stamp,
+            version: stat.version,
+        }))
+    }
+
+    async fn read_last(
+        &self,
+        name: &Name,
+        children: &Children,
+    ) -> Result<Option<LastGrant>, Failure> {
+        let is_idle = children.taken.is_none() && children.queue.is_empty();
+        match children.token {
+            None => Ok(None),
+            Some(token) if is_idle => Ok(Some(LastGrant::unread(token))),
+            Some(token) => {
+                let (data, stat) = self.data(&self.shared.tree.token(name, token)).await?;
+                Ok(Some(LastGrant::read(token, &data, stat)))
+            }
+        }
+    }
+
+    /// The same as `look`, on a server that has seen every change that was answered to any client before.
+    pub(super) async fn look_freshly(&self, name: &Name) -> Result<Option<NameReading>, Failure> {
+        self.sync(self.shared.tree.root()).await?;
+        self.look(name, 0).await
     }
 
     /// Returns what is left of the terms of this name.
     pub(super) fn times(&self, name: &Name, reading: &NameReading) -> Times {
         let now = Boottime.now();
-        let mut remembered = self.remembered();
+        let mut remembered = self.shared.remembered();
         let mut left = |stamp, span| remembered.left(name, stamp, span, now);
         let taken = reading.taken.as_ref();
         let taken = taken.map_or(Left::Over, |taken| left(taken.stamp, taken.span));
@@ -71,30 +119,16 @@ impl Zookeeper {
         Times { taken, offer }
     }
 
-    pub(super) async fn read_holder(
+    /// Returns who has a name, for a caller that does not claim it.
+    pub(super) async fn describe(
         &self,
         name: &Name,
-        budget: Budget,
+        reading: Option<NameReading>,
     ) -> Result<Option<Held>, Failure> {
-        let Some(reading) = self.look_freshly(name, budget).await? else {
+        let Some(reading) = reading else {
             return Ok(None);
         };
-        self.describe(name, reading, budget).await
-    }
-
-    /// Returns who has a name, for a caller that does not claim it.
-    async fn describe(
-        &self,
-        name: &Name,
-        reading: NameReading,
-        budget: Budget,
-    ) -> Result<Option<Held>, Failure> {
-        let mut times = self.times(name, &reading);
-        if times.taken == Left::Unknown || times.offer == Left::Unknown {
-            self.freshen(budget).await?;
-            times = self.times(name, &reading);
-        }
-        let Some((state, remaining)) = shown(&reading, times) else {
+        let Some((state, remaining)) = self.shown_now(name, &reading).await? else {
             return Ok(None);
         };
         let offered = usize::from(state == HeldState::Offered);
@@ -103,126 +137,79 @@ impl Zookeeper {
         Ok(Some(held))
     }
 
-    pub(super) async fn read_all(
+    /// Returns how a name is shown to be taken, and for how long, by a stamp of the current leader if it needs one.
+    pub(super) async fn shown_now(
         &self,
-        prefix: &str,
-        budget: Budget,
-    ) -> Result<Vec<Held>, Failure> {
-        let names = self.names(prefix, budget).await?;
-        let looks = names.into_iter().map(|name| async move {
-            match self.look(&name, 0, budget).await? {
-                Some(reading) => self.describe(&name, reading, budget).await,
-                None => Ok(None),
-            }
-        });
-        let mut looks = futures_util::stream::iter(looks).buffer_unordered(AT_ONCE);
-        let mut list = Vec::new();
-        while let Some(held) = looks.next().await {
-            list.extend(held?);
+        name: &Name,
+        reading: &NameReading,
+    ) -> Result<Option<(HeldState, Option<Duration>)>, Failure> {
+        let mut times = self.times(name, reading);
+        if times.taken == Left::Unknown || times.offer == Left::Unknown {
+            self.freshen().await?;
+            times = self.times(name, reading);
         }
+        Ok(shown(reading, times))
+    }
+
+    pub(super) async fn read_all(&self, prefix: &str) -> Result<Vec<Held>, Failure> {
+        let names = self.names(prefix).await?;
+        let looks = names.into_iter().map(|name| async move {
+            let reading = self.look(&name, 0).await?;
+            self.describe(&name, reading).await
+        });
+        let looks = stream::iter(looks).buffer_unordered(AT_ONCE);
+        let found: Vec<_> = looks.try_collect().await?;
+        let mut list: Vec<_> = found.into_iter().flatten().collect();
         list.sort_by(|one: &Held, other| one.name.cmp(&other.name));
         Ok(list)
     }
 
     /// Returns all names with this prefix that have a node, in any order.
-    async fn names(&self, prefix: &str, budget: Budget) -> Result<Vec<Name>, Failure> {
-        let session = &*self.session(budget).await?;
+    async fn names(&self, prefix: &str) -> Result<Vec<Name>, Failure> {
         let root = self.shared.tree.root();
-        within(budget, session.sync(root)).await?;
-        let folders = match within(budget, session.children(root)).await {
+        self.sync(root).await?;
+        let folders = match self.children(root).await {
             // No name was ever granted.
             Err(Failure::NoNode) => return Ok(Vec::new()),
             folders => folders?.0,
         };
-        let nodes = folders.into_iter().map(|folder| async move {
-            let path = format!("{root}/{folder}");
-            within(budget, session.children(&path)).await
-        });
-        let mut nodes = futures_util::stream::iter(nodes).buffer_unordered(AT_ONCE);
-        let mut names = Vec::new();
-        while let Some(found) = nodes.next().await {
-            let found = found?
-                .0
-                .into_iter()
-                .filter_map(|node| percent::decode(&node));
-            let found = found.filter(|name| name.starts_with(prefix));
-            names.extend(found.filter_map(|name| Name::new(name).ok()));
-        }
-        Ok(names)
+        let nodes = folders
+            .into_iter()
+            .map(|folder| async move { self.children(&format!("{root}/{folder}")).await });
+        let nodes = stream::iter(nodes).buffer_unordered(AT_ONCE);
+        let nodes: Vec<_> = nodes.try_collect().await?;
+        let found = nodes.iter().flat_map(|(nodes, _)| nodes);
+        let found = found.filter_map(|node| percent::decode(node));
+        let found = found.filter(|name| name.starts_with(prefix));
+        Ok(found.filter_map(|name| Name::new(name).ok()).collect())
     }
 }
 
-/// Returns the children of a name on a server that has seen at least this change; `None` if the name was never granted.
-pub(super) async fn read_children(
-    session: &Session,
-    path: &str,
-    at_least: i64,
-    budget: Budget,
-) -> Result<Option<(Vec<String>, Stat)>, Failure> {
-    let read = || async {
-        match within(budget, session.children(path)).await {
-            Err(Failure::NoNode) => Ok(None),
-            found => found.map(Some),
-        }
-    };
-    let found = read().await?;
-    if found.as_ref().map_or(0, |(_, stat)| stat.zxid) >= at_least {
-        return Ok(found);
-    }
-    within(budget, session.sync(path)).await?;
-    read().await
-}
-
-/// Reads what the children of a name say.
-async fn read(
-    session: &Session,
-    store: &Zookeeper,
-    name: &Name,
-    nodes: &[String],
-    stat: Stat,
-    budget: Budget,
-) -> Result<NameReading, Failure> {
-    let children = Children::read(nodes);
-    if let Some([first, second]) = children.rivals {
-        return Err(Failure::TwoHolders(first, second));
-    }
-    let tree = &store.shared.tree;
-    let is_idle = children.taken.is_none() && children.queue.is_empty();
-    let taken = async {
-        let Some((kind, holder)) = children.taken else {
-            return Ok::<_, Failure>(None);
-        };
-        let path = tree.taken(name, kind, holder);
-        let (data, stat) = within(budget, session.data(&path)).await?;
-        let ms = std::str::from_utf8(&data)
-            .ok()
-            .and_then(|ms| ms.parse().ok());
-        let ms = ms.ok_or_else(|| Failure::Odd(format!("node={path}")))?;
-        Ok(Some(Taken {
-            kind,
-            holder,
-            span: Duration::from_millis(ms),
-            stamp: stat.stamp,
-            version: stat.version,
-        }))
-    };
-    let last = async {
-        match children.token {
-            None => Ok(None),
-            Some(token) if is_idle => Ok(Some(LastGrant::unread(token))),
-            Some(token) => {
-                let path = tree.token(name, token);
-                let (data, stat) = within(budget, session.data(&path)).await?;
-                Ok(Some(LastGrant::read(token, &data, stat)))
+impl Session {
+    /// Returns the children of a name on a server that has seen at least this change; `None` if the name was never
+    /// granted.
+    pub(super) async fn children_since(
+        &self,
+        path: &str,
+        at_least: i64,
+    ) -> Result<Option<(Vec<String>, Stat)>, Failure> {
+        let read = || async {
+            match self.children(path).await {
+                Err(Failure::NoNode) => Ok(None),
+                found => found.map(Some),
             }
+        };
+        let found = read().await?;
+        if found.as_ref().map_or(0, |(_, stat)| stat.zxid) >= at_least {
+            return Ok(found);
         }
-    };
-    let (taken, last) = tokio::try_join!(taken, last)?;
-    Ok(NameReading {
-        version: stat.version,
-        children_made: stat.children_made,
-        children,
-        taken,
-        last,
-    })
+        self.sync(path).await?;
+        read().await
+    }
+}
+
+/// Reads the time in the node of a lease, or of what else keeps a name taken.
+pub(super) fn read_millis(data: &[u8]) -> Option<Duration> {
+    let ms = std::str::from_utf8(data).ok()?.parse().ok()?;
+    Some(Duration::from_millis(ms))
 }

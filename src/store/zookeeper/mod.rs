@@ -212,7 +212,9 @@ impl Backend for Zookeeper {
         ask: Ask,
         budget: Budget,
     ) -> Result<Answer, Failure> {
-        self.take(claim, ask, budget).await
+        let kept = self.kept()?;
+        let _permit = kept.permit(budget).await?;
+        self.call(budget).await?.take(claim, ask).await
     }
 
     async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
@@ -226,7 +228,10 @@ impl Backend for Zookeeper {
         keep_for: Option<Duration>,
         budget: Budget,
     ) -> Result<Release, Failure> {
-        self.give_back(name, holder, keep_for, budget).await
+        let kept = self.kept()?;
+        let _permit = kept.permit(budget).await?;
+        let call = self.call(budget).await?;
+        call.give_back(name, holder, keep_for).await
     }
 
     async fn try_leave(
@@ -235,7 +240,7 @@ impl Backend for Zookeeper {
         client: ClientId,
         budget: Budget,
     ) -> Result<(), Failure> {
-        self.leave_queue(name, client, budget).await
+        self.call(budget).await?.leave_queue(name, client).await
     }
 
     async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
@@ -246,15 +251,16 @@ impl Backend for Zookeeper {
     }
 
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
-        self.read_holder(name, budget).await
+        let call = self.call(budget).await?;
+        call.describe(name, call.look_freshly(name).await?).await
     }
 
     async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
-        self.read_all(prefix, budget).await
+        self.call(budget).await?.read_all(prefix).await
     }
 
     async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
-        self.evict_holder(name, how, budget).await
+        self.call(budget).await?.evict_holder(name, how).await
     }
 
     async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
@@ -284,8 +290,8 @@ pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
 }
 
 /// Converts to whole milliseconds, rounded up: the lease must be kept for at least as long as its holder expects.
-fn millis(duration: Duration) -> String {
-    budget::millis(duration).to_string()
+fn millis(duration: Duration) -> Vec<u8> {
+    budget::millis(duration).to_string().into_bytes()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
@@ -23,12 +23,11 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use super::Shared;
 use super::connection::session::Session;
-use super::connection::sessions::within;
 use super::failure::Failure;
-use super::look::read_children;
+use super::look::read_millis;
 use super::protocol::tree::{Children, Kind};
+use super::{Shared, lock};
 use crate::future::BoxFuture;
 use crate::name::Name;
 use crate::store::budget::Budget;
@@ -204,59 +203,33 @@ async fn follow(inner: Arc<Inner>, name: Name, changed: Arc<Notify>) {
 impl Inner {
     /// Looks at the name, watches it and gives the new hints. Returns whether nothing changed in between.
     async fn look(&self, name: &Name, watching: &mut Watching) -> Result<bool, Failure> {
-        let budget = Budget::new(LIMIT);
-        let session = self.shared.waiting.session(budget).await?;
+        let session = self.shared.waiting.session(Budget::new(LIMIT)).await?;
         self.adopt(&session);
         let path = self.shared.tree.name(name);
         let at_least = self.shared.remembered().seen(name);
-        let found = read_children(&session, &path, at_least, budget).await?;
-        let Some((nodes, stat)) = found else {
-            return self.await_name(name, path, &session, watching).await;
-        };
-        self.shared.remembered().saw(name, stat.zxid);
-        let plan = plan(&Children::read(&nodes), &self.topics(name));
-        for node in &plan.nodes {
-            let path = format!("{path}/{node}");
-            if !watching.watched.contains(&path) {
-                match within(budget, session.watch_children(&path)).await {
-                    Ok((_, watch)) => watching.add(path, watch),
-                    Err(Failure::NoNode) => return Ok(false),
-                    Err(failure) => return Err(failure),
+        let plan = match session.children_since(&path, at_least).await? {
+            Some((nodes, stat)) => {
+                self.shared.remembered().saw(name, stat.zxid);
+                let plan = plan(&Children::read(&nodes), &self.topics(name));
+                if !watching.watch(&session, &path, &plan, stat.zxid).await? {
+                    return Ok(false);
                 }
+                plan
             }
-        }
-        if plan.watches_name && !watching.watched.contains(&path) {
-            let (now, watch) = within(budget, session.watch_children(&path)).await?;
-            watching.add(path.clone(), watch);
-            if now.zxid != stat.zxid {
-                return Ok(false);
+            // It waits for its first grant.
+            None => {
+                if !watching.watched.contains(&path) {
+                    let (is_there, watch) = session.watch_presence(&path).await?;
+                    watching.add(path.clone(), watch);
+                    if is_there {
+                        return Ok(false);
+                    }
+                }
+                Plan::quiet(self.topics(name))
             }
-        }
+        };
         for (topic, stage) in plan.stages {
             self.tell(&session, &path, topic, stage, watching).await;
-        }
-        Ok(true)
-    }
-
-    /// Waits for the first grant of a name.
-    async fn await_name(
-        &self,
-        name: &Name,
-        path: String,
-        session: &Session,
-        watching: &mut Watching,
-    ) -> Result<bool, Failure> {
-        if !watching.watched.contains(&path) {
-            let (is_there, watch) =
-                within(Budget::new(LIMIT), session.watch_presence(&path)).await?;
-            watching.add(path.clone(), watch);
-            if is_there {
-                return Ok(false);
-            }
-        }
-        for topic in self.topics(name) {
-            self.tell(session, &path, topic, Stage::Quiet, watching)
-                .await;
         }
         Ok(true)
     }
@@ -296,13 +269,8 @@ impl Inner {
                 self.teller.tell(Notice::Freed(name));
             }
             (Stage::Kept(node), Topic::Turn(..)) => {
-                let kept =
-                    within(Budget::new(LIMIT), session.data(&format!("{path}/{node}"))).await;
-                let rest = kept.ok().and_then(|(data, _)| {
-                    let ms = std::str::from_utf8(&data).ok()?.parse().ok()?;
-                    Some(Duration::from_millis(ms))
-                });
-                if let Some(rest) = rest {
+                let kept = session.data(&format!("{path}/{node}")).await;
+                if let Some(rest) = kept.ok().and_then(|(data, _)| read_millis(&data)) {
                     self.teller.tell(Notice::Next(name, rest));
                 }
             }
@@ -311,17 +279,53 @@ impl Inner {
 
     fn topics(&self, name: &Name) -> BTreeSet<Topic> {
         let names = self.names();
-        names
-            .get(name)
-            .map_or_else(BTreeSet::new, |followed| followed.topics.clone())
+        let followed = names.get(name);
+        followed.map_or_else(BTreeSet::new, |followed| followed.topics.clone())
     }
 
     fn names(&self) -> MutexGuard<'_, HashMap<Name, FollowedName>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.names)
+    }
+}
+
+impl Plan {
+    /// Plans for a name that was never granted.
+    fn quiet(topics: BTreeSet<Topic>) -> Self {
+        let stages = topics.into_iter().map(|topic| (topic, Stage::Quiet));
+        Self {
+            stages: stages.collect(),
+            ..Self::default()
+        }
     }
 }
 
 impl Watching {
+    /// Watches what the plan names, and the name itself as it was at this change. Returns false if it has changed since.
+    async fn watch(
+        &mut self,
+        session: &Session,
+        path: &str,
+        plan: &Plan,
+        zxid: i64,
+    ) -> Result<bool, Failure> {
+        for node in &plan.nodes {
+            let path = format!("{path}/{node}");
+            if !self.watched.contains(&path) {
+                match session.watch_children(&path).await {
+                    Ok((_, watch)) => self.add(path, watch),
+                    Err(Failure::NoNode) => return Ok(false),
+                    Err(failure) => return Err(failure),
+                }
+            }
+        }
+        if plan.watches_name && !self.watched.contains(path) {
+            let (now, watch) = session.watch_children(path).await?;
+            self.add(path.to_owned(), watch);
+            return Ok(now.zxid == zxid);
+        }
+        Ok(true)
+    }
+
     fn add(&mut self, path: String, watch: impl Future<Output = ()> + Send + 'static) {
         self.watched.insert(path.clone());
         self.watches.push(Box::pin(async move {
@@ -336,7 +340,7 @@ fn plan(children: &Children, topics: &BTreeSet<Topic>) -> Plan {
     let mut plan = Plan::default();
     let taken = children
         .taken
-        .map(|(kind, holder)| (kind, format!("{}-{holder}", letter(kind))));
+        .map(|(kind, holder)| (kind, kind.node(holder)));
     for topic in topics {
         let stage = match topic {
             Topic::Freed(_) => {
@@ -388,14 +392,6 @@ fn watch_before(
         && let Some((_, node)) = taken
     {
         plan.nodes.insert(node.clone());
-    }
-}
-
-const fn letter(kind: Kind) -> char {
-    match kind {
-        Kind::Leased => 'h',
-        Kind::Evicted => 'e',
-        Kind::Kept => 'k',
     }
 }
 

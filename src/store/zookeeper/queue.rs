@@ -1,16 +1,14 @@
 //! The queue of a name: places that end with the session of their client.
 
-use super::Zookeeper;
 use super::connection::session::{Change, Mode};
-use super::connection::sessions::within;
+use super::connection::sessions::Call;
 use super::failure::Failure;
 use super::protocol::judge::{Drops, places_of};
 use super::protocol::reading::{LastGrant, NameReading};
 use crate::holder::ClientId;
 use crate::name::Name;
-use crate::store::budget::Budget;
 
-impl Zookeeper {
+impl Call<'_> {
     /// Keeps the name for the next client in the queue. Returns the number of the write.
     pub(super) async fn pass_on(
         &self,
@@ -18,53 +16,31 @@ impl Zookeeper {
         reading: &NameReading,
         last: &LastGrant,
         drops: &Drops,
-        budget: Budget,
     ) -> Result<i64, Failure> {
-        let session = self.session(budget).await?;
         let mut steps: Vec<_> = self.drop_taken(name, reading, drops).into_iter().collect();
         steps.extend(delete_places(&self.shared.tree.name(name), &drops.places));
         let path = self.shared.tree.token(name, last.token);
         steps.push(Change::Set(path, Vec::new(), Some(last.version)));
-        let stats = within(budget, async {
-            let done = session.transact(&steps).await;
-            done.map_err(|aborted| aborted.failure)
-        });
-        let stat = stats.await?.into_iter().flatten().next();
-        Ok(stat.map_or(0, |stat| self.heard(stat).zxid))
+        Ok(self.heard(self.write(&steps).await?).zxid)
     }
 
     /// Puts a client at the end of the queue. Returns the number of the write.
-    pub(super) async fn join(
-        &self,
-        name: &Name,
-        client: ClientId,
-        budget: Budget,
-    ) -> Result<i64, Failure> {
-        let session = self.shared.waiting.session(budget).await?;
+    pub(super) async fn join(&self, name: &Name, client: ClientId) -> Result<i64, Failure> {
+        let session = self.shared.waiting.session(self.budget).await?;
         let tree = &self.shared.tree;
         let steps = [
             Change::Create(tree.place(name, client), Vec::new(), Mode::Numbered),
             // Raises the version, so that a client that remembers the name as free looks again.
             Change::Set(tree.name(name), Vec::new(), None),
         ];
-        let stats = within(budget, async {
-            let done = session.transact(&steps).await;
-            done.map_err(|aborted| aborted.failure)
-        });
-        let stat = stats.await?.into_iter().flatten().next();
-        let zxid = stat.map_or(0, |stat| self.heard(stat).zxid);
-        self.remembered().joined(name, zxid);
+        let zxid = self.heard(session.write(&steps).await?).zxid;
+        self.shared.remembered().joined(name, zxid);
         Ok(zxid)
     }
 
-    pub(super) async fn leave_queue(
-        &self,
-        name: &Name,
-        client: ClientId,
-        budget: Budget,
-    ) -> Result<(), Failure> {
+    pub(super) async fn leave_queue(&self, name: &Name, client: ClientId) -> Result<(), Failure> {
         loop {
-            let Some(reading) = self.look_freshly(name, budget).await? else {
+            let Some(reading) = self.look_freshly(name).await? else {
                 return Ok(());
             };
             let places = places_of(&reading, client);
@@ -79,14 +55,9 @@ impl Zookeeper {
                 let path = self.shared.tree.token(name, last.token);
                 steps.push(Change::Set(path, Vec::new(), Some(last.version)));
             }
-            let session = self.session(budget).await?;
-            let done = within(budget, async {
-                let done = session.transact(&steps).await;
-                done.map_err(|aborted| aborted.failure)
-            });
-            match done.await {
-                Err(failure) if failure.is_stale() && !budget.left().is_zero() => {}
-                done => return done.map(drop),
+            match self.transact(&steps).await {
+                Err(aborted) if aborted.failure.is_stale() && !self.budget.left().is_zero() => {}
+                done => return done.map(drop).map_err(|aborted| aborted.failure),
             }
         }
     }

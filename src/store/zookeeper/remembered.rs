@@ -63,10 +63,6 @@ struct Watched {
 }
 
 impl Remembered {
-    pub(super) fn hear(&mut self, stamp: Stamp, now: Instant) {
-        self.clock.hear(stamp, now);
-    }
-
     /// Returns what is left of a term that began with this stamp.
     pub(super) fn left(&mut self, name: &Name, began: Stamp, span: Duration, now: Instant) -> Left {
         let unchanged_for = match self.clock.left(began, span, Duration::ZERO, now) {
@@ -214,7 +210,7 @@ mod tests {
     fn a_term_of_an_earlier_leader_is_counted_from_the_first_look() {
         let mut remembered = Remembered::default();
         let zxid = 2 << 32;
-        remembered.hear(Stamp { ms: 5, zxid }, at(0));
+        remembered.clock.hear(Stamp { ms: 5, zxid }, at(0));
         let old = Stamp {
             ms: 9_000,
             zxid: (1 << 32) + 7,
@@ -242,7 +238,7 @@ mod tests {
     #[test]
     fn a_term_numbered_as_one_before_a_loss_of_data_is_counted_anew() {
         let mut remembered = Remembered::default();
-        remembered.hear(
+        remembered.clock.hear(
             Stamp {
                 ms: 5,
                 zxid: 3 << 32,

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::acquire::{is_strange, take_over};
-use super::connection::session::{Change, Session, Stat};
-use super::connection::sessions::within;
+use super::connection::session::{Aborted, Change, Session, Stat};
 use super::failure::Failure;
+use super::look::read_millis;
 use super::protocol::stamp::Left;
 use super::protocol::tree::Kind;
 use super::{Zookeeper, millis};
@@ -27,7 +26,6 @@ struct RenewalBatch<'a> {
     outcomes: Vec<Option<Outcome>>,
     /// The leader's clock at the last write.
     server_time: Option<Duration>,
-    budget: Budget,
 }
 
 impl Zookeeper {
@@ -48,7 +46,6 @@ impl Zookeeper {
             renewals: batch,
             outcomes: batch.iter().map(|_| None).collect(),
             server_time: None,
-            budget,
         };
         batch.refuse_what_is_over().await;
         batch.renew_together().await;
@@ -98,40 +95,28 @@ impl RenewalBatch<'_> {
                 None => strange.push(index),
             }
         }
-        let (session, budget) = (self.session, self.budget);
-        let looks = strange.iter().map(|index| {
-            let renewal = &self.renewals[*index];
-            let token = self.store.shared.tree.token(&renewal.name, renewal.token);
-            let path = self.path(*index);
-            async move {
-                let looks = async { tokio::join!(session.data(&path), session.is_there(&token)) };
-                let (data, is_last) = within(budget, async { Ok(looks.await) }).await?;
-                let (data, stat) = data?;
-                Ok((data, stat, is_last?))
-            }
-        });
-        let looks = join_all(looks).await;
-        for (index, look) in strange.into_iter().zip(looks) {
-            self.outcomes[index] = match look {
-                Ok((data, stat, is_last)) if !is_last || self.has_run_out(index, &data, stat) => {
-                    Some(Outcome::Refused)
-                }
-                Ok(_) => None,
-                Err(Failure::NoNode) => Some(self.gone(index).await),
-                Err(failure) => Some(self.unknown(index, failure)),
-            };
+        let looks = strange.iter().map(|index| self.look(*index));
+        for (index, outcome) in strange.iter().zip(join_all(looks).await) {
+            self.outcomes[*index] = outcome;
         }
     }
 
-    fn has_run_out(&self, index: usize, data: &[u8], stat: Stat) -> bool {
-        let ttl = std::str::from_utf8(data)
-            .ok()
-            .and_then(|ms| ms.parse().ok());
-        let ttl = ttl.map_or(self.renewals[index].ttl, Duration::from_millis);
-        let name = &self.renewals[index].name;
-        let now = Boottime.now();
-        let left = self.store.remembered().left(name, stat.stamp, ttl, now);
-        left == Left::Over
+    /// Looks at a lease that this client does not remember. Returns `None` if it can be renewed.
+    async fn look(&self, index: usize) -> Option<Outcome> {
+        let renewal = &self.renewals[index];
+        let token = self.store.shared.tree.token(&renewal.name, renewal.token);
+        let path = self.path(index);
+        let looks = tokio::try_join!(self.session.data(&path), self.session.is_there(&token));
+        match looks {
+            Ok((_, false)) => Some(Outcome::Refused),
+            Ok(((data, stat), true)) => {
+                let ttl = read_millis(&data).unwrap_or(renewal.ttl);
+                let mut remembered = self.store.remembered();
+                let left = remembered.left(&renewal.name, stat.stamp, ttl, Boottime.now());
+                (left == Left::Over).then_some(Outcome::Refused)
+            }
+            Err(failure) => Some(self.failed(index, failure).await),
+        }
     }
 
     async fn renew_together(&mut self) {
@@ -141,78 +126,66 @@ impl RenewalBatch<'_> {
                 return;
             }
             let steps = open.iter().map(|index| {
-                let data = millis(self.renewals[*index].ttl).into_bytes();
-                Change::Set(self.path(*index), data, None)
+                Change::Set(self.path(*index), millis(self.renewals[*index].ttl), None)
             });
             let steps: Vec<_> = steps.collect();
-            let sent = async { Ok(self.session.transact(&steps).await) };
-            let aborted = match within(self.budget, sent).await {
-                Ok(Ok(stats)) => {
+            match self.session.transact(&steps).await {
+                Ok(stats) => {
                     for (index, stat) in open.into_iter().zip(stats.into_iter().flatten()) {
-                        self.outcomes[index] = Some(self.renewed(index, stat).await);
+                        let ttl = self.renewals[index].ttl;
+                        let adopted = self.session.adopted(&self.path(index), ttl, stat).await;
+                        self.outcomes[index] = Some(self.settled(index, adopted).await);
                     }
-                    return;
                 }
-                Ok(Err(aborted)) => aborted,
-                Err(failure) => {
-                    return self.give_up(&failure);
-                }
-            };
-            match aborted.step {
-                Some(step) if matches!(aborted.failure, Failure::NoNode) && step < open.len() => {
+                Err(Aborted {
+                    step: Some(step),
+                    failure: Failure::NoNode,
+                }) if step < open.len() => {
                     let index = open[step];
                     self.outcomes[index] = Some(self.gone(index).await);
                 }
-                Some(_) => return,
-                None => return self.give_up(&aborted.failure),
+                Err(Aborted { step: Some(_), .. }) => return,
+                Err(aborted) => {
+                    for index in open {
+                        self.outcomes[index] = Some(self.unknown(index, aborted.failure.clone()));
+                    }
+                }
             }
-        }
-    }
-
-    fn give_up(&mut self, failure: &Failure) {
-        for index in self.open() {
-            self.outcomes[index] = Some(self.unknown(index, failure.clone()));
         }
     }
 
     /// Renews each lease alone, so that one that is gone, or that this user may not write, does not affect the others.
     async fn renew_one_by_one(&mut self) {
         let open = self.open();
-        let (session, budget) = (self.session, self.budget);
+        let session = self.session;
         let sent = open.iter().map(|index| {
-            let (path, data) = (self.path(*index), millis(self.renewals[*index].ttl));
-            async move { within(budget, session.set(&path, data.as_bytes())).await }
+            let (path, ttl) = (self.path(*index), self.renewals[*index].ttl);
+            async move { session.renew(&path, ttl).await }
         });
-        let stats = join_all(sent).await;
-        for (index, stat) in open.into_iter().zip(stats) {
-            let outcome = match stat {
-                Ok(stat) => self.renewed(index, stat).await,
-                Err(Failure::NoNode) => self.gone(index).await,
-                Err(failure) => self.unknown(index, failure),
-            };
-            self.outcomes[index] = Some(outcome);
+        for (index, renewed) in open.iter().zip(join_all(sent).await) {
+            self.outcomes[*index] = Some(self.settled(*index, renewed).await);
         }
     }
 
-    /// Takes in a renewal that was written. It counts only if the node belongs to this session, or to none; otherwise
-    /// it is moved first.
-    async fn renewed(&mut self, index: usize, mut stat: Stat) -> Outcome {
-        let renewal = &self.renewals[index];
-        if is_strange(self.session, stat) {
-            let path = self.path(index);
-            let taken = take_over(self.session, &path, renewal.ttl);
-            stat = match within(self.budget, taken).await {
-                Ok(stat) => stat,
-                Err(Failure::NoNode) => return self.gone(index).await,
-                Err(failure) => return self.unknown(index, failure),
-            };
-        }
-        let now = Boottime.now();
+    /// Takes in what became of a renewal. It counts only once the node belongs to this session, or to none.
+    async fn settled(&mut self, index: usize, renewed: Result<Stat, Failure>) -> Outcome {
+        let stat = match renewed {
+            Ok(stat) => stat,
+            Err(failure) => return self.failed(index, failure).await,
+        };
+        let (renewal, now) = (&self.renewals[index], Boottime.now());
         let mut remembered = self.store.remembered();
-        remembered.hear(stat.stamp, now);
+        remembered.clock.hear(stat.stamp, now);
         remembered.renewed(renewal.holder, renewal.ttl, now);
         self.server_time = self.server_time.max(Some(stat.stamp.since_1970()));
         Outcome::Renewed
+    }
+
+    async fn failed(&self, index: usize, failure: Failure) -> Outcome {
+        match failure {
+            Failure::NoNode => self.gone(index).await,
+            failure => self.unknown(index, failure),
+        }
     }
 
     /// Returns why a lease has no node.
@@ -220,7 +193,7 @@ impl RenewalBatch<'_> {
         let renewal = &self.renewals[index];
         let tree = &self.store.shared.tree;
         let evicted = tree.taken(&renewal.name, Kind::Evicted, renewal.holder);
-        match within(self.budget, self.session.is_there(&evicted)).await {
+        match self.session.is_there(&evicted).await {
             Ok(true) => Outcome::Evicted,
             Ok(false) => Outcome::Refused,
             Err(failure) => self.unknown(index, failure),

@@ -5,9 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::connection::session::Change;
-use super::connection::sessions::within;
+use super::connection::sessions::Call;
 use super::failure::Failure;
-use super::protocol::reading::NameReading;
 use super::protocol::stamp::{Left, Stamp};
 use super::{Shared, Zookeeper};
 use crate::clock::{Boottime, Clock};
@@ -43,23 +42,24 @@ impl Zookeeper {
         if !count.is_multiple_of(EVERY) || is_sweeping.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (store, folder) = (self.beside(), self.shared.tree.folder(name));
+        let (shared, role) = (self.shared.clone(), self.role.clone());
+        let (store, folder) = (Self { shared, role }, self.shared.tree.folder(name));
         let sweeping = Sweeping(self.shared.clone());
         tokio::spawn(async move {
             let _sweeping = sweeping;
-            if let Err(failure) = store.sweep(&folder).await {
+            let swept = async { store.call(Budget::new(LIMIT)).await?.sweep(&folder).await };
+            if let Err(failure) = swept.await {
                 tracing::debug!(%failure, "old names not swept away");
             }
         });
     }
+}
 
+impl Call<'_> {
     /// Removes some names of this folder that were freed long ago, and returns how many.
     async fn sweep(&self, folder: &str) -> Result<usize, Failure> {
-        let memory = self.shared.address.token_memory();
-        let budget = Budget::new(LIMIT);
-        let session = self.session(budget).await?;
-        let (mut nodes, _) = within(budget, session.children(folder)).await?;
-        let (data, mut stat) = within(budget, session.data(folder)).await?;
+        let (mut nodes, _) = self.children(folder).await?;
+        let (data, mut stat) = self.data(folder).await?;
         let mut mark = read_mark(folder, &data)?;
         fastrand::shuffle(&mut nodes);
         let mut removed = 0;
@@ -67,28 +67,20 @@ impl Zookeeper {
             let Some(name) = percent::decode(&node).and_then(|name| Name::new(name).ok()) else {
                 continue;
             };
-            let Some(reading) = self.look(&name, 0, budget).await? else {
+            let Some((last, mut steps)) = self.steps_to_sweep(&name).await? else {
                 continue;
             };
-            let mut steps = self.steps_to_sweep(&name, &reading, memory).await?;
-            let Some(last) = reading.last.filter(|_| !steps.is_empty()) else {
-                continue;
-            };
+            mark = mark.max(Some(last));
             steps.push(Change::Delete(self.shared.tree.name(&name), None));
-            mark = mark.max(Some(last.token));
-            steps.push(Change::Set(
-                folder.to_owned(),
-                write_mark(mark),
-                Some(stat.version),
-            ));
-            let sent = async { Ok(session.transact(&steps).await) };
-            match within(budget, sent).await? {
+            let written = write_mark(mark);
+            steps.push(Change::Set(folder.to_owned(), written, Some(stat.version)));
+            match self.transact(&steps).await {
                 Ok(stats) => {
                     stat = stats.into_iter().flatten().next().unwrap_or(stat);
                     removed += 1;
                 }
                 // A name that changed meanwhile stays.
-                Err(aborted) if aborted.step != Some(steps.len() - 1) => {}
+                Err(aborted) if aborted.step.is_some_and(|step| step < steps.len() - 1) => {}
                 // Another client sweeps this folder.
                 Err(_) => break,
             }
@@ -100,72 +92,50 @@ impl Zookeeper {
     }
 
     /// Returns the highest token that was swept out of the folder of this name: its own last one may be among them.
-    pub(super) async fn last_swept(
-        &self,
-        name: &Name,
-        budget: Budget,
-    ) -> Result<Option<Token>, Failure> {
-        let session = self.session(budget).await?;
+    pub(super) async fn last_swept(&self, name: &Name) -> Result<Option<Token>, Failure> {
         let folder = self.shared.tree.folder(name);
-        let (data, _) = within(budget, session.data(&folder)).await?;
+        let (data, _) = self.data(&folder).await?;
         read_mark(&folder, &data)
     }
 
-    /// Returns the steps that remove a name; none, unless all of it is old enough.
-    async fn steps_to_sweep(
-        &self,
-        name: &Name,
-        reading: &NameReading,
-        memory: Duration,
-    ) -> Result<Vec<Change>, Failure> {
-        let tree = &self.shared.tree;
-        let Some(last) = &reading.last else {
-            return Ok(Vec::new());
+    /// Returns the last token of a name and the steps that remove its nodes, if all of it is old enough.
+    async fn steps_to_sweep(&self, name: &Name) -> Result<Option<(Token, Vec<Change>)>, Failure> {
+        let reading = self.look(name, 0).await?;
+        let Some(reading) = reading.filter(|reading| reading.children.queue.is_empty()) else {
+            return Ok(None);
         };
-        if !reading.children.queue.is_empty() {
-            return Ok(Vec::new());
-        }
-        let token = tree.token(name, last.token);
-        let budget = Budget::new(LIMIT);
+        let Some(last) = &reading.last else {
+            return Ok(None);
+        };
+        let (tree, memory) = (&self.shared.tree, self.shared.address.token_memory());
+        let path = tree.token(name, last.token);
         if let Some(taken) = &reading.taken {
-            if self.left(name, taken.stamp, taken.span + memory) != Left::Over {
-                return Ok(Vec::new());
-            }
-            let path = tree.taken(name, taken.kind, taken.holder);
-            return Ok(vec![
-                Change::Delete(path, Some(taken.version)),
-                Change::Delete(token, Some(last.version)),
-            ]);
+            let is_old = self.left(name, taken.stamp, taken.span + memory) == Left::Over;
+            let kept = tree.taken(name, taken.kind, taken.holder);
+            let steps = vec![
+                Change::Delete(kept, Some(taken.version)),
+                Change::Delete(path, Some(last.version)),
+            ];
+            return Ok(is_old.then_some((last.token, steps)));
         }
-        let session = self.session(budget).await?;
-        let (data, stat) = match within(budget, session.data(&token)).await {
-            Err(Failure::NoNode) => return Ok(Vec::new()),
+        let (data, stat) = match self.data(&path).await {
+            Err(Failure::NoNode) => return Ok(None),
             found => found?,
         };
         let is_old = self.left(name, stat.stamp, memory) == Left::Over;
         if is_old && !data.is_empty() {
-            // Its session ended at an unknown time: the time for which its token is remembered begins now.
-            let begin = [Change::Set(token, Vec::new(), Some(stat.version))];
-            let sent = async { Ok(session.transact(&begin).await) };
-            // One that was granted meanwhile stays as it is.
-            let _ = within(budget, sent).await?;
-            return Ok(Vec::new());
+            // Its session ended at an unknown time: the time for which its token is remembered begins now. One that
+            // was granted meanwhile stays as it is.
+            let begin = Change::Set(path, Vec::new(), Some(stat.version));
+            let _ = self.transact(&[begin]).await;
+            return Ok(None);
         }
-        let sweeps = is_old.then_some(Change::Delete(token, Some(stat.version)));
-        Ok(sweeps.into_iter().collect())
+        Ok(is_old.then(|| (last.token, vec![Change::Delete(path, Some(stat.version))])))
     }
 
     fn left(&self, name: &Name, stamp: Stamp, span: Duration) -> Left {
-        let mut remembered = self.remembered();
+        let mut remembered = self.shared.remembered();
         remembered.left(name, stamp, span, Boottime.now())
-    }
-
-    /// Returns the same store, for a task of its own.
-    fn beside(&self) -> Self {
-        Self {
-            shared: Arc::<Shared>::clone(&self.shared),
-            role: self.role.clone(),
-        }
     }
 }
 

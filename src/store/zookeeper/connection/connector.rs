@@ -18,7 +18,7 @@ use super::super::address::Address;
 use super::super::failure::Failure;
 use super::super::lock;
 use super::super::protocol::wire::Granted;
-use super::session::Session;
+use super::session::Line;
 use super::{End, QUEUE, SILENT, SILENT_MOST, ServerConnection, WireRequest};
 use crate::clock::{Boottime, Clock};
 use crate::store::connection::{AfterEnd, Connect, Driven};
@@ -148,11 +148,11 @@ impl Connector {
 }
 
 impl Connect for Connector {
-    type Open = Session;
+    type Open = Line;
     type Engine = Engine;
     type Failure = Failure;
 
-    async fn connect(&mut self) -> Result<(Session, Engine), Failure> {
+    async fn connect(&mut self) -> Result<(Line, Engine), Failure> {
         if self.silent == SILENT_MOST {
             // It was lost again and again.
             tokio::time::sleep(PAUSE).await;
@@ -163,15 +163,20 @@ impl Connect for Connector {
             .ok_or_else(|| self.last_failure.failure())?;
         let (sender, requests) = mpsc::channel(QUEUE);
         let ended = CancellationToken::new();
-        let is_owned = self.address.login().is_some();
-        let session = Session::new(&granted, is_owned, sender, ended.clone());
+        let line = Line {
+            id: granted.id,
+            timeout: granted.timeout(),
+            is_owned: self.address.login().is_some(),
+            requests: sender,
+            ended: ended.clone(),
+        };
         let engine = Engine {
             connection,
             granted,
             requests,
             ended,
         };
-        Ok((session, engine))
+        Ok((line, engine))
     }
 
     async fn drive(&mut self, engine: Engine, driven: &Driven<Self>) -> AfterEnd {

@@ -24,7 +24,9 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::failure::Failure;
-use super::protocol::wire::{self, Frame, Granted, LOGGED_IN, NOTIFICATION, PONG, Reader, code};
+use super::protocol::wire::{
+    self, Frame, Granted, Header, LOGGED_IN, NOTIFICATION, PONG, Reader, code,
+};
 
 /// How often a connection is looked after.
 const TICK: Duration = Duration::from_millis(125);
@@ -75,16 +77,17 @@ pub(super) struct ServerConnection {
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     number: i32,
-    unanswered: VecDeque<AwaitedReply>,
+    /// Each with the number of its request.
+    unanswered: VecDeque<(i32, AwaitedReply)>,
     watches: HashMap<String, Vec<oneshot::Sender<()>>>,
+    /// How many ticks ago it was made.
+    age: u32,
+    /// For how many ticks the server has been silent.
+    quiet: u32,
 }
 
-#[derive(Debug)]
-struct AwaitedReply {
-    number: i32,
-    reply: Option<oneshot::Sender<Result<Vec<u8>, Failure>>>,
-    watch: Option<NodeWatch>,
-}
+/// The caller of a request; none waits for the answer to the end of a session.
+type AwaitedReply = Option<(oneshot::Sender<Result<Vec<u8>, Failure>>, Option<NodeWatch>)>;
 
 impl ServerConnection {
     /// Connects to a server, and asks for a session or for this one. `Ok(None)` says that it has ended.
@@ -120,6 +123,8 @@ impl ServerConnection {
             number: 0,
             unanswered: VecDeque::new(),
             watches: HashMap::new(),
+            age: 0,
+            quiet: 0,
         };
         Ok(Some((connection, granted)))
     }
@@ -132,7 +137,7 @@ impl ServerConnection {
         silent: u32,
         closing: &CancellationToken,
     ) -> (End, bool) {
-        let (mut age, mut quiet, mut is_closing) = (0_u32, 0_u32, false);
+        let mut is_closing = false;
         let mut ticks = ticks();
         let end = loop {
             let (mut reader, mut writer) = self.stream.split();
@@ -142,10 +147,9 @@ impl ServerConnection {
                     Ok(1..) => SocketEvent::Read,
                     _ => SocketEvent::Lost,
                 },
-                written = writer.write(&self.outbox), if !self.outbox.is_empty() => match written {
-                    Ok(written) => SocketEvent::Written(written),
-                    Err(_) => SocketEvent::Lost,
-                },
+                written = writer.write(&self.outbox), if !self.outbox.is_empty() => {
+                    written.map_or(SocketEvent::Lost, SocketEvent::Written)
+                }
                 request = requests.recv(), if self.outbox.len() < OUTBOX && !is_closing => {
                     request.map_or(SocketEvent::Closing, SocketEvent::Asked)
                 }
@@ -153,115 +157,125 @@ impl ServerConnection {
                 // One that was missed while this thread was busy does not count: only a server's silence does.
                 _ = ticks.tick() => SocketEvent::Tick,
             };
-            match event {
-                SocketEvent::Read => {
-                    quiet = 0;
-                    if let Err(end) = self.take_replies() {
-                        break end;
-                    }
-                }
-                SocketEvent::Written(count) => drop(self.outbox.drain(..count)),
-                SocketEvent::Asked(request) => {
-                    self.push(request);
-                    while self.outbox.len() < OUTBOX
-                        && let Ok(request) = requests.try_recv()
-                    {
-                        self.push(request);
-                    }
-                }
-                SocketEvent::Closing => {
-                    is_closing = true;
-                    self.send(Frame::request(code::CLOSE), None, None);
-                }
-                SocketEvent::Tick => {
-                    (age, quiet) = (age + 1, quiet + 1);
-                    let silent = if age < PROBATION { silent } else { SILENT };
-                    if quiet >= silent {
-                        break End::Lost;
-                    }
-                    if quiet == silent / 2 {
-                        let ping = Frame::request(code::PING).numbered(PONG);
-                        self.outbox.extend(ping);
-                    }
-                }
-                SocketEvent::Lost => break End::Lost,
+            is_closing |= matches!(event, SocketEvent::Closing);
+            if let Err(end) = self.handle(event, &mut requests, silent) {
+                break end;
             }
         };
         let failure = end.failure();
-        for unanswered in self.unanswered {
-            if let Some(reply) = unanswered.reply {
-                let _ = reply.send(Err(failure.clone()));
-            }
+        for (reply, _) in self
+            .unanswered
+            .into_iter()
+            .filter_map(|(_, awaited)| awaited)
+        {
+            let _ = reply.send(Err(failure.clone()));
         }
-        (end, age >= PROBATION)
+        (end, self.age >= PROBATION)
+    }
+
+    fn handle(
+        &mut self,
+        event: SocketEvent,
+        requests: &mut mpsc::Receiver<WireRequest>,
+        silent: u32,
+    ) -> Result<(), End> {
+        match event {
+            SocketEvent::Read => {
+                self.quiet = 0;
+                self.take_replies()
+            }
+            SocketEvent::Written(count) => {
+                self.outbox.drain(..count);
+                Ok(())
+            }
+            SocketEvent::Asked(request) => {
+                self.push(request);
+                while self.outbox.len() < OUTBOX
+                    && let Ok(request) = requests.try_recv()
+                {
+                    self.push(request);
+                }
+                Ok(())
+            }
+            SocketEvent::Closing => {
+                self.send(Frame::request(code::CLOSE), None);
+                Ok(())
+            }
+            SocketEvent::Tick => self.tick(silent),
+            SocketEvent::Lost => Err(End::Lost),
+        }
+    }
+
+    /// Asks a server that is silent for a word, and gives up one that stays silent.
+    fn tick(&mut self, silent: u32) -> Result<(), End> {
+        self.age += 1;
+        self.quiet += 1;
+        let silent = if self.age < PROBATION { silent } else { SILENT };
+        if self.quiet >= silent {
+            return Err(End::Lost);
+        }
+        if self.quiet == silent / 2 {
+            self.outbox
+                .extend(Frame::request(code::PING).numbered(PONG));
+        }
+        Ok(())
     }
 
     fn push(&mut self, request: WireRequest) {
         if !request.reply.is_closed() {
-            self.send(request.frame, Some(request.reply), request.watch);
+            self.send(request.frame, Some((request.reply, request.watch)));
         }
     }
 
-    fn send(
-        &mut self,
-        frame: Frame,
-        reply: Option<oneshot::Sender<Result<Vec<u8>, Failure>>>,
-        watch: Option<NodeWatch>,
-    ) {
+    fn send(&mut self, frame: Frame, awaited: AwaitedReply) {
         self.number = self.number.checked_add(1).unwrap_or(1);
         self.outbox.extend(frame.numbered(self.number));
-        self.unanswered.push_back(AwaitedReply {
-            number: self.number,
-            reply,
-            watch,
-        });
+        self.unanswered.push_back((self.number, awaited));
     }
 
     fn take_replies(&mut self) -> Result<(), End> {
-        while let Some(mut frame) = wire::take_frame(&mut self.inbox).map_err(|()| End::Lost)? {
+        while let Some(frame) = wire::take_frame(&mut self.inbox).map_err(|()| End::Lost)? {
             let mut reader = Reader::new(&frame);
             let header = reader.header().ok_or(End::Lost)?;
             match header.number {
                 NOTIFICATION => {
                     let path = reader.changed_path().ok_or(End::Lost)?;
                     self.watches.remove(&path);
-                    continue;
                 }
-                PONG => continue,
-                LOGGED_IN if header.error == 0 => continue,
+                PONG => {}
+                LOGGED_IN if header.error == 0 => {}
                 LOGGED_IN => return Err(End::LockedOut),
-                _ => {}
+                _ => self.take_answer(header, frame)?,
             }
-            let answered = self.unanswered.pop_front();
-            let answered = answered.filter(|it| it.number == header.number);
-            let answered = answered.ok_or(End::Lost)?;
-            let failure = match header.error {
-                0 => None,
-                error => Some(Failure::of(error)),
+        }
+        Ok(())
+    }
+
+    fn take_answer(&mut self, header: Header, mut frame: Vec<u8>) -> Result<(), End> {
+        let answered = self.unanswered.pop_front();
+        let answered = answered.filter(|(number, _)| *number == header.number);
+        let (_, awaited) = answered.ok_or(End::Lost)?;
+        let failure = (header.error != 0).then(|| Failure::of(header.error));
+        if let Some((reply, watch)) = awaited {
+            let is_set = |watch: &NodeWatch| match failure {
+                None => true,
+                Some(Failure::NoNode) => watch.may_be_absent,
+                Some(_) => false,
             };
-            if let Some(watch) = answered.watch
-                && match failure {
-                    None => true,
-                    Some(Failure::NoNode) => watch.may_be_absent,
-                    Some(_) => false,
-                }
-            {
+            if let Some(watch) = watch.filter(is_set) {
                 let alarms = self.watches.entry(watch.path).or_default();
                 alarms.retain(|alarm| !alarm.is_closed());
                 alarms.push(watch.alarm);
             }
             frame.drain(..wire::HEADER);
-            if let Some(reply) = answered.reply {
-                let _ = reply.send(failure.map_or(Ok(frame), Err));
-            }
-            match header.error {
-                wire::EXPIRED => return Err(End::Expired),
-                // Another server has the session since: one that hung has read our hello after all.
-                wire::MOVED => return Err(End::Lost),
-                _ => {}
-            }
+            let _ = reply.send(failure.map_or(Ok(frame), Err));
         }
-        Ok(())
+        match header.error {
+            wire::EXPIRED => Err(End::Expired),
+            // Another server has the session since: one that hung has read our hello after all.
+            wire::MOVED => Err(End::Lost),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -1,14 +1,18 @@
 //! One session over one connection, and the few requests that this store sends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::super::failure::Failure;
 use super::super::protocol::stamp::Stamp;
-use super::super::protocol::wire::{Frame, Granted, Reader, code};
+use super::super::protocol::wire::{Frame, Reader, code};
 use super::{NodeWatch, WireRequest};
+use crate::future::shielded;
+use crate::store::budget::Budget;
 
 /// Where the servers of an ensemble are written down.
 const ENSEMBLE: &str = "/zookeeper/config";
@@ -16,14 +20,23 @@ const ENSEMBLE: &str = "/zookeeper/config";
 /// A session, over the connection that it has now. The next connection of the same session is another one of these, and
 /// what is asked of this one then fails.
 #[derive(Debug)]
-pub(in super::super) struct Session {
-    id: i64,
-    timeout: Duration,
-    /// Whether nodes belong to the user of the login.
-    is_owned: bool,
-    requests: mpsc::Sender<WireRequest>,
+pub(in super::super) struct Line {
+    pub(super) id: i64,
+    /// How long the servers keep the session without hearing from it, as negotiated with them.
+    pub(super) timeout: Duration,
+    /// Says whether nodes belong to the user of the login.
+    pub(super) is_owned: bool,
+    pub(super) requests: mpsc::Sender<WireRequest>,
     /// Cancelled when the connection has ended.
-    ended: CancellationToken,
+    pub(super) ended: CancellationToken,
+}
+
+/// A session for the requests of one call, which all end with its budget. The outcome of a request that was cut off is
+/// unknown.
+#[derive(Debug)]
+pub(in super::super) struct Session {
+    pub(super) line: Arc<Line>,
+    pub(in super::super) budget: Budget,
 }
 
 /// What the server reports about a node.
@@ -71,33 +84,13 @@ pub(in super::super) struct Aborted {
 }
 
 impl Session {
-    pub(in super::super) fn new(
-        granted: &Granted,
-        is_owned: bool,
-        requests: mpsc::Sender<WireRequest>,
-        ended: CancellationToken,
-    ) -> Self {
-        Self {
-            id: granted.id,
-            timeout: granted.timeout(),
-            is_owned,
-            requests,
-            ended,
-        }
+    pub(in super::super) fn id(&self) -> i64 {
+        self.line.id
     }
 
-    pub(in super::super) const fn id(&self) -> i64 {
-        self.id
-    }
-
-    /// Returns for how long the servers keep the session without hearing from it, as negotiated with them.
-    pub(in super::super) const fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    /// Waits until the connection has ended.
-    pub(in super::super) async fn ended(&self) {
-        self.ended.cancelled().await;
+    /// Returns for how long the servers keep the session without hearing from it.
+    pub(in super::super) fn timeout(&self) -> Duration {
+        self.line.timeout
     }
 
     async fn ask(&self, frame: Frame, watch: Option<NodeWatch>) -> Result<Vec<u8>, Failure> {
@@ -108,8 +101,13 @@ impl Session {
             reply,
             watch,
         };
-        self.requests.send(request).await.map_err(|_| LOST)?;
-        answer.await.map_err(|_| LOST)?
+        let answered = async {
+            let sent = self.line.requests.send(request).await;
+            sent.map_err(|_| LOST)?;
+            answer.await.map_err(|_| LOST)?
+        };
+        let answered = timeout(self.budget.left(), shielded(answered)).await;
+        answered.unwrap_or(Err(Failure::Silent))
     }
 
     pub(in super::super) async fn children(
@@ -147,11 +145,19 @@ impl Session {
     /// Makes a node, unless it exists.
     pub(in super::super) async fn ensure(&self, path: &str) -> Result<(), Failure> {
         let frame = Frame::request(code::CREATE).text(path).bytes(b"");
-        let frame = frame.access(self.is_owned).int(0);
+        let frame = frame.access(self.line.is_owned).int(0);
         match self.ask(frame, None).await {
             Ok(_) | Err(Failure::Changed) => Ok(()),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Does all steps or none. Returns the stat of the first node that a `Set` wrote.
+    pub(in super::super) async fn write(&self, steps: &[Change]) -> Result<Stat, Failure> {
+        let stats = self.transact(steps).await;
+        let stats = stats.map_err(|aborted| aborted.failure)?;
+        let stat = stats.into_iter().flatten().next();
+        stat.ok_or_else(|| Failure::Odd("write without a stamp".into()))
     }
 
     /// Does all steps or none. Returns the stat of the node that each `Set` wrote; the stats of other steps are of no
@@ -166,7 +172,7 @@ impl Session {
         };
         let frame = steps.iter();
         let frame = frame.fold(Frame::request(code::TRANSACTION), |frame, step| {
-            frame.step(step, self.is_owned)
+            frame.step(step, self.line.is_owned)
         });
         let reply = self.ask(frame.end_of_steps(), None).await.map_err(whole)?;
         let outcome = read(Reader::new(&reply).steps()).map_err(whole)?;

@@ -1,6 +1,7 @@
 //! The sessions of a client, and over which of them a handle's requests go: the watchdog's for everything about leases,
 //! as long as there is one, and the one of everything else.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,7 +15,6 @@ use super::super::failure::Failure;
 use super::super::{Role, Shared, Zookeeper, counts, lock};
 use super::connector::{CONNECT_TIMEOUT, Connector, LastFailure};
 use super::session::Session;
-use crate::future::shielded;
 use crate::store;
 use crate::store::budget::Budget;
 use crate::store::connection::{Connection, HomeRuntime};
@@ -33,6 +33,13 @@ pub(in super::super) struct KeptSession {
     last_failure: LastFailure,
 }
 
+/// One call of the store, with the session through which its requests go.
+pub(in super::super) struct Call<'a> {
+    pub(in super::super) store: &'a Zookeeper,
+    pub(in super::super) shared: &'a Shared,
+    session: Session,
+}
+
 impl KeptSession {
     pub(in super::super) fn new(
         address: Arc<Address>,
@@ -49,12 +56,12 @@ impl KeptSession {
     }
 
     /// Returns the session once it is connected to a server.
-    pub(in super::super) async fn session(&self, budget: Budget) -> Result<Arc<Session>, Failure> {
-        let opened = self.connection.open(budget).await;
-        opened.map_err(|failure| match failure {
-            Failure::NotReached(_) => self.last_failure.failure(),
-            other => other,
-        })
+    pub(in super::super) async fn session(&self, budget: Budget) -> Result<Session, Failure> {
+        match self.connection.open(budget).await {
+            Ok(line) => Ok(Session { line, budget }),
+            Err(Failure::NotReached(_)) => Err(self.last_failure.failure()),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Waits until few enough requests are under way.
@@ -72,10 +79,18 @@ impl KeptSession {
     /// Ends the session; requests fail from now on.
     pub(in super::super) async fn close(&self) {
         self.permits.close();
-        if let Some(session) = self.connection.close() {
+        if let Some(line) = self.connection.close() {
             // If its runtime has ended or the server is gone, the session expires by itself.
-            let _ = timeout(GOODBYE, session.ended()).await;
+            let _ = timeout(GOODBYE, line.ended.cancelled()).await;
         }
+    }
+}
+
+impl Deref for Call<'_> {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
     }
 }
 
@@ -95,7 +110,7 @@ impl Zookeeper {
         }
     }
 
-    pub(in super::super) async fn session(&self, budget: Budget) -> Result<Arc<Session>, Failure> {
+    pub(in super::super) async fn session(&self, budget: Budget) -> Result<Session, Failure> {
         let (kept, waiting) = (self.kept()?, &self.shared.waiting);
         match kept.session(budget).await {
             // The watchdog ended without closing its handle: its session is gone with it.
@@ -107,6 +122,15 @@ impl Zookeeper {
             Err(Failure::Closed) if !Arc::ptr_eq(&kept, waiting) => waiting.session(budget).await,
             session => session,
         }
+    }
+
+    /// Begins a call, whose requests all end with this budget.
+    pub(in super::super) async fn call(&self, budget: Budget) -> Result<Call<'_>, Failure> {
+        Ok(Call {
+            store: self,
+            shared: &self.shared,
+            session: self.session(budget).await?,
+        })
     }
 
     /// Returns the same store for this purpose: on a session that the calling runtime keeps alive for leases, and on
@@ -178,13 +202,4 @@ impl Shared {
             _ => true,
         }
     }
-}
-
-/// Returns the answer, unless the time is up first: the outcome of the request is then unknown.
-pub(in super::super) async fn within<T>(
-    budget: Budget,
-    answer: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    let answer = timeout(budget.left(), shielded(answer)).await;
-    answer.unwrap_or(Err(Failure::Silent))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::reading::NameReading;
 use super::stamp::Left;
-use super::tree::Kind;
+use super::tree::{Kind, QueuePlace};
 use crate::holder::{ClientId, Holder};
 use crate::store::HeldState;
 
@@ -14,6 +14,13 @@ pub(in super::super) struct Claimant {
     pub(in super::super) holder: Holder,
     /// Says whether the claim asks for a place in the queue.
     pub(in super::super) is_queued: bool,
+}
+
+impl Claimant {
+    /// Returns the client, if it asks for a place in the queue.
+    fn client(self) -> Option<ClientId> {
+        self.is_queued.then(|| self.holder.client())
+    }
 }
 
 /// The rest of each term of a name.
@@ -34,16 +41,20 @@ pub(in super::super) enum Judgement {
     Grant(Drops),
     /// Free the name, and keep it for the next client in the queue.
     PassOn(Drops),
-    /// The claim is refused: another holder has the name, or it is kept for a client.
-    Held {
-        state: HeldState,
-        remaining: Duration,
-        ahead: Option<usize>,
-        /// Says whether the claim asks for a place in the queue and has none.
-        joins: bool,
-    },
+    /// Another holder has the name, or it is kept for a client.
+    Held(Refusal),
     /// The leader's clock is not known well enough: write something for a stamp of the current leader, and look again.
     Unclear,
+}
+
+/// The refusal of a claim.
+#[derive(Debug, PartialEq, Eq)]
+pub(in super::super) struct Refusal {
+    pub(in super::super) state: HeldState,
+    pub(in super::super) remaining: Duration,
+    pub(in super::super) ahead: Option<usize>,
+    /// Says whether the claim asks for a place in the queue and has none.
+    pub(in super::super) joins: bool,
 }
 
 /// The nodes that are removed in the same step.
@@ -57,25 +68,22 @@ pub(in super::super) struct Drops {
     pub(in super::super) by_time: bool,
 }
 
+impl Drops {
+    /// Drops the node that keeps the name taken.
+    pub(in super::super) fn of_taken() -> Self {
+        Self {
+            taken: true,
+            ..Self::default()
+        }
+    }
+}
+
 /// Judges a claim.
 pub(in super::super) fn judge(
     reading: &NameReading,
     claimant: Claimant,
     times: Times,
 ) -> Judgement {
-    let client = claimant.is_queued.then(|| claimant.holder.client());
-    let held = |state, remaining, offered: usize| {
-        let place = client.and_then(|client| reading.children.place(client));
-        // The client that has the offer no longer waits.
-        let last = reading.children.queue.len();
-        let ahead = client.map(|_| place.unwrap_or(last).saturating_sub(offered));
-        Judgement::Held {
-            state,
-            remaining,
-            ahead,
-            joins: client.is_some() && place.is_none(),
-        }
-    };
     let mut drops = Drops::default();
     if let Some(taken) = &reading.taken {
         match times.taken {
@@ -83,13 +91,14 @@ pub(in super::super) fn judge(
             Left::For(_) if taken.kind == Kind::Leased && taken.holder == claimant.holder => {
                 return Judgement::Extend;
             }
-            Left::For(left) => return held(state_of(taken.kind), left, 0),
+            Left::For(left) => return refused(reading, claimant, state_of(taken.kind), left),
             Left::Over => {
                 drops.taken = true;
                 drops.by_time = true;
             }
         }
     }
+    let client = claimant.client();
     let queue = &reading.children.queue;
     let Some(first) = queue.first() else {
         return Judgement::Grant(drops);
@@ -103,18 +112,40 @@ pub(in super::super) fn judge(
     }
     match times.offer {
         Left::Unknown => Judgement::Unclear,
-        Left::For(left) => held(HeldState::Offered, left, 1),
-        Left::Over => {
-            drops.by_time = true;
-            drops.places.clone_from(&first.nodes);
-            match queue.get(1) {
-                Some(next) if Some(next.client) != client => return Judgement::PassOn(drops),
-                Some(own) => drops.places.extend_from_slice(&own.nodes),
-                None => {}
-            }
-            Judgement::Grant(drops)
-        }
+        Left::For(left) => refused(reading, claimant, HeldState::Offered, left),
+        Left::Over => lapsed(queue, client, drops),
     }
+}
+
+/// Judges a claim for a name whose first client in the queue has let its offer lapse.
+fn lapsed(queue: &[QueuePlace], client: Option<ClientId>, mut drops: Drops) -> Judgement {
+    drops.by_time = true;
+    drops.places.clone_from(&queue[0].nodes);
+    match queue.get(1) {
+        Some(next) if Some(next.client) != client => return Judgement::PassOn(drops),
+        Some(own) => drops.places.extend_from_slice(&own.nodes),
+        None => {}
+    }
+    Judgement::Grant(drops)
+}
+
+fn refused(
+    reading: &NameReading,
+    claimant: Claimant,
+    state: HeldState,
+    remaining: Duration,
+) -> Judgement {
+    let client = claimant.client();
+    let place = client.and_then(|client| reading.children.place(client));
+    let last = reading.children.queue.len();
+    // The client that has the offer no longer waits.
+    let offered = usize::from(state == HeldState::Offered);
+    Judgement::Held(Refusal {
+        state,
+        remaining,
+        ahead: client.map(|_| place.unwrap_or(last).saturating_sub(offered)),
+        joins: client.is_some() && place.is_none(),
+    })
 }
 
 /// Returns how the name is shown to be taken, and for how long. Returns `None` if it is free.
@@ -122,20 +153,15 @@ pub(in super::super) fn shown(
     reading: &NameReading,
     times: Times,
 ) -> Option<(HeldState, Option<Duration>)> {
-    if let Some(taken) = &reading.taken {
-        return match times.taken {
-            Left::Over => None,
-            Left::For(left) => Some((state_of(taken.kind), Some(left))),
-            Left::Unknown => Some((state_of(taken.kind), None)),
-        };
-    }
-    if !reading.is_offered() {
-        return None;
-    }
-    match times.offer {
+    let (state, left) = match &reading.taken {
+        Some(taken) => (state_of(taken.kind), times.taken),
+        None if reading.is_offered() => (HeldState::Offered, times.offer),
+        None => return None,
+    };
+    match left {
         Left::Over => None,
-        Left::For(left) => Some((HeldState::Offered, Some(left))),
-        Left::Unknown => Some((HeldState::Offered, None)),
+        Left::For(left) => Some((state, Some(left))),
+        Left::Unknown => Some((state, None)),
     }
 }
 
@@ -225,13 +251,13 @@ mod tests {
         let taken = reading(Some(Kind::Leased), false, &[]);
         assert_eq!(ask(&taken, 1, false, LEFT, LEFT), Judgement::Extend);
         let verdict = ask(&taken, 2, true, LEFT, LEFT);
-        let Judgement::Held { ahead, joins, .. } = verdict else {
+        let Judgement::Held(refusal) = verdict else {
             panic!("{verdict:?}");
         };
-        assert_eq!((ahead, joins), (Some(0), true));
+        assert_eq!((refusal.ahead, refusal.joins), (Some(0), true));
         for kind in [Kind::Evicted, Kind::Kept] {
             let verdict = ask(&reading(Some(kind), false, &[]), 1, false, LEFT, LEFT);
-            assert!(matches!(verdict, Judgement::Held { .. }), "{verdict:?}");
+            assert!(matches!(verdict, Judgement::Held(_)), "{verdict:?}");
         }
     }
 
@@ -252,10 +278,10 @@ mod tests {
         assert_eq!(places(&ask(&offered, 2, true, LEFT, LEFT)), [2]);
         for (client, is_queued) in [(2, false), (3, true), (4, true), (4, false)] {
             let verdict = ask(&offered, client, is_queued, LEFT, LEFT);
-            let Judgement::Held { state, .. } = verdict else {
+            let Judgement::Held(refusal) = verdict else {
                 panic!("{client}: {verdict:?}");
             };
-            assert_eq!(state, HeldState::Offered);
+            assert_eq!(refusal.state, HeldState::Offered);
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::super::connection::session::Stat;
+use super::judge::Refusal;
 use super::stamp::Stamp;
 use super::tree::{Children, Kind};
 use crate::holder::Holder;
@@ -72,6 +73,18 @@ impl NameReading {
         self.taken.is_none() && !self.children.queue.is_empty() && is_freed
     }
 
+    /// Returns the last grant, if it was to this holder.
+    pub(in super::super) fn last_of(&self, holder: Holder) -> Option<&LastGrant> {
+        self.last.as_ref().filter(|last| last.by == Some(holder))
+    }
+
+    /// Returns what a client that is refused is told.
+    pub(in super::super) fn refused(&self, name: &Name, refusal: &Refusal) -> Box<Held> {
+        let mut held = self.held(name, refusal.state, Some(refusal.remaining));
+        held.ahead = refusal.ahead;
+        held
+    }
+
     /// Returns what other clients are told of the name in this state.
     pub(in super::super) fn held(
         &self,
@@ -86,9 +99,7 @@ impl NameReading {
             && state != HeldState::Offered
         {
             held.by = Some(taken.holder);
-            if let Some(last) = &self.last
-                && last.by == Some(taken.holder)
-            {
+            if let Some(last) = self.last_of(taken.holder) {
                 held.token = Some(last.token);
                 held.info = last.info.clone();
                 let since = Duration::from_millis(last.since_ms);

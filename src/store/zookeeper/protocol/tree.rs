@@ -85,7 +85,7 @@ impl Tree {
     }
 
     pub(in super::super) fn taken(&self, name: &Name, kind: Kind, holder: Holder) -> String {
-        format!("{}/{}-{holder}", self.name(name), kind.letter())
+        format!("{}/{}", self.name(name), kind.node(holder))
     }
 
     pub(in super::super) fn token(&self, name: &Name, token: Token) -> String {
@@ -99,12 +99,14 @@ impl Tree {
 }
 
 impl Kind {
-    const fn letter(self) -> char {
-        match self {
+    /// Returns the name of this holder's node.
+    pub(in super::super) fn node(self, holder: Holder) -> String {
+        let letter = match self {
             Self::Leased => 'h',
             Self::Evicted => 'e',
             Self::Kept => 'k',
-        }
+        };
+        format!("{letter}-{holder}")
     }
 }
 

@@ -1,0 +1,176 @@
+//! Reads the URL of a store on servers: its parts, decoded.
+//!
+//! A reason for a refusal repeats nothing of the URL but a parameter that is nearly a known one: any other part may be
+//! half of a password.
+
+use std::borrow::Cow;
+
+use crate::percent;
+
+/// The parts of a URL, decoded.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct ServerUrl {
+    pub(super) scheme: String,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    /// The hosts, without the brackets of IPv6, and the ports that are written.
+    pub(super) hosts: Vec<(String, Option<u16>)>,
+    /// The text between the slash after the hosts and the parameters.
+    pub(super) path: String,
+    parameters: Vec<(String, String)>,
+}
+
+/// The reason for which a URL is refused.
+pub(super) type Reason = Cow<'static, str>;
+
+impl ServerUrl {
+    /// Reads a URL of any scheme.
+    ///
+    /// # Errors
+    /// The reason for which it is refused.
+    pub(super) fn read(url: &str) -> Result<Self, Reason> {
+        let (scheme, rest) = url.split_once("://").ok_or("it is not a URL")?;
+        // A password with an unwritten '/', '?' or '#' was probably cut in two, and its second half would be shown.
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        if rest[end..].contains('@') {
+            return Err(STRAY_AT.into());
+        }
+        if rest.contains('#') {
+            return Err("it has a part after '#'".into());
+        }
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        let some = |text| Ok::<_, Reason>(Some(decode(text)?).filter(|text| !text.is_empty()));
+        let mut read = Self {
+            scheme: scheme.into(),
+            user: some(user)?,
+            password: some(password)?,
+            hosts: hosts.split(',').map(read_host).collect::<Result<_, _>>()?,
+            path: decode(path)?,
+            parameters: Vec::new(),
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if read.parameter(name).is_some() {
+                return Err("it has a parameter twice".into());
+            }
+            read.parameters.push((name.into(), decode(value)?));
+        }
+        Ok(read)
+    }
+
+    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+        let mut parameters = self.parameters.iter();
+        parameters.find_map(|(known, value)| (known == name).then_some(value.as_str()))
+    }
+
+    /// Refuses a parameter other than these.
+    ///
+    /// # Errors
+    /// The reason, with the parameters that there are.
+    pub(super) fn expect_only(&self, known: &[&str]) -> Result<(), Reason> {
+        let is_unknown = |name: &&String| !known.contains(&name.as_str());
+        let mut names = self.parameters.iter().map(|(name, _)| name);
+        let Some(name) = names.find(is_unknown) else {
+            return Ok(());
+        };
+        let meant = name.to_ascii_lowercase().replace('-', "_");
+        let named = match known.contains(&&*meant) {
+            true => format!(" {name:?}, which is written {meant}"),
+            false => String::new(),
+        };
+        let known = known.join(", ");
+        Err(format!("it has an unknown parameter{named}; known are {known}").into())
+    }
+}
+
+/// The reason for which a URL with an `@` after its hosts is refused.
+const STRAY_AT: &str =
+    "it has an '@' after its hosts, so a '/', '?' or '#' in its password may not be written as %XX";
+
+/// Reads `HOST[:PORT]`, with brackets around IPv6.
+pub(super) fn read_host(text: &str) -> Result<(String, Option<u16>), Reason> {
+    let odd = "a host cannot be read; expected HOST[:PORT], IPv6 in brackets";
+    let (host, rest) = match text.strip_prefix('[') {
+        Some(inner) => inner.split_once(']').ok_or(odd)?,
+        None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
+    };
+    let port = match rest.strip_prefix(':').map(str::parse) {
+        None if rest.is_empty() => None,
+        Some(Ok(port)) if port > 0 => Some(port),
+        _ => return Err(odd.into()),
+    };
+    let host = decode(host)?;
+    let is_known = |letter: char| letter.is_alphanumeric() || "-._:%/".contains(letter);
+    match host.chars().all(is_known) {
+        true => Ok((host, port)),
+        false => Err(odd.into()),
+    }
+}
+
+fn decode(text: &str) -> Result<String, Reason> {
+    let why = "it has a '%' without two hexadecimal digits, or bytes that are not UTF-8";
+    Ok(percent::decode(text).ok_or(why)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_are_decoded() {
+        let read =
+            ServerUrl::read("db+x://me:p%40ss%2F:@a,[::1]:7,b:8/x/y?k=v%26&on").expect("valid");
+        let words = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            (&read.user, &read.password),
+            (&words("me"), &words("p@ss/:"))
+        );
+        let hosts = [("a", None), ("::1", Some(7)), ("b", Some(8))];
+        assert_eq!(
+            read.hosts,
+            hosts.map(|(host, port)| (host.to_owned(), port))
+        );
+        assert_eq!((&*read.scheme, &*read.path), ("db+x", "x/y"));
+        assert_eq!(
+            (read.parameter("k"), read.parameter("on")),
+            (Some("v&"), Some(""))
+        );
+    }
+
+    #[test]
+    fn a_part_that_cannot_be_read_is_refused_without_a_word_of_it() {
+        for url in [
+            "s3cret",
+            "db://me:s3cret@a:70000",
+            "db://me:s3cret@a:0",
+            "db://me:s3cret%zz@a",
+            "db://me:1/s3cret@a",
+            "db://a#s3cret",
+            "db://[::1s3cret",
+            "db://a?s3cret=1&s3cret=2",
+            "db://s3cret a",
+        ] {
+            let Err(reason) = ServerUrl::read(url) else {
+                panic!("{url}");
+            };
+            assert!(!reason.contains("s3cret"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_repeated_only_if_nearly_known() {
+        let told = |url| {
+            let read = ServerUrl::read(url).ok().expect("whole");
+            read.expect_only(&["max_ttl", "ca"]).expect_err("refused")
+        };
+        let text = told("db://a?max-ttl=60s");
+        assert!(
+            text.contains("\"max-ttl\", which is written max_ttl"),
+            "{text}"
+        );
+        assert!(told("db://a?s3cret=1").ends_with("parameter; known are max_ttl, ca"));
+    }
+}
