@@ -85,7 +85,7 @@ mod release;
 mod renewal;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod server_url;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod subscription;
 mod tables;
 #[cfg(any(feature = "postgres", feature = "redis"))]

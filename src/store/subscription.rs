@@ -137,6 +137,12 @@ impl Wanted {
         &self.followed
     }
 
+    /// Returns the end at which other tasks of the listener give hints to the caller.
+    #[cfg(feature = "zookeeper")]
+    pub(super) fn teller(&self) -> Teller {
+        self.teller.clone()
+    }
+
     /// Gives a hint to the caller.
     pub(super) fn tell(&self, notice: Notice) {
         self.teller.tell(notice);

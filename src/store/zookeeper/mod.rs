@@ -97,7 +97,6 @@ use std::time::Duration;
 use self::address::Address;
 use self::connection::sessions::KeptSession;
 use self::failure::Failure;
-use self::notices::Subscription;
 use self::protocol::tree::Tree;
 use self::remembered::Remembered;
 use super::backend::Backend;
@@ -245,8 +244,7 @@ impl Backend for Zookeeper {
 
     async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
         self.kept()?;
-        let subscription = Subscription::new(self.shared.clone())?;
-        subscription.connect().await?;
+        let subscription = notices::subscribe(&self.shared).await?;
         Ok(Some(Box::new(subscription)))
     }
 

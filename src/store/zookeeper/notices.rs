@@ -10,29 +10,27 @@
 //! looked at again when the client itself has joined the queue.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::Shared;
 use super::connection::session::Session;
 use super::failure::Failure;
 use super::look::read_millis;
 use super::protocol::tree::{Children, Kind};
-use super::{Shared, lock};
-use crate::future::BoxFuture;
 use crate::name::Name;
 use crate::store::budget::Budget;
-use crate::store::hints::{Hints, Teller, hints};
-use crate::store::{Notice, Notices, Queued, Topic};
+use crate::store::hints::Teller;
+use crate::store::subscription::{Subscription, Wanted};
+use crate::store::{Notice, Queued, Topic};
 use crate::token::Token;
 
 /// The longest time that one request of a subscription may take.
@@ -40,26 +38,20 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// The pause before a name is looked at again after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The end of the subscription that the listener has.
-pub(super) struct Subscription {
-    inner: Arc<Inner>,
-    hints: Hints,
-}
-
-struct Inner {
+/// What the tasks of a subscription share.
+struct Follower {
     shared: Arc<Shared>,
-    runtime: Handle,
-    names: Mutex<HashMap<Name, FollowedName>>,
     teller: Teller,
     /// The session in which the client's places are; 0 before the first one.
     session: AtomicI64,
 }
 
-/// A followed name.
+/// A followed name, for as long as its task lives.
 struct FollowedName {
-    topics: BTreeSet<Topic>,
-    changed: Arc<Notify>,
-    task: AbortHandle,
+    shared: Arc<Shared>,
+    name: Name,
+    /// Has the name looked at again, because the client has joined its queue.
+    joined: Arc<Notify>,
 }
 
 /// The state of a name for one topic.
@@ -86,80 +78,74 @@ struct Plan {
     watches_name: bool,
 }
 
-impl Subscription {
-    /// Makes a subscription. Its tasks are on the thread that has the session, so that no look at a name wakes another
-    /// one.
-    pub(super) fn new(shared: Arc<Shared>) -> Result<Self, Failure> {
-        let (teller, hints) = hints();
-        let runtime = shared.driver.handle().map_err(|_| Failure::NoThread)?;
-        let inner = Arc::new(Inner {
-            shared,
-            runtime,
-            names: Mutex::default(),
-            teller,
+/// Makes the session and begins to follow names. The tasks are on the thread that has the session, so that no look at a
+/// name wakes another one.
+pub(super) async fn subscribe(shared: &Arc<Shared>) -> Result<Subscription, Failure> {
+    let runtime = shared.driver.handle().map_err(|_| Failure::NoThread)?;
+    shared.waiting.session(Budget::new(LIMIT)).await?;
+    let started = Subscription::start(async |wanted| {
+        let follower = Follower {
+            shared: shared.clone(),
+            teller: wanted.teller(),
             session: AtomicI64::new(0),
-        });
-        Ok(Self { inner, hints })
-    }
-
-    /// Makes the session.
-    pub(super) async fn connect(&self) -> Result<(), Failure> {
-        let waiting = &self.inner.shared.waiting;
-        waiting.session(Budget::new(LIMIT)).await.map(drop)
-    }
-}
-
-impl Notices for Subscription {
-    fn follow(&self, topic: &Topic) {
-        let mut names = self.inner.names();
-        let name = topic.name();
-        let followed = names.entry(name.clone()).or_insert_with(|| {
-            let changed = Arc::new(Notify::new());
-            self.inner.shared.remembered().follow(name, changed.clone());
-            let following = follow(self.inner.clone(), name.clone(), changed.clone());
-            FollowedName {
-                topics: BTreeSet::new(),
-                changed,
-                task: self.inner.runtime.spawn(following).abort_handle(),
-            }
-        });
-        if followed.topics.insert(topic.clone()) {
-            followed.changed.notify_one();
-        }
-    }
-
-    fn unfollow(&self, topic: &Topic) {
-        let mut names = self.inner.names();
-        let Some(followed) = names.get_mut(topic.name()) else {
-            return;
         };
-        followed.topics.remove(topic);
-        if followed.topics.is_empty() {
-            followed.task.abort();
-            names.remove(topic.name());
-            self.inner.shared.remembered().unfollow(topic.name());
-        }
-    }
+        Ok(runtime
+            .spawn(listen(Arc::new(follower), wanted))
+            .abort_handle())
+    });
+    started.await
+}
 
-    fn next(&self) -> BoxFuture<'_, Notice> {
-        Box::pin(self.hints.next())
+/// Keeps a task for each name that is followed. They end with this one.
+async fn listen(follower: Arc<Follower>, mut wanted: Wanted) {
+    let mut tasks = JoinSet::new();
+    let mut names: HashMap<Name, watch::Sender<BTreeSet<Topic>>> = HashMap::new();
+    loop {
+        tokio::select! {
+            () = wanted.changed() => {}
+            Some(_) = tasks.join_next() => continue,
+        }
+        let changed = wanted.take_changes();
+        for topic in changed.new {
+            let name = topic.name().clone();
+            let topics = names.entry(name).or_insert_with_key(|name| {
+                let topics = watch::Sender::new(BTreeSet::new());
+                tasks.spawn(follow(follower.clone(), name.clone(), topics.subscribe()));
+                topics
+            });
+            topics.send_modify(|topics| {
+                topics.insert(topic);
+            });
+        }
+        for topic in changed.old {
+            let Some(topics) = names.get(topic.name()) else {
+                continue;
+            };
+            topics.send_modify(|topics| {
+                topics.remove(&topic);
+            });
+            if topics.borrow().is_empty() {
+                names.remove(topic.name());
+            }
+        }
     }
 }
 
-impl Drop for Subscription {
+impl FollowedName {
+    fn new(shared: &Arc<Shared>, name: &Name) -> Self {
+        let joined = Arc::<Notify>::default();
+        shared.remembered().follow(name, joined.clone());
+        Self {
+            shared: shared.clone(),
+            name: name.clone(),
+            joined,
+        }
+    }
+}
+
+impl Drop for FollowedName {
     fn drop(&mut self) {
-        for (name, followed) in self.inner.names().drain() {
-            followed.task.abort();
-            self.inner.shared.remembered().unfollow(&name);
-        }
-    }
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription")
-            .field("names", &self.inner.names().len())
-            .finish_non_exhaustive()
+        self.shared.remembered().unfollow(&self.name, &self.joined);
     }
 }
 
@@ -173,11 +159,13 @@ struct Watching {
     watched: HashSet<String>,
 }
 
-/// Follows one name until it is aborted.
-async fn follow(inner: Arc<Inner>, name: Name, changed: Arc<Notify>) {
+/// Follows one name for as long as it has topics.
+async fn follow(follower: Arc<Follower>, name: Name, mut topics: watch::Receiver<BTreeSet<Topic>>) {
+    let followed = FollowedName::new(&follower.shared, &name);
     let mut watching = Watching::default();
-    loop {
-        match inner.look(&name, &mut watching).await {
+    while topics.has_changed().is_ok() {
+        let now = topics.borrow_and_update().clone();
+        match follower.look(&name, &now, &mut watching).await {
             Ok(true) => {}
             // The name changed between the look and the watch.
             Ok(false) => continue,
@@ -195,14 +183,20 @@ async fn follow(inner: Arc<Inner>, name: Name, changed: Arc<Notify>) {
                     watching.watched.remove(&path);
                 }
             }
-            () = changed.notified() => {}
+            _ = topics.changed() => {}
+            () = followed.joined.notified() => {}
         }
     }
 }
 
-impl Inner {
+impl Follower {
     /// Looks at the name, watches it and gives the new hints. Returns whether nothing changed in between.
-    async fn look(&self, name: &Name, watching: &mut Watching) -> Result<bool, Failure> {
+    async fn look(
+        &self,
+        name: &Name,
+        topics: &BTreeSet<Topic>,
+        watching: &mut Watching,
+    ) -> Result<bool, Failure> {
         let session = self.shared.waiting.session(Budget::new(LIMIT)).await?;
         self.adopt(&session);
         let path = self.shared.tree.name(name);
@@ -210,7 +204,7 @@ impl Inner {
         let plan = match session.children_since(&path, at_least).await? {
             Some((nodes, stat)) => {
                 self.shared.remembered().saw(name, stat.zxid);
-                let plan = plan(&Children::read(&nodes), &self.topics(name));
+                let plan = plan(&Children::read(&nodes), topics);
                 if !watching.watch(&session, &path, &plan, stat.zxid).await? {
                     return Ok(false);
                 }
@@ -225,7 +219,7 @@ impl Inner {
                         return Ok(false);
                     }
                 }
-                Plan::quiet(self.topics(name))
+                Plan::quiet(topics)
             }
         };
         for (topic, stage) in plan.stages {
@@ -276,22 +270,12 @@ impl Inner {
             }
         }
     }
-
-    fn topics(&self, name: &Name) -> BTreeSet<Topic> {
-        let names = self.names();
-        let followed = names.get(name);
-        followed.map_or_else(BTreeSet::new, |followed| followed.topics.clone())
-    }
-
-    fn names(&self) -> MutexGuard<'_, HashMap<Name, FollowedName>> {
-        lock(&self.names)
-    }
 }
 
 impl Plan {
     /// Plans for a name that was never granted.
-    fn quiet(topics: BTreeSet<Topic>) -> Self {
-        let stages = topics.into_iter().map(|topic| (topic, Stage::Quiet));
+    fn quiet(topics: &BTreeSet<Topic>) -> Self {
+        let stages = topics.iter().map(|topic| (topic.clone(), Stage::Quiet));
         Self {
             stages: stages.collect(),
             ..Self::default()

@@ -147,8 +147,12 @@ impl Remembered {
         self.followed.insert(name.clone(), followed);
     }
 
-    pub(super) fn unfollow(&mut self, name: &Name) {
-        self.followed.remove(name);
+    /// Forgets a name that was followed with this, unless it is followed anew.
+    pub(super) fn unfollow(&mut self, name: &Name, changed: &Arc<Notify>) {
+        let followed = self.followed.get(name);
+        if followed.is_some_and(|followed| Arc::ptr_eq(&followed.changed, changed)) {
+            self.followed.remove(name);
+        }
     }
 
     /// Notes that a session has seen this change of the name.
