@@ -10,16 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::lookup_host;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use super::super::address::Address;
 use super::super::failure::Failure;
 use super::super::lock;
 use super::super::protocol::wire::Granted;
 use super::session::Line;
-use super::{End, QUEUE, SILENT, SILENT_MOST, ServerConnection, WireRequest};
+use super::{End, SILENT, SILENT_MOST, ServerConnection};
 use crate::clock::{Boottime, Clock};
 use crate::store::connection::{AfterEnd, Connect, Driven};
 
@@ -59,15 +57,6 @@ impl LastFailure {
     }
 }
 
-/// The part of a connection that is driven.
-pub(in super::super) struct Engine {
-    connection: ServerConnection,
-    granted: Granted,
-    requests: mpsc::Receiver<WireRequest>,
-    /// Cancelled when the connection has ended.
-    ended: CancellationToken,
-}
-
 impl Connector {
     pub(in super::super) fn new(address: Arc<Address>, session_timeout: Duration) -> Self {
         Self {
@@ -82,7 +71,7 @@ impl Connector {
 
     /// Goes from server to server until one grants a session or goes on with this one. Returns `None` once none was
     /// reached for long enough: a session has ended by then.
-    async fn walk(&mut self) -> Option<(ServerConnection, Granted)> {
+    async fn walk(&mut self) -> Option<(Line, ServerConnection)> {
         let begun = Boottime.now();
         let mut hello = HELLO;
         loop {
@@ -109,7 +98,7 @@ impl Connector {
         &mut self,
         server: SocketAddr,
         limit: Duration,
-    ) -> Option<(ServerConnection, Granted)> {
+    ) -> Option<(Line, ServerConnection)> {
         let timeout_ms = i32::try_from(self.session_timeout.as_millis()).unwrap_or(i32::MAX);
         loop {
             let resumed = self.resumed.as_ref();
@@ -149,51 +138,28 @@ impl Connector {
 
 impl Connect for Connector {
     type Open = Line;
-    type Engine = Engine;
+    type Engine = ServerConnection;
     type Failure = Failure;
 
-    async fn connect(&mut self) -> Result<(Line, Engine), Failure> {
+    async fn connect(&mut self) -> Result<(Line, ServerConnection), Failure> {
         if self.silent == SILENT_MOST {
             // It was lost again and again.
             tokio::time::sleep(PAUSE).await;
         }
-        let (connection, granted) = self
-            .walk()
-            .await
-            .ok_or_else(|| self.last_failure.failure())?;
-        let (sender, requests) = mpsc::channel(QUEUE);
-        let ended = CancellationToken::new();
-        let line = Line {
-            id: granted.id,
-            timeout: granted.timeout(),
-            is_owned: self.address.login().is_some(),
-            requests: sender,
-            ended: ended.clone(),
-        };
-        let engine = Engine {
-            connection,
-            granted,
-            requests,
-            ended,
-        };
-        Ok((line, engine))
+        let made = self.walk().await;
+        made.ok_or_else(|| self.last_failure.failure())
     }
 
-    async fn drive(&mut self, engine: Engine, driven: &Driven<Self>) -> AfterEnd {
-        let has_ended = engine.ended.drop_guard();
-        let serving = engine
-            .connection
-            .serve(engine.requests, self.silent, driven.closing());
-        let (end, is_tried) = serving.await;
-        drop(has_ended);
+    async fn drive(&mut self, mut connection: ServerConnection, driven: &Driven<Self>) -> AfterEnd {
+        let end = connection.serve(self.silent, driven.closing()).await;
         tracing::debug!(store = %self.address, ?end, "connection ended");
-        self.silent = if is_tried {
+        self.silent = if connection.is_tried() {
             SILENT
         } else {
             (2 * self.silent).min(SILENT_MOST)
         };
         self.resumed = match end {
-            End::Lost => Some(engine.granted),
+            End::Lost => Some(connection.granted),
             End::Expired => None,
             End::LockedOut => return AfterEnd::Down,
         };

@@ -14,6 +14,7 @@ pub(super) mod session;
 pub(super) mod sessions;
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,8 +22,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Interval, MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::session::Line;
 use super::failure::Failure;
 use super::protocol::wire::{
     self, Frame, Granted, Header, LOGGED_IN, NOTIFICATION, PONG, Reader, code,
@@ -41,7 +43,7 @@ const PROBATION: u32 = 24;
 const OUTBOX: usize = 64 << 10;
 /// How many requests wait to be sent before their callers have to wait. Their number is bounded by the session's
 /// permits.
-pub(super) const QUEUE: usize = 1_024;
+const QUEUE: usize = 1_024;
 
 /// A request on its way to the task.
 #[derive(Debug)]
@@ -71,9 +73,12 @@ pub(super) enum End {
 }
 
 /// A connection that was made.
-#[derive(Debug)]
 pub(super) struct ServerConnection {
+    pub(super) granted: Granted,
     stream: TcpStream,
+    requests: mpsc::Receiver<WireRequest>,
+    /// Cancels the token of its line when the connection has ended.
+    _ended: DropGuard,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     number: i32,
@@ -96,28 +101,31 @@ impl ServerConnection {
         timeout_ms: i32,
         resumed: Option<&Granted>,
         login: Option<&str>,
-    ) -> std::io::Result<Option<(Self, Granted)>> {
+    ) -> io::Result<Option<(Line, Self)>> {
         let mut stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;
         let hello = Frame::hello(timeout_ms, resumed).finished();
         stream.write_all(&hello).await?;
-        let odd = || std::io::Error::from(std::io::ErrorKind::InvalidData);
         let mut inbox = Vec::new();
-        let answer = loop {
-            if stream.read_buf(&mut inbox).await? == 0 {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
-            }
-            if let Some(answer) = wire::take_frame(&mut inbox).map_err(|()| odd())? {
-                break answer;
-            }
-        };
-        let granted = Reader::new(&answer).granted().ok_or_else(odd)?;
+        let granted = read_granted(&mut stream, &mut inbox).await?;
         if granted.id == 0 {
             return Ok(None);
         }
+        let (sender, requests) = mpsc::channel(QUEUE);
+        let ended = CancellationToken::new();
+        let line = Line {
+            id: granted.id,
+            timeout: granted.timeout(),
+            is_owned: login.is_some(),
+            requests: sender,
+            ended: ended.clone(),
+        };
         let login = login.map(|login| Frame::login(login).numbered(LOGGED_IN));
         let connection = Self {
+            granted,
             stream,
+            requests,
+            _ended: ended.drop_guard(),
             inbox,
             outbox: login.unwrap_or_default(),
             number: 0,
@@ -126,17 +134,11 @@ impl ServerConnection {
             age: 0,
             quiet: 0,
         };
-        Ok(Some((connection, granted)))
+        Ok(Some((line, connection)))
     }
 
-    /// Sends requests until the connection ends, or until it is told to close the session. Also returns whether the
-    /// connection had shown that its server answers in time.
-    pub(super) async fn serve(
-        mut self,
-        mut requests: mpsc::Receiver<WireRequest>,
-        silent: u32,
-        closing: &CancellationToken,
-    ) -> (End, bool) {
+    /// Sends requests until the connection ends, or until it is told to close the session.
+    pub(super) async fn serve(&mut self, silent: u32, closing: &CancellationToken) -> End {
         let mut is_closing = false;
         let mut ticks = ticks();
         let end = loop {
@@ -150,7 +152,7 @@ impl ServerConnection {
                 written = writer.write(&self.outbox), if !self.outbox.is_empty() => {
                     written.map_or(SocketEvent::Lost, SocketEvent::Written)
                 }
-                request = requests.recv(), if self.outbox.len() < OUTBOX && !is_closing => {
+                request = self.requests.recv(), if self.outbox.len() < OUTBOX && !is_closing => {
                     request.map_or(SocketEvent::Closing, SocketEvent::Asked)
                 }
                 () = closing.cancelled(), if !is_closing => SocketEvent::Closing,
@@ -158,27 +160,24 @@ impl ServerConnection {
                 _ = ticks.tick() => SocketEvent::Tick,
             };
             is_closing |= matches!(event, SocketEvent::Closing);
-            if let Err(end) = self.handle(event, &mut requests, silent) {
+            if let Err(end) = self.handle(event, silent) {
                 break end;
             }
         };
         let failure = end.failure();
-        for (reply, _) in self
-            .unanswered
-            .into_iter()
-            .filter_map(|(_, awaited)| awaited)
-        {
+        let awaited = self.unanswered.drain(..).filter_map(|(_, awaited)| awaited);
+        for (reply, _) in awaited {
             let _ = reply.send(Err(failure.clone()));
         }
-        (end, self.age >= PROBATION)
+        end
     }
 
-    fn handle(
-        &mut self,
-        event: SocketEvent,
-        requests: &mut mpsc::Receiver<WireRequest>,
-        silent: u32,
-    ) -> Result<(), End> {
+    /// Returns whether the server has shown that it answers in time.
+    pub(super) const fn is_tried(&self) -> bool {
+        self.age >= PROBATION
+    }
+
+    fn handle(&mut self, event: SocketEvent, silent: u32) -> Result<(), End> {
         match event {
             SocketEvent::Read => {
                 self.quiet = 0;
@@ -191,7 +190,7 @@ impl ServerConnection {
             SocketEvent::Asked(request) => {
                 self.push(request);
                 while self.outbox.len() < OUTBOX
-                    && let Ok(request) = requests.try_recv()
+                    && let Ok(request) = self.requests.try_recv()
                 {
                     self.push(request);
                 }
@@ -210,7 +209,7 @@ impl ServerConnection {
     fn tick(&mut self, silent: u32) -> Result<(), End> {
         self.age += 1;
         self.quiet += 1;
-        let silent = if self.age < PROBATION { silent } else { SILENT };
+        let silent = if self.is_tried() { SILENT } else { silent };
         if self.quiet >= silent {
             return Err(End::Lost);
         }
@@ -295,6 +294,19 @@ impl End {
             Self::Lost => Failure::Broken("the connection was lost"),
             Self::Expired => Failure::of(wire::EXPIRED),
             Self::LockedOut => Failure::of(wire::NO_LOGIN),
+        }
+    }
+}
+
+/// Reads the answer to a hello. The id of a session that has ended is 0.
+async fn read_granted(stream: &mut TcpStream, inbox: &mut Vec<u8>) -> io::Result<Granted> {
+    let odd = || io::Error::from(io::ErrorKind::InvalidData);
+    loop {
+        if stream.read_buf(inbox).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if let Some(answer) = wire::take_frame(inbox).map_err(|()| odd())? {
+            return Reader::new(&answer).granted().ok_or_else(odd);
         }
     }
 }
