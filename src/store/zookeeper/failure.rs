@@ -61,6 +61,18 @@ pub(in crate::store) enum Failure {
     Refused(Error),
 }
 
+/// The errors of a server that cannot serve now, as in an election, or that has lost the session to another one. The
+/// same request succeeds later, without a change to the set-up.
+const OUTAGES: &[(i32, &str)] = &[
+    (-1, "the server failed"),
+    (-4, "the server lost its leader"),
+    (-7, "the server gave up the request"),
+    (wire::EXPIRED, "the session has ended"),
+    (wire::MOVED, "the session went to another server"),
+    (-119, "the server only reads while it has no leader"),
+    (-127, "the server has too much to do"),
+];
+
 impl From<Unconnected> for Failure {
     fn from(why: Unconnected) -> Self {
         match why {
@@ -73,7 +85,7 @@ impl From<Unconnected> for Failure {
 }
 
 impl Failure {
-    /// What an error of the protocol means.
+    /// Makes the failure of an error of the protocol.
     pub(super) fn of(error: i32) -> Self {
         match error {
             -101 => Self::NoNode,
@@ -81,17 +93,36 @@ impl Failure {
             -103 | -110 | -111 => Self::Changed,
             -102 => Self::Denied,
             wire::NO_LOGIN | -124 => Self::LockedOut,
-            wire::EXPIRED => Self::Broken("the session has ended"),
-            wire::MOVED => Self::Broken("the session went to another server"),
-            -127 => Self::Broken("the server has too much to do"),
-            -4 => Self::Broken("the server lost its leader"),
-            // Neither carried out nor to be carried out by this server or this user: bad arguments, a quota, a server
-            // that only reads.
-            error => Self::Unable(format!("the server refused it error={error}")),
+            error => {
+                let outage = OUTAGES.iter().find(|(code, _)| *code == error);
+                // Bad arguments, a quota, and others that no later time makes right.
+                let unable = || Self::Unable(format!("the server refused it error={error}"));
+                outage.map_or_else(unable, |(_, why)| Self::Broken(why))
+            }
         }
     }
 
-    /// Whether the server answered that the name is not as we had read it: look again.
+    /// Returns the kind of error, and how far the request came.
+    fn judged(&self) -> (ErrorKind, Sent) {
+        match self {
+            Self::Closed => (ErrorKind::Closed, Sent::Never),
+            Self::NotReached(_) | Self::Abandoned | Self::NoThread => {
+                (ErrorKind::Unavailable, Sent::Never)
+            }
+            Self::Broken(_) => (ErrorKind::Unavailable, Sent::Perhaps),
+            Self::Busy => (ErrorKind::TimedOut, Sent::Never),
+            Self::Silent => (ErrorKind::TimedOut, Sent::Perhaps),
+            // A name that changed under the last attempt, like one that changed under each.
+            Self::Contended | Self::NoNode | Self::Changed => (ErrorKind::TimedOut, Sent::Answered),
+            Self::Denied => (ErrorKind::Denied, Sent::Answered),
+            Self::LockedOut => (ErrorKind::Denied, Sent::Perhaps),
+            Self::Unable(_) | Self::TwoHolders(..) => (ErrorKind::Misconfigured, Sent::Answered),
+            Self::Odd(_) => (ErrorKind::Misconfigured, Sent::Perhaps),
+            Self::Refused(error) => (error.kind(), Sent::Answered),
+        }
+    }
+
+    /// Returns whether the server answered that the name is not as we had read it: look again.
     pub(super) const fn is_stale(&self) -> bool {
         matches!(self, Self::NoNode | Self::Changed)
     }
@@ -99,30 +130,11 @@ impl Failure {
 
 impl Failing for Failure {
     fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Closed => ErrorKind::Closed,
-            Self::NotReached(_) | Self::Abandoned | Self::NoThread | Self::Broken(_) => {
-                ErrorKind::Unavailable
-            }
-            // A name that changed under the last attempt, like one that changed under each.
-            Self::Silent | Self::Busy | Self::Contended | Self::NoNode | Self::Changed => {
-                ErrorKind::TimedOut
-            }
-            Self::Denied | Self::LockedOut => ErrorKind::Denied,
-            Self::Unable(_) | Self::Odd(_) | Self::TwoHolders(..) => ErrorKind::Misconfigured,
-            Self::Refused(error) => error.kind(),
-        }
+        self.judged().0
     }
 
     fn sent(&self) -> Sent {
-        match self {
-            Self::Closed | Self::NotReached(_) | Self::NoThread | Self::Busy | Self::Abandoned => {
-                Sent::Never
-            }
-            Self::Denied | Self::Unable(_) | Self::NoNode | Self::Changed => Sent::Answered,
-            Self::Contended | Self::TwoHolders(..) | Self::Refused(_) => Sent::Answered,
-            Self::LockedOut | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
-        }
+        self.judged().1
     }
 
     fn made(&self) -> Option<&Error> {
@@ -136,6 +148,23 @@ impl Failing for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_server_says_during_an_outage_is_no_fault_of_the_set_up() {
+        for (kind, codes) in [
+            (
+                ErrorKind::Unavailable,
+                &[-1, -4, -7, -112, -118, -119, -127] as &[i32],
+            ),
+            (ErrorKind::TimedOut, &[-101, -103, -110, -111]),
+            (ErrorKind::Denied, &[-102, -115, -124]),
+            (ErrorKind::Misconfigured, &[-5, -6, -8, -125]),
+        ] {
+            for code in codes {
+                assert_eq!(Failure::of(*code).kind(), kind, "{code}");
+            }
+        }
+    }
 
     #[test]
     fn each_failure_tells_what_to_do() {
