@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::connection::session::{Change, Mode, Session, Stat};
-use super::connection::sessions::Call;
+use super::connection::sessions::SessionCall;
 use super::failure::Failure;
 use super::millis;
 use super::protocol::judge::{Claimant, Drops, Judgement, judge};
@@ -33,7 +33,7 @@ struct Ground {
     remakes: bool,
 }
 
-impl Call<'_> {
+impl SessionCall<'_> {
     pub(super) async fn take(&self, claim: &Claim, ask: Ask) -> Result<Answer, Failure> {
         let free = self.shared.remembered().take_free(&claim.name);
         if let Some(free) = free {

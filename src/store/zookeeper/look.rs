@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::connection::session::{Session, Stat};
-use super::connection::sessions::Call;
+use super::connection::sessions::SessionCall;
 use super::failure::Failure;
 use super::protocol::judge::{Times, shown};
 use super::protocol::reading::{LastGrant, NameReading, Taken};
@@ -19,7 +19,7 @@ use crate::store::{Held, HeldState, Queued};
 /// How many names of a list are looked at together.
 const AT_ONCE: usize = 64;
 
-impl Call<'_> {
+impl SessionCall<'_> {
     /// Looks at a name, on a server that has seen at least this change and all that other sessions of this client have
     /// seen of it. Returns `None` if the name was never granted.
     pub(super) async fn look(

@@ -1,14 +1,14 @@
 //! The queue of a name: places that end with the session of their client.
 
 use super::connection::session::{Change, Mode};
-use super::connection::sessions::Call;
+use super::connection::sessions::SessionCall;
 use super::failure::Failure;
 use super::protocol::judge::{Drops, places_of};
 use super::protocol::reading::{LastGrant, NameReading};
 use crate::holder::ClientId;
 use crate::name::Name;
 
-impl Call<'_> {
+impl SessionCall<'_> {
     /// Keeps the name for the next client in the queue. Returns the number of the write.
     pub(super) async fn pass_on(
         &self,

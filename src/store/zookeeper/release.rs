@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::connection::session::{Aborted, Change, Mode};
-use super::connection::sessions::Call;
+use super::connection::sessions::SessionCall;
 use super::failure::Failure;
 use super::millis;
 use super::protocol::reading::NameReading;
@@ -13,7 +13,7 @@ use crate::name::Name;
 use crate::store::{Eviction, HeldState, Release};
 use crate::token::Token;
 
-impl Call<'_> {
+impl SessionCall<'_> {
     pub(super) async fn give_back(
         &self,
         name: &Name,

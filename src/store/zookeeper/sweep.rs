@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::connection::session::Change;
-use super::connection::sessions::Call;
+use super::connection::sessions::SessionCall;
 use super::failure::Failure;
 use super::protocol::stamp::{Left, Stamp};
 use super::{Shared, Zookeeper};
@@ -55,7 +55,7 @@ impl Zookeeper {
     }
 }
 
-impl Call<'_> {
+impl SessionCall<'_> {
     /// Removes some names of this folder that were freed long ago, and returns how many.
     async fn sweep(&self, folder: &str) -> Result<usize, Failure> {
         let (mut nodes, _) = self.children(folder).await?;

@@ -34,7 +34,7 @@ pub(in super::super) struct KeptSession {
 }
 
 /// One call of the store, with the session through which its requests go.
-pub(in super::super) struct Call<'a> {
+pub(in super::super) struct SessionCall<'a> {
     pub(in super::super) store: &'a Zookeeper,
     pub(in super::super) shared: &'a Shared,
     session: Session,
@@ -86,7 +86,7 @@ impl KeptSession {
     }
 }
 
-impl Deref for Call<'_> {
+impl Deref for SessionCall<'_> {
     type Target = Session;
 
     fn deref(&self) -> &Session {
@@ -125,8 +125,8 @@ impl Zookeeper {
     }
 
     /// Begins a call, whose requests all end with this budget.
-    pub(in super::super) async fn call(&self, budget: Budget) -> Result<Call<'_>, Failure> {
-        Ok(Call {
+    pub(in super::super) async fn call(&self, budget: Budget) -> Result<SessionCall<'_>, Failure> {
+        Ok(SessionCall {
             store: self,
             shared: &self.shared,
             session: self.session(budget).await?,

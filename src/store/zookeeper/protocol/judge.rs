@@ -42,14 +42,14 @@ pub(in super::super) enum Judgement {
     /// Free the name, and keep it for the next client in the queue.
     PassOn(Drops),
     /// Another holder has the name, or it is kept for a client.
-    Held(Refusal),
+    Held(Refused),
     /// The leader's clock is not known well enough: write something for a stamp of the current leader, and look again.
     Unclear,
 }
 
 /// The refusal of a claim.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) struct Refusal {
+pub(in super::super) struct Refused {
     pub(in super::super) state: HeldState,
     pub(in super::super) remaining: Duration,
     pub(in super::super) ahead: Option<usize>,
@@ -140,7 +140,7 @@ fn refused(
     let last = reading.children.queue.len();
     // The client that has the offer no longer waits.
     let offered = usize::from(state == HeldState::Offered);
-    Judgement::Held(Refusal {
+    Judgement::Held(Refused {
         state,
         remaining,
         ahead: client.map(|_| place.unwrap_or(last).saturating_sub(offered)),

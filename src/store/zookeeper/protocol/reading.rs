@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::super::connection::session::Stat;
-use super::judge::Refusal;
+use super::judge::Refused;
 use super::stamp::Stamp;
 use super::tree::{Children, Kind};
 use crate::holder::Holder;
@@ -79,7 +79,7 @@ impl NameReading {
     }
 
     /// Returns what a client that is refused is told.
-    pub(in super::super) fn refused(&self, name: &Name, refusal: &Refusal) -> Box<Held> {
+    pub(in super::super) fn refused(&self, name: &Name, refusal: &Refused) -> Box<Held> {
         let mut held = self.held(name, refusal.state, Some(refusal.remaining));
         held.ahead = refusal.ahead;
         held
