@@ -115,7 +115,7 @@ fn once_per_fire(server: &RedisServer, minutes: i64, job: &[&str]) -> (Child, te
     let folder = tempfile::tempdir().unwrap();
     let clock = ServerClock::in_folder(folder.path());
     let two_o_clock = seconds_since_1970() / 86_400 * 86_400 + 7_200;
-    let seconds = two_o_clock.strict_add_signed(minutes * 60);
+    let seconds = two_o_clock.checked_add_signed(minutes * 60).unwrap();
     clock.stand_still_at(seconds * 1_000_000);
     let mut command = Command::new(built("once_per_fire"));
     command.args(job).env("LEASEHOLD_STORE", server.url());
