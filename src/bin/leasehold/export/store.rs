@@ -24,6 +24,9 @@ const EVERY: Duration = Duration::from_secs(15);
 /// A scan takes one part of so many of the time at most.
 const SHARE: u32 = 50;
 
+/// The longest pause between two scans, however long one takes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
 /// How long a scan's list may take.
 const LIST_LIMIT: Duration = Duration::from_secs(30);
 
@@ -68,6 +71,7 @@ async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration)
             &members,
             pages,
         );
+        let is_scanned = scan.is_ok();
         let mut snapshot = Snapshot::first(location.clone());
         snapshot.scanned_at = Some(now);
         snapshot.servers = servers(&members);
@@ -81,8 +85,17 @@ async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration)
             Err(error) => snapshot.error = Some(format!("{error:#}")),
         }
         pages.show(snapshot);
-        let pause = EVERY.max(Monotonic.now().since(began).saturating_mul(SHARE));
+        let pause = pause(Monotonic.now().since(began), is_scanned);
         Monotonic.sleep_until(began.after(pause)).await;
+    }
+}
+
+/// Returns how long to leave the store alone after a scan that took so long.
+fn pause(took: Duration, is_scanned: bool) -> Duration {
+    match is_scanned {
+        true => took.saturating_mul(SHARE).clamp(EVERY, LONGEST_PAUSE),
+        // It cost the store little, and the end of an outage is to be seen soon.
+        false => EVERY,
     }
 }
 
@@ -225,6 +238,14 @@ fn set_gauges(kind: &'static str, found: Option<&Found>) {
 mod tests {
     use super::*;
     use crate::export::recorder::Recorder;
+
+    #[test]
+    fn a_scan_that_failed_through_an_outage_is_made_again_soon() {
+        assert_eq!(pause(LIST_LIMIT, false), EVERY);
+        assert_eq!(pause(LIST_LIMIT, true), LONGEST_PAUSE);
+        assert_eq!(pause(Duration::from_secs(1), true), Duration::from_secs(50));
+        assert_eq!(pause(Duration::ZERO, true), EVERY);
+    }
 
     #[test]
     fn offers_and_kept_names_are_no_leases_and_their_queues_count() {
