@@ -4,17 +4,15 @@ use std::any::TypeId;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{
-    Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
-    value_parser,
-};
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::config::StoreSetting;
 use crate::exit::Exit;
 use crate::help::{self, DOCTOR_HELP, RUN_SHORT_HELP, STORES_HELP, run_help};
+use crate::pool::PoolOptions;
 use crate::say;
 use crate::span::Span;
+use crate::store::StoreOptions;
 
 /// Runs a command while holding a lease, and ends it before another holder can get the lease
 #[derive(Debug, Parser)]
@@ -212,25 +210,6 @@ pub struct RunOptions {
     pub quiet: bool,
 }
 
-/// What is taken of a name: by default all of it.
-#[derive(Debug, Args)]
-#[group(multiple = false)]
-pub struct PoolOptions {
-    /// One of N permits of the name, not all of it
-    ///
-    /// At most N hold one at once. The job finds the number of its permit in LEASEHOLD_PERMIT. Ask for the same N everywhere.
-    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=256))]
-    pub permits: Option<u16>,
-
-    /// A share of the name: up to 64 hold one at once, and none beside --exclusive
-    #[arg(long, hide_short_help = true)]
-    pub shared: bool,
-
-    /// The name alone, where others share it
-    #[arg(long, hide_short_help = true)]
-    pub exclusive: bool,
-}
-
 #[derive(Debug, Args)]
 pub struct ConflictOptions {
     /// The exit code if it is held
@@ -381,35 +360,6 @@ pub struct ExportOptions {
 pub struct CompletionsOptions {
     /// The shell
     pub shell: Shell,
-}
-
-#[derive(Debug, Args)]
-pub struct StoreOptions {
-    /// The store; see `leasehold --help`
-    ///
-    /// [env: LEASEHOLD_STORE] [default: a file of this user]
-    #[arg(long = "store", value_name = "URL")]
-    pub url: Option<String>,
-
-    /// Read the store's URL from a file, which keeps its password out of the list of processes [env:
-    /// LEASEHOLD_STORE_FILE]
-    #[arg(long = "store-file", value_name = "FILE", conflicts_with = "url")]
-    #[arg(hide_short_help = true)]
-    pub file: Option<PathBuf>,
-
-    /// Exit 69 if the store gives no first answer within this time
-    #[arg(long, default_value = "5s", env = "LEASEHOLD_CONNECT_TIMEOUT")]
-    #[arg(hide_short_help = true)]
-    pub connect_timeout: Span,
-
-    /// Read settings from this file only [default: ~/.config/leasehold/config.toml over /etc/leasehold.toml]
-    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
-    #[arg(hide_short_help = true)]
-    pub config: Option<PathBuf>,
-
-    /// The store that a configuration file names.
-    #[arg(skip)]
-    pub configured: Option<StoreSetting>,
 }
 
 impl Arguments {

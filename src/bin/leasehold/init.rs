@@ -1,7 +1,9 @@
 //! `leasehold init`: makes the tables and functions of a store in Postgres, notes of a Redis server that it is new, or
 //! makes servers the members of a quorum.
 
-use leasehold::store::{self, Member, MemberState, TableSettings};
+use std::time::Duration;
+
+use leasehold::store::{self, Member, MemberState, Store, TableSettings};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
@@ -31,23 +33,26 @@ pub fn main(arguments: args::InitOptions) -> Result<Exit, Failure> {
             None => first_contact(limit, store::init(&url, settings, limit)).await?,
         }
         let store = first_contact(limit, store::open(&url)).await?;
-        // A store in Postgres learns the limit from its server. If it does not, it is set up all the same.
-        let members = store.members(limit).await.unwrap_or_default();
-        let is_out = |member: &&Member| matches!(member.state, MemberState::Away { .. });
-        let out = match members.iter().filter(is_out).count() {
-            0 => String::new(),
-            out => format!(
-                "; {out} of {} members are out, and come in after that time: see `leasehold status --members`",
-                members.len()
-            ),
-        };
-        let limited = store.facts().max_ttl;
-        let limited = limited.map(|most| format!("; the longest ttl is {most:?}"));
+        let facts = facts(&*store, limit).await;
         store.close().await;
-        say::note(
-            "init",
-            format_args!("the store is set up{}{out}", limited.unwrap_or_default()),
-        );
+        say::note("init", format_args!("the store is set up{facts}"));
         Ok(Exit::Success)
     })
+}
+
+/// Returns the longest ttl of a store that was set up, and how many of its members are not in.
+async fn facts(store: &dyn Store, limit: Duration) -> String {
+    // A store in Postgres learns the limit from its server. If it does not, it is set up all the same.
+    let members = store.members(limit).await.unwrap_or_default();
+    let is_out = |member: &&Member| matches!(member.state, MemberState::Away { .. });
+    let out = match members.iter().filter(is_out).count() {
+        0 => String::new(),
+        out => format!(
+            "; {out} of {} members are out, and come in after that time: see `leasehold status --members`",
+            members.len()
+        ),
+    };
+    let limited = store.facts().max_ttl;
+    let limited = limited.map(|most| format!("; the longest ttl is {most:?}"));
+    limited.unwrap_or_default() + &out
 }

@@ -26,6 +26,7 @@ mod init;
 mod log;
 mod mailbox;
 mod members;
+mod pool;
 mod process;
 mod progress;
 mod row;

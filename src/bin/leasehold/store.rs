@@ -1,15 +1,15 @@
 //! Chooses the store that the tool uses, connects to it, and hides the secrets of its URL.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args;
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::Store;
 use leasehold::store::sqlite::Sqlite;
 use leasehold::{Client, ClientBuilder, Error, ErrorKind, Name};
 
-use crate::args::StoreOptions;
 use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::say;
@@ -163,6 +163,36 @@ impl Choice {
         let query = url.split_once('?').map_or("", |(_, query)| query);
         authority.contains('@') || query.contains("pass")
     }
+}
+
+/// The options of every command that uses a store.
+#[derive(Debug, Args)]
+pub struct StoreOptions {
+    /// The store; see `leasehold --help`
+    ///
+    /// [env: LEASEHOLD_STORE] [default: a file of this user]
+    #[arg(long = "store", value_name = "URL")]
+    pub url: Option<String>,
+
+    /// Read the store's URL from a file, which keeps its password out of the list of processes [env:
+    /// LEASEHOLD_STORE_FILE]
+    #[arg(long = "store-file", value_name = "FILE", conflicts_with = "url")]
+    #[arg(hide_short_help = true)]
+    pub file: Option<PathBuf>,
+
+    /// Exit 69 if the store gives no first answer within this time
+    #[arg(long, default_value = "5s", env = "LEASEHOLD_CONNECT_TIMEOUT")]
+    #[arg(hide_short_help = true)]
+    pub connect_timeout: Span,
+
+    /// Read settings from this file only [default: ~/.config/leasehold/config.toml over /etc/leasehold.toml]
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    #[arg(hide_short_help = true)]
+    pub config: Option<PathBuf>,
+
+    /// The store that a configuration file names.
+    #[arg(skip)]
+    pub configured: Option<StoreSetting>,
 }
 
 impl StoreOptions {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use leasehold::Name;
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::{Held, Store};
-use leasehold::{Error, Name};
 use tokio::sync::watch::{self, Sender};
 
-use crate::args::{self, PoolOptions};
+use crate::args;
 use crate::exit::{Exit, Failure};
+use crate::pool::PoolOptions;
 use crate::row::in_words;
 use crate::span::Span;
 use crate::waiting::{self, Look, Places};
@@ -22,9 +22,6 @@ const LEAST_LIMIT: Duration = Duration::from_millis(50);
 
 /// The pause between two requests, because a holder may release at any moment.
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// The permits of a name that is shared: a constant of the library, and of all clients.
-const SHARES: u16 = 64;
 
 /// Waits until no holder has the name, or until the limit of the wait.
 pub fn main(arguments: args::WaitOptions) -> Result<Exit, Failure> {
@@ -48,31 +45,6 @@ pub fn main(arguments: args::WaitOptions) -> Result<Exit, Failure> {
         places.ended();
         Ok(Exit::Success)
     })
-}
-
-impl PoolOptions {
-    /// Returns who has what is wanted of the name: nothing but the name itself, one of the permits, a share, or all.
-    async fn taken(
-        &self,
-        store: &dyn Store,
-        name: &Name,
-        limit: Duration,
-    ) -> Result<Option<Held>, Error> {
-        let door = store.inspect(name, limit).await?;
-        let count = match self.permits {
-            Some(count) => count,
-            None if self.exclusive => SHARES,
-            None => return Ok(door),
-        };
-        let looks = (1..=count).map(async |number| {
-            let permit = Name::new(format!("{name}#{number}"))?;
-            store.inspect(&permit, limit).await
-        });
-        let permits = join_all(looks).await.into_iter();
-        let permits: Vec<_> = permits.collect::<Result<_, _>>()?;
-        let is_free = self.permits.is_some() && permits.iter().any(Option::is_none);
-        Ok(door.or_else(|| permits.into_iter().flatten().next().filter(|_| !is_free)))
-    }
 }
 
 /// Looks again and again until the name is free. During an outage the last known holder is assumed to have it still.

@@ -144,7 +144,7 @@ fn set_environment(command: &mut Command, lease: &Lease, plan: &Plan, status_fil
         )
         .env(status_file::VARIABLE, status_file)
         .env_remove(PERMIT);
-    if let Some((_, number)) = plan.permit(lease) {
+    if let Some(number) = plan.options.pool.number(lease) {
         command.env(PERMIT, number.to_string());
     }
     if std::env::var(store::VARIABLE).is_ok_and(|url| store::Choice::is_secret(&url)) {

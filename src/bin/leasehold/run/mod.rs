@@ -22,6 +22,7 @@ use crate::export::JobMetrics;
 use crate::progress::Reports;
 use crate::say::{self, Loudness};
 use crate::status_file::StatusFile;
+use crate::store::Contact;
 use crate::waiting;
 
 use announcer::{Announcer, first_status};
@@ -89,29 +90,15 @@ async fn hold(
     let mut contact = acquire::connect(plan, signals).await?;
     let service = Service::start();
     let (mut result, limit) = loop {
-        service.status(format_args!("waiting for name={}", plan.name));
-        let places = waiting::Places {
-            service: Some(&service),
-            metrics: watchers.metrics.as_deref(),
-            is_outage: Cell::default(),
-        };
-        let (result, limit) = match acquire::acquire(&contact, plan, signals, places).await {
-            Ok(lease) => {
-                let result = under(lease, plan, signals, watchers, &service).await;
-                (result, RELEASE_LIMIT)
-            }
-            Err(failure) => (Err(failure), GIVE_BACK_LIMIT),
-        };
+        let (result, limit) = once(&contact, plan, signals, watchers, &service).await;
         if !(plan.options.again && !signals.is_told_to_end() && is_repeated(&result)) {
             break (result, limit);
         }
-        say::note(
-            "again",
-            format_args!(
-                "the command is run again, under a new lease name={}",
-                plan.name
-            ),
+        let message = format_args!(
+            "the command is run again, under a new lease name={}",
+            plan.name
         );
+        say::note("again", message);
         if let Err(ended) = acquire::pause(signals).await {
             break (Err(ended), GIVE_BACK_LIMIT);
         }
@@ -127,6 +114,29 @@ async fn hold(
     let _ = tokio::time::timeout(limit, contact.client.shutdown(limit)).await;
     service.end();
     result
+}
+
+/// Acquires the lease and runs the command under it. Also returns how long it may take to give back what is left.
+async fn once(
+    contact: &Contact,
+    plan: &Plan,
+    signals: &mut Signals,
+    watchers: &mut Watchers<'_>,
+    service: &Service,
+) -> (Result<Exit, Failure>, Duration) {
+    service.status(format_args!("waiting for name={}", plan.name));
+    let places = waiting::Places {
+        service: Some(service),
+        metrics: watchers.metrics.as_deref(),
+        is_outage: Cell::default(),
+    };
+    match acquire::acquire(contact, plan, signals, places).await {
+        Ok(lease) => {
+            let result = under(lease, plan, signals, watchers, service).await;
+            (result, RELEASE_LIMIT)
+        }
+        Err(failure) => (Err(failure), GIVE_BACK_LIMIT),
+    }
 }
 
 /// Returns whether `--again` repeats a run with this result: the lease was lost, the command failed, or the store could
@@ -150,8 +160,7 @@ async fn under(
         metrics.acquired();
     }
     let reporter = &mut *watchers.reporter;
-    let permit = plan.permit(&lease).map(|(_, number)| number);
-    reporter.acquired(&lease, permit);
+    reporter.acquired(&lease, plan.options.pool.number(&lease));
     say::detail(
         "acquired",
         format_args!(

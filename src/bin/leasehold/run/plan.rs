@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use leasehold::clock::Timing;
 use leasehold::store::{Held, Info, MAX_KEEP};
-use leasehold::{Lease, LeaseRequest, Name, OutagePolicy, Token};
+use leasehold::{Name, OutagePolicy, Token};
 use rustix::fs::{Access, access};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::row::{in_words, permit};
+use crate::row::in_words;
 use crate::say::Loudness;
 use crate::span::{Span, as_typed};
 use crate::store::Choice;
@@ -68,13 +68,6 @@ impl Plan {
         })
     }
 
-    /// Returns the pool and the number of the permit that this lease is, if the run asked for one.
-    pub fn permit<'a>(&self, lease: &'a Lease) -> Option<(&'a str, u16)> {
-        let pool = &self.options.pool;
-        let has_permit = pool.permits.is_some() || pool.shared;
-        permit(lease.name().as_str()).filter(|_| has_permit)
-    }
-
     /// Makes the failure of a run whose name another holder has. It is not printed with `--quiet`: the exit code says
     /// it.
     pub fn held(&self, held: &Held) -> Failure {
@@ -102,18 +95,6 @@ impl From<args::OnOutage> for OutagePolicy {
         match on_outage {
             args::OnOutage::Wait => Self::WaitOut,
             args::OnOutage::Fail => Self::Fail,
-        }
-    }
-}
-
-impl args::PoolOptions {
-    /// Returns a request for what is taken of the name.
-    pub fn of(&self, request: LeaseRequest) -> LeaseRequest {
-        match (self.permits, self.shared, self.exclusive) {
-            (Some(count), ..) => request.permits(count),
-            (_, true, _) => request.shared(),
-            (_, _, true) => request.exclusive(),
-            _ => request,
         }
     }
 }

@@ -22,9 +22,10 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use tokio::sync::mpsc::Sender;
 
-use crate::args::{self, StoreOptions};
+use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::say;
+use crate::store::StoreOptions;
 
 use keys::Action;
 use model::Model;

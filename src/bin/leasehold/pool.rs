@@ -1,0 +1,75 @@
+//! What a command takes of a name, or waits for: all of it, one of its permits, or a share of it.
+
+use std::time::Duration;
+
+use clap::{Args, value_parser};
+use futures_util::future::join_all;
+use leasehold::store::{Held, Store};
+use leasehold::{Error, Lease, LeaseRequest, Name};
+
+use crate::row::permit;
+
+/// The permits of a name that is shared: a constant of the library, and of all clients.
+const SHARES: u16 = 64;
+
+/// What is taken of a name: by default all of it.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub struct PoolOptions {
+    /// One of N permits of the name, not all of it
+    ///
+    /// At most N hold one at once. The job finds the number of its permit in LEASEHOLD_PERMIT. Ask for the same N everywhere.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=256))]
+    pub permits: Option<u16>,
+
+    /// A share of the name: up to 64 hold one at once, and none beside --exclusive
+    #[arg(long, hide_short_help = true)]
+    pub shared: bool,
+
+    /// The name alone, where others share it
+    #[arg(long, hide_short_help = true)]
+    pub exclusive: bool,
+}
+
+impl PoolOptions {
+    /// Returns a request for what is taken of the name.
+    pub fn of(&self, request: LeaseRequest) -> LeaseRequest {
+        match (self.permits, self.shared, self.exclusive) {
+            (Some(count), ..) => request.permits(count),
+            (_, true, _) => request.shared(),
+            (_, _, true) => request.exclusive(),
+            _ => request,
+        }
+    }
+
+    /// Returns the number of the permit that this lease is, if one was asked for.
+    pub fn number(&self, lease: &Lease) -> Option<u16> {
+        let has_number = self.permits.is_some() || self.shared;
+        permit(lease.name().as_str())
+            .filter(|_| has_number)
+            .map(|(_, number)| number)
+    }
+
+    /// Returns who has what is wanted of the name: nothing but the name itself, one of the permits, a share, or all.
+    pub async fn taken(
+        &self,
+        store: &dyn Store,
+        name: &Name,
+        limit: Duration,
+    ) -> Result<Option<Held>, Error> {
+        let door = store.inspect(name, limit).await?;
+        let count = match self.permits {
+            Some(count) => count,
+            None if self.exclusive => SHARES,
+            None => return Ok(door),
+        };
+        let looks = (1..=count).map(async |number| {
+            let permit = Name::new(format!("{name}#{number}"))?;
+            store.inspect(&permit, limit).await
+        });
+        let permits = join_all(looks).await.into_iter();
+        let permits: Vec<_> = permits.collect::<Result<_, _>>()?;
+        let is_free = self.permits.is_some() && permits.iter().any(Option::is_none);
+        Ok(door.or_else(|| permits.into_iter().flatten().next().filter(|_| !is_free)))
+    }
+}
