@@ -109,7 +109,12 @@ mod lease;
 pub mod manual;
 pub mod metrics;
 mod name;
-#[cfg(any(feature = "http", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "http",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 mod percent;
 #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "sqlx"))]
 mod postgres_codes;

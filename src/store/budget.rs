@@ -4,17 +4,40 @@ use std::time::Duration;
 
 use crate::clock::{Boottime, Clock, Instant};
 
+/// How often a silent connection is replaced, for requests without a ttl.
+#[cfg(feature = "redis")]
+const REPLACE_EVERY: Duration = Duration::from_millis(500);
+
 /// The rest of a caller's limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {
     ends_at: Instant,
+    /// How often a connection to a silent server, or to the wrong one, is replaced meanwhile.
+    #[cfg(feature = "redis")]
+    replace_every: Duration,
 }
 
 impl Budget {
     pub(super) fn new(limit: Duration) -> Self {
         Self {
             ends_at: Boottime.now().after(limit),
+            #[cfg(feature = "redis")]
+            replace_every: REPLACE_EVERY,
         }
+    }
+
+    /// Returns the same budget, with connections replaced this often.
+    #[cfg(feature = "redis")]
+    pub(super) const fn replacing_every(self, replace_every: Duration) -> Self {
+        Self {
+            replace_every,
+            ..self
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(super) const fn replace_every(self) -> Duration {
+        self.replace_every
     }
 
     /// Returns the same budget, or this limit if that is shorter.
@@ -22,6 +45,7 @@ impl Budget {
     pub(super) fn at_most(self, limit: Duration) -> Self {
         Self {
             ends_at: self.ends_at.min(Self::new(limit).ends_at),
+            ..self
         }
     }
 

@@ -199,6 +199,7 @@ impl Tls {
     }
 
     /// Returns whether connections need no file: they trust the web roots, and show no certificate.
+    #[cfg(feature = "postgres")]
     pub(super) fn has_no_files(&self) -> bool {
         self.roots.is_none() && self.client.is_none()
     }

@@ -83,7 +83,7 @@ pub fn replace_script(url: &str, old: &str) -> Result<String, Error> {
 /// Returns the scheme of one server and the kind of several, `sentinel`, `cluster` or `quorum`, where a scheme of Redis
 /// names several.
 pub(super) fn several_servers(scheme: &str) -> Option<(&str, &str)> {
-    let (of_one, several) = scheme.split_once(['+', '-'])?;
+    let (of_one, several) = scheme.split_once('+')?;
     let is_known = ["redis", "rediss", "valkey", "valkeys"].contains(&of_one)
         && ["sentinel", "cluster", "quorum"].contains(&several);
     is_known.then_some((of_one, several))
@@ -91,7 +91,7 @@ pub(super) fn several_servers(scheme: &str) -> Option<(&str, &str)> {
 
 /// Returns whether a URL has an `@` after its hosts. Then a password with an unwritten `/`, `?` or `#` was probably cut
 /// in two, and its second half would be taken for a path or a parameter, and shown.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(super) fn has_stray_at(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let end = rest.find(['/', '?', '#']);
@@ -99,7 +99,7 @@ pub(super) fn has_stray_at(url: &str) -> bool {
 }
 
 /// The reason for which such a URL is refused.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(super) const STRAY_AT: &str =
     "it has an '@' after its hosts, so a '/', '?' or '#' in its password may not be written as %XX";
 

@@ -73,43 +73,39 @@ impl<C: Exchange> Connection<C> {
         replace_every: Duration,
     ) -> Result<C::Answer, C::Failure> {
         let connector = self.connector();
-        let mut open = self.open(budget).await.map_err(C::unsent)?;
-        let mut outcome = connector.exchange(&open, request, budget).await;
         let fault_of = |outcome: &Result<_, C::Failure>, open: &C::Open| {
             let failure = outcome.as_ref().err()?;
             C::fault(failure, open, replace_every)
         };
+        let open = self.open(budget).await.map_err(C::unsent)?;
+        let outcome = connector.exchange(&open, request, budget).await;
         let fault = fault_of(&outcome, &open);
-        let is_found_closed = fault == Some(Fault::FoundClosed);
-        let after = if is_found_closed {
-            C::sent_before
-        } else {
-            C::unsent
+        let is_replaced = self.note(fault, &open, replace_every);
+        let after = match fault {
+            Some(Fault::FoundClosed) => C::sent_before,
+            #[cfg(any(test, feature = "redis"))]
+            Some(Fault::WrongServer) if is_replaced => C::unsent,
+            _ => return outcome,
         };
-        let is_repeated = match fault {
-            Some(Fault::FoundClosed) => {
-                self.give_up(&open);
+        let open = self.open(budget).await.map_err(after)?;
+        let outcome = connector.exchange(&open, request, budget).await;
+        self.note(fault_of(&outcome, &open), &open, replace_every);
+        match fault {
+            Some(Fault::FoundClosed) => outcome.map_err(C::sent_before),
+            _ => outcome,
+        }
+    }
+
+    /// Gives up a connection that is of no use. Returns whether the next request gets another one.
+    fn note(&self, fault: Option<Fault>, open: &Arc<C::Open>, replace_every: Duration) -> bool {
+        match fault {
+            None => false,
+            Some(Fault::Broken | Fault::FoundClosed) => {
+                self.give_up(open);
                 true
             }
-            #[cfg(any(test, feature = "redis"))]
-            Some(Fault::WrongServer) => self.replace(&open, replace_every),
-            _ => false,
-        };
-        if is_repeated {
-            open = self.open(budget).await.map_err(after)?;
-            outcome = connector.exchange(&open, request, budget).await;
+            Some(_) => self.replace(open, replace_every),
         }
-        match fault_of(&outcome, &open) {
-            Some(Fault::Silent) => {
-                self.replace(&open, replace_every);
-            }
-            Some(Fault::Broken | Fault::FoundClosed) => self.give_up(&open),
-            _ => {}
-        }
-        if is_found_closed {
-            outcome = outcome.map_err(C::sent_before);
-        }
-        outcome
     }
 
     /// Gives up a connection whose server is silent or the wrong one, unless the one before it was given up just now.

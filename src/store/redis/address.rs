@@ -1,260 +1,207 @@
-//! The address of the server: a URL, checked once, and shown without its secrets from then on.
+//! The address of a server: where it is, the credentials for it, and its TLS. It is shown without its secrets.
 
 use std::fmt;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use deadpool_redis::redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use deadpool_redis::redis::{
-    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, parse_redis_url,
-};
+use deadpool_redis::redis::RedisConnectionInfo;
+use rustls::ClientConfig;
 
 use super::failure::Failure;
-use crate::error::Error;
-use crate::store::Tls;
-use crate::store::tls::Certificates;
-use crate::store::url::{STRAY_AT, has_stray_at};
+use crate::error::ErrorKind;
+use crate::store::server_url::{HostPort, Reason, ServerUrl};
+use crate::store::{Sent, Tls};
 
-/// After how long without traffic the connection is probed, so that no router on the way forgets it.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-/// How often it is probed again.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long the kernel waits for an acknowledgement before it closes the connection.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
-
-/// The parameters of the store as a whole, which are taken out of the URL before an address is read.
-const STORE_PARAMETERS: [&str; 2] = ["max_ttl", "acknowledged_by"];
+/// The port of a server, if the URL has none.
+const PORT: u16 = 6_379;
 
 /// A server's address and the credentials for it.
 #[derive(Clone)]
 pub(super) struct Address {
-    scheme: String,
-    info: ConnectionInfo,
-    tls: Tls,
-    shown: String,
+    /// The scheme of one server.
+    pub(super) scheme: String,
+    pub(super) place: Place,
+    /// The user, the password and the database.
+    pub(super) login: RedisConnectionInfo,
+    /// `None`: without TLS.
+    tls: Option<Tls>,
 }
 
+/// The place at which a server listens.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Socket(PathBuf),
+    Port(HostPort),
+}
+
+/// Translates the addresses that Sentinels and nodes name into those at which this process reaches the servers.
+#[derive(Clone, Default)]
+pub(super) struct AddressMap(Option<Arc<Translation>>);
+
+type Translation = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
+
 impl Address {
-    /// Parses a URL, and reads the certificate files, so that a file that cannot be used is found here. What the URL
-    /// does not say about TLS is taken from the builder's settings, and then from the environment.
+    /// Makes the address of the first host of a URL, or of its socket.
     ///
     /// # Errors
-    /// `Invalid`; the message contains no part of the URL that could be a secret.
-    pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, Error> {
-        let (scheme, own, info) = read(url)?;
-        let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-        if !is_tls && !tls.is_empty() {
-            return Err(refused(
-                "the builder has TLS settings, but the URL does not use TLS",
-            ));
-        }
-        let tls = match is_tls {
-            true => own.or(tls.clone()).or(Tls::of_environment()?),
-            false => own,
+    /// The reason for which the URL is refused.
+    pub(super) fn new(
+        scheme: &str,
+        url: &ServerUrl,
+        db: &str,
+        tls: Option<Tls>,
+    ) -> Result<Self, Reason> {
+        let db: u32 = match db {
+            "" => 0,
+            db => (db.parse()).map_err(|_| "its database is not a number from 0")?,
         };
-        tls.read()?;
-        let shown = show(&scheme, &info);
-        // The name that `CLIENT LIST` shows to the operator of the server.
-        let named = info.redis_settings().clone();
-        let named = named.set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
-        let info = info.set_redis_settings(named);
+        let (place, user, password) = match is_of_socket(scheme) {
+            true => {
+                let socket = format!("/{}", url.path);
+                (
+                    Place::Socket(socket.into()),
+                    url.parameter("user"),
+                    url.parameter("pass"),
+                )
+            }
+            false => {
+                let place = HostPort::of(&url.hosts[0], PORT);
+                (
+                    Place::Port(place),
+                    url.user.as_deref(),
+                    url.password.as_deref(),
+                )
+            }
+        };
         Ok(Self {
-            scheme,
-            info: info.set_tcp_settings(tcp_settings()),
+            scheme: scheme.into(),
+            place,
+            login: login(user, password).set_db(db.into()),
             tls,
-            shown,
         })
     }
 
-    /// Returns the settings for opening connections, without the certificates of files.
-    pub(super) fn info(&self) -> ConnectionInfo {
-        self.info.clone()
-    }
-
     /// Returns the address of another server, with the same credentials and certificates.
-    pub(super) fn at(&self, host: &str, port: u16) -> Self {
-        let mut address = self.clone();
-        let host = host.to_owned();
-        let addr = match self.info.addr() {
-            ConnectionAddr::TcpTls {
-                insecure,
-                tls_params,
-                ..
-            } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        address.info = address.info.set_addr(addr);
-        address.shown = show(&self.scheme, &address.info);
-        address
-    }
-
-    /// Returns the same address with other credentials.
-    pub(super) fn with_credentials(&self, user: Option<String>, password: Option<String>) -> Self {
-        let mut address = self.clone();
-        let mut settings =
-            RedisConnectionInfo::default().set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
-        if let Some(user) = user {
-            settings = settings.set_username(user);
-        }
-        if let Some(password) = password {
-            settings = settings.set_password(password);
-        }
-        address.info = address.info.set_redis_settings(settings);
-        address
-    }
-
-    pub(super) fn scheme(&self) -> &str {
-        &self.scheme
-    }
-
-    pub(super) fn db(&self) -> i64 {
-        self.info.redis_settings().db()
-    }
-
-    /// Returns whether this is the address of the server at this host and port.
-    pub(super) fn is_at(&self, of_host: &str, of_port: u16) -> bool {
-        self.host_port() == Some((of_host, of_port))
-    }
-
-    /// Returns the host and the port. A socket has none.
-    pub(super) fn host_port(&self) -> Option<(&str, u16)> {
-        match self.info.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                Some((host, *port))
-            }
-            _ => None,
+    pub(super) fn at(&self, place: &HostPort) -> Self {
+        Self {
+            place: Place::Port(place.clone()),
+            ..self.clone()
         }
     }
 
-    /// Returns the name that the server's certificate must have.
-    pub(super) fn server_name(&self) -> &str {
-        let host = self.host_port().map_or("", |(host, _)| host);
-        self.tls.name_of(host)
+    /// Returns the same address with other credentials, and the first database.
+    pub(super) fn with_login(&self, user: Option<&str>, password: Option<&str>) -> Self {
+        Self {
+            login: login(user, password),
+            ..self.clone()
+        }
     }
 
-    /// Reads the certificates as they are now. Without TLS there are none.
-    pub(super) async fn certificates(&self) -> Result<Option<Certificates>, Failure> {
-        if !matches!(self.info.addr(), ConnectionAddr::TcpTls { .. }) {
+    pub(super) fn is_at(&self, other: &HostPort) -> bool {
+        matches!(&self.place, Place::Port(place) if place == other)
+    }
+
+    /// Returns the name that the certificate of the server at this host must have.
+    pub(super) fn server_name<'a>(&'a self, host: &'a str) -> &'a str {
+        self.tls.as_ref().map_or(host, |tls| tls.name_of(host))
+    }
+
+    /// Returns how a connection is encrypted, with the certificates as they are now. `None` without TLS.
+    pub(super) async fn encryption(&self) -> Result<Option<Arc<ClientConfig>>, Failure> {
+        let Some(tls) = self.tls.clone() else {
             return Ok(None);
-        }
-        install_crypto();
-        let read = match self.tls.has_no_files() {
-            true => self.tls.read(),
-            false => {
-                let tls = self.tls.clone();
-                let reading = tokio::task::spawn_blocking(move || tls.read());
-                reading.await.map_err(|_| Failure::Abandoned)?
-            }
         };
-        let read = read.map_err(|error| Failure::Certificates(format!("{error:#}")));
-        read.map(Some)
+        let read = move || tls.read()?.config();
+        let config = tokio::task::spawn_blocking(read).await;
+        match config.map_err(|_| Failure::abandoned())? {
+            Ok(config) => Ok(Some(config)),
+            // It could be used when the store was made, so the file is probably being replaced.
+            Err(error) => {
+                let words = format!("{error:#}");
+                Err(Failure::other(ErrorKind::Unavailable, Sent::Never, words))
+            }
+        }
+    }
+}
+
+/// Returns whether this is the scheme of a server behind a socket.
+pub(super) fn is_of_socket(scheme: &str) -> bool {
+    scheme.ends_with("+unix")
+}
+
+fn login(user: Option<&str>, password: Option<&str>) -> RedisConnectionInfo {
+    // The name that `CLIENT LIST` shows to the operator of the server.
+    let login = RedisConnectionInfo::default().set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+    let login = match user {
+        Some(user) => login.set_username(user),
+        None => login,
+    };
+    match password {
+        Some(password) => login.set_password(password),
+        None => login,
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        let (scheme, db) = (&self.scheme, self.login.db());
+        match &self.place {
+            Place::Socket(path) => write!(f, "{scheme}://{}?db={db}", path.display()),
+            Place::Port(place) => write!(f, "{scheme}://{place}/{db}"),
+        }
     }
 }
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        fmt::Display::fmt(self, f)
     }
 }
 
-/// Returns the scheme, the TLS settings, and the rest.
-fn read(url: &str) -> Result<(String, Tls, ConnectionInfo), Error> {
-    if has_stray_at(url) {
-        return Err(refused(STRAY_AT));
+impl AddressMap {
+    pub(super) fn new(map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(map)))
     }
-    let parsed = parse_redis_url(url).ok_or_else(|| refused("it is not a Redis URL"))?;
-    let scheme = parsed.scheme().to_owned();
-    let known: &[&str] = match &*scheme {
-        "redis" | "valkey" => &[],
-        "rediss" | "valkeys" => &Tls::PARAMETERS,
-        "redis+unix" | "valkey+unix" => &["db", "user", "pass"],
-        _ => return Err(refused("its scheme is unknown")),
-    };
-    let unknown = parsed.query_pairs().map(|(key, _)| key);
-    if let Some(key) = unknown.into_iter().find(|key| !known.contains(&&**key)) {
-        return Err(refused(&unknown_parameter(&key, known)));
+
+    pub(super) const fn is_set(&self) -> bool {
+        self.0.is_some()
     }
-    if parsed.fragment().is_some() {
-        return Err(refused("it has a part after '#'"));
-    }
-    let parameter = |name: &str| {
-        let mut parameters = parsed.query_pairs();
-        parameters.find_map(|(key, value)| (key == name).then(|| value.into_owned()))
-    };
-    let tls = Tls::of_url(parameter)?;
-    let info = parsed
-        .into_connection_info()
-        .map_err(|error| refused(&error.to_string()))?;
-    if info.redis_settings().db() < 0 {
-        return Err(refused("its database number is below 0"));
-    }
-    Ok((scheme, tls, info))
-}
 
-/// Says which parameters there are. A wrong one is repeated only where it is nearly a known one: it may be half of a
-/// password that contains a '?'.
-fn unknown_parameter(key: &str, known: &[&str]) -> String {
-    let known = [&STORE_PARAMETERS, known].concat();
-    let meant = key.to_ascii_lowercase().replace('-', "_");
-    let named = match known.contains(&&*meant) {
-        true => format!(" {key:?}, which is written {meant}"),
-        false => String::new(),
-    };
-    format!(
-        "it has an unknown parameter{named}; known are {}",
-        known.join(", ")
-    )
-}
-
-fn refused(why: &str) -> Error {
-    Error::invalid(format!(
-        "store URL refused: {why}; expected redis://[USER:PASSWORD@]HOST[:PORT][/DB], \
-         rediss://...[?ca=FILE&cert=FILE&key=FILE&server_name=NAME] or redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD], \
-         with special characters as %XX"
-    ))
-}
-
-/// rustls panics without a process-wide choice of cryptography. A choice that the program made stays; so this is done
-/// as late as the first connection.
-fn install_crypto() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // This fails only if another thread has made the choice meanwhile.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-}
-
-fn tcp_settings() -> TcpSettings {
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE_IDLE)
-        .with_interval(KEEPALIVE_INTERVAL);
-    TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(keepalive)
-        .set_user_timeout(UNACKNOWLEDGED)
-}
-
-fn show(scheme: &str, info: &ConnectionInfo) -> String {
-    let db = info.redis_settings().db();
-    match info.addr() {
-        ConnectionAddr::Unix(path) => format!("{scheme}://{}?db={db}", path.display()),
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            if host.contains(':') {
-                format!("{scheme}://[{host}]:{port}/{db}")
-            } else {
-                format!("{scheme}://{host}:{port}/{db}")
+    /// Returns where the server is reached that is named so.
+    pub(super) fn reached(&self, named: HostPort) -> HostPort {
+        match &self.0 {
+            None => named,
+            Some(map) => {
+                let (host, port) = map(&named.host, named.port);
+                HostPort::new(&host, port)
             }
         }
-        _ => format!("{scheme}:"),
+    }
+
+    /// Returns where the server is reached that another one names. An empty host means the server that answered; `?`
+    /// one that is not known.
+    pub(super) fn named(&self, host: &str, port: u16, answered: &HostPort) -> Option<HostPort> {
+        match host {
+            "" => Some(HostPort::new(&answered.host, port)),
+            "?" => None,
+            host => Some(self.reached(HostPort::new(host, port))),
+        }
+    }
+
+    /// Reads the address in a redirection: `host:port`, without brackets even for IPv6.
+    pub(super) fn redirected(&self, address: &str, answered: &HostPort) -> Option<HostPort> {
+        let (host, port) = address.rsplit_once(':')?;
+        self.named(host, port.parse().ok()?, answered)
+    }
+}
+
+impl fmt::Debug for AddressMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_set() {
+            "of the caller"
+        } else {
+            "none"
+        })
     }
 }
 
@@ -262,105 +209,30 @@ fn show(scheme: &str, info: &ConnectionInfo) -> String {
 mod tests {
     use super::*;
 
-    fn parse(url: &str) -> Result<Address, Error> {
-        Address::parse(url, &Tls::new())
-    }
-
-    fn shown(url: &str) -> String {
-        parse(url).expect("a valid URL").to_string()
+    fn place(port: u16) -> HostPort {
+        HostPort::new("node", port)
     }
 
     #[test]
-    fn a_url_is_shown_without_its_secrets() {
-        for (url, expected) in [
-            ("redis://localhost", "redis://localhost:6379/0"),
-            ("redis://me:s3cret@db:7000/3", "redis://db:7000/3"),
-            ("redis://:s3cret@[::1]:7000", "redis://[::1]:7000/0"),
-            ("rediss://me:s3cret@db", "rediss://db:6379/0"),
-            (
-                "redis+unix:///run/r.sock?db=2&user=me&pass=s3cret",
-                "redis+unix:///run/r.sock?db=2",
-            ),
-            ("redis+unix:/run/r.sock", "redis+unix:///run/r.sock?db=0"),
-        ] {
-            assert_eq!(shown(url), expected);
-            let address = parse(url).expect("a valid URL");
-            assert!(!format!("{address:?}").contains("s3cret"));
-        }
-    }
-
-    #[test]
-    fn credentials_are_decoded() {
-        let address = parse("redis://me:p%40ss%2F@db/3").expect("a valid URL");
-        let info = address.info();
-        assert_eq!(info.redis_settings().username(), Some("me"));
-        assert_eq!(info.redis_settings().password(), Some("p@ss/"));
-        assert_eq!(info.redis_settings().db(), 3);
-        let address = parse("redis+unix:///r.sock?user=me&pass=p%26").expect("valid");
-        assert_eq!(address.info().redis_settings().password(), Some("p&"));
-    }
-
-    #[test]
-    fn connections_are_set_up_for_small_requests() {
-        let info = parse("redis://db").expect("a valid URL").info();
-        assert!(info.tcp_settings().nodelay());
-        assert!(info.tcp_settings().keepalive().is_some());
-    }
-
-    #[test]
-    fn a_bad_url_is_refused_and_its_secret_not_repeated() {
-        for url in [
-            "",
-            "s3cret",
-            "http://:s3cret@db",
-            "unix:///s3cret",
-            "redis://:s3cret@",
-            "redis://:s3cret@db/s3cret",
-            "redis://:s3cret@db/-1",
-            "redis://:s3cret@db:70000",
-            "redis://db?pass=s3cret",
-            "redis://db?s3cret",
-            "rediss://:s3cret@db#insecure",
-            "redis+unix:///r.sock?passwd=s3cret",
-            "rediss://:s3cret@db?cert=/dev/null",
-            "rediss://:s3cret@db?key=/dev/null",
-            "redis://:s3cret@db?ca=/dev/null",
-        ] {
-            let error = parse(url).expect_err(url);
-            assert_eq!(error.kind(), crate::ErrorKind::Invalid);
-            let text = format!("{error} {error:?}");
-            assert!(!text.contains("s3cret"), "{text}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_parameter_is_told_which_there_are_and_repeated_only_if_nearly_known() {
-        let told = |url| parse(url).expect_err("refused").to_string();
-        let text = told("redis://db?max-ttl=60s");
-        assert!(
-            text.contains("\"max-ttl\", which is written max_ttl"),
-            "{text}"
+    fn a_redirection_is_read() {
+        let read = |address| AddressMap::default().redirected(address, &place(1));
+        assert_eq!(
+            read("10.0.0.1:7000"),
+            Some(HostPort::new("10.0.0.1", 7_000))
         );
-        assert!(!text.contains("=60s"), "{text}");
-        let text = told("rediss://db?Server-Name=s3cret");
-        assert!(
-            text.contains("known are max_ttl, acknowledged_by, ca, cert, key, server_name"),
-            "{text}"
-        );
-        assert!(
-            text.contains("Server-Name") && !text.contains("s3cret"),
-            "{text}"
-        );
-        assert!(!told("redis://db?s3cret=1").contains("s3cret"));
+        assert_eq!(read("fe80::1:7000"), Some(HostPort::new("fe80::1", 7_000)));
+        assert_eq!(read(":7000"), Some(place(7_000)));
+        assert_eq!(read("?:7000"), None);
+        assert_eq!(read("nonsense"), None);
+        assert_eq!(HostPort::new("fe80::1", 1).to_string(), "[fe80::1]:1");
     }
 
     #[test]
-    fn a_file_without_certificates_is_refused() {
-        for path in ["/dev/null", "/nowhere"] {
-            for query in [format!("ca={path}"), format!("cert={path}&key={path}")] {
-                let error = parse(&format!("rediss://db?{query}")).expect_err("refused");
-                assert!(error.to_string().contains(path), "{error}");
-            }
-        }
+    fn a_server_that_is_named_is_reached_where_the_map_says() {
+        let outside = AddressMap::new(|host, port| (format!("outside-{host}"), port + 1));
+        let read = |address| outside.redirected(address, &place(1));
+        assert_eq!(read("a:7"), Some(HostPort::new("outside-a", 8)));
+        assert_eq!(read(":7"), Some(place(7)), "the one that was reached");
+        assert_eq!(read("?:7"), None);
     }
 }

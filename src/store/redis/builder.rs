@@ -8,15 +8,13 @@ use std::time::Duration;
 use deadpool_redis::Pool;
 
 use super::Redis;
-use super::address::Address;
+use super::address::AddressMap;
 use super::connection::Connector;
-use super::connection::connections::Connections;
-use super::connection::origin::Origin;
 use super::connection::server::Server;
-use super::fleet::{AddressMap, Discovery, Fleet, Many, Sentinels, Template};
+use super::fleet::{Discovery, Fleet, Sentinels};
 use super::protocol::keys::Keys;
 use super::protocol::scripts::{PROGRAM, Program};
-use super::target::{self, Target};
+use super::target::{Servers, Target};
 use crate::error::Error;
 use crate::store::{Tls, connect_timeout};
 use crate::telemetry::LaneUse;
@@ -33,7 +31,9 @@ pub(in crate::store) const MAX_TTLS: RangeInclusive<Duration> =
 /// Builds a [`Redis`] store. [`Redis::builder`] and [`Redis::from_pool`] make one.
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
-    source: Source,
+    /// It contains the password.
+    url: String,
+    pool: Option<Pool>,
     prefix: String,
     connect_timeout: Duration,
     acknowledged_by: u8,
@@ -43,25 +43,11 @@ pub struct Builder {
     address_map: AddressMap,
 }
 
-/// The source of the connections.
-enum Source {
-    Url(String),
-    /// A pool of the caller's, and the URL of its server for subscriptions.
-    Pool(Pool, Option<String>),
-}
-
 impl Builder {
-    pub(super) fn from_url(url: &str) -> Self {
-        Self::new(Source::Url(url.into()))
-    }
-
-    pub(super) fn from_pool(pool: Pool) -> Self {
-        Self::new(Source::Pool(pool, None))
-    }
-
-    fn new(source: Source) -> Self {
+    pub(super) fn new(url: &str, pool: Option<Pool>) -> Self {
         Self {
-            source,
+            url: url.into(),
+            pool,
             prefix: Keys::DEFAULT_PREFIX.into(),
             connect_timeout: CONNECT_TIMEOUT,
             acknowledged_by: 0,
@@ -70,16 +56,6 @@ impl Builder {
             tls: Tls::new(),
             address_map: AddressMap::default(),
         }
-    }
-
-    /// Sets the URL of the server behind the pool, so that waiting clients can subscribe to notices.
-    pub fn notices_from(mut self, url: &str) -> Self {
-        let url = url.into();
-        self.source = match self.source {
-            Source::Url(_) => Source::Url(url),
-            Source::Pool(pool, _) => Source::Pool(pool, Some(url)),
-        };
-        self
     }
 
     /// Sets what all keys begin with (default: `leasehold`). The rules for names hold.
@@ -157,8 +133,8 @@ impl Builder {
         self
     }
 
-    /// Sets how TLS is done, where the URL does not say it. The URL must use TLS. It has no effect on a pool of the
-    /// caller's, which makes its own connections.
+    /// Sets how TLS is done, where the URL does not say it. The URL must use TLS. It has no effect on the connections
+    /// that a pool of the caller's makes.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
         self
@@ -171,87 +147,56 @@ impl Builder {
     pub fn build(self) -> Result<Redis, Error> {
         let keys = Keys::new(&self.prefix)?;
         connect_timeout::check(self.connect_timeout)?;
-        match self.source {
-            Source::Url(ref url) => self.at_url(url, keys),
-            Source::Pool(ref pool, ref url) => {
-                check_replicas(self.acknowledged_by)?;
-                check_max_ttl(self.max_ttl)?;
-                let address = url.as_deref().map(|url| Address::parse(url, &self.tls));
-                let address = address.transpose()?;
-                let place = match &address {
-                    Some(address) => address.to_string(),
-                    None => "redis behind a pool of the caller's".into(),
-                };
-                let settings = Connector {
-                    source: Origin::Pool(pool.clone()),
-                    program: PROGRAM,
-                    connect_timeout: self.connect_timeout,
-                    acknowledged_by: self.acknowledged_by,
-                    has_written: Arc::default(),
-                };
-                let fleet = one(settings, address.map(Box::new), &place);
-                Ok(self.store(fleet, keys, &place, self.max_ttl))
-            }
-        }
+        let target = Target::parse(&self.url, &self.tls)?;
+        let place = target.shown();
+        let acknowledged_by = target.settings.acknowledged_by;
+        let acknowledged_by = acknowledged_by.unwrap_or(self.acknowledged_by);
+        check_replicas(acknowledged_by)?;
+        let max_ttl = target.settings.max_ttl.or(self.max_ttl);
+        check_max_ttl(max_ttl)?;
+        self.check_servers(&target.servers, max_ttl, &place)?;
+        let connector = Connector {
+            address: target.address,
+            pool: self.pool,
+            program: self.program,
+            connect_timeout: self.connect_timeout,
+            acknowledged_by,
+            has_written: Arc::default(),
+        };
+        Ok(Redis {
+            fleet: Arc::new(fleet(target.servers, connector, self.address_map)),
+            keys,
+            max_ttl,
+            connect_timeout: self.connect_timeout,
+            place: place.into(),
+        })
     }
 
-    fn at_url(&self, url: &str, keys: Keys) -> Result<Redis, Error> {
-        let (url, settings) = target::split_settings(url)?;
-        let acknowledged_by = settings.acknowledged_by.unwrap_or(self.acknowledged_by);
-        check_replicas(acknowledged_by)?;
-        let max_ttl = settings.max_ttl.or(self.max_ttl);
-        check_max_ttl(max_ttl)?;
-        let target = Target::parse(&url, &self.tls)?;
-        if self.program.kind != PROGRAM.kind && !matches!(target, Target::One(_)) {
+    /// Refuses settings that do not fit the servers of the URL.
+    fn check_servers(
+        &self,
+        servers: &Servers,
+        max_ttl: Option<Duration>,
+        place: &str,
+    ) -> Result<(), Error> {
+        let is_one = matches!(servers, Servers::One);
+        let needs_one = self.pool.is_some() || self.program.kind != PROGRAM.kind;
+        if needs_one && !is_one {
             return Err(Error::invalid(format!(
-                "store URL refused: expected one server, as redis:// or rediss:// store={}",
-                target.shown()
+                "store URL refused: expected one server, as redis:// or rediss:// store={place}"
             )));
         }
-        let place = target.shown();
-        if self.address_map.is_set() && matches!(target, Target::One(_)) {
+        if self.address_map.is_set() && is_one {
             return Err(Error::invalid(
                 "address_map refused: the URL names one server, which names no others; \
                  expected redis+sentinel:// or redis+cluster://",
             ));
         }
-        let template = |address: &Address| Template {
-            address: address.clone(),
-            connect_timeout: self.connect_timeout,
-            acknowledged_by,
-            address_map: self.address_map.clone(),
-        };
-        let many = |discovery, server| Fleet::Many(Arc::new(Many::new(discovery, server)));
-        let fleet = match target {
-            Target::One(address) => {
-                let mut settings = template(&address).settings((*address).clone());
-                // Nobody says that it is a master.
-                settings.has_written = Arc::default();
-                settings.program = self.program;
-                one(settings, Some(address), &place)
-            }
-            Target::Sentinels {
-                sentinel,
-                server,
-                places,
-                name,
-            } => {
-                let sentinels = Sentinels::new(name, places, &template(&sentinel));
-                many(Discovery::Sentinels(sentinels), template(&server))
-            }
-            Target::Cluster { .. } if max_ttl.is_some() => return Err(keeps_out_no_cluster()),
-            Target::Cluster { server, places } => many(Discovery::Nodes(places), template(&server)),
-        };
-        Ok(self.store(fleet, keys, &place, max_ttl))
-    }
-
-    fn store(&self, fleet: Fleet, keys: Keys, place: &str, max_ttl: Option<Duration>) -> Redis {
-        Redis {
-            fleet,
-            keys,
-            max_ttl,
-            connect_timeout: self.connect_timeout,
-            place: place.into(),
+        match servers {
+            Servers::Cluster(_) if max_ttl.is_some() => Err(Error::invalid(
+                "max_ttl refused: a cluster does not keep out; use acknowledged_by with the number of replicas of a primary",
+            )),
+            _ => Ok(()),
         }
     }
 }
@@ -268,9 +213,22 @@ impl fmt::Debug for Builder {
     }
 }
 
-fn one(settings: Connector, address: Option<Box<Address>>, place: &str) -> Fleet {
-    let connections = Connections::new(settings, Some(LaneUse::Requests));
-    Fleet::One(Arc::new(Server::new(place.into(), connections)), address)
+fn fleet(servers: Servers, connector: Connector, address_map: AddressMap) -> Fleet {
+    let purpose = Some(LaneUse::Requests);
+    let discovery = match servers {
+        Servers::One => Discovery::One(Arc::new(Server::new(connector.clone(), purpose))),
+        Servers::Cluster(places) => Discovery::Nodes(places),
+        Servers::Sentinels {
+            first,
+            places,
+            name,
+        } => {
+            let mut settings = connector.clone();
+            settings.address = *first;
+            Discovery::Sentinels(Sentinels::new(name, places, &settings))
+        }
+    };
+    Fleet::new(discovery, connector, address_map, purpose)
 }
 
 fn check_replicas(acknowledged_by: u8) -> Result<(), Error> {
@@ -291,10 +249,4 @@ fn check_max_ttl(max_ttl: Option<Duration>) -> Result<(), Error> {
         MAX_TTLS.start(),
         MAX_TTLS.end()
     )))
-}
-
-fn keeps_out_no_cluster() -> Error {
-    Error::invalid(
-        "max_ttl refused: a cluster does not keep out; use acknowledged_by with the number of replicas of a primary",
-    )
 }

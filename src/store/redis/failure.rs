@@ -3,9 +3,9 @@
 //! No value here contains a URL, so no password can reach a message or a source.
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use deadpool_redis::PoolError;
 use deadpool_redis::redis::{self, RedisError, ServerError};
@@ -16,9 +16,20 @@ use crate::store::Sent;
 use crate::store::backend::Failing;
 use crate::store::connection::Unconnected;
 
-/// Why a request failed.
+/// The failure of a request.
+#[derive(Debug, Clone)]
+pub(in crate::store) struct Failure {
+    pub(super) cause: FailureCause,
+    kind: ErrorKind,
+    /// How far the last attempt came.
+    last: Sent,
+    /// An attempt before the last one may have been carried out, because its connection was found closed.
+    was_sent_before: bool,
+}
+
+/// The reason for which the last attempt failed.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(in crate::store) enum Failure {
+pub(super) enum FailureCause {
     /// The store was closed by its owner.
     #[error("closed")]
     Closed,
@@ -29,69 +40,22 @@ pub(in crate::store) enum Failure {
     /// thread, may have sent it all the same, and lost the connection before this was seen.
     #[error("{0}")]
     FoundClosed(RedisError),
-    /// A request was to be sent again, or was, after its first connection had been found closed: whatever this failure
-    /// says of the second time, the first may have been carried out.
-    #[error("{0}")]
-    SentBefore(Box<Failure>),
-    /// A step before the request failed, so the request was never sent: no connection was made.
-    #[error("{0}")]
-    NotReached(Box<Failure>),
     /// The connection could not be made, or broke. The request may have been carried out.
     #[error("{0}")]
     Broken(RedisError),
-    /// The runtime on which the connection was being made has ended.
-    #[error("the runtime that was connecting ended")]
-    Abandoned,
-    /// A certificate file cannot be used. It could when the store was made, so the file is probably being replaced.
-    #[error("{0}")]
-    Certificates(String),
-    /// The server belongs to a store of another kind.
-    #[error(
-        "the server belongs to a store of another kind: open that store, or use another prefix"
-    )]
-    Member,
-    /// A server that keeps out cannot find out whether it may grant. Nothing was changed.
-    #[error("keep-out needs {needed}: {why}")]
-    KeepOut { needed: String, why: Box<Failure> },
-    /// Other clients of this server have another longest ttl.
-    #[error("the clients of this server have another longest ttl max_ttl={:?} expected={:?}", Duration::from_millis(*.ours_ms), Duration::from_millis(*.theirs_ms))]
-    OtherMaxTtl { theirs_ms: u64, ours_ms: u64 },
-    /// The server was set up with a longest ttl.
-    #[error("ttl={:?} max_ttl={:?}", Duration::from_millis(*.ttl_ms), Duration::from_millis(*.max_ttl_ms))]
-    TooLong { ttl_ms: u64, max_ttl_ms: u64 },
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused { code: String, text: String },
-    /// The server answered that another one serves this request, now or in a moment, and has carried nothing out: it is
-    /// a replica by now, or the slot has moved. One that serves it will be found.
-    #[error("{code} {text}")]
-    NotServing { code: String, text: String },
     /// Another server took over before the answer counted. The request may have been carried out, on a server whose
     /// writes are worth nothing any more, or on the new one.
     #[error("another server has taken over")]
     Deposed,
-    /// Too few replicas have what was written. It was carried out, and may be lost with its server.
-    #[error("not acknowledged: {acknowledged} of {replicas} replicas")]
-    Unacknowledged { acknowledged: u64, replicas: u8 },
-    /// No node of the cluster serves the slot.
-    #[error("no node of the cluster serves the slot {0}")]
-    Unserved(u16),
-    /// The Sentinels that answered know no master of this name.
-    #[error("the Sentinels know no master named {0:?}")]
-    NoSuchMaster(String),
-    /// The server sent a reply that none of our scripts sends.
-    #[error("unexpected reply {0}")]
-    Odd(String),
-    /// A script refused an argument. The server's clock is given if the limit depends on it.
-    #[error("argument refused {argument}={value:?} clock_us={clock}")]
-    Argument {
-        argument: String,
-        value: String,
-        clock: String,
-    },
-    /// The mark of the highest token is not a number, or the tokens are used up.
-    #[error("the token mark is not a number or has reached its limit mark={0:?}")]
-    Mark(String),
+    /// No later time makes the request right: these are the words for the caller.
+    #[error("{0}")]
+    Never(String),
+    /// Anything else, in words.
+    #[error("{0}")]
+    Other(String),
 }
 
 /// What to do about an answer that says that nothing was carried out.
@@ -107,84 +71,164 @@ pub(super) enum Redirect {
     Again,
 }
 
+/// What the URL should be, by the code of the server's answer and a part of its text in lower case.
+const ADVICE: &[(&str, &str, &str)] = &[
+    ("NOAUTH", "", "the server wants a password"),
+    ("ERR", "unauthenticated", "the server wants a password"),
+    // A claim has a key in two slots.
+    ("MOVED", "", OF_A_CLUSTER),
+    ("ASK", "", OF_A_CLUSTER),
+    ("CROSSSLOT", "", OF_A_CLUSTER),
+    // A Sentinel knows no scripts.
+    (
+        "ERR",
+        "evalsha",
+        "this server is a Sentinel: use redis+sentinel://HOST/NAME",
+    ),
+    (
+        "ERR",
+        "sentinel",
+        "this server is not a Sentinel: use redis://",
+    ),
+    (
+        "ERR",
+        "cluster support disabled",
+        "this server is not a node of a cluster: use redis://",
+    ),
+];
+
+const OF_A_CLUSTER: &str = "this server is a node of a cluster: use redis+cluster://";
+
+impl From<FailureCause> for Failure {
+    fn from(cause: FailureCause) -> Self {
+        let (kind, last) = match &cause {
+            FailureCause::Closed => (ErrorKind::Closed, Sent::Never),
+            FailureCause::Silent => (ErrorKind::TimedOut, Sent::Perhaps),
+            FailureCause::Deposed => (ErrorKind::Unavailable, Sent::Perhaps),
+            FailureCause::FoundClosed(error) | FailureCause::Broken(error) => {
+                (kind_of_connection(error), Sent::Perhaps)
+            }
+            FailureCause::Refused { code, text } => {
+                let is_proof = code == "NOSCRIPT" || is_of_replica(code, text);
+                let last = if is_proof {
+                    Sent::Answered
+                } else {
+                    Sent::Perhaps
+                };
+                (kind_of_refusal(code, text), last)
+            }
+            FailureCause::Never(_) => (ErrorKind::Invalid, Sent::Answered),
+            FailureCause::Other(_) => (ErrorKind::Misconfigured, Sent::Perhaps),
+        };
+        Self {
+            cause,
+            kind,
+            last,
+            was_sent_before: false,
+        }
+    }
+}
+
 impl From<Unconnected> for Failure {
     fn from(why: Unconnected) -> Self {
         match why {
-            Unconnected::Closed => Self::Closed,
-            Unconnected::Late => Self::Silent,
+            Unconnected::Closed => FailureCause::Closed.into(),
+            Unconnected::Late => FailureCause::Silent.into(),
             // Its connections never live on the store's thread.
-            _ => Self::Abandoned,
+            _ => Self::abandoned(),
         }
     }
 }
 
 impl Failure {
+    /// Makes a failure of this kind, in words.
+    pub(super) fn other(kind: ErrorKind, last: Sent, words: impl Into<String>) -> Self {
+        Self {
+            kind,
+            last,
+            ..FailureCause::Other(words.into()).into()
+        }
+    }
+
+    /// Makes the failure of a claim at a mark that an operator has to correct.
+    pub(super) fn broken_mark(mark: &str) -> Self {
+        let words = format!(
+            "the mark of the highest token is not a number, or no tokens are left below 2^53 mark={mark:?}"
+        );
+        Self {
+            kind: ErrorKind::Misconfigured,
+            ..FailureCause::Never(words).into()
+        }
+    }
+
+    /// Makes the failure of a reply that none of our scripts sends.
+    pub(super) fn odd(reply: impl fmt::Display) -> Self {
+        FailureCause::Other(format!("unexpected reply {reply}")).into()
+    }
+
+    /// Makes the failure of a connection whose runtime ended while it was being made.
+    pub(super) fn abandoned() -> Self {
+        let words = "the runtime that was connecting ended";
+        Self::other(ErrorKind::Unavailable, Sent::Never, words)
+    }
+
     /// Makes the failure of a connection that could not be made.
     pub(super) fn unmade(error: io::Error) -> Self {
         RedisError::from(error).into()
     }
 
-    /// Makes this the failure of a step before the request.
+    /// Makes this the failure of a step before the request: it was never sent.
     pub(super) fn before_the_request(self) -> Self {
-        Self::NotReached(Box::new(self))
+        Self {
+            last: Sent::Never,
+            was_sent_before: false,
+            ..self
+        }
     }
 
-    /// Makes this the failure of a request that may have been sent before.
-    pub(super) fn after_another_try(self) -> Self {
-        match self {
-            Self::SentBefore(_) => self,
-            failure => Self::SentBefore(Box::new(failure)),
+    /// Makes this the failure of a request that may have been sent before, if that is so: whatever it says of the second
+    /// time, the first may have been carried out.
+    pub(super) fn after_another_try(self, was_sent_before: bool) -> Self {
+        Self {
+            was_sent_before: self.was_sent_before || was_sent_before,
+            ..self
         }
     }
 
     /// Returns whether the request may have been sent before this failure.
-    pub(super) fn is_after_another_try(&self) -> bool {
-        matches!(self, Self::SentBefore(_))
+    pub(super) const fn is_after_another_try(&self) -> bool {
+        self.was_sent_before
     }
 
-    /// Returns the failure itself, however far the request came.
-    fn innermost(&self) -> &Self {
-        match self {
-            Self::NotReached(why) | Self::SentBefore(why) => why.innermost(),
-            failure => failure,
+    /// Returns the code and the text of the server's answer to the last attempt.
+    fn answer(&self) -> Option<(&str, &str)> {
+        match &self.cause {
+            FailureCause::Refused { code, text } if self.last != Sent::Never => Some((code, text)),
+            _ => None,
         }
     }
 
-    /// Returns what the last attempt met.
-    fn last(&self) -> &Self {
-        match self {
-            Self::SentBefore(last) => last.last(),
-            failure => failure,
-        }
-    }
-
-    /// Returns whether the connection is unusable.
-    pub(super) fn is_broken(&self) -> bool {
-        matches!(self, Self::FoundClosed(_) | Self::Broken(_))
+    /// Returns whether the server answered with an error, other than that another one serves this request.
+    pub(super) fn is_refusal(&self) -> bool {
+        self.answer().is_some() && self.redirect().is_none()
     }
 
     /// Makes this the failure at an address that has carried out writes: there a replica is a server that was demoted,
     /// and a new master will come.
     pub(super) fn after_a_write(self) -> Self {
-        match self {
-            Self::SentBefore(last) => last.after_a_write().after_another_try(),
-            Self::Refused { code, text } if is_of_replica(&code, &text) => {
-                Self::NotServing { code, text }
-            }
-            failure => failure,
+        match self.is_of_replica() {
+            true => self.not_serving(),
+            false => self,
         }
     }
 
     /// Returns what to do about an answer that says that nothing was carried out, where several servers serve the
     /// slots. `None` for every other failure.
     pub(super) fn redirect(&self) -> Option<Redirect> {
-        let (code, text) = match self.last() {
-            Self::Refused { code, text } | Self::NotServing { code, text } => (code, text),
-            _ => return None,
-        };
+        let (code, text) = self.answer()?;
         // "MOVED 3999 127.0.0.1:6381"
         let address = || text.split(' ').nth(1).unwrap_or_default().to_owned();
-        match &**code {
+        match code {
             "MOVED" => Some(Redirect::Moved(address())),
             "ASK" => Some(Redirect::Asked(address())),
             // The error of a script that has begun names the script.
@@ -195,136 +239,85 @@ impl Failure {
         }
     }
 
-    /// Makes this the failure of a request that no server takes at the moment.
+    /// Makes this the failure of a request that no server takes at the moment. One that serves it will be found.
     pub(super) fn not_serving(self) -> Self {
-        match (self.redirect(), self) {
-            (_, Self::SentBefore(last)) => last.not_serving().after_another_try(),
-            (Some(_), Self::Refused { code, text }) => Self::NotServing { code, text },
-            (_, failure) => failure,
+        match self.redirect() {
+            None => self,
+            Some(_) => Self {
+                kind: ErrorKind::Unavailable,
+                last: Sent::Answered,
+                ..self
+            },
         }
     }
 
     /// Returns whether the server could not be reached, or did not answer: another one may have taken over.
-    pub(super) fn is_of_connection(&self) -> bool {
-        match self {
-            Self::NotReached(why) | Self::SentBefore(why) => why.is_of_connection(),
-            Self::Silent | Self::Deposed => true,
-            failure => failure.is_broken(),
-        }
+    pub(super) const fn is_of_connection(&self) -> bool {
+        use FailureCause::{Broken, Deposed, FoundClosed, Silent};
+        matches!(self.cause, Silent | Deposed | FoundClosed(_) | Broken(_))
     }
 
     /// Returns whether the server of this connection is a replica, which has carried nothing out.
     pub(super) fn is_of_replica(&self) -> bool {
-        matches!(self.last(), Self::Refused { code, text } if is_of_replica(code, text))
+        (self.answer()).is_some_and(|(code, text)| is_of_replica(code, text))
     }
 
     /// Returns whether the server lacks our scripts, as after a restart or a failover.
     pub(super) fn is_no_script(&self) -> bool {
-        matches!(self.last(), Self::Refused { code, .. } if code == "NOSCRIPT")
+        (self.answer()).is_some_and(|(code, _)| code == "NOSCRIPT")
     }
 
     /// Returns whether a batch was refused because of one of its keys, so that its other keys may succeed without it.
     pub(super) fn is_of_one_key(&self) -> bool {
-        match self.last() {
-            // "no permissions to access a key", but not "no permissions to run the 'evalsha' command".
-            Self::Refused { code, text } => {
-                code == "CROSSSLOT" || code == "NOPERM" && text.contains("to access")
-            }
-            _ => false,
-        }
+        // "no permissions to access a key", but not "no permissions to run the 'evalsha' command".
+        self.answer().is_some_and(|(code, text)| {
+            code == "CROSSSLOT" || code == "NOPERM" && text.contains("to access")
+        })
     }
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause.fmt(f)
+    }
+}
+
+impl StdError for Failure {}
+
 impl Failing for Failure {
     fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NotReached(why) | Self::SentBefore(why) | Self::KeepOut { why, .. } => why.kind(),
-            Self::Closed => ErrorKind::Closed,
-            Self::Silent => ErrorKind::TimedOut,
-            Self::Abandoned
-            | Self::Certificates(_)
-            | Self::NotServing { .. }
-            | Self::Deposed
-            | Self::Unacknowledged { .. }
-            | Self::Unserved(_) => ErrorKind::Unavailable,
-            Self::FoundClosed(error) | Self::Broken(error) => kind_of_connection(error),
-            Self::Refused { code, text } => kind_of_refusal(code, text),
-            Self::Argument { .. } | Self::TooLong { .. } => ErrorKind::Invalid,
-            Self::OtherMaxTtl { .. }
-            | Self::Odd(_)
-            | Self::Mark(_)
-            | Self::Member
-            | Self::NoSuchMaster(_) => ErrorKind::Misconfigured,
-        }
+        self.kind
     }
 
     fn sent(&self) -> Sent {
-        match self {
-            Self::Closed | Self::NotReached(_) => Sent::Never,
-            Self::Abandoned | Self::Certificates(_) => Sent::Never,
-            Self::Unserved(_) | Self::NoSuchMaster(_) => Sent::Never,
-            Self::Argument { .. } | Self::Mark(_) | Self::NotServing { .. } => Sent::Answered,
-            Self::Member | Self::KeepOut { .. } => Sent::Answered,
-            Self::OtherMaxTtl { .. } | Self::TooLong { .. } => Sent::Answered,
-            Self::FoundClosed(_) | Self::SentBefore(_) => Sent::Perhaps,
-            failure if failure.is_no_script() || failure.is_of_replica() => Sent::Answered,
-            Self::Deposed | Self::Unacknowledged { .. } => Sent::Perhaps,
-            Self::Refused { .. } | Self::Silent | Self::Broken(_) | Self::Odd(_) => Sent::Perhaps,
+        match self.was_sent_before {
+            true => Sent::Perhaps,
+            false => self.last,
         }
     }
 
     fn refusal(&self) -> Option<String> {
-        match self.innermost() {
-            Self::Argument {
-                argument,
-                value,
-                clock,
-            } => Some(match &**clock {
-                "0" => format!("the {argument} is outside its limits {argument}={value}"),
-                clock => format!(
-                    "the {argument} is more than a day ahead of the store's clock {argument}={value} clock_us={clock}"
-                ),
-            }),
-            Self::Mark(value) => Some(format!(
-                "the mark of the highest token is not a number, or no tokens are left below 2^53 mark={value:?}"
-            )),
-            failure @ Self::TooLong { .. } => Some(format!(
-                "the ttl is longer than the longest that this server was set up with {failure}"
-            )),
+        match &self.cause {
+            FailureCause::Never(words) => Some(words.clone()),
             _ => None,
         }
     }
 
     // What is wrong with the URL, if the server's answer shows it.
     fn advice(&self) -> Option<String> {
-        let (code, text) = match self.innermost() {
-            Self::Refused { code, text } => (code, text.to_lowercase()),
+        let (code, text) = match &self.cause {
+            FailureCause::Refused { code, text } => (code, text.to_lowercase()),
             // The driver does not pass on the words of the server.
-            Self::Broken(error) if error.kind() == redis::ErrorKind::AuthenticationFailed => {
+            FailureCause::Broken(error)
+                if error.kind() == redis::ErrorKind::AuthenticationFailed =>
+            {
                 return Some("the password is wrong, or the server has none set".into());
             }
             _ => return None,
         };
-        let advice = match &**code {
-            "NOAUTH" => "the server wants a password",
-            "ERR" if text.contains("unauthenticated") => "the server wants a password",
-            // A claim has a key in two slots.
-            "MOVED" | "ASK" | "CROSSSLOT" => {
-                "this server is a node of a cluster: use redis+cluster://"
-            }
-            // A Sentinel knows no scripts.
-            "ERR" if text.contains("unknown command") && text.contains("evalsha") => {
-                "this server is a Sentinel: use redis+sentinel://HOST/NAME"
-            }
-            "ERR" if text.contains("unknown command") && text.contains("sentinel") => {
-                "this server is not a Sentinel: use redis://"
-            }
-            "ERR" if text.contains("cluster support disabled") => {
-                "this server is not a node of a cluster: use redis://"
-            }
-            _ => return None,
-        };
-        Some(advice.into())
+        let is_it = |(of, words, _): &&(&str, &str, &str)| of == code && text.contains(words);
+        let (_, _, advice) = ADVICE.iter().find(is_it)?;
+        Some((*advice).into())
     }
 }
 
@@ -367,17 +360,18 @@ fn kind_of_refusal(code: &str, text: &str) -> ErrorKind {
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
         if error.is_timeout() {
-            return Self::Silent;
+            return FailureCause::Silent.into();
         }
-        match (error.kind(), error.code()) {
+        let cause = match (error.kind(), error.code()) {
             (redis::ErrorKind::Server(_) | redis::ErrorKind::Extension, Some(code)) => {
-                Self::Refused {
+                FailureCause::Refused {
                     code: code.into(),
                     text: error.detail().unwrap_or_default().into(),
                 }
             }
-            _ => Self::Broken(error),
-        }
+            _ => FailureCause::Broken(error),
+        };
+        cause.into()
     }
 }
 
@@ -391,11 +385,9 @@ impl From<PoolError> for Failure {
     fn from(error: PoolError) -> Self {
         match error {
             PoolError::Backend(error) => error.into(),
-            PoolError::Timeout(_) => Self::Silent,
-            PoolError::Closed => Self::Closed,
-            PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
-                Self::Odd(error.to_string())
-            }
+            PoolError::Timeout(_) => FailureCause::Silent.into(),
+            PoolError::Closed => FailureCause::Closed.into(),
+            other => FailureCause::Other(other.to_string()).into(),
         }
     }
 }
@@ -404,12 +396,13 @@ impl From<PoolError> for Failure {
 mod tests {
     use super::*;
 
+    fn refused(code: &str, text: &str) -> Failure {
+        let (code, text) = (code.into(), text.into());
+        FailureCause::Refused { code, text }.into()
+    }
+
     #[test]
     fn a_password_that_is_missing_or_wrong_is_told_in_words() {
-        let refused = |code: &str, text: &str| Failure::Refused {
-            code: code.into(),
-            text: text.into(),
-        };
         let wrong = (redis::ErrorKind::AuthenticationFailed, "refused");
         for (failure, words) in [
             (
@@ -420,7 +413,10 @@ mod tests {
                 refused("ERR", "Protocol error: unauthenticated bulk length"),
                 "wants a password",
             ),
-            (Failure::Broken(wrong.into()), "the password is wrong, or"),
+            (
+                FailureCause::Broken(wrong.into()).into(),
+                "the password is wrong, or",
+            ),
         ] {
             let error = failure.during("acquire", "name=a");
             assert!(error.to_string().contains(words), "{error}");
@@ -429,13 +425,17 @@ mod tests {
     }
 
     fn kind(code: &str, text: &str) -> ErrorKind {
-        let (code, text) = (code.into(), text.into());
-        Failure::Refused { code, text }.kind()
+        refused(code, text).kind()
     }
 
     #[test]
     fn each_code_tells_what_to_do() {
-        for code in ["LOADING", "CLUSTERDOWN", "BUSY", "NOREPLICAS"] {
+        for code in [
+            "LOADING",
+            "CLUSTERDOWN",
+            "BUSY",
+            "NOREPLICAS",
+        ] {
             assert_eq!(kind(code, ""), ErrorKind::Unavailable, "{code}");
         }
         for code in ["WRONGPASS", "NOAUTH", "NOPERM"] {
@@ -457,10 +457,7 @@ mod tests {
 
     #[test]
     fn only_what_proves_that_nothing_was_done_closes_a_claim() {
-        let sent = |code: &str, text: &str| {
-            let (code, text) = (code.into(), text.into());
-            Failure::Refused { code, text }.sent()
-        };
+        let sent = |code: &str, text: &str| refused(code, text).sent();
         for code in ["NOSCRIPT", "READONLY"] {
             assert_eq!(sent(code, ""), Sent::Answered, "{code}");
         }
@@ -469,29 +466,30 @@ mod tests {
         for code in ["NOPERM", "OOM", "WRONGTYPE", "ERR", "LOADING"] {
             assert_eq!(sent(code, ""), Sent::Perhaps, "{code}");
         }
-        assert_eq!(Failure::Odd(String::new()).sent(), Sent::Perhaps);
-        assert_eq!(Failure::Silent.sent(), Sent::Perhaps);
-        assert_eq!(Failure::Silent.before_the_request().sent(), Sent::Never);
+        let silent = Failure::from(FailureCause::Silent);
+        assert_eq!(Failure::odd("").sent(), Sent::Perhaps);
+        assert_eq!(silent.sent(), Sent::Perhaps);
+        assert_eq!(silent.before_the_request().sent(), Sent::Never);
     }
 
     #[test]
     fn a_connection_that_was_found_closed_does_not_prove_that_nothing_left() {
         let closed = RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
-        assert_eq!(Failure::FoundClosed(closed).sent(), Sent::Perhaps);
-        for failure in [Failure::Closed, Failure::Silent, Failure::Member] {
+        let closed = FailureCause::FoundClosed(closed);
+        let answered = Failure::other(ErrorKind::Misconfigured, Sent::Answered, "a member");
+        assert_eq!(Failure::from(closed.clone()).sent(), Sent::Perhaps);
+        let others = [FailureCause::Closed, FailureCause::Silent, closed].map(Failure::from);
+        for failure in others.into_iter().chain([answered]) {
             let kind = failure.kind();
-            let failure = failure.after_another_try();
+            let failure = failure.after_another_try(true);
             assert_eq!((failure.sent(), failure.kind()), (Sent::Perhaps, kind));
         }
     }
 
     #[test]
     fn an_answer_to_the_second_time_does_not_speak_for_the_first() {
-        let refused = |code: &str| Failure::Refused {
-            code: code.into(),
-            text: "1 a:2".into(),
-        };
-        let again = |code| refused(code).after_another_try();
+        let refused = |code: &str| refused(code, "1 a:2");
+        let again = |code| refused(code).after_another_try(true);
         for code in ["READONLY", "NOSCRIPT", "MOVED", "ASK"] {
             assert_eq!(again(code).sent(), Sent::Perhaps, "{code}");
             assert_eq!(again(code).not_serving().sent(), Sent::Perhaps, "{code}");
@@ -504,10 +502,6 @@ mod tests {
 
     #[test]
     fn only_a_refusal_for_a_key_splits_a_batch() {
-        let refused = |code: &str, text: &str| Failure::Refused {
-            code: code.into(),
-            text: text.into(),
-        };
         for text in [
             "No permissions to access a key",
             "this user has no permissions to access one of the keys used as arguments",

@@ -2,20 +2,14 @@
 
 use std::time::Duration;
 
-use deadpool_redis::redis::Cmd;
-
-use super::connection::budget::{Budget, millis};
-use super::connection::open::Request;
-use super::connection::server::Server;
+use super::connection::Request;
 use super::failure::Failure;
 use super::protocol::scripts::SCRIPTS;
-use super::{REPLACE_EVERY, Redis, reply};
+use super::{Redis, reply};
 use crate::error::{Error, ErrorKind};
 use crate::store::TableSettings;
 use crate::store::backend::Backend;
-
-/// Says how many keys the server scans for one page: about 0.3 ms of its time.
-const PAGE: usize = 1_000;
+use crate::store::budget::{Budget, millis};
 
 impl Redis {
     /// Sets a new server up to keep out, with the longest ttl of this store: it notes that nothing can have been
@@ -51,47 +45,23 @@ impl Redis {
             }
             let mut call = SCRIPTS.init.call([self.keys.node()]);
             call.arg(millis(max_ttl));
-            let request = Request::Written(&call, |_| true);
-            let reply = server.run(request, budget, REPLACE_EVERY).await?;
+            let request = Request::One(&call, Some(|_| true));
+            let reply = server.run(request, budget).await?;
             match reply::tagged(&reply)? {
                 ("ready", []) => {}
                 ("known", [theirs]) => {
-                    let node = self.keys.node();
                     let known = match reply::number(theirs) {
                         Ok(ms) => format!("max_ttl={:?}", Duration::from_millis(ms)),
                         Err(_) => "of another form".into(),
                     };
-                    return Ok(Some(format!(
-                        "the server is set up already key={node:?} {known}"
-                    )));
+                    let key = self.keys.node();
+                    let why = format!("the server is set up already key={key:?} {known}");
+                    return Ok(Some(why));
                 }
                 _ => return Err(reply::refusal(&reply)),
             }
         }
         Ok(None)
-    }
-
-    /// Returns a key that belongs to a name or a slot, if the server has any.
-    pub(super) async fn any_key(
-        &self,
-        server: &Server,
-        budget: Budget,
-    ) -> Result<Option<String>, Failure> {
-        let mut cursor = 0;
-        loop {
-            let mut scan = Cmd::new();
-            scan.arg("SCAN").arg(cursor).arg("MATCH");
-            scan.arg(self.keys.of_any_name()).arg("COUNT").arg(PAGE);
-            let page = server
-                .connections
-                .request(&scan, budget, REPLACE_EVERY)
-                .await?;
-            let (next, found) = reply::scanned(&page)?;
-            if next == 0 || !found.is_empty() {
-                return Ok(found.first().map(ToString::to_string));
-            }
-            cursor = next;
-        }
     }
 
     fn init_script(&self) -> Result<String, Error> {
@@ -129,11 +99,11 @@ fn store(url: &str, settings: TableSettings) -> Result<Redis, Error> {
         ));
     }
     let redis = Redis::open(url)?;
-    match redis.fleet.cluster() {
-        Some(_) => Err(Error::invalid(
+    match redis.fleet.is_cluster() {
+        true => Err(Error::invalid(
             "init refused: a cluster does not keep out, so its servers need no set-up",
         )),
-        None => Ok(redis),
+        false => Ok(redis),
     }
 }
 

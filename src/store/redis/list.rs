@@ -1,20 +1,19 @@
 //! Reads leases without changing them: by their names, or all with a prefix.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use deadpool_redis::redis::Cmd;
 
-use super::connection::budget::Budget;
-use super::connection::open::Request;
+use super::connection::Request;
 use super::connection::server::Server;
 use super::failure::Failure;
-use super::fleet::{Call, Many};
+use super::fleet::Call;
 use super::protocol::scripts::SCRIPTS;
 use super::protocol::slot::slot_of;
-use super::{REPLACE_EVERY, Redis, reply};
+use super::{Redis, reply};
 use crate::name::Name;
 use crate::store::Held;
+use crate::store::budget::Budget;
 
 /// Says how many leases one call reads; reading a whole lease costs the server more than a renewal.
 const BATCH: usize = 128;
@@ -35,7 +34,7 @@ impl Redis {
                 match held {
                     Ok(held) => list.extend(held),
                     // A key that was replaced by another program's meanwhile is not a lease.
-                    Err(Failure::Refused { .. }) => {}
+                    Err(failure) if failure.is_refusal() => {}
                     Err(failure) => return Err(failure),
                 }
             }
@@ -49,43 +48,33 @@ impl Redis {
         // SCAN may return a key twice.
         let mut names = BTreeSet::new();
         let servers = self.fleet.servers(budget).await?;
-        for server in &servers {
-            self.scan(server, &pattern, &mut names, budget).await?;
-        }
-        // A slot that moved meanwhile may have come to a node that had been scanned before.
-        let scanned = servers.split_last().map(|(_, scanned)| scanned);
-        for server in scanned.unwrap_or_default() {
-            self.scan(server, &pattern, &mut names, budget).await?;
+        // A slot that moved meanwhile may have come to a node that had been scanned before: all but the last are
+        // scanned again.
+        let again = &servers[..servers.len().saturating_sub(1)];
+        for server in servers.iter().chain(again) {
+            let mut scan = Scan::new(&pattern);
+            while let Some(page) = scan.next(server, true, budget).await? {
+                let keys = page.iter().filter_map(|key| self.keys.name_of_lease(key));
+                names.extend(keys);
+            }
         }
         Ok(names.into_iter().collect())
     }
 
-    async fn scan(
+    /// Returns a key that belongs to a name or a slot, if the server has any.
+    pub(super) async fn any_key(
         &self,
         server: &Server,
-        pattern: &str,
-        names: &mut BTreeSet<Name>,
         budget: Budget,
-    ) -> Result<(), Failure> {
-        let mut cursor = 0;
-        loop {
-            let mut scan = Cmd::new();
-            scan.arg("SCAN").arg(cursor).arg("MATCH").arg(pattern);
-            scan.arg("COUNT").arg(PAGE).arg("TYPE").arg("string");
-            let page = server
-                .connections
-                .request(&scan, budget, REPLACE_EVERY)
-                .await?;
-            let (next, keys) = reply::scanned(&page)?;
-            names.extend(
-                keys.into_iter()
-                    .filter_map(|key| self.keys.name_of_lease(key)),
-            );
-            if next == 0 {
-                return Ok(());
+    ) -> Result<Option<String>, Failure> {
+        let pattern = self.keys.of_any_name();
+        let mut scan = Scan::new(&pattern);
+        while let Some(page) = scan.next(server, false, budget).await? {
+            if let Some(key) = page.into_iter().next() {
+                return Ok(Some(key));
             }
-            cursor = next;
         }
+        Ok(None)
     }
 
     /// Reads each of these names directly, at most [`BATCH`].
@@ -94,40 +83,37 @@ impl Redis {
         names: &[Name],
         budget: Budget,
     ) -> Result<Vec<Result<Option<Held>, Failure>>, Failure> {
-        match (self.fleet.cluster(), names) {
-            (_, []) => Ok(Vec::new()),
-            (Some(many), _) => Ok(self.inspect_each(many, names, budget).await),
-            (None, [first, ..]) => {
-                let keys = names.iter().flat_map(|name| self.lease_and_queue(name));
-                let call = SCRIPTS.inspect.call(keys.collect::<Vec<_>>());
-                let reply = self
-                    .fleet
-                    .run(first, Request::One(&call), budget, REPLACE_EVERY)
-                    .await?;
-                reply::inspected(&reply, names)
-            }
+        let Some(first) = names.first() else {
+            return Ok(Vec::new());
+        };
+        if self.fleet.is_cluster() {
+            return Ok(self.inspect_each(names, budget).await);
         }
+        let keys = names.iter().flat_map(|name| self.lease_and_queue(name));
+        let call = SCRIPTS.inspect.call(keys.collect::<Vec<_>>());
+        let reply = self
+            .fleet
+            .run(first, Request::One(&call, None), budget)
+            .await?;
+        reply::inspected(&reply, names)
     }
 
     /// Sends one call for each name. While a slot is moved, its servers refuse calls with a key that exists and one
     /// that does not: then the name is read again without its queue.
     async fn inspect_each(
         &self,
-        many: &Arc<Many>,
         names: &[Name],
         budget: Budget,
     ) -> Vec<Result<Option<Held>, Failure>> {
         let all: Vec<_> = names.iter().collect();
-        let mut seen = self
-            .read_each(many, &all, Self::lease_and_queue, budget)
-            .await;
-        let is_half_moved =
-            |index: &usize| matches!(&seen[*index], Err(Failure::NotServing { .. }));
+        let mut seen = self.read_each(&all, Self::lease_and_queue, budget).await;
+        let is_half_moved = |index: &usize| {
+            let failure = seen[*index].as_ref().err();
+            failure.is_some_and(|failure| failure.redirect().is_some())
+        };
         let half_moved: Vec<_> = (0..names.len()).filter(is_half_moved).collect();
         let again: Vec<_> = half_moved.iter().map(|index| &names[*index]).collect();
-        let again = self
-            .read_each(many, &again, Self::lease_alone, budget)
-            .await;
+        let again = self.read_each(&again, Self::lease_alone, budget).await;
         for (index, held) in half_moved.into_iter().zip(again) {
             seen[index] = held;
         }
@@ -136,18 +122,17 @@ impl Redis {
 
     async fn read_each(
         &self,
-        many: &Arc<Many>,
         names: &[&Name],
         keys: fn(&Self, &Name) -> [String; 2],
         budget: Budget,
     ) -> Vec<Result<Option<Held>, Failure>> {
         let calls = names.iter().map(|name| Call {
             slot: slot_of(name.as_str()),
-            is_write: false,
+            is_written: None,
             command: SCRIPTS.inspect.call(keys(self, name)),
         });
         let calls: Vec<_> = calls.collect();
-        let (replies, _) = many.run_each(&calls, budget, REPLACE_EVERY).await;
+        let (replies, _) = self.fleet.run_each(&calls, budget).await;
         let replies = replies.into_iter().zip(names);
         let seen = replies.map(|(reply, name)| {
             let mut seen = reply::inspected(&reply?, std::slice::from_ref(*name))?;
@@ -162,5 +147,41 @@ impl Redis {
 
     fn lease_alone(&self, name: &Name) -> [String; 2] {
         [self.keys.lease(name), self.keys.lease(name)]
+    }
+}
+
+/// A walk over the keys of a server that have this pattern, page by page.
+struct Scan<'a> {
+    pattern: &'a str,
+    /// `None` after the last page.
+    cursor: Option<u64>,
+}
+
+impl<'a> Scan<'a> {
+    const fn new(pattern: &'a str) -> Self {
+        let cursor = Some(0);
+        Self { pattern, cursor }
+    }
+
+    /// Returns the next page, of leases alone if asked for.
+    async fn next(
+        &mut self,
+        server: &Server,
+        leases_alone: bool,
+        budget: Budget,
+    ) -> Result<Option<Vec<String>>, Failure> {
+        let Some(cursor) = self.cursor else {
+            return Ok(None);
+        };
+        let mut scan = Cmd::new();
+        scan.arg("SCAN").arg(cursor).arg("MATCH").arg(self.pattern);
+        scan.arg("COUNT").arg(PAGE);
+        if leases_alone {
+            scan.arg("TYPE").arg("string");
+        }
+        let page = server.request(Request::One(&scan, None), budget).await?;
+        let (next, keys) = reply::scanned(&page)?;
+        self.cursor = Some(next).filter(|next| *next > 0);
+        Ok(Some(keys.into_iter().map(Into::into).collect()))
     }
 }

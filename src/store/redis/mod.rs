@@ -26,9 +26,8 @@
 //! can set them too. The files are read again for each connection. If a file cannot be read then, the request fails
 //! with `Unavailable`.
 //!
-//! rustls needs one cryptography provider for the whole process. If the program has installed none when the store first
-//! connects, the store installs `ring`. A program that wants another provider installs it before that
-//! (`CryptoProvider::install_default`), because the choice cannot be changed.
+//! The cryptography is that of the provider that the program has installed (`CryptoProvider::install_default`), or else
+//! `ring`.
 //!
 //! # What it promises beyond the contract
 //! After a server was down, the next request connects to it again. A connection whose answer is overdue is replaced. No
@@ -67,6 +66,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::Pool;
+use deadpool_redis::redis::{Cmd, Value};
 
 pub use self::builder::Builder;
 pub(super) use self::init::{init_redis, redis_script};
@@ -78,14 +78,15 @@ pub(super) use self::{
 };
 use crate::holder::ClientId;
 
-use self::connection::budget::{Budget, millis, replace_every};
-use self::connection::open::Request;
-use self::failure::Failure;
+use self::connection::Request;
+use self::failure::{Failure, FailureCause};
 use self::fleet::Fleet;
+use self::notices::Listener;
 use self::protocol::keys::Keys;
 use self::protocol::reply;
 use self::protocol::scripts::SCRIPTS;
 use super::backend::Backend;
+use super::budget::{Budget, millis};
 use super::{
     Answer, Ask, Claim, Error, Eviction, Facts, Hazard, Held, Holder, Member, Name, Notices,
     Purpose, Queued, Release, Renewal, Renewed, Store, Token,
@@ -96,15 +97,17 @@ use crate::telemetry::{LaneUse, StoreCounts};
 const KIND: &str = "redis";
 /// The command that publishes a release. Sharded channels would need another one.
 const PUBLISH: &str = "PUBLISH";
-/// Says how often a silent connection is replaced, for requests without a ttl.
-const REPLACE_EVERY: Duration = Duration::from_millis(500);
+/// The longest pause between two replacements of a connection, for requests of long leases: a tenth of a ttl of one hour
+/// would keep them from a new master for six minutes.
+const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 
 /// A store on Redis or Valkey.
 ///
 /// It is made without I/O: the first request connects. The requests of each tokio runtime share one connection, so one
 /// store serves callers on several runtimes, even if one of them is blocked or ends.
+#[derive(Debug)]
 pub struct Redis {
-    fleet: Fleet,
+    fleet: Arc<Fleet>,
     keys: Keys,
     max_ttl: Option<Duration>,
     connect_timeout: Duration,
@@ -123,21 +126,17 @@ impl Redis {
 
     /// Returns a builder for the store at this URL.
     pub fn builder(url: &str) -> Builder {
-        Builder::from_url(url)
+        Builder::new(url, None)
     }
 
-    /// Returns a builder for a store behind a pool of the caller's.
+    /// Returns a builder for a store behind a pool of the caller's, whose one server is at this URL.
     ///
-    /// For each runtime that uses it, the store keeps one connection of the pool for itself, or makes one beside the
-    /// pool if the pool has none to spare; for the watchdog it always makes one beside the pool. A connection that the
-    /// pool had already made is driven by the runtime on which it was made. The pool's settings for connections apply:
-    /// turn its response time-out off or keep it well above the requests' limits, and set TCP_NODELAY.
-    ///
-    /// A pool does not tell where its server is, and a subscription cannot come from it. So **without
-    /// [`notices_from`](Builder::notices_from) waiting clients only check again after some time**, and errors do not
-    /// name the server.
-    pub fn from_pool(pool: Pool) -> Builder {
-        Builder::from_pool(pool)
+    /// For each runtime that uses it, the store keeps one connection of the pool for itself, or makes one by the URL if
+    /// the pool has none to spare; for the watchdog and for notices it always makes its own. A connection that the pool
+    /// had already made is driven by the runtime on which it was made. The pool's settings for connections apply to it:
+    /// turn the pool's response time-out off or keep it well above the requests' limits, and set TCP_NODELAY.
+    pub fn from_pool(pool: Pool, url: &str) -> Builder {
+        Builder::new(url, Some(pool))
     }
 
     /// Returns the keys of the scripts that free a name.
@@ -146,26 +145,24 @@ impl Redis {
         [keys.lease(name), keys.queue(name), keys.alive(name)]
     }
 
+    /// Calls a script that may free a name, whose last arguments say how its waiting clients hear of it.
+    async fn free(&self, name: &Name, mut call: Cmd, budget: Budget) -> Result<Value, Failure> {
+        call.arg(PUBLISH).arg(millis(Queued::OFFER));
+        self.fleet
+            .run(name, Request::One(&call, None), budget)
+            .await
+    }
+
     /// Returns the same store on a connection of its own, outside a pool and not connected yet.
     fn beside(&self, purpose: Purpose) -> Self {
         let purpose = (purpose == Purpose::Watchdog).then_some(LaneUse::Watchdog);
         Self {
-            fleet: self.fleet.beside(purpose),
+            fleet: Arc::new(self.fleet.beside(purpose)),
             keys: self.keys.clone(),
             max_ttl: self.max_ttl,
             connect_timeout: self.connect_timeout,
             place: self.place.clone(),
         }
-    }
-}
-
-impl fmt::Debug for Redis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis")
-            .field("location", &format_args!("{}", self.place))
-            .field("keys", &self.keys)
-            .field("fleet", &self.fleet)
-            .finish_non_exhaustive()
     }
 }
 
@@ -195,8 +192,7 @@ impl Backend for Redis {
         budget: Budget,
     ) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
-        let is_in_cluster = self.fleet.cluster().is_some();
-        let keys = self.keys.of_claim(&claim.name, is_in_cluster);
+        let keys = self.keys.of_claim(&claim.name, self.fleet.is_cluster());
         let mut call = SCRIPTS.acquire.call(keys);
         call.arg(claim.holder.to_string())
             .arg(millis(claim.ttl))
@@ -210,10 +206,10 @@ impl Backend for Redis {
                 .arg(PUBLISH);
         }
         call.arg(self.max_ttl.map(millis));
-        let request = Request::Written(&call, reply::is_grant);
-        let replace_every = replace_every(claim.ttl);
-        let reply = self.fleet.run(&claim.name, request, budget, replace_every);
-        let answer = reply::acquired(&reply.await?, &claim.name)?;
+        let request = Request::One(&call, Some(reply::is_grant));
+        let budget = of_ttl(budget, claim.ttl);
+        let reply = self.fleet.run(&claim.name, request, budget).await?;
+        let answer = reply::acquired(&reply, &claim.name)?;
         // Joining the queue is a write too.
         let is_written = match &answer {
             Answer::Granted(_) => true,
@@ -233,14 +229,8 @@ impl Backend for Redis {
         budget: Budget,
     ) -> Result<Release, Failure> {
         let mut call = SCRIPTS.release.call(self.queue_keys(name));
-        call.arg(holder.to_string())
-            .arg(keep_for.map_or(0, millis))
-            .arg(PUBLISH)
-            .arg(millis(Queued::OFFER));
-        let reply = self
-            .fleet
-            .run(name, Request::One(&call), budget, REPLACE_EVERY);
-        reply::released(&reply.await?)
+        call.arg(holder.to_string()).arg(keep_for.map_or(0, millis));
+        reply::released(&self.free(name, call, budget).await?)
     }
 
     async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
@@ -248,13 +238,8 @@ impl Backend for Redis {
         call.arg(match how {
             Eviction::Marked => "marked",
             Eviction::Now => "now",
-        })
-        .arg(PUBLISH)
-        .arg(millis(Queued::OFFER));
-        let reply = self
-            .fleet
-            .run(name, Request::One(&call), budget, REPLACE_EVERY);
-        reply::evicted(&reply.await?)
+        });
+        reply::evicted(&self.free(name, call, budget).await?)
     }
 
     async fn try_leave(
@@ -264,13 +249,8 @@ impl Backend for Redis {
         budget: Budget,
     ) -> Result<(), Failure> {
         let mut call = SCRIPTS.leave.call(self.queue_keys(name));
-        call.arg(client.to_string())
-            .arg(PUBLISH)
-            .arg(millis(Queued::OFFER));
-        let reply = self
-            .fleet
-            .run(name, Request::One(&call), budget, REPLACE_EVERY);
-        reply::left(&reply.await?)
+        call.arg(client.to_string());
+        reply::left(&self.free(name, call, budget).await?)
     }
 
     async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
@@ -278,15 +258,11 @@ impl Backend for Redis {
     }
 
     async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
-        let Some(ear) = self.fleet.ear() else {
-            return Ok(None);
-        };
         if self.fleet.is_closed() {
-            return Err(Failure::Closed);
+            return Err(FailureCause::Closed.into());
         }
-        let (keys, limit) = (&self.keys, self.connect_timeout);
-        let subscription = notices::subscribe(ear, keys, StoreCounts::of(KIND), limit).await?;
-        Ok(Some(Box::new(subscription)))
+        let listener = Listener::new(self, StoreCounts::of(KIND));
+        Ok(Some(Box::new(listener.subscribe(false).await?)))
     }
 
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
@@ -308,7 +284,7 @@ impl Backend for Redis {
 
     async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
         if self.fleet.is_closed() {
-            return Err(Failure::Closed);
+            return Err(FailureCause::Closed.into());
         }
         let beside = self.beside(purpose);
         beside.fleet.connect(self.connect_timeout).await?;
@@ -323,4 +299,10 @@ impl Backend for Redis {
 /// Opens the store at a URL whose scheme is one of ours.
 pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
     Ok(Arc::new(Redis::open(url)?))
+}
+
+/// Returns the budget of a request for leases of this ttl. A connection to a silent server or to a replica is replaced
+/// once in ttl/10, however many requests fail on it, and at least as often as for leases of the default ttl.
+fn of_ttl(budget: Budget, ttl: Duration) -> Budget {
+    budget.replacing_every((ttl / 10).min(REPLACE_AT_LEAST_EVERY))
 }

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::redis::Msg;
-use deadpool_redis::redis::aio::{PubSubSink, PubSubStream};
+use deadpool_redis::redis::aio::{PubSub, PubSubSink, PubSubStream};
 use futures_util::StreamExt;
 use tokio::time::{sleep, timeout};
 
+use super::Redis;
 use super::address::Address;
-use super::connection::budget::Budget;
-use super::failure::Failure;
-use super::fleet::Ear;
+use super::failure::{Failure, FailureCause};
+use super::fleet::Fleet;
 use super::protocol::keys::Keys;
+use crate::store::budget::Budget;
+use crate::store::connection::is_transient;
 use crate::store::subscription::{Pauses, Subscription, Wanted};
 use crate::store::{Notice, Topic};
 use crate::telemetry::{ConnectionGauge, LaneUse, StoreCounts};
@@ -24,14 +26,19 @@ const AT_ONCE: usize = 256;
 /// The time for which the connection may be silent before it is probed.
 const PULSE: Duration = Duration::from_secs(10);
 
-/// The task that listens.
-struct SubscriptionTask {
-    ear: Ear,
+/// The source of notices.
+pub(super) struct Listener {
+    fleet: Arc<Fleet>,
     keys: Keys,
     /// The limit of each single request to the server.
     limit: Duration,
-    wanted: Wanted,
     gauge: Arc<ConnectionGauge>,
+}
+
+/// The task that listens.
+struct SubscriptionTask {
+    source: Listener,
+    wanted: Wanted,
 }
 
 /// A connection that listens.
@@ -42,70 +49,50 @@ struct ListeningConnection {
     stream: PubSubStream,
 }
 
-/// Connects and begins to listen, on the calling runtime.
-///
-/// # Errors
-/// `Denied` if this user may not subscribe: then a client can wait without notices.
-pub(super) async fn subscribe(
-    ear: Ear,
-    keys: &Keys,
-    counts: &'static StoreCounts,
-    limit: Duration,
-) -> Result<Subscription, Failure> {
-    Subscription::start(async |wanted| {
-        let task = SubscriptionTask::new(ear, keys, counts, limit, wanted);
-        let connection = task.connect().await?;
-        task.gauge.made();
-        Ok(tokio::spawn(task.run(connection)).abort_handle())
-    })
-    .await
-}
-
-/// The same for a server that cannot be reached now: begins to listen once it can.
-#[cfg(feature = "_remote")]
-pub(super) async fn subscribe_later(
-    ear: Ear,
-    keys: &Keys,
-    counts: &'static StoreCounts,
-    limit: Duration,
-) -> Result<Subscription, Failure> {
-    Subscription::start(async |wanted| {
-        let mut task = SubscriptionTask::new(ear, keys, counts, limit, wanted);
-        let listening = async move {
-            let connection = task.reconnect().await;
-            task.gauge.made();
-            task.wanted.tell(Notice::Reconnected);
-            task.run(connection).await;
-        };
-        Ok(tokio::spawn(listening).abort_handle())
-    })
-    .await
-}
-
-impl SubscriptionTask {
-    fn new(
-        ear: Ear,
-        keys: &Keys,
-        counts: &'static StoreCounts,
-        limit: Duration,
-        wanted: Wanted,
-    ) -> Self {
+impl Listener {
+    pub(super) fn new(redis: &Redis, counts: &'static StoreCounts) -> Self {
         Self {
-            ear,
-            keys: keys.clone(),
-            limit,
-            wanted,
+            fleet: redis.fleet.clone(),
+            keys: redis.keys.clone(),
+            limit: redis.connect_timeout,
             gauge: counts.connection(Some(LaneUse::Notices)),
         }
     }
 
-    async fn run(mut self, mut connection: ListeningConnection) {
+    /// Connects and begins to listen, on the calling runtime. If the server `may_be_down`, it begins once it can.
+    ///
+    /// # Errors
+    /// `Denied` if this user may not subscribe: then a client can wait without notices.
+    pub(super) async fn subscribe(self, may_be_down: bool) -> Result<Subscription, Failure> {
+        Subscription::start(async |wanted| {
+            let task = SubscriptionTask {
+                source: self,
+                wanted,
+            };
+            let connection = match task.connect().await {
+                Err(failure) if may_be_down && is_transient(&failure) => None,
+                connection => Some(connection?),
+            };
+            Ok(tokio::spawn(task.run(connection)).abort_handle())
+        })
+        .await
+    }
+}
+
+impl SubscriptionTask {
+    async fn run(mut self, mut connection: Option<ListeningConnection>) {
         loop {
-            self.listen(&mut connection).await;
-            self.gauge.lost();
-            connection = self.reconnect().await;
-            self.gauge.made();
-            self.wanted.tell(Notice::Reconnected);
+            let mut listening = match connection.take() {
+                Some(first) => first,
+                None => {
+                    let again = self.reconnect().await;
+                    self.wanted.tell(Notice::Reconnected);
+                    again
+                }
+            };
+            self.source.gauge.made();
+            self.listen(&mut listening).await;
+            self.source.gauge.lost();
         }
     }
 
@@ -123,9 +110,9 @@ impl SubscriptionTask {
                     None => false,
                 },
                 () = self.wanted.changed() => self.adjust(&mut connection.sink).await.is_ok(),
-                () = self.ear.moved(&connection.address) => false,
+                () = self.source.fleet.left(&connection.address) => false,
                 () = sleep(PULSE) => {
-                    let pulse = timeout(self.limit, connection.sink.ping::<()>()).await;
+                    let pulse = timeout(self.source.limit, connection.sink.ping::<()>()).await;
                     // An answer other than a pong is a sign of life too.
                     pulse.is_ok_and(|pong| !pong.is_err_and(|error| error.is_unrecoverable_error()))
                 }
@@ -160,11 +147,11 @@ impl SubscriptionTask {
         for channels in channels.chunks(AT_ONCE) {
             match self.within_limit(sink.subscribe(channels)).await {
                 // It may be refused because of one of them.
-                Err(Failure::Refused { .. }) => {
+                Err(failure) if is_refused(&failure) => {
                     for channel in channels {
                         match self.within_limit(sink.subscribe(channel)).await {
-                            Ok(()) | Err(Failure::Refused { .. }) => {}
-                            Err(failure) => return Err(failure),
+                            Err(failure) if !is_refused(&failure) => return Err(failure),
+                            _ => {}
                         }
                     }
                 }
@@ -176,17 +163,17 @@ impl SubscriptionTask {
 
     fn channel(&self, topic: &Topic) -> String {
         match topic {
-            Topic::Freed(name) => self.keys.channel(name),
-            Topic::Turn(name, client) => self.keys.turn_channel(name, *client),
+            Topic::Freed(name) => self.source.keys.channel(name),
+            Topic::Turn(name, client) => self.source.keys.turn_channel(name, *client),
         }
     }
 
     fn read(&self, message: &Msg) -> Option<Notice> {
         let channel = message.get_channel_name();
-        if let Some(name) = self.keys.name_of_channel(channel) {
+        if let Some(name) = self.source.keys.name_of_channel(channel) {
             return Some(Notice::Freed(name));
         }
-        let name = self.keys.name_of_turn_channel(channel)?;
+        let name = self.source.keys.name_of_turn_channel(channel)?;
         let payload: String = message.get_payload().ok()?;
         match payload.strip_prefix("next ") {
             None => Some(Notice::Turn(name)),
@@ -196,13 +183,10 @@ impl SubscriptionTask {
 
     /// Connects, and subscribes to a channel that no client uses, to find out now whether this user may subscribe.
     async fn connect(&self) -> Result<ListeningConnection, Failure> {
-        let address = self.ear.address(Budget::new(self.limit)).await?;
-        let connection = match timeout(self.limit, address.subscribe()).await {
-            Ok(connection) => connection?,
-            Err(_) => return Err(Failure::Silent),
-        };
-        let (mut sink, stream) = connection.split();
-        let channel = self.keys.probe_channel();
+        let budget = Budget::new(self.source.limit);
+        let address = self.source.fleet.listening_address(budget).await?;
+        let (mut sink, stream) = self.within_limit(address.open::<PubSub>()).await?.split();
+        let channel = self.source.keys.probe_channel();
         self.within_limit(sink.subscribe(channel)).await?;
         Ok(ListeningConnection {
             address,
@@ -225,13 +209,17 @@ impl SubscriptionTask {
         }
     }
 
-    async fn within_limit<T>(
+    async fn within_limit<T, E: Into<Failure>>(
         &self,
-        request: impl Future<Output = Result<T, deadpool_redis::redis::RedisError>>,
+        request: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Failure> {
-        match timeout(self.limit, request).await {
-            Ok(outcome) => Ok(outcome?),
-            Err(_) => Err(Failure::Silent),
+        match timeout(self.source.limit, request).await {
+            Ok(outcome) => outcome.map_err(Into::into),
+            Err(_) => Err(FailureCause::Silent.into()),
         }
     }
+}
+
+fn is_refused(failure: &Failure) -> bool {
+    matches!(failure.cause, FailureCause::Refused { .. })
 }

@@ -1,26 +1,25 @@
 //! A server for a store of another kind: it has that store's scripts, and the connections, notices and hazards of a
 //! server alone.
 
-use std::fmt;
 use std::time::Duration;
 
 use deadpool_redis::redis::{Cmd, Value};
 
-use super::connection::budget::{Budget, replace_every};
-use super::connection::open::Request;
+use super::connection::Request;
 use super::connection::server::Server;
 use super::failure::Failure;
-use super::fleet::Fleet;
+use super::notices::Listener;
 use super::protocol::reply;
 use super::protocol::scripts::Program;
-use super::{Builder, Redis, hazards, notices};
-use crate::error::ErrorKind;
+use super::{Builder, Redis, hazards, of_ttl};
 use crate::name::Name;
 use crate::store::backend::{Backend, Failing};
+use crate::store::budget::Budget;
 use crate::store::{Error, Failed, Hazard, Member, Notices, Purpose, Store};
 use crate::telemetry::StoreCounts;
 
 /// A server for a store of another kind.
+#[derive(Debug)]
 pub(in crate::store) struct RemoteServer {
     redis: Redis,
     program: Program,
@@ -87,11 +86,8 @@ impl RemoteServer {
         read: impl FnOnce(&Value) -> Option<T>,
     ) -> Result<T, Failed> {
         let ask = async {
-            let request = Request::One(call);
-            let reply = self
-                .server()?
-                .run(request, Budget::new(limit), replace_every(ttl));
-            let reply = reply.await?;
+            let budget = of_ttl(Budget::new(limit), ttl);
+            let reply = self.server().run(Request::One(call, None), budget).await?;
             // A replica refuses all scripts.
             self.redis.fleet.note_write();
             read(&reply).ok_or_else(|| reply::refusal(&reply))
@@ -107,28 +103,17 @@ impl RemoteServer {
     /// # Errors
     /// `Denied` if this user may not subscribe, and the other errors that last.
     pub(in crate::store) async fn notices(&self) -> Result<Box<dyn Notices>, Error> {
-        let redis = &self.redis;
-        let ear = redis.fleet.ear().expect("it was made from a URL");
-        let limit = redis.connect_timeout;
-        let counts = StoreCounts::of(self.program.kind);
-        let now = notices::subscribe(ear.clone(), &redis.keys, counts, limit).await;
-        let subscribed = match now.as_ref().map_err(Failure::kind) {
-            Err(ErrorKind::Unavailable | ErrorKind::TimedOut) => {
-                notices::subscribe_later(ear, &redis.keys, counts, limit).await
-            }
-            _ => now,
-        };
-        match subscribed {
+        let listener = Listener::new(&self.redis, StoreCounts::of(self.program.kind));
+        match listener.subscribe(true).await {
             Ok(subscription) => Ok(Box::new(subscription)),
-            Err(failure) => Err(redis.error_of_all(failure, "subscribe")),
+            Err(failure) => Err(self.redis.error_of_all(failure, "subscribe")),
         }
     }
 
     /// Returns whether it answers.
     pub(in crate::store) async fn see(&self, limit: Duration) -> Result<Member, Error> {
-        let see = async { hazards::see_one(self.server()?, Budget::new(limit)).await };
-        let failed = |failure| self.redis.error_of_all(failure, "check the servers");
-        see.await.map_err(failed)
+        let seen = hazards::see_one(self.server(), Budget::new(limit)).await;
+        seen.map_err(|failure| self.redis.error_of_all(failure, "check the servers"))
     }
 
     /// Returns the faults of its set-up.
@@ -148,21 +133,11 @@ impl RemoteServer {
 
     /// Returns a key that belongs to a name or a slot, if there is any.
     pub(in crate::store) async fn any_key(&self, limit: Duration) -> Result<Option<String>, Error> {
-        let find = async { self.redis.any_key(self.server()?, Budget::new(limit)).await };
-        let failed = |failure| self.redis.error_of_all(failure, "init");
-        find.await.map_err(failed)
+        let found = self.redis.any_key(self.server(), Budget::new(limit)).await;
+        found.map_err(|failure| self.redis.error_of_all(failure, "init"))
     }
 
-    fn server(&self) -> Result<&Server, Failure> {
-        match &self.redis.fleet {
-            Fleet::One(server, _) => Ok(server),
-            Fleet::Many(_) => Err(Failure::Odd("several servers".into())),
-        }
-    }
-}
-
-impl fmt::Debug for RemoteServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RemoteServer").field(&self.place()).finish()
+    fn server(&self) -> &Server {
+        self.redis.fleet.only().expect("it was built at one server")
     }
 }

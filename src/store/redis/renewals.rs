@@ -1,43 +1,38 @@
 //! Renewals in batches: one script call extends many leases, and one bad lease does not affect the others.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use deadpool_redis::redis::RedisWrite as _;
 
-use super::Redis;
-use super::connection::budget::Budget;
-use super::connection::open::Request;
+use super::connection::Request;
 use super::failure::Failure;
-use super::fleet::{Call, Many};
-use super::protocol::reply::{self, Mark, RenewReply};
+use super::fleet::Call;
+use super::protocol::reply::{self, RenewReply};
 use super::protocol::scripts::SCRIPTS;
 use super::protocol::slot::slot_of;
+use super::{Redis, of_ttl};
 use crate::store::backend::Backend;
+use crate::store::budget::{Budget, millis};
 use crate::store::{Outcome, Renewal, Renewed};
 
 impl Redis {
     pub(super) async fn renew_in_parts(&self, renewals: &[Renewal], budget: Budget) -> Renewed {
-        if let Some(many) = self.fleet.cluster() {
-            return self.renew_each(many, renewals, budget).await;
+        if self.fleet.is_cluster() {
+            return self.renew_each(renewals, budget).await;
         }
         let mut renewed = Renewed::new(Vec::with_capacity(renewals.len()));
         for (range, outcome) in self.renew_parts(renewals, budget).await {
             let of = &renewals[range];
-            match outcome {
+            let outcomes = match outcome {
                 Ok(batch) => {
                     // The last part of a batch was answered last. A replica that takes its master's place has the
                     // leases' ends by its master's clock, so one behind the other they count as one server.
                     renewed = renewed.at(Some(batch.server_time));
-                    let marks = of.iter().zip(batch.marks);
-                    let outcomes = marks.map(|(renewal, mark)| self.outcome(renewal, mark));
-                    renewed.outcomes.extend(outcomes);
+                    batch.outcomes
                 }
-                Err(failure) => renewed.outcomes.extend(
-                    of.iter()
-                        .map(|renewal| self.outcome(renewal, Mark::Failed(failure.clone()))),
-                ),
-            }
+                Err(failure) => of.iter().map(|_| Err(failure.clone())).collect(),
+            };
+            renewed.outcomes.extend(self.outcomes(of, outcomes));
         }
         renewed
     }
@@ -77,7 +72,7 @@ impl Redis {
         let count = renewals.len();
         let keys = renewals
             .iter()
-            .map(|renewal| self.keys.lease_word(&renewal.name));
+            .map(|renewal| self.keys.lease(&renewal.name));
         let mut call = SCRIPTS.renew.call(keys);
         for renewal in renewals {
             // What the value of the lease begins with.
@@ -88,55 +83,52 @@ impl Redis {
         let (least_ttl, longest_ttl) = (ttls.clone().min(), ttls.clone().max());
         let different = if least_ttl == longest_ttl { 1 } else { count };
         ttls.take(different).for_each(|ttl| {
-            call.arg(super::millis(ttl));
+            call.arg(millis(ttl));
         });
-        let replace_every = super::replace_every(least_ttl.unwrap_or_default());
-        let request = Request::Written(&call, reply::has_renewals);
-        let reply = self
-            .fleet
-            .run(&renewals[0].name, request, budget, replace_every);
-        let reply = reply.await?;
+        let budget = of_ttl(budget, least_ttl.unwrap_or_default());
+        let request = Request::One(&call, Some(reply::has_renewals));
+        let reply = self.fleet.run(&renewals[0].name, request, budget).await?;
         let batch = reply::renewed(&reply, count)?;
-        if batch.marks.iter().any(|mark| matches!(mark, Mark::Renewed)) {
+        let is_renewed = |outcome: &Result<_, _>| matches!(outcome, Ok(Outcome::Renewed));
+        if batch.outcomes.iter().any(is_renewed) {
             self.fleet.note_write();
         }
         Ok(batch)
     }
 
     /// Sends one call for each renewal: a script's keys must be in one slot.
-    async fn renew_each(&self, many: &Arc<Many>, renewals: &[Renewal], budget: Budget) -> Renewed {
+    async fn renew_each(&self, renewals: &[Renewal], budget: Budget) -> Renewed {
         let call = |renewal: &Renewal| {
-            let keys = [self.keys.lease_word(&renewal.name)];
+            let keys = [self.keys.lease(&renewal.name)];
             let mut command = SCRIPTS.renew_one.call(keys);
             command.write_arg_fmt(format_args!("{} {} ", renewal.holder, renewal.token));
-            command.arg(super::millis(renewal.ttl));
+            command.arg(millis(renewal.ttl));
             Call {
                 slot: slot_of(renewal.name.as_str()),
-                is_write: true,
+                is_written: Some(|reply| matches!(reply::renewed_one(reply), Ok(Outcome::Renewed))),
                 command,
             }
         };
         let calls: Vec<_> = renewals.iter().map(call).collect();
         let least_ttl = renewals.iter().map(|renewal| renewal.ttl).min();
-        let replace_every = super::replace_every(least_ttl.unwrap_or_default());
-        let (replies, server_time) = many.run_each(&calls, budget, replace_every).await;
-        let marks = replies.into_iter().map(|reply| {
-            let mark = reply.and_then(|reply| reply::renewed_one(&reply));
-            mark.unwrap_or_else(Mark::Failed)
-        });
-        let marks = marks.zip(renewals);
-        let outcomes = marks.map(|(mark, renewal)| self.outcome(renewal, mark));
-        let mut renewed = Renewed::new(outcomes.collect());
+        let budget = of_ttl(budget, least_ttl.unwrap_or_default());
+        let (replies, server_time) = self.fleet.run_each(&calls, budget).await;
+        let outcomes = replies.into_iter();
+        let outcomes = outcomes.map(|reply| reply.and_then(|reply| reply::renewed_one(&reply)));
+        let mut renewed = Renewed::new(self.outcomes(renewals, outcomes).collect());
         renewed.server_time = server_time;
         renewed
     }
 
-    fn outcome(&self, renewal: &Renewal, mark: Mark) -> Outcome {
-        match mark {
-            Mark::Renewed => Outcome::Renewed,
-            Mark::Refused => Outcome::Refused,
-            Mark::Evicted => Outcome::Evicted,
-            Mark::Failed(failure) => Outcome::Unknown(self.error(failure, "renew", &renewal.name)),
-        }
+    fn outcomes(
+        &self,
+        renewals: &[Renewal],
+        outcomes: impl IntoIterator<Item = Result<Outcome, Failure>>,
+    ) -> impl Iterator<Item = Outcome> {
+        let outcomes = renewals.iter().zip(outcomes);
+        outcomes.map(|(renewal, outcome)| {
+            let unknown = |failure| Outcome::Unknown(self.error(failure, "renew", &renewal.name));
+            outcome.unwrap_or_else(unknown)
+        })
     }
 }

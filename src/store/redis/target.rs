@@ -2,50 +2,42 @@
 
 use std::time::Duration;
 
-use deadpool_redis::redis::{IntoConnectionInfo, parse_redis_url};
-
-use super::address::Address;
-use super::fleet::HostPort;
+use super::address::{Address, is_of_socket};
 use crate::error::Error;
 use crate::store::Tls;
-use crate::store::url::{STRAY_AT, has_stray_at, several_servers};
+use crate::store::server_url::{HostPort, Reason, ServerUrl};
+use crate::store::url::several_servers;
 
 /// The port of a Sentinel, if the URL has none.
 const SENTINEL_PORT: u16 = 26_379;
 /// The port of a node, if the URL has none.
 const NODE_PORT: u16 = 6_379;
+/// The parameters of the store as a whole.
+const STORE_PARAMETERS: [&str; 2] = ["max_ttl", "acknowledged_by"];
 /// The parameters with the credentials of the Sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_username", "sentinel_password"];
 
-/// The servers of a store.
+/// The servers of a store, and the settings that its URL has.
 #[derive(Debug)]
-pub(super) enum Target {
-    One(Box<Address>),
+pub(super) struct Target {
+    /// The address of the first host, with the credentials of the servers.
+    pub(super) address: Address,
+    pub(super) servers: Servers,
+    pub(super) settings: UrlSettings,
+}
+
+/// The servers at the hosts of a URL.
+#[derive(Debug)]
+pub(super) enum Servers {
+    One,
     Sentinels {
         /// The address of the first Sentinel, with the credentials of the Sentinels.
-        sentinel: Box<Address>,
-        /// The same address, with the credentials of the servers.
-        server: Box<Address>,
+        first: Box<Address>,
         places: Vec<HostPort>,
         /// The Sentinels' name of the group.
         name: String,
     },
-    Cluster {
-        /// The address of the first node.
-        server: Box<Address>,
-        places: Vec<HostPort>,
-    },
-}
-
-/// The parts of a URL with several hosts.
-struct Parts<'a> {
-    /// The scheme of a single server with the same kind of connection.
-    scheme: String,
-    /// `USER:PASSWORD@`, or nothing.
-    user: &'a str,
-    hosts: Vec<&'a str>,
-    path: &'a str,
-    query: &'a str,
+    Cluster(Vec<HostPort>),
 }
 
 /// The settings of the store that a URL can have.
@@ -55,55 +47,88 @@ pub(in crate::store) struct UrlSettings {
     pub(in crate::store) max_ttl: Option<Duration>,
 }
 
-/// Takes the settings of the store out of a URL.
-///
-/// # Errors
-/// `Invalid`, with the value that is refused.
-pub(super) fn split_settings(url: &str) -> Result<(String, UrlSettings), Error> {
-    let mut settings = UrlSettings::default();
-    let Some((place, query)) = url.split_once('?') else {
-        return Ok((url.into(), settings));
-    };
-    let mut rest = Vec::new();
-    for pair in query.split('&') {
-        match pair.split_once('=') {
-            Some(("acknowledged_by", value)) => {
-                let replicas = value.parse().map_err(|_| {
-                    refused(&format!(
-                        "acknowledged_by={value:?} is not a number of replicas"
-                    ))
-                })?;
-                settings.acknowledged_by = Some(replicas);
-            }
-            Some(("max_ttl", value)) => {
-                let max_ttl = humantime::parse_duration(value).map_err(|_| {
-                    refused(&format!("max_ttl={value:?} is not a duration, such as 60s"))
-                })?;
-                settings.max_ttl = Some(max_ttl);
-            }
-            _ => rest.push(pair),
-        }
+impl UrlSettings {
+    fn of(url: &ServerUrl) -> Result<Self, Reason> {
+        let replicas = url.parameter("acknowledged_by").map(|value| {
+            let why = || format!("acknowledged_by={value:?} is not a number of replicas");
+            value.parse().map_err(|_| why())
+        });
+        let max_ttl = url.parameter("max_ttl").map(|value| {
+            let why = || format!("max_ttl={value:?} is not a duration, such as 60s");
+            humantime::parse_duration(value).map_err(|_| why())
+        });
+        Ok(Self {
+            acknowledged_by: replicas.transpose()?,
+            max_ttl: max_ttl.transpose()?,
+        })
     }
-    let url = match rest.is_empty() {
-        true => place.into(),
-        false => format!("{place}?{}", rest.join("&")),
-    };
-    Ok((url, settings))
 }
 
 impl Target {
-    /// Parses a URL.
+    /// Parses a URL, and reads the certificate files, so that a file that cannot be used is found here. What the URL
+    /// does not say about TLS is taken from the builder's settings, and then from the environment.
     ///
     /// # Errors
     /// `Invalid`; the message contains no part of the URL that could be a secret.
     pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, Error> {
-        let scheme = url.split("://").next().unwrap_or_default();
-        match several_servers(scheme) {
-            Some((of_one, "sentinel")) => sentinels(&parts(of_one, url)?, tls),
-            Some((of_one, "cluster")) => cluster(&parts(of_one, url)?, tls),
-            Some(_) => Err(refused("it is the URL of a store of another kind")),
-            None => Address::parse(url, tls).map(|address| Self::One(Box::new(address))),
-        }
+        let several = several_servers(url.split(':').next().unwrap_or_default());
+        let url = read(url, several).map_err(refused)?;
+        let scheme = several.map_or(&*url.scheme, |(of_one, _)| of_one);
+        let tls = match matches!(scheme, "rediss" | "valkeys") {
+            true => {
+                let own = Tls::of_url(|name| url.parameter(name).map(Into::into))?;
+                let tls = own.or(tls.clone()).or(Tls::of_environment()?);
+                tls.read()?;
+                Some(tls)
+            }
+            false if tls.is_empty() => None,
+            false => {
+                let why = "the builder has TLS settings, but the URL does not use TLS";
+                return Err(refused(why.into()));
+            }
+        };
+        let kind = several.map_or("", |(_, kind)| kind);
+        Self::of(scheme, kind, &url, tls).map_err(refused)
+    }
+
+    fn of(scheme: &str, kind: &str, url: &ServerUrl, tls: Option<Tls>) -> Result<Self, Reason> {
+        let places = |port| {
+            let hosts = url.hosts.iter();
+            hosts.map(|host| HostPort::of(host, port)).collect()
+        };
+        let address = |db| Address::new(scheme, url, db, tls);
+        let (servers, address) = match kind {
+            "sentinel" => {
+                let (name, db) = url.path.split_once('/').unwrap_or((&url.path, ""));
+                if !is_group(name) {
+                    return Err(NO_GROUP.into());
+                }
+                let address = address(db)?;
+                let [user, password] = SENTINEL_PARAMETERS.map(|name| url.parameter(name));
+                let sentinels = Servers::Sentinels {
+                    first: Box::new(address.with_login(user, password)),
+                    places: places(SENTINEL_PORT),
+                    name: name.into(),
+                };
+                (sentinels, address)
+            }
+            "cluster" if !matches!(&*url.path, "" | "0") => {
+                return Err("a cluster has only the database 0".into());
+            }
+            "cluster" => (Servers::Cluster(places(NODE_PORT)), address("")?),
+            "" if is_of_socket(scheme) => (
+                Servers::One,
+                address(url.parameter("db").unwrap_or_default())?,
+            ),
+            "" if url.hosts.len() > 1 => return Err("it names several servers".into()),
+            "" => (Servers::One, address(&url.path)?),
+            _ => return Err("it is the URL of a store of another kind".into()),
+        };
+        Ok(Self {
+            address,
+            servers,
+            settings: UrlSettings::of(url)?,
+        })
     }
 
     /// Returns the URL without its secrets.
@@ -112,24 +137,54 @@ impl Target {
             let places: Vec<_> = places.iter().map(ToString::to_string).collect();
             places.join(",")
         };
-        match self {
-            Self::One(address) => address.to_string(),
-            Self::Sentinels {
-                server,
-                places,
-                name,
-                ..
-            } => format!(
-                "{}+sentinel://{}/{name}/{}",
-                server.scheme(),
-                join(places),
-                server.db()
-            ),
-            Self::Cluster { server, places } => {
-                format!("{}+cluster://{}", server.scheme(), join(places))
+        let (scheme, db) = (&self.address.scheme, self.address.login.db());
+        match &self.servers {
+            Servers::One => self.address.to_string(),
+            Servers::Sentinels { places, name, .. } => {
+                format!("{scheme}+sentinel://{}/{name}/{db}", join(places))
             }
+            Servers::Cluster(places) => format!("{scheme}+cluster://{}", join(places)),
         }
     }
+}
+
+/// Reads a URL, whose scheme may name several servers, and checks what can stand in it.
+fn read(url: &str, several: Option<(&str, &str)>) -> Result<ServerUrl, Reason> {
+    // The path of a socket is often written without the empty host before it.
+    let url = match url.split_once("+unix:/") {
+        Some((scheme, path)) if !path.starts_with('/') => &format!("{scheme}+unix:///{path}"),
+        _ => url,
+    };
+    let url = ServerUrl::read(url)?;
+    let (scheme, kind) = several.unwrap_or((&url.scheme, ""));
+    let known: &[&str] = match scheme {
+        "redis" | "valkey" => &[],
+        "rediss" | "valkeys" => &Tls::PARAMETERS,
+        "redis+unix" | "valkey+unix" => &["db", "user", "pass"],
+        _ => return Err("its scheme is unknown".into()),
+    };
+    let of_sentinels: &[&str] = match kind {
+        "sentinel" => &SENTINEL_PARAMETERS,
+        _ => &[],
+    };
+    url.expect_only(&[&STORE_PARAMETERS, of_sentinels, known].concat())?;
+    let is_socket = is_of_socket(scheme);
+    match url
+        .hosts
+        .iter()
+        .all(|(host, _)| host.is_empty() == is_socket)
+    {
+        true => Ok(url),
+        false => Err("a host is missing, or a socket has one".into()),
+    }
+}
+
+const NO_GROUP: &str = "the name of the master, the path of the URL, is missing or has other characters than letters, digits, '.', '-' and '_'";
+
+/// Returns whether Sentinels accept this name of a group.
+fn is_group(name: &str) -> bool {
+    let is_known = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
+    !name.is_empty() && name.chars().all(is_known)
 }
 
 /// Returns a URL for each of the servers that this URL names as a store of another kind, and its settings.
@@ -141,164 +196,35 @@ pub(in crate::store) fn each_server(
     url: &str,
     kind: &str,
 ) -> Result<(Vec<String>, UrlSettings), Error> {
-    let (url, settings) = split_settings(url)?;
-    let scheme = url.split("://").next().unwrap_or_default();
-    let Some((of_one, _)) = several_servers(scheme).filter(|(_, several)| *several == kind) else {
-        return Err(refused(&format!("it is not the URL of a {kind}")));
+    let several = several_servers(url.split(':').next().unwrap_or_default());
+    let Some((of_one, _)) = several.filter(|(_, several)| *several == kind) else {
+        return Err(refused(format!("it is not the URL of a {kind}").into()));
     };
-    let parts = parts(of_one, &url)?;
-    let parameters = parts.parameters_without(&[]);
-    let hosts = parts.hosts.iter();
-    let servers = hosts.map(|host| parts.url_of(host, parts.path, &parameters));
-    Ok((servers.collect(), settings))
-}
-
-fn parts<'a>(kind: &str, url: &'a str) -> Result<Parts<'a>, Error> {
-    if has_stray_at(url) {
-        return Err(refused(STRAY_AT));
-    }
-    let (_, rest) = url
-        .split_once("://")
-        .ok_or_else(|| refused("it is not a URL"))?;
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (user, hosts) = match authority.rfind('@') {
-        Some(at) => authority.split_at(at + 1),
-        None => ("", authority),
+    let settings = read(url, several).and_then(|url| UrlSettings::of(&url));
+    // As it is written: each of them is parsed again.
+    let (_, rest) = url.split_once("://").unwrap_or_default();
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, db) = place.split_once('/').unwrap_or((place, ""));
+    let hosts_at = authority.rfind('@').map_or(0, |at| at + 1);
+    let (user, hosts) = authority.split_at(hosts_at);
+    let is_of_server = |pair: &&str| {
+        let name = pair.split('=').next().unwrap_or_default();
+        !STORE_PARAMETERS.contains(&name)
     };
-    let parts = Parts {
-        scheme: kind.into(),
-        user,
-        hosts: hosts.split(',').collect(),
-        path,
-        query,
-    };
-    if parts.hosts.iter().any(|host| host.is_empty()) {
-        return Err(refused("a host is missing"));
-    }
-    Ok(parts)
+    let query: Vec<_> = query.split('&').filter(is_of_server).collect();
+    let query = query.join("&");
+    let server = |host| format!("{of_one}://{user}{host}/{db}?{query}");
+    let servers = hosts.split(',').map(server).collect();
+    Ok((servers, settings.map_err(refused)?))
 }
 
-impl Parts<'_> {
-    /// Returns the URL of one of the hosts with these parameters.
-    fn url_of(&self, host: &str, db: &str, parameters: &[(String, String)]) -> String {
-        let mut url = format!("{}://{}{host}/{db}", self.scheme, self.user);
-        for (index, (name, value)) in parameters.iter().enumerate() {
-            let mark = if index == 0 { '?' } else { '&' };
-            url.push(mark);
-            url.push_str(name);
-            url.push('=');
-            url.push_str(value);
-        }
-        url
-    }
-
-    /// Returns the parameters as they are written, without these.
-    fn parameters_without(&self, names: &[&str]) -> Vec<(String, String)> {
-        let pairs = self.query.split('&').filter(|pair| !pair.is_empty());
-        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        let pairs = pairs.filter(|(name, _)| !names.contains(name));
-        pairs
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect()
-    }
-
-    /// Returns the value of a parameter, decoded.
-    fn parameter(&self, name: &str) -> Option<String> {
-        let url = parse_redis_url(&format!("redis://host?{}", self.query))?;
-        let mut pairs = url.query_pairs();
-        pairs.find_map(|(key, value)| (key == name).then(|| value.into_owned()))
-    }
-
-    fn places(&self, port: u16) -> Result<Vec<HostPort>, Error> {
-        self.hosts.iter().map(|host| place(host, port)).collect()
-    }
-}
-
-fn sentinels(parts: &Parts<'_>, tls: &Tls) -> Result<Target, Error> {
-    let (name, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
-    if name.is_empty() {
-        return Err(refused(
-            "the name of the master is missing; it is the path of the URL",
-        ));
-    }
-    // The rule of Sentinels.
-    let is_odd = |letter: char| !letter.is_ascii_alphanumeric() && !".-_".contains(letter);
-    if name.contains(is_odd) {
-        return Err(refused(
-            "the name of the master has other characters than letters, digits, '.', '-' and '_'",
-        ));
-    }
-    if parts.parameter("sentinelServiceName").is_some()
-        || parts.parameter("sentinelMasterId").is_some()
-    {
-        return Err(refused(
-            "the name of the master is the path of the URL here",
-        ));
-    }
-    let places = parts.places(SENTINEL_PORT)?;
-    let parameters = parts.parameters_without(&SENTINEL_PARAMETERS);
-    let server =
-        Address::parse(&parts.url_of(parts.hosts[0], db, &parameters), tls).map_err(named)?;
-    let [user, password] = SENTINEL_PARAMETERS.map(|name| parts.parameter(name));
-    let sentinel = server.with_credentials(user, password);
-    Ok(Target::Sentinels {
-        sentinel: Box::new(sentinel),
-        server: Box::new(server),
-        places,
-        name: name.into(),
-    })
-}
-
-fn cluster(parts: &Parts<'_>, tls: &Tls) -> Result<Target, Error> {
-    if !matches!(parts.path, "" | "0") {
-        return Err(refused("a cluster has only the database 0"));
-    }
-    if parts.parameter("node").is_some() {
-        return Err(refused("further nodes are written HOST,HOST here"));
-    }
-    let parameters = parts.parameters_without(&[]);
-    let server =
-        Address::parse(&parts.url_of(parts.hosts[0], "0", &parameters), tls).map_err(named)?;
-    Ok(Target::Cluster {
-        server: Box::new(server),
-        places: parts.places(NODE_PORT)?,
-    })
-}
-
-/// Parses `HOST[:PORT]`.
-fn place(host: &str, default_port: u16) -> Result<HostPort, Error> {
-    let bad = || refused("a host cannot be read; expected HOST[:PORT], IPv6 in brackets");
-    let info = format!("redis://{host}")
-        .into_connection_info()
-        .map_err(|_| bad())?;
-    let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
-    match info.addr() {
-        deadpool_redis::redis::ConnectionAddr::Tcp(name, port) => Ok(HostPort::new(
-            name,
-            if has_port { *port } else { default_port },
-        )),
-        _ => Err(bad()),
-    }
-}
-
-/// The message about one server's URL names the forms of that one.
-fn named(error: Error) -> Error {
-    let why = error.to_string();
-    let why = why.split("; expected redis://").next().unwrap_or_default();
-    let why = why
-        .strip_prefix("store URL refused: ")
-        .unwrap_or(why)
-        .to_owned();
-    refused(&why)
-}
-
-fn refused(why: &str) -> Error {
+fn refused(why: Reason) -> Error {
     Error::invalid(format!(
-        "store URL refused: {why}; expected redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]/NAME[/DB]\
+        "store URL refused: {why}; expected redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS \
+         [?ca=FILE&cert=FILE&key=FILE&server_name=NAME], redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD], \
+         redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]/NAME[/DB]\
          [?sentinel_username=USER&sentinel_password=PASSWORD] or \
-         redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...], rediss+... with TLS as for rediss://, \
-         with special characters as %XX"
+         redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...], with special characters as %XX"
     ))
 }
 
@@ -306,8 +232,12 @@ fn refused(why: &str) -> Error {
 mod tests {
     use super::*;
 
+    fn parse(url: &str) -> Result<Target, Error> {
+        Target::parse(url, &Tls::default())
+    }
+
     fn shown(url: &str) -> String {
-        Target::parse(url, &Tls::default()).expect(url).shown()
+        parse(url).expect(url).shown()
     }
 
     #[test]
@@ -319,17 +249,17 @@ mod tests {
                 "redis+sentinel://a:26379,b:5000,[::1]:7/main/0",
             ),
             (
-                "redis-sentinel://me:s3cret@a/main/3?sentinel_username=you&sentinel_password=s3cret",
+                "redis+sentinel://me:s3cret@a/main/3?sentinel_username=you&sentinel_password=s3cret",
                 "redis+sentinel://a:26379/main/3",
             ),
             (
                 "valkeys+cluster://:s3cret@a,b:7000",
                 "valkeys+cluster://a:6379,b:7000",
             ),
-            ("rediss-cluster://a:7000/0", "rediss+cluster://a:7000"),
+            ("rediss+cluster://a:7000/0", "rediss+cluster://a:7000"),
         ] {
             assert_eq!(shown(url), expected);
-            let target = Target::parse(url, &Tls::default()).expect(url);
+            let target = parse(url).expect(url);
             assert!(!format!("{target:?}").contains("s3cret"));
         }
     }
@@ -338,20 +268,19 @@ mod tests {
     fn servers_and_sentinels_have_their_own_credentials() {
         let url =
             "redis+sentinel://me:p%40ss@a/main?sentinel_username=you&sentinel_password=w%26rd";
-        let Target::Sentinels {
-            sentinel, server, ..
-        } = Target::parse(url, &Tls::default()).expect("valid")
-        else {
+        let target = parse(url).expect("valid");
+        let Servers::Sentinels { first, .. } = target.servers else {
             panic!("it names Sentinels");
         };
-        let credentials = |address: &Address| {
-            let info = address.info();
-            let settings = info.redis_settings();
+        let words = |address: &Address| {
             let word = |word: Option<&str>| word.unwrap_or_default().to_owned();
-            (word(settings.username()), word(settings.password()))
+            (
+                word(address.login.username()),
+                word(address.login.password()),
+            )
         };
-        assert_eq!(credentials(&server), ("me".into(), "p@ss".into()));
-        assert_eq!(credentials(&sentinel), ("you".into(), "w&rd".into()));
+        assert_eq!(words(&target.address), ("me".into(), "p@ss".into()));
+        assert_eq!(words(&first), ("you".into(), "w&rd".into()));
     }
 
     #[test]
@@ -360,27 +289,111 @@ mod tests {
             ("redis+sentinel://:s3cret@a,b", "name of the master"),
             (
                 "redis+sentinel://:s3cret@a?sentinelServiceName=main",
-                "name of the master",
-            ),
-            (
-                "redis+sentinel://:s3cret@a/main?sentinelServiceName=x",
-                "path of the URL",
+                "unknown parameter",
             ),
             ("redis+sentinel://:s3cret@a,,b/main", "host is missing"),
             ("redis+sentinel://:s3cret@a:70000/main", "refused"),
             ("redis+sentinel://:s3cret@a/main/x", "refused"),
             ("redis+sentinel://a/main?pass=s3cret", "parameter"),
             ("redis+cluster://:s3cret@a/1", "database 0"),
-            ("redis+cluster://:s3cret@a?node=b", "HOST,HOST"),
+            ("redis+cluster://:s3cret@a?node=b", "unknown parameter"),
+            ("redis://:s3cret@a,b", "several servers"),
             ("redis+cluster://:s3cret@a,b:x", "host cannot be read"),
             ("rediss+cluster://:s3cret@a?ca=/dev/null", "certificate"),
             ("redis+cluster://", "host is missing"),
         ] {
-            let error = Target::parse(url, &Tls::default()).expect_err(url);
+            let error = parse(url).expect_err(url);
             let text = format!("{error} {error:?}");
             assert_eq!(error.kind(), crate::ErrorKind::Invalid);
             assert!(text.contains(what), "{url}: {text}");
             assert!(!text.contains("s3cret"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_shown_without_its_secrets() {
+        for (url, expected) in [
+            ("redis://localhost", "redis://localhost:6379/0"),
+            ("redis://me:s3cret@db:7000/3", "redis://db:7000/3"),
+            ("redis://:s3cret@[::1]:7000", "redis://[::1]:7000/0"),
+            ("rediss://me:s3cret@db", "rediss://db:6379/0"),
+            (
+                "redis+unix:///run/r.sock?db=2&user=me&pass=s3cret",
+                "redis+unix:///run/r.sock?db=2",
+            ),
+            ("redis+unix:/run/r.sock", "redis+unix:///run/r.sock?db=0"),
+        ] {
+            assert_eq!(shown(url), expected);
+            let target = parse(url).expect("a valid URL");
+            assert!(!format!("{target:?}").contains("s3cret"));
+        }
+    }
+
+    #[test]
+    fn credentials_are_decoded() {
+        let login = |url| parse(url).expect("a valid URL").address.login;
+        let of_host = login("redis://me:p%40ss%2F@db/3");
+        assert_eq!(of_host.username(), Some("me"));
+        assert_eq!(of_host.password(), Some("p@ss/"));
+        assert_eq!(of_host.db(), 3);
+        let of_socket = login("redis+unix:///r.sock?user=me&pass=p%26&db=4");
+        assert_eq!((of_socket.password(), of_socket.db()), (Some("p&"), 4));
+    }
+
+    #[test]
+    fn a_bad_url_is_refused_and_its_secret_not_repeated() {
+        for url in [
+            "",
+            "s3cret",
+            "http://:s3cret@db",
+            "unix:///s3cret",
+            "redis://:s3cret@",
+            "redis://:s3cret@db/s3cret",
+            "redis://:s3cret@db/-1",
+            "redis://:s3cret@db:70000",
+            "redis://db?pass=s3cret",
+            "redis://db?s3cret",
+            "rediss://:s3cret@db#insecure",
+            "redis+unix:///r.sock?passwd=s3cret",
+            "rediss://:s3cret@db?cert=/dev/null",
+            "rediss://:s3cret@db?key=/dev/null",
+            "redis://:s3cret@db?ca=/dev/null",
+        ] {
+            let error = parse(url).expect_err(url);
+            assert_eq!(error.kind(), crate::ErrorKind::Invalid);
+            let text = format!("{error} {error:?}");
+            assert!(!text.contains("s3cret"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_told_which_there_are_and_repeated_only_if_nearly_known() {
+        let told = |url| parse(url).expect_err("refused").to_string();
+        let text = told("redis://db?max-ttl=60s");
+        assert!(
+            text.contains("\"max-ttl\", which is written max_ttl"),
+            "{text}"
+        );
+        assert!(!text.contains("=60s"), "{text}");
+        let text = told("rediss://db?Server-Name=s3cret");
+        assert!(
+            text.contains("known are max_ttl, acknowledged_by, ca, cert, key, server_name"),
+            "{text}"
+        );
+        assert!(
+            text.contains("Server-Name") && !text.contains("s3cret"),
+            "{text}"
+        );
+        assert!(!told("redis://db?s3cret=1").contains("s3cret"));
+    }
+
+    #[test]
+    fn a_file_without_certificates_is_refused() {
+        for path in ["/dev/null", "/nowhere"] {
+            for query in [format!("ca={path}"), format!("cert={path}&key={path}")] {
+                let error = parse(&format!("rediss://db?{query}")).expect_err("refused");
+                assert!(error.to_string().contains(path), "{error}");
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ fn a_quorum_is_opened_by_its_url() {
             "quorum of redis://a:6379/0, redis://b:7000/0, redis://[::1]:6379/0",
         ),
         (
-            "redis-quorum://:s3cret@a,b,c/3",
+            "redis+quorum://:s3cret@a,b,c/3",
             "quorum of redis://a:6379/3, redis://b:6379/3, redis://c:6379/3",
         ),
         (

@@ -37,7 +37,7 @@ fn pool(server: &RedisServer) -> Pool {
 async fn a_pool_of_the_callers_keeps_the_contract_and_stays_open() {
     let server = RedisServer::start().await;
     let pool = pool(&server);
-    let builder = Redis::from_pool(pool.clone()).notices_from(&server.url());
+    let builder = Redis::from_pool(pool.clone(), &server.url());
     let store = Arc::new(builder.build().expect("a store"));
     assert!(store.notices().await.expect("answered").is_some());
     conformance::check(store.clone()).await;
@@ -46,18 +46,14 @@ async fn a_pool_of_the_callers_keeps_the_contract_and_stays_open() {
 }
 
 #[tokio::test]
-async fn a_pool_without_a_url_gives_no_notices() {
-    let server = RedisServer::start().await;
-    let store = Redis::from_pool(pool(&server)).build().expect("a store");
-    assert!(store.notices().await.expect("answered").is_none());
-    granted(&store, &claim("a", LONG)).await;
-}
-
-#[tokio::test]
 async fn requests_share_one_connection_of_the_pool() {
     let server = RedisServer::start().await;
     let pool = pool(&server);
-    let store = Arc::new(Redis::from_pool(pool.clone()).build().expect("a store"));
+    let store = Arc::new(
+        Redis::from_pool(pool.clone(), &server.url())
+            .build()
+            .expect("a store"),
+    );
     let mut tasks = tokio::task::JoinSet::new();
     for index in 0..50 {
         let store = store.clone();
@@ -72,7 +68,11 @@ async fn a_lease_is_renewed_while_its_users_hold_every_connection_of_the_pool() 
     let server = RedisServer::start().await;
     let pool = pool(&server);
     pool.resize(4);
-    let store = Arc::new(Redis::from_pool(pool.clone()).build().expect("a store"));
+    let store = Arc::new(
+        Redis::from_pool(pool.clone(), &server.url())
+            .build()
+            .expect("a store"),
+    );
     // From here on it has the one connection that it keeps of the pool.
     granted(&*store, &claim("other", LONG)).await;
     let mut taken = Vec::new();

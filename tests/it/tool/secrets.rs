@@ -17,7 +17,7 @@ const SCHEMES: [(&str, &str); 12] = [
     ("valkey", ""),
     ("redis+sentinel", "/main"),
     ("rediss+sentinel", "/main/0"),
-    ("valkey-sentinel", "/main?max_ttl=60s"),
+    ("valkey+sentinel", "/main?max_ttl=60s"),
     ("redis+cluster", ""),
     ("redis+quorum", "?max_ttl=60s"),
     ("postgres", "/jobs?schema=leasehold"),

@@ -81,7 +81,7 @@ mod tests {
             "redis://user:se@cret@db:6379/0",
             "valkey://:secret@10.0.0.1",
             "redis+sentinel://:secret@localhost,db/main",
-            "redis-sentinel://db/main?sentinel_password=secret",
+            "redis+sentinel://db/main?sentinel_password=secret",
             "valkey+cluster://:secret@a,b",
             "redis+quorum://:secret@a,b,c",
             "postgres://me:secret@db/jobs?sslmode=disable",

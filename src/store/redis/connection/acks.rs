@@ -4,17 +4,20 @@
 //! writes were answered before it was sent share it. It is awaited by a task of its own: a caller that is not polled
 //! holds up no other.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::redis::{Cmd, Pipeline, Value};
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 
 use super::super::failure::Failure;
-use super::super::{millis, reply};
-use super::budget::Budget;
-use super::open::{OpenConnection, Request};
-use super::shared_task::{self, SharedTask};
+use super::super::protocol::reply;
+use super::{OpenConnection, Request};
+use crate::error::ErrorKind;
+use crate::store::Sent;
+use crate::store::budget::{Budget, millis};
+use crate::store::connection::shared_task::{self, SharedTask};
 use crate::telemetry::{AckOutcome, StoreCounts};
 
 /// The longest time that a server waits for its replicas, and so keeps everything else on the connection waiting.
@@ -42,7 +45,7 @@ struct Wait {
     /// The time for which the server waits.
     limit: Duration,
     /// The answer to the command that went with it, if one did, and how many replicas have everything.
-    replies: SharedTask<Value>,
+    replies: SharedTask<Value, Failure>,
 }
 
 impl OpenConnection {
@@ -57,12 +60,12 @@ impl OpenConnection {
         is_written: IsWritten,
         budget: Budget,
     ) -> Result<Value, Failure> {
-        let last = self.writes().last.clone();
+        let last = self.acks.0.lock().last.clone();
         let is_idle = last.as_ref().is_none_or(Wait::is_over);
         let together =
             is_idle.then(|| self.wait_after(last.as_ref(), Some(command), replicas, budget));
         let Some(Ok(wait)) = together else {
-            let written = self.send(Request::One(command), budget).await?;
+            let written = self.send(Request::One(command, None), budget).await?;
             if is_written(&written) {
                 self.acknowledged(replicas, budget).await?;
             }
@@ -70,7 +73,7 @@ impl OpenConnection {
         };
         let replies = shared_task::outcome(&wait.replies, budget).await?;
         let [written, acknowledged] = <[Value; 2]>::try_from(reply::into_items(replies)?)
-            .map_err(|_| Failure::Odd("too few replies".into()))?;
+            .map_err(|_| Failure::odd("too short"))?;
         let written = reply::no_error(written)?;
         if is_written(&written) {
             enough(replicas_in(&acknowledged)?, replicas)?;
@@ -81,7 +84,7 @@ impl OpenConnection {
     /// Waits until this many replicas have everything that was answered on this connection before.
     async fn acknowledged(self: &Arc<Self>, replicas: u8, budget: Budget) -> Result<(), Failure> {
         let (ours, mut wait) = {
-            let mut writes = self.writes();
+            let mut writes = self.acks.0.lock();
             writes.answered += 1;
             (writes.answered, writes.last.clone())
         };
@@ -110,7 +113,7 @@ impl OpenConnection {
         replicas: u8,
         budget: Budget,
     ) -> Result<Wait, Wait> {
-        let mut writes = self.writes();
+        let mut writes = self.acks.0.lock();
         if let Some(newer) = &writes.last
             && last.is_none_or(|last| !newer.replies.ptr_eq(&last.replies))
         {
@@ -132,11 +135,6 @@ impl OpenConnection {
         writes.last = Some(wait.clone());
         Ok(wait)
     }
-
-    fn writes(&self) -> MutexGuard<'_, Writes> {
-        let Acks(writes) = self.acks();
-        writes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Wait {
@@ -147,7 +145,7 @@ impl Wait {
     /// Returns how many replicas have the writes that this is about.
     async fn acknowledged(&self, budget: Budget) -> Result<u64, Failure> {
         let replies = reply::into_items(shared_task::outcome(&self.replies, budget).await?)?;
-        let missing = || Failure::Odd("too few replies".into());
+        let missing = || Failure::odd("too short");
         replicas_in(replies.last().ok_or_else(missing)?)
     }
 }
@@ -173,15 +171,13 @@ pub(in super::super) fn wait(replicas: u8, limit: Duration) -> Cmd {
 /// Fails if fewer replicas acknowledged a write than must, and counts it.
 pub(in super::super) fn enough(acknowledged: u64, replicas: u8) -> Result<(), Failure> {
     let is_enough = acknowledged >= u64::from(replicas);
-    StoreCounts::of(super::super::KIND).ack(match is_enough {
-        true => AckOutcome::Acknowledged,
-        false => AckOutcome::Missing,
-    });
-    match is_enough {
-        true => Ok(()),
-        false => Err(Failure::Unacknowledged {
-            acknowledged,
-            replicas,
-        }),
+    let counts = StoreCounts::of(super::super::KIND);
+    if is_enough {
+        counts.ack(AckOutcome::Acknowledged);
+        return Ok(());
     }
+    counts.ack(AckOutcome::Missing);
+    // It was carried out, and may be lost with its server.
+    let words = format!("not acknowledged: {acknowledged} of {replicas} replicas");
+    Err(Failure::other(ErrorKind::Unavailable, Sent::Perhaps, words))
 }

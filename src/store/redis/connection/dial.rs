@@ -1,129 +1,126 @@
 //! Opens connections to the server of an address: to the first of its host's addresses that completes the handshake.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::{MultiplexedConnection, PubSub};
-use deadpool_redis::redis::io::AsyncDNSResolver;
-use deadpool_redis::redis::io::tcp::socket2::SockRef;
-use deadpool_redis::redis::{AsyncConnectionConfig, Client, RedisFuture};
+use deadpool_redis::redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use deadpool_redis::redis::{AsyncConnectionConfig, RedisConnectionInfo};
 use rustls::ClientConfig;
-use tokio::net::{TcpStream, lookup_host};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsConnector;
 
-use super::super::address::Address;
-use super::super::failure::Failure;
-use super::tls;
+use super::super::address::{Address, Place};
+use super::super::failure::{Failure, FailureCause};
+use crate::future::BoxFuture;
 use crate::store::connection::{best, first_of, is_transient};
-use crate::store::tls::Certificates;
+use crate::store::server_url::HostPort;
 
 /// How many requests may wait for their turn on the connection. Further callers wait within their limits.
 const WAITING: usize = 512;
+/// After how long without traffic the connection is probed, so that no router on the way forgets it.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+/// How often it is probed again.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long the kernel waits for an acknowledgement before it closes the connection.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
-/// Finds this address, whatever name is looked up.
-struct OneAddress(SocketAddr);
+/// A stream to a server, encrypted or not.
+pub(in super::super) type Stream = Box<dyn Bytes>;
 
-impl Address {
-    /// Opens one connection for requests, with the certificates as they are now.
-    pub(in super::super) async fn connect(
-        &self,
-        limit: Duration,
-    ) -> Result<MultiplexedConnection, Failure> {
-        let certificates = self.certificates().await?;
-        self.reach(|at| self.open(at, certificates.as_ref(), limit))
-            .await
-    }
+pub(in super::super) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send {}
 
-    /// Opens one connection for subscriptions, with the certificates as they are now.
-    pub(in super::super) async fn subscribe(&self) -> Result<PubSub, Failure> {
-        let certificates = self.certificates().await?;
-        let config = certificates.map(Certificates::config).transpose();
-        let config = config.map_err(|error| Failure::Certificates(format!("{error:#}")))?;
-        self.reach(|at| self.listen(at, config.clone())).await
-    }
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Bytes for T {}
 
-    /// Tries the addresses of the host, or the socket.
-    async fn reach<T, F: Future<Output = Result<T, Failure>>>(
-        &self,
-        open: impl Fn(Option<SocketAddr>) -> F,
-    ) -> Result<T, Failure> {
-        let Some((host, port)) = self.host_port() else {
-            return open(None).await;
-        };
-        let addresses = lookup_host((host, port)).await.map_err(Failure::unmade)?;
-        let opened = first_of(addresses.map(|address| open(Some(address)))).await;
-        // What a server says counts for more than that nothing answers at its other address.
-        opened.map_err(|failures| {
-            let best = best(failures, |failure| !is_transient(failure));
-            best.unwrap_or(Failure::Silent)
-        })
-    }
+/// A connection, made by a handshake over a stream.
+pub(in super::super) trait Handshake: Sized + Send + 'static {
+    fn over(
+        stream: Stream,
+        login: &RedisConnectionInfo,
+    ) -> impl Future<Output = Result<Self, Failure>> + Send;
+}
 
-    async fn open(
-        &self,
-        at: Option<SocketAddr>,
-        certificates: Option<&Certificates>,
-        limit: Duration,
-    ) -> Result<MultiplexedConnection, Failure> {
+/// A connection for requests, and the task that drives it, which ends when it is aborted.
+impl Handshake for (MultiplexedConnection, AbortHandle) {
+    async fn over(stream: Stream, login: &RedisConnectionInfo) -> Result<Self, Failure> {
         // Each request brings a limit of its own.
-        let mut config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(limit))
+        let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_pipeline_buffer_size(WAITING);
-        if let Some(at) = at {
-            config = config.set_dns_resolver(OneAddress(at));
-        }
-        let client = match certificates {
-            None => Client::open(self.info())?,
-            Some(certificates) => tls::client(self.info(), self.server_name(), certificates)?,
-        };
-        let connection = client.get_multiplexed_async_connection_with_config(&config);
-        Ok(connection.await?)
-    }
-
-    async fn listen(
-        &self,
-        at: Option<SocketAddr>,
-        config: Option<Arc<ClientConfig>>,
-    ) -> Result<PubSub, Failure> {
-        let info = self.info();
-        let Some(at) = at else {
-            return Ok(Client::open(info)?.get_async_pubsub().await?);
-        };
-        let stream = self.dial(at).await.map_err(Failure::unmade)?;
-        let Some(config) = config else {
-            return Ok(PubSub::new(info.redis_settings(), stream).await?);
-        };
-        let stream = tls::over(stream, self.server_name(), config).await;
-        let stream = stream.map_err(Failure::unmade)?;
-        Ok(PubSub::new(info.redis_settings(), stream).await?)
-    }
-
-    async fn dial(&self, at: SocketAddr) -> std::io::Result<TcpStream> {
-        let stream = TcpStream::connect(at).await?;
-        let info = self.info();
-        let settings = info.tcp_settings();
-        stream.set_nodelay(settings.nodelay())?;
-        let socket = SockRef::from(&stream);
-        if let Some(keepalive) = settings.keepalive() {
-            socket.set_tcp_keepalive(keepalive)?;
-        }
-        socket.set_tcp_user_timeout(settings.user_timeout())?;
-        Ok(stream)
+        let made = MultiplexedConnection::new_with_config(login, stream, config);
+        let (connection, driver) = made.await?;
+        Ok((connection, tokio::spawn(driver).abort_handle()))
     }
 }
 
-impl AsyncDNSResolver for OneAddress {
-    fn resolve<'a, 'b: 'a>(
-        &'a self,
-        _: &'b str,
-        _: u16,
-    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
-        let Self(address) = *self;
+/// A connection for subscriptions.
+impl Handshake for PubSub {
+    async fn over(stream: Stream, login: &RedisConnectionInfo) -> Result<Self, Failure> {
+        Ok(Self::new(login, stream).await?)
+    }
+}
+
+impl Address {
+    /// Opens a connection over the socket, or at the first of the host's addresses where that succeeds, with the
+    /// certificates as they are now.
+    // Boxed, because the compiler would have to find out in each caller that the future is `Send`, and cannot.
+    pub(in super::super) fn open<T: Handshake>(&self) -> BoxFuture<'_, Result<T, Failure>> {
         Box::pin(async move {
-            let address: Box<dyn Iterator<Item = SocketAddr> + Send> =
-                Box::new(std::iter::once(address));
-            Ok(address)
+            let HostPort { host, port } = match &self.place {
+                Place::Port(place) => place,
+                Place::Socket(path) => {
+                    let stream = UnixStream::connect(path).await.map_err(Failure::unmade)?;
+                    return T::over(Box::new(stream), &self.login).await;
+                }
+            };
+            let encryption = self.encryption().await?;
+            let found = lookup_host((&**host, *port))
+                .await
+                .map_err(Failure::unmade)?;
+            let attempts = found.map(|at| self.open_at(host, at, encryption.clone()));
+            // What a server says counts for more than that nothing answers at its other address.
+            first_of(attempts).await.map_err(|failures| {
+                let best = best(failures, |failure| !is_transient(failure));
+                best.unwrap_or(FailureCause::Silent.into())
+            })
         })
+    }
+
+    async fn open_at<T: Handshake>(
+        &self,
+        host: &str,
+        at: SocketAddr,
+        encryption: Option<Arc<ClientConfig>>,
+    ) -> Result<T, Failure> {
+        let stream = self.stream(host, at, encryption).await;
+        T::over(stream.map_err(Failure::unmade)?, &self.login).await
+    }
+
+    async fn stream(
+        &self,
+        host: &str,
+        at: SocketAddr,
+        encryption: Option<Arc<ClientConfig>>,
+    ) -> io::Result<Stream> {
+        let stream = TcpStream::connect(at).await?;
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(&stream);
+        let keepalive = TcpKeepalive::new()
+            .with_time(KEEPALIVE_IDLE)
+            .with_interval(KEEPALIVE_INTERVAL);
+        socket.set_tcp_keepalive(&keepalive)?;
+        socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+        let Some(config) = encryption else {
+            return Ok(Box::new(stream));
+        };
+        let name = ServerName::try_from(self.server_name(host).to_owned());
+        let name = name.map_err(io::Error::other)?;
+        let stream = TlsConnector::from(config).connect(name, stream).await?;
+        Ok(Box::new(stream))
     }
 }

@@ -6,51 +6,47 @@
 //! whose connection was found closed: it may be sent twice.
 
 pub(super) mod acks;
-pub(super) mod budget;
-pub(super) mod connections;
 mod dial;
-pub(super) mod loading;
-pub(super) mod open;
-pub(super) mod origin;
 pub(super) mod server;
-pub(super) mod shared_task;
-mod tls;
 
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
-use deadpool_redis::redis::Value;
-use tokio::runtime::Handle;
+use deadpool_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
+use deadpool_redis::redis::{Cmd, Pipeline, Value};
+use deadpool_redis::{Connection, Pool, PoolError, TimeoutType, Timeouts};
+use futures_util::{FutureExt, TryFutureExt};
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use self::budget::Budget;
-use self::loading::Loading;
-use self::open::{OpenConnection, Request};
-use self::origin::Origin;
-use super::failure::Failure;
+use self::acks::{Acks, IsWritten};
+use super::address::Address;
+use super::failure::{Failure, FailureCause};
 use super::protocol::scripts::Program;
-use crate::store::connection::{
-    AfterEnd, Connect, Connection, Driven, Exchange, Fault, HomeRuntime,
-};
-use crate::telemetry::ConnectionGauge;
+use crate::clock::{Boottime, Clock, Instant};
+use crate::future::shielded;
+use crate::store::budget::Budget;
+use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
+use crate::store::server_url::HostPort;
 
 /// How long requests must have waited without an answer before the connection is held responsible, and not a limit that
 /// is shorter than the round trip. A tenth of the ttl if that is less, so that a renewal gets another connection in
 /// time.
 const LEAST_SILENCE: Duration = Duration::from_millis(250);
 
-/// A connection shared by all requests of one runtime, and the scripts that were loaded over it.
-#[derive(Debug)]
-pub(super) struct RuntimeConnection {
-    connection: Connection<Connector>,
-    pub(super) loading: Mutex<Loading>,
-}
-
 /// What all connections to one address have in common.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Connector {
-    pub(super) source: Origin,
+    pub(super) address: Address,
+    /// Connections are taken from this pool of the caller's, counted by it, and never returned: a connection that is
+    /// given up is broken or used by others. When the pool has none to spare, they are made beside it.
+    pub(super) pool: Option<Pool>,
     /// What the server is asked to do.
     pub(super) program: Program,
     pub(super) connect_timeout: Duration,
@@ -60,55 +56,6 @@ pub(super) struct Connector {
     pub(super) has_written: Arc<AtomicBool>,
 }
 
-impl RuntimeConnection {
-    /// A connection of this runtime.
-    pub(super) fn new(settings: Connector, runtime: Handle, gauge: Arc<ConnectionGauge>) -> Self {
-        Self {
-            connection: Connection::new(settings, HomeRuntime::Runtime(runtime), gauge),
-            loading: Mutex::default(),
-        }
-    }
-
-    fn program(&self) -> Program {
-        self.connection.connector().program
-    }
-
-    pub(super) fn connect_timeout(&self) -> Duration {
-        self.connection.connector().connect_timeout
-    }
-
-    /// Makes the connection now.
-    pub(super) async fn connect(&self) -> Result<Arc<OpenConnection>, Failure> {
-        let budget = Budget::new(self.connect_timeout());
-        self.connection.open(budget).await
-    }
-
-    /// Sends a request and awaits its answer.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves the outcome unknown.
-    pub(super) async fn request(
-        &self,
-        request: Request<'_>,
-        budget: Budget,
-        replace_every: Duration,
-    ) -> Result<Value, Failure> {
-        let outcome = self.connection.request(request, budget, replace_every);
-        outcome.await.map_err(|failure| {
-            if self.connection.connector().has_written() {
-                failure.after_a_write()
-            } else {
-                failure
-            }
-        })
-    }
-
-    /// Closes the connection; requests fail from then on.
-    pub(super) fn close(&self) {
-        self.connection.close();
-    }
-}
-
 impl Connect for Connector {
     type Open = OpenConnection;
     type Engine = ();
@@ -116,8 +63,8 @@ impl Connect for Connector {
 
     async fn connect(&mut self) -> Result<(OpenConnection, ()), Failure> {
         let limit = self.connect_timeout;
-        let making = OpenConnection::make(&self.source, limit);
-        let made = timeout(limit, making).await.unwrap_or(Err(Failure::Silent));
+        let made = timeout(limit, self.make()).await;
+        let made = made.unwrap_or(Err(FailureCause::Silent.into()));
         made.map(|open| (open, ()))
     }
 
@@ -137,7 +84,7 @@ impl Exchange for Connector {
         budget: Budget,
     ) -> Result<Value, Failure> {
         match (request, self.acknowledged_by) {
-            (Request::Written(command, is_written), replicas) if replicas > 0 => {
+            (Request::One(command, Some(is_written)), replicas) if replicas > 0 => {
                 let sent = open.send_written(command, replicas, is_written, budget);
                 sent.await
             }
@@ -146,14 +93,14 @@ impl Exchange for Connector {
     }
 
     fn fault(failure: &Failure, open: &OpenConnection, replace_every: Duration) -> Option<Fault> {
-        match failure {
-            Failure::FoundClosed(_) => Some(Fault::FoundClosed),
-            Failure::Silent => {
+        match &failure.cause {
+            FailureCause::FoundClosed(_) => Some(Fault::FoundClosed),
+            FailureCause::Broken(_) => Some(Fault::Broken),
+            FailureCause::Silent => {
                 let is_stuck = open.is_silent_for(LEAST_SILENCE.min(replace_every));
                 is_stuck.then_some(Fault::Silent)
             }
-            failure if failure.is_broken() => Some(Fault::Broken),
-            failure => failure.is_of_replica().then_some(Fault::WrongServer),
+            _ => failure.is_of_replica().then_some(Fault::WrongServer),
         }
     }
 
@@ -163,11 +110,36 @@ impl Exchange for Connector {
 
     // Its task, on another thread, may have sent it all the same.
     fn sent_before(failure: Failure) -> Failure {
-        failure.after_another_try()
+        failure.after_another_try(true)
     }
 }
 
 impl Connector {
+    /// Returns the settings of the connections to another server, of which others say that it is a master.
+    pub(super) fn at(&self, place: &HostPort) -> Self {
+        Self {
+            address: self.address.at(place),
+            has_written: Arc::new(AtomicBool::new(true)),
+            ..self.clone()
+        }
+    }
+
+    async fn make(&self) -> Result<OpenConnection, Failure> {
+        if let Some(pool) = &self.pool {
+            let at_once = Timeouts {
+                wait: Some(Duration::ZERO),
+                ..pool.timeouts()
+            };
+            match pool.timeout_get(&at_once).await {
+                Ok(connection) => return Ok(OpenConnection::of_pool(connection)),
+                Err(PoolError::Timeout(TimeoutType::Wait)) => {}
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+        let (connection, driver) = self.address.open().await?;
+        Ok(OpenConnection::new(connection, driver))
+    }
+
     /// Notes that the server at this address has carried out a write, so the address normally leads to a master.
     pub(super) fn note_write(&self) {
         // Loaded first: a shared cache line should not be written with every request.
@@ -176,7 +148,116 @@ impl Connector {
         }
     }
 
-    fn has_written(&self) -> bool {
+    pub(super) fn has_written(&self) -> bool {
         self.has_written.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let origin = self.pool.as_ref().map_or("address", |_| "pool");
+        write!(f, "{origin} {}", self.address)
+    }
+}
+
+/// A request as it is sent at a time.
+#[derive(Clone, Copy)]
+pub(super) enum Request<'a> {
+    /// If its reply says that something was written that must not be lost, it counts only once replicas have it.
+    One(&'a Cmd, Option<IsWritten>),
+    /// The reply is an array, and a refusal of one of the commands is in it.
+    All(&'a Pipeline),
+}
+
+/// One connection.
+pub(super) struct OpenConnection {
+    connection: MultiplexedConnection,
+    /// When the first request was sent that is still unanswered, if none was answered since.
+    silent_since: Mutex<Option<Instant>>,
+    pub(super) acks: Acks,
+    /// The connection's place in the pool, if it is counted by one.
+    place: Option<Connection>,
+    /// The task that drives it, if that is ours.
+    driver: Option<AbortHandle>,
+}
+
+impl OpenConnection {
+    /// One that this task drives.
+    fn new(connection: MultiplexedConnection, driver: AbortHandle) -> Self {
+        Self {
+            connection,
+            silent_since: Mutex::default(),
+            acks: Acks::default(),
+            place: None,
+            driver: Some(driver),
+        }
+    }
+
+    /// One of a pool, whose place is freed when this is dropped.
+    fn of_pool(place: Connection) -> Self {
+        Self {
+            connection: MultiplexedConnection::clone(&place),
+            silent_since: Mutex::default(),
+            acks: Acks::default(),
+            place: Some(place),
+            driver: None,
+        }
+    }
+
+    async fn send(&self, request: Request<'_>, budget: Budget) -> Result<Value, Failure> {
+        let mut connection = self.connection.clone();
+        let answer = match request {
+            Request::One(command, _) => connection.req_packed_command(command),
+            Request::All(pipeline) => connection
+                .req_packed_commands(pipeline, 0, pipeline.len())
+                .map_ok(Value::Array)
+                .boxed(),
+        };
+        let mut answer = pin!(shielded(answer));
+        // Only a connection that was closed already fails without waiting for anything. Its task may run on another
+        // thread, so in rare cases it closed after it had sent this.
+        let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+        let answer = match at_once {
+            Poll::Ready(Err(error)) if error.is_connection_dropped() => {
+                return Err(FailureCause::FoundClosed(error).into());
+            }
+            Poll::Ready(answer) => answer,
+            Poll::Pending => {
+                let sent_at = Boottime.now();
+                match timeout(budget.left(), answer).await {
+                    Ok(answer) => answer,
+                    Err(_) => {
+                        self.note_silence(sent_at);
+                        return Err(FailureCause::Silent.into());
+                    }
+                }
+            }
+        };
+        *self.silent_since.lock() = None;
+        match answer? {
+            Value::ServerError(error) => Err(error.into()),
+            value => Ok(value),
+        }
+    }
+
+    /// Notes that a request sent at this moment is unanswered.
+    fn note_silence(&self, sent_at: Instant) {
+        let mut since = self.silent_since.lock();
+        *since = Some(since.map_or(sent_at, |since| since.min(sent_at)));
+    }
+
+    /// Returns whether no request was answered for this long, although some were sent.
+    fn is_silent_for(&self, least: Duration) -> bool {
+        let since = *self.silent_since.lock();
+        since.is_some_and(|since| Boottime.now().since(since) >= least)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        if let Some(driver) = &self.driver {
+            driver.abort();
+        }
+        self.place.take().map(Connection::take);
     }
 }

@@ -2,14 +2,15 @@
 //!
 //! A look is a task of the runtime that asks for it. Calls go on beside it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::super::failure::Failure;
+use super::super::failure::{Failure, FailureCause};
 use crate::clock::{Boottime, Clock, Instant};
+use crate::error::ErrorKind;
+use crate::store::backend::Failing;
 
 /// The longest time that a look may take, and how often the Sentinels are asked while calls are made.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -24,13 +25,7 @@ pub(super) struct Looks {
     /// The moment at which the last look began.
     began_at: Mutex<Option<Instant>>,
     ended: watch::Sender<Ended>,
-    /// A later look is planned.
-    is_planned: Arc<AtomicBool>,
 }
-
-/// A later look. Until it begins, or is dropped with its runtime, no other one is planned.
-#[derive(Debug)]
-pub(super) struct Planned(Arc<AtomicBool>);
 
 /// The last look that has ended.
 #[derive(Debug, Clone, Default)]
@@ -46,26 +41,13 @@ impl Looks {
         Self {
             began_at: Mutex::default(),
             ended: watch::Sender::default(),
-            is_planned: Arc::default(),
         }
-    }
-
-    /// Plans a later look, unless one is planned already.
-    pub(super) fn plan(&self) -> Option<Planned> {
-        let was_planned = self.is_planned.swap(true, Ordering::Relaxed);
-        (!was_planned).then(|| Planned(self.is_planned.clone()))
-    }
-
-    /// Notes that the later look begins.
-    pub(super) fn begin_planned(&self, planned: Planned) -> Option<Instant> {
-        drop(planned);
-        self.begin(AT_MOST_EVERY)
     }
 
     /// Notes that a look begins, unless another one began so recently. Returns when it began.
     pub(super) fn begin(&self, at_most_every: Duration) -> Option<Instant> {
         let now = Boottime.now();
-        let mut began_at = self.began_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut began_at = self.began_at.lock();
         if began_at.is_some_and(|at| now.since(at) < at_most_every) {
             return None;
         }
@@ -89,7 +71,7 @@ impl Looks {
     /// of the limit: it may tell of a new master. Otherwise it is awaited only while it is young: Sentinels that answer
     /// no server should not delay every call.
     pub(super) async fn confirmed_since(&self, began_at: Instant, limit: Duration) {
-        let last = *self.began_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.began_at.lock();
         let lasts = last.map_or(Duration::ZERO, |at| Boottime.now().since(at));
         let patience = match self.ended.borrow().failure {
             None => LOOK_EVERY.min(limit / 2),
@@ -107,35 +89,15 @@ impl Looks {
     }
 }
 
-impl Drop for Planned {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
-}
-
 /// Returns the failure of a look that tells the most about what has to be changed: an answer rather than silence.
 pub(super) fn most_telling(failures: Vec<Failure>) -> Failure {
-    let rank = |failure: &Failure| match failure {
-        Failure::NoSuchMaster(_) => 3,
-        Failure::Refused { .. } => 2,
-        Failure::Silent => 0,
+    let rank = |failure: &Failure| match &failure.cause {
+        // That they know no such master.
+        FailureCause::Other(_) if failure.kind() == ErrorKind::Misconfigured => 3,
+        FailureCause::Refused { .. } => 2,
+        FailureCause::Silent => 0,
         _ => 1,
     };
     let told = failures.into_iter().max_by_key(rank);
-    told.unwrap_or(Failure::Silent)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_later_look_whose_runtime_has_ended_keeps_no_other_from_being_planned() {
-        let looks = Looks::new();
-        let planned = looks.plan().expect("none is planned");
-        assert!(looks.plan().is_none());
-        drop(planned);
-        let planned = looks.plan().expect("it was never made");
-        assert!(looks.begin_planned(planned).is_some() && looks.plan().is_some());
-    }
+    told.unwrap_or(FailureCause::Silent.into())
 }

@@ -1,30 +1,22 @@
 //! Maps slots to servers. No I/O: a look learns the map, and refusals correct it.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::redis::Value;
 
+use super::super::address::AddressMap;
 use super::super::failure::Failure;
 use super::super::protocol::reply::{items, number, text};
 use super::super::protocol::slot::SLOTS;
-use super::template::AddressMap;
 use crate::clock::Instant;
+use crate::store::server_url::HostPort;
 
 /// The index of a place that is not known.
 const NOBODY: u16 = u16::MAX;
 /// The time for which a redirection counts more than what a node says of all slots: nodes learn of a move one after the
 /// other, and one that is cut off answers all the same.
 const REDIRECTED: Duration = Duration::from_secs(2);
-
-/// The address of a server.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in super::super) struct HostPort {
-    pub(in super::super) host: Arc<str>,
-    pub(in super::super) port: u16,
-}
 
 /// Says which server serves which slot, as far as is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -147,50 +139,13 @@ impl Map {
     }
 }
 
-impl fmt::Display for HostPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
-    }
-}
-
-impl HostPort {
-    pub(in super::super) fn new(host: &str, port: u16) -> Self {
-        let host = host.into();
-        Self { host, port }
-    }
-
-    /// Parses the address in a redirection: `host:port`, without brackets even for IPv6. An empty host means the server
-    /// that answered; `?` one that is not known.
-    pub(super) fn redirected(
-        address: &str,
-        answered: &Self,
-        address_map: &AddressMap,
-    ) -> Option<Self> {
-        let (host, port) = address.rsplit_once(':')?;
-        Self::named(host, port.parse().ok()?, answered, address_map)
-    }
-
-    /// Returns where the server is reached that another one has named. An empty host means the server that answered;
-    /// `?` one that is not known.
-    fn named(host: &str, port: u16, answered: &Self, address_map: &AddressMap) -> Option<Self> {
-        match host {
-            "" => Some(Self::new(&answered.host, port)),
-            "?" => None,
-            host => Some(address_map.reached(Self::new(host, port))),
-        }
-    }
-}
-
 /// Parses the reply of `CLUSTER SLOTS`. A server without a host is the one that answered.
 pub(super) fn slots(
     reply: &Value,
     answered: &HostPort,
     address_map: &AddressMap,
 ) -> Result<Vec<Range>, Failure> {
-    let odd = || Failure::Odd(format!("{reply:?}"));
+    let odd = || Failure::odd(format_args!("{reply:?}"));
     let read = |range: &Value| {
         let [first, last, primary, replicas @ ..] = items(range)? else {
             return Err(odd());
@@ -205,7 +160,7 @@ pub(super) fn slots(
                 Value::Nil => "",
                 host => text(host)?,
             };
-            Ok(HostPort::named(host, port, answered, address_map))
+            Ok(address_map.named(host, port, answered))
         };
         let owner = node(primary)?;
         // Only their checks need them.
@@ -325,28 +280,5 @@ mod tests {
                 "{first} to {last}"
             );
         }
-    }
-
-    #[test]
-    fn a_redirection_is_read() {
-        let read = |address| HostPort::redirected(address, &place(1), &AddressMap::default());
-        assert_eq!(
-            read("10.0.0.1:7000"),
-            Some(HostPort::new("10.0.0.1", 7_000))
-        );
-        assert_eq!(read("fe80::1:7000"), Some(HostPort::new("fe80::1", 7_000)));
-        assert_eq!(read(":7000"), Some(place(7_000)));
-        assert_eq!(read("?:7000"), None);
-        assert_eq!(read("nonsense"), None);
-        assert_eq!(HostPort::new("fe80::1", 1).to_string(), "[fe80::1]:1");
-    }
-
-    #[test]
-    fn a_server_that_is_named_is_reached_where_the_map_says() {
-        let outside = AddressMap::new(|host, port| (format!("outside-{host}"), port + 1));
-        let read = |address| HostPort::redirected(address, &place(1), &outside);
-        assert_eq!(read("a:7"), Some(HostPort::new("outside-a", 8)));
-        assert_eq!(read(":7"), Some(place(7)), "the one that was reached");
-        assert_eq!(read("?:7"), None);
     }
 }

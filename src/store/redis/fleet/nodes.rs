@@ -1,19 +1,17 @@
 //! Learns from the nodes of a cluster which slots each of them serves.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::redis::Cmd;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{sleep, timeout};
 
-use super::super::REPLACE_EVERY;
-use super::super::connection::budget::Budget;
 use super::super::failure::Failure;
 use super::look::most_telling;
-use super::many::Many;
-use super::map::{HostPort, Map, Range};
+use super::map::{self, Range};
+use super::{Fleet, unserved};
+use crate::store::budget::Budget;
+use crate::store::server_url::HostPort;
 
 /// Says how many of the known nodes are asked.
 const NODES: usize = 4;
@@ -22,12 +20,11 @@ const SEEDS_AFTER: Duration = Duration::from_millis(100);
 
 /// Asks some known nodes, and the nodes to begin with if those do not answer, and takes the first answer.
 pub(super) async fn look(
-    many: &Arc<Many>,
+    fleet: &Fleet,
     seeds: &[HostPort],
-    known: &Map,
     budget: Budget,
 ) -> Result<Vec<Range>, Failure> {
-    let mut nodes = known.owners();
+    let mut nodes = fleet.map.borrow().owners();
     fastrand::shuffle(&mut nodes);
     nodes.truncate(NODES);
     let new = seeds.iter().filter(|seed| !nodes.contains(seed));
@@ -41,7 +38,7 @@ pub(super) async fn look(
         .chain(seeds_later)
         .map(|(node, after)| async move {
             sleep(after).await;
-            ask(many, node, budget).await
+            ask(fleet, node, budget).await
         });
     let mut asked: FuturesUnordered<_> = asked.collect();
     let mut failures = Vec::new();
@@ -60,17 +57,14 @@ pub(super) async fn look(
     Err(most_telling(failures))
 }
 
-async fn ask(many: &Many, node: &HostPort, budget: Budget) -> Result<Vec<Range>, Failure> {
-    let mut command = Cmd::new();
-    command.arg("CLUSTER").arg("SLOTS");
-    let server = many.server(node)?;
-    let reply = server
-        .connections
-        .request(&command, budget, REPLACE_EVERY)
+async fn ask(fleet: &Fleet, node: &HostPort, budget: Budget) -> Result<Vec<Range>, Failure> {
+    let reply = fleet
+        .server(node)?
+        .ask(&["CLUSTER", "SLOTS"], budget)
         .await?;
-    let ranges = many.ranges(&reply, node)?;
+    let ranges = map::slots(&reply, node, &fleet.address_map)?;
     match ranges.is_empty() {
-        true => Err(Failure::Unserved(0)),
+        true => Err(unserved(0)),
         false => Ok(ranges),
     }
 }

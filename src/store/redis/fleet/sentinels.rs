@@ -1,6 +1,6 @@
 //! Learns from the Sentinels which server is the master: all are asked at once, and the newest epoch wins.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -9,14 +9,17 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
-use super::super::REPLACE_EVERY;
-use super::super::connection::budget::Budget;
-use super::super::connection::connections::Connections;
+use super::super::address::AddressMap;
+use super::super::connection::Connector;
+use super::super::connection::server::Server;
 use super::super::failure::Failure;
-use super::super::protocol::reply::{fields, items, number, text};
+use super::super::protocol::reply::{fields, items, no_error, number, text};
 use super::look::most_telling;
-use super::map::{HostPort, Map};
-use super::template::{AddressMap, Template};
+use super::map::Map;
+use crate::error::ErrorKind;
+use crate::store::Sent;
+use crate::store::budget::Budget;
+use crate::store::server_url::HostPort;
 
 /// How much longer the others are awaited after the first answer. They may know of a newer master.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
@@ -27,13 +30,12 @@ pub(in super::super) struct Sentinels {
     /// What the Sentinels call the group.
     pub(in super::super) name: String,
     pub(in super::super) all: Vec<Sentinel>,
-    address_map: AddressMap,
 }
 
 #[derive(Debug)]
 pub(in super::super) struct Sentinel {
     pub(in super::super) place: HostPort,
-    pub(in super::super) connections: Connections,
+    pub(in super::super) server: Server,
     /// It did not answer when it was asked last.
     was_silent: AtomicBool,
 }
@@ -49,33 +51,24 @@ struct Opinion {
 
 impl Sentinels {
     /// Makes connections to each of these Sentinels. A place that is named twice counts once.
-    pub(in super::super) fn new(name: String, places: Vec<HostPort>, template: &Template) -> Self {
-        let mut once = Vec::new();
+    pub(in super::super) fn new(name: String, places: Vec<HostPort>, settings: &Connector) -> Self {
+        let mut all: Vec<Sentinel> = Vec::new();
         for place in places {
-            if !once.contains(&place) {
-                once.push(place);
+            if !all.iter().any(|known| known.place == place) {
+                let server = Server::new(settings.at(&place), None);
+                all.push(Sentinel::new(place, server));
             }
         }
-        let all = once.into_iter().map(|place| {
-            let address = template.address.at(&place.host, place.port);
-            let connections = Connections::new(template.settings(address), None);
-            Sentinel::new(place, connections)
-        });
-        Self {
-            name,
-            all: all.collect(),
-            address_map: template.address_map.clone(),
-        }
+        Self { name, all }
     }
 
     /// Returns the same Sentinels on connections of their own.
     pub(super) fn beside(&self) -> Self {
         let all = self.all.iter();
-        let all = all.map(|one| Sentinel::new(one.place.clone(), one.connections.beside(None)));
+        let all = all.map(|one| Sentinel::new(one.place.clone(), one.server.beside(None)));
         Self {
             name: self.name.clone(),
             all: all.collect(),
-            address_map: self.address_map.clone(),
         }
     }
 
@@ -86,30 +79,40 @@ impl Sentinels {
     pub(super) async fn look(
         &self,
         known: &Map,
+        address_map: &AddressMap,
         budget: Budget,
     ) -> Result<(HostPort, u64), Failure> {
+        let (opinions, failures) = self.ask_all(address_map, budget).await;
+        match choose(&opinions, self.all.len(), known) {
+            Some(opinion) => Ok((opinion.master.clone(), opinion.epoch)),
+            None => Err(most_telling(failures)),
+        }
+    }
+
+    /// Asks all Sentinels, and awaits those that answered last time: after the first answer only for a moment.
+    async fn ask_all(
+        &self,
+        address_map: &AddressMap,
+        budget: Budget,
+    ) -> (Vec<Opinion>, Vec<Failure>) {
         let awaits_silent = self.all.iter().all(Sentinel::was_silent);
-        let mut expected = 0;
-        // Decided once: another look beside this one may hear of a Sentinel meanwhile.
-        let asked = self.all.iter().map(|sentinel| {
-            let is_expected = awaits_silent || !sentinel.was_silent();
-            expected += usize::from(is_expected);
-            async move {
-                let answer = sentinel.ask(&self.name, &self.address_map, budget).await;
-                (sentinel, is_expected, answer)
-            }
-        });
+        // Decided once: another look in the background may hear of a Sentinel meanwhile.
+        let is_expected = |one: &Sentinel| awaits_silent || !one.was_silent();
+        let mut expected: Vec<_> = self.all.iter().map(is_expected).collect();
+        let mut unanswered = vec![true; self.all.len()];
+        let asked = self
+            .all
+            .iter()
+            .enumerate()
+            .map(async |(index, one)| (index, one.ask(&self.name, address_map, budget).await));
         let mut asked: FuturesUnordered<_> = asked.collect();
         let (mut opinions, mut failures) = (Vec::new(), Vec::new());
-        let mut unanswered: HashMap<_, _> = self.all.iter().map(|one| (&one.place, one)).collect();
         let mut patience = budget;
-        while let Ok(Some((sentinel, is_expected, answer))) =
-            timeout(patience.left(), asked.next()).await
-        {
-            unanswered.remove(&sentinel.place);
-            sentinel
-                .was_silent
-                .store(answer.is_err(), Ordering::Relaxed);
+        while opinions.is_empty() || expected.contains(&true) {
+            let Ok(Some((index, answer))) = timeout(patience.left(), asked.next()).await else {
+                break;
+            };
+            (expected[index], unanswered[index]) = (false, answer.is_err());
             match answer {
                 Ok(opinion) => {
                     if opinions.is_empty() {
@@ -119,26 +122,19 @@ impl Sentinels {
                 }
                 Err(failure) => failures.push(failure),
             }
-            expected -= usize::from(is_expected);
-            if expected == 0 && !opinions.is_empty() {
-                break;
-            }
         }
-        for sentinel in unanswered.into_values() {
-            sentinel.was_silent.store(true, Ordering::Relaxed);
+        for (sentinel, is_silent) in self.all.iter().zip(unanswered) {
+            sentinel.was_silent.store(is_silent, Ordering::Relaxed);
         }
-        match choose(&opinions, self.all.len(), known) {
-            Some(opinion) => Ok((opinion.master.clone(), opinion.epoch)),
-            None => Err(most_telling(failures)),
-        }
+        (opinions, failures)
     }
 }
 
 impl Sentinel {
-    fn new(place: HostPort, connections: Connections) -> Self {
+    fn new(place: HostPort, server: Server) -> Self {
         Self {
             place,
-            connections,
+            server,
             was_silent: AtomicBool::new(false),
         }
     }
@@ -159,44 +155,34 @@ impl Sentinel {
         all.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
         all.cmd("SENTINEL").arg("MASTER").arg(name);
         all.cmd("SENTINEL").arg("MYID");
-        let replies = self
-            .connections
-            .request_all(&all, budget, REPLACE_EVERY)
-            .await?;
-        let opinion = read(&replies, name)?;
+        let opinion = read(&self.server.request_all(&all, budget).await?, name)?;
         let master = address_map.reached(opinion.master);
         Ok(Opinion { master, ..opinion })
     }
 }
 
 fn read(replies: &[Value], name: &str) -> Result<Opinion, Failure> {
-    let unknown = || Failure::NoSuchMaster(name.into());
+    let odd = |what: &dyn std::fmt::Debug| Failure::odd(format_args!("{what:?}"));
     let [address, master, sentinel] = replies else {
-        return Err(Failure::Odd(format!("{replies:?}")));
+        return Err(odd(&replies));
     };
-    if let Value::ServerError(error) = address {
-        return Err(error.clone().into());
+    let address = no_error(address.clone())?;
+    if address == Value::Nil {
+        let words = format!("the Sentinels know no master named {name:?}");
+        return Err(Failure::other(ErrorKind::Misconfigured, Sent::Never, words));
     }
-    if *address == Value::Nil {
-        return Err(unknown());
-    }
-    let [host, port] = items(address)? else {
-        return Err(Failure::Odd(format!("{address:?}")));
+    let [host, port] = items(&address)? else {
+        return Err(odd(&address));
     };
-    let port = u16::try_from(number(port)?);
-    let port = port.map_err(|_| Failure::Odd(format!("{address:?}")))?;
-    if let Value::ServerError(error) = master {
-        return Err(error.clone().into());
-    }
-    let epoch = fields(master)?
+    let port = u16::try_from(number(port)?).map_err(|_| odd(&address))?;
+    let master = no_error(master.clone())?;
+    let fields = fields(&master)?;
+    let epoch = fields
         .get("config-epoch")
-        .map(|epoch| epoch.parse());
-    let Some(Ok(epoch)) = epoch else {
-        return Err(Failure::Odd("no config-epoch".into()));
-    };
+        .and_then(|epoch| epoch.parse().ok());
     Ok(Opinion {
         master: HostPort::new(text(host)?, port),
-        epoch,
+        epoch: epoch.ok_or_else(|| Failure::odd("no config-epoch"))?,
         sentinel: text(sentinel).ok().map(Into::into),
     })
 }
@@ -315,7 +301,7 @@ mod tests {
         };
         assert_eq!(read_all, expected);
         let failure = read(&[Value::Nil, Value::Nil, id.clone()], "main").expect_err("unknown");
-        assert!(matches!(failure, Failure::NoSuchMaster(_)), "{failure}");
+        assert!(failure.to_string().contains("no master named"), "{failure}");
         assert!(read(&[address, Value::Array(vec![]), id], "main").is_err());
     }
 }

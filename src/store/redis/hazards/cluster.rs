@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 
-use super::super::connection::budget::Budget;
 use super::super::connection::server::Server;
 use super::super::failure::Failure;
-use super::super::fleet::{HostPort, Many};
-use super::{OUTLIVED, SLOW_FAILOVER, allowed, ask, setting, slow_failover, text};
+use super::super::fleet::Fleet;
+use super::super::protocol::reply;
+use super::{OUTLIVED, SLOW_FAILOVER, allowed, settings, slow_failover};
 use crate::store::Hazard;
 use crate::store::Severity::{Unknown, Warning};
+use crate::store::budget::Budget;
 use crate::store::check::{Check, found, judge};
+use crate::store::server_url::HostPort;
 
 /// Says how many slots are named at most.
 const NAMED: usize = 8;
@@ -31,28 +33,20 @@ struct ClusterFacts {
     is_refusing: bool,
 }
 
-/// The facts that one primary reports.
-struct NodeFacts {
-    timeout: Option<Duration>,
-    needs_all_slots: bool,
-    /// `None` if it refuses to tell.
-    moving: Option<BTreeSet<u16>>,
-}
-
 /// Asks the primaries about their cluster. Returns the hazards, and the replicas.
 pub(super) async fn look(
-    many: &Arc<Many>,
+    fleet: &Arc<Fleet>,
     primaries: &[Arc<Server>],
     budget: Budget,
 ) -> Result<(Vec<Hazard>, Vec<HostPort>), Failure> {
     let told = primaries.iter().map(|primary| look_at(primary, budget));
-    let (told, ranges) = tokio::try_join!(try_join_all(told), many.topology(budget))?;
+    let (told, ranges) = tokio::try_join!(try_join_all(told), fleet.topology(budget))?;
     let mut facts = ClusterFacts::default();
     for node in told {
-        facts.node_timeout = facts.node_timeout.max(node.timeout);
+        facts.node_timeout = facts.node_timeout.max(node.node_timeout);
         facts.needs_all_slots |= node.needs_all_slots;
-        facts.is_refusing |= node.moving.is_none();
-        facts.moving.extend(node.moving.unwrap_or_default());
+        facts.is_refusing |= node.is_refusing;
+        facts.moving.extend(node.moving);
     }
     let mut replicas = Vec::new();
     for range in ranges {
@@ -66,16 +60,18 @@ pub(super) async fn look(
     Ok((judge(CHECKS, &facts), replicas))
 }
 
-async fn look_at(primary: &Server, budget: Budget) -> Result<NodeFacts, Failure> {
-    let connections = &primary.connections;
-    let timeout = setting(connections, budget, "cluster-node-timeout").await?;
+async fn look_at(primary: &Server, budget: Budget) -> Result<ClusterFacts, Failure> {
+    let settings = settings(primary, budget).await?.unwrap_or_default();
+    let timeout = settings.get("cluster-node-timeout");
     let timeout = timeout.and_then(|ms| ms.parse().ok());
-    let coverage = setting(connections, budget, "cluster-require-full-coverage").await?;
-    let nodes = allowed(ask(connections, budget, &["CLUSTER", "NODES"]).await)?;
-    Ok(NodeFacts {
-        timeout: timeout.map(Duration::from_millis),
-        needs_all_slots: coverage.as_deref() == Some("yes"),
-        moving: nodes.map(|nodes| moving(&text(&nodes))),
+    let nodes = allowed(primary.ask(&["CLUSTER", "NODES"], budget).await)?;
+    let coverage = settings.get("cluster-require-full-coverage");
+    Ok(ClusterFacts {
+        node_timeout: timeout.map(Duration::from_millis),
+        needs_all_slots: coverage.is_some_and(|coverage| coverage == "yes"),
+        is_refusing: nodes.is_none(),
+        moving: moving(nodes.as_ref().map_or(Ok(""), reply::text)?),
+        ..ClusterFacts::default()
     })
 }
 

@@ -10,85 +10,75 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::redis::{Cmd, Value};
+use deadpool_redis::redis::Value;
 use futures_util::future::{join_all, try_join_all};
 
 use self::server::KnownAs;
-
-use super::connection::budget::Budget;
-use super::connection::connections::Connections;
+use super::Redis;
 use super::connection::server::Server;
-use super::failure::Failure;
-use super::fleet::Fleet;
+use super::failure::{Failure, FailureCause};
+use super::fleet::Discovery;
 use super::protocol::reply;
-use super::{REPLACE_EVERY, Redis};
 use crate::error::ErrorKind;
 use crate::store::backend::Failing;
+use crate::store::budget::Budget;
 use crate::store::check::{Check, Weakness, found, judge};
 use crate::store::{Hazard, Member, MemberState, Severity};
 
-/// Says how far the servers keep out: the key in which they note it, and whether the store has a longest ttl.
-#[derive(Clone, Copy)]
-struct KeepOut<'a> {
-    node: &'a str,
-    is_set: bool,
-}
+/// The lines of INFO, or the settings of CONFIG, by their names.
+type Settings = HashMap<String, String>;
 
 /// The facts that a server reports of itself, by its address.
-type Looked = (Arc<str>, Vec<Hazard>);
+type Looked = (String, Vec<Hazard>);
 
 /// Asks the servers about their set-up, including discovered ones, and judges the answers.
 pub(super) async fn look(redis: &Redis, budget: Budget) -> Result<Vec<Hazard>, Failure> {
     let fleet = &redis.fleet;
-    let keep_out = KeepOut {
-        node: &redis.keys.node(),
-        is_set: redis.max_ttl.is_some(),
-    };
     let servers = fleet.servers(budget).await?;
-    let known_as = match fleet.many() {
-        None => KnownAs::OneServer,
-        Some(many) if many.is_cluster() => KnownAs::Primary,
-        Some(_) => KnownAs::Master,
+    let known_as = match &fleet.discovery {
+        Discovery::One(_) => KnownAs::OneServer,
+        Discovery::Sentinels(_) => KnownAs::Master,
+        Discovery::Nodes(_) => KnownAs::Primary,
     };
     let granting = try_join_all(servers.iter().map(async |server| {
-        let hazards = server::look_at(&server.connections, known_as, keep_out, budget).await?;
-        Ok((server.place.clone(), hazards))
+        let hazards = server::look_at(redis, server, known_as, budget).await?;
+        Ok((server.connector.address.to_string(), hazards))
     }));
-    let beside = look_beside(fleet, &servers, keep_out, budget);
+    let beside = look_beside(redis, &servers, budget);
     let (granting, (mut hazards, replicas)) = tokio::try_join!(granting, beside)?;
     hazards.extend(told_once(granting, replicas));
-    hazards.extend(tokens::look(fleet, &redis.keys, &servers, budget).await?);
+    hazards.extend(tokens::look(&redis.keys, &servers, budget).await?);
     Ok(hazards)
 }
 
 /// Looks at the Sentinels or the cluster, and at the replicas. Each of those may have to take over one day.
 async fn look_beside(
-    fleet: &Fleet,
+    redis: &Redis,
     servers: &[Arc<Server>],
-    keep_out: KeepOut<'_>,
     budget: Budget,
 ) -> Result<(Vec<Hazard>, Vec<Looked>), Failure> {
-    let Some(many) = fleet.many() else {
-        return Ok((Vec::new(), Vec::new()));
-    };
+    let fleet = &redis.fleet;
     // One that is silent leaves the replicas their time.
     let first = budget.at_most(budget.left() / 2);
-    let (hazards, mut replicas) = match many.sentinels() {
-        Some(group) => {
+    let (hazards, mut replicas) = match &fleet.discovery {
+        Discovery::One(_) => return Ok((Vec::new(), Vec::new())),
+        Discovery::Sentinels(group) => {
             let (hazards, named) = sentinels::look(group, first).await;
-            let reached = named.into_iter().map(|place| many.reached(place));
+            let reached = named
+                .into_iter()
+                .map(|place| fleet.address_map.reached(place));
             (hazards, reached.collect())
         }
-        None => cluster::look(many, servers, first).await?,
+        Discovery::Nodes(_) => cluster::look(fleet, servers, first).await?,
     };
     replicas.sort_by_key(ToString::to_string);
     replicas.dedup();
     let looked = replicas.iter().map(async |replica| {
-        let (place, connections) = many.connections_beside(replica);
-        let looked = server::look_at(&connections, KnownAs::Replica, keep_out, budget).await;
-        connections.close();
+        let server = Server::new(fleet.settings.at(replica), None);
+        let looked = server::look_at(redis, &server, KnownAs::Replica, budget).await;
+        server.close();
         let hazards = looked.unwrap_or_else(|failure| judge(&[UNSEEN], &failure));
-        (place, hazards)
+        (server.connector.address.to_string(), hazards)
     });
     Ok((hazards, join_all(looked).await))
 }
@@ -105,7 +95,7 @@ const UNSEEN: Check<Failure> = Check::new(
 /// Tells each weakness once. Where not all servers that grant leases have it, it is told which do.
 fn told_once(granting: Vec<Looked>, replicas: Vec<Looked>) -> Vec<Hazard> {
     let all: Vec<_> = granting.iter().map(|(place, _)| place.clone()).collect();
-    let mut told: Vec<(Hazard, Vec<Arc<str>>)> = Vec::new();
+    let mut told: Vec<(Hazard, Vec<String>)> = Vec::new();
     for (place, hazards) in granting.into_iter().chain(replicas) {
         for hazard in hazards {
             let is_same = |known: &Hazard| known.id == hazard.id && known.what == hazard.what;
@@ -149,7 +139,7 @@ pub(super) async fn see(redis: &Redis, budget: Budget) -> Result<Vec<Member>, Fa
     try_join_all(servers.iter().map(async |server| {
         let mut member = see_one(server, budget).await?;
         if member.state == MemberState::Up
-            && let Some(remaining) = quiet(&server.connections, &node, budget).await?
+            && let Some(remaining) = quiet(server, &node, budget).await?
             && !remaining.is_zero()
         {
             member.state = MemberState::Away { remaining };
@@ -160,32 +150,25 @@ pub(super) async fn see(redis: &Redis, budget: Budget) -> Result<Vec<Member>, Fa
 }
 
 /// Returns for how long the server grants nothing, as it noted at its last claim. `None` where keep-out is off.
-async fn quiet(
-    connections: &Connections,
-    node: &str,
-    budget: Budget,
-) -> Result<Option<Duration>, Failure> {
-    let ready = allowed(ask(connections, budget, &["HGET", node, "ready"]).await)?;
-    let Some(ready) = ready.and_then(|reply| text(&reply).parse::<u64>().ok()) else {
+async fn quiet(server: &Server, node: &str, budget: Budget) -> Result<Option<Duration>, Failure> {
+    let ready = allowed(server.ask(&["HGET", node, "ready"], budget).await)?;
+    let Some(ready) = ready.and_then(|reply| reply::number(&reply).ok()) else {
         return Ok(None);
     };
-    let now = micros(time(connections, budget).await?);
+    let now = clock_us(server, budget).await?;
     Ok(Some(Duration::from_micros(ready.saturating_sub(now))))
 }
 
-async fn time(connections: &Connections, budget: Budget) -> Result<Duration, Failure> {
-    reply::time(&ask(connections, budget, &["TIME"]).await?)
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+/// Returns the server's clock, in microseconds since 1970.
+async fn clock_us(server: &Server, budget: Budget) -> Result<u64, Failure> {
+    let time = reply::time(&server.ask(&["TIME"], budget).await?)?;
+    Ok(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// Returns whether a server answers, and its version if it shows it.
 pub(super) async fn see_one(server: &Server, budget: Budget) -> Result<Member, Failure> {
-    let connections = &server.connections;
-    let place = &*server.place;
-    if let Err(failure) = ask(connections, budget, &["PING"]).await {
+    let place = server.connector.address.to_string();
+    if let Err(failure) = server.ask(&["PING"], budget).await {
         return match failure.kind() {
             ErrorKind::Unavailable | ErrorKind::TimedOut => {
                 Ok(Member::new(place, MemberState::Down))
@@ -193,7 +176,7 @@ pub(super) async fn see_one(server: &Server, budget: Budget) -> Result<Member, F
             _ => Err(failure),
         };
     }
-    let told = ask(connections, budget, &["INFO"]).await;
+    let told = server.ask(&["INFO"], budget).await;
     let info = told.map(|reply| lines(&reply)).unwrap_or_default();
     let state = match info.get("role").map(String::as_str) {
         Some("slave") => MemberState::Standby,
@@ -209,61 +192,36 @@ fn version(info: &HashMap<String, String>) -> Option<String> {
     valkey.or_else(|| redis.map(|version| format!("Redis {version}")))
 }
 
-async fn ask(connections: &Connections, budget: Budget, words: &[&str]) -> Result<Value, Failure> {
-    let mut command = Cmd::new();
-    words.iter().for_each(|word| {
-        command.arg(*word);
+/// Returns the settings of a server. `None` if it refuses to tell them.
+async fn settings(server: &Server, budget: Budget) -> Result<Option<Settings>, Failure> {
+    let reply = allowed(server.ask(&["CONFIG", "GET", "*"], budget).await)?;
+    let settings = reply.map(|reply| {
+        let fields = reply::fields(&reply)?.into_iter();
+        Ok(fields
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect())
     });
-    connections.request(&command, budget, REPLACE_EVERY).await
-}
-
-async fn setting(
-    connections: &Connections,
-    budget: Budget,
-    name: &str,
-) -> Result<Option<String>, Failure> {
-    let reply = allowed(ask(connections, budget, &["CONFIG", "GET", name]).await)?;
-    Ok(reply.map(|reply| setting_in(&reply)))
-}
-
-/// Reads the reply of CONFIG GET to one name.
-pub(super) fn setting_in(reply: &Value) -> String {
-    match reply {
-        Value::Array(pair) => pair.get(1).map(text).unwrap_or_default(),
-        Value::Map(pairs) => pairs
-            .first()
-            .map(|(_, value)| text(value))
-            .unwrap_or_default(),
-        _ => String::new(),
-    }
+    settings.transpose()
 }
 
 /// A server that refuses one command, or does not know it, still answers the others.
 fn allowed(reply: Result<Value, Failure>) -> Result<Option<Value>, Failure> {
     match reply {
         Ok(value) => Ok(Some(value)),
-        Err(failure @ Failure::Refused { .. }) if failure.kind() != ErrorKind::Unavailable => {
-            Ok(None)
-        }
-        Err(failure) => Err(failure),
+        Err(failure) => match failure.cause {
+            FailureCause::Refused { .. } if failure.kind() != ErrorKind::Unavailable => Ok(None),
+            _ => Err(failure),
+        },
     }
 }
 
 /// Reads the reply of INFO.
-pub(super) fn lines(info: &Value) -> HashMap<String, String> {
-    let text = text(info);
+fn lines(info: &Value) -> Settings {
+    let text = reply::text(info).unwrap_or_default();
     let pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs
         .map(|(key, value)| (key.into(), value.trim().into()))
         .collect()
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
-        _ => String::new(),
-    }
 }
 
 #[cfg(test)]
@@ -278,7 +236,7 @@ mod tests {
         let looked = |all: &[(&str, &[&'static str])]| {
             let all = all.iter().map(|(place, whats)| {
                 let hazards = whats.iter().map(|what| hazard(what));
-                (Arc::from(*place), hazards.collect())
+                ((*place).to_owned(), hazards.collect())
             });
             all.collect()
         };

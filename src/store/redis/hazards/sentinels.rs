@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use deadpool_redis::redis::Value;
 use futures_util::future::join_all;
 
-use super::super::connection::budget::Budget;
-use super::super::failure::Failure;
-use super::super::fleet::{HostPort, Sentinel, Sentinels};
+use super::super::failure::{Failure, FailureCause};
+use super::super::fleet::{Sentinel, Sentinels};
 use super::super::protocol::reply;
-use super::{OUTLIVED, SLOW_FAILOVER, allowed, ask, slow_failover};
+use super::{OUTLIVED, SLOW_FAILOVER, allowed, slow_failover};
 use crate::store::Hazard;
 use crate::store::Severity::{Unknown, Warning};
+use crate::store::budget::Budget;
 use crate::store::check::{Check, found, judge};
+use crate::store::server_url::HostPort;
 
 /// The facts that one Sentinel reports. `None` is what it refuses to report.
 #[derive(Debug, Default)]
@@ -57,20 +59,20 @@ async fn look_at(
     budget: Budget,
 ) -> Result<SentinelFacts, Failure> {
     let ask = async |what| {
-        ask(
-            &sentinel.connections,
-            budget,
-            &["SENTINEL", what, &group.name],
-        )
-        .await
+        (sentinel.server)
+            .ask(&["SENTINEL", what, &group.name], budget)
+            .await
     };
     let mut facts = SentinelFacts {
         place: sentinel.place.to_string(),
         ..SentinelFacts::default()
     };
-    match ask("CKQUORUM").await {
-        Err(Failure::Refused { code, text }) if code == "NOQUORUM" => facts.objection = Some(text),
-        told => facts.is_refusing = allowed(told)?.is_none(),
+    let quorum = ask("CKQUORUM").await;
+    match quorum.as_ref().map_err(|failure| &failure.cause) {
+        Err(FailureCause::Refused { code, text }) if code == "NOQUORUM" => {
+            facts.objection = Some(text.clone());
+        }
+        _ => facts.is_refusing = allowed(quorum)?.is_none(),
     }
     if let Some(master) = allowed(ask("MASTER").await)? {
         let fields = reply::fields(&master)?;
@@ -79,24 +81,25 @@ async fn look_at(
         facts.votes_needed = number("quorum").and_then(|count| usize::try_from(count).ok());
     }
     match allowed(ask("REPLICAS").await)? {
+        Some(replicas) => facts.replicas = replicas_in(&replicas)?,
         None => facts.is_refusing = true,
-        Some(replicas) => {
-            for replica in reply::items(&replicas)? {
-                let fields = reply::fields(replica)?;
-                // What is down is the operators' business, and would keep the others waiting.
-                let is_down = fields
-                    .get("flags")
-                    .is_some_and(|flags| flags.contains("down"));
-                let place = fields.get("ip").zip(fields.get("port"));
-                if let Some((host, Ok(port))) = place.map(|(host, port)| (host, port.parse()))
-                    && !is_down
-                {
-                    facts.replicas.push(HostPort::new(host, port));
-                }
-            }
-        }
     }
     Ok(facts)
+}
+
+/// Returns the replicas that are not down: what is down is the operators' business, and would keep the others waiting.
+fn replicas_in(reply: &Value) -> Result<Vec<HostPort>, Failure> {
+    let mut replicas = Vec::new();
+    for replica in reply::items(reply)? {
+        let fields = reply::fields(replica)?;
+        let field = |name| fields.get(name).copied().unwrap_or_default();
+        if let Ok(port) = field("port").parse()
+            && !field("flags").contains("down")
+        {
+            replicas.push(HostPort::new(field("ip"), port));
+        }
+    }
+    Ok(replicas)
 }
 
 /// The facts that the group's servers report.

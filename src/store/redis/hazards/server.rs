@@ -1,18 +1,17 @@
 //! Reads what one server reports of itself, and finds what is wrong with it.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::connection::budget::Budget;
-use super::super::connection::connections::Connections;
+use super::super::Redis;
+use super::super::connection::server::Server;
 use super::super::failure::Failure;
 use super::{
-    KeepOut, OUTLIVED, SLOW_FAILOVER, allowed, ask, lines, micros, quiet, setting, slow_failover,
-    time,
+    OUTLIVED, SLOW_FAILOVER, Settings, allowed, clock_us, lines, quiet, settings, slow_failover,
 };
 use crate::clock;
 use crate::store::Hazard;
 use crate::store::Severity::{Critical, Unknown, Warning};
+use crate::store::budget::Budget;
 use crate::store::check::{Check, found, judge};
 
 /// Says how far the server's clock may be from ours before it is reported: the tokens of a server that takes over later
@@ -42,10 +41,8 @@ pub(super) enum KnownAs {
 /// The server's facts about itself. `None` if the server refuses the command.
 #[derive(Default)]
 struct ServerFacts {
-    info: Option<HashMap<String, String>>,
-    save: Option<String>,
-    min_replicas: Option<String>,
-    max_lag: Option<String>,
+    info: Option<Settings>,
+    settings: Option<Settings>,
     clock_us: u64,
     /// This machine's clock, when the answers came.
     now_us: u64,
@@ -70,8 +67,12 @@ impl ServerFacts {
         self.info(key) == Some(value)
     }
 
+    fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.as_ref()?.get(name).map(String::as_str)
+    }
+
     fn has_no_snapshots(&self) -> bool {
-        self.save.as_deref() == Some("")
+        self.setting("save") == Some("")
     }
 
     fn should_grant(&self) -> bool {
@@ -93,30 +94,29 @@ impl ServerFacts {
 
     /// Returns whether the server itself answers a write that no replica has.
     fn waits_for_none(&self) -> bool {
-        let is_off = |setting: &Option<String>| setting.as_deref() == Some("0");
-        is_off(&self.min_replicas) || is_off(&self.max_lag)
+        let is_off = |name| self.setting(name) == Some("0");
+        is_off("min-replicas-to-write") || is_off("min-replicas-max-lag")
     }
 }
 
 /// Asks a server about its set-up and judges the answers.
 pub(super) async fn look_at(
-    connections: &Connections,
+    redis: &Redis,
+    server: &Server,
     known_as: KnownAs,
-    keep_out: KeepOut<'_>,
     budget: Budget,
 ) -> Result<Vec<Hazard>, Failure> {
-    let quiet = quiet(connections, keep_out.node, budget).await?;
+    let quiet = quiet(server, &redis.keys.node(), budget).await?;
+    let keeps_out = redis.max_ttl.is_some();
     let facts = ServerFacts {
-        info: allowed(ask(connections, budget, &["INFO"]).await)?.map(|reply| lines(&reply)),
-        save: setting(connections, budget, "save").await?,
-        min_replicas: setting(connections, budget, "min-replicas-to-write").await?,
-        max_lag: setting(connections, budget, "min-replicas-max-lag").await?,
-        clock_us: micros(time(connections, budget).await?),
+        info: allowed(server.ask(&["INFO"], budget).await)?.map(|reply| lines(&reply)),
+        settings: settings(server, budget).await?,
+        clock_us: clock_us(server, budget).await?,
         now_us: clock::wall_clock_us(),
         known_as,
-        acknowledged_by: connections.acknowledged_by(),
-        keeps_out: keep_out.is_set,
-        needs_info: keep_out.is_set || quiet.is_some(),
+        acknowledged_by: server.connector.acknowledged_by,
+        keeps_out,
+        needs_info: keeps_out || quiet.is_some(),
         quiet: quiet.unwrap_or_default(),
     };
     Ok(judge(CHECKS, &facts))
@@ -145,7 +145,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
     Check::new(
         Unknown,
         "redis-config-refused",
-        |facts| found(facts.save.is_none(), "CONFIG is refused"),
+        |facts| found(facts.settings.is_none(), "CONFIG is refused"),
         "the server's settings cannot be checked",
         "Grant `+config|get`, or check save and min-replicas-to-write by hand",
     ),
@@ -261,7 +261,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
         Warning,
         "redis-replica-lag",
         |facts| {
-            let lag: u64 = facts.max_lag.as_ref()?.parse().ok()?;
+            let lag: u64 = facts.setting("min-replicas-max-lag")?.parse().ok()?;
             let is_lagging = lag > LEAST_LAG && facts.awaited() == 0 && !facts.waits_for_none();
             let what = format!("min-replicas-max-lag is {lag} s");
             found(facts.may_fail_over() && is_lagging, what)
@@ -319,17 +319,25 @@ mod tests {
         let sound = "role:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
         ServerFacts {
             info: Some(lines(&Value::BulkString(format!("{sound}{info}").into()))),
-            save: Some("3600 1".into()),
-            min_replicas: Some("0".into()),
+            settings: Some(settings("0", "10")),
             clock_us: 7_000_000,
             now_us: 7_000_000,
-            max_lag: Some("10".into()),
             known_as: KnownAs::OneServer,
             acknowledged_by: 0,
             keeps_out: false,
             needs_info: false,
             quiet: Duration::ZERO,
         }
+    }
+
+    fn settings(min_replicas: &str, max_lag: &str) -> Settings {
+        let settings = [
+            ("save", "3600 1"),
+            ("min-replicas-to-write", min_replicas),
+            ("min-replicas-max-lag", max_lag),
+        ];
+        let settings = settings.map(|(name, value)| (name.into(), value.into()));
+        settings.into()
     }
 
     fn told(facts: &ServerFacts) -> String {
@@ -387,11 +395,11 @@ mod tests {
     #[test]
     fn a_cut_off_master_goes_on_for_as_long_as_a_replica_may_lag() {
         let mut facts = facts("connected_slaves:1\r\n");
-        facts.min_replicas = Some("1".into());
+        facts.settings = Some(settings("1", "10"));
         assert!(told(&facts).contains("max-lag is 10 s"), "{}", told(&facts));
-        facts.max_lag = Some("2".into());
+        facts.settings = Some(settings("1", "2"));
         assert!(!told(&facts).contains("max-lag is"), "{}", told(&facts));
-        facts.max_lag = Some("0".into());
+        facts.settings = Some(settings("1", "0"));
         assert!(told(&facts).contains("before a replica has them"));
         facts.acknowledged_by = 1;
         assert!(!told(&facts).contains("lag"), "{}", told(&facts));

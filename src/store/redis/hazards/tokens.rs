@@ -4,17 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::redis::{Cmd, Pipeline, Value};
+use deadpool_redis::redis::Pipeline;
 
-use super::super::REPLACE_EVERY;
-use super::super::connection::budget::Budget;
 use super::super::connection::server::Server;
 use super::super::failure::Failure;
-use super::super::fleet::{Call, Fleet};
 use super::super::protocol::keys::Keys;
 use super::super::protocol::reply;
 use super::super::protocol::slot::SLOTS;
 use crate::clock;
+use crate::store::budget::Budget;
 use crate::store::check::{Check, found, judge};
 use crate::store::{Hazard, Severity};
 
@@ -32,62 +30,31 @@ struct MarkFacts {
     refusal: Option<Failure>,
 }
 
-/// Reads the marks of all slots.
+/// Reads the marks of all slots from each server. One that another server has is answered with a redirection.
 pub(super) async fn look(
-    fleet: &Fleet,
     keys: &Keys,
     servers: &[Arc<Server>],
     budget: Budget,
 ) -> Result<Vec<Hazard>, Failure> {
-    let marks = (0..SLOTS).map(|slot| {
-        let mut read = Cmd::new();
-        read.arg("GET").arg(keys.mark_of(slot));
-        (slot, read)
-    });
-    let replies = match (fleet.cluster(), servers) {
-        (Some(many), _) => {
-            let calls = marks.map(|(slot, command)| Call {
-                slot,
-                is_write: false,
-                command,
-            });
-            let calls: Vec<_> = calls.collect();
-            many.run_each(&calls, budget, REPLACE_EVERY).await.0
-        }
-        (None, [server]) => {
-            let marks: Vec<_> = marks.map(|(_, read)| read).collect();
-            read_all(server, &marks, budget).await?
-        }
-        (None, _) => Vec::new(),
-    };
+    let slots: Vec<_> = (0..SLOTS).collect();
     let (mut highest, mut facts) = (0, MarkFacts::default());
-    for reply in replies {
-        match reply {
-            Ok(mark) => highest = highest.max(reply::number(&mark).unwrap_or(0)),
-            Err(failure @ Failure::Refused { .. }) => facts.refusal = Some(failure),
-            // A node that cannot be asked now is reported by the other checks.
-            Err(_) => {}
+    for server in servers {
+        for slots in slots.chunks(AT_ONCE) {
+            let mut reads = Pipeline::with_capacity(slots.len());
+            for slot in slots {
+                reads.cmd("GET").arg(keys.mark_of(*slot));
+            }
+            for reply in server.request_all(&reads, budget).await? {
+                match reply::no_error(reply) {
+                    Ok(mark) => highest = highest.max(reply::number(&mark).unwrap_or(0)),
+                    Err(failure) if failure.is_refusal() => facts.refusal = Some(failure),
+                    Err(_) => {}
+                }
+            }
         }
     }
     facts.ahead = Duration::from_micros(highest.saturating_sub(clock::wall_clock_us()));
     Ok(judge(CHECKS, &facts))
-}
-
-async fn read_all(
-    server: &Server,
-    marks: &[Cmd],
-    budget: Budget,
-) -> Result<Vec<Result<Value, Failure>>, Failure> {
-    let mut replies = Vec::with_capacity(marks.len());
-    for marks in marks.chunks(AT_ONCE) {
-        let mut reads = Pipeline::with_capacity(marks.len());
-        marks.iter().for_each(|read| {
-            reads.add_command(read.clone());
-        });
-        let read = (server.connections).request_all(&reads, budget, REPLACE_EVERY);
-        replies.extend(read.await?.into_iter().map(reply::no_error));
-    }
-    Ok(replies)
 }
 
 /// What weakens the promises, in the tokens that the servers remember.

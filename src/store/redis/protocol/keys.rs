@@ -3,8 +3,6 @@
 //! The braces are the hash tag of Redis Cluster: all keys of one name are in one slot, and so is the mark that it
 //! shares with the slot's other names. Names and prefixes contain no braces, so no two names share a lease.
 
-use deadpool_redis::redis::{RedisWrite, ToRedisArgs};
-
 use super::slot;
 use crate::error::Error;
 use crate::holder::ClientId;
@@ -14,13 +12,6 @@ use crate::name::{self, Name};
 #[derive(Debug, Clone)]
 pub(in super::super) struct Keys {
     prefix: Box<str>,
-}
-
-/// The key of a lease, as an argument of a request.
-#[derive(Debug)]
-pub(in super::super) struct LeaseWord<'a> {
-    prefix: &'a str,
-    name: &'a Name,
 }
 
 impl Keys {
@@ -36,14 +27,6 @@ impl Keys {
     /// Returns the key of the lease, a string.
     pub(in super::super) fn lease(&self, name: &Name) -> String {
         self.join(name.as_str(), "}")
-    }
-
-    /// The same as [`lease`](Self::lease), written directly into a request: a batch needs many of them.
-    pub(in super::super) fn lease_word<'a>(&'a self, name: &'a Name) -> LeaseWord<'a> {
-        LeaseWord {
-            prefix: &self.prefix,
-            name,
-        }
     }
 
     /// Returns the key of the highest token of all names in the slot of this one, a string.
@@ -79,9 +62,7 @@ impl Keys {
 
     /// Returns the SCAN pattern of all keys that belong to a name or a slot.
     pub(in super::super) fn of_any_name(&self) -> String {
-        let mut pattern = String::new();
-        escape(&self.prefix, &mut pattern);
-        pattern + ":{*"
+        escape(&self.prefix) + ":{*"
     }
 
     /// Returns the key of the queue of waiting clients, a sorted set.
@@ -111,12 +92,13 @@ impl Keys {
 
     /// Returns the SCAN pattern of all leases whose names have this prefix.
     pub(in super::super) fn pattern(&self, begin: &str) -> String {
-        let mut pattern = String::new();
-        escape(&self.prefix, &mut pattern);
-        pattern.push_str(":{");
-        escape(begin, &mut pattern);
-        pattern.push_str("*}");
-        pattern
+        [
+            escape(&self.prefix),
+            ":{".into(),
+            escape(begin),
+            "*}".into(),
+        ]
+        .concat()
     }
 
     /// Returns the name of a lease's key; `None` for other keys.
@@ -145,20 +127,16 @@ impl Keys {
     }
 }
 
-impl ToRedisArgs for LeaseWord<'_> {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        out.write_arg_fmt(format_args!("{}:{{{}}}", self.prefix, self.name));
-    }
-}
-
 /// Escapes the characters that have a meaning in SCAN's patterns.
-fn escape(text: &str, pattern: &mut String) {
+fn escape(text: &str) -> String {
+    let mut escaped = String::new();
     for character in text.chars() {
         if matches!(character, '*' | '?' | '[' | ']' | '^' | '-' | '\\') {
-            pattern.push('\\');
+            escaped.push('\\');
         }
-        pattern.push(character);
+        escaped.push(character);
     }
+    escaped
 }
 
 #[cfg(test)]

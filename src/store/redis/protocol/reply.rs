@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use deadpool_redis::redis::Value;
 
-use super::super::failure::Failure;
+use super::super::failure::{Failure, FailureCause};
 use super::value;
+use crate::error::ErrorKind;
 use crate::name::Name;
-use crate::store::{Answer, Grant, Held, HeldState, Release};
+use crate::store::backend::Failing as _;
+use crate::store::{Answer, Grant, Held, HeldState, Outcome, Release, Sent};
 use crate::token::Token;
 
 /// The reply to a batch of renewals.
@@ -16,17 +18,8 @@ use crate::token::Token;
 pub(in super::super) struct RenewReply {
     /// The server's clock, since 1970.
     pub(in super::super) server_time: Duration,
-    /// One mark for each renewal, in order.
-    pub(in super::super) marks: Vec<Mark>,
-}
-
-/// The outcome of one renewal of a batch.
-#[derive(Debug)]
-pub(in super::super) enum Mark {
-    Renewed,
-    Refused,
-    Evicted,
-    Failed(Failure),
+    /// One outcome for each renewal, in order.
+    pub(in super::super) outcomes: Vec<Result<Outcome, Failure>>,
 }
 
 /// Parses the reply of `acquire.lua`.
@@ -67,20 +60,23 @@ pub(in super::super) fn renewed(reply: &Value, count: usize) -> Result<RenewRepl
     };
     let server_time = time_of(seconds, micros)?;
     let mut errors = items(errors)?.iter();
-    let mut marks = Vec::with_capacity(count);
+    let mut outcomes = Vec::with_capacity(count);
     for letter in text(letters)?.bytes() {
-        marks.push(match letter {
-            b'y' => Mark::Renewed,
-            b'n' => Mark::Refused,
-            b'e' => Mark::Evicted,
-            b'x' => Mark::Failed(inner_error(errors.next().ok_or_else(|| odd(reply))?)?),
+        outcomes.push(match letter {
+            b'y' => Ok(Outcome::Renewed),
+            b'n' => Ok(Outcome::Refused),
+            b'e' => Ok(Outcome::Evicted),
+            b'x' => Err(inner_error(errors.next().ok_or_else(|| odd(reply))?)?),
             _ => return Err(odd(reply)),
         });
     }
-    if marks.len() != count {
+    if outcomes.len() != count {
         return Err(odd(reply));
     }
-    Ok(RenewReply { server_time, marks })
+    Ok(RenewReply {
+        server_time,
+        outcomes,
+    })
 }
 
 /// Parses the reply of TIME: the server's clock, since 1970.
@@ -96,11 +92,11 @@ fn time_of(seconds: &Value, micros: &Value) -> Result<Duration, Failure> {
 }
 
 /// Parses the reply of `renew_one.lua`.
-pub(in super::super) fn renewed_one(reply: &Value) -> Result<Mark, Failure> {
+pub(in super::super) fn renewed_one(reply: &Value) -> Result<Outcome, Failure> {
     match reply {
-        Value::Int(0) => Ok(Mark::Refused),
-        Value::Int(1) => Ok(Mark::Renewed),
-        Value::Int(2) => Ok(Mark::Evicted),
+        Value::Int(0) => Ok(Outcome::Refused),
+        Value::Int(1) => Ok(Outcome::Renewed),
+        Value::Int(2) => Ok(Outcome::Evicted),
         _ => Err(odd(reply)),
     }
 }
@@ -166,33 +162,48 @@ pub(in super::super) fn scanned(reply: &Value) -> Result<(u64, Vec<&str>), Failu
 
 /// Returns the failure in a reply that is neither a grant nor a refusal.
 pub(in super::super) fn refusal(reply: &Value) -> Failure {
-    let read = || -> Result<Failure, Failure> {
-        Ok(match tagged(reply)? {
-            ("invalid", [argument, value, rest @ ..]) => Failure::Argument {
-                argument: text(argument)?.into(),
-                value: text(value)?.into(),
-                clock: rest.first().map_or(Ok("0"), text)?.into(),
-            },
-            ("broken", [what, value]) if text(what)? == "mark" => {
-                Failure::Mark(text(value)?.into())
-            }
-            ("broken", [needed, error]) => Failure::KeepOut {
-                needed: text(needed)?.into(),
-                why: Box::new(inner_error(error)?),
-            },
-            ("member", []) => Failure::Member,
-            ("mismatch", [theirs, ours]) => Failure::OtherMaxTtl {
-                theirs_ms: number(theirs)?,
-                ours_ms: number(ours)?,
-            },
-            ("too_long", [ttl, longest]) => Failure::TooLong {
-                ttl_ms: number(ttl)?,
-                max_ttl_ms: number(longest)?,
-            },
-            _ => odd(reply),
-        })
-    };
-    read().unwrap_or_else(|failure| failure)
+    read_refusal(reply).unwrap_or_else(|failure| failure)
+}
+
+fn read_refusal(reply: &Value) -> Result<Failure, Failure> {
+    let answered = |kind, words: String| Failure::other(kind, Sent::Answered, words);
+    let time = |ms| Ok::<_, Failure>(Duration::from_millis(number(ms)?));
+    Ok(match tagged(reply)? {
+        ("invalid", [argument, value, clock @ ..]) => {
+            let (argument, value) = (text(argument)?, text(value)?);
+            let words = match clock.first().map_or(Ok("0"), text)? {
+                "0" => format!("the {argument} is outside its limits {argument}={value}"),
+                clock => format!(
+                    "the {argument} is more than a day ahead of the store's clock {argument}={value} clock_us={clock}"
+                ),
+            };
+            FailureCause::Never(words).into()
+        }
+        ("broken", [what, value]) if text(what)? == "mark" => Failure::broken_mark(text(value)?),
+        ("broken", [needed, error]) => {
+            let (needed, why) = (text(needed)?, inner_error(error)?);
+            answered(why.kind(), format!("keep-out needs {needed}: {why}"))
+        }
+        ("member", []) => {
+            let words = "the server belongs to a store of another kind: open that store, or use another prefix";
+            answered(ErrorKind::Misconfigured, words.into())
+        }
+        ("mismatch", [theirs, ours]) => {
+            let (theirs, ours) = (time(theirs)?, time(ours)?);
+            let words = format!(
+                "the clients of this server have another longest ttl max_ttl={ours:?} expected={theirs:?}"
+            );
+            answered(ErrorKind::Misconfigured, words)
+        }
+        ("too_long", [ttl, longest]) => {
+            let (ttl, longest) = (time(ttl)?, time(longest)?);
+            let words = format!(
+                "the ttl is longer than the longest that this server was set up with ttl={ttl:?} max_ttl={longest:?}"
+            );
+            FailureCause::Never(words).into()
+        }
+        _ => odd(reply),
+    })
 }
 
 pub(in super::super) fn held(name: &Name, left: &Value, value: &Value) -> Result<Held, Failure> {
@@ -218,10 +229,8 @@ fn inner_error(message: &Value) -> Result<Failure, Failure> {
         Some((code, text)) if is_code(code) => (code, text),
         _ => ("ERR", message),
     };
-    Ok(Failure::Refused {
-        code: code.into(),
-        text: text.into(),
-    })
+    let (code, text) = (code.into(), text.into());
+    Ok(FailureCause::Refused { code, text }.into())
 }
 
 /// Returns the tag and the elements after it. A reply of a tag alone is not an array, which would cost the server more.
@@ -244,21 +253,9 @@ pub(in super::super) fn items(value: &Value) -> Result<&[Value], Failure> {
 
 /// Returns the fields of a reply that lists names and values.
 pub(in super::super) fn fields(value: &Value) -> Result<HashMap<&str, &str>, Failure> {
-    match value {
-        Value::Array(fields) => {
-            let pairs = fields.chunks_exact(2);
-            pairs
-                .map(|pair| Ok((text(&pair[0])?, text(&pair[1])?)))
-                .collect()
-        }
-        Value::Map(fields) => {
-            let pairs = fields.iter();
-            pairs
-                .map(|(name, value)| Ok((text(name)?, text(value)?)))
-                .collect()
-        }
-        _ => Err(odd(value)),
-    }
+    let pairs = items(value)?.chunks_exact(2);
+    let pairs = pairs.map(|pair| Ok((text(&pair[0])?, text(&pair[1])?)));
+    pairs.collect()
 }
 
 /// Returns the parts of an array.
@@ -308,15 +305,12 @@ pub(in crate::store) fn number(value: &Value) -> Result<u64, Failure> {
 /// The reply is cut short in the message, because it may be anything.
 pub(in super::super) fn odd(value: &Value) -> Failure {
     let shown = format!("{value:?}");
-    Failure::Odd(shown.chars().take(200).collect())
+    Failure::odd(shown.chars().take(200).collect::<String>())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
-    use crate::store::Sent;
-    use crate::store::backend::Failing;
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.into())
@@ -411,11 +405,11 @@ mod tests {
         let failure = acquired(&reply, &name()).expect_err("refused");
         assert_eq!(
             failure.to_string(),
-            "argument refused floor=\"9\" clock_us=7"
+            "the floor is more than a day ahead of the store's clock floor=9 clock_us=7"
         );
         let reply = array(["broken", "mark", "x"].map(bulk));
         let failure = acquired(&reply, &name()).expect_err("refused");
-        assert!(matches!(failure, Failure::Mark(value) if value == "x"));
+        assert!(failure.to_string().ends_with("mark=\"x\""), "{failure}");
         let denied = "ERR The user executing the script can't run this command or subcommand";
         let reply = array(["broken", "the permission +info", denied].map(bulk));
         let failure = acquired(&reply, &name()).expect_err("refused");
@@ -437,9 +431,9 @@ mod tests {
         ]);
         let batch = renewed(&reply, 6).expect("a batch");
         assert_eq!(batch.server_time, Duration::new(1_795_174_814, 5_000));
-        let shown: Vec<_> = batch.marks.iter().map(|m| format!("{m:?}")).collect();
+        let shown: Vec<_> = batch.outcomes.iter().map(|m| format!("{m:?}")).collect();
         assert!(shown[0].contains("WRONGTYPE"), "{shown:?}");
-        assert_eq!(shown[1..4], ["Renewed", "Refused", "Evicted"]);
+        assert_eq!(shown[1..4], ["Ok(Renewed)", "Ok(Refused)", "Ok(Evicted)"]);
         assert!(shown[4].contains("\"OOM\""), "{shown:?}");
         assert!(shown[5].contains("\"ERR\""), "{shown:?}");
         assert!(renewed(&reply, 5).is_err(), "a batch of another length");
@@ -460,7 +454,7 @@ mod tests {
             array([bulk("else")]),
         ] {
             let failure = acquired(&reply, &name()).expect_err("odd");
-            assert!(matches!(failure, Failure::Odd(_)), "{failure}");
+            assert!(failure.to_string().starts_with("unexpected"), "{failure}");
             assert!(released(&reply).is_err());
             assert!(evicted(&reply).is_err());
             assert!(renewed(&reply, 1).is_err());

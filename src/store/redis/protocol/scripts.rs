@@ -18,47 +18,42 @@ pub(in crate::store) struct Program {
     pub(in crate::store) scripts: fn() -> Vec<&'static Script>,
 }
 
-/// All scripts of this store.
-#[derive(Debug)]
-pub(in super::super) struct Scripts {
-    pub(in super::super) acquire: Script,
-    pub(in super::super) renew: Script,
-    pub(in super::super) renew_one: Script,
-    pub(in super::super) release: Script,
-    pub(in super::super) evict: Script,
-    pub(in super::super) inspect: Script,
-    pub(in super::super) leave: Script,
-    pub(in super::super) init: Script,
-}
+/// Makes the scripts of this store: each joins the text of its file with the parts that it needs in front of it.
+macro_rules! scripts {
+    ($($name:ident: $($part:literal),+;)+) => {
+        /// All scripts of this store.
+        #[derive(Debug)]
+        pub(in super::super) struct Scripts {
+            $(pub(in super::super) $name: Script,)+
+        }
 
-/// Joins the script in this file with the parts that it needs in front of it.
-macro_rules! script {
-    ($($part:literal),+) => {
-        Script::new(concat!($(include_str!($part)),+))
+        impl Scripts {
+            pub(in super::super) fn each(&self) -> Vec<&Script> {
+                vec![$(&self.$name),+]
+            }
+        }
+
+        pub(in super::super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+            $($name: Script::new(concat!($(include_str!($part)),+)),)+
+        });
     };
 }
 
-pub(in super::super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: script!(
-        "../lease.lua",
-        "../queue.lua",
-        "../origin.lua",
-        "../node.lua",
-        "../acquire.lua"
-    ),
-    renew: script!("../lease.lua", "../renew.lua"),
-    renew_one: script!("../lease.lua", "../renew_one.lua"),
-    release: script!("../lease.lua", "../queue.lua", "../release.lua"),
-    evict: script!("../lease.lua", "../queue.lua", "../evict.lua"),
-    inspect: script!("../lease.lua", "../inspect.lua"),
-    leave: script!("../lease.lua", "../queue.lua", "../leave.lua"),
-    init: script!("../origin.lua", "../node.lua", "../init.lua"),
-});
+scripts! {
+    acquire: "../lease.lua", "../queue.lua", "../origin.lua", "../node.lua", "../acquire.lua";
+    renew: "../lease.lua", "../renew.lua";
+    renew_one: "../lease.lua", "../renew_one.lua";
+    release: "../lease.lua", "../queue.lua", "../release.lua";
+    evict: "../lease.lua", "../queue.lua", "../evict.lua";
+    inspect: "../lease.lua", "../inspect.lua";
+    leave: "../lease.lua", "../queue.lua", "../leave.lua";
+    init: "../origin.lua", "../node.lua", "../init.lua";
+}
 
 /// The scripts with which this store calls its servers.
 pub(in super::super) const PROGRAM: Program = Program {
     kind: super::super::KIND,
-    scripts: || SCRIPTS.each().to_vec(),
+    scripts: || SCRIPTS.each(),
 };
 
 /// The usual number of arguments of a call: those of a claim with a place in the queue, or a grant and a ttl for each
@@ -93,24 +88,6 @@ impl Script {
             call.arg(key);
         });
         call
-    }
-}
-
-impl Scripts {
-    pub(in super::super) fn each(&self) -> [&Script; 8] {
-        let Self {
-            acquire,
-            renew,
-            renew_one,
-            release,
-            evict,
-            inspect,
-            leave,
-            init,
-        } = self;
-        [
-            acquire, renew, renew_one, release, evict, inspect, leave, init,
-        ]
     }
 }
 
