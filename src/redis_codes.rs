@@ -37,8 +37,9 @@ const TABLE: &[(&str, Meaning)] = &[
     ("WRONGPASS", Denied),
     ("NOAUTH", Denied),
     ("NOPERM", Denied),
-    ("OOM", Unusable),
-    ("MISCONF", Unusable),
+    // Out of memory, or unable to save to its disk: an operator makes room, and the clients that wait go on.
+    ("OOM", Passing),
+    ("MISCONF", Passing),
     ("CROSSSLOT", Unusable),
 ];
 
@@ -85,7 +86,7 @@ mod tests {
     fn a_code_within_the_text_of_an_old_server_counts() {
         let script = "Error running script (call to f_0): @user_script:1: ";
         for (text, expected) in [
-            ("-OOM command not allowed", Some(Unusable)),
+            ("-OOM command not allowed", Some(Passing)),
             (
                 "-READONLY You can't write against a read only replica.",
                 Some(Replica),

@@ -35,7 +35,7 @@
 //!
 //! # Errors
 //! `Stale` with the [`Refusal`](super::Refusal); `Invalid` for commands that the server refuses; `Misconfigured` for a
-//! full server or a fence's key of another type. After `TimedOut` and `Unavailable` the outcome is unknown: read
+//! fence's key of another type; `Unavailable` for a full server. After `TimedOut` and `Unavailable` the outcome is unknown: read
 //! [`row`](Fence::row) and what was to be written, or repeat the write if it is idempotent.
 //!
 //! # Cancel safety

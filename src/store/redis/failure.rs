@@ -435,6 +435,8 @@ mod tests {
             "CLUSTERDOWN",
             "BUSY",
             "NOREPLICAS",
+            "OOM",
+            "MISCONF",
         ] {
             assert_eq!(kind(code, ""), ErrorKind::Unavailable, "{code}");
         }
@@ -445,8 +447,6 @@ mod tests {
             "READONLY",
             "MASTERDOWN",
             "MOVED",
-            "OOM",
-            "MISCONF",
             "WRONGTYPE",
             "ERR",
             "CROSSSLOT",

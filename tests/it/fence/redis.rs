@@ -144,7 +144,7 @@ async fn a_full_server_refuses_the_raise_unharmed() {
         .raise(&mut connection, &pass(2, 2))
         .await
         .expect_err("full");
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     let row = fence("a").row(&mut connection).await.expect("read");
     assert_eq!(row, Some(older));
 }

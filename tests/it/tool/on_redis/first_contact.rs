@@ -169,10 +169,10 @@ async fn a_read_only_replica_is_78() {
 }
 
 #[tokio::test]
-async fn a_full_server_is_78() {
+async fn a_full_server_is_69() {
     let server = RedisServer::start().await;
     let () = server.told("CONFIG SET maxmemory 1").await;
-    fails(&server.url(), &[], 78);
+    fails(&server.url(), &[], 69);
     assert_eq!(server.keys().await, [""; 0]);
 }
 
