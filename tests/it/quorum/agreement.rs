@@ -48,7 +48,7 @@ impl Pair {
         let connection = server.connect().await.expect("it is up");
         let mut raw = RawMember { connection };
         let (_, at, _) = raw.place(&["look".into()]).await;
-        let mut node = Node::blank();
+        let mut node = Node::default();
         let _ = node.look(id(7), &at);
         Self {
             node,
@@ -126,7 +126,7 @@ impl Pair {
             38 => {
                 self.log.push("flushed".into());
                 let () = self.server.told("FLUSHALL").await;
-                self.node = Node::blank();
+                self.node = Node::default();
                 self.marks = [0; 2];
                 self.leases = [None; 3];
             }

@@ -16,7 +16,7 @@ use leasehold::{Holder, Token};
 
 /// What makes a member a member: the key `node`. `I` is the incarnation, which changes with every start of the server
 /// and with every promotion: a text of the server, or a number of the model.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(super) struct Node<I> {
     /// `None` on a server that `init` never wrote, or that lost its data.
     pub(super) membership: Option<MemberRecord<I>>,
@@ -76,15 +76,6 @@ pub(super) struct Writing<I> {
 }
 
 impl<I: Clone + Eq> Node<I> {
-    /// Returns a server that is no member.
-    pub(super) const fn blank() -> Self {
-        Self {
-            membership: None,
-            seen: None,
-            reserved_by: None,
-        }
-    }
-
     /// Returns the membership if the member is the one that is asked, and is in.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ fn asked(holder: u64, token: u64, ttl_us: u64) -> MemberRequest {
 
 /// A member with a floor of 1.
 fn member() -> (Node<u8>, NameState) {
-    let mut node = Node::blank();
+    let mut node = Node::default();
     let writing = Writing {
         id: ID,
         max_ttl_us: 1_000,

@@ -32,7 +32,7 @@ fn highest(node: &Node<u8>, id: MemberId, at: &At<u8>) -> Result<u64, Absence> {
 }
 
 fn opened() -> Node<u8> {
-    let mut node = Node::blank();
+    let mut node = Node::default();
     assert_eq!(node.reserve(3), None);
     node.open(&writing(1, 40), 3, &at(0, 1))
         .expect("it is blank");
@@ -132,7 +132,7 @@ fn a_member_that_was_written_is_not_written_again() {
 
 #[test]
 fn a_server_is_written_by_the_run_that_reserved_it_last() {
-    let mut node = Node::blank();
+    let mut node = Node::default();
     assert!(node.open(&writing(1, 40), 3, &at(0, 1)).is_err());
     node.reserve(3);
     node.reserve(4);

@@ -29,7 +29,8 @@ pub(super) fn breaks(what: &str, space: &impl Space) {
 /// With this rule replaced some state breaks the promise.
 pub(super) fn is_refuted(wrong: Wrong, promise: Promise, setup: Setup) {
     let what = format!("{wrong:?}, {promise:?}");
-    breaks(&what, &setup.with(wrong).asking(&[promise]));
+    let found = search(&setup.with(wrong).asking(&[promise]), 10 * MOST);
+    judged(&what, found).breaks_as_the_page_says();
 }
 
 /// The first holder has so many rounds, the second one, without a further name.
