@@ -31,13 +31,14 @@ pub use ::object_store;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it tries at least, however slow the store is.
 const LEAST_TRIES: u32 = 8;
-/// The longest pause before the next try, in milliseconds. Short, because a writer that remembers its last version
-/// needs no pause at all between two commits.
+/// The longest pause after a request without an answer, in milliseconds. One that was refused is repeated at once: each
+/// refusal is the write of another.
 const LONGEST_PAUSE_MS: u64 = 16;
 
-/// How many commits in a row need no read. Before the next one a writer gives way for some round trips, because a raise
-/// of a successor needs one between its read and its put, in which such a writer would always come first.
-const COMMITS_IN_A_ROW: u32 = 16;
+/// Each version whose number is a multiple of this is left alone for a while by all that have written under its pass.
+/// Without that the raise of a successor, which needs a round trip between its read and its put, would come too late
+/// again and again: the writer of the last version can replace it without a read.
+const WRITES_IN_A_ROW: u64 = 16;
 /// For how many round trips.
 const GIVEN_WAY: u32 = 2;
 
@@ -56,13 +57,16 @@ pub struct Fence {
 struct Recollection {
     /// The object after the last write of this process: the next commit under the same pass need not read it.
     last: Option<Object>,
-    /// How many commits have gone on from it.
-    in_a_row: u32,
+    /// How long the last request took.
+    took: Duration,
     /// Whether the store was seen to refuse a put with an outdated version.
     is_proven: bool,
 }
 
-/// What became of a conditional put.
+/// Returns the next content, from the current one.
+type Next<'a> = dyn FnMut(&Bytes) -> Bytes + Send + 'a;
+
+/// The outcome of a conditional put.
 enum Put {
     Done(UpdateVersion),
     /// The object has another version, or is there already.
@@ -104,10 +108,7 @@ impl Fence {
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown. The call is idempotent: repeat it.
     pub async fn raise(&self, bearer: &dyn Bearer) -> Result<Object, Error> {
-        let pass = bearer.pass()?;
-        let check = FenceCheck::begin(FenceKind::ObjectStore);
-        let raised = self.raise_pass(bearer, &pass).await;
-        checked(check, bearer, &pass, raised)
+        self.write(bearer, None).await
     }
 
     /// Replaces the content by what `next` makes of the current one, and returns the object as written. If another task
@@ -123,11 +124,8 @@ impl Fence {
         bearer: &dyn Bearer,
         mut next: impl FnMut(&[u8]) -> T + Send,
     ) -> Result<Object, Error> {
-        let pass = bearer.pass()?;
-        let check = FenceCheck::begin(FenceKind::ObjectStore);
-        let next = |current: &Bytes| next(current).into();
-        let committed = self.commit_pass(bearer, &pass, next).await;
-        checked(check, bearer, &pass, committed)
+        let mut next = |current: &Bytes| next(current).into();
+        self.write(bearer, Some(&mut next)).await
     }
 
     /// Reads the object; `None` if there is none. It needs no lease: any reader can call it.
@@ -138,7 +136,8 @@ impl Fence {
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
     pub async fn read(&self) -> Result<Option<Object>, Error> {
-        let answer = match self.store.get(&self.path).await {
+        let answer = self.timed(self.store.get(&self.path)).await;
+        let answer = match answer {
             Ok(answer) => answer,
             Err(DriverError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(self.failed("read", error)),
@@ -154,76 +153,82 @@ impl Fence {
         })
     }
 
-    async fn raise_pass(&self, bearer: &dyn Bearer, pass: &Pass) -> Result<Object, Error> {
-        let (mut unknown, mut tries) = (None, Tries::begin());
-        let mut seen = self.read().await?;
-        loop {
-            let admission = self.judged(bearer, seen.as_ref(), pass)?;
-            if admission == Admission::Again
-                && self.memory.lock().is_proven
-                && let Some(seen) = seen
-            {
-                return Ok(self.remember(seen));
-            }
-            let raised = Object::raised(seen.as_ref(), pass);
-            match self.put(seen.as_ref(), &raised).await? {
-                Put::Done(version) => {
-                    self.prove(seen.as_ref(), &raised).await?;
-                    seen = Some(Object { version, ..raised });
-                    continue;
-                }
-                Put::Refused => {}
-                Put::Unknown(error) => unknown = Some(error),
-            }
-            if !tries.again().await {
-                return Err(unknown.unwrap_or_else(|| Blocked::error(self.path.as_ref())));
-            }
-            seen = self.read().await?;
-        }
+    /// Raises, and with `next` commits.
+    async fn write(
+        &self,
+        bearer: &dyn Bearer,
+        next: Option<&mut Next<'_>>,
+    ) -> Result<Object, Error> {
+        let pass = bearer.pass()?;
+        let check = FenceCheck::begin(FenceKind::ObjectStore);
+        let written = self.write_under(bearer, &pass, next).await;
+        checked(check, bearer, &pass, written)
     }
 
-    async fn commit_pass(
+    async fn write_under(
         &self,
         bearer: &dyn Bearer,
         pass: &Pass,
-        mut next: impl FnMut(&Bytes) -> Bytes,
+        mut next: Option<&mut Next<'_>>,
     ) -> Result<Object, Error> {
-        let write = Uuid::new_v4().simple().to_string();
+        let id = Uuid::new_v4().simple().to_string();
         let (mut unknown, mut tries) = (None, Tries::begin());
-        let mut current = match self.remembered(pass) {
-            Some(current) => current,
-            None => self.raise_pass(bearer, pass).await?,
+        let mut seen = match self.remembered(pass).filter(|_| next.is_some()) {
+            Some(last) => Some(last),
+            None => self.read().await?,
         };
-        let began_at = Monotonic.now();
         loop {
-            let written = current.followed(pass, &write, next(&current.content));
-            match self.put(Some(&current), &written).await? {
-                Put::Done(version) => {
-                    let written = self.remember(Object { version, ..written });
-                    self.give_way(Monotonic.now().since(began_at)).await;
-                    return Ok(written);
+            let admission = self.judged(bearer, seen.as_ref(), pass)?;
+            let object = match (&seen, &mut next) {
+                (Some(seen), Some(next)) => seen.followed(pass, &id, next(&seen.content)),
+                (Some(seen), None) if admission == Admission::Again && self.is_proven() => {
+                    return Ok(self.remember(seen.clone()));
                 }
-                Put::Refused => {}
-                Put::Unknown(error) => unknown = Some(error),
+                (seen, _) => Object::raised(seen.as_ref(), pass),
+            };
+            self.give_way(admission, &object).await;
+            let replaced = object.number - 1;
+            let now = self.put_or_look(seen.as_ref(), object, &mut unknown);
+            let now = now.await?;
+            match (now.has(&id, replaced), &unknown) {
+                (Some(true), _) => return Ok(self.remember(now)),
+                (None, Some(error)) if next.is_some() => return Err(error.clone()),
+                _ => seen = Some(now),
             }
-            self.memory.lock().last = None;
-            let seen = self.seen_after(unknown.as_ref()).await?;
-            match (seen.has(&write, current.number), unknown) {
-                (Some(true), _) => return Ok(seen),
-                (None, Some(error)) => return Err(error),
-                (_, still) => unknown = still,
-            }
-            self.judged(bearer, Some(&seen), pass)?;
-            if !tries.again().await {
+            if !tries.again(unknown.is_some()).await {
                 return Err(unknown.unwrap_or_else(|| Blocked::error(self.path.as_ref())));
             }
-            current = seen;
         }
     }
 
-    /// Reads the object after a put that was not acknowledged. If the put's own answer was lost and the object cannot
-    /// be read either, the error is that of the put.
-    async fn seen_after(&self, unknown: Option<&Error>) -> Result<Object, Error> {
+    /// Puts the object, or finds out what is there instead. Notes the error of a put that was not answered.
+    async fn put_or_look(
+        &self,
+        replaced: Option<&Object>,
+        object: Object,
+        unknown: &mut Option<Error>,
+    ) -> Result<Object, Error> {
+        match self.put(replaced, &object).await? {
+            Put::Done(version) => {
+                self.prove(replaced, &object).await?;
+                Ok(Object { version, ..object })
+            }
+            Put::Refused => self.seen_after(&object, None).await,
+            Put::Unknown(error) => {
+                let seen = self.seen_after(&object, Some(&error)).await;
+                *unknown = Some(error);
+                seen
+            }
+        }
+    }
+
+    /// Returns the object after a put that was not acknowledged: what another task of this process wrote since, or what
+    /// is read. If the put's own answer was lost and the object cannot be read either, the error is that of the put.
+    async fn seen_after(&self, put: &Object, unknown: Option<&Error>) -> Result<Object, Error> {
+        let last = self.memory.lock().last.clone();
+        if let Some(last) = last.filter(|last| unknown.is_none() && last.number >= put.number) {
+            return Ok(last);
+        }
         match (self.read().await, unknown) {
             (Ok(Some(seen)), _) => Ok(seen),
             (Ok(None), _) => {
@@ -231,6 +236,15 @@ impl Fence {
             }
             (Err(_), Some(unknown)) => Err(unknown.clone()),
             (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Leaves the version that is to be replaced alone for a while, if successors come in there.
+    async fn give_way(&self, admission: Admission, put: &Object) {
+        let is_due = (put.number - 1).is_multiple_of(WRITES_IN_A_ROW);
+        if is_due && admission == Admission::Again {
+            let took = self.memory.lock().took;
+            tokio::time::sleep(took * GIVEN_WAY).await;
         }
     }
 
@@ -247,7 +261,7 @@ impl Fence {
     /// Sends a put that must be refused: the one that was just carried out, once more. A store that does not compare
     /// carries it out again, and the bytes are the same.
     async fn prove(&self, replaced: Option<&Object>, written: &Object) -> Result<(), Error> {
-        if self.memory.lock().is_proven {
+        if self.is_proven() {
             return Ok(());
         }
         match self.put(replaced, written).await? {
@@ -271,7 +285,7 @@ impl Fence {
         let answer = self
             .store
             .put_opts(&self.path, object.payload(), mode.into());
-        match answer.await.map(PutResult::into) {
+        match self.timed(answer).await.map(PutResult::into) {
             Ok(version) => self.version(version).map(Put::Done),
             Err(DriverError::Precondition { .. } | DriverError::AlreadyExists { .. }) => {
                 Ok(Put::Refused)
@@ -290,16 +304,15 @@ impl Fence {
         Ok(version)
     }
 
-    /// Pauses after many commits in a row, of which the last one took this long.
-    async fn give_way(&self, took: Duration) {
-        let is_due = {
-            let mut memory = self.memory.lock();
-            memory.in_a_row = (memory.in_a_row + 1) % COMMITS_IN_A_ROW;
-            memory.in_a_row == 0
-        };
-        if is_due {
-            tokio::time::sleep(took * GIVEN_WAY).await;
-        }
+    async fn timed<T>(&self, request: impl Future<Output = T>) -> T {
+        let began_at = Monotonic.now();
+        let answer = request.await;
+        self.memory.lock().took = Monotonic.now().since(began_at);
+        answer
+    }
+
+    fn is_proven(&self) -> bool {
+        self.memory.lock().is_proven
     }
 
     fn remembered(&self, pass: &Pass) -> Option<Object> {
@@ -346,14 +359,16 @@ impl Tries {
         }
     }
 
-    /// Gives the other writers time. Returns whether there is to be another try.
-    async fn again(&mut self) -> bool {
+    /// Returns whether there is to be another try, after a pause if the last one was not answered.
+    async fn again(&mut self, is_unanswered: bool) -> bool {
         if self.count >= LEAST_TRIES && Monotonic.now() >= self.end {
             return false;
         }
         self.count += 1;
-        let pause = fastrand::u64(..=LONGEST_PAUSE_MS.min(u64::from(self.count)));
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+        if is_unanswered {
+            let pause = fastrand::u64(..=LONGEST_PAUSE_MS);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
         true
     }
 }

@@ -43,7 +43,7 @@ static SHARED: OnceCell<BucketServer> = OnceCell::const_new();
 pub(crate) enum Program {
     /// In memory; it compares versions.
     Moto,
-    /// In files; it compares versions.
+    /// In files whose extended attributes have the versions; it compares versions.
     Versitygw,
     /// In files; it compares versions, and writes later.
     S3sFs,
@@ -217,14 +217,10 @@ impl Program {
         }));
         match self {
             Self::Moto => command.args(["-c", MOTO, &port.to_string()]),
-            Self::Versitygw => {
-                let sidecar = folder.join("sidecar");
-                std::fs::create_dir(&sidecar).expect("the folder is ours");
-                command
-                    .args(["--port", &host, "--access", ACCESS_KEY])
-                    .args(["--secret", SECRET_KEY, "posix", "--sidecar"])
-                    .args([&sidecar, &data])
-            }
+            Self::Versitygw => command
+                .args(["--port", &host, "--access", ACCESS_KEY])
+                .args(["--secret", SECRET_KEY, "posix"])
+                .arg(&data),
             Self::S3sFs => command
                 .args(["--host", "127.0.0.1", "--port", &port.to_string()])
                 .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])

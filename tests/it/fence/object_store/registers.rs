@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use leasehold::fence::Pass;
 use leasehold::fence::conformance::Guarded;
 use leasehold::fence::object_store::Fence;
-use leasehold::fence::{Blocked, Pass};
 use leasehold::{BoxFuture, Error};
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -56,13 +56,7 @@ impl Guarded for Registers {
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let pass = Pass::required(shown)?;
-            loop {
-                match self.fence(resource).raise(pass).await {
-                    // Writers without a pause came between.
-                    Err(error) if Blocked::of(&error).is_some() => {}
-                    raised => return raised.map(drop),
-                }
-            }
+            self.fence(resource).raise(pass).await.map(drop)
         })
     }
 
