@@ -12,7 +12,7 @@ use crate::fence::{Bearer, Pass, Refusal};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
-use crate::telemetry::{self, Count, Event, HoldEnd, LeaseLabel};
+use crate::telemetry::{self, HoldEnd, LeaseLabel};
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
 use crate::watchdog::schedule::Leaving;
@@ -225,8 +225,7 @@ impl Lease {
             None => ReleaseOutcome::AlreadyLost,
             Some(leaving) => self.enrollment.release(leaving).await,
         };
-        self.view().reporter().count(outcome.count(), 1);
-        telemetry::released(group, &self.label(), outcome.as_str());
+        (self.view().reporter()).released(&self.label(), outcome.as_str());
         (outcome, is_of_one_grant)
     }
 
@@ -360,20 +359,9 @@ impl Bearer for LeaseHandle {
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.is_forked() && !self.enrollment.has_ended() {
-            let (count, end) = if self.enrollment.leave(self.keep_for()) {
-                (Count::Dropped, HoldEnd::Dropped)
-            } else {
-                (Count::AlreadyLost, HoldEnd::Lost)
-            };
-            let reporter = self.view().reporter();
-            reporter.count(count, 1);
+            let was_held = self.enrollment.leave(self.keep_for());
             let held_for = self.clock().now().since(self.held_since);
-            let lease = self.label();
-            reporter.send(Event::Left {
-                lease,
-                end,
-                held_for,
-            });
+            (self.view().reporter()).dropped(self.label(), was_held, held_for);
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::telemetry;
 
 /// Every metric, in the order of the table above: those of the library, then those of the tool.
 pub fn table() -> &'static [Metric] {
-    &telemetry::ALL
+    telemetry::ALL
 }
 
 /// The bucket bounds of each histogram by the name of the metric, for an exporter that has to know them. Without them

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use metrics::histogram;
 
-use super::counts::{Count, Counts};
+use super::counts::Counts;
 use super::table;
 use super::words::{AcquireOutcome, Trigger};
 use crate::clock::{Clock, Instant};
@@ -51,7 +51,8 @@ impl<'a> AcquireTimer<'a> {
 
     /// The call asks the store.
     pub(crate) fn attempted(&self, trigger: Trigger) {
-        self.counts.add(Count::Attempted(trigger), 1);
+        self.counts
+            .add(&table::ACQUIRE_ATTEMPTS, &[trigger.as_str()], 1);
     }
 
     /// The store answered that another holder has the name.
@@ -79,9 +80,9 @@ impl<'a> AcquireTimer<'a> {
         if self.is_waiter {
             self.counts.waiters.fetch_sub(1, Ordering::Relaxed);
         }
-        self.counts.add(Count::Acquired(outcome), 1);
         let waited = self.clock.now().since(self.began_at);
         let (group, outcome) = (self.group.as_str(), outcome.as_str());
+        self.counts.add(&table::ACQUISITIONS, &[outcome], 1);
         let metric = table::ACQUIRE_WAIT.name;
         histogram!(metric, "group" => group, "outcome" => outcome).record(waited);
         tracing::debug!(name = self.name, group, outcome, ?waited, "acquire ended");

@@ -2,7 +2,7 @@
 
 use metrics::histogram;
 
-use super::counts::{Count, Counts};
+use super::counts::Counts;
 use super::table;
 use super::words::{CheckOutcome, FenceKind};
 use crate::clock::{Clock, Instant, Monotonic};
@@ -46,6 +46,6 @@ impl FenceCheck {
 /// no reporter.
 pub(crate) fn count(fence: FenceKind, outcome: CheckOutcome) {
     let counts = Counts::of(Some(("fence", fence.as_str())));
-    counts.add(Count::Checked(outcome), 1);
-    counts.tell_total(Count::Checked(outcome));
+    counts.add(&table::FENCE_CHECKS, &[outcome.as_str()], 1);
+    counts.tell_total(&table::FENCE_CHECKS, &[outcome.as_str()]);
 }

@@ -55,54 +55,13 @@ pub struct MetricLabel {
     pub values: &'static [&'static str],
 }
 
-impl MetricLabel {
-    pub(super) const fn new(name: &'static str, values: &'static [&'static str]) -> Self {
-        Self { name, values }
-    }
-}
-
 impl Metric {
-    const fn new(kind: MetricKind, name: &'static str, help: &'static str) -> Self {
-        Self {
-            name,
-            kind,
-            unit: None,
-            help,
-            labels: &[],
-            buckets: &[],
-            is_of_tool: false,
+    /// Returns the unit of a metric of this name: its last word, where that is one.
+    pub(super) const fn unit_of(name: &str) -> Option<&'static str> {
+        match name.as_bytes() {
+            [.., b'_', b's', b'e', b'c', b'o', b'n', b'd', b's'] => Some("seconds"),
+            _ => None,
         }
-    }
-
-    pub(super) const fn counter(name: &'static str, help: &'static str) -> Self {
-        Self::new(MetricKind::Counter, name, help)
-    }
-
-    pub(super) const fn gauge(name: &'static str, help: &'static str) -> Self {
-        Self::new(MetricKind::Gauge, name, help)
-    }
-
-    pub(super) const fn histogram(
-        name: &'static str,
-        help: &'static str,
-        buckets: &'static [f64],
-    ) -> Self {
-        let metric = Self::new(MetricKind::Histogram, name, help);
-        Self { buckets, ..metric }
-    }
-
-    pub(super) const fn in_seconds(self) -> Self {
-        let unit = Some("seconds");
-        Self { unit, ..self }
-    }
-
-    pub(super) const fn by(self, labels: &'static [MetricLabel]) -> Self {
-        Self { labels, ..self }
-    }
-
-    pub(super) const fn of_tool(self) -> Self {
-        let is_of_tool = true;
-        Self { is_of_tool, ..self }
     }
 
     /// Describes it to the recorder.

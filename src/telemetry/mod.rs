@@ -2,8 +2,8 @@
 //! caller of the `metrics` and `tracing` macros for lease events.
 //!
 //! The user's subscriber and recorder run inside these calls, and may block. So the watchdog's thread never makes them:
-//! it [counts](counts), which is an addition and is never dropped, and hands an [`Event`] to the [`reporter`], the
-//! thread that calls both. A full queue drops the event, which is a line of the log or a sample of a histogram, and
+//! it [counts](counts), which is an addition and is never dropped, and hands events to the [`reporter`], the thread
+//! that calls both. A full queue drops the event, which is a line of the log or a sample of a histogram, and
 //! counts it. Once a second the reporter sets all totals, and the gauges, which it reads from all clients and stores of
 //! the process.
 
@@ -33,15 +33,16 @@ use metrics::histogram;
 use tracing::level_filters::LevelFilter;
 
 pub(crate) use self::acquiring::AcquireTimer;
-pub(crate) use self::counts::Count;
 use self::counts::Counts;
 pub(crate) use self::fences::{FenceCheck, count as count_refusal};
 pub use self::metric::{Metric, MetricKind, MetricLabel};
 pub(crate) use self::names::allow_names;
+use self::reporter::hand_over;
 pub(crate) use self::reporter::{Reporter, update, watch};
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) use self::stores::ConnectionGauge;
 pub(crate) use self::stores::StoreCounts;
+use self::stores::whole;
 #[cfg_attr(
     not(feature = "internals"),
     expect(unreachable_pub, reason = "the feature `internals` re-exports it")
@@ -62,36 +63,13 @@ use crate::name::Name;
 use crate::reason::LossReason;
 use crate::token::Token;
 
-/// Something that happened on a thread that must not block.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// A batch of renewals came back.
-    Renewed(RenewalStats),
-    /// A lease was lost, `overrun` after its deadline.
-    Lost {
-        lease: LeaseLabel,
-        reason: LossReason,
-        overrun: Duration,
-    },
-    /// A guard was dropped without a release.
-    Left {
-        lease: LeaseLabel,
-        end: HoldEnd,
-        held_for: Duration,
-    },
-    /// The loop woke so much later than planned.
-    Woke { late: Duration },
-    /// The server's clock stepped.
-    ClockJumped { kind: &'static str, by: Duration },
-    /// Code of the user's panicked that was woken by a lease, or by the end of a shutdown.
-    WakerPanicked { name: Option<String> },
-}
-
 /// The outcome of a batch of renewals.
 #[derive(Debug, Default)]
 pub(crate) struct RenewalStats {
     pub(crate) size: usize,
     pub(crate) took: Duration,
+    pub(crate) answered: u64,
+    pub(crate) refused: u64,
     pub(crate) unknown: u64,
     pub(crate) least_left: Option<f64>,
     pub(crate) first_error: Option<Error>,
@@ -124,37 +102,73 @@ pub(crate) fn tells_each_renewal() -> bool {
     LevelFilter::current() >= LevelFilter::DEBUG
 }
 
-impl Event {
-    fn emit(self, group: Group) {
-        match self {
-            Self::Renewed(batch) => renewed(group, &batch),
-            Self::Lost {
-                lease,
-                reason,
-                overrun,
-            } => lost(group, &lease, reason, overrun),
-            Self::Left {
-                lease,
-                end,
-                held_for,
-            } => left(group, &lease, end, held_for),
-            Self::Woke { late } => histogram!(table::WATCHDOG_LAG.name).record(late),
-            Self::ClockJumped { kind, by } => clock_jumped(kind, by),
-            Self::WakerPanicked { name } => {
-                tracing::error!(name, "code that the watchdog woke panicked");
-            }
+/// The events of threads that must not block: each is counted, and told by the reporter's thread.
+impl Reporter {
+    /// A batch of renewals came back.
+    pub(crate) fn renewed(&self, batch: RenewalStats) {
+        for (word, times) in [
+            ("renewed", batch.answered),
+            ("refused", batch.refused),
+            ("unknown", batch.unknown),
+        ] {
+            self.counts.add(&table::RENEWALS, &[word], times);
         }
+        let group = self.group.as_str();
+        hand_over(move || tell_renewed(group, &batch));
+    }
+
+    /// A lease was lost, `overrun` after its deadline.
+    pub(crate) fn lost(&self, lease: LeaseLabel, reason: LossReason, overrun: Duration) {
+        let (group, reason) = (self.group.as_str(), reason.as_str());
+        self.counts.add(&table::LEASES_LOST, &[reason], 1);
+        hand_over(move || {
+            histogram!(table::LOSS_OVERRUN.name, "group" => group).record(overrun);
+            let (name, token) = lease.fields();
+            tracing::warn!(name, token, group, reason, ?overrun, "lease lost");
+        });
+    }
+
+    /// A guard was dropped without a release.
+    pub(crate) fn dropped(&self, lease: LeaseLabel, was_held: bool, held_for: Duration) {
+        let (outcome, end) = if was_held {
+            ("dropped", HoldEnd::Dropped)
+        } else {
+            ("already_lost", HoldEnd::Lost)
+        };
+        self.counts.add(&table::RELEASES, &[outcome], 1);
+        let group = self.group;
+        hand_over(move || left(group, &lease, end, held_for));
+    }
+
+    /// The loop woke this much later than planned.
+    pub(crate) fn woke(&self, late: Duration) {
+        hand_over(move || histogram!(table::WATCHDOG_LAG.name).record(late));
+    }
+
+    /// The server's clock stepped, `forward` or `backward`.
+    pub(crate) fn clock_jumped(&self, kind: &'static str, by: Duration) {
+        Counts::of_process().add(&table::CLOCK_JUMPS, &[kind], 1);
+        hand_over(move || {
+            tracing::error!(kind, ?by, "the clock of the store's server stepped");
+        });
+    }
+
+    /// Code of the user's panicked that was woken by a lease, or by the end of a shutdown.
+    pub(crate) fn waker_panicked(&self, name: Option<String>) {
+        hand_over(move || tracing::error!(name, "code that the watchdog woke panicked"));
+    }
+
+    /// A release was answered, or given up.
+    pub(crate) fn released(&self, lease: &LeaseLabel, outcome: &'static str) {
+        self.counts.add(&table::RELEASES, &[outcome], 1);
+        let ((name, token), group) = (lease.fields(), self.group.as_str());
+        tracing::debug!(name, token, group, outcome, "release ended");
     }
 }
 
-fn renewed(group: Group, batch: &RenewalStats) {
-    let group = group.as_str();
+fn tell_renewed(group: &'static str, batch: &RenewalStats) {
     histogram!(table::RENEWAL_DURATION.name, "group" => group).record(batch.took);
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a batch has a few hundred leases"
-    )]
-    histogram!(table::WATCHDOG_BATCH_SIZE.name).record(batch.size as f64);
+    histogram!(table::WATCHDOG_BATCH_SIZE.name).record(whole(batch.size));
     if let Some(left) = batch.least_left {
         histogram!(table::RENEWAL_MARGIN_RATIO.name, "group" => group).record(left);
     }
@@ -180,17 +194,6 @@ fn renewed(group: Group, batch: &RenewalStats) {
     }
 }
 
-fn lost(group: Group, lease: &LeaseLabel, reason: LossReason, overrun: Duration) {
-    let (group, reason) = (group.as_str(), reason.as_str());
-    histogram!(table::LOSS_OVERRUN.name, "group" => group).record(overrun);
-    let (name, token) = lease.fields();
-    tracing::warn!(name, token, group, reason, ?overrun, "lease lost");
-}
-
-fn clock_jumped(kind: &'static str, by: Duration) {
-    tracing::error!(kind, ?by, "the clock of the store's server stepped");
-}
-
 /// A lease was granted.
 pub(crate) fn granted(group: Group, name: &str, token: u64) {
     let group = group.as_str();
@@ -205,12 +208,6 @@ pub(crate) fn left(group: Group, lease: &LeaseLabel, end: HoldEnd, held_for: Dur
     tracing::debug!(name, token, group, end, ?held_for, "lease ended");
 }
 
-/// A release was answered, or given up.
-pub(crate) fn released(group: Group, lease: &LeaseLabel, outcome: &'static str) {
-    let ((name, token), group) = (lease.fields(), group.as_str());
-    tracing::debug!(name, token, group, outcome, "release ended");
-}
-
 /// The store refuses us its hints, so waiting clients look again by time only.
 pub(crate) fn notices_refused(error: &Error) {
     tracing::warn!(
@@ -222,7 +219,7 @@ pub(crate) fn notices_refused(error: &Error) {
 
 /// A grant was refused because its token was not above one seen before.
 pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
-    Counts::of_process().add(Count::TokenFell, 1);
+    Counts::of_process().add(&table::TOKENS_FALLEN, &[], 1);
     tracing::error!(name, token, floor, "a grant was refused: its token fell");
 }
 
@@ -238,7 +235,7 @@ pub(crate) fn gate_not_shortened(path: &Path, error: &std::io::Error) {
 
 /// A group was named that is one too many.
 pub(crate) fn group_folded(word: &str) {
-    Counts::of_process().add(Count::LabelFolded, 1);
+    Counts::of_process().add(&table::LABEL_OVERFLOW, &[], 1);
     tracing::warn!(
         group = word,
         "too many groups: this one is counted as `other`"

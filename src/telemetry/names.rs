@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use metrics::gauge;
 use parking_lot::Mutex;
 
-use super::counts::{Count, Counts};
+use super::counts::Counts;
 use super::survey::unix_seconds_in;
 use super::{quietly, table};
 use crate::group::Group;
@@ -88,7 +88,7 @@ impl Names {
         known.names = self.order;
         for name in self.over {
             if !known.folded.contains(&name) {
-                Counts::of_process().add(Count::LabelFolded, 1);
+                Counts::of_process().add(&table::LABEL_OVERFLOW, &[], 1);
                 if known.folded.len() >= known.limit {
                     known.folded.clear();
                 }

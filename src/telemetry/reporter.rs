@@ -4,14 +4,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use metrics::{gauge, histogram};
+use metrics::gauge;
 use parking_lot::{Condvar, Mutex};
 
-use super::counts::{Count, Counts};
+use super::counts::Counts;
 use super::stores::StoreCounts;
 use super::survey::{self, Surveyed};
-use super::words::StoreCall;
-use super::{Event, quietly, table};
+use super::{quietly, table};
 use crate::clock::{Clock, Instant, Monotonic};
 use crate::error::{Error, ErrorKind};
 use crate::group::Group;
@@ -31,10 +30,13 @@ const REST: u32 = 50;
 /// The longest such pause.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// The events that wait for the thread. Locked for a push or a swap, never while code of the user's runs.
+/// A line of the log or a sample of a histogram: a call of the user's subscriber or recorder.
+type Telling = Box<dyn FnOnce() + Send>;
+
+/// What waits for the thread. Locked for a push or a swap, never while code of the user's runs.
 struct Sink {
-    events: Vec<(Group, Event)>,
-    samples: Vec<Sample>,
+    events: Vec<Telling>,
+    samples: Vec<Telling>,
     /// The clients of the process. The thread ends with the last of them.
     sources: Vec<Weak<dyn Surveyed>>,
     /// The process in which the thread runs, because a forked child has none. 0: it does not run.
@@ -53,11 +55,11 @@ static CAME: Condvar = Condvar::new();
 /// a newer one.
 static RECORDER: Mutex<usize> = Mutex::new(0);
 
-/// Counts, and hands events to the thread. Never blocks.
+/// Counts, and hands events to the thread. Never blocks. The events are its methods in the [module](super).
 #[derive(Debug)]
 pub(crate) struct Reporter {
-    counts: &'static Counts,
-    group: Group,
+    pub(super) counts: &'static Counts,
+    pub(super) group: Group,
     /// In a forked child, drops do nothing.
     made_in: u32,
 }
@@ -75,28 +77,6 @@ impl Reporter {
     pub(crate) const fn group(&self) -> Group {
         self.group
     }
-
-    /// Hands an event over. Where too many wait, it is dropped, and that is counted.
-    pub(crate) fn send(&self, event: Event) {
-        let mut sink = SINK.lock();
-        let has_room = sink.events.len() < EVENTS;
-        if has_room {
-            sink.events.push((self.group, event));
-        }
-        drop(sink);
-        if has_room {
-            CAME.notify_one();
-        } else {
-            self.count(Count::EventDropped, 1);
-        }
-    }
-
-    /// Counts. What is counted is never dropped.
-    pub(crate) fn count(&self, count: Count, times: u64) {
-        if times > 0 {
-            self.counts.add(count, times);
-        }
-    }
 }
 
 impl Drop for Reporter {
@@ -107,34 +87,29 @@ impl Drop for Reporter {
     }
 }
 
-/// One call to a store.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sample {
-    pub(super) store: &'static str,
-    pub(super) call: StoreCall,
-    pub(super) took: Duration,
+/// Leaves an event to the thread, at once.
+pub(super) fn hand_over(event: impl FnOnce() + Send + 'static) {
+    if push(|sink| &mut sink.events, EVENTS, Box::new(event)) {
+        CAME.notify_one();
+    }
 }
 
-impl Sample {
-    /// Gives it to the recorder, on this thread.
-    pub(super) fn tell(self) {
-        let (store, call) = (self.store, self.call.as_str());
-        let name = table::STORE_REQUEST_DURATION.name;
-        histogram!(name, "store" => store, "op" => call).record(self.took);
-    }
+/// Leaves a sample to the thread, by the next tick.
+pub(super) fn keep_sample(sample: impl FnOnce() + Send + 'static) {
+    push(|sink| &mut sink.samples, SAMPLES, Box::new(sample));
+}
 
-    /// Leaves it to the reporter. One that is too many is dropped and counted.
-    pub(super) fn keep(self) {
-        let mut sink = SINK.lock();
-        let has_room = sink.samples.len() < SAMPLES;
-        if has_room {
-            sink.samples.push(self);
-        }
-        drop(sink);
-        if !has_room {
-            Counts::of_process().add(Count::EventDropped, 1);
-        }
+/// Queues it if there is room. One that is too many is dropped and counted.
+fn push(queue: fn(&mut Sink) -> &mut Vec<Telling>, most: usize, telling: Telling) -> bool {
+    let mut sink = SINK.lock();
+    let queue = queue(&mut sink);
+    if queue.len() < most {
+        queue.push(telling);
+        return true;
     }
+    drop(sink);
+    Counts::of_process().add(&table::EVENTS_DROPPED, &[], 1);
+    false
 }
 
 /// Reads the state of this client too, for as long as it lives, and starts the thread if it does not run.
@@ -173,14 +148,9 @@ pub(super) fn sources() -> Vec<Arc<dyn Surveyed>> {
 fn report() {
     let mut next = Monotonic.now();
     loop {
-        let (events, samples, is_last) = next_events(next);
-        for (group, event) in events {
-            // A subscriber or recorder that panics is the user's; the next event is still shown.
-            quietly(|| event.emit(group));
-        }
-        for sample in samples {
-            quietly(|| sample.tell());
-        }
+        let (tellings, is_last) = next_tellings(next);
+        // A subscriber or recorder that panics is the user's; the next event is still shown.
+        tellings.into_iter().for_each(quietly);
         if is_last {
             // Otherwise what was counted since the last tick would be lost.
             return update();
@@ -195,7 +165,7 @@ fn report() {
 }
 
 /// Waits for events, at most until `until`. Returns what came, and whether no client is left.
-fn next_events(until: Instant) -> (Vec<(Group, Event)>, Vec<Sample>, bool) {
+fn next_tellings(until: Instant) -> (Vec<Telling>, bool) {
     let mut sink = SINK.lock();
     let has_clients = |sink: &mut Sink| {
         sink.sources.retain(|client| client.strong_count() > 0);
@@ -208,8 +178,9 @@ fn next_events(until: Instant) -> (Vec<(Group, Event)>, Vec<Sample>, bool) {
     if is_last {
         sink.runs_in = 0;
     }
-    let events = std::mem::take(&mut sink.events);
-    (events, std::mem::take(&mut sink.samples), is_last)
+    let mut tellings = std::mem::take(&mut sink.events);
+    tellings.append(&mut sink.samples);
+    (tellings, is_last)
 }
 
 /// Sets every counter and gauge of this process in the recorder that is installed now, and describes each metric to it.

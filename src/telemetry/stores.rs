@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use metrics::gauge;
+use metrics::{gauge, histogram};
 use parking_lot::Mutex;
 
-use super::counts::{Count, Counts};
-use super::reporter::Sample;
-use super::words::{LaneUse, NoticeOutcome, Standing, StoreCall};
+use super::counts::Counts;
+use super::reporter;
+use super::words::{ErrorLabel, LaneUse, NoticeOutcome, Standing, StoreCall};
 use super::{quietly, table};
 use crate::error::ErrorKind;
 
@@ -52,21 +52,23 @@ impl StoreCounts {
         error: Option<ErrorKind>,
         is_background: bool,
     ) {
-        if let Some(kind) = error {
-            self.counts.add(Count::CallFailed(call, kind.into()), 1);
+        let (store, call) = (self.kind, call.as_str());
+        if let Some(kind) = error.map(ErrorLabel::from) {
+            let words = [call, kind.as_str()];
+            self.counts.add(&table::STORE_ERRORS, &words, 1);
         }
-        let store = self.kind;
-        let sample = Sample { store, call, took };
+        let name = table::STORE_REQUEST_DURATION.name;
+        let tell = move || histogram!(name, "store" => store, "op" => call).record(took);
         if is_background {
-            sample.keep();
+            reporter::keep_sample(tell);
         } else {
-            sample.tell();
+            tell();
         }
     }
 
     /// A notice came.
     pub(crate) fn notice(&self, outcome: NoticeOutcome) {
-        self.counts.add(Count::Noticed(outcome), 1);
+        self.counts.add(&table::NOTICES, &[outcome.as_str()], 1);
     }
 
     /// The servers of the store were looked at: the number of them in each standing.
@@ -121,9 +123,9 @@ impl StoreCounts {
             if states.is_empty() {
                 continue;
             }
-            self.counts.show(Count::Reconnected(purpose));
             let is_up = states.iter().all(|state| *state == UP);
             let (name, lane) = (table::STORE_CONNECTED.name, purpose.as_str());
+            self.counts.show(&table::STORE_RECONNECTS, &[lane]);
             let is_up = f64::from(u8::from(is_up));
             quietly(|| gauge!(name, "store" => self.kind, "lane" => lane).set(is_up));
         }
@@ -134,13 +136,14 @@ impl StoreCounts {
 impl StoreCounts {
     /// Stores of this kind can wait for replicas: from now on it is shown how often they did, from 0.
     pub(crate) fn has_replicas(&self) {
-        (super::AckOutcome::ALL.into_iter())
-            .for_each(|outcome| self.counts.show(Count::Acknowledged(outcome)));
+        (super::AckOutcome::WORDS.into_iter())
+            .for_each(|outcome| self.counts.show(&table::REPLICA_ACKS, &[outcome]));
     }
 
     /// A write waited for replicas.
     pub(crate) fn ack(&self, outcome: super::AckOutcome) {
-        self.counts.add(Count::Acknowledged(outcome), 1);
+        self.counts
+            .add(&table::REPLICA_ACKS, &[outcome.as_str()], 1);
     }
 }
 
@@ -148,24 +151,24 @@ impl StoreCounts {
 impl StoreCounts {
     /// Stores of this kind are quorums.
     pub(crate) fn has_quorums(&self) {
-        self.counts.show(Count::TakenBack);
-        self.counts.show(Count::Repaired);
+        self.counts.show(&table::QUORUM_TAKEN_BACK, &[]);
+        self.counts.show(&table::QUORUM_REPAIRS, &[]);
     }
 
     /// A claim to a quorum ended after this many rounds. Claims are not made on a thread that must not block.
     pub(crate) fn claimed_in(&self, rounds: usize) {
         let name = table::QUORUM_ROUNDS.name;
-        quietly(|| metrics::histogram!(name, "store" => self.kind).record(whole(rounds)));
+        quietly(|| histogram!(name, "store" => self.kind).record(whole(rounds)));
     }
 
     /// A token brought no grant and is taken back.
     pub(crate) fn taken_back(&self) {
-        self.counts.add(Count::TakenBack, 1);
+        self.counts.add(&table::QUORUM_TAKEN_BACK, &[], 1);
     }
 
     /// A lease is put back at a member that lacks it.
     pub(crate) fn repaired(&self) {
-        self.counts.add(Count::Repaired, 1);
+        self.counts.add(&table::QUORUM_REPAIRS, &[], 1);
     }
 }
 
@@ -191,7 +194,8 @@ impl ConnectionGauge {
         if self.state.swap(UP, Ordering::Relaxed) == BROKEN
             && let Some(purpose) = self.purpose
         {
-            self.counts.add(Count::Reconnected(purpose), 1);
+            self.counts
+                .add(&table::STORE_RECONNECTS, &[purpose.as_str()], 1);
         }
     }
 
@@ -234,7 +238,7 @@ mod tests {
     fn a_connection_that_is_made_again_counts_as_a_reconnect_and_the_first_does_not() {
         let store = StoreCounts::of("reconnecting");
         let connection = store.connection(Some(LaneUse::Requests));
-        let reconnects = || store.counts.total(Count::Reconnected(LaneUse::Requests));
+        let reconnects = || store.counts.value(&table::STORE_RECONNECTS, &["requests"]);
         connection.lost();
         connection.made();
         assert_eq!(reconnects(), 0, "the first connection, at the second try");

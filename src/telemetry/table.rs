@@ -1,7 +1,7 @@
 //! Every metric, in one place: the source of the descriptions, the zero series, the buckets, the page in the docs and
 //! the tests.
 
-use super::metric::{Metric, MetricLabel};
+use super::metric::{Metric, MetricKind, MetricLabel};
 use super::words::{
     AckOutcome, AcquireOutcome, CheckOutcome, ErrorLabel, FenceKind, HoldEnd, LOSS_REASONS,
     LaneUse, NoticeOutcome, Standing, StoreCall, Trigger,
@@ -29,365 +29,154 @@ const OVERRUNS: [f64; 11] = [
     0.0, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
 ];
 
-const GROUP: MetricLabel = MetricLabel::new("group", &[]);
-const NAME: MetricLabel = MetricLabel::new("name", &[]);
-const STORE: MetricLabel = MetricLabel::new("store", &[]);
-const CALL: MetricLabel = MetricLabel::new("op", &StoreCall::WORDS);
-const LANE: MetricLabel = MetricLabel::new("lane", &LaneUse::WORDS);
-const FENCE: MetricLabel = MetricLabel::new("fence", &FenceKind::WORDS);
+/// The ends of a job under `leasehold run`.
+const RUN_ENDS: [&str; 7] = [
+    "success",
+    "failure",
+    "signal",
+    "lost",
+    "time_limit",
+    "held",
+    "store",
+];
 
-const fn outcome(values: &'static [&'static str]) -> MetricLabel {
-    MetricLabel::new("outcome", values)
+/// Defines a constant for each row, and the list of them all. A row has the kind of the metric, its name, its labels with
+/// their values, the buckets of a histogram, and the help. Labels without values here have the user's or the store's.
+macro_rules! table {
+    (@values) => { &[] };
+    (@values $values:expr) => { &$values };
+    (@buckets) => { &[] };
+    (@buckets $buckets:expr) => { &$buckets };
+    ($(
+        $section:ident {
+            $($metric:ident: $kind:ident $name:literal [$($label:ident $(= $values:expr)?),*] $(in $buckets:ident)?
+                $help:literal;)+
+        }
+    )+) => {
+        $($(
+            pub(super) const $metric: Metric = Metric {
+                name: $name,
+                kind: MetricKind::$kind,
+                unit: Metric::unit_of($name),
+                help: $help,
+                labels: &[$(MetricLabel {
+                    name: stringify!($label),
+                    values: table!(@values $($values)?),
+                }),*],
+                buckets: table!(@buckets $($buckets)?),
+                is_of_tool: matches!(stringify!($section).as_bytes(), b"tool"),
+            };
+        )+)+
+
+        /// All of them: those of the library, then those of the tool.
+        pub(crate) static ALL: &[Metric] = &[$($($metric,)+)+];
+    };
 }
 
-pub(super) const ACQUISITIONS: Metric = Metric::counter(
-    "leasehold_acquisitions_total",
-    "Calls to acquire that ended, by outcome",
-)
-.by(&[GROUP, outcome(&AcquireOutcome::WORDS)]);
-pub(super) const ACQUIRE_ATTEMPTS: Metric = Metric::counter(
-    "leasehold_acquire_attempts_total",
-    "Requests that calls to acquire sent to the store, by what caused them",
-)
-.by(&[GROUP, MetricLabel::new("trigger", &Trigger::WORDS)]);
-pub(super) const ACQUIRE_WAIT: Metric = Metric::histogram(
-    "leasehold_acquire_wait_seconds",
-    "From the call to acquire to its end, waiting included",
-    &HOLDS,
-)
-.in_seconds()
-.by(&[GROUP, outcome(&AcquireOutcome::WORDS)]);
-pub(super) const WAITERS: Metric = Metric::gauge(
-    "leasehold_waiters",
-    "Calls to acquire that wait now, for another holder or for the store",
-)
-.by(&[GROUP]);
-pub(super) const HELD_LEASES: Metric =
-    Metric::gauge("leasehold_held_leases", "Leases held by this process").by(&[GROUP]);
-pub(super) const AT_RISK_LEASES: Metric = Metric::gauge(
-    "leasehold_at_risk_leases",
-    "Held leases that were not renewed for two thirds of their ttl",
-)
-.by(&[GROUP]);
-pub(super) const SOONEST_DEADLINE: Metric = Metric::gauge(
-    "leasehold_soonest_deadline_timestamp_seconds",
-    "The first deadline among the held leases, as unix time; NaN when none is held",
-)
-.in_seconds()
-.by(&[GROUP]);
-pub(super) const HOLD_DURATION: Metric = Metric::histogram(
-    "leasehold_hold_duration_seconds",
-    "From the grant of a lease to the end of its guard, by how the hold ended",
-    &HOLDS,
-)
-.in_seconds()
-.by(&[GROUP, MetricLabel::new("end", &HoldEnd::WORDS)]);
-pub(super) const RENEWALS: Metric = Metric::counter(
-    "leasehold_renewals_total",
-    "Renewals of leases, by outcome; one batch renews many",
-)
-.by(&[GROUP, outcome(&["renewed", "refused", "unknown"])]);
-pub(super) const RENEWAL_DURATION: Metric = Metric::histogram(
-    "leasehold_renewal_duration_seconds",
-    "From the send of a batch of renewals to its answer",
-    &ROUND_TRIPS,
-)
-.in_seconds()
-.by(&[GROUP]);
-pub(super) const RENEWAL_MARGIN_RATIO: Metric = Metric::histogram(
-    "leasehold_renewal_margin_ratio",
-    "The least share of the ttl that was left in a batch when it was renewed",
-    &SHARES,
-)
-.by(&[GROUP]);
-pub(super) const CONSECUTIVE_RENEWAL_FAILURES: Metric = Metric::gauge(
-    "leasehold_consecutive_renewal_failures",
-    "Renewals in a row that got no answer, of the held lease with the most",
-)
-.by(&[GROUP]);
-pub(super) const LEASES_LOST: Metric = Metric::counter(
-    "leasehold_leases_lost_total",
-    "Leases lost while held, by reason",
-)
-.by(&[GROUP, MetricLabel::new("reason", &LOSS_REASONS)]);
-pub(super) const LOSS_OVERRUN: Metric = Metric::histogram(
-    "leasehold_loss_overrun_seconds",
-    "How late after its deadline a holder was told of the loss",
-    &OVERRUNS,
-)
-.in_seconds()
-.by(&[GROUP]);
-pub(super) const RELEASES: Metric = Metric::counter(
-    "leasehold_releases_total",
-    "Guards of leases that ended, each once: by a release, by its outcome, or dropped while held",
-)
-.by(&[
-    GROUP,
-    outcome(&["released", "already_lost", "unknown", "dropped"]),
-]);
-pub(super) const WATCHDOG_LAG: Metric = Metric::histogram(
-    "leasehold_watchdog_lag_seconds",
-    "How much later than planned the watchdog woke",
-    &ROUND_TRIPS,
-)
-.in_seconds();
-pub(super) const WATCHDOG_OVERDUE: Metric = Metric::gauge(
-    "leasehold_watchdog_overdue_seconds",
-    "How long ago the watchdog should have woken; 0 while it sleeps as planned",
-)
-.in_seconds();
-pub(super) const WATCHDOG_BATCH_SIZE: Metric = Metric::histogram(
-    "leasehold_watchdog_batch_size",
-    "Leases in one batch of renewals",
-    &BATCHES,
-);
-pub(super) const WATCHDOG_BACKLOG: Metric = Metric::gauge(
-    "leasehold_watchdog_backlog",
-    "Renewals that are due and were not sent",
-);
-pub(super) const CLOCK_JUMPS: Metric = Metric::counter(
-    "leasehold_clock_jumps_total",
-    "Steps seen of the clock of the store's server",
-)
-.by(&[MetricLabel::new("kind", &["forward", "backward"])]);
-pub(super) const TOKENS_FALLEN: Metric = Metric::counter(
-    "leasehold_tokens_fallen_total",
-    "Grants refused because their token was not above one seen before",
-);
-pub(super) const FENCE_CHECKS: Metric = Metric::counter(
-    "leasehold_fence_checks_total",
-    "Passes checked at guarded storage, by outcome",
-)
-.by(&[FENCE, outcome(&CheckOutcome::WORDS)]);
-pub(super) const FENCE_CHECK_DURATION: Metric = Metric::histogram(
-    "leasehold_fence_check_duration_seconds",
-    "What the check of a pass costs the writer",
-    &ROUND_TRIPS,
-)
-.in_seconds()
-.by(&[FENCE]);
-pub(super) const STORE_REQUEST_DURATION: Metric = Metric::histogram(
-    "leasehold_store_request_duration_seconds",
-    "One call to the store, from its begin to its answer or failure",
-    &ROUND_TRIPS,
-)
-.in_seconds()
-.by(&[STORE, CALL]);
-pub(super) const STORE_ERRORS: Metric = Metric::counter(
-    "leasehold_store_errors_total",
-    "Calls to the store that failed, by the kind of their error",
-)
-.by(&[STORE, CALL, MetricLabel::new("kind", &ErrorLabel::WORDS)]);
-pub(super) const STORE_CONNECTED: Metric = Metric::gauge(
-    "leasehold_store_connected",
-    "Whether the connections of this kind to the store's server are up: 0 if one is down",
-)
-.by(&[STORE, LANE]);
-pub(super) const STORE_RECONNECTS: Metric = Metric::counter(
-    "leasehold_store_reconnects_total",
-    "Connections to the store's server that were made anew",
-)
-.by(&[STORE, LANE]);
-pub(super) const STORE_MEMBERS: Metric = Metric::gauge(
-    "leasehold_store_members",
-    "Servers of the store when they were last looked at, by whether they take part",
-)
-.by(&[STORE, MetricLabel::new("state", &Standing::WORDS)]);
-pub(super) const REPLICA_ACKS: Metric = Metric::counter(
-    "leasehold_replica_acks_total",
-    "Grants and batches of renewals that waited for replicas (`acknowledged_by`), by whether enough of them had it in time",
-)
-.by(&[STORE, outcome(&AckOutcome::WORDS)]);
-pub(super) const QUORUM_ROUNDS: Metric = Metric::histogram(
-    "leasehold_quorum_rounds",
-    "Rounds of requests to all members that one claim to a quorum of servers took",
-    &ROUNDS,
-)
-.by(&[STORE]);
-pub(super) const QUORUM_TAKEN_BACK: Metric = Metric::counter(
-    "leasehold_quorum_taken_back_total",
-    "Tokens that brought no grant and were taken back from the members of a quorum that had taken them",
-)
-.by(&[STORE]);
-pub(super) const QUORUM_REPAIRS: Metric = Metric::counter(
-    "leasehold_quorum_repairs_total",
-    "Leases put back at a member of a quorum that lacked them while a majority renewed them",
-)
-.by(&[STORE]);
-pub(super) const NOTICES: Metric = Metric::counter(
-    "leasehold_notices_total",
-    "Notices of freed names and of turns, by what became of them; missed: the subscription was down",
-)
-.by(&[STORE, outcome(&NoticeOutcome::WORDS)]);
-pub(super) const LEASE_HELD: Metric = Metric::gauge(
-    "leasehold_lease_held",
-    "Whether this process holds the lease of this name; only with `ClientBuilder::names_in_metrics`",
-)
-.by(&[GROUP, NAME]);
-pub(super) const LEASE_DEADLINE: Metric = Metric::gauge(
-    "leasehold_lease_deadline_timestamp_seconds",
-    "The deadline of the lease of this name, as unix time; NaN while it is not held",
-)
-.in_seconds()
-.by(&[GROUP, NAME]);
-pub(super) const EVENTS_DROPPED: Metric = Metric::counter(
-    "leasehold_events_dropped_total",
-    "Log lines and samples of histograms that were dropped because the log or the recorder was slow",
-);
-pub(super) const LABEL_OVERFLOW: Metric = Metric::counter(
-    "leasehold_label_overflow_total",
-    "Groups and names beyond their limit: such a group is counted as `other`, such a name has no series",
-);
-pub(super) const BUILD_INFO: Metric = Metric::gauge(
-    "leasehold_build_info",
-    "Always 1; the labels tell the version and the stores that were compiled in",
-)
-.by(&[
-    MetricLabel::new("version", &[]),
-    MetricLabel::new("features", &[]),
-]);
-
-const RUN_IN_PROGRESS: Metric = Metric::gauge(
-    "leasehold_run_in_progress",
-    "Whether the job of `leasehold run` runs now",
-)
-.by(&[GROUP, NAME])
-.of_tool();
-const RUN_OUTAGE: Metric = Metric::gauge(
-    "leasehold_run_outage",
-    "Whether a run that waits for its lease has not reached its store for 5 s",
-)
-.by(&[GROUP, NAME])
-.of_tool();
-const RUN_EXITS: Metric = Metric::counter(
-    "leasehold_run_exits_total",
-    "Jobs of `leasehold run` that ended, by why",
-)
-.by(&[
-    GROUP,
-    NAME,
-    MetricLabel::new(
-        "reason",
-        &[
-            "success",
-            "failure",
-            "signal",
-            "lost",
-            "time_limit",
-            "held",
-            "store",
-        ],
-    ),
-])
-.of_tool();
-const RUN_DURATION: Metric = Metric::histogram(
-    "leasehold_run_duration_seconds",
-    "How long jobs of `leasehold run` took",
-    &HOLDS,
-)
-.in_seconds()
-.by(&[GROUP, NAME])
-.of_tool();
-const RUN_LAST_SUCCESS: Metric = Metric::gauge(
-    "leasehold_run_last_success_timestamp_seconds",
-    "When the job last ended well, as unix time",
-)
-.in_seconds()
-.by(&[GROUP, NAME])
-.of_tool();
-const STORE_LEASES: Metric = Metric::gauge(
-    "leasehold_store_leases",
-    "Leases in the store, of all clients",
-)
-.by(&[STORE])
-.of_tool();
-const STORE_WAITERS: Metric = Metric::gauge(
-    "leasehold_store_waiters",
-    "Clients in the queues of the store",
-)
-.by(&[STORE])
-.of_tool();
-const STORE_OLDEST_LEASE: Metric = Metric::gauge(
-    "leasehold_store_oldest_lease_timestamp_seconds",
-    "When the lease that is held for longest was granted, as unix time; NaN when none is held",
-)
-.in_seconds()
-.by(&[STORE])
-.of_tool();
-const STORE_CLOCK_OFFSET: Metric = Metric::gauge(
-    "leasehold_store_clock_offset_seconds",
-    "How far the clock of the store's server is ahead of this machine's",
-)
-.in_seconds()
-.by(&[STORE])
-.of_tool();
-const STORE_HAZARDS: Metric = Metric::gauge(
-    "leasehold_store_hazards",
-    "What in the set-up of the store weakens the promises, in number",
-)
-.by(&[STORE])
-.of_tool();
-
-const STORE_KEEP_OUT: Metric = Metric::gauge(
-    "leasehold_store_keep_out_seconds",
-    "How long until the last server of the store that keeps out takes claims again; 0 if none keeps out",
-)
-.in_seconds()
-.by(&[STORE])
-.of_tool();
-
-/// All of them: those of the library, then those of the tool.
-pub(crate) static ALL: [Metric; 49] = [
-    ACQUISITIONS,
-    ACQUIRE_ATTEMPTS,
-    ACQUIRE_WAIT,
-    WAITERS,
-    HELD_LEASES,
-    AT_RISK_LEASES,
-    SOONEST_DEADLINE,
-    HOLD_DURATION,
-    RENEWALS,
-    RENEWAL_DURATION,
-    RENEWAL_MARGIN_RATIO,
-    CONSECUTIVE_RENEWAL_FAILURES,
-    LEASES_LOST,
-    LOSS_OVERRUN,
-    RELEASES,
-    WATCHDOG_LAG,
-    WATCHDOG_OVERDUE,
-    WATCHDOG_BATCH_SIZE,
-    WATCHDOG_BACKLOG,
-    CLOCK_JUMPS,
-    TOKENS_FALLEN,
-    FENCE_CHECKS,
-    FENCE_CHECK_DURATION,
-    STORE_REQUEST_DURATION,
-    STORE_ERRORS,
-    STORE_CONNECTED,
-    STORE_RECONNECTS,
-    STORE_MEMBERS,
-    REPLICA_ACKS,
-    QUORUM_ROUNDS,
-    QUORUM_TAKEN_BACK,
-    QUORUM_REPAIRS,
-    NOTICES,
-    LEASE_HELD,
-    LEASE_DEADLINE,
-    EVENTS_DROPPED,
-    LABEL_OVERFLOW,
-    BUILD_INFO,
-    RUN_IN_PROGRESS,
-    RUN_OUTAGE,
-    RUN_EXITS,
-    RUN_DURATION,
-    RUN_LAST_SUCCESS,
-    STORE_LEASES,
-    STORE_WAITERS,
-    STORE_OLDEST_LEASE,
-    STORE_CLOCK_OFFSET,
-    STORE_HAZARDS,
-    STORE_KEEP_OUT,
-];
+table! {
+library {
+    ACQUISITIONS: Counter "leasehold_acquisitions_total" [group, outcome = AcquireOutcome::WORDS]
+        "Calls to acquire that ended, by outcome";
+    ACQUIRE_ATTEMPTS: Counter "leasehold_acquire_attempts_total" [group, trigger = Trigger::WORDS]
+        "Requests that calls to acquire sent to the store, by what caused them";
+    ACQUIRE_WAIT: Histogram "leasehold_acquire_wait_seconds" [group, outcome = AcquireOutcome::WORDS] in HOLDS
+        "From the call to acquire to its end, waiting included";
+    WAITERS: Gauge "leasehold_waiters" [group]
+        "Calls to acquire that wait now, for another holder or for the store";
+    HELD_LEASES: Gauge "leasehold_held_leases" [group]
+        "Leases held by this process";
+    AT_RISK_LEASES: Gauge "leasehold_at_risk_leases" [group]
+        "Held leases that were not renewed for two thirds of their ttl";
+    SOONEST_DEADLINE: Gauge "leasehold_soonest_deadline_timestamp_seconds" [group]
+        "The first deadline among the held leases, as unix time; NaN when none is held";
+    HOLD_DURATION: Histogram "leasehold_hold_duration_seconds" [group, end = HoldEnd::WORDS] in HOLDS
+        "From the grant of a lease to the end of its guard, by how the hold ended";
+    RENEWALS: Counter "leasehold_renewals_total" [group, outcome = ["renewed", "refused", "unknown"]]
+        "Renewals of leases, by outcome; one batch renews many";
+    RENEWAL_DURATION: Histogram "leasehold_renewal_duration_seconds" [group] in ROUND_TRIPS
+        "From the send of a batch of renewals to its answer";
+    RENEWAL_MARGIN_RATIO: Histogram "leasehold_renewal_margin_ratio" [group] in SHARES
+        "The least share of the ttl that was left in a batch when it was renewed";
+    CONSECUTIVE_RENEWAL_FAILURES: Gauge "leasehold_consecutive_renewal_failures" [group]
+        "Renewals in a row that got no answer, of the held lease with the most";
+    LEASES_LOST: Counter "leasehold_leases_lost_total" [group, reason = LOSS_REASONS]
+        "Leases lost while held, by reason";
+    LOSS_OVERRUN: Histogram "leasehold_loss_overrun_seconds" [group] in OVERRUNS
+        "How late after its deadline a holder was told of the loss";
+    RELEASES: Counter "leasehold_releases_total" [group, outcome = ["released", "already_lost", "unknown", "dropped"]]
+        "Guards of leases that ended, each once: by a release, by its outcome, or dropped while held";
+    WATCHDOG_LAG: Histogram "leasehold_watchdog_lag_seconds" [] in ROUND_TRIPS
+        "How much later than planned the watchdog woke";
+    WATCHDOG_OVERDUE: Gauge "leasehold_watchdog_overdue_seconds" []
+        "How long ago the watchdog should have woken; 0 while it sleeps as planned";
+    WATCHDOG_BATCH_SIZE: Histogram "leasehold_watchdog_batch_size" [] in BATCHES
+        "Leases in one batch of renewals";
+    WATCHDOG_BACKLOG: Gauge "leasehold_watchdog_backlog" []
+        "Renewals that are due and were not sent";
+    CLOCK_JUMPS: Counter "leasehold_clock_jumps_total" [kind = ["forward", "backward"]]
+        "Steps seen of the clock of the store's server";
+    TOKENS_FALLEN: Counter "leasehold_tokens_fallen_total" []
+        "Grants refused because their token was not above one seen before";
+    FENCE_CHECKS: Counter "leasehold_fence_checks_total" [fence = FenceKind::WORDS, outcome = CheckOutcome::WORDS]
+        "Passes checked at guarded storage, by outcome";
+    FENCE_CHECK_DURATION: Histogram "leasehold_fence_check_duration_seconds" [fence = FenceKind::WORDS] in ROUND_TRIPS
+        "What the check of a pass costs the writer";
+    STORE_REQUEST_DURATION: Histogram "leasehold_store_request_duration_seconds" [store, op = StoreCall::WORDS] in ROUND_TRIPS
+        "One call to the store, from its begin to its answer or failure";
+    STORE_ERRORS: Counter "leasehold_store_errors_total" [store, op = StoreCall::WORDS, kind = ErrorLabel::WORDS]
+        "Calls to the store that failed, by the kind of their error";
+    STORE_CONNECTED: Gauge "leasehold_store_connected" [store, lane = LaneUse::WORDS]
+        "Whether the connections of this kind to the store's server are up: 0 if one is down";
+    STORE_RECONNECTS: Counter "leasehold_store_reconnects_total" [store, lane = LaneUse::WORDS]
+        "Connections to the store's server that were made anew";
+    STORE_MEMBERS: Gauge "leasehold_store_members" [store, state = Standing::WORDS]
+        "Servers of the store when they were last looked at, by whether they take part";
+    REPLICA_ACKS: Counter "leasehold_replica_acks_total" [store, outcome = AckOutcome::WORDS]
+        "Grants and batches of renewals that waited for replicas (`acknowledged_by`), by whether enough of them had it in time";
+    QUORUM_ROUNDS: Histogram "leasehold_quorum_rounds" [store] in ROUNDS
+        "Rounds of requests to all members that one claim to a quorum of servers took";
+    QUORUM_TAKEN_BACK: Counter "leasehold_quorum_taken_back_total" [store]
+        "Tokens that brought no grant and were taken back from the members of a quorum that had taken them";
+    QUORUM_REPAIRS: Counter "leasehold_quorum_repairs_total" [store]
+        "Leases put back at a member of a quorum that lacked them while a majority renewed them";
+    NOTICES: Counter "leasehold_notices_total" [store, outcome = NoticeOutcome::WORDS]
+        "Notices of freed names and of turns, by what became of them; missed: the subscription was down";
+    LEASE_HELD: Gauge "leasehold_lease_held" [group, name]
+        "Whether this process holds the lease of this name; only with `ClientBuilder::names_in_metrics`";
+    LEASE_DEADLINE: Gauge "leasehold_lease_deadline_timestamp_seconds" [group, name]
+        "The deadline of the lease of this name, as unix time; NaN while it is not held";
+    EVENTS_DROPPED: Counter "leasehold_events_dropped_total" []
+        "Log lines and samples of histograms that were dropped because the log or the recorder was slow";
+    LABEL_OVERFLOW: Counter "leasehold_label_overflow_total" []
+        "Groups and names beyond their limit: such a group is counted as `other`, such a name has no series";
+    BUILD_INFO: Gauge "leasehold_build_info" [version, features]
+        "Always 1; the labels tell the version and the stores that were compiled in";
+}
+tool {
+    RUN_IN_PROGRESS: Gauge "leasehold_run_in_progress" [group, name]
+        "Whether the job of `leasehold run` runs now";
+    RUN_OUTAGE: Gauge "leasehold_run_outage" [group, name]
+        "Whether a run that waits for its lease has not reached its store for 5 s";
+    RUN_EXITS: Counter "leasehold_run_exits_total" [group, name, reason = RUN_ENDS]
+        "Jobs of `leasehold run` that ended, by why";
+    RUN_DURATION: Histogram "leasehold_run_duration_seconds" [group, name] in HOLDS
+        "How long jobs of `leasehold run` took";
+    RUN_LAST_SUCCESS: Gauge "leasehold_run_last_success_timestamp_seconds" [group, name]
+        "When the job last ended well, as unix time";
+    STORE_LEASES: Gauge "leasehold_store_leases" [store]
+        "Leases in the store, of all clients";
+    STORE_WAITERS: Gauge "leasehold_store_waiters" [store]
+        "Clients in the queues of the store";
+    STORE_OLDEST_LEASE: Gauge "leasehold_store_oldest_lease_timestamp_seconds" [store]
+        "When the lease that is held for longest was granted, as unix time; NaN when none is held";
+    STORE_CLOCK_OFFSET: Gauge "leasehold_store_clock_offset_seconds" [store]
+        "How far the clock of the store's server is ahead of this machine's";
+    STORE_HAZARDS: Gauge "leasehold_store_hazards" [store]
+        "What in the set-up of the store weakens the promises, in number";
+    STORE_KEEP_OUT: Gauge "leasehold_store_keep_out_seconds" [store]
+        "How long until the last server of the store that keeps out takes claims again; 0 if none keeps out";
+}
+}
 
 /// Describes the metrics of the library to the recorder.
 pub(super) fn describe() {

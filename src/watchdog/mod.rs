@@ -50,7 +50,7 @@ use crate::home::Home;
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::Store;
-use crate::telemetry::{self, Count, Event, LeaseLabel, Reporter};
+use crate::telemetry::{self, LeaseLabel, Reporter};
 use crate::token::Token;
 
 /// The client's handle of its watchdog. When it is dropped, the watchdog takes no more claims in; it still renews the
@@ -209,12 +209,9 @@ impl Shared {
         for loss in losses {
             self.wake_users(&loss.name, || loss.signal.cancel());
             if let Some(deadline) = loss.deadline {
-                self.reporter.count(Count::Lost(loss.reason), 1);
-                self.reporter.send(Event::Lost {
-                    lease: LeaseLabel::new(loss.name.clone(), loss.signal.token_of_grant()),
-                    reason: loss.reason,
-                    overrun: self.clock.now().since(deadline),
-                });
+                let lease = LeaseLabel::new(loss.name.clone(), loss.signal.token_of_grant());
+                let overrun = self.clock.now().since(deadline);
+                self.reporter.lost(lease, loss.reason, overrun);
             }
         }
     }
@@ -229,15 +226,14 @@ impl Shared {
     /// Wakes the callers that wait for the end of a shutdown, if it has ended.
     fn tell_emptied_if(&self, is_done: bool) {
         if is_done && catch_unwind(AssertUnwindSafe(|| self.emptied.notify_waiters())).is_err() {
-            self.reporter.send(Event::WakerPanicked { name: None });
+            self.reporter.waker_panicked(None);
         }
     }
 
     /// Wakes tasks of the user. Catches the panic of a waker, which would end the thread that renews all leases.
     fn wake_users(&self, name: &Name, wake: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(wake)).is_err() {
-            let name = Some(name.as_str().to_owned());
-            self.reporter.send(Event::WakerPanicked { name });
+            self.reporter.waker_panicked(Some(name.as_str().into()));
         }
     }
 }

@@ -9,12 +9,12 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::Shared;
-use super::schedule::{Batch, Jump, Leaving};
+use super::schedule::{Batch, Leaving};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::{Purpose, Store};
-use crate::telemetry::{self, Count, Event};
+use crate::telemetry::RenewalStats;
 use crate::term::Instant;
 
 /// Reports to the task that started the loop whether it has a connection.
@@ -103,7 +103,7 @@ impl Keeper {
             };
             let late = self.shared.clock.now().since(next);
             if slept && is_ahead && late > Duration::from_millis(1) {
-                self.shared.reporter.send(Event::Woke { late });
+                self.shared.reporter.woke(late);
             }
         }
     }
@@ -137,27 +137,20 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     let settled = shared.schedule().settle(&batch, renewed, now);
     let reporter = &shared.reporter;
     if let Some((jump, by)) = settled.step {
-        let (count, kind) = match jump {
-            Jump::Forward => (Count::JumpForward, "forward"),
-            Jump::Backward => (Count::JumpBackward, "backward"),
-        };
-        reporter.count(count, 1);
-        reporter.send(Event::ClockJumped { kind, by });
+        reporter.clock_jumped(jump.as_str(), by);
     }
-    let refused = u64::try_from(settled.losses.len()).expect("a batch is short");
-    reporter.count(Count::Renewed, settled.renewed);
-    reporter.count(Count::RenewalRefused, refused);
-    reporter.count(Count::RenewalUnknown, settled.unknown);
-    let event = telemetry::RenewalStats {
+    let stats = RenewalStats {
         size: batch.renewals.len(),
         took: now.since(batch.sent_at),
+        answered: settled.renewed,
+        refused: u64::try_from(settled.losses.len()).expect("a batch is short"),
         unknown: settled.unknown,
         least_left: settled.least_left,
         first_error: settled.first_error,
         renewed: settled.named,
     };
     shared.tell(settled.losses);
-    shared.reporter.send(Event::Renewed(event));
+    reporter.renewed(stats);
     shared.tell_renewed(settled.wakes);
 }
 

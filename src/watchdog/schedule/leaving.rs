@@ -13,7 +13,6 @@ use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::{Release, gives_up_after};
-use crate::telemetry::Count;
 use crate::term::{self, Instant};
 use crate::watchdog::doubtful::Doubt;
 
@@ -36,14 +35,6 @@ impl ReleaseOutcome {
             Self::Released => "released",
             Self::AlreadyLost => "already_lost",
             Self::Unknown => "unknown",
-        }
-    }
-
-    pub(crate) const fn count(self) -> Count {
-        match self {
-            Self::Released => Count::Released,
-            Self::AlreadyLost => Count::AlreadyLost,
-            Self::Unknown => Count::ReleaseUnknown,
         }
     }
 }

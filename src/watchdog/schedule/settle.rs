@@ -46,6 +46,16 @@ pub enum Jump {
     Backward,
 }
 
+impl Jump {
+    /// The word of logs and metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+        }
+    }
+}
+
 /// A lease whose renewal a task may wait for.
 #[derive(Debug)]
 pub struct Awaited {
