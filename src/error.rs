@@ -46,6 +46,13 @@ pub enum ErrorKind {
     Closed,
 }
 
+impl ErrorKind {
+    /// Returns whether the same call may succeed later.
+    pub(crate) const fn is_transient(self) -> bool {
+        matches!(self, Self::Unavailable | Self::TimedOut)
+    }
+}
+
 impl Error {
     /// Makes an error of this kind. It is public for those who implement a store or a guard.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
@@ -72,7 +79,7 @@ impl Error {
     ///
     /// It does not say whether the request was carried out.
     pub fn is_transient(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
+        self.kind().is_transient()
     }
 
     /// The error of every request for a lease after the client was shut down.

@@ -64,10 +64,20 @@ pub mod sqlite;
 pub mod zookeeper;
 
 mod absent;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 mod backend;
 mod bounded;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 mod budget;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod check;

@@ -78,7 +78,7 @@ impl Renewed {
 }
 
 /// The outcome of one renewal.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The lease was extended.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use super::database::Tx;
 use super::failure::Failure;
 use super::mint;
 use super::queue::{Queue, stored_client};
 use super::row::{Fresh, Row, RowState, Validity};
-use super::tx::Tx;
 use crate::clock;
 use crate::store::{Answer, Ask, Claim, Grant, Held, HeldState, Queued};
 

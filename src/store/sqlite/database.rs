@@ -16,11 +16,22 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::boot::Boot;
-use super::caller::Caller;
 use super::failure::Failure;
 use super::identity::{Identity, Logs, examine};
-use super::schema::{APPLICATION_ID, SCHEMA_VERSION, SCHEMAS};
-use super::tx::Tx;
+use super::sweep;
+use super::thread::Caller;
+use crate::clock::Instant;
+
+/// Marks the file as ours: "lsho".
+pub(super) const APPLICATION_ID: i32 = 0x6c73_686f;
+/// The schema that this code reads and writes.
+pub(super) const SCHEMA_VERSION: i32 = 3;
+/// The scripts that make each schema from the one before it, and the first from an empty file.
+pub(super) const SCHEMAS: [&str; 3] = [
+    include_str!("schema.sql"),
+    include_str!("line.sql"),
+    include_str!("mark.sql"),
+];
 
 /// Enough for every statement that a claim or a release may need: a statement that is prepared again takes twice the
 /// time.
@@ -39,6 +50,28 @@ pub(super) struct Database {
     identity: Identity,
     /// Known once SQLite has made them.
     logs: Option<Logs>,
+}
+
+/// One transaction: the connection, the boot in whose name it reads and writes, and the moment at which it began. Made by
+/// [`Database::read`] and its writing siblings.
+///
+/// Its methods are in the files of what they read and write: leases in [`row`](super::row), the clients that wait in
+/// [`queue`](super::queue), a claim in [`claim`](super::claim), tokens in [`mint`](super::mint).
+#[derive(Clone, Copy)]
+pub(super) struct Tx<'a> {
+    pub(super) db: &'a Connection,
+    pub(super) boot: &'a Boot,
+    /// Read after the writer's place was taken, so that no transaction of this boot that is written earlier is later by
+    /// this clock.
+    pub(super) now: Instant,
+}
+
+impl<'a> Tx<'a> {
+    /// Returns the transaction that begins now.
+    pub(super) fn begin(db: &'a Connection, boot: &'a Boot) -> Self {
+        let now = boot.now();
+        Self { db, boot, now }
+    }
 }
 
 /// Bytes of the disk that are free again once it is dropped.
@@ -71,6 +104,9 @@ impl Database {
         };
         file.check_identity()?;
         file.prepare(caller)?;
+        // What other boots left in it is watched from now on.
+        sweep::watch_all(&mut file, caller)?;
+        sweep::sweep_foreign_queues(&mut file, caller)?;
         Ok(file)
     }
 

@@ -1,14 +1,14 @@
 //! The failures of the file, and the one place where each becomes an [`Error`].
 
-use std::io;
-use std::path::Path;
+use std::{fmt, io};
 
 use rusqlite::ErrorCode;
 use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 
-use super::schema::{APPLICATION_ID, SCHEMA_VERSION};
+use super::database::{APPLICATION_ID, SCHEMA_VERSION};
 use crate::error::{Error, ErrorKind};
 use crate::store::Sent;
+use crate::store::backend::Failing;
 
 #[derive(Debug, thiserror::Error)]
 pub(in crate::store) enum Failure {
@@ -94,21 +94,9 @@ impl Failure {
             || extended == Some(SQLITE_IOERR_SHMSIZE)
     }
 
-    /// Returns whether a request that failed so may have been carried out. A transaction that was refused, or that
-    /// never got the writer's place, changed nothing; what its thread did past the limit is not known.
-    pub(super) fn sent(&self) -> Sent {
-        match self {
-            Self::Closed => Sent::Never,
-            Self::Refused(_) | Self::Busy | Self::Replaced | Self::Shared { .. } => Sent::Answered,
-            failure if failure.is_busy() || failure.is_full() => Sent::Answered,
-            _ => Sent::Perhaps,
-        }
-    }
-
     /// The public error of this operation on this file.
-    pub(super) fn into_error(self, operation: &str, path: &Path) -> Error {
+    pub(super) fn into_error(self, operation: &str, path: impl fmt::Display) -> Error {
         let kind = self.kind();
-        let path = path.display();
         let text = |words: &str| format!("{operation} failed: {words} path={path}");
         match self {
             Self::Refused(error) => error,
@@ -121,6 +109,15 @@ impl Failure {
         }
     }
 
+    fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Sqlite(error) => error.sqlite_error_code(),
+            _ => None,
+        }
+    }
+}
+
+impl Failing for Failure {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Refused(error) => error.kind(),
@@ -139,10 +136,14 @@ impl Failure {
         }
     }
 
-    fn code(&self) -> Option<ErrorCode> {
+    /// A transaction that was refused, or that
+    /// never got the writer's place, changed nothing; what its thread did past the limit is not known.
+    fn sent(&self) -> Sent {
         match self {
-            Self::Sqlite(error) => error.sqlite_error_code(),
-            _ => None,
+            Self::Closed => Sent::Never,
+            Self::Refused(_) | Self::Busy | Self::Replaced | Self::Shared { .. } => Sent::Answered,
+            failure if failure.is_busy() || failure.is_full() => Sent::Answered,
+            _ => Sent::Perhaps,
         }
     }
 }
@@ -191,7 +192,7 @@ mod tests {
         for code in [SQLITE_IOERR_SHMSIZE, SQLITE_FULL] {
             let error = rusqlite::ffi::Error::new(code);
             let failure = Failure::Sqlite(rusqlite::Error::SqliteFailure(error, None));
-            let error = failure.into_error("acquire", Path::new("leases"));
+            let error = failure.into_error("acquire", "leases");
             assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
             assert!(error.to_string().contains("the disk is full"), "{error}");
         }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
+use super::database::Tx;
 use super::failure::Failure;
-use super::tx::Tx;
 use crate::clock;
 use crate::token::Token;
 

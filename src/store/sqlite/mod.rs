@@ -47,8 +47,6 @@
 //! ```
 
 mod boot;
-mod caller;
-mod changes;
 mod claim;
 mod database;
 mod failure;
@@ -60,30 +58,26 @@ mod mint;
 mod notices;
 mod queue;
 mod row;
-mod schema;
 mod sweep;
 mod thread;
-mod tx;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::holder::ClientId;
-
 use self::boot::Boot;
-use self::caller::Caller;
-use self::database::Database;
+use self::database::{Database, Tx};
 use self::failure::Failure;
-use self::leases::Leases;
-use self::thread::Thread;
-use super::release::kept_for;
+use self::thread::{Caller, Thread};
+use super::backend::{Backend, Failing};
+use super::budget::Budget;
 use super::{
-    Answer, Ask, Claim, Clock, Error, Eviction, Facts, Failed, Hazard, Held, Holder, Member,
-    MemberState, Name, Notices, Outcome, Purpose, Release, Renewal, Renewed, Severity, Store,
+    Answer, Ask, Claim, Clock, Error, Eviction, Facts, Hazard, Held, Holder, Member, MemberState,
+    Name, Notices, Outcome, Purpose, Release, Renewal, Renewed, Severity, Store,
 };
 use crate::clock::Monotonic;
-use crate::future::BoxFuture;
+use crate::holder::ClientId;
 
 /// The time for which opening may wait for other processes: long enough when several make the file at the same time.
 const OPENING: Duration = Duration::from_secs(5);
@@ -92,6 +86,8 @@ const OPENING: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Sqlite {
     path: PathBuf,
+    /// The same as text.
+    location: String,
     boot: Boot,
     thread: Thread,
 }
@@ -127,7 +123,7 @@ impl Sqlite {
     /// # Errors
     /// `Misconfigured` if the environment names no home directory.
     pub fn default_path() -> Result<PathBuf, Error> {
-        location::default_path().map_err(|failure| failure.into_error("open", Path::new("unknown")))
+        location::default_path().map_err(|failure| failure.into_error("open", "unknown"))
     }
 
     /// Opens it after its folder was prepared.
@@ -141,7 +137,7 @@ impl Sqlite {
             Self::start(path, Boot::read()?, prepare).await
         };
         let opened: Result<Self, Failure> = opened.await;
-        opened.map_err(|failure| failure.into_error("open", path))
+        opened.map_err(|failure| failure.into_error("open", path.display()))
     }
 
     async fn start(
@@ -153,67 +149,153 @@ impl Sqlite {
             let (path, boot) = (path.clone(), boot.clone());
             move |caller: Caller<'_>| {
                 prepare(&path)?;
-                Leases::new(Database::open(&path, boot, caller)?, caller)
+                Database::open(&path, boot, caller)
             }
         };
         let thread = Thread::start(open, OPENING).await?;
-        Ok(Self { path, boot, thread })
-    }
-
-    /// Opens the same file once more.
-    async fn another(&self) -> Result<Self, Error> {
-        let opened = if self.thread.is_closed() {
-            Err(Failure::Closed)
-        } else {
-            Self::start(self.path.clone(), self.boot.clone(), |_| Ok(())).await
-        };
-        opened.map_err(|failure| failure.into_error("open", &self.path))
-    }
-
-    async fn ask<T: Send + 'static>(
-        &self,
-        operation: &str,
-        limit: Duration,
-        work: impl FnOnce(&mut Leases, Caller<'_>) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Error> {
-        let answer = self.thread.ask(limit, work).await;
-        answer.map_err(|failure| failure.into_error(operation, &self.path))
-    }
-
-    async fn renew_all(&self, renewals: &[Renewal], limit: Duration) -> Renewed {
-        let batch = renewals.to_vec();
-        let work = move |leases: &mut Leases, caller: Caller<'_>| leases.renew(&batch, caller);
-        Renewed::new(match self.ask("renew", limit, work).await {
-            Ok(outcomes) => outcomes,
-            Err(error) => {
-                let unknown = |_| Outcome::Unknown(error.clone());
-                renewals.iter().map(unknown).collect()
-            }
+        Ok(Self {
+            location: path.display().to_string(),
+            path,
+            boot,
+            thread,
         })
     }
 
-    /// Returns the file as the one member, and whether it answers within the limit.
-    async fn look_for_file(&self, limit: Duration) -> Result<Vec<Member>, Error> {
-        let work = |leases: &mut Leases, caller: Caller<'_>| leases.count_foreign(caller);
-        let state = match self.ask("check the file", limit, work).await {
-            Ok(_) => MemberState::Up,
-            Err(error) if error.is_transient() => MemberState::Down,
-            Err(error) => return Err(error),
+    /// Opens the same file once more.
+    async fn another(&self) -> Result<Self, Failure> {
+        if self.thread.is_closed() {
+            return Err(Failure::Closed);
+        }
+        Self::start(self.path.clone(), self.boot.clone(), |_| Ok(())).await
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        work: impl Fn(&Tx<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let read = move |file: &mut Database, caller: Caller<'_>| file.read(caller, work);
+        self.thread.ask(limit, read).await
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        budget: Budget,
+        work: impl Fn(&Tx<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let write =
+            move |file: &mut Database, caller: Caller<'_>| file.write_though_full(caller, work);
+        self.thread.ask(budget.left(), write).await
+    }
+}
+
+/// Opens the store of a URL `sqlite:PATH`; `sqlite:///PATH` is understood as well.
+pub(super) async fn open_url(rest: &str) -> Result<Arc<dyn Store>, Error> {
+    let path = rest.strip_prefix("//").unwrap_or(rest);
+    if path.is_empty() {
+        return Err(Error::invalid(
+            "store URL \"sqlite:\" refused: it names no file; expected sqlite:PATH",
+        ));
+    }
+    Ok(Arc::new(Sqlite::open(path).await?))
+}
+
+impl Backend for Sqlite {
+    type Failure = Failure;
+
+    fn describe(&self) -> Facts {
+        Facts::new("sqlite").with_queue().with_notices()
+    }
+
+    fn clock_of_leases(&self) -> Arc<dyn Clock> {
+        Arc::new(Monotonic)
+    }
+
+    fn place(&self) -> &dyn fmt::Display {
+        &self.location
+    }
+
+    fn error(&self, failure: Failure, operation: &str, _: &Name) -> Error {
+        self.error_of_all(failure, operation)
+    }
+
+    fn error_of_all(&self, failure: Failure, operation: &str) -> Error {
+        failure.into_error(operation, &self.location)
+    }
+
+    async fn try_acquire(
+        &self,
+        claim: &Claim,
+        ask: Ask,
+        budget: Budget,
+    ) -> Result<Answer, Failure> {
+        let claim = claim.clone();
+        let work = move |file: &mut Database, caller: Caller<'_>| file.acquire(&claim, ask, caller);
+        self.thread.ask(budget.left(), work).await
+    }
+
+    /// Extends all of them or, if it fails, none.
+    async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
+        let renewals = batch.to_vec();
+        let extend = move |tx: &Tx<'_>| renewals.iter().map(|one| tx.extend(one)).collect();
+        let outcome = match self.write(budget, extend).await {
+            Ok(outcomes) => return Renewed::new(outcomes),
+            // A process that opens the path now sees nothing of these leases: they are over, as after a flush.
+            Err(Failure::Replaced) => Outcome::Refused,
+            Err(failure) => Outcome::Unknown(self.error_of_all(failure, "renew")),
         };
-        let version = format!("SQLite {}", rusqlite::version());
-        let member = Member::new(self.location(), state);
-        Ok(vec![member.with_version(Some(version))])
+        Renewed::new(batch.iter().map(|_| outcome.clone()).collect())
+    }
+
+    async fn try_release(
+        &self,
+        name: &Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        budget: Budget,
+    ) -> Result<Release, Failure> {
+        let name = name.clone();
+        self.write(budget, move |tx| tx.release(&name, holder, keep_for))
+            .await
+    }
+
+    async fn try_leave(
+        &self,
+        name: &Name,
+        client: ClientId,
+        budget: Budget,
+    ) -> Result<(), Failure> {
+        let name = name.clone();
+        self.write(budget, move |tx| tx.leave(&name, client)).await
+    }
+
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
+        let subscription = notices::Subscription::new(self.another().await?);
+        Ok(Some(Box::new(subscription)))
+    }
+
+    async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
+        let name = name.clone();
+        self.read(budget.left(), move |tx| tx.inspect(&name)).await
+    }
+
+    async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
+        let prefix = prefix.to_owned();
+        self.read(budget.left(), move |tx| tx.list(&prefix)).await
+    }
+
+    async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
+        let name = name.clone();
+        self.write(budget, move |tx| tx.evict(&name, how)).await
     }
 
     // A highest token ahead of the clock is none: it is lost only with the whole file, which no server loses by itself.
-    async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Error> {
-        let path = self.path.clone();
-        let work = move |leases: &mut Leases, caller: Caller<'_>| {
-            let network = location::network_file_system(&path)?;
-            Ok((network, leases.count_foreign(caller)?))
-        };
-        let (network, foreign) = self.ask("look for hazards", limit, work).await?;
-        let path = self.path.display();
+    async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
+        let file = self.path.clone();
+        let look =
+            move |tx: &Tx<'_>| Ok((location::network_file_system(&file)?, tx.count_foreign()?));
+        let (network, foreign) = self.read(limit, look).await?;
+        let path = &self.location;
         let on_network = network.map(|kind| {
             Hazard::new(
                 "sqlite-network-file-system",
@@ -234,137 +316,24 @@ impl Sqlite {
         });
         Ok(on_network.into_iter().chain(of_others).collect())
     }
-}
 
-/// Opens the store of a URL `sqlite:PATH`; `sqlite:///PATH` is understood as well.
-pub(super) async fn open_url(rest: &str) -> Result<Arc<dyn Store>, Error> {
-    let path = rest.strip_prefix("//").unwrap_or(rest);
-    if path.is_empty() {
-        return Err(Error::invalid(
-            "store URL \"sqlite:\" refused: it names no file; expected sqlite:PATH",
-        ));
-    }
-    Ok(Arc::new(Sqlite::open(path).await?))
-}
-
-impl Store for Sqlite {
-    fn facts(&self) -> Facts {
-        Facts::new("sqlite").with_queue().with_notices()
+    /// Returns the file as the one member, and whether it answers within the limit.
+    async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
+        let state = match self.read(limit, |tx| tx.count_foreign()).await {
+            Ok(_) => MemberState::Up,
+            Err(failure) if failure.kind().is_transient() => MemberState::Down,
+            Err(failure) => return Err(failure),
+        };
+        let version = format!("SQLite {}", rusqlite::version());
+        let member = Member::new(self.location.clone(), state);
+        Ok(vec![member.with_version(Some(version))])
     }
 
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(Monotonic)
+    async fn connected(&self, _: Purpose) -> Result<Self, Failure> {
+        self.another().await
     }
 
-    fn location(&self) -> String {
-        self.path.display().to_string()
-    }
-
-    fn shard(&self, _: &Name) -> u32 {
-        0
-    }
-
-    fn acquire<'a>(
-        &'a self,
-        claim: &'a Claim,
-        ask: Ask,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Failed>> {
-        let claim = claim.clone();
-        let work =
-            move |leases: &mut Leases, caller: Caller<'_>| leases.acquire(&claim, ask, caller);
-        Box::pin(async move {
-            let answer = self.thread.ask(limit, work).await;
-            answer.map_err(|failure| Failed {
-                sent: failure.sent(),
-                error: failure.into_error("acquire", &self.path),
-            })
-        })
-    }
-
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
-        Box::pin(self.renew_all(batch, limit))
-    }
-
-    fn release<'a>(
-        &'a self,
-        name: &'a Name,
-        holder: Holder,
-        keep_for: Option<Duration>,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Release, Error>> {
-        let (name, keep_for) = (name.clone(), kept_for(keep_for));
-        Box::pin(self.ask("release", limit, move |leases, caller| {
-            leases.release(&name, holder, keep_for, caller)
-        }))
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        let name = name.clone();
-        Box::pin(self.ask("inspect", limit, move |leases, caller| {
-            leases.inspect(&name, caller)
-        }))
-    }
-
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        let prefix = prefix.to_owned();
-        Box::pin(self.ask("list", limit, move |leases, caller| {
-            leases.list(&prefix, caller)
-        }))
-    }
-
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        let name = name.clone();
-        Box::pin(self.ask("evict", limit, move |leases, caller| {
-            leases.evict(&name, how, caller)
-        }))
-    }
-
-    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        Box::pin(self.look_for_hazards(limit))
-    }
-
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
-        client: ClientId,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        let name = name.clone();
-        Box::pin(self.ask("leave the queue", limit, move |leases, caller| {
-            leases.leave(&name, client, caller)
-        }))
-    }
-
-    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
-        Box::pin(async move {
-            let subscription = notices::Subscription::new(self.another().await?);
-            Ok(Some(Box::new(subscription) as Box<dyn Notices>))
-        })
-    }
-
-    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        Box::pin(self.look_for_file(limit))
-    }
-
-    fn on_own_connection(&self, _: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        Box::pin(async move { Ok(Arc::new(self.another().await?) as Arc<dyn Store>) })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.thread.close())
+    async fn end(&self) {
+        self.thread.close().await;
     }
 }

@@ -12,18 +12,21 @@
 //! those of this client included.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::Sqlite;
-use super::caller::Caller;
-use super::changes::Snapshot;
-use super::leases::Leases;
-use crate::clock::{Clock, Monotonic};
+use super::database::Tx;
+use super::failure::Failure;
+use super::queue::stored_client;
+use super::row::{Row, RowState};
+use crate::clock::{Clock, Instant, Monotonic};
 use crate::future::BoxFuture;
+use crate::name::Name;
 use crate::store::{Notice, Notices, Topic};
 
 /// The pause between two looks at the counter.
@@ -68,16 +71,12 @@ impl Subscription {
         }
     }
 
-    fn topics(&self) -> MutexGuard<'_, Topics> {
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn next_notice(&self) -> Notice {
         loop {
-            if let Some(notice) = self.seen().queue.pop_front() {
+            if let Some(notice) = self.seen.lock().queue.pop_front() {
                 return notice;
             }
-            let followed = self.topics().followed.clone();
+            let followed = self.topics.lock().followed.clone();
             if followed.is_empty() {
                 self.followed.notified().await;
             } else {
@@ -86,26 +85,23 @@ impl Subscription {
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Looks once and queues what it finds, or sleeps.
     async fn look(&self, followed: Arc<BTreeSet<Topic>>) {
-        let fresh = self.topics().fresh.clone();
-        let last = self.seen().last.clone();
+        let fresh = self.topics.lock().fresh.clone();
+        let last = self.seen.lock().last.clone();
         let began = Monotonic.now();
-        let work = move |leases: &mut Leases, caller: Caller<'_>| {
-            leases.hints_since(last.as_ref(), &followed, caller)
-        };
-        let Ok((sight, hints)) = self.store.ask("look for notices", LIMIT, work).await else {
-            self.seen().has_failed = true;
+        let look = move |tx: &Tx<'_>| tx.changes_since(last.as_ref(), &followed);
+        let Ok((sight, hints)) = self.store.read(LIMIT, look).await else {
+            self.seen.lock().has_failed = true;
             sleep(LIMIT).await;
             return;
         };
-        self.topics().fresh.retain(|topic| !fresh.contains(topic));
+        self.topics
+            .lock()
+            .fresh
+            .retain(|topic| !fresh.contains(topic));
         let is_quiet = {
-            let mut seen = self.seen();
+            let mut seen = self.seen.lock();
             seen.last = Some(sight);
             if std::mem::take(&mut seen.has_failed) {
                 seen.queue.push_back(Notice::Reconnected);
@@ -123,19 +119,105 @@ impl Subscription {
 
 impl Notices for Subscription {
     fn follow(&self, topic: &Topic) {
-        let mut topics = self.topics();
+        let mut topics = self.topics.lock();
         Arc::make_mut(&mut topics.followed).insert(topic.clone());
         topics.fresh.insert(topic.clone());
         self.followed.notify_one();
     }
 
     fn unfollow(&self, topic: &Topic) {
-        let mut topics = self.topics();
+        let mut topics = self.topics.lock();
         Arc::make_mut(&mut topics.followed).remove(topic);
         topics.fresh.remove(topic);
     }
 
     fn next(&self) -> BoxFuture<'_, Notice> {
         Box::pin(self.next_notice())
+    }
+}
+
+/// The part of what a look found that the next one compares with.
+#[derive(Debug, Clone)]
+pub(super) struct Snapshot {
+    /// The file's change counter.
+    version: i64,
+    kept: BTreeSet<Kept>,
+}
+
+/// A name that was kept after its release, and until when. Nothing is written at that moment, so a waiting client has
+/// to hear of it before, and once is enough.
+type Kept = (Name, Instant);
+
+/// One look.
+struct Changes<'a> {
+    tx: &'a Tx<'a>,
+    before: &'a BTreeSet<Kept>,
+    kept: BTreeSet<Kept>,
+}
+
+impl Tx<'_> {
+    /// Looks at the file. Returns what it looks like and, if it changed since the look before, the hints for these
+    /// topics.
+    pub(super) fn changes_since(
+        &self,
+        before: Option<&Snapshot>,
+        topics: &BTreeSet<Topic>,
+    ) -> Result<(Snapshot, Vec<Notice>), Failure> {
+        let version = self
+            .db
+            .query_row("PRAGMA data_version", (), |row| row.get(0))?;
+        let Some(before) = before.filter(|before| before.version != version) else {
+            let kept = before.map_or_else(BTreeSet::new, |before| before.kept.clone());
+            return Ok((Snapshot { version, kept }, Vec::new()));
+        };
+        let mut look = Changes {
+            tx: self,
+            before: &before.kept,
+            kept: BTreeSet::new(),
+        };
+        let mut hints = Vec::new();
+        for topic in topics {
+            hints.extend(look.hint(topic)?);
+        }
+        // A client whose turn it is hears of it before those that still have to wait.
+        hints.sort_by_key(|hint| matches!(hint, Notice::Next(..)));
+        let kept = look.kept;
+        Ok((Snapshot { version, kept }, hints))
+    }
+}
+
+impl Changes<'_> {
+    fn hint(&mut self, topic: &Topic) -> Result<Option<Notice>, Failure> {
+        let name = topic.name();
+        let row = self.tx.counting_row(name)?;
+        if let Topic::Turn(_, client) = topic {
+            return self.turn(name, row, &stored_client(*client));
+        }
+        let is_news = row.is_none_or(|row| self.is_newly_kept(name, &row));
+        Ok(is_news.then(|| Notice::Freed(name.clone())))
+    }
+
+    fn is_newly_kept(&mut self, name: &Name, row: &Row) -> bool {
+        if row.standing != RowState::Kept {
+            return false;
+        }
+        let kept = (name.clone(), row.ends_at);
+        let is_known = self.before.contains(&kept);
+        self.kept.insert(kept);
+        !is_known
+    }
+
+    /// The hint for a client in the queue.
+    fn turn(&self, name: &Name, row: Option<Row>, client: &str) -> Result<Option<Notice>, Failure> {
+        let notice = match row {
+            None => Notice::Turn(name.clone()),
+            Some(row) if row.is_offered_to(client) => return Ok(Some(Notice::Turn(name.clone()))),
+            Some(row) => match row.unheld(self.tx) {
+                Some(remaining) => Notice::Next(name.clone(), remaining),
+                None => return Ok(None),
+            },
+        };
+        let is_first = self.tx.queue(name).first_live()?.as_deref() == Some(client);
+        Ok(is_first.then_some(notice))
     }
 }

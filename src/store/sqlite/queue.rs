@@ -10,9 +10,9 @@
 
 use rusqlite::{OptionalExtension, params};
 
+use super::database::Tx;
 use super::failure::Failure;
 use super::row::{Fresh, RowState, stored};
-use super::tx::Tx;
 use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::Queued;

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{OptionalExtension, params};
 
 use super::boot::Boot;
+use super::database::Tx;
 use super::failure::Failure;
-use super::tx::Tx;
 use crate::clock::Instant;
 use crate::holder::Holder;
 use crate::name::Name;

@@ -4,11 +4,10 @@
 
 use rusqlite::params;
 
-use super::caller::Caller;
-use super::database::Database;
+use super::database::{Database, Tx};
 use super::failure::Failure;
 use super::row::{RowState, stored};
-use super::tx::Tx;
+use super::thread::Caller;
 use crate::name::Name;
 
 /// Leases removed by one grant. A grant adds one at most, so the file shrinks to what is held.

@@ -2,16 +2,15 @@
 //! no blocking pool that others may have filled, no executor that must be free.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::caller::Caller;
+use super::database::Database;
 use super::failure::Failure;
-use super::leases::Leases;
-use crate::clock::{Clock, Monotonic};
+use crate::clock::{Clock, Instant, Monotonic};
 
 /// Requests that wait for the thread. Each takes some 20 to 50 microseconds, so a full queue is a few milliseconds of
 /// work; a caller that finds it full waits for a place, within the limit.
@@ -23,7 +22,7 @@ const GRACE: Duration = Duration::from_millis(20);
 /// The time for which a store that is closed waits for its thread.
 const CLOSING: Duration = Duration::from_secs(5);
 
-type Job = Box<dyn FnOnce(&mut Leases) + Send>;
+type Job = Box<dyn FnOnce(&mut Database) + Send>;
 
 /// The handle on the thread. The thread ends when it is closed or dropped and the queue is empty.
 #[derive(Debug)]
@@ -33,9 +32,9 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// Starts the thread. Returns once the leases are open.
+    /// Starts the thread. Returns once the file is open.
     pub(super) async fn start(
-        open: impl FnOnce(Caller<'_>) -> Result<Leases, Failure> + Send + 'static,
+        open: impl FnOnce(Caller<'_>) -> Result<Database, Failure> + Send + 'static,
         limit: Duration,
     ) -> Result<Self, Failure> {
         let (jobs, queue) = mpsc::channel(QUEUE);
@@ -47,9 +46,9 @@ impl Thread {
             let _at_end = at_end;
             match open(Caller::new(until, &|| opened.is_closed())) {
                 Err(failure) => drop(opened.send(Err(failure))),
-                Ok(leases) => {
+                Ok(file) => {
                     if opened.send(Ok(())).is_ok() {
-                        work(leases, queue);
+                        work(file, queue);
                     }
                 }
             }
@@ -72,19 +71,19 @@ impl Thread {
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         limit: Duration,
-        work: impl FnOnce(&mut Leases, Caller<'_>) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&mut Database, Caller<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
-        let jobs = self.jobs().clone().ok_or(Failure::Closed)?;
+        let jobs = self.jobs.lock().clone().ok_or(Failure::Closed)?;
         let until = Monotonic.now().after(limit);
         let (reply, answer) = oneshot::channel();
-        let job: Job = Box::new(move |leases| {
+        let job: Job = Box::new(move |file| {
             let is_gone = || reply.is_closed();
             let caller = Caller::new(until, &is_gone);
             if caller.is_gone() {
                 return;
             }
             let done = if caller.waits() {
-                work(leases, caller)
+                work(file, caller)
             } else {
                 Err(Failure::Late)
             };
@@ -103,18 +102,47 @@ impl Thread {
 
     /// Returns whether it was closed.
     pub(super) fn is_closed(&self) -> bool {
-        self.jobs().is_none()
+        self.jobs.lock().is_none()
     }
 
     /// Takes no more requests. Returns once the earlier ones are done and the file is closed.
     pub(super) async fn close(&self) {
-        drop(self.jobs().take());
+        drop(self.jobs.lock().take());
         // A disk that hangs may keep the thread; no caller has to wait for that.
         let _ = tokio::time::timeout(CLOSING, self.ended.cancelled()).await;
     }
+}
 
-    fn jobs(&self) -> std::sync::MutexGuard<'_, Option<mpsc::Sender<Job>>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+/// The caller for which the store's thread works.
+#[derive(Clone, Copy)]
+pub(super) struct Caller<'a> {
+    until: Instant,
+    is_gone: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Caller<'a> {
+    pub(super) fn new(until: Instant, is_gone: &'a dyn Fn() -> bool) -> Self {
+        Self { until, is_gone }
+    }
+
+    /// The same caller, but one that waits up to its limit in any case: for work that must not be left half done.
+    pub(super) fn staying(self) -> Caller<'static> {
+        Caller::new(self.until, &|| false)
+    }
+
+    /// Returns whether the caller no longer wants the answer.
+    pub(super) fn is_gone(self) -> bool {
+        (self.is_gone)()
+    }
+
+    /// Returns whether the caller still waits.
+    pub(super) fn waits(self) -> bool {
+        self.waits_for(Duration::ZERO)
+    }
+
+    /// Returns whether the caller still waits and will, as far as is known, after this time.
+    pub(super) fn waits_for(self, time: Duration) -> bool {
+        Monotonic.now().after(time) < self.until && !self.is_gone()
     }
 }
 
@@ -124,9 +152,9 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
-fn work(mut leases: Leases, mut queue: mpsc::Receiver<Job>) {
+fn work(mut file: Database, mut queue: mpsc::Receiver<Job>) {
     while let Some(job) = queue.blocking_recv() {
-        job(&mut leases);
+        job(&mut file);
     }
 }
 
@@ -134,7 +162,6 @@ fn work(mut leases: Leases, mut queue: mpsc::Receiver<Job>) {
 mod tests {
     use super::*;
     use crate::store::sqlite::boot::Boot;
-    use crate::store::sqlite::database::Database;
 
     #[tokio::test]
     async fn a_request_ends_by_its_limit_though_the_thread_hangs() {
@@ -142,7 +169,7 @@ mod tests {
         let file = folder.path().join("leases.sqlite");
         let open = move |caller: Caller<'_>| {
             let boot = Boot::new("b".into(), 0);
-            Leases::new(Database::open(&file, boot, caller)?, caller)
+            Database::open(&file, boot, caller)
         };
         let thread = Thread::start(open, CLOSING).await.expect("it opens");
         let (disk, hung) = std::sync::mpsc::sync_channel::<()>(0);
